@@ -8,9 +8,8 @@ The public names are these; below, and in help() of each, are its arguments, its
 discovery   discover            the mapping authorities of an ARK
             discover_at         the same, asking one server
             discover_many       a discovery for each ARK of a stream
-            discover_async, discover_at_async, discover_many_async      the same, awaited
-            Cache               a discover with memory, and with a table for the time that DNS is down
-            Stub                DNS servers to ask
+            discover_async, discover_many_async      the same, awaited
+            Client              the object that has all options: servers, trust, table, memory
             Validator           DNSSEC validation from trust anchors
             Settings            limits of a discovery, and the scheme of its URLs
 results     Discovery           the candidates that were found, best first, and how
@@ -40,8 +39,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from maptr.ark import Ark, find_arks
-    from maptr.cache.cache import Cache
     from maptr.choose import at_random, sticky, weighted
+    from maptr.client import Client, discover, discover_async, discover_at, discover_many, discover_many_async
     from maptr.discovery import (
         Candidate,
         Discovery,
@@ -53,10 +52,6 @@ if TYPE_CHECKING:
     from maptr.errors import ArkSyntaxError, ConfigError, MaptrError, TableError, UnsafePlan, ZoneError
     from maptr.nma.reachable import Own, Reachable
     from maptr.registry.table import Entry, Nma, Table
-    from maptr.resolver.aio import discover_async, discover_at_async
-    from maptr.resolver.bulk import discover_many, discover_many_async
-    from maptr.resolver.stub import Stub
-    from maptr.resolver.sync import discover, discover_at
     from maptr.resolver.validation.validator import Validator
     from maptr.walk import Settings
 
@@ -64,12 +59,8 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "maptr.ark": "Ark find_arks",
-    "maptr.cache.cache": "Cache",
     "maptr.choose": "at_random sticky weighted",
-    "maptr.resolver.aio": "discover_async discover_at_async",
-    "maptr.resolver.bulk": "discover_many discover_many_async",
-    "maptr.resolver.stub": "Stub",
-    "maptr.resolver.sync": "discover discover_at",
+    "maptr.client": "Client discover discover_async discover_at discover_many discover_many_async",
     "maptr.resolver.validation.validator": "Validator",
     "maptr.discovery": "Candidate Discovery DiscoveryError DiscoveryFailed DiscoveryTimeout NoMappingAuthority",
     "maptr.errors": "ArkSyntaxError ConfigError MaptrError TableError UnsafePlan ZoneError",
@@ -82,8 +73,8 @@ _HOME = {name: module for module, names in _HOMES.items() for name in names.spli
 __all__ = [
     "Ark",
     "ArkSyntaxError",
-    "Cache",
     "Candidate",
+    "Client",
     "ConfigError",
     "Discovery",
     "DiscoveryError",
@@ -96,7 +87,6 @@ __all__ = [
     "Own",
     "Reachable",
     "Settings",
-    "Stub",
     "Table",
     "TableError",
     "UnsafePlan",
@@ -106,7 +96,6 @@ __all__ = [
     "discover",
     "discover_async",
     "discover_at",
-    "discover_at_async",
     "discover_many",
     "discover_many_async",
     "find_arks",

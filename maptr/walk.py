@@ -48,7 +48,7 @@ class Settings(NamedTuple):
     redirects on one path, questions, candidates, records and steps of regexp matching. A walk that reaches one is not
     ``complete``.
 
-    >>> discover("ark:12345/x1", nameservers=[server], settings=Settings(scheme="http")).url()
+    >>> Client([server], settings=Settings(scheme="http")).discover("ark:12345/x1").url()
     'http://ark.example.org/ark:12345/x1'
     """
 

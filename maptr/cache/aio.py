@@ -6,14 +6,14 @@ import asyncio
 import contextlib
 from concurrent.futures import Future
 
-from maptr.cache.lookups import AskAsync, Finish, PendingLookup, Steps
+from maptr.cache.lookups import AskAsync, Finish, PendingLookup, Result, Steps
 from maptr.discovery import Discovery
 
 
 class TaskDriver:
     """Runs lookups in asyncio tasks. Cancelling a caller does not cancel the lookup, which others may wait for.
 
-    ``ask`` takes an ARK and ``ArkLookup.ask`` as options; ``finish`` takes the result.
+    ``ask`` takes an ARK and its lifetime; ``finish`` takes the result.
     """
 
     def __init__(self, ask: AskAsync, finish: Finish) -> None:
@@ -21,7 +21,7 @@ class TaskDriver:
         self._finish = finish
         self._tasks: set[asyncio.Task[None]] = set()
 
-    async def run(self, steps: Steps) -> tuple[Discovery, float]:
+    async def run(self, steps: Steps[Result]) -> Result:
         """Run the steps to their end, and return what they return."""
         try:
             while True:
@@ -33,7 +33,7 @@ class TaskDriver:
                 if wait.seconds and not wait.pending.done.done():
                     await _wait(wait.pending.done, wait.seconds)
         except StopIteration as end:
-            result: tuple[Discovery, float] = end.value
+            result: Result = end.value
         return result
 
     async def stop(self) -> None:
@@ -47,7 +47,7 @@ class TaskDriver:
     async def _look_up(self, pending: PendingLookup) -> None:
         result: Discovery | BaseException | None = None
         try:
-            result = await self._ask(pending.lookup.ark, **pending.lookup.ask)
+            result = await self._ask(pending.ark, pending.lifetime)
         except asyncio.CancelledError:
             raise
         except BaseException as error:

@@ -13,28 +13,23 @@ import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import compress, product
+from itertools import product
 from typing import Any, NamedTuple
 
 from maptr import url
 from maptr.ark import BETANUMERIC, Ark
 from maptr.cache.disk import BUSY_MS, Disk
-from maptr.cache.engine import Engine
-from maptr.cache.lookups import ThreadDriver
-from maptr.cache.options import DnsClient
-from maptr.cache.policy import DnsOnly
+from maptr.cache.sources import Sources
 from maptr.discovery import Discovery
 from maptr.errors import printable
 from maptr.naptr.record import Naptr
 from maptr.protocol import names
 from maptr.protocol.names import ARK_ARPA
-from maptr.registry.followed_file import TableState
 from maptr.registry.table import Entry, Table
 from maptr.registry.target import unusable
 from maptr.zone.lint import unpublishable
 
 Urls = tuple[str, ...]
-AskMany = Callable[[list[Ark]], Iterable[Discovery]]
 
 MAX_STATES = 50  # of one record in the history
 BUSY_HISTORY_MS = 5_000  # to wait for another process: unlike an answer, a verdict cannot be fetched again
@@ -170,26 +165,22 @@ class VerdictLog:
 
 @dataclass(frozen=True, slots=True)
 class Reconciler:
-    """Compares a table with DNS, which is asked only for answers that the cache does not keep.
+    """Compares the table of a client with DNS, which is asked only for answers that are not kept."""
 
-    ``ask_many`` asks for many ARKs at a time; None for one at a time.
-    """
+    sources: Sources
+    log: VerdictLog | None = None
 
-    engine: Engine
-    driver: ThreadDriver
-    client: DnsClient
-    log: VerdictLog | None
-    ask_many: AskMany | None
-
-    def verdicts(self, table: Table, naans: Iterable[str] | None) -> Iterator[list[Drift]]:
+    def verdicts(self, naans: Iterable[str] | None = None) -> Iterator[list[Drift]]:
         """Yield the verdicts on each NAAN and its shoulders; None for every NAAN of the table and of the history."""
-        view = self.client.view
+        table, view = self.sources.engine.table.current().table or Table(), self.sources.view
         histories = self.log.histories(view) if self.log is not None else {}
         if naans is None:
             naans = sorted({record.partition("/")[0] for record in [*table, *histories]})
         verdicts: list[Drift] = []
         try:
-            for naan, asked in self._asked(list(naans), table):
+            naans = list(naans)
+            probes = [probe_of(naan, "", [entry.shoulder for entry in table.shoulders(naan)]) for naan in naans]
+            for naan, asked in zip(naans, self.sources.fetch(probes), strict=True):
                 found = list(reconcile(naan, table, partial(self._discover, asked), histories))
                 verdicts += found
                 yield found
@@ -197,32 +188,14 @@ class Reconciler:
             if self.log is not None:
                 self.log.record(view, verdicts)
 
-    def _asked(self, naans: list[str], table: Table) -> Iterator[tuple[str, Discovery | None]]:
-        """Yield each NAAN; with the discovery of its probe if the answers were not kept and so were fetched now."""
-        if self.ask_many is None:
-            yield from ((naan, None) for naan in naans)
-            return
-        probes = [probe_of(naan, "", [entry.shoulder for entry in table.shoulders(naan)]) for naan in naans]
-        missing = [self.engine.store.fresh(self.client.lookup(probe)).found is None for probe in probes]
-        answers = iter(self.ask_many(list(compress(probes, missing))))
-        for naan, is_missing in zip(naans, missing, strict=True):
-            answer = next(answers, None) if is_missing else None
-            if answer is not None:
-                self.engine.learn(self.client.view, answer)
-            yield naan, answer
-
     def _discover(self, asked: Discovery | None, ark: Ark) -> Discovery:
-        """Return what DNS says of an ARK. A stale answer counts as incomplete; the table is not used; nothing is
-        raised.
+        """Return what DNS says of an ARK. ``asked`` is the discovery of the NAAN's probe if it was made now.
 
-        ``asked`` is the discovery of the NAAN's probe if it was made now. If DNS did not say then, it is not asked
-        for another ARK.
+        If DNS did not say then, it is not asked for another ARK.
         """
         if asked is not None and (ark.resolution == asked.ark.resolution or not asked.complete):
             return asked.replace(ark=ark)
-        lookup = self.client.lookup(ark)
-        found, _ = self.driver.run(self.engine.discover(lookup, DnsOnly(), TableState()))
-        return found.replace(complete=False) if found.stale else found
+        return self.sources.from_dns(ark)
 
 
 def reconcile(

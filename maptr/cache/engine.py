@@ -1,4 +1,4 @@
-"""The decisions of a cache: kept answers, DNS and the table, and which of these sources answers.
+"""The decisions between kept answers, DNS and the table: which of these sources answers.
 
 ``Engine.discover`` is a generator that sends no queries: it yields a ``Wait`` for each lookup, and a driver starts the
 lookup and waits. Threads and tasks share one engine.
@@ -8,43 +8,51 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from typing import Any
 
 import dns.exception
 
+from maptr.ark import Ark
+from maptr.cache import PATIENCE
 from maptr.cache.lookups import CircuitBreakers, PendingLookup, PendingLookups, Steps, Wait
-from maptr.cache.options import ArkLookup, Key
 from maptr.cache.policy import Choice, Dns, Natab, Policy, Take
 from maptr.cache.store import Store
 from maptr.cache.table import TableReader
 from maptr.discovery import CLOCK_SLACK, Discovery, DiscoveryError, NoServer, Outcome, Step
-from maptr.protocol.names import fold
+from maptr.protocol.names import Labels, fold
 from maptr.registry.followed_file import TableSource
-from maptr.walk import root_name
+from maptr.walk import Settings, root_name
 
 log = logging.getLogger("maptr.cache")
 
 GRACE = 0.5  # seconds past its lifetime in which a lookup may report that its time is over
 ROUNDS = 3  # lookups that one caller waits for: the redirects of one ARK need not be those of another
 OVERHEAD = 0.004  # seconds of the patience that are left for waking up and for answering from the table
+ALL = "all servers"  # the one key of the circuit breaker of all servers
 REUSE_SECONDS = 1.0  # for which a discovery is handed out unchanged: its TTL counts whole seconds
 
 
 class Engine:
-    """The shared state of a cache: kept answers, pending lookups, circuit breakers. Safe for threads and tasks."""
+    """Kept answers, pending lookups, circuit breakers, table and policy. Safe for threads and tasks."""
 
     def __init__(
         self,
         store: Store,
+        settings: Settings,
+        policy: Policy,
+        table: TableSource,
         *,
-        patience: float,
-        table_limit: float | None,
+        patience: float = PATIENCE,
+        table_limit: float | None = None,
         clock: Callable[[], float],
         wall: Callable[[], float],
         rng: random.Random,
     ) -> None:
         self.store = store
+        self.policy = policy
+        self.table = table
+        self._settings = settings
         self._patience = patience
         self._table_limit = table_limit
         self._clock, self._wall = clock, wall
@@ -53,119 +61,129 @@ class Engine:
         self._pending = PendingLookups(clock)
         self._table_reader = TableReader()
 
-    def discover(self, lookup: ArkLookup, policy: Policy, table: TableSource) -> Steps:
+    def discover(self, ark: Ark, lifetime: float) -> Steps[tuple[Discovery, float]]:
         """Return the discovery, and the time of the monotonic clock until which it may be handed out again.
 
         A policy with ``takes_dns`` does not wait until the table is read if a fresh answer is kept.
         """
+        policy = self.policy
         if policy.takes_dns:
-            kept = self.store.fresh(lookup)
+            kept = self.store.fresh(ark)
             if kept.found and kept.refresh_at > self._clock():
                 choice = policy.choose(Dns.ANSWERS, Natab.MISSING)
                 until = min(self._clock() + REUSE_SECONDS, kept.refresh_at)
-                return self._make(lookup, choice, kept.found, None), until
-        natab, from_table = self._read_table(lookup, table)
-        said, found, until = Dns.UNASKED, None, self._clock() + REUSE_SECONDS
+                return self._make(ark, choice, kept.found, None), until
+        natab, from_table = self._read_table(ark)
+        state, found, until = Dns.UNASKED, None, self._clock() + REUSE_SECONDS
         if policy.asks(natab):
             table_helps = policy.choose(Dns.SILENT, natab).take in (Take.NATAB, Take.NATAB_STALE)
-            said, found, refresh_at = yield from self._from_dns(lookup, table_helps=table_helps)
+            state, found, refresh_at = yield from self.from_dns(ark, lifetime, table_helps=table_helps)
             until = min(until, refresh_at)
-        return self._make(lookup, policy.choose(said, natab), found, from_table), until
+        return self._make(ark, policy.choose(state, natab), found, from_table), until
 
-    def without_dns(self, lookup: ArkLookup, policy: Policy, table: TableSource) -> Discovery | None:
-        """Return the discovery that the policy makes from the table alone; None if DNS must be asked."""
-        natab, from_table = self._read_table(lookup, table)
-        if policy.asks(natab):
-            return None
-        return self._make(lookup, policy.choose(Dns.UNASKED, natab), None, from_table)
+    def at_once(self, ark: Ark) -> Discovery | None:
+        """Return the discovery that needs no query now; None if DNS must be asked."""
+        if not self.policy.takes_dns:
+            natab, from_table = self._read_table(ark)
+            if not self.policy.asks(natab):
+                return self._make(ark, self.policy.choose(Dns.UNASKED, natab), None, from_table)
+        kept = self.store.fresh(ark).found
+        return None if kept is None else self._from_both(kept)
 
-    def judge(self, lookup: ArkLookup, policy: Policy, table: TableSource, result: Discovery) -> Discovery:
-        """Return the discovery that the policy chooses, given one that was just made without the cache."""
-        if policy.takes_dns and result.candidates and result.security != "bogus":
-            choice = policy.choose(Dns.ANSWERS, Natab.MISSING)
-            return self._make(lookup, choice, result.replace(fetched=self._wall()), None)
-        natab, from_table = self._read_table(lookup, table)
+    def choose(self, result: Discovery) -> Discovery:
+        """Return the discovery that the policy chooses, given one that DNS gave now. Keeps its answers."""
+        self.learn(result)
+        return self._from_both(result.replace(fetched=self._wall()))
+
+    def _from_both(self, result: Discovery) -> Discovery:
+        ark = result.ark
+        if self.policy.takes_dns and result.candidates and result.security != "bogus":
+            return self._make(ark, self.policy.choose(Dns.ANSWERS, Natab.MISSING), result, None)
+        natab, from_table = self._read_table(ark)
         if result.security == "bogus":
-            said, found = Dns.BOGUS, result.replace(candidates=(), complete=False)
+            state, found = Dns.BOGUS, result.replace(candidates=(), complete=False)
         elif result.complete or result.candidates:
-            said, found = _said(result), result.replace(fetched=self._wall())
+            state, found = _state(result), result
         else:
-            said, found, _ = self._any_age(lookup, *_failure(result))
-        return self._make(lookup, policy.choose(said, natab), found, from_table)
+            state, found, _ = self._any_age(ark, *_failure(result))
+        return self._make(ark, self.policy.choose(state, natab), found, from_table)
 
     def finish(self, pending: PendingLookup, result: Discovery | BaseException | None) -> None:
         """Learn from the end of a lookup, and hand the result to all that wait. None: the lookup was cancelled.
 
         An error of DNS becomes an incomplete discovery; any other exception is raised to the callers.
         """
-        lookup = pending.lookup
+        ark = pending.ark
         if result is None:
-            self._pending.finish(pending, not_asked(lookup, "the program stopped waiting"))
+            self._pending.finish(pending, self.not_asked(ark, "the program stopped waiting"))
             return
         if isinstance(result, DiscoveryError) and not isinstance(result, NoServer):
             result = result.discovery
         elif isinstance(result, dns.exception.DNSException | OSError):
-            result = not_asked(lookup, str(result) or type(result).__name__)
+            result = self.not_asked(ark, str(result) or type(result).__name__)
         try:
             if isinstance(result, Discovery):
-                self.learn(lookup.view, result)
+                self.learn(result)
             else:
-                log.error("internal error while looking up %s: %r", lookup.ark, result)
+                log.error("internal error while looking up %s: %r", ark, result)
         finally:
             self._pending.finish(pending, result)
 
-    def learn(self, view: str, result: Discovery) -> None:
+    def learn(self, result: Discovery) -> None:
         """Keep the answers of a discovery, and record which names and servers failed."""
         bogus = result.security == "bogus"
         if not bogus:
-            self.store.learn(view, result)
+            self.store.learn(result)
         for step in result.trace:
             if step.outcome is not Outcome.LIMIT:
-                key = (view, fold(step.name))
+                name = fold(step.name)
                 if step.outcome.answered and not bogus:
-                    self._names.succeeded(key)
+                    self._names.succeeded(name)
                 else:
-                    self._names.failed(key, f"{step.outcome.value} {step.note}".strip())
+                    self._names.failed(name, f"{step.outcome.value} {step.note}".strip())
         if result.trace and result.trace[0].outcome.answered:
-            self._servers.succeeded(view)
+            self._servers.succeeded(ALL)
         else:
             outcome, note = _failure(result)
-            self._servers.failed(view, f"{outcome.value} {note}".strip())
+            self._servers.failed(ALL, f"{outcome.value} {note}".strip())
 
-    def _read_table(self, lookup: ArkLookup, table: TableSource) -> tuple[Natab, Discovery | None]:
-        state = table.current()
+    def not_asked(self, ark: Ark, why: str) -> Discovery:
+        """Return the discovery of a lookup that sent no query. ``why`` is the note of its only step."""
+        step = Step(root_name(ark, self._settings.origin), 0, Outcome.UNREACHABLE, note=why)
+        return Discovery(ark, (), (step,), complete=False)
+
+    def _read_table(self, ark: Ark) -> tuple[Natab, Discovery | None]:
+        state = self.table.current()
         too_old = (
             self._table_limit is not None
             and state.fetched is not None
             # A time in the future is an unknown age, because the clock was set since; that is too old as well.
             and not -CLOCK_SLACK <= self._wall() - state.fetched <= self._table_limit
         )
-        return self._table_reader.read(lookup.ark, lookup.settings, state, too_old=too_old)
+        return self._table_reader.read(ark, self._settings, state, too_old=too_old)
 
-    def _from_dns(
-        self, lookup: ArkLookup, *, table_helps: bool
-    ) -> Generator[Wait, None, tuple[Dns, Discovery | None, float]]:
+    def from_dns(self, ark: Ark, lifetime: float, *, table_helps: bool = False) -> Steps[tuple[Dns, Discovery, float]]:
         """Return the state of DNS, its discovery, and the time at which that must be fetched again."""
         outcome, note = Outcome.UNREACHABLE, ""
-        deadline = self._clock() + lookup.lifetime + GRACE
+        deadline, root = self._clock() + lifetime + GRACE, self.store.root(ark)
         for _ in range(ROUNDS):
-            kept = self.store.fresh(lookup)
+            kept = self.store.fresh(ark)
             if kept.found is not None:
-                if kept.refresh_at <= self._clock() and self._may_ask(lookup.key):
-                    pending, is_new = self._pending.join(lookup)
+                if kept.refresh_at <= self._clock() and self._may_ask(root):
+                    pending, is_new = self._pending.join(ark, root, lifetime)
                     if pending is not None and is_new:
                         yield Wait(pending, start=True, seconds=0.0)
-                return _said(kept.found), kept.found, kept.refresh_at
-            key = (lookup.view, kept.missing)
-            troubled = self._servers.is_open(lookup.view) or self._names.is_open(key)
-            if not self._may_ask(key):
-                note = f"not asked again yet: {self._names.why(key) or self._servers.why(lookup.view)}"
+                return _state(kept.found), kept.found, kept.refresh_at
+            name = kept.missing
+            troubled = self._servers.is_open(ALL) or self._names.is_open(name)
+            if not self._may_ask(name):
+                note = f"not asked again yet: {self._names.why(name) or self._servers.why(ALL)}"
                 break
-            pending, is_new = self._pending.join(lookup)
+            pending, is_new = self._pending.join(ark, root, lifetime)
             if pending is None:
                 note = "not asked: too many lookups in flight"
                 break
-            other_source = table_helps or self.store.has_candidate(lookup)
+            other_source = table_helps or self.store.has_candidate(ark)
             seconds = max(0.001, deadline - self._clock())
             if other_source:
                 patience = 0.0 if troubled else self._patience - OVERHEAD - (self._clock() - pending.started)
@@ -174,32 +192,30 @@ class Engine:
             if not pending.done.done():
                 outcome, note = Outcome.TIMEOUT, "still being asked"
                 if is_new and not troubled:
-                    self._servers.failed(lookup.view, outcome.value)
+                    self._servers.failed(ALL, outcome.value)
                 break
             result = pending.done.result()
             if result.security == "bogus":
                 return Dns.BOGUS, result.replace(candidates=(), complete=False), 0.0
-            found = result if is_new else self.store.combine(lookup, result)
+            found = result if is_new else self.store.combine(ark, result)
             if found is not None and (found.complete or found.candidates):
-                return _said(found), found.replace(fetched=self._wall()), 0.0
+                return _state(found), found.replace(fetched=self._wall()), 0.0
             if not result.complete:
                 outcome, note = _failure(result)
                 break
-        return self._any_age(lookup, outcome, note)
+        return self._any_age(ark, outcome, note)
 
-    def _any_age(self, lookup: ArkLookup, outcome: Outcome, note: str) -> tuple[Dns, Discovery, float]:
+    def _any_age(self, ark: Ark, outcome: Outcome, note: str) -> tuple[Dns, Discovery, float]:
         """Return the same from fresh and stale answers, because DNS does not answer now."""
-        found = self.store.any_age(lookup, outcome, note)
+        found = self.store.any_age(ark, outcome, note)
         if found.candidates:
             return (Dns.KEPT if found.stale else Dns.ANSWERS), found, 0.0
         return Dns.SILENT, found.replace(complete=False), 0.0
 
-    def _may_ask(self, key: Key) -> bool:
-        return self._names.admits(key) and self._servers.admits(key[0])
+    def _may_ask(self, name: Labels) -> bool:
+        return self._names.admits(name) and self._servers.admits(ALL)
 
-    def _make(
-        self, lookup: ArkLookup, choice: Choice, from_dns: Discovery | None, from_table: Discovery | None
-    ) -> Discovery:
+    def _make(self, ark: Ark, choice: Choice, from_dns: Discovery | None, from_table: Discovery | None) -> Discovery:
         reason = choice.reason
         changes: dict[str, Any] = {}
         if choice.take in (Take.NATAB, Take.NATAB_STALE) and from_table is not None:
@@ -213,13 +229,13 @@ class Engine:
             complete = choice.take is Take.NONE
             source = "natab" if from_dns is None else from_dns.source
             trace, security = ((), "indeterminate") if from_dns is None else (from_dns.trace, from_dns.security)
-            made = Discovery(lookup.ark, (), trace, complete, source, security, scheme=lookup.settings.scheme)
+            made = Discovery(ark, (), trace, complete, source, security, scheme=self._settings.scheme)
             if from_table is not None and from_table.reason:
                 reason = f"{reason}: {from_table.reason}"
         return made.expiring(self._wall(), reason=reason, **changes)
 
 
-def _said(discovery: Discovery) -> Dns:
+def _state(discovery: Discovery) -> Dns:
     if discovery.candidates:
         return Dns.ANSWERS
     return Dns.NONE if discovery.complete else Dns.SILENT
@@ -229,9 +245,3 @@ def _failure(discovery: Discovery) -> tuple[Outcome, str]:
     """Outcome and note of the first question that DNS did not answer."""
     failed = next((step for step in discovery.trace if not step.outcome.answered), None)
     return (failed.outcome, failed.note) if failed is not None else (Outcome.UNREACHABLE, "DNS did not answer")
-
-
-def not_asked(lookup: ArkLookup, why: str) -> Discovery:
-    """Return the discovery of a lookup that sent no query."""
-    step = Step(root_name(lookup.ark, lookup.settings.origin), 0, Outcome.UNREACHABLE, note=why)
-    return Discovery(lookup.ark, (), (step,), complete=False)

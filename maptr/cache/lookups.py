@@ -1,4 +1,4 @@
-"""The lookups of a cache: at most one in flight for a name, circuit breakers, and the driver that runs them in threads.
+"""Lookups in DNS: at most one in flight for a name, circuit breakers, and the driver that runs them in threads.
 
 The engine decides what to do next and yields it as a ``Wait``. A driver starts the lookup and waits as the ``Wait``
 says, so this driver and the one for asyncio (``aio``) differ only in how they wait. A lookup goes on after its caller
@@ -11,15 +11,15 @@ import concurrent.futures
 import os
 import random
 import threading
-import time
 from collections.abc import Awaitable, Callable, Generator, Hashable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import TypeVar
 
-from maptr.cache.options import ArkLookup, Key
+from maptr.ark import Ark
 from maptr.discovery import Discovery
 from maptr.files import ForkLock
+from maptr.protocol.names import Labels
 
 MAX_PENDING = 256  # lookups in flight; beyond that, callers get what is kept
 LOST_AFTER = 5.0  # seconds past its lifetime after which a lookup is considered lost
@@ -33,12 +33,15 @@ MAX_BREAKERS = 10_000
 
 @dataclass(slots=True, eq=False)
 class PendingLookup:
-    """A lookup in flight. ``started`` and ``ends`` are times of the cache's monotonic clock.
+    """The lookup of an ARK in flight, which serves other ARKs of the same ``name``, too.
 
-    ``done`` receives the discovery, complete or not, or an exception that is not an error of DNS.
+    ``started`` and ``ends`` are times of the monotonic clock. ``done`` receives the discovery, complete or not, or an
+    exception that is not an error of DNS.
     """
 
-    lookup: ArkLookup
+    ark: Ark
+    name: Labels
+    lifetime: float
     started: float
     ends: float
     done: Future[Discovery] = field(default_factory=Future)
@@ -54,32 +57,32 @@ class PendingLookups:
     def __init__(self, clock: Callable[[], float], limit: int = MAX_PENDING) -> None:
         self._clock = clock
         self._limit = limit
-        self._pending: dict[Key, PendingLookup] = {}
+        self._pending: dict[Labels, PendingLookup] = {}
         self._process = os.getpid()
         self._lock = ForkLock()
 
-    def join(self, lookup: ArkLookup) -> tuple[PendingLookup | None, bool]:
+    def join(self, ark: Ark, name: Labels, lifetime: float) -> tuple[PendingLookup | None, bool]:
         """Return the pending lookup of the same name, and whether it is new, so that the caller must start it.
 
         (None, False) at the limit.
         """
         with self._lock:
             now = self._clock()
-            self._drop_lost(lookup.key, now)
-            pending = self._pending.get(lookup.key)
+            self._drop_lost(name, now)
+            pending = self._pending.get(name)
             if pending is not None:
                 return pending, False
             if len(self._pending) >= self._limit:
                 return None, False
-            pending = PendingLookup(lookup, now, now + lookup.lifetime + LOST_AFTER)
-            self._pending[lookup.key] = pending
+            pending = PendingLookup(ark, name, lifetime, now, now + lifetime + LOST_AFTER)
+            self._pending[name] = pending
             return pending, True
 
     def finish(self, pending: PendingLookup, result: Discovery | BaseException) -> None:
         """Hand the result to all callers that wait; the next caller starts another lookup."""
         with self._lock:
-            if self._pending.get(pending.lookup.key) is pending:  # a lost lookup may have been replaced
-                del self._pending[pending.lookup.key]
+            if self._pending.get(pending.name) is pending:  # a lost lookup may have been replaced
+                del self._pending[pending.name]
         if pending.done.done():
             return
         if isinstance(result, BaseException):
@@ -87,14 +90,14 @@ class PendingLookups:
         else:
             pending.done.set_result(result)
 
-    def _drop_lost(self, key: Key, now: float) -> None:
+    def _drop_lost(self, name: Labels, now: float) -> None:
         if self._process != os.getpid():
             self._process, self._pending = os.getpid(), {}
-        pending = self._pending.get(key)
+        pending = self._pending.get(name)
         if pending is not None and pending.ends < now:
-            del self._pending[key]
+            del self._pending[name]
         elif len(self._pending) >= self._limit:
-            self._pending = {key: one for key, one in self._pending.items() if one.ends >= now}
+            self._pending = {name: one for name, one in self._pending.items() if one.ends >= now}
 
 
 @dataclass(slots=True)
@@ -175,31 +178,22 @@ class Wait:
     inline: bool = False  # no other source can answer, so a thread may run the lookup itself
 
 
-Steps = Generator[Wait, None, tuple[Discovery, float]]
-Ask = Callable[..., Discovery]
-AskAsync = Callable[..., Awaitable[Discovery]]
+Result = TypeVar("Result")
+Steps = Generator[Wait, None, Result]
+Ask = Callable[[Ark, float], Discovery]
+AskAsync = Callable[[Ark, float], Awaitable[Discovery]]
 Finish = Callable[[PendingLookup, Discovery | BaseException | None], None]
 """Receives the result of a lookup: its discovery, the exception that it raised, or None if it was cancelled."""
 
 
-class Dependencies(NamedTuple):
-    """The clocks, random numbers and DNS client of a cache. ``ask`` and ``ask_async`` replace its own client."""
-
-    ask: Ask | None = None
-    ask_async: AskAsync | None = None
-    clock: Callable[[], float] = time.monotonic
-    wall: Callable[[], float] = time.time
-    rng: random.Random = random.Random()
-
-
 @dataclass(frozen=True, slots=True)
 class ThreadDriver:
-    """Runs lookups in threads. ``ask`` takes an ARK and ``ArkLookup.ask`` as options; ``finish`` takes the result."""
+    """Runs lookups in threads. ``ask`` takes an ARK and its lifetime; ``finish`` takes the result."""
 
     ask: Ask
     finish: Finish
 
-    def run(self, steps: Steps) -> tuple[Discovery, float]:
+    def run(self, steps: Steps[Result]) -> Result:
         """Run the steps to their end, and return what they return."""
         try:
             while True:
@@ -211,13 +205,13 @@ class ThreadDriver:
                 if wait.seconds:
                     concurrent.futures.wait([wait.pending.done], timeout=wait.seconds)
         except StopIteration as end:
-            result: tuple[Discovery, float] = end.value
+            result: Result = end.value
         return result
 
     def _look_up(self, pending: PendingLookup) -> None:
         result: Discovery | BaseException
         try:
-            result = self.ask(pending.lookup.ark, **pending.lookup.ask)
+            result = self.ask(pending.ark, pending.lifetime)
         except BaseException as error:
             result = error
         self.finish(pending, result)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from maptr.ark import Ark
-from maptr.cache.options import ArkLookup, Key
+from maptr.cache import MAX_NAMES, STALE_LIMIT
 from maptr.discovery import CLOCK_SLACK, Discovery, Limit, Outcome
 from maptr.files import ForkLock
 from maptr.naptr.automaton import Budget
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 MAX_KEEP = 604_800  # seconds; RFC 8767 section 4: a TTL of more than a week is capped
 MAX_NEGATIVE = 10_800  # seconds; RFC 2308 section 5: one to three hours work well
-MAX_NAMES = 100_000  # kept in memory, about 1 kB each
 STALE_TTL = 30  # seconds; RFC 8767 section 4: the TTL of a stale answer
 REFRESH_PART = 0.1  # of a lifetime: an answer used in this last part of it is fetched again in the background
 
@@ -82,74 +81,92 @@ class CachedAnswer:
 
 
 class Store:
-    """Memory in front of disk. ``clock`` is monotonic and decides what is fresh; ``wall`` dates the entries on disk."""
+    """Memory in front of disk. ``clock`` is monotonic and decides what is fresh; ``wall`` dates the entries on disk.
+
+    ``view`` is a text that names the servers that are asked and how DNSSEC is checked: the answers on disk are those of
+    one view. Names are case-folded.
+    """
 
     def __init__(
-        self, size: int, disk: Disk | None, *, clock: Callable[[], float], wall: Callable[[], float], stale_limit: float
+        self,
+        settings: Settings,
+        disk: Disk | None = None,
+        *,
+        view: str = "",
+        size: int = MAX_NAMES,
+        stale_limit: float = STALE_LIMIT,
+        clock: Callable[[], float],
+        wall: Callable[[], float],
     ) -> None:
-        self._memory: LruDict[Key, CachedAnswer] = LruDict(size)
+        self._settings = settings
+        self._memory: LruDict[Labels, CachedAnswer] = LruDict(size)
         self._disk = disk
+        self._view = view
         self.clock = clock
         self._wall = wall
         self._stale_limit = stale_limit
         self._rules = RuleCache()
         self._rules_lock = ForkLock()
 
-    def learn(self, view: str, discovery: Discovery) -> None:
+    def root(self, ark: Ark) -> Labels:
+        """Return the first name that is asked for an ARK."""
+        return names.fold((ark.naan.encode(), *self._settings.origin))
+
+    def learn(self, discovery: Discovery) -> None:
         now, wall = self.clock(), self._wall()
         for name, answer in answers_of(discovery):
             lifetime = min(answer.ttl or 0, _longest_lifetime(answer))
             if lifetime > 0:
-                self._memory.put((view, name), CachedAnswer(answer, wall, now + lifetime, lifetime))
+                self._memory.put(name, CachedAnswer(answer, wall, now + lifetime, lifetime))
                 if self._disk is not None:
-                    self._disk.put(view, name, answer, wall, wall + lifetime)
+                    self._disk.put(self._view, name, answer, wall, wall + lifetime)
 
     def rule(self, naptr: Naptr, *, undotted: Labels | None, budget: Budget) -> Rule:
         """``naptr.record.read``, with a memory for regexps."""
         with self._rules_lock:
             return self._rules(naptr, undotted=undotted, budget=budget)
 
-    def fresh(self, lookup: ArkLookup) -> Replay:
-        return Replay(self, lookup).run()
+    def fresh(self, ark: Ark) -> Replay:
+        return Replay(self, ark, self._settings).run()
 
-    def any_age(self, lookup: ArkLookup, outcome: Outcome, note: str) -> Discovery:
+    def any_age(self, ark: Ark, outcome: Outcome, note: str) -> Discovery:
         """Return the discovery from fresh and stale answers; a name without any gets ``outcome`` and ``note``."""
-        found = Replay(self, lookup, absent=Answer(outcome, note=note)).run().found
+        found = Replay(self, ark, self._settings, absent=Answer(outcome, note=note)).run().found
         assert found is not None  # noqa: S101 - every name has an answer, ``absent`` if no other
         return found
 
-    def has_candidate(self, lookup: ArkLookup) -> bool:
-        if self.get(lookup.key, self.clock()) is None:
+    def has_candidate(self, ark: Ark) -> bool:
+        if self.get(self.root(ark), self.clock()) is None:
             return False
-        return bool(self.any_age(lookup, Outcome.UNREACHABLE, "").candidates)
+        return bool(self.any_age(ark, Outcome.UNREACHABLE, "").candidates)
 
-    def combine(self, lookup: ArkLookup, other: Discovery) -> Discovery | None:
+    def combine(self, ark: Ark, other: Discovery) -> Discovery | None:
         """Return the discovery from another ARK's discovery and the fresh answers; None if an answer is missing."""
-        said = {name: answer for name, answer in answers_of(other) if answer.outcome.answered}
-        kept = Replay(self, lookup)
-        walk = replay(lookup.ark, lookup.settings, lambda name: said.get(name) or kept.answer(name), reader=self.rule)
+        new = {name: answer for name, answer in answers_of(other) if answer.outcome.answered}
+        kept = Replay(self, ark, self._settings)
+        walk = replay(ark, self._settings, lambda name: new.get(name) or kept.answer(name), reader=self.rule)
         return None if walk is None else walk.result()
 
-    def forget(self, key: Key) -> None:
-        self._memory.drop(key)
+    def forget(self, name: Labels) -> None:
+        self._memory.drop(name)
         if self._disk is not None:
-            self._disk.drop(*key)
+            self._disk.drop(self._view, name)
 
-    def clear(self, view: str) -> None:
+    def clear(self) -> None:
         """Drop everything in memory, and the answers of this view on disk."""
         self._memory.clear()
         if self._disk is not None:
-            self._disk.clear(view)
+            self._disk.clear(self._view)
 
-    def get(self, key: Key, now: float) -> CachedAnswer | None:
+    def get(self, name: Labels, now: float) -> CachedAnswer | None:
         """Return the answer for a name, the one from the disk if memory has no fresh one. None past the stale limit."""
-        kept = self._memory.get(key)
+        kept = self._memory.get(name)
         if kept is None or kept.expires <= now:
-            kept = self._from_disk(key, now) or kept
+            kept = self._from_disk(name, now) or kept
         return kept if kept is not None and kept.expires + self._stale_limit > now else None
 
-    def _from_disk(self, key: Key, now: float) -> CachedAnswer | None:
-        row = self._disk.get(*key) if self._disk is not None else None
+    def _from_disk(self, name: Labels, now: float) -> CachedAnswer | None:
+        row = self._disk.get(self._view, name) if self._disk is not None else None
         if row is None:
             return None
         answer, fetched, expires = row
@@ -159,7 +176,7 @@ class Store:
         if fetched > wall + CLOCK_SLACK:
             left = 0.0  # the clock went back, or another machine wrote the row: its age is unknown
         kept = CachedAnswer(answer, fetched, now + left, lifetime)
-        self._memory.put(key, kept)
+        self._memory.put(name, kept)
         return replace(kept, layer="disk")
 
 
@@ -170,9 +187,10 @@ class Replay:
     fetched again. Stale answers count only if ``absent``, the answer for names without any, is given.
     """
 
-    def __init__(self, store: Store, lookup: ArkLookup, *, absent: Answer | None = None) -> None:
+    def __init__(self, store: Store, ark: Ark, settings: Settings, *, absent: Answer | None = None) -> None:
         self._store = store
-        self._lookup = lookup
+        self._ark = ark
+        self._settings = settings
         self._absent = absent
         self._now = store.clock()  # once: an answer that expires at once is fresh for the whole walk or not at all
         self._fetched: float | None = None
@@ -183,13 +201,13 @@ class Replay:
         self.found: Discovery | None = None
 
     def run(self) -> Replay:
-        walk = replay(self._lookup.ark, self._lookup.settings, self.answer, reader=self._store.rule)
+        walk = replay(self._ark, self._settings, self.answer, reader=self._store.rule)
         if walk is not None:
             self.found = walk.result(source=self._source, fetched=self._fetched, stale=self._stale)
         return self
 
     def answer(self, name: Labels) -> Answer | None:
-        kept = self._store.get((self._lookup.view, name), self._now)
+        kept = self._store.get(name, self._now)
         fresh = kept is not None and kept.expires > self._now
         if kept is None or (not fresh and self._absent is None):
             self.missing = name
@@ -233,10 +251,10 @@ def replay(
     walk = Walk(ark, settings, reader=reader, origin_known=True)
     while questions := walk.next():
         for question in questions:
-            said = answer(names.fold(question.name))
-            if said is None:
+            known = answer(names.fold(question.name))
+            if known is None:
                 return None
-            walk.tell(question, said)
+            walk.tell(question, known)
     return walk
 
 

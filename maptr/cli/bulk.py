@@ -15,7 +15,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
-from itertools import islice
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Literal, TextIO
 
@@ -28,13 +27,11 @@ from maptr.cli.lookup import LookupOptions
 from maptr.cli.options import output_option, refuse_input
 from maptr.discovery import Discovery, DiscoveryError, NoMappingAuthority
 from maptr.errors import ArkSyntaxError, cell, printable
-from maptr.resolver.call import HTTPS, as_ark, prefer
+from maptr.resolver.call import as_ark, prefer
+from maptr.resolver.upstream import HTTPS
 
 if TYPE_CHECKING:
-    from maptr.cache.cache import Cache
     from maptr.choose import Chooser
-    from maptr.config import Config
-    from maptr.resolver.bulk import Bulk
 
 COLUMNS = ("line", "status", "ark", "url", "note")
 FOUND, NONE, UNKNOWN, BAD = STATUSES = "found", "none", "unknown", "bad"
@@ -42,7 +39,6 @@ FOUND, NONE, UNKNOWN, BAD = STATUSES = "found", "none", "unknown", "bad"
 MAX_SHOWN = 20  # bad lines reported on stderr; every bad line has its row
 CHOOSING = 16  # threads for a chooser that connects to servers
 MAX_HELD = 100_000  # rows that wait for an earlier line; beyond this, rows are written out of order
-PART = 2_000  # lines read at a time if the table may answer: no DNS response is read meanwhile
 PARTIAL = ".partial"  # suffix of the file that will replace OUT
 DELIMITERS = ("\t", ",", ";")  # between columns, in the order in which they are tried
 MAX_LINE = 1 << 16  # bytes; the rest of a longer line is ignored
@@ -108,8 +104,7 @@ def bulk(
     ARKs share it.
 
     @SERVER names the servers to ask, @tcp://HOST by TCP and @tls://HOST by TLS only; @https:// is refused. Without
-    @SERVER, a pulled table or a configured cache answers what DNS does not, by the policy, and the note says so.
-    Answers are not cached.
+    @SERVER, a pulled table or a configured cache answers as it does in maptr discover, and the note says so.
 
     An existing OUT needs --resume or --overwrite. --overwrite writes to OUT.partial and replaces OUT once all rows
     are written. --resume first checks that each row in OUT belongs to its line.
@@ -133,16 +128,15 @@ def bulk(
     table = options.table if isinstance(options.table, str | None) else "-"
     if source_name == table == "-":
         raise click.UsageError("only one of FILE and --table can be standard input")
-    refuse_input(target, [source_name, table, options.trust_anchor, options.config])
+    refuse_input(target, [source_name, table, options.trust_anchors, options.config])
     if target is not None and target.is_file() and not (resume or overwrite):
         raise click.UsageError(f"{target}: exists: --resume continues it, --overwrite replaces it")
     config = lookup.read_config(options.config)
+    lookup.refuse_schemes(lookup.servers_of(servers, config), servers, config, "maptr bulk asks servers", (HTTPS,))
+    limits = {"concurrency": concurrency, "rate": rate, "max_connections": max_connections}
+    client = lookup.client_of(servers, options, config, **limits)
     with ExitStack() as stack:
-        cache = lookup.cache_of(servers, options, config)
-        if cache is not None:
-            stack.enter_context(cache)
-        limits = {"concurrency": concurrency, "rate": rate, "max_connections": max_connections}
-        engine = _engine(servers, options, config, cache, **limits)
+        stack.enter_context(client)
         try:
             if source_name == "-":
                 source = output.standard_input()
@@ -160,19 +154,11 @@ def bulk(
             update = stack.enter_context(output.progress("ARKs", _size(source), hidden=hidden))
             write = writer(sink, as_json, header=not size)
             chooser = lookup.chooser_of(options, config)
-            rows = Rows(write, cache, ordered=not unordered, require=options.require, chooser=chooser)
+            rows = Rows(write, ordered=not unordered, require=options.require, chooser=chooser)
             stack.callback(rows.close)
-            read = lines.read(update)
-            parts = iter(lambda: list(islice(read, PART)), []) if rows.uses_table else (read,)
-            for part in parts:
-                arks = read_arks(part, done, rows, options.profile)
-                if engine is None:
-                    found = ((number, Discovery(ark, (), (), complete=False)) for number, ark in arks)
-                else:
-                    found = engine.run(arks, ordered=not unordered)
-                for number, discovery in found:
-                    rows.found(number, discovery)
-                rows.write()
+            arks = read_arks(lines.read(update), done, rows, options.profile)
+            for number, found in client.discover_pairs(arks, ordered=not unordered):
+                rows.found(number, found)
             rows.write(wait=True)
         except OSError as error:
             if target is None and error.filename is None:
@@ -191,7 +177,7 @@ def bulk(
     options.inform(
         f"{sum(counts[status] for status in (FOUND, NONE, UNKNOWN, BAD))} lines: {counts[FOUND]} found, "
         f"{counts[NONE]} none, {counts[UNKNOWN]} unknown, {counts[BAD]} bad; "
-        f"{engine.questions if engine else 0} names asked{table}{skipped}"
+        f"{client.resolver.questions} names asked{table}{skipped}"
     )
     if column is not None and counts["skipped"] and not any(counts[status] for status in STATUSES) and not resume:
         output.warning(f"--column: no line has anything in the column {column}")
@@ -202,28 +188,6 @@ def bulk(
     if counts[UNKNOWN]:
         sys.exit(output.EXIT_NO_ANSWER)
     sys.exit(output.EXIT_NONE if counts[NONE] or counts[BAD] else output.EXIT_OK)
-
-
-def _engine(
-    servers: list[str], given: LookupOptions, config: Config | None, cache: Cache | None, **limits: Any
-) -> Bulk | None:
-    """Make the engine of DNS queries; None without a server if a table may answer. Raises the errors of ``Bulk``."""
-    from maptr.resolver.bulk import Bulk
-
-    named, servers = servers, lookup.servers_of(servers, config, given)
-    lookup.refuse_schemes(servers, named, config, "maptr bulk asks servers", (HTTPS,))
-    try:
-        return Bulk(
-            nameservers=servers or None,
-            **lookup.walk_options(given, config),
-            **limits,
-            trust_ad=given.trust_ad,
-            trust_anchors=given.trust_anchor,
-        )
-    except DiscoveryError:
-        if cache is None or servers:
-            raise
-        return None
 
 
 @contextmanager
@@ -345,9 +309,9 @@ def is_skipped(line: bytes) -> bool:
 def read_arks(
     lines: Iterable[tuple[int, bytes]], done: Set[int], rows: Rows, profile: Profile
 ) -> Iterator[tuple[int, Ark]]:
-    """Yield the ARKs to look up in DNS, with their line numbers.
+    """Yield the ARKs to look up, with their line numbers.
 
-    Lines in ``done`` are skipped. A line that is not an ARK, or that the table answers, goes to ``rows``.
+    Lines in ``done`` are skipped. A line that is not an ARK goes to ``rows``.
     """
     for number, line in lines:
         if is_skipped(line):
@@ -361,8 +325,7 @@ def read_arks(
             rows.counts["with columns"] += any(mark.encode() in line.strip() for mark in DELIMITERS)
             rows.put(number, {"line": number, "status": BAD, "ark": _text(line), "url": "", "note": str(error)})
             continue
-        if not rows.answered(number, ark):
-            yield number, ark
+        yield number, ark
 
 
 def ark_text(line: bytes, profile: Profile) -> str:
@@ -415,7 +378,7 @@ def writer(sink: TextIO, as_json: bool, *, header: bool) -> Callable[[Row], obje
 
 
 class Rows:
-    """The rows of a run. Each discovery passes the cache's policy and the chooser; its row is then counted and written.
+    """The rows of a run. Each discovery passes the chooser; its row is then counted and written.
 
     A row is held until the rows of all earlier lines are written. If ``ordered``, discoveries come in the order of
     their lines. A chooser that connects to servers runs in threads, while DNS is asked for other ARKs. ``close`` drops
@@ -425,7 +388,6 @@ class Rows:
     def __init__(
         self,
         write: Callable[[Row], object],
-        cache: Cache | None = None,
         *,
         ordered: bool,
         require: str | None = None,
@@ -433,26 +395,15 @@ class Rows:
     ) -> None:
         self.counts: Counter[str] = Counter()  # rows by status, and rows from the table
         self.advice = ""  # printed once: what to do if the origin does not exist
-        self.uses_table = cache is not None and not cache.policy.takes_dns
         self._write = write
         self._ordered = ordered
-        self._cache = cache
         self._require = require
         self._chooser = chooser
         self._pool = ThreadPoolExecutor(CHOOSING, "maptr-choose") if getattr(chooser, "waits", False) else None
         self._held: list[tuple[int, Row | Future[Discovery]]] = []  # a heap by line number
 
-    def answered(self, number: int, ark: Ark) -> bool:
-        """Return whether the table answers before DNS, and add the row of the line if it does."""
-        found = self._cache.unasked(ark) if self._cache is not None and self.uses_table else None
-        if found is not None:
-            self._choose(number, found)
-        return found is not None
-
     def found(self, number: int, discovery: Discovery) -> None:
-        """Add the row of a discovery from DNS."""
-        if self._cache is not None:
-            discovery = self._cache.judge(discovery)
+        """Add the row of a discovery."""
         self.advice = self.advice or lookup.advice_of(discovery)
         self._choose(number, discovery)
         self.write(number)

@@ -53,9 +53,8 @@ def discover(arks: tuple[str, ...], short: bool, **given: Any) -> None:
       maptr discover --trace https://n2t.net/ark:/12345/x6np1wh8k?info
       maptr discover ark:12345/x6np1wh8k --table naans.json --policy natab-first
     """
-    asked_for = LookupOptions(**given)
-    found, client = lookup.arks_and_client(arks, asked_for)
-    sys.exit(lookup.show_discoveries(found, client, asked_for, short=short))
+    options = LookupOptions(**given)
+    sys.exit(lookup.show_discoveries(lookup.prepare(arks, options), options, short=short))
 
 
 @command(exits=_EXITS)
@@ -69,9 +68,8 @@ def url(arks: tuple[str, ...], **given: Any) -> None:
     Example:
       curl -L "$(maptr url ark:12345/x6np1wh8k)"
     """
-    asked_for = LookupOptions(**given)
-    found, client = lookup.arks_and_client(arks, asked_for)
-    sys.exit(lookup.show_urls(found, client, asked_for))
+    options = LookupOptions(**given)
+    sys.exit(lookup.show_urls(lookup.prepare(arks, options), options))
 
 
 @command(
@@ -98,30 +96,30 @@ def info(words: tuple[str, ...], older: bool, **given: Any) -> None:
     """
     from maptr.nma.describe import describe  # late: it imports HTTP, which other commands do not need
 
-    asked_for = LookupOptions(**given)
-    arks, client = lookup.arks_and_client(words, asked_for)
+    options = LookupOptions(**given)
+    prepared = lookup.prepare(words, options)
     inflections = INFLECTIONS if older else INFLECTIONS[:1]
 
     def show(ark: Argument, found: Discovery | None, error: MaptrError | None) -> int:
         if isinstance(ark, NotArk) or error is not None:
-            if asked_for.as_json:
+            if options.as_json:
                 output.json_data({"ark": str(ark), "spoken": False, "error": str(error)})
             return output.EXIT_OK
+        assert found is not None  # noqa: S101 - there is no error
         described = describe(
-            ark,
-            discovery=found,
+            found,
             inflections=(ark.inflection,) if ark.inflection else inflections,
-            seconds=asked_for.timeout,
-            allow_private=asked_for.allow_private,
+            seconds=options.lifetime,
+            allow_private=options.allow_private,
         )
         if not described.spoken:
             output.warning(f"{described.url} {described.note}")
-        if asked_for.as_json:
+        if options.as_json:
             output.json_data({**described.to_dict(), "error": None})
         elif described.spoken:
             output.data(described.to_text())
             thump = f", THUMP status {described.thump}" if described.thump else ""
-            asked_for.inform(f"from {described.url}: HTTP status {described.status}{thump}")
+            options.inform(f"from {described.url}: HTTP status {described.status}{thump}")
         return output.EXIT_OK if described.spoken else output.EXIT_NONE
 
-    sys.exit(lookup.answer(arks, client, asked_for, show))
+    sys.exit(lookup.answer(prepared, options, show))

@@ -15,13 +15,14 @@ import click
 
 from maptr import places
 from maptr.cache import DNS_ONLY
-from maptr.cache.cache import Cache
 from maptr.cache.disk import Disk
 from maptr.cache.probe_log import ProbeLog, ProbeResult, place_in, places_of
 from maptr.cli import lookup, options, output
 from maptr.cli.group import command
+from maptr.cli.lookup import LookupOptions
 from maptr.cli.options import read_table, refuse_foreign, refuse_input, write
 from maptr.cli.output import Painted
+from maptr.client import Client
 from maptr.errors import ConfigError, MissingExtra
 from maptr.nma.reachable import MIN_AGE, Prober
 
@@ -96,42 +97,41 @@ def drift(
 
         refuse_input(page, [named, history])
         refuse_foreign(page, pages.is_page, overwrite=overwrite)
-    origin, servers = lookup.origin_of(origin, known), lookup.servers_of(servers, known)
+    servers = lookup.servers_of(servers, known)
     table, bad = read_table(named, lookup.scheme_of(None, known))
     for record in bad:
         output.inform(Painted("left out:", output.DOUBTFUL), f" {record}")
     output.show_log()
-    cache = Cache(
-        table,
-        None,
-        DNS_ONLY,
-        nameservers=servers or None,
-        origin=origin,
-        lifetime=timeout,
-        history=history_at(history) if history else None,
-        rate=rate,
-    )
-    with cache:
+    given = LookupOptions(origin=origin, lifetime=timeout, table=table, policy=DNS_ONLY)
+    log = history_at(history) if history else None
+    with Client(servers or None, **lookup.client_options(given, known), history=log, rate=rate) as client:
         # Otherwise, the next run would report this drift as new.
-        if cache.history is not None and not cache.history.can_write():
+        if log is not None and not log.can_write():
             output.fail(f"{history}: cannot be written", output.EXIT_UNREADABLE)
         found: list[Drift] = []
         try:
             with output.progress("asking DNS", len(naans) or len(table.naans())) as update:
-                for verdicts in cache.drift_many(naans or None):
+                for verdicts in client.drift_many(naans or None):
                     found += verdicts
                     update(advance=1)
         except KeyboardInterrupt:
-            kept = "verdicts so far are in the history" if cache.history is not None else "nothing was kept"
+            kept = "verdicts so far are in the history" if log is not None else "nothing was kept"
             output.interrupted(f"{kept}; run it again")
-        silent = _silent(found, places_of(table, naans), cache.history)
+        silent = _silent(found, places_of(table, naans), log)
     _report(found, named, everything, as_json, silent)
     if page is not None:
+        origin = lookup.origin_of(origin, known)
         asked = " ".join(f"@{server}" for server in servers) or "the system's resolver"
         write(
             page,
             pages.drift_file(
-                found, table=table, file=Path(named).name, asked=asked, origin=origin, now=time.time(), silent=silent
+                found,
+                table=table,
+                file=Path(named).name,
+                asked=asked,
+                origin=lookup.origin_of(origin, known),
+                now=time.time(),
+                silent=silent,
             ),
         )
     if any(one.verdict == "unknown" for one in found):

@@ -16,15 +16,16 @@ from maptr.cache import NATAB_ONLY
 from maptr.cli import logstream, lookup, options, output
 from maptr.cli.group import command
 from maptr.cli.lookup import LookupOptions
+from maptr.cli.options import only_servers
 from maptr.config import Config
-from maptr.daemon import process
 from maptr.errors import ConfigError, MissingExtra
 from maptr.protocol.names import to_text
 from maptr.protocol.numbers import HTTP_PORT
 from maptr.registry.followed_file import WatchedTable
+from maptr.server import process
 
 if TYPE_CHECKING:
-    from maptr.cache.cache import Cache
+    from maptr.client import Client
     from maptr.gateway.service import Service
 
 PACKAGES = ("aiohttp", "jinja2", "prometheus_client")
@@ -74,24 +75,24 @@ def gateway(words: tuple[str, ...], listen: tuple[str, ...], check_config: bool,
         raise MissingExtra(lacking)
     from maptr.gateway.service import Service  # late: an extra
 
-    servers = options.only_servers(words)
-    asked_for = LookupOptions(**given)
+    servers = only_servers(words)
+    options = LookupOptions(**given)
     flags = {"gateway.listen": (list(listen), "--listen")} if listen else {}
 
     def read(file: str | None) -> Config:
         return lookup.read_config(file, flags=flags) or Config()
 
     try:
-        found = read(asked_for.config)
+        found = read(options.config)
         if not check_config:
             logstream.configure(found.serve.log_level, found.serve.log_format)
-        cache = make_cache(servers, asked_for, found)
+        client = make_client(servers, options, found)
         service = Service(
             found,
-            cache,
-            reread=lambda: read(found.filename or asked_for.config),
-            chooser=lookup.chooser_of(asked_for, found),
-            allow_private=asked_for.allow_private,
+            client,
+            reread=lambda: read(found.filename or options.config),
+            chooser=lookup.chooser_of(options, found),
+            allow_private=options.allow_private,
         )
     except MissingExtra:
         raise
@@ -102,7 +103,7 @@ def gateway(words: tuple[str, ...], listen: tuple[str, ...], check_config: bool,
             output.error(str(each))
         raise click.exceptions.Exit(output.EXIT_NONE) from None
     if check_config:
-        _check(found, cache, service)
+        _check(found, client, service)
         return
     try:
         service.bind()
@@ -112,7 +113,7 @@ def gateway(words: tuple[str, ...], listen: tuple[str, ...], check_config: bool,
     gc.freeze()  # exempt the table, which stays, from garbage collection
 
     async def run() -> None:
-        async with cache:
+        async with client:
             await service.run(signals=True)
 
     asyncio.run(run())
@@ -124,13 +125,13 @@ def missing_extra() -> str:
     return f"needs the package {lacking}: pip install 'maptr[gateway]'" if lacking else ""
 
 
-def make_cache(servers: list[str], given: LookupOptions, config: Config) -> Cache:
-    """Make the cache of the gateway. Raises ConfigError.
+def make_client(servers: list[str], given: LookupOptions, config: Config) -> Client:
+    """Make the client of the gateway. Raises ConfigError.
 
     A configured table may appear later, and so may the one that ``maptr table pull`` writes; --table must exist.
     """
     if given.table:
-        return lookup.make_cache(servers, given, config)
+        return lookup.reconciling_client(servers, given, config)
     file = config.cache.natab or config.table.file
     needs_one = (given.policy or config.cache.policy) == NATAB_ONLY
     table = WatchedTable(
@@ -139,13 +140,13 @@ def make_cache(servers: list[str], given: LookupOptions, config: Config) -> Cach
         scheme=config.client.scheme,
         optional=file is None and not needs_one,
     )
-    return lookup.make_cache(servers, given, config, table)
+    return lookup.reconciling_client(servers, given, config, table)
 
 
-def _check(config: Config, cache: Cache, service: Service) -> None:
+def _check(config: Config, client: Client, service: Service) -> None:
     """Print what would be served. Exits with 1 if the log has errors of the table or a zone."""
-    with cache:
-        state = cache.table.current()
+    with client:
+        state = client.table.current()
         zones = service.zone_files
         if state.trouble or zones.troubles:
             raise click.exceptions.Exit(output.EXIT_NONE)

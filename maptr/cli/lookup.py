@@ -8,25 +8,24 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from maptr import places
 from maptr.ark import Ark, Profile
+from maptr.cache import DNS_FIRST
 from maptr.cli import output
 from maptr.cli.output import Painted
+from maptr.client import MEMORY, Client
 from maptr.discovery import Discovery, DiscoveryError, NoMappingAuthority, NoServer, Step
 from maptr.errors import ArkSyntaxError, ConfigError, MaptrError, NmaError
 from maptr.protocol.numbers import PORT
-from maptr.resolver import call
+from maptr.resolver.call import LIFETIME, as_ark
 from maptr.resolver.servers import TCP, TLS, check_server, find_servers, is_address, system_servers
-from maptr.resolver.stub import Stub, make_validator
-from maptr.resolver.sync import discover
+from maptr.resolver.upstream import HTTPS
 from maptr.walk import Settings
 
 if TYPE_CHECKING:
-    from maptr.cache.cache import Cache
     from maptr.choose import Chooser
     from maptr.config import Config
     from maptr.registry.followed_file import TableSource
@@ -39,23 +38,23 @@ SOURCES = {"dns": "DNS", "memory": "memory", "disk": "the cache on disk", "natab
 class LookupOptions(NamedTuple):
     """The options that all look-up commands share, with their defaults.
 
-    The configuration decides where ``origin``, ``scheme``, ``table``, ``policy`` or ``choose`` is None. ``ipv4``,
-    ``ipv6``, ``port`` and ``tcp`` apply to servers that are not URLs. ``verbose`` shows the trace on stderr,
-    ``quiet`` only errors.
+    Those of CLIENT_OPTIONS have the names of ``maptr.Client``. The configuration decides where ``origin``, ``table``,
+    ``policy``, ``scheme`` or ``choose`` is None. ``ipv4``, ``ipv6``, ``port`` and ``tcp`` apply to servers that are not
+    URLs. ``verbose`` shows the trace on stderr, ``quiet`` only errors.
     """
 
     origin: str | None = None
-    timeout: float = call.LIFETIME
+    lifetime: float = LIFETIME
     trust_ad: bool = False
-    trust_anchor: str | None = None
+    trust_anchors: str | None = None
     require: Literal["secure"] | None = None
-    allow_private: bool = False
     table: str | Table | None = None
     policy: str | None = None
+    allow_private: bool = False
+    scheme: str | None = None
     no_cache: bool = False
     config: str | None = None
     as_json: bool = False
-    scheme: str | None = None
     profile: Profile = "current"
     choose: str | None = None
     ipv4: bool = False
@@ -71,6 +70,7 @@ class LookupOptions(NamedTuple):
             output.inform(Painted("maptr:", output.MINOR), f" {text}")
 
 
+CLIENT_OPTIONS = ("origin", "lifetime", "trust_ad", "trust_anchors", "require", "table", "policy")
 DEFAULTS = LookupOptions()
 
 
@@ -87,11 +87,12 @@ class NotArk(NamedTuple):
 Argument: TypeAlias = Ark | NotArk
 
 
-class Client(NamedTuple):
-    """The client of one command. ``ask`` takes an ARK and ``on_step``; ``cache`` is None if DNS is asked directly."""
+class Lookup(NamedTuple):
+    """What a command looks up, and by which client and chooser."""
 
-    ask: Callable[..., Discovery]
-    cache: Cache | None = None
+    arks: Sequence[Argument]
+    client: Client
+    chooser: Chooser | None = None
 
 
 def with_plus(words: Sequence[str], options: LookupOptions) -> tuple[list[str], LookupOptions]:
@@ -106,8 +107,8 @@ def split_servers(words: Sequence[str]) -> tuple[list[str], list[str]]:
     return others, [word[1:] for word in words if word.startswith("@")]
 
 
-def arks_and_client(words: Sequence[str], options: LookupOptions) -> tuple[list[Argument], Client]:
-    """Return the ARKs among the arguments, and a client: a cache if one is set up and no server is named, else DNS.
+def prepare(words: Sequence[str], options: LookupOptions) -> Lookup:
+    """Return the ARKs among the arguments, with a client for them.
 
     Raises ArkSyntaxError if no argument is an ARK or one is a server without ``@``, ConfigError without arguments and
     for conflicting options, DiscoveryFailed if there is no server or one has no address, and OSError for
@@ -121,37 +122,77 @@ def arks_and_client(words: Sequence[str], options: LookupOptions) -> tuple[list[
     if isinstance(arks[0], NotArk) and all(isinstance(ark, NotArk) for ark in arks):
         raise arks[0].error
     config = read_config(options.config)
-    if (cache := cache_of(servers, options, config)) is not None:
-        chooser = chooser_of(options, config)
-        return arks, Client(cache.discover if chooser is None else partial(cache.discover, chooser=chooser), cache)
-    return arks, Client(_dns(servers, options, config))
+    return Lookup(arks, client_of(servers, options, config), chooser_of(options, config))
 
 
 def _parse(word: str, profile: Profile) -> Argument:
     try:
-        return call.as_ark(word, profile)
+        return as_ark(word, profile)
     except ArkSyntaxError as error:
         if is_address(word.partition("#")[0]):  # a missing @: the ARKs would be looked up at another server
             raise ArkSyntaxError(f"{error}: is it '@{word}'?") from None
         return NotArk(word, error)
 
 
-def _dns(servers: list[str], options: LookupOptions, config: Config | None) -> Callable[..., Discovery]:
-    """Return a function that asks DNS by the stub resolver, or by dnspython's if servers are asked by HTTPS."""
-    servers = servers_of(servers, config, options)
-    given = {**walk_options(options, config), "require": options.require, "chooser": chooser_of(options, config)}
-    call.with_origin(None, given["origin"])
-    if call.has_https(servers):
-        from maptr.resolver.dnspython import make_resolver  # late: it imports dns.resolver
+# ---- the client
 
-        given |= {"trust_ad": options.trust_ad, "trust_anchors": make_validator(options.trust_anchor, options.trust_ad)}
-        return partial(discover, resolver=make_resolver(servers), **given)
+
+def client_of(servers: list[str], given: LookupOptions, config: Config | None, **limits: Any) -> Client:
+    """Return a client that reconciles if a table or a cache is set up and no server is named; else one that asks DNS.
+
+    ``limits`` are those of ``Client``. Raises ConfigError, also for conflicting options, and DiscoveryFailed if only
+    DNS can answer and no server can be asked.
+    """
+    wanted = given.table is not None or given.policy is not None
+    if given.no_cache and wanted:
+        raise ConfigError("--no-cache goes with neither --table nor --policy")
+    configured = config is not None and any(key.startswith("cache.") for key in config.places)
+    is_set_up = wanted or table_of(config) is not None or configured
+    if wanted or (is_set_up and not given.no_cache and not servers):
+        return reconciling_client(servers, given, config, **limits)
+    options = client_options(given, config) | {"policy": DNS_FIRST} | limits
+    client = Client(servers_of(servers, config, given) or None, **options)
+    client.resolver.opened(given.lifetime)
+    return client
+
+
+def reconciling_client(
+    servers: list[str], given: LookupOptions, config: Config | None, table: TableSource | None = None, **limits: Any
+) -> Client:
+    """Return a client with this table, or the one that is set up if it exists, and a cache. Raises ConfigError."""
+    options = client_options(given, config) | limits
+    natab = table or given.table or table_of(config)
+    pulled = config is not None and config.table.url and natab == str(config.table.file) and natab != given.table
+    if isinstance(natab, str) and pulled and not places.exists(natab):
+        given.inform(f"{natab}: not there yet; maptr table pull --apply gets it")
+        natab = None
     try:
-        make = partial(Stub, servers) if servers else Stub.system
-        stub = make(trust_ad=options.trust_ad, trust_anchors=options.trust_anchor)
-    except ValueError as error:
-        raise ConfigError(str(error)) from None
-    return partial(discover, resolver=stub, **given)
+        servers = servers_of(servers, config, given) or system_servers()
+    except DiscoveryError as error:  # the table may still answer
+        given.inform(str(error))
+        servers = []
+    output.show_log()
+    return Client(servers, **options | {"table": natab, "cache": cache_file(config) or MEMORY})
+
+
+def client_options(given: LookupOptions, config: Config | None) -> dict[str, Any]:
+    """Return the options of ``maptr.Client``: those of the command line, else of the configuration, else the defaults.
+
+    Servers, table and cache are not among them.
+    """
+    settings = Settings(allow_private=given.allow_private, scheme=given.scheme or "https")
+    options: dict[str, Any] = {}
+    if config is not None:
+        settings = settings._replace(scheme=given.scheme or config.client.scheme, hyphens=config.client.hyphens)
+        options = {
+            "origin": origin_of(None, config),
+            "policy": config.cache.policy,
+            "patience": config.cache.patience,
+            "stale_limit": config.cache.stale_limit,
+            "table_limit": config.cache.table_limit or None,
+        }
+    named = {name: value for name in CLIENT_OPTIONS if (value := getattr(given, name)) is not None}
+    return {**options, **named, "settings": settings}
 
 
 # ---- the configuration
@@ -222,9 +263,9 @@ def servers_of(given: list[str], config: Config | None, options: LookupOptions =
         raise ConfigError("only one of -4 and -6 is allowed")
     if not (options.ipv4 or options.ipv6 or options.port or options.tcp):
         return servers
-    refuse_schemes(servers, given, config, "-4, -6, -p and +tcp are for servers", (TLS, call.HTTPS))
+    refuse_schemes(servers, given, config, "-4, -6, -p and +tcp are for servers", (TLS, HTTPS))
     servers = servers or system_servers()
-    found = [each for text in servers for each in find_servers(text, options.port or PORT, options.timeout)]
+    found = [each for text in servers for each in find_servers(text, options.port or PORT, options.lifetime)]
     version = 4 if options.ipv4 else 6 if options.ipv6 else None
     wanted = [each for each in found if version in (None, 6 if ":" in each.address else 4)]
     if not wanted:
@@ -252,14 +293,6 @@ def chooser_of(given: LookupOptions, config: Config | None) -> Chooser | None:
     return named(name, allow_private=given.allow_private, require=given.require)
 
 
-def walk_options(given: LookupOptions, config: Config | None) -> dict[str, Any]:
-    """Return the keyword arguments that every look-up function takes."""
-    settings = Settings(allow_private=given.allow_private, scheme=scheme_of(given.scheme, config))
-    if config is not None:
-        settings = settings._replace(hyphens=config.client.hyphens)
-    return {"origin": origin_of(given.origin, config), "lifetime": given.timeout, "settings": settings}
-
-
 def scheme_of(given: str | None, config: Config | None) -> str:
     """Return the scheme for hosts that have none: from the option, else from the configuration, else https."""
     return given or (config.client.scheme if config is not None else "https")
@@ -271,67 +304,6 @@ def table_of(config: Config | None) -> str | None:
         return str(file)
     default = places.table_file(os.environ)
     return default if places.exists(default) else None
-
-
-# ---- the cache
-
-
-def cache_of(servers: list[str], given: LookupOptions, config: Config | None) -> Cache | None:
-    """Return the cache; None if none is set up or a server is named. Raises ConfigError for conflicting options."""
-    wanted = given.table is not None or given.policy is not None
-    if given.no_cache and wanted:
-        raise ConfigError("--no-cache goes with neither --table nor --policy")
-    if given.no_cache or (servers and not wanted):
-        return None
-    configured = config is not None and any(key.startswith("cache.") for key in config.places)
-    if given.table is None and table_of(config) is None and given.policy is None and not configured:
-        return None
-    return make_cache(servers, given, config)
-
-
-def make_cache(
-    servers: list[str], given: LookupOptions, config: Config | None, table: TableSource | None = None
-) -> Cache:
-    """Make the cache for these options: with this table, or the one that is set up if it exists. Raises ConfigError."""
-    from maptr.cache import DNS_FIRST
-    from maptr.cache.cache import cache_with
-    from maptr.cache.lookups import Dependencies
-
-    natab = table or given.table or table_of(config)
-    pulled = config is not None and config.table.url and natab == str(config.table.file) and natab != given.table
-    if isinstance(natab, str) and pulled and not places.exists(natab):
-        given.inform(f"{natab}: not there yet; maptr table pull --apply gets it")
-        natab = None
-    options: dict[str, Any] = {}
-    dependencies = Dependencies()
-    policy = given.policy or (config.cache.policy if config is not None else DNS_FIRST)
-    if config is not None:
-        options = {
-            "patience": config.cache.patience,
-            "stale_limit": config.cache.stale_limit,
-            "table_limit": config.cache.table_limit or None,
-        }
-    try:
-        servers = servers_of(servers, config, given) or system_servers()
-    except DiscoveryError as error:
-        failure = error
-
-        def ask(ark: object, **options: object) -> Discovery:
-            raise failure
-
-        servers, dependencies = [], Dependencies(ask)  # the table may still answer
-    output.show_log()
-    return cache_with(dependencies)(
-        natab,
-        cache_file(config),
-        policy,
-        nameservers=servers,
-        **walk_options(given, config),
-        trust_ad=given.trust_ad,
-        trust_anchors=given.trust_anchor,
-        require=given.require,
-        **options,
-    )
 
 
 def cache_file(config: Config | None) -> str | None:
@@ -349,7 +321,7 @@ def cache_file(config: Config | None) -> str | None:
 # ---- output
 
 
-def show_urls(arks: Sequence[Argument], client: Client, options: LookupOptions) -> int:
+def show_urls(lookup: Lookup, options: LookupOptions) -> int:
     """Print one line for each ARK, empty if it has no URL. Return the exit code."""
 
     def show(ark: Argument, found: Discovery | None, error: MaptrError | None) -> None:
@@ -363,10 +335,10 @@ def show_urls(arks: Sequence[Argument], client: Client, options: LookupOptions) 
             options.inform(f"{ark}: {provenance(found)}")
         output.data(made or "")
 
-    return answer(arks, client, options, show)
+    return answer(lookup, options, show)
 
 
-def show_discoveries(arks: Sequence[Argument], client: Client, options: LookupOptions, *, short: bool = False) -> int:
+def show_discoveries(lookup: Lookup, options: LookupOptions, *, short: bool = False) -> int:
     """Print the candidates of each ARK, best first. Return the exit code."""
 
     def show(ark: Argument, found: Discovery | None, error: MaptrError | None) -> None:
@@ -376,18 +348,17 @@ def show_discoveries(arks: Sequence[Argument], client: Client, options: LookupOp
                 document["candidates"] = []  # the trace has the refused ones
             output.json_data({**document, "age": age_of(found), "error": str(error) if error else None})
         elif found and error is None:
-            if client.cache is not None:
+            if lookup.client.reconciles:
                 options.inform(f"{ark}: {provenance(found)}")
             for line in found.urls() if short else found.to_text().splitlines():
                 url, tab, rest = line.partition("\t")
                 output.data(url if short else Painted(url, output.GOOD), tab, Painted(rest, output.MINOR))
 
-    return answer(arks, client, options, show)
+    return answer(lookup, options, show)
 
 
 def answer(
-    arks: Sequence[Argument],
-    client: Client,
+    lookup: Lookup,
     options: LookupOptions,
     show: Callable[[Argument, Discovery | None, MaptrError | None], int | None],
 ) -> int:
@@ -396,14 +367,16 @@ def answer(
     ``show`` may return an exit code, or raise NmaError and DiscoveryError. Return the greatest exit code.
     """
     code, advice = output.EXIT_OK, ""
-    try:
+    arks, client, chooser = lookup
+    on_step = show_step if options.verbose else None
+    with client:
         for answered, ark in enumerate(arks):
             try:
                 if isinstance(ark, NotArk):
                     raise ark.error
                 for note in ark.notes if options.verbose else ():
                     options.inform(f"{ark}: {note}")
-                found = client.ask(ark, on_step=show_step if options.verbose else None)
+                found = client.discover(ark, chooser=chooser, on_step=on_step)
                 if not found.complete and found.source == "dns":
                     options.inform(f"{ark}: there may be more: {found.incomplete_reason()}")
                 code = max(code, show(ark, found, None) or output.EXIT_OK)
@@ -415,11 +388,8 @@ def answer(
                 show(ark, discovery, error)
                 code = max(code, code_of(error))
                 output.error(str(error))
-        if advice:
-            options.inform(advice)
-    finally:
-        if client.cache is not None:
-            client.cache.close()
+    if advice:
+        options.inform(advice)
     return code
 
 

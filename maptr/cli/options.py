@@ -157,22 +157,23 @@ def zone_name_option(default: str) -> Callable[[Command], Command]:
     return click.option("--origin", metavar="NAME", help=f"Take this for the name of the zone.  [default: {default}]")
 
 
-def timeout_option(default: float, help: str) -> Callable[[Command], Command]:
-    """Make ``--timeout``, a number of seconds greater than 0."""
-    return click.option("--timeout", default=default, type=_POSITIVE, metavar="SECONDS", help=help)
+def timeout_option(default: float, help: str, name: str = "timeout") -> Callable[[Command], Command]:
+    """Make ``--timeout``, a number of seconds greater than 0, for a parameter of this name."""
+    return click.option("--timeout", name, default=default, type=_POSITIVE, metavar="SECONDS", help=help)
 
 
-def discovery_options(help: str, *, timeout: float = DEFAULTS.timeout) -> Callable[[Command], Command]:
+def discovery_options(help: str, *, timeout: float = DEFAULTS.lifetime) -> Callable[[Command], Command]:
     """Make the options of each look-up command, named as the fields of ``lookup.LookupOptions``.
 
     ``help`` is the help text of ``--timeout``.
     """
     options = (
         ORIGIN_OPTION,
-        timeout_option(timeout, help),
+        timeout_option(timeout, help, "lifetime"),
         click.option("--trust-ad", is_flag=True, help="Trust the DNSSEC validation of the server (its AD flag)."),
         click.option(
             "--trust-anchor",
+            "trust_anchors",
             type=EXISTING_FILE,
             help="Validate DNSSEC from the DS or DNSKEY records in FILE: a zone file or BIND's trust-anchors.",
         ),

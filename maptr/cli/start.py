@@ -61,8 +61,8 @@ def answer(words: Sequence[str], environment: Mapping[str, str]) -> int | None:
     from maptr.errors import MaptrError
 
     try:
-        arks, client = lookup.arks_and_client(rest, lookup.DEFAULTS)
+        prepared = lookup.prepare(rest, lookup.DEFAULTS)
     except MaptrError:
         return None  # click prints the error and the usage
     show = lookup.show_urls if command == "url" else lookup.show_discoveries
-    return show(arks, client, lookup.DEFAULTS)
+    return show(prepared, lookup.DEFAULTS)

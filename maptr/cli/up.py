@@ -274,17 +274,17 @@ class Gateway:
         from maptr.gateway.service import Service  # late: an extra
 
         given = lookup.DEFAULTS
-        self.cache = gateway.make_cache([], given, config)
-        self.service = Service(config, self.cache, zones=self._zones, chooser=lookup.chooser_of(given, config))
+        self.client = gateway.make_client([], given, config)
+        self.service = Service(config, self.client, zones=self._zones, chooser=lookup.chooser_of(given, config))
         self._daemon = daemon
         self._known: Snapshot | None = None
 
     def _zones(self) -> Snapshot:
-        """Return the current zones. If they are new, the cache drops the answers of the old ones."""
+        """Return the current zones. If they are new, the client drops the answers of the old ones."""
         zones = self._daemon.responder.state.snapshot
         if zones is not self._known:
             self._known = zones
-            self.cache.forget()
+            self.client.forget()
         return zones
 
 
@@ -387,7 +387,7 @@ async def _run(daemon: Daemon, http: Gateway | None, begin: Callable[[], None]) 
     serving = asyncio.create_task(daemon.run())
     serving.add_done_callback(lambda _: stop())
     if http is not None:
-        async with http.cache:
+        async with http.client:
             await http.service.run()
         daemon.stop()
     await serving

@@ -28,19 +28,18 @@ from aiohttp.http import RawRequestMessage
 from aiohttp.http_exceptions import InvalidURLError, LineTooLong
 
 from maptr.ark import Ark
-from maptr.cache.cache import Cache
+from maptr.cache.sources import Sources
 from maptr.choose import Chooser
 from maptr.config.model import GatewayConfig, TcpConfig
-from maptr.daemon.sockets import ClientCounts, limits_within_descriptors
 from maptr.discovery import Discovery, DiscoveryError
 from maptr.errors import printable
-from maptr.gateway.limits import BURST, FREE_WORK, NAAN_WORK, Clients
+from maptr.gateway.limits import FREE_WORK, NAAN_WORK, Buckets, Clients
 from maptr.gateway.message import Lines, Lookup, Response, problem, text
 from maptr.gateway.metrics import MALFORMED, Metrics, kind_of
 from maptr.gateway.proxies import Proxies, read_proxy_header
 from maptr.gateway.route import MAX_BODY, route
 from maptr.gateway.site import Site
-from maptr.rate_limit import TokenBuckets
+from maptr.server.sockets import ClientCounts, limits_within_descriptors
 
 log = logging.getLogger("maptr.gateway")
 access_log = logging.getLogger("maptr.gateway.access")
@@ -72,7 +71,7 @@ class HttpServer:
 
     def __init__(
         self,
-        cache: Cache,
+        sources: Sources,
         site: Callable[[], Site],
         settings: GatewayConfig,
         *,
@@ -81,7 +80,7 @@ class HttpServer:
         tls: ssl.SSLContext | None = None,
     ) -> None:
         self._chooser = chooser
-        self._cache = cache
+        self._sources = sources
         self._site = site
         self._metrics = metrics
         self._start_id = secrets.token_hex(4)
@@ -99,7 +98,7 @@ class HttpServer:
         self._settings = settings
         self.tls = tls
         self._clients = Clients(settings.rate, time.monotonic)
-        self._naans = TokenBuckets(NAAN_WORK, NAAN_WORK * BURST, time.monotonic)
+        self._naans = Buckets(NAAN_WORK, time.monotonic)
         self._proxies = Proxies(settings.proxies, settings.client_header)
         self._silent: set[str] = set()  # proxies that named no client, and were warned of
         limits = limits_within_descriptors(TcpConfig(settings.max_connections), len(settings.listen))
@@ -401,10 +400,10 @@ class HttpServer:
     async def _discover(self, ark: Ark) -> Discovery:
         """Return the discovery, without candidates instead of an error."""
         if self._naans.wait(ark.naan) > 0:
-            return self._cache.unanswered(ark, "the rules of this NAAN take too long")
+            return self._sources.engine.not_asked(ark, "the rules of this NAAN take too long")
         try:
             # Without the URL before the label, which is the client's, and the inflection, which needs no look-up.
-            found = await self._cache.discover_async(Ark(*ark[:4]), chooser=self._chooser)
+            found = await self._sources.discover_async(Ark(*ark[:4]), chooser=self._chooser)
         except DiscoveryError as error:
             found = error.discovery
         self._naans.charge(ark.naan, found.work - FREE_WORK)

@@ -14,40 +14,42 @@ import logging
 import socket
 import ssl
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import replace
 from typing import Any
 
 from maptr.answer.context import Context, Identity
+from maptr.ark import Ark
 from maptr.cache import NATAB_ONLY
-from maptr.cache.cache import Cache
 from maptr.cache.probe_log import ProbeLog
 from maptr.choose import Chooser
+from maptr.client import Client
 from maptr.config import Config
 from maptr.config.model import GatewayConfig
-from maptr.daemon import process
-from maptr.daemon.certificate import Certificate
-from maptr.daemon.process import in_thread
-from maptr.daemon.sockets import bound_at, explained, open_tcp
+from maptr.discovery import DiscoveryFailed
 from maptr.errors import ConfigError, reason_of
-from maptr.files import Followed
 from maptr.gateway import pages
 from maptr.gateway.metrics import Metrics
-from maptr.gateway.redirects import UNREAD, Redirects, follow
+from maptr.gateway.redirects import RedirectFile
 from maptr.gateway.server import HttpServer
-from maptr.gateway.site import DriftReport, Site
+from maptr.gateway.site import DriftReport, Redirect, Site
 from maptr.gateway.zones import ZoneFiles
 from maptr.protocol.address import Address
 from maptr.registry.followed_file import TableState
+from maptr.server import process
+from maptr.server.process import in_thread
+from maptr.server.sockets import bound_at, explained, open_tcp
+from maptr.server.stream import Certificate
 from maptr.zone.snapshot import Snapshot
 
 log = logging.getLogger("maptr.gateway")
 
+NO_REDIRECTS: Mapping[Ark, Redirect] = {}
 REFRESH = 1.0  # seconds between two looks at the files of table and redirects
 PROBES_EVERY = 60.0  # seconds between two readings of the probes that maptr table probe keeps
 DNS_EVERY = 5.0  # seconds between two tests whether DNS answers
 FIRST_TEST = 1.0  # seconds that the start waits for the first of them
-TEST_ARK = "ark:99999/maptr"  # of the NAAN for tests; any answer, also that there is none, shows that DNS answers
+TEST_ARK = Ark("99999", "maptr")  # of the NAAN for tests; any answer, also that there is none, shows that DNS answers
 
 
 class Service:
@@ -61,7 +63,7 @@ class Service:
     def __init__(
         self,
         config: Config,
-        cache: Cache,
+        client: Client,
         *,
         reread: Callable[[], Config] | None = None,
         zones: Callable[[], Snapshot] | None = None,
@@ -72,7 +74,7 @@ class Service:
         self.bound: list[Address] = []
         self.site = Site()
         self._config = config
-        self._cache = cache
+        self._client = client
         self._reread = reread
         self._allow_private = allow_private
         self._metrics = Metrics()
@@ -80,10 +82,10 @@ class Service:
         self._reads_zones = zones is None
         self.zone_files = ZoneFiles(config.zones if zones is None else ())
         self._zones = zones or self.zone_files.refresh
-        self._asks_no_dns = getattr(cache.policy, "name", "") == NATAB_ONLY
+        self._asks_no_dns = client.policy == NATAB_ONLY
         self._site_of(config)
         self._http = HttpServer(
-            cache,
+            client.sources,
             lambda: self.site,
             config.gateway,
             chooser=chooser,
@@ -169,9 +171,9 @@ class Service:
     async def _refresh(self) -> None:
         """Look at the files of table and redirects."""
         file = self._redirects
-        table, zones_of = self._cache.table, self._zones
-        state, redirects, zones = await in_thread(
-            lambda: (table.current(), file.current() if file else UNREAD, zones_of())
+        table, zones_of = self._client.table, self._zones
+        state, rules, zones = await in_thread(
+            lambda: (table.current(), file.refresh() if file else NO_REDIRECTS, zones_of())
         )
         if file is not self._redirects:  # a reload has looked at the new one meanwhile
             return
@@ -179,42 +181,46 @@ class Service:
         if state.table is None and not state.trouble and self._asks_no_dns:
             troubles.append("table: there is none")
         troubles += [f"DNS: {self._dns_trouble}"] if self._dns_trouble else []
-        if redirects.trouble:
-            troubles.append(f"redirects: {redirects.trouble}")
+        if file is not None and file.trouble:
+            troubles.append(f"redirects: {file.trouble}")
         troubles += self.zone_files.troubles
         now = self.site
-        same = state is now.table_state and redirects.rules is now.redirects and zones is now.zones
-        sources = self._sources_of(state, redirects)
+        same = state is now.table_state and rules is now.redirects and zones is now.zones
+        sources = self._sources_of(state, rules)
         if sources != now.sources:
             log.info("sources: %s", "; ".join(sources) or "none")
         if not same or list(now.troubles) != troubles or sources != now.sources:
             self.site = replace(
                 now,
                 table_state=state,
-                redirects=redirects.rules,
-                singles=redirects.naans,
+                redirects=rules,
+                singles=file.naans if file else {},
                 zones=zones,
                 troubles=tuple(troubles),
                 sources=sources,
             )
 
-    def _sources_of(self, state: TableState, redirects: Redirects) -> tuple[str, ...]:
+    def _sources_of(self, state: TableState, rules: Mapping[Ark, Redirect]) -> tuple[str, ...]:
         """Return what the gateway answers from, without addresses and paths, because clients may read it."""
         found = [] if self._asks_no_dns else ["DNS"]
         if state.table is not None:
             found.append(f"table of {len(state.table)} records")
         if self._redirects is not None:
-            found.append(f"redirects of {len(redirects.rules)} ARKs")
+            found.append(f"redirects of {len(rules)} ARKs")
         return tuple(found)
 
     async def _read_probes(self) -> None:
-        history = self._cache.history
+        history = self._client.history
         if history is not None:
             found = await in_thread(ProbeLog(history, wall=time.time).all)
             self.site = replace(self.site, liveness=found)
 
     async def _test_dns(self) -> None:
-        found = await self._cache.ask_async(TEST_ARK)
+        resolver = self._client.resolver
+        try:
+            found = await resolver.discover_async(TEST_ARK, resolver.lifetime)
+        except DiscoveryFailed as error:  # no server can be asked
+            found = error.discovery
         # A DNS without the origin answers, but only a table can say where an ARK leads.
         missing = found.missing_origin
         if found.complete or (missing and self.site.table):
@@ -234,8 +240,8 @@ class Service:
             self.site = replace(self.site, drift=report)
 
     def _report(self) -> DriftReport:
-        verdicts = tuple(itertools.chain.from_iterable(self._cache.drift_many()))
-        return DriftReport(verdicts, time.time(), self._cache.serial(), self._cache.drift_history())
+        verdicts = tuple(itertools.chain.from_iterable(self._client.drift_many()))
+        return DriftReport(verdicts, time.time(), self._client.resolver.serial(), self._client.drift_history())
 
     # ---- reload
 
@@ -285,10 +291,10 @@ class Service:
             traffic=self._metrics.traffic,
         )
 
-    def _read_redirects(self, settings: GatewayConfig) -> Followed[Redirects] | None:
+    def _read_redirects(self, settings: GatewayConfig) -> RedirectFile | None:
         if settings.redirects is None:
             return None
-        return follow(settings.redirects, allow_private=self._allow_private, clock=time.monotonic)
+        return RedirectFile(settings.redirects, allow_private=self._allow_private, clock=time.monotonic)
 
 
 def _tls(config: Config) -> ssl.SSLContext | None:

@@ -23,26 +23,17 @@ import time
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any
 
-from maptr.ark import INFLECTIONS, Ark, Profile
+from maptr.ark import INFLECTIONS, Ark
 from maptr.choose import Chooser
 from maptr.discovery import Candidate, Discovery
 from maptr.errors import ConfigError, NmaError
 from maptr.nma.reachable import Reachable
 from maptr.registry import anvl
-from maptr.resolver.call import Call, StepHook, as_ark, checked
-from maptr.resolver.sync import discover_with
+from maptr.resolver.call import checked
 from maptr.web import http
 from maptr.web.http import Page
-
-if TYPE_CHECKING:
-    import dns.name
-    import dns.resolver
-
-    from maptr.resolver.stub import Stub
-    from maptr.resolver.validation.validator import TrustAnchors
-    from maptr.walk import Settings
 
 SECONDS = 10.0  # for the requests to all authorities, redirects included
 MAX_SECONDS = 86_400.0  # timers have a limit
@@ -143,46 +134,29 @@ class Description:
 
 
 def describe(
-    ark: Ark | str | bytes,
+    found: Discovery,
     *,
-    discovery: Discovery | None = None,
     chooser: Chooser | None = None,
     inflections: Iterable[str] = ("?info",),
     seconds: float = SECONDS,
     allow_private: bool = False,
-    resolver: dns.resolver.Resolver | Stub | None = None,
-    nameservers: Iterable[str] | None = None,
-    origin: str | dns.name.Name = "ark.arpa.",
-    lifetime: float | None = None,
-    on_step: StepHook | None = None,
-    settings: Settings | None = None,
-    trust_ad: bool = False,
-    trust_anchors: TrustAnchors | None = None,
-    require: Literal["secure"] | None = None,
-    profile: Profile = "current",
 ) -> Description:
     """Ask the chosen mapping authority of an ARK to describe it, and the next ones if it cannot be reached.
 
     ``inflections`` are tried in turn until one is understood: ``?info``, and ``?`` and ``??`` for older authorities.
-    Without a ``discovery``, the ARK is discovered with the other options, which are those of ``discover``.
     An ``h`` candidate is asked by https, then by http. Redirects are limited, servers at addresses that are not public
-    are refused unless ``allow_private``, and ``seconds`` is the limit for everything after the discovery. Each URL gets
-    half of the time that is left, the last one all of it. A ``Reachable`` chooser is told which candidates failed.
+    are refused unless ``allow_private``, and ``seconds`` is the limit for all requests. Each URL gets half of the time
+    that is left, the last one all of it. A ``Reachable`` chooser is told which candidates failed.
 
-    Raises the errors of ``discover``, NmaError if no authority could be asked, and ConfigError for invalid
+    Raises what ``Discovery.choose`` raises, NmaError if no authority could be asked, and ConfigError for invalid
     ``inflections`` or ``seconds``.
     """
     checked(seconds, "seconds")
-    parsed = as_ark(ark, profile)
     wanted = tuple(inflections)
     if not wanted:
         raise ConfigError("must have one inflection at least", key="inflections")
     if unknown := [text for text in wanted if text not in INFLECTIONS]:
         raise ConfigError(f"{unknown[0]!r} is not one of {', '.join(INFLECTIONS)}", key="inflections")
-    found = discovery
-    if found is None:
-        call = Call(parsed, origin, lifetime, True, None, on_step, settings, trust_ad, trust_anchors, require)
-        found = discover_with(call, resolver, nameservers)
     chosen = found.choose(chooser)
     candidates = [chosen, *(candidate for candidate in found if candidate != chosen)][:MAX_AUTHORITIES]
     places = [(candidate, scheme) for candidate in candidates for scheme in _schemes(candidate, found.scheme)]
@@ -192,12 +166,12 @@ def describe(
         now = time.monotonic()
         until = deadline if number == len(places) else now + (deadline - now) / 2
         try:
-            return _ask(candidate, parsed, scheme, wanted, until, allow_private)
+            return _ask(candidate, found.ark, scheme, wanted, until, allow_private)
         except NmaError as error:
             failures[str(error)] = None
             if isinstance(chooser, Reachable):
                 chooser.failed(candidate._replace(scheme=candidate.scheme or scheme), found)
-    raise NmaError(f"no mapping authority could be asked for {parsed}: {'; '.join(failures)}")
+    raise NmaError(f"no mapping authority could be asked for {found.ark}: {'; '.join(failures)}")
 
 
 def _schemes(candidate: Candidate, scheme: str) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""One call of ``discover``: the walk, its deadline, its hook and its result, shared by the sync and async drivers.
+"""One call of ``discover``: its options, and the walk that answers it, with its deadline and its hook.
 
 Also a short-lived cache of the SOA answers of origins.
 """
@@ -6,65 +6,98 @@ Also a short-lived cache of the SOA answers of origins.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, TypedDict
 
 from maptr.ark import Ark, Profile
-from maptr.discovery import Discovery, NoServer, Step
+from maptr.discovery import Discovery, Step
 from maptr.errors import ArkSyntaxError, ConfigError, NoEventLoop
 from maptr.protocol import names
 from maptr.protocol.names import Labels
 from maptr.protocol.numbers import SOA
-from maptr.resolver.servers import TLS, check_server
-from maptr.walk import DEFAULTS, Answer, Question, Settings, Walk
+from maptr.walk import Answer, Question, Settings, Walk
 
 if TYPE_CHECKING:
-    import dns.name
-
     from maptr.choose import Chooser
-    from maptr.resolver.validation.validator import TrustAnchors
 
-HTTPS = "https://"
 LIFETIME = 5.0  # seconds for a whole walk; dnspython's default for one resolution
 ORIGIN_SECONDS = 60.0  # for which the answer whether an origin exists is kept
-MAX_ORIGINS = 100  # kept by one resolver
+MAX_ORIGINS = 100  # kept by one client
 
 StepHook = Callable[[Step], None]
 Clock = Callable[[], float]
 
 
+class CallOptions(TypedDict, total=False):
+    """The options of one call of ``discover``. All other options are those of the client.
+
+    ``lifetime``: seconds for the whole discovery instead of the client's. ``chooser`` puts its choice first.
+    ``on_step`` gets each step of the trace, without a cache as soon as it is known. ``raise_on_none=False``: an ARK
+    without mapping authority gives an empty discovery. ``profile``: the version of the draft by which text is read, as
+    for ``Ark.parse``.
+    """
+
+    lifetime: float | None
+    chooser: Chooser | None
+    on_step: StepHook | None
+    raise_on_none: bool
+    profile: Profile
+
+
+_DEFAULTS: CallOptions = {
+    "lifetime": None,
+    "chooser": None,
+    "on_step": None,
+    "raise_on_none": True,
+    "profile": "current",
+}
+
+
+def are_defaults(options: CallOptions) -> bool:
+    """Return whether a call without these options does the same."""
+    return not options or options.items() <= _DEFAULTS.items()
+
+
 class Call:
-    """A walk in progress, with its deadline and its hook. Its options are those of every form of ``discover``."""
+    """The ARK and the options of one call, read and checked. Raises ArkSyntaxError, ConfigError and TypeError."""
 
     def __init__(
         self,
         ark: Ark | str | bytes,
-        origin: str | dns.name.Name = "ark.arpa.",
+        default: float,
+        *,
         lifetime: float | None = None,
-        raise_on_none: bool = True,
         chooser: Chooser | None = None,
         on_step: StepHook | None = None,
-        settings: Settings | None = None,
-        trust_ad: bool = False,
-        trust_anchors: TrustAnchors | None = None,
-        require: Literal["secure"] | None = None,
+        raise_on_none: bool = True,
         profile: Profile = "current",
-        *,
-        clock: Clock = time.monotonic,
     ) -> None:
-        parsed = as_ark(ark, profile)
-        try:
-            self.walk = Walk(parsed, with_origin(settings, origin))
-        except ValueError as error:
-            raise ConfigError(f"{parsed.naan}.{origin} is not a valid domain name: {error}", key="origin") from None
-        self.clock = clock
-        self.trust_ad = trust_ad
-        self.trust_anchors = trust_anchors
-        self._raise_on_none = raise_on_none
+        self.ark = as_ark(ark, profile)
+        self.lifetime = default if lifetime is None else checked(lifetime, "lifetime")
         self.chooser = chooser
-        self._require = required(require)
-        self._deadline = clock() + seconds(lifetime)
+        self.on_step = on_step
+        self._raise_on_none = raise_on_none
+
+    def raise_for(self, found: Discovery, require: str | None) -> None:
+        """Raise what ``discover`` raises for this discovery."""
+        found.raise_for_security(require)
+        if self._raise_on_none or not found.complete:
+            found.raise_for_none()
+
+
+class TimedWalk:
+    """A walk in progress, with its deadline and its hook. ``seconds`` are those of the whole walk."""
+
+    def __init__(
+        self, ark: Ark, settings: Settings, seconds: float, on_step: StepHook | None = None, *, clock: Clock
+    ) -> None:
+        try:
+            self.walk = Walk(ark, settings)
+        except ValueError as error:
+            origin = names.to_text(settings.origin)
+            raise ConfigError(f"{ark.naan}.{origin} is not a valid domain name: {error}", key="origin") from None
+        self.clock = clock
+        self._deadline = clock() + seconds
         self._on_step = on_step
         self._shown = 0
 
@@ -77,23 +110,10 @@ class Call:
             self.walk.tell(question, answer)
         self._show(self.walk.steps)
 
-    def finish(self) -> Discovery:
-        """Return the discovery, before ``prefer`` applies the chooser. Raises as ``discover`` does."""
-        discovery = self.walk.result(time.time())
-        self._show(discovery.trace)  # with a limit that only the end shows
-        discovery.raise_for_security(self._require)
-        if self._raise_on_none or not discovery.complete:
-            discovery.raise_for_none()
-        return discovery
-
-    @contextmanager
-    def named(self) -> Iterator[None]:
-        """Add the ARK to the discovery of an error that says that no server can be asked."""
-        try:
-            yield
-        except NoServer as error:
-            error.discovery = error.discovery.replace(ark=self.walk.ark)
-            raise
+    def result(self) -> Discovery:
+        found = self.walk.result(time.time())
+        self._show(found.trace)  # with a limit that only the end shows
+        return found
 
     def _show(self, steps: Sequence[Step]) -> None:
         if self._on_step is not None:
@@ -128,81 +148,9 @@ def as_item(item: object, position: int, profile: Profile) -> Ark | Discovery:
         return Discovery(Ark("", ""), complete=False, error=error, position=position)
 
 
-def with_origin(settings: Settings | None, origin: str | dns.name.Name) -> Settings:
-    """Return the settings with this origin. Raises ConfigError for an invalid domain name, or TypeError."""
-    settings = DEFAULTS if settings is None else settings
-    if not isinstance(settings, Settings):
-        raise TypeError(f"settings: {settings!r} is not a maptr.Settings")
-    if not (isinstance(origin, str) or hasattr(origin, "labels")):
-        raise TypeError(f"origin: {origin!r} is neither a str nor a dns.name.Name")
-    try:
-        if not isinstance(origin, str):
-            labels = names.check(tuple(label for label in origin.labels if label))
-        elif origin == "ark.arpa.":
-            labels = names.ARK_ARPA
-        else:
-            labels = names.parse(origin)
-    except ValueError as error:
-        raise ConfigError(f"{origin} is not a valid domain name: {error}", key="origin") from None
-    return settings if labels is settings.origin else settings._replace(origin=labels)
-
-
-def required(require: str | None) -> str | None:
-    """Return the security that is required of the answers. Raises ConfigError for anything but "secure"."""
-    if require not in (None, "secure"):
-        raise ConfigError(f"{require!r} cannot be required, only 'secure'", key="require")
-    return require
-
-
-def check_resolver(resolver: object, nameservers: object) -> None:
-    """Raise ConfigError unless at most one of them is given, and ``resolver`` is a Stub or a dnspython resolver."""
-    if resolver is not None and not (hasattr(resolver, "resolve") or hasattr(resolver, "exchange")):
-        raise ConfigError(f"{resolver!r} is not a resolver: give servers as nameservers=", key="resolver")
-    if resolver is not None and nameservers is not None:
-        raise ConfigError("give resolver or nameservers, not both")
-
-
-def listed(nameservers: Iterable[str]) -> list[str]:
-    """Return the servers as a list; a single text is one server. Raises TypeError for anything but text."""
-    if not isinstance(nameservers, Iterable):
-        raise TypeError(f"nameservers: {nameservers!r} is not a list of servers")
-    found = [nameservers] if isinstance(nameservers, str) else list(nameservers)
-    if wrong := [server for server in found if not isinstance(server, str)]:
-        raise TypeError(f"nameservers: {wrong[0]!r} is not a str")
-    return found
-
-
-def check_nameservers(nameservers: Iterable[str]) -> tuple[str, ...]:
-    """Return the servers after checking how each is written, without a lookup. Raises ConfigError for a bad one."""
-    found = listed(nameservers)
-    for text in found:
-        try:
-            check_server(text)
-        except ValueError as error:
-            raise ConfigError(str(error), key="nameservers") from None
-    return tuple(found)
-
-
-def at_port(where: str, port: int) -> list[str]:
-    """Return one server as a list, at this port unless it names one, or has another protocol than plain DNS."""
-    if not isinstance(where, str):
-        raise TypeError(f"a server is a str, not {type(where).__name__}")
-    return [where if "#" in where or where.startswith((TLS, HTTPS)) else f"{where}#{port}"]
-
-
-def has_https(nameservers: Iterable[str] | None) -> bool:
-    """Return whether some of the servers are asked by HTTPS, which is left to dnspython."""
-    return any(text.startswith(HTTPS) for text in nameservers or ())
-
-
-def prefer(discovery: Discovery, chooser: Chooser | None) -> Discovery:
+def prefer(found: Discovery, chooser: Chooser | None) -> Discovery:
     """Return the discovery with the chooser's choice first."""
-    return discovery.preferring(chooser) if chooser is not None and discovery.candidates else discovery
-
-
-def seconds(lifetime: float | None) -> float:
-    """Return the lifetime, or the default. Raises as ``checked``."""
-    return checked(LIFETIME if lifetime is None else lifetime, "lifetime")
+    return found.preferring(chooser) if chooser is not None and found.candidates else found
 
 
 def checked(given: float, key: str) -> float:
@@ -214,43 +162,24 @@ def checked(given: float, key: str) -> float:
     return given
 
 
-def checked_rate(rate: float | None) -> float | None:
-    """Packets a second. Raises ConfigError unless it is more than 0, TypeError for another type."""
-    if not isinstance(rate, int | float | None):
-        raise TypeError(f"rate: {rate!r} is not a number")
-    if rate is not None and not rate > 0:
-        raise ConfigError("must be more than 0", key="rate")
-    return rate
-
-
-def checked_count(given: int, key: str) -> int:
-    """Raises ConfigError for a number below 1, TypeError for another type."""
-    if not isinstance(given, int):
-        raise TypeError(f"{key}: {given!r} is not a whole number")
-    if given < 1:
-        raise ConfigError("must be at least 1", key=key)
-    return given
-
-
 class Origins:
-    """A cache of one resolver's answers for the SOA of origins. Threads may share it.
+    """A cache of a client's answers for the SOA of origins. Threads may share it."""
 
-    ``trust`` says what decides the security of an answer: nothing, the AD bit, or a ``Validator``.
-    """
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, clock: Clock = time.monotonic) -> None:
         self._clock = clock
-        self._kept: dict[tuple[Labels, int, Hashable], tuple[float, list[Answer]]] = {}
+        self._kept: dict[Labels, tuple[float, list[Answer]]] = {}
 
-    def recall(self, questions: list[Question], trust: Hashable) -> list[Answer] | None:
+    def recall(self, questions: list[Question]) -> list[Answer] | None:
         """Return the cached answer to a question for an origin."""
-        until, answers = self._kept.get((questions[0].name, questions[0].rdtype, trust), (0.0, None))
+        if questions[0].rdtype != SOA:
+            return None
+        until, answers = self._kept.get(questions[0].name, (0.0, None))
         return answers if until > self._clock() else None
 
-    def remember(self, questions: list[Question], trust: Hashable, answers: list[Answer]) -> list[Answer]:
+    def remember(self, questions: list[Question], answers: list[Answer]) -> list[Answer]:
         """Return the same answers, after caching one for an origin."""
         if questions[0].rdtype == SOA and answers[0].outcome.answered:
             if len(self._kept) >= MAX_ORIGINS:
                 self._kept.clear()
-            self._kept[questions[0].name, SOA, trust] = self._clock() + ORIGIN_SECONDS, answers
+            self._kept[questions[0].name] = self._clock() + ORIGIN_SECONDS, answers
         return answers

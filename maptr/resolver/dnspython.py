@@ -9,10 +9,7 @@ import asyncio
 import copy
 import time
 from collections.abc import Iterable
-from contextlib import suppress
-from math import inf
 from typing import TYPE_CHECKING, Any, TypeVar
-from weakref import WeakKeyDictionary
 
 import dns.asyncresolver
 import dns.edns
@@ -27,23 +24,13 @@ import dns.rdatatype
 import dns.resolver
 
 from maptr import url
-from maptr.discovery import NoServer, Outcome
+from maptr.discovery import Outcome
 from maptr.errors import ConfigError, MissingExtra
 from maptr.protocol.numbers import UDP_PAYLOAD
-from maptr.resolver.call import Call, Origins
+from maptr.resolver.call import TimedWalk
 from maptr.resolver.exchange import MAX_CLOSED, NOTE_LENGTH
 from maptr.resolver.message import EDE_BOGUS, SentQuery, read_response
-from maptr.resolver.servers import (
-    LOCALHOST,
-    TCP,
-    ResolverOptions,
-    Server,
-    check_server,
-    find_servers,
-    options_for,
-    system_servers,
-)
-from maptr.resolver.stub import make_validator
+from maptr.resolver.servers import check_server, find_servers
 from maptr.walk import Answer, Question
 
 if TYPE_CHECKING:
@@ -52,34 +39,36 @@ if TYPE_CHECKING:
 
 TRUNCATED = "the response is truncated over TCP"  # dnspython reads it as if it were complete
 
-AnyResolver = dns.resolver.Resolver | dns.asyncresolver.Resolver
 Resolving = TypeVar("Resolving", dns.resolver.Resolver, dns.asyncresolver.Resolver)
-
-GLIBC_TIMEOUT = 5  # seconds for each response: RES_TIMEOUT of glibc
-_ORIGINS: WeakKeyDictionary[AnyResolver, Origins] = WeakKeyDictionary()  # one cache for all walks of a resolver
 
 
 class DnspythonLookups:
-    """The lookups of one call at a dnspython ``resolver``, by default the system's; ``awaited`` for ``ask_async``.
+    """The lookups of one walk at a dnspython ``resolver``; ``awaited`` for ``ask_async``. A failure is an answer, too.
 
-    A failure is an answer, too.
+    Either kind of resolver serves both: a copy of the other kind has its servers and settings.
     """
 
-    def __init__(self, resolver: AnyResolver | None, run: Call, *, awaited: bool = False) -> None:
-        given, self._seconds = (resolver, inf) if resolver is not None else default_resolver()
-        self.origins = _ORIGINS.setdefault(given, Origins())
+    def __init__(
+        self,
+        resolver: dns.resolver.BaseResolver,
+        run: TimedWalk,
+        validator: Validator | None,
+        *,
+        trust_ad: bool,
+        awaited: bool = False,
+    ) -> None:
         self._run = run
-        self._validator = make_validator(run.trust_anchors, run.trust_ad)
-        self.trust = self._validator or run.trust_ad
-        asked: Any = as_async(given) if awaited else given
-        self._resolver = _with_bits(asked, run.trust_ad, validate=self._validator is not None)
+        self._validator = validator
+        self._trust_ad = trust_ad
+        asked: Any = as_async(resolver) if awaited else as_sync(resolver)
+        self._resolver = _with_bits(asked, trust_ad, validate=validator is not None)
 
     def ask(self, questions: list[Question]) -> list[Answer]:
         """Return the answers to questions that are asked one after the other."""
         return [self._ask(question) for question in questions]
 
     def _ask(self, question: Question) -> Answer:
-        lookup = _Lookup(question, self._run, self._validator, self._seconds)
+        lookup = _Lookup(question, self._run, self._validator, trust_ad=self._trust_ad)
         while lookup.answer is None:
             try:
                 found = self._resolver.resolve(**lookup.arguments())
@@ -95,7 +84,7 @@ class DnspythonLookups:
         return [task.result() for task in tasks]
 
     async def _ask_async(self, question: Question) -> Answer:
-        lookup = _Lookup(question, self._run, self._validator, self._seconds)
+        lookup = _Lookup(question, self._run, self._validator, trust_ad=self._trust_ad)
         while lookup.answer is None:
             try:
                 found = await self._resolver.resolve(**lookup.arguments())
@@ -109,11 +98,10 @@ class _Lookup:
     """One question of a walk to a dnspython resolver, without I/O.
 
     Call ``resolve`` with ``arguments()`` and ``tell()`` its result or exception, until there is an ``answer``.
-    ``seconds`` bound each of these.
     """
 
-    def __init__(self, question: Question, run: Call, validator: Validator | None, seconds: float) -> None:
-        self._seconds = seconds
+    def __init__(self, question: Question, run: TimedWalk, validator: Validator | None, *, trust_ad: bool) -> None:
+        self._trust_ad = trust_ad
         self.answer: Answer | None = None
         self._name = dns.name.Name((*question.name, b""))  # absolute, so that no search list applies
         self._rdtype = dns.rdatatype.RdataType(question.rdtype)
@@ -130,7 +118,7 @@ class _Lookup:
             "qname": name,
             "rdtype": rdtype,
             "raise_on_no_answer": False,
-            "lifetime": min(left, self._seconds),
+            "lifetime": left,
             "search": False,
         }
 
@@ -141,9 +129,9 @@ class _Lookup:
             self._validation.tell(_resolved(found, elapsed))
             self.answer = self._validation.answer and self._validation.answer.after(elapsed)
         elif isinstance(found, Exception):
-            self.answer = read_error(found, elapsed, trust_ad=self._run.trust_ad)
+            self.answer = read_error(found, elapsed, trust_ad=self._trust_ad)
         else:
-            self.answer = read_answer(found, elapsed, trust_ad=self._run.trust_ad)
+            self.answer = read_answer(found, elapsed, trust_ad=self._trust_ad)
 
 
 def read_answer(answer: dns.resolver.Answer, elapsed: float, *, trust_ad: bool = False) -> Answer:
@@ -216,31 +204,6 @@ def _outcome(error: object, response: object) -> Outcome:
 def _failures(error: dns.exception.DNSException) -> str:
     told = [f"{server}: {what}" for server, _, _, what, _ in (error.kwargs or {}).get("errors") or []]
     return "; ".join(dict.fromkeys(told))[:NOTE_LENGTH]
-
-
-def default_resolver() -> tuple[dns.resolver.Resolver, float]:
-    """Return the system's resolver, and the seconds for one lookup that resolv.conf(5) allows.
-
-    dnspython reads the servers, ``timeout`` and ``rotate``; its resolver on this machine is asked if none is named, and
-    ``use-vc`` and ``attempts`` hold as well. Raises DiscoveryFailed if resolv.conf cannot be read.
-    """
-    try:
-        found = dns.resolver.get_default_resolver()
-    except dns.resolver.NoResolverConfiguration as error:
-        with suppress(NoServer):
-            if system_servers()[0].removeprefix(TCP) == LOCALHOST:
-                return make_resolver(system_servers()), inf
-        raise NoServer(f"no resolver is configured on this system: {error}") from None
-    plain = [server for server in found.nameservers if isinstance(server, str)]
-    options = options_for([Server(address, found.port) for address in plain]) if plain else ResolverOptions()
-    seconds = inf
-    if options.attempts is not None:
-        seconds = float((options.timeout or GLIBC_TIMEOUT) * options.attempts * len(plain))
-    if options.tcp and len(plain) == len(found.nameservers):
-        by_tcp = make_resolver([f"{TCP}{address}" for address in plain])
-        by_tcp.timeout, by_tcp.rotate = found.timeout, found.rotate
-        return by_tcp, seconds
-    return found, seconds
 
 
 def make_resolver(nameservers: Iterable[str], *, lifetime: float | None = None) -> dns.resolver.Resolver:
@@ -352,10 +315,19 @@ def _nxdomain(error: Exception) -> dns.message.Message | None:
     return next(iter(error.kwargs.get("responses", {}).values()), None)
 
 
-def as_async(resolver: AnyResolver) -> dns.asyncresolver.Resolver:
+def as_async(resolver: dns.resolver.BaseResolver) -> dns.asyncresolver.Resolver:
     """Return the resolver, or an async one with the same servers and settings."""
-    if isinstance(resolver, dns.asyncresolver.Resolver):
+    return _of_kind(resolver, dns.asyncresolver.Resolver)
+
+
+def as_sync(resolver: dns.resolver.BaseResolver) -> dns.resolver.Resolver:
+    """Return the resolver, or a synchronous one with the same servers and settings."""
+    return _of_kind(resolver, dns.resolver.Resolver)
+
+
+def _of_kind(resolver: dns.resolver.BaseResolver, kind: type[Resolving]) -> Resolving:
+    if isinstance(resolver, kind):
         return resolver
-    twin = dns.asyncresolver.Resolver(configure=False)
+    twin = kind(configure=False)
     vars(twin).update(vars(resolver))
     return twin

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from maptr.errors import ConfigError
 from maptr.protocol.names import Labels
 from maptr.protocol.numbers import NAPTR, PORT
-from maptr.resolver.call import Origins, checked, listed
+from maptr.resolver.call import checked
 from maptr.resolver.exchange import Exchange
 from maptr.resolver.servers import CaseBlind, Server, find_servers, options_for, system_servers
 
@@ -26,14 +26,13 @@ AnyExchange: TypeAlias = "Exchange | ValidatedExchange"
 class Stub:
     """Queries the given servers, in order; those that do not respond go to the end of the order.
 
-    ``nameservers`` are addresses or names (or one, as text), each with ``#port`` unless it is ``port``; one with
+    ``nameservers`` are addresses or names, each with ``#port`` unless it is ``port``; one with
     ``tcp://`` or ``tls://`` before it is asked by TCP or TLS only, at port 853 by TLS. With
     ``trust_ad`` the AD bit of these servers is trusted: only for a validating resolver that you run, reached over
     loopback or another secure channel (RFC 6840 5.8); with ``trust_anchors`` every answer is validated from these (see
-    ``Validator``). ``lifetime`` bounds the lookup of names, in seconds. Threads may share a stub, and it
-    serves many calls: it remembers which servers do not respond, for ten minutes which do not echo the letter case of
-    a query, and for a minute whether the origin exists. If all of them are in resolv.conf(5), its ``timeout``,
-    ``attempts`` and ``rotate`` hold.
+    ``Validator``). ``lifetime`` bounds the lookup of names, in seconds. Threads may share a stub, which remembers the
+    servers that do not respond, and for ten minutes those that do not echo the letter case of a query. If all of them
+    are in resolv.conf(5), its ``timeout``, ``attempts`` and ``rotate`` hold.
 
     Raises DiscoveryFailed for a name without address, DiscoveryTimeout if its lookup takes too long, ValueError for a
     bad server or port, ConfigError for bad anchors or a bad lifetime.
@@ -54,13 +53,12 @@ class Stub:
         until = None if lifetime is None else time.monotonic() + checked(lifetime, "lifetime")
         self.servers: tuple[Server, ...] = tuple(
             server
-            for text in listed(nameservers)
+            for text in nameservers
             for server in find_servers(text, port, None if until is None else until - time.monotonic())
         )
         self.options = options_for(self.servers)
         self.trust_ad = trust_ad
         self.validator: Validator | None = make_validator(trust_anchors, trust_ad)
-        self.origins = Origins()
         self.case_blind = CaseBlind()
 
     def __repr__(self) -> str:
@@ -75,30 +73,10 @@ class Stub:
         context.set_alpn_protocols(["dot"])  # RFC 7858 8 registers it
         return context
 
-    @property
-    def trust(self) -> Validator | bool:
-        """What decides the security of its answers: a validator, or whether the AD bit is trusted."""
-        return self.validator or self.trust_ad
-
     @classmethod
     def system(cls, *, trust_ad: bool = False, trust_anchors: TrustAnchors | None = None) -> Stub:
         """Return a stub for the servers in resolv.conf(5). Raises DiscoveryFailed if it cannot be read."""
         return cls(system_servers(), trust_ad=trust_ad, trust_anchors=trust_anchors)
-
-    def trusting(self, trust_anchors: TrustAnchors | None, *, trust_ad: bool = False) -> Stub:
-        """Return a stub for the same servers that validates from these anchors, or trusts their AD bit; itself for
-        neither.
-
-        Raises ConfigError for both, counting what this stub trusts.
-        """
-        if trust_anchors is None and (self.trust_ad or not trust_ad):
-            return self
-        from copy import copy  # a millisecond of start that few commands need
-
-        twin = copy(self)
-        twin.trust_ad = self.trust_ad or trust_ad
-        twin.validator = make_validator(trust_anchors or self.validator, twin.trust_ad)
-        return twin
 
     def exchange(self, name: Labels, rdtype: int = NAPTR) -> AnyExchange:
         """Return a question to these servers, for a driver."""

@@ -14,20 +14,20 @@ from pathlib import Path
 from typing import Any
 
 from maptr.cache import DNS_ONLY
-from maptr.cache.cache import Cache
 from maptr.cache.disk import Disk
 from maptr.cache.drift import Drift
+from maptr.client import Client
 from maptr.config import Config
-from maptr.daemon.process import in_thread
-from maptr.errors import MaptrError, reason_of, time_text
+from maptr.errors import MaptrError, reason_of
 from maptr.protocol.names import to_text
 from maptr.registry import sandbox
 from maptr.registry.plan import Plan
 from maptr.registry.pull import apply_pull, jittered, plan_pull
 from maptr.server import settings
 from maptr.server.alarm import Alarm, AlarmKind
+from maptr.server.process import in_thread
 from maptr.server.state import Clock
-from maptr.server.status import moment
+from maptr.server.status import time_text
 
 log = logging.getLogger("maptr.serve")
 
@@ -206,10 +206,10 @@ class Puller:
         return {
             "file": str(config.table.file),
             "source": state.source,
-            "checked": moment(state.checked_at),
-            "changed": moment(state.changed_at),
+            "checked": time_text(state.checked_at),
+            "changed": time_text(state.changed_at),
             "error": state.error,
-            "failed": moment(state.failed_at),
+            "failed": time_text(state.failed_at),
             "kept": [{"record": key, "reason": reason} for key, reason in state.kept],
             "drift": [report.describe() for report in state.drift],
         }
@@ -244,16 +244,11 @@ def _report(config: Config, file: Path, server: str, clock: Clock) -> DriftRepor
     try:
         table, _ = sandbox.read(file.read_bytes(), filename=str(file))
         for origin in zones or [to_text(config.client.origin)]:
-            with Cache(
-                table,
-                None,
-                DNS_ONLY,
-                nameservers=[server],
-                origin=origin,
-                history=None if state is None else Disk(state / HISTORY, wall=clock, own=True),
-                rate=DRIFT_RATE,
-            ) as cache:
-                verdicts += [one for group in cache.drift_many() for one in group]
+            history = None if state is None else Disk(state / HISTORY, wall=clock, own=True)
+            with Client(
+                [server], origin=origin, table=table, policy=DNS_ONLY, history=history, rate=DRIFT_RATE
+            ) as client:
+                verdicts += [one for group in client.drift_many() for one in group]
     except (MaptrError, OSError) as error:
         return DriftReport(server, clock(), 0, error=reason_of(error))
     deviating = [one for one in verdicts if one.verdict.is_drift or one.verdict == "unknown"]

@@ -40,18 +40,18 @@ def hits(directory: Path, rounds: int, count: int) -> None:
     answers = {f"{n}.ark.arpa.": dns_answer(host("h.example.")) for n in CACHED}
     rig = Rig(answers, path=directory / "c.sqlite")
     for n in CACHED:
-        rig.cache.discover(f"ark:{n}/x1")
+        rig.sources.discover(f"ark:{n}/x1")
 
     def in_memory() -> float:
-        return cpu(lambda: [rig.cache.discover("ark:1000/x1") for _ in range(count)]) / count
+        return cpu(lambda: [rig.sources.discover("ark:1000/x1") for _ in range(count)]) / count
 
     def on_disk() -> float:
         again = Rig({}, path=directory / "c.sqlite")
-        again.cache.discover("ark:1000/x1")  # opens the cache file
-        taken = cpu(lambda: [again.cache.discover(f"ark:{n}/x1") for n in CACHED[1:]]) / len(CACHED[1:])
+        again.sources.discover("ark:1000/x1")  # opens the cache file
+        taken = cpu(lambda: [again.sources.discover(f"ark:{n}/x1") for n in CACHED[1:]]) / len(CACHED[1:])
         if again.dns.questions:
             raise SystemExit("bench: the disk did not answer")
-        again.cache.close()
+        again.close()
         return taken
 
     measure("hit in memory", "2", 1e6, "us", in_memory, rounds)

@@ -23,10 +23,9 @@ from pathlib import Path
 import dns.asyncresolver
 import dns.resolver
 
-from maptr import Stub, discover, discover_async, discover_many, discover_many_async
+from maptr import Client
 from maptr.ark import Ark
 from maptr.discovery import Discovery, DiscoveryFailed
-from maptr.resolver.bulk import Bulk
 from maptr.walk import MAX_RECORDS
 from scripts.benchmark import results
 from tests.support.hostile import NAPTR, TC, hostile, naptr, record, reply
@@ -85,20 +84,21 @@ def single(server: Peer, rounds: int, count: int) -> list[Ratio]:
     resolver = dns.resolver.Resolver(configure=False)
     resolver.nameservers, resolver.port = [server.host], server.port
     resolver.use_edns(0, 0, 1232)
-    stub = Stub([f"{server.host}#{server.port}"])
+    client = Client([f"{server.host}#{server.port}"])
+    given_client = Client(resolver)
     given = Ratio("discover(resolver=R) / R.resolve, CPU", "us", "1.25")
     light = Ratio("discover(nameservers) / R.resolve, CPU", "us", "0.35")
     for _ in range(rounds):
         bare = cpu(lambda: [resolver.resolve(f"{FIRST + i}.ark.arpa.", "NAPTR") for i in range(count)]) / count * 1e6
-        ours = cpu(lambda: [discover(ark, resolver=resolver) for ark in arks(count, count)]) / count * 1e6
-        small = cpu(lambda: [discover(ark, resolver=stub) for ark in arks(count, count)]) / count * 1e6
+        ours = cpu(lambda: [given_client.discover(ark) for ark in arks(count, count)]) / count * 1e6
+        small = cpu(lambda: [client.discover(ark) for ark in arks(count, count)]) / count * 1e6
         given.add(ours, bare)
         light.add(small, bare)
     return [given, light]
 
 
 def many(server: Peer, rounds: int, count: int) -> list[Ratio]:
-    stub = Stub([f"{server.host}#{server.port}"])
+    client = Client([f"{server.host}#{server.port}"])
     ratios = [
         Ratio("discover_many / dnspython async, walks a second", "walks/s", "at least 15"),
         Ratio("dnspython async / discover_many, CPU a walk", "us", "at least 15"),
@@ -108,8 +108,8 @@ def many(server: Peer, rounds: int, count: int) -> list[Ratio]:
     few = min(count, 3000)
     for _ in range(rounds):
         theirs = both(lambda: asyncio.run(_dnspython(server, few)), few)
-        sync = both(lambda: _all(discover_many(arks(count, count), resolver=stub)), count)
-        awaited = both(lambda: asyncio.run(_all_async(stub, count)), count)
+        sync = both(lambda: _all(client.discover_many(arks(count, count))), count)
+        awaited = both(lambda: asyncio.run(_all_async(client, count)), count)
         for at, ours in ((0, sync), (2, awaited)):
             ratios[at].add(1 / ours[0], 1 / theirs[0])
             ratios[at + 1].add(theirs[1] * 1e6, ours[1] * 1e6)
@@ -119,13 +119,13 @@ def many(server: Peer, rounds: int, count: int) -> list[Ratio]:
 def shared(server: Peer, rounds: int, total: int, before: str, kind: str) -> str:
     runs: list[tuple[float, float]] = []
     for _ in range(rounds):
-        bulk = Bulk(nameservers=[f"{server.host}#{server.port}"])
+        client = Client([f"{server.host}#{server.port}"])
         pairs = ((number, Ark.parse(ark)) for number, ark in enumerate(arks(total, SHARED, before)))
-        runs.append(both(partial(_all, (discovery for _, discovery in bulk.run(pairs))), total))
+        runs.append(both(partial(_all, (discovery for _, discovery in client.discover_pairs(pairs))), total))
     passed, busy = (statistics.median(side) for side in zip(*runs, strict=True))
     return (
-        f"{total} ARKs over {SHARED} NAANs, {kind} records: {bulk.questions} queries, {1 / passed:.0f} ARKs/s, "
-        f"{busy * 1e6:.1f} us CPU each"
+        f"{total} ARKs over {SHARED} NAANs, {kind} records: {client.resolver.questions} queries, "
+        f"{1 / passed:.0f} ARKs/s, {busy * 1e6:.1f} us CPU each"
     )
 
 
@@ -220,9 +220,9 @@ def holds(rounds: int) -> Iterator[str]:
             return [reply(query, answer) if transport == "tcp" else reply(query, flags=TC)]
 
         with hostile(script) as server:
-            stub = Stub([server.name])
-            one = [asyncio.run(_hold(partial(_one, stub, ark, len(rdatas)))) for _ in range(rounds)]
-            bulk = [asyncio.run(_hold(partial(_bulk, stub, ark, len(rdatas)))) for _ in range(rounds)]
+            client = Client([server.name])
+            one = [asyncio.run(_hold(partial(_one, client, ark, len(rdatas)))) for _ in range(rounds)]
+            bulk = [asyncio.run(_hold(partial(_bulk, client, ark, len(rdatas)))) for _ in range(rounds)]
         yield (
             f"{f'event loop occupied by one response, {title}':58} {statistics.median(one) * 1e3:6.1f} ms, in bulk "
             f"{statistics.median(bulk) * 1e3:6.1f} ms of CPU"
@@ -236,15 +236,15 @@ async def _hold(work: Callable[[], Awaitable[None]]) -> float:
     return hold.longest
 
 
-async def _one(stub: Stub, ark: str, records: int) -> None:
+async def _one(client: Client, ark: str, records: int) -> None:
     try:
-        _check_read(await discover_async(ark, resolver=stub), records)
+        _check_read(await client.discover_async(ark), records)
     except DiscoveryFailed as failed:  # the response reached a limit, as expected
         _check_read(failed.discovery, records)
 
 
-async def _bulk(stub: Stub, ark: str, records: int) -> None:
-    async for found in discover_many_async([ark], resolver=stub):
+async def _bulk(client: Client, ark: str, records: int) -> None:
+    async for found in client.discover_many_async([ark]):
         _check_read(found, records)
 
 
@@ -270,8 +270,8 @@ def _all(found: Iterable[object]) -> None:
         raise SystemExit("bench: an ARK was not found")
 
 
-async def _all_async(stub: Stub, count: int) -> None:
-    async for discovery in discover_many_async(arks(count, count), resolver=stub):
+async def _all_async(client: Client, count: int) -> None:
+    async for discovery in client.discover_many_async(arks(count, count)):
         if not discovery:
             raise SystemExit("bench: an ARK was not found")
 

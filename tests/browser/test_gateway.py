@@ -11,9 +11,9 @@ from urllib.parse import quote
 import pytest
 
 from maptr import registry
-from maptr.cache.cache import Cache
 from maptr.cache.disk import Disk
 from maptr.cache.probe_log import Probe, ProbeLog, ProbeResult
+from maptr.client import Client
 from maptr.gateway.service import Service
 from maptr.walk import Settings
 from maptr.zone.build import build
@@ -68,15 +68,14 @@ def gateway(sample: Path, authority: str, tmp_path_factory: pytest.TempPathFacto
     assert ProbeLog(history, wall=lambda: 0.0).record(probes)
     with ExitStack() as stack:
         server = stack.enter_context(Maptr({"ark.arpa.": zone}))
-        cache = Cache(
-            table,
-            None,
-            "natab-first",
-            nameservers=[f"127.0.0.1#{server.port}"],
+        client = Client(
+            [f"127.0.0.1#{server.port}"],
+            table=table,
+            policy="natab-first",
             settings=Settings(allow_private=True),
             history=history,
         )
-        service = stack.enter_context(running_service(cache))
+        service = stack.enter_context(running_service(client))
         until(lambda: service.site.drift.at is not None, "table and DNS are compared")
         yield service
 

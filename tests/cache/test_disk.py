@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from maptr.cache.cache import Cache
 from maptr.cache.disk import _STATEMENTS, PAGE, PAUSE, REPORT_EVERY, Disk
+from maptr.client import Client
 from maptr.errors import ConfigError
 from maptr.protocol.names import parse
 from tests.support.caching import ARK, HOME, ONE_HOST, Clock, Rig, dns_answer, host, run_program
@@ -29,7 +29,7 @@ def execute(path: Path, statement: str, *values: object) -> None:
 
 
 def ask(rig: Rig) -> str:
-    return rig.cache.discover(ARK).source
+    return rig.sources.discover(ARK).source
 
 
 def disk_at(path: Path, **options: Any) -> Disk:
@@ -40,7 +40,7 @@ def test_after_a_restart_answers_have_their_remaining_ttl(tmp_path: Path) -> Non
     ask(Rig(ONE_HOST, path=tmp_path / "c"))
     again = Rig(ONE_HOST, path=tmp_path / "c")
     again.wall.now += 100
-    found = again.cache.discover(ARK)
+    found = again.sources.discover(ARK)
     assert (found.source, found.ttl, found.age(again.wall()), found[0].host) == ("disk", 200, 100, "h.example")
     assert ask(again) == "disk"
     again.pass_time(1)
@@ -82,7 +82,7 @@ def test_a_corrupt_file_is_renamed_reported_and_built_anew(
     first = Rig(ONE_HOST, path=path)
     ask(first)
     if when == "at the start":
-        first.cache.close()
+        first.close()
     corrupt(path)
     rig = Rig(ONE_HOST, path=path) if when == "at the start" else first
     rig.pass_time(301)
@@ -102,19 +102,19 @@ def a_file_of_many_pages(path: Path) -> bytes:
     answers = ONE_HOST | {f"{naan}.ark.arpa.": dns_answer(host("h.example.")) for naan in range(20000, 20100)}
     rig = Rig(answers, path=path)
     for name in answers:
-        rig.cache.discover(f"ark:{name.partition('.')[0]}/x")
-    rig.cache.close()
+        rig.sources.discover(f"ark:{name.partition('.')[0]}/x")
+    rig.close()
     return path.read_bytes()
 
 
 def is_mended(path: Path) -> bool:
     """Whether a look-up with the file at a path that the caller gave succeeds, and the next one finds it kept."""
     rig = Rig(ONE_HOST, path=path)
-    assert rig.cache.discover(ARK)[0].host == "h.example"
-    rig.cache.close()
+    assert rig.sources.discover(ARK)[0].host == "h.example"
+    rig.close()
     last = Rig(ONE_HOST, path=path)
     kept = ask(last) == "disk"
-    last.cache.close()
+    last.close()
     return kept
 
 
@@ -142,8 +142,8 @@ def test_an_overwritten_page_costs_no_answer_at_any_path(damage: bytes, page: in
         path.write_bytes(whole[: at + start] + damage * (end - start) + whole[at + end :])
         for _ in range(2):
             rig = Rig(ONE_HOST, path=path)
-            assert rig.cache.discover(ARK)[0].host == "h.example", (start, end)
-            rig.cache.close()
+            assert rig.sources.discover(ARK)[0].host == "h.example", (start, end)
+            rig.close()
 
 
 def test_a_damaged_schema_that_sqlite_quotes_is_set_aside(tmp_path: Path) -> None:
@@ -178,8 +178,8 @@ import sys
 from tests.support.caching import *
 for name in ("c", "new"):
     rig = Rig(ONE_HOST, path=f"{sys.argv[1]}/{name}")
-    assert rig.cache.discover(ARK).source == "dns"
-    assert rig.cache.discover(ARK).source == "memory"
+    assert rig.sources.discover(ARK).source == "dns"
+    assert rig.sources.discover(ARK).source == "memory"
 """
     ask(Rig(ONE_HOST, path=tmp_path / "c"))
     mount = f"mount --bind {tmp_path} {tmp_path} && mount -o remount,bind,ro {tmp_path}"
@@ -204,7 +204,7 @@ def test_damaged_rows_cost_no_answer(column: str, value: object, tmp_path: Path)
     ask(Rig(ONE_HOST, path=path))
     execute(path, f"UPDATE answer SET {column} = ?", value)
     rig = Rig(ONE_HOST, path=path)
-    found = rig.cache.discover(ARK)
+    found = rig.sources.discover(ARK)
     assert (found.security, found[0].host) == ("indeterminate", "h.example")
     assert str(found)
     assert found.to_dict()
@@ -221,13 +221,13 @@ signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, resource.RLIM_INFINITY))
 many = dns_answer(*(host(f"h{{i}}.example.") for i in range(60)))
 rig = Rig({{f"{{n}}.ark.arpa.": many for n in range(1000, 1200)}}, path={str(tmp_path / "c")!r})
-assert all(rig.cache.discover(f"ark:{{n}}/x") for n in range(1000, 1200))
+assert all(rig.sources.discover(f"ark:{{n}}/x") for n in range(1000, 1200))
 resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
 rig.dns.answers["23456.ark.arpa."] = dns_answer(host("h.example."))
-rig.cache.discover("ark:23456/x")
-rig.cache.close()
+rig.sources.discover("ark:23456/x")
+rig.close()
 other = Rig(path={str(tmp_path / "c")!r})
-assert other.cache.discover("ark:23456/x").source == "disk"
+assert other.sources.discover("ark:23456/x").source == "disk"
 """
     assert "going on without the disk cache" in run_program(program)
 
@@ -270,17 +270,17 @@ answers = {{f"{{n}}.ark.arpa.": dns_answer(host("h.example.")) for n in range(10
 rig = Rig(answers, path={str(tmp_path / "c")!r})
 for turn in range(3):
     for n in range(1000, 1300):
-        found = rig.cache.discover(f"ark:{{n}}/x{{turn}}")
+        found = rig.sources.discover(f"ark:{{n}}/x{{turn}}")
         assert found[0].host == "h.example"
     rig.clock.now += 301
-rig.cache.close()
+rig.close()
 """
     both = [subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.PIPE, text=True) for _ in range(2)]
     for process in both:
         _, errors = process.communicate(timeout=60)
         assert (process.returncode, errors) == (0, "")
     last = Rig(path=tmp_path / "c")
-    kept = [bool(last.cache.discover(f"ark:{n}/x", raise_on_none=False)) for n in range(1000, 1300)]
+    kept = [bool(last.sources.discover(f"ark:{n}/x", raise_on_none=False)) for n in range(1000, 1300)]
     assert sum(kept) > 250, "a busy file loses few answers"
 
 
@@ -398,9 +398,9 @@ def test_the_database_of_another_program_is_left_alone(
     path = tmp_path / "maptr" / "cache.sqlite"
     path.parent.mkdir()
     before = database(path, table, version)
-    for options in ({"path": path}, {"history": str(path)}):
+    for options in ({"cache": path}, {"history": str(path)}):
         with pytest.raises(ConfigError, match="something other than a maptr cache"):
-            Rig(ONE_HOST, **options)
+            Client(**options)
     default_path(tmp_path, monkeypatch)
     assert ask(Rig(ONE_HOST, path=path)) == "dns"
     assert "something other than a maptr cache: left alone; going on without" in caplog.text
@@ -416,7 +416,7 @@ def test_a_text_file_is_left_alone(content: bytes, tmp_path: Path) -> None:
     path = tmp_path / "thesis"
     path.write_bytes(content)
     with pytest.raises(ConfigError, match=f"{path}: holds something other than a maptr cache"):
-        Cache(path=path)
+        Client(cache=path)
     assert path.read_bytes() == content
     assert list(tmp_path.iterdir()) == [path]
 
@@ -461,7 +461,7 @@ def test_a_path_that_cannot_be_used_is_a_config_error(tmp_path: Path) -> None:
     reasons = {"none/c": "there is no folder", "pipe": "not a regular file", "": "is a directory", "loop": "Too many"}
     for name, reason in reasons.items():
         with pytest.raises(ConfigError, match=reason):
-            Cache(path=tmp_path / name)
+            Client(cache=tmp_path / name)
 
 
 def test_a_file_that_is_held_is_opened_again_after_a_pause(tmp_path: Path) -> None:
@@ -496,15 +496,15 @@ def test_another_user_s_file_and_folder_cost_no_answer(tmp_path: Path) -> None:
     """At the default path. At a path that the caller gave they are a ConfigError, as is an unreadable table."""
     program = """
 import os, sys, time
-from maptr.cache.cache import Cache
+from maptr.client import Client
 from maptr.cache.disk import Disk
 from maptr.registry.followed_file import WatchedTable
 from maptr.errors import ConfigError
 from tests.support.caching import *
 folder = sys.argv[1]
-Rig(ONE_HOST, path=folder + "/private").cache.discover(ARK)
+Rig(ONE_HOST, path=folder + "/private").sources.discover(ARK)
 os.chmod(folder + "/private", 0o600)
-Rig(ONE_HOST, path=folder + "/readable").cache.discover(ARK)
+Rig(ONE_HOST, path=folder + "/readable").sources.discover(ARK)
 os.mkdir(folder + "/closed", 0o700)
 with open(folder + "/closed/natab", "w") as natab:
     natab.write("12345:\\n    t.example.org\\n")
@@ -515,12 +515,11 @@ os.setgid(65534)
 os.setuid(65534)
 for name in ("private", "readable", "new", "closed/natab"):
     rig = Rig(ONE_HOST, natab=WatchedTable("closed/natab", clock=time.monotonic))
-    rig.cache = rig.make(history=Disk(name, wall=rig.wall, own=True), **rig.options)
-    rig.cache.drift("12345")
-    assert rig.cache.discover(ARK).source == "memory"
-    for options in ({"path": name}, {"natab": "closed/natab"}):
+    rig.drift("12345", VerdictLog(Disk(name, wall=rig.wall, own=True)))
+    assert rig.sources.discover(ARK).source == "memory"
+    for options in ({"cache": name}, {"table": "closed/natab"}):
         try:
-            Cache(**options)
+            Client(**options)
         except ConfigError as error:
             assert any(word in str(error) for word in ("denied", "no file can be made")), error
         else:

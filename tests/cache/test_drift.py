@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from maptr.ark import Ark
-from maptr.cache.cache import Cache
 from maptr.cache.disk import Disk
 from maptr.cache.drift import (
     MAX_STATES,
@@ -25,6 +24,7 @@ from maptr.cache.drift import (
     said_shoulders,
 )
 from maptr.cache.store import replay
+from maptr.client import Client
 from maptr.discovery import Discovery, Outcome
 from maptr.naptr.record import Naptr, read
 from maptr.registry.table import Entry, Nma, Table
@@ -165,10 +165,10 @@ def test_an_answer_that_may_not_be_all_is_unknown() -> None:
 
 def test_a_stale_answer_says_nothing_of_the_present() -> None:
     rig = Rig({"12345.ark.arpa.": dns_answer(*records(WHOLE))}, Table([WHOLE]))
-    assert [drift.verdict for drift in rig.cache.drift("12345")] == ["same"]
+    assert [drift.verdict for drift in rig.drift("12345")] == ["same"]
     rig.pass_time(1000)
     rig.dns.answers["12345.ark.arpa."] = Answer(Outcome.TIMEOUT)
-    assert [drift.verdict for drift in rig.cache.drift("12345")] == ["unknown"]
+    assert [drift.verdict for drift in rig.drift("12345")] == ["unknown"]
 
 
 def test_records_behind_a_redirect_are_not_those_of_the_naan() -> None:
@@ -209,26 +209,26 @@ def test_an_older_state_of_a_shoulder_that_cannot_be_published_is_not_stale() ->
 def test_a_silent_server_is_asked_once_about_a_naan_and_a_kept_answer_not_again() -> None:
     table = Table([WHOLE, X6, entry("12345/b2", "https://b2.example/${suffix}")])
     with hostile(lambda query, transport: [reply(query, rcode=2)]) as server:
-        with Cache(table, nameservers=[server.name]) as cache:
-            (found,) = cache.drift_many(["12345"])
+        with Client(table=table, nameservers=[server.name]) as client:
+            (found,) = client.drift_many(["12345"])
             silent = len(server.queries)
             assert {drift.verdict for drift in found} == {"unknown"}
             assert len(found) == 3
         server.queries.clear()
-        with Cache(Table([WHOLE]), nameservers=[server.name]) as cache:
-            list(cache.drift_many(["12345"]))
+        with Client(table=Table([WHOLE]), nameservers=[server.name]) as client:
+            list(client.drift_many(["12345"]))
             assert len(server.queries) == silent
         server.script = hosts(
             {"12345.ark.arpa.": [rule.to_wire() for rule in records(WHOLE, list(table.shoulders("12345")))]}
         )
-        with Cache(table, nameservers=[server.name]) as cache:
+        with Client(table=table, nameservers=[server.name]) as client:
             server.queries.clear()
             for _ in range(2):
-                (found,) = cache.drift_many(["12345"])
+                (found,) = client.drift_many(["12345"])
                 assert {drift.verdict for drift in found} == {"same"}
             assert len(server.queries) == 1
-        with Cache(table, nameservers=[server.name], lifetime=0) as cache:
-            (found,) = cache.drift_many(["12345"])
+        with Client(table=table, nameservers=[server.name], lifetime=0) as client:
+            (found,) = client.drift_many(["12345"])
             assert {drift.verdict for drift in found} == {"unknown"}
 
 
@@ -280,8 +280,7 @@ def test_the_history_of_verdicts_holds_changes_only(tmp_path: Path) -> None:
 
 def test_the_serial_of_the_zone_is_asked(at: str, sample: Path) -> None:
     (serial,) = re.findall(r"SOA \S+ \S+ (\d+)", sample.with_name("ark.arpa.zone").read_text())
-    with Cache(nameservers=[at.removeprefix("@")]) as cache:
-        assert cache.serial() == int(serial)
-    with Cache(nameservers=["127.0.0.1#9"], lifetime=0.2) as cache:
-        assert cache.serial() is None
-    assert Rig({}).cache.serial() is None, "its DNS is scripted"
+    with Client(nameservers=[at.removeprefix("@")]) as client:
+        assert client.resolver.serial() == int(serial)
+    with Client(nameservers=["127.0.0.1#9"], lifetime=0.2) as client:
+        assert client.resolver.serial() is None

@@ -19,41 +19,41 @@ from tests.support.caching import ARK, HOME, ONE_HOST, SILENT, Rig, dns_answer, 
 
 def test_a_fresh_answer_is_given_without_reading_the_table(tmp_path: Path) -> None:
     (tmp_path / "natab").write_text("12345:\n    t.example.org  ACR\n")
-    Rig(ONE_HOST, path=tmp_path / "c").cache.discover(ARK)
+    Rig(ONE_HOST, path=tmp_path / "c").sources.discover(ARK)
     for policy, reads in (("dns-first", False), ("dns-only", False), ("natab-first", True)):
         rig = Rig(ONE_HOST, tmp_path / "natab", policy, path=tmp_path / "c")
-        rig.cache.discover(ARK)
-        assert isinstance(rig.cache.table, WatchedTable)
-        assert rig.cache.table.is_read is reads
+        rig.sources.discover(ARK)
+        assert isinstance(rig.sources.engine.table, WatchedTable)
+        assert rig.sources.engine.table.is_read is reads
 
 
 def test_within_a_second_the_same_discovery_is_handed_out() -> None:
     rig = Rig(ONE_HOST)
-    rig.cache.discover(ARK)
+    rig.sources.discover(ARK)
     rig.pass_time(10)
-    kept = rig.cache.discover(ARK)
-    assert rig.cache.discover(ARK) is kept
+    kept = rig.sources.discover(ARK)
+    assert rig.sources.discover(ARK) is kept
     rig.pass_time(1)
-    assert rig.cache.discover(ARK).ttl == 289
+    assert rig.sources.discover(ARK).ttl == 289
 
 
 def test_the_error_of_a_failed_query_is_reported_once() -> None:
     rig = Rig({HOME: Answer(Outcome.UNREACHABLE, note="192.0.2.1#53: Connection refused")})
     with pytest.raises(DiscoveryFailed, match=r"NAPTR: server unreachable \(192\.0\.2\.1#53: Connection refused\)$"):
-        rig.cache.discover(ARK)
+        rig.sources.discover(ARK)
 
 
 def test_after_three_failures_one_caller_at_a_time_asks_the_server() -> None:
     rig = Rig({f"{naan}.ark.arpa.": SILENT for naan in range(1000, 1100)})
     for naan in range(1000, 1100):
         with pytest.raises(DiscoveryFailed):
-            rig.cache.discover(f"ark:{naan}/x")
+            rig.sources.discover(f"ark:{naan}/x")
     assert rig.dns.calls == 3
     rig.dns.answers["1000.ark.arpa."] = dns_answer(host("h.example."))
     rig.pass_time(2)
-    assert rig.cache.discover("ark:1000/x")[0].host == "h.example"
+    assert rig.sources.discover("ark:1000/x")[0].host == "h.example"
     rig.dns.answers["1050.ark.arpa."] = dns_answer(host("h.example."))
-    assert rig.cache.discover("ark:1050/x")[0].host == "h.example"
+    assert rig.sources.discover("ark:1050/x")[0].host == "h.example"
 
 
 def test_rfc9520_3_2_a_name_that_fails_is_asked_with_growing_pauses() -> None:
@@ -61,8 +61,8 @@ def test_rfc9520_3_2_a_name_that_fails_is_asked_with_growing_pauses() -> None:
     tries = []
     for _ in range(600):
         with pytest.raises(DiscoveryFailed):
-            rig.cache.discover(ARK)
-        assert rig.cache.discover("ark:1000/x")
+            rig.sources.discover(ARK)
+        assert rig.sources.discover("ark:1000/x")
         tries.append(rig.dns.questions.count(HOME))
         rig.pass_time(0.1)
     assert tries[4] == 1
@@ -72,12 +72,12 @@ def test_rfc9520_3_2_a_name_that_fails_is_asked_with_growing_pauses() -> None:
 def test_an_incomplete_discovery_with_candidates_is_given_and_completed_later() -> None:
     rig = Rig({HOME: dns_answer(redirect("dead.example."), host("h.example.", 5)), "dead.example.": SILENT})
     for _ in range(3):
-        found = rig.cache.discover(ARK)
+        found = rig.sources.discover(ARK)
         assert (found[0].host, found.complete, found.ttl) == ("h.example", False, None)
     assert rig.dns.questions.count(HOME) == 1
     rig.dns.answers["dead.example."] = dns_answer(host("a.example."))
     rig.pass_time(2)
-    assert [c.host for c in rig.cache.discover(ARK)] == ["a.example", "h.example"]
+    assert [c.host for c in rig.sources.discover(ARK)] == ["a.example", "h.example"]
 
 
 @pytest.mark.parametrize(
@@ -87,12 +87,12 @@ def test_an_error_of_the_dns_client_means_that_dns_did_not_say_and_any_other_is_
     rig = Rig(ONE_HOST, table(("1000", "t.example")))
     rig.dns.error = error()
     with pytest.raises(error if error is ZeroDivisionError else DiscoveryFailed):
-        rig.cache.discover(ARK)
+        rig.sources.discover(ARK)
     if error is not ZeroDivisionError:
-        assert rig.cache.discover("ark:1000/x").source == "natab"
+        assert rig.sources.discover("ark:1000/x").source == "natab"
         rig.pass_time(60)
     rig.dns.error = None
-    assert rig.cache.discover(ARK)[0].host == "h.example"
+    assert rig.sources.discover(ARK)[0].host == "h.example"
 
 
 def test_a_thread_that_reads_the_old_table_does_not_affect_the_new_one() -> None:

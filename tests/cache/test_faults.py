@@ -19,12 +19,12 @@ import dns.rcode
 import pytest
 
 from maptr.cache import STALE_LIMIT
-from maptr.cache.cache import Cache, cache_with
-from maptr.cache.lookups import Dependencies
+from maptr.cache.sources import Sources
+from maptr.client import Client
 from maptr.discovery import DiscoveryFailed, NoMappingAuthority
 from maptr.errors import ConfigError
-from maptr.files import LOOK_EVERY
-from maptr.registry.followed_file import WatchedTable
+from maptr.registry.followed_file import LOOK_EVERY, TableState, WatchedTable
+from maptr.resolver.resolver import Resolver
 from tests.support.caching import ARK, HOME, ONE_HOST, Clock, Rig, table
 from tests.support.ports import free_port
 from tests.support.scripted import Script, Scripted, zone
@@ -126,8 +126,8 @@ def test_dns(fault: str) -> None:
     with server() as one:
         clock = Clock()
         natab = table(("12345", "t.example"), ("23456", "t.example"))
-        made = cache_with(Dependencies(clock=clock))
-        discover = made(natab, nameservers=[f"127.0.0.1#{one.port}"], lifetime=0.5, patience=0.1).discover
+        resolver = Resolver([f"127.0.0.1#{one.port}"], lifetime=0.5)
+        discover = Sources(resolver, TableState(natab), "dns-first", patience=0.1, clock=clock).discover
 
         until(lambda: discover(ARK).source in ("dns", "memory"), "DNS answers")  # at once, or a moment too late
         if fault == "killed":
@@ -202,29 +202,29 @@ def test_natab(fault: str, tmp_path: Path) -> None:
     path.write_text(TEXT)
     rig = Rig(natab=path, policy="natab-only")
     arks = [f"ark:{naan}/x" for naan in range(10000, 10100)]
-    urls = [rig.cache.discover(ark).url() for ark in arks]
+    urls = [rig.sources.discover(ark).url() for ark in arks]
     NATAB[fault](path)
     rig.pass_time(LOOK_EVERY)
-    rig.cache.discover(arks[0])
-    watched = rig.cache.table
+    rig.sources.discover(arks[0])
+    watched = rig.sources.engine.table
     assert isinstance(watched, WatchedTable)
     if fault != "one line damaged":
         until(lambda: watched.current().trouble, "the trouble is seen")
         rig.pass_time(1)
-        assert rig.cache.discover(arks[1]).stale
+        assert rig.sources.discover(arks[1]).stale
         with pytest.raises(DiscoveryFailed):
-            rig.cache.discover("ark:99999/x")
-    assert [rig.cache.discover(ark).url() for ark in arks] == urls
+            rig.sources.discover("ark:99999/x")
+    assert [rig.sources.discover(ark).url() for ark in arks] == urls
     path.unlink(missing_ok=True)
     path.write_text(TEXT.replace("#---", "20000:\n    new.example.org\n#---"))
 
     def well() -> bool:
         rig.pass_time(LOOK_EVERY)
-        return bool(rig.cache.discover("ark:20000/x", raise_on_none=False)) if not watched.current().trouble else False
+        return not watched.current().trouble and bool(rig.sources.discover("ark:20000/x", raise_on_none=False))
 
     until(well, "the new table")
-    assert not rig.cache.discover(arks[2]).stale
-    assert [rig.cache.discover(ark).url() for ark in arks] == urls
+    assert not rig.sources.discover(arks[2]).stale
+    assert [rig.sources.discover(ark).url() for ark in arks] == urls
 
 
 def test_a_table_file_that_cannot_be_read_is_a_config_error(tmp_path: Path) -> None:
@@ -232,24 +232,22 @@ def test_a_table_file_that_cannot_be_read_is_a_config_error(tmp_path: Path) -> N
     loop.symlink_to(loop)
     for path, reason in ((tmp_path / "natab", "No such file"), (tmp_path, "is a directory"), (loop, "Too many")):
         with pytest.raises(ConfigError, match=reason):
-            Cache(path)
-        with pytest.raises(ConfigError, match=reason), Cache() as cache:
-            cache.follow(str(path))
+            Client(table=path)
 
 
 @pytest.mark.parametrize("jump", [86_400.0, -86_400.0])
 def test_a_jump_of_the_wall_clock_does_not_make_an_answer_fresh(jump: float, tmp_path: Path) -> None:
     rig = Rig(ONE_HOST, path=tmp_path / "c")
-    rig.cache.discover(ARK)
+    rig.sources.discover(ARK)
     rig.wall.now += jump
-    kept = rig.cache.discover("ark:12345/x2")
+    kept = rig.sources.discover("ark:12345/x2")
     assert (kept.source, kept.ttl) == ("memory", 300), "the steady clock did not jump"
     assert (kept.age(rig.wall()) or 0.0) >= 0.0
     ticks = count(1_000_000.0, 1e-6)
-    again = Rig({}, path=tmp_path / "c", dependencies={"clock": lambda: next(ticks)})
+    again = Rig({}, path=tmp_path / "c", clock=lambda: next(ticks))
     again.wall.now = rig.wall.now
     with pytest.raises(NoMappingAuthority):
-        again.cache.discover(ARK)
+        again.sources.discover(ARK)
     assert again.dns.questions == [HOME], "an age that cannot be known is not fresh"
 
 
@@ -260,13 +258,13 @@ def test_with_a_limit_a_table_confirmed_in_the_future_is_stale(ahead: float, sta
     natab.write_text("12345:\n    t.example.org  ACR\n")
     rig = Rig({}, natab, "natab-only", table_limit=3600.0)
     rig.wall.now = natab.stat().st_mtime - ahead
-    assert rig.cache.discover("ark:12345/x1").stale is stale
+    assert rig.sources.discover("ark:12345/x1").stale is stale
 
 
 def test_a_clock_far_ahead_gives_no_answer_past_the_stale_limit(tmp_path: Path) -> None:
-    Rig(ONE_HOST, path=tmp_path / "c").cache.discover(ARK)
+    Rig(ONE_HOST, path=tmp_path / "c").sources.discover(ARK)
     again = Rig(ONE_HOST, path=tmp_path / "c")
     again.wall.now += STALE_LIMIT + 301
     again.dns.error = OSError("no network")
     with pytest.raises(DiscoveryFailed):
-        again.cache.discover(ARK)
+        again.sources.discover(ARK)

@@ -11,8 +11,8 @@ import pytest
 from click.testing import CliRunner
 
 from maptr import registry
-from maptr.cache.cache import Cache
 from maptr.cli.group import main
+from maptr.client import Client
 from maptr.discovery import DiscoveryFailed, NoMappingAuthority
 from maptr.registry.followed_file import WatchedTable
 from maptr.registry.table import Entry, Nma, Table
@@ -23,12 +23,12 @@ from tests.support.entries import LONG, MAIN, PRIVATE, REDIRECTED, entry, tables
 from tests.support.peers import Maptr
 
 
-def cache_of(table: Table) -> Cache:
-    return Cache(table, policy="natab-only", nameservers=["192.0.2.1"])
+def client_of(table: Table) -> Client:
+    return Client(table=table, policy="natab-only", nameservers=["192.0.2.1"])
 
 
 def url_of(table: Table, ark: str) -> str:
-    return cache_of(table).discover(ark).url()
+    return client_of(table).discover(ark).url()
 
 
 def test_the_table_answers_what_its_entry_says_though_no_zone_can_hold_it(tmp_path: Path) -> None:
@@ -45,7 +45,7 @@ def test_the_table_answers_what_its_entry_says_though_no_zone_can_hold_it(tmp_pa
 
 def test_a_naan_may_have_more_shoulders_than_a_walk_reads_records() -> None:
     shoulders = [entry(f"12345/{n}", f"https://h{n}.nlm.nih.gov/${{suffix}}") for n in range(3000)]
-    found = cache_of(tables(*shoulders)).discover("ark:12345/2999a")
+    found = client_of(tables(*shoulders)).discover("ark:12345/2999a")
     assert found.url() == "https://h2999.nlm.nih.gov/a"
     assert found.complete
     assert [candidate.host for candidate in found][:4] == [f"h{n}.nlm.nih.gov" for n in (2999, 299, 29, 2)]
@@ -66,12 +66,11 @@ def test_an_unusable_entry_is_not_known_and_never_the_answer_of_its_naan(target:
 
 
 def test_a_private_host_answers_only_if_the_caller_allows_it() -> None:
-    cache = cache_of(tables(entry("12345/x7", PRIVATE)))
-    for _ in range(2):
-        found = cache.discover("ark:12345/x7a", settings=Settings(allow_private=True))
-        assert found.url() == "http://10.0.0.1/12345/x7a"
-        with pytest.raises(DiscoveryFailed):
-            cache.discover("ark:12345/x7a")
+    table = tables(entry("12345/x7", PRIVATE))
+    generous = Client([], table=table, policy="natab-only", settings=Settings(allow_private=True))
+    assert generous.discover("ark:12345/x7a").url() == "http://10.0.0.1/12345/x7a"
+    with pytest.raises(DiscoveryFailed):
+        client_of(table).discover("ark:12345/x7a")
 
 
 def test_a_record_that_cannot_be_read_is_not_known() -> None:
@@ -97,12 +96,12 @@ def test_a_record_that_became_unreadable_keeps_its_last_content(tmp_path: Path) 
         file.write_text(json.dumps({"data": [*good, {"what": "12345/x7", "target": {"url": target}}]}))
 
     write("https://x7.nlm.nih.gov/${content}")
-    with Cache(file, policy="natab-only", nameservers=["192.0.2.1"]) as cache:
-        assert cache.discover("ark:12345/x7a").url() == "https://x7.nlm.nih.gov/12345/x7a"
+    with Client(["192.0.2.1"], table=file, policy="natab-only") as client:
+        assert client.discover("ark:12345/x7a").url() == "https://x7.nlm.nih.gov/12345/x7a"
         write(5)
-        assert isinstance(cache.table, WatchedTable)
-        cache.table.refresh()
-        assert cache.discover("ark:12345/x7b").url() == "https://x7.nlm.nih.gov/12345/x7b"
+        assert isinstance(client.table, WatchedTable)
+        client.table.reload()
+        assert client.discover("ark:12345/x7b").url() == "https://x7.nlm.nih.gov/12345/x7b"
 
 
 W6: dict[str, Any] = {"url": "https://w6.nlm.nih.gov/${content}", "http_code": 303}
@@ -123,7 +122,7 @@ def test_the_redirect_status_of_the_registry_is_that_of_the_candidate(text: str,
     table = registry.read(text)
     for one in (table, registry.read(registry.write_json(table))):
         assert [nma.status for nma in one["99166/w6"].nmas] == [303]
-        found = cache_of(one).discover("ark:99166/w6a?info")
+        found = client_of(one).discover("ark:99166/w6a?info")
         assert [(c.url(found.ark), c.status) for c in found] == [("https://w6.nlm.nih.gov/99166/w6a?info", 303)]
     file = tmp_path / "registry"
     file.write_text(text)
@@ -135,11 +134,11 @@ def test_a_candidate_has_the_status_of_its_own_record_and_none_from_dns() -> Non
     w6 = Entry("12345", "w6", (Nma("https://w6.nlm.nih.gov/${content}", status=303),))
     b2 = Entry("12345", "b2", (Nma("https://w6.nlm.nih.gov/${content}", status=301),))  # the same URL for w6a
     whole = entry("12345", "https://main.nlm.nih.gov/p/${content}")
-    assert [(c.host, c.status) for c in cache_of(Table([whole, b2, w6])).discover("ark:12345/w6a")] == [
+    assert [(c.host, c.status) for c in client_of(Table([whole, b2, w6])).discover("ark:12345/w6a")] == [
         ("w6.nlm.nih.gov", 303),
         ("main.nlm.nih.gov", 302),
     ]
-    found = Rig({HOME: dns_answer(host("d.example."))}, tables(w6)).cache.discover("ark:12345/w6a")
+    found = Rig({HOME: dns_answer(host("d.example."))}, tables(w6)).sources.discover("ark:12345/w6a")
     assert [c.status for c in found] == [None]
 
 
@@ -150,8 +149,8 @@ def test_a_redirect_in_the_zone_gives_the_url_of_the_table(tmp_path: Path) -> No
     zone.write_text(build(table, 1).text)
     assert CliRunner().invoke(main, ["zone", "check", "--strict", str(zone)]).exit_code == 0
     with Maptr({"ark.arpa.": zone}) as server:
-        cache = Cache(table, policy="dns-only", nameservers=[f"127.0.0.1#{server.port}"])
+        client = Client(table=table, policy="dns-only", nameservers=[f"127.0.0.1#{server.port}"])
         for ark, target in (("12345/x8a", REDIRECTED), ("12345/X8a", y8), ("12345/x9", MAIN)):
             made = target.replace("${content}", ark)
-            assert cache.discover(f"ark:{ark}").url() == url_of(table, f"ark:{ark}") == made
-        assert {one.record: one.verdict for one in cache.drift("12345")} == dict.fromkeys(table, "same")
+            assert client.discover(f"ark:{ark}").url() == url_of(table, f"ark:{ark}") == made
+        assert {one.record: one.verdict for one in client.drift("12345")} == dict.fromkeys(table, "same")

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import dns.message
 
-from maptr.cache.cache import Cache
+from maptr.client import Client
 from maptr.discovery import DiscoveryFailed, NoMappingAuthority
 from tests.cache.test_faults import Server
 from tests.support.caching import table
@@ -35,10 +35,10 @@ def answer(query: dns.message.Message) -> dns.message.Message | None:
     return reply
 
 
-async def one(cache: Cache, naan: int, ark: str) -> str:
+async def one(client: Client, naan: int, ark: str) -> str:
     """Discover an ARK, and return the outcome as a word. Raises for a wrong answer or an undocumented error."""
     try:
-        found = await cache.discover_async(ark)
+        found = await client.discover_async(ark)
     except NoMappingAuthority:
         assert naan in ABSENT, f"{ark} is there"
         return "none"
@@ -57,14 +57,15 @@ def run(directory: Path, *, seconds: float, period: float) -> tuple[Counter[str]
     server.script = answer
     server.start()
     natab = table(*((str(naan), f"t{naan}.example") for naan in IN_TABLE))
-    cache = Cache(natab, directory / "c", nameservers=[f"127.0.0.1#{server.port}"], lifetime=0.5, patience=0.05)
+    servers = [f"127.0.0.1#{server.port}"]
+    client = Client(servers, table=natab, cache=directory / "c", lifetime=0.5, patience=0.05)
     outcomes: Counter[str] = Counter()
     rng = random.Random(6)
 
-    async def client(stop: asyncio.Event) -> None:
+    async def ask(stop: asyncio.Event) -> None:
         while not stop.is_set():
             naan = rng.choice([*NAANS, *ABSENT])
-            outcomes[await one(cache, naan, f"ark:{naan}/x{rng.randrange(50)}")] += 1
+            outcomes[await one(client, naan, f"ark:{naan}/x{rng.randrange(50)}")] += 1
             await asyncio.sleep(0.001)
 
     async def main() -> int:
@@ -74,7 +75,7 @@ def run(directory: Path, *, seconds: float, period: float) -> tuple[Counter[str]
         until = loop.time() + seconds
         async with asyncio.TaskGroup() as group:
             for _ in range(CLIENTS):
-                group.create_task(client(stop))
+                group.create_task(ask(stop))
             while kills < 2 or loop.time() + period < until:  # twice, however slow the machine is
                 await asyncio.sleep(period * 2 / 3)
                 await asyncio.to_thread(server.kill)
@@ -89,7 +90,7 @@ def run(directory: Path, *, seconds: float, period: float) -> tuple[Counter[str]
         kills = asyncio.run(main())
     finally:
         server.kill()
-        cache.close()
+        client.close()
     return outcomes, kills
 
 

@@ -12,11 +12,9 @@ from hypothesis import strategies as st
 
 from maptr.ark import Ark
 from maptr.cache.lookups import FIRST_PAUSE, LONGEST_PAUSE, LOST_AFTER, OPEN_AFTER, CircuitBreakers, PendingLookups
-from maptr.cache.options import ArkLookup
 from maptr.discovery import Discovery, DiscoveryFailed, Outcome
 from maptr.files import ForkLock
-from maptr.walk import DEFAULTS
-from tests.support.caching import ARK, HOME, ONE_HOST, Clock, Rig, dns_answer, host, run_program, table
+from tests.support.caching import ARK, HOME, ONE_HOST, ZONE, Clock, Rig, dns_answer, host, run_program, table
 from tests.support.waiting import until
 
 
@@ -25,8 +23,8 @@ def test_tasks_and_threads_share_one_lookup_of_a_name() -> None:
     rig.dns.gate = gate = threading.Event()
 
     async def main() -> list[Discovery]:
-        tasks = [asyncio.create_task(rig.cache.discover_async(f"ark:12345/x{number}")) for number in range(20)]
-        threads = [asyncio.to_thread(rig.cache.discover, f"ark:12345/y{number}") for number in range(20)]
+        tasks = [asyncio.create_task(rig.sources.discover_async(f"ark:12345/x{number}")) for number in range(20)]
+        threads = [asyncio.to_thread(rig.sources.discover, f"ark:12345/y{number}") for number in range(20)]
         gathered = asyncio.gather(*tasks, *threads)
         await asyncio.sleep(0.05)
         gate.set()
@@ -41,7 +39,7 @@ def test_an_answer_with_ttl_0_serves_all_callers_that_waited_for_it() -> None:
     rig.dns.gate = threading.Event()
     arks = [f"ark:12345/x{number}" for number in range(10)]
     with ThreadPoolExecutor(10) as pool:
-        waiting = [pool.submit(rig.cache.discover, ark) for ark in arks]
+        waiting = [pool.submit(rig.sources.discover, ark) for ark in arks]
         until(lambda: rig.dns.calls, "a query is sent")
         threading.Event().wait(0.1)
         rig.dns.gate.set()
@@ -54,9 +52,9 @@ def test_cancelling_a_task_does_not_cancel_the_lookup() -> None:
     rig.dns.gate = gate = threading.Event()
 
     async def main() -> Discovery:
-        first = asyncio.create_task(rig.cache.discover_async(ARK))
+        first = asyncio.create_task(rig.sources.discover_async(ARK))
         await asyncio.sleep(0.02)
-        second = asyncio.create_task(rig.cache.discover_async("ark:12345/x2"))
+        second = asyncio.create_task(rig.sources.discover_async("ark:12345/x2"))
         await asyncio.sleep(0.02)
         first.cancel()
         await asyncio.sleep(0)
@@ -70,50 +68,50 @@ def test_cancelling_a_task_does_not_cancel_the_lookup() -> None:
 def test_the_end_of_an_event_loop_ends_its_lookups() -> None:
     rig = Rig(ONE_HOST, table(("12345", "t.example")), patience=0.01)
     rig.dns.gate = threading.Event()
-    assert asyncio.run(rig.cache.discover_async(ARK)).source == "natab"
+    assert asyncio.run(rig.sources.discover_async(ARK)).source == "natab"
     rig.dns.gate.set()
-    until(lambda: rig.cache.discover("ark:12345/x2").source != "natab", "DNS is asked again")
+    until(lambda: rig.sources.discover("ark:12345/x2").source != "natab", "DNS is asked again")
 
 
 def test_a_caller_waits_for_its_patience_and_the_next_one_finds_the_late_answer() -> None:
     rig = Rig(ONE_HOST, table(("12345", "t.example")), patience=0.02)
     rig.dns.gate = threading.Event()
-    first = rig.cache.discover(ARK)
+    first = rig.sources.discover(ARK)
     assert (first.source, first[0].host, first.stale) == ("natab", "t.example", False)
     assert (first.trace[0].outcome, first.trace[0].note) == (Outcome.TIMEOUT, "still being asked")
     rig.dns.gate.set()
-    until(lambda: rig.cache.discover(ARK).source == "memory", "the late answer is kept")
+    until(lambda: rig.sources.discover(ARK).source == "memory", "the late answer is kept")
     assert rig.dns.calls == 1
 
 
 def test_an_answer_near_its_end_is_fetched_again_in_the_background() -> None:
     rig = Rig(ONE_HOST)
-    rig.cache.discover(ARK)
+    rig.sources.discover(ARK)
     rig.pass_time(269)
-    assert rig.cache.discover(ARK).ttl == 31
+    assert rig.sources.discover(ARK).ttl == 31
     assert rig.dns.calls == 1
     rig.pass_time(2)
-    assert rig.cache.discover(ARK).ttl == 29
-    until(lambda: rig.cache.discover("ark:12345/x2").ttl == 300, "the answer is refreshed")
+    assert rig.sources.discover(ARK).ttl == 29
+    until(lambda: rig.sources.discover("ark:12345/x2").ttl == 300, "the answer is refreshed")
     assert rig.dns.calls == 2
 
 
 def test_lost_lookups_do_not_count_and_their_late_end_does_not_end_another() -> None:
     clock = Clock()
     pending = PendingLookups(clock, limit=2)
-    one, other, third = (ArkLookup(Ark.parse(ARK), DEFAULTS, view, 1.0, {}) for view in ("", "other", "third"))
-    lost, is_new = pending.join(one)
+    one, other, third = ((Ark.parse(ARK), (name, *ZONE), 1.0) for name in (b"1", b"2", b"3"))
+    lost, is_new = pending.join(*one)
     assert lost is not None
     assert is_new
-    assert pending.join(one) == (lost, False)
-    pending.join(other)
-    assert pending.join(third) == (None, False)
+    assert pending.join(*one) == (lost, False)
+    pending.join(*other)
+    assert pending.join(*third) == (None, False)
     clock.now += 1.0 + LOST_AFTER + 0.1
-    assert pending.join(third)[1]
-    second, is_new = pending.join(one)
+    assert pending.join(*third)[1]
+    second, is_new = pending.join(*one)
     assert is_new
     pending.finish(lost, DiscoveryFailed("late"))
-    assert pending.join(one) == (second, False)
+    assert pending.join(*one) == (second, False)
 
 
 def test_after_a_fork_the_child_asks_again_and_finds_locks_free() -> None:
@@ -123,7 +121,7 @@ from maptr.files import ForkLock
 from tests.support.caching import *
 rig = Rig({HOME: dns_answer(host("h.example."))}, lifetime=60.0, patience=60.0)
 rig.dns.gate = threading.Event()
-asking = threading.Thread(target=lambda: rig.cache.discover(ARK))
+asking = threading.Thread(target=lambda: rig.sources.discover(ARK))
 asking.start()
 while not rig.dns.calls:
     pass
@@ -133,7 +131,7 @@ with lock:
     if not child:
         rig.dns.gate.set()
         with lock:
-            os._exit(0 if rig.cache.discover(ARK).source == "dns" else 1)
+            os._exit(0 if rig.sources.discover(ARK).source == "dns" else 1)
 code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 rig.dns.gate.set()
 asking.join()

@@ -19,22 +19,24 @@ import pytest
 
 from maptr import registry
 from maptr.answer.context import ReceivedQuery
-from maptr.cache.cache import cache_with
-from maptr.cache.drift import Verdict
-from maptr.cache.lookups import Dependencies
+from maptr.cache.drift import Reconciler, Verdict
+from maptr.cache.sources import Sources
+from maptr.config import ZoneConfig
 from maptr.config.model import RrlConfig
 from maptr.protocol.address import Address
 from maptr.protocol.serial import next_serial
+from maptr.registry.followed_file import TableState
 from maptr.registry.plan import Plan
 from maptr.registry.pull import apply_pull, plan_pull
 from maptr.registry.table import Table
+from maptr.resolver.resolver import Resolver
+from maptr.server import zone_file
 from maptr.server.counters import Counters
 from maptr.server.responder import Responder, ServerState
 from maptr.transfer.session import Access
 from maptr.zone.build import build
 from maptr.zone.diff import Difference
 from maptr.zone.lint import publishable
-from maptr.zone.load import read_checked
 from maptr.zone.snapshot import Snapshot, ZoneView
 from tests.support.moments import ORIGIN, Follower, ever_touched, of_naans, states, with_part
 from tests.support.registries import applied
@@ -65,6 +67,16 @@ class Recording(Responder):
         return {dns.message.from_wire(query).question[0].name.to_text().lower() for query in self.queries}
 
 
+class CurrentTable:
+    """The source of a table that the test replaces."""
+
+    def __init__(self, table: Table) -> None:
+        self.table = table
+
+    def current(self) -> TableState:
+        return TableState(self.table)
+
+
 def zone_text(table: Table, serial: int) -> str:
     return build(publishable(table)[0], serial).text
 
@@ -72,7 +84,7 @@ def zone_text(table: Table, serial: int) -> str:
 def publish(table: Table, serial: int, directory: Path) -> Snapshot:
     path = directory / "ark.arpa.zone"
     path.write_text(zone_text(table, serial))
-    return Snapshot.of([read_checked(path, (b"ark", b"arpa")).view])
+    return Snapshot.of([zone_file.read_checked(ZoneConfig.from_text(f"ark.arpa={path}")).view])
 
 
 def the_zone(snapshot: Snapshot) -> ZoneView:
@@ -121,11 +133,11 @@ def test_the_real_moments(real_data: Path, tmp_path: Path, monkeypatch: pytest.M
     server = Recording()
     daemon = daemon_of(whole, Address("127.0.0.1", 0), responder=server)
     with answering(daemon):
-        # Negative answers are kept for minutes, which the test may take, so the clock of the cache is slower.
-        nameservers = [f"127.0.0.1#{daemon.bound[0].port}"]
-        slower = cache_with(Dependencies(clock=lambda: time.monotonic() / 100))
-        cache = slower(table, nameservers=nameservers, lifetime=20.0)
-        first = [drift for group in cache.drift_many() for drift in group]
+        # Negative answers are kept for minutes, which the test may take, so the clock of the answers is slower.
+        resolver = Resolver([f"127.0.0.1#{daemon.bound[0].port}"], lifetime=20.0)
+        current = CurrentTable(table)
+        sources = Sources(resolver, current, "dns-first", clock=lambda: time.monotonic() / 100)
+        first = [drift for group in Reconciler(sources).verdicts() for drift in group]
         assert {drift.verdict for drift in first} <= {Verdict.SAME, Verdict.LOSSY}
         reconciled = seen = 0
         for seen, (when, document) in enumerate(moments, 1):
@@ -146,10 +158,10 @@ def test_the_real_moments(real_data: Path, tmp_path: Path, monkeypatch: pytest.M
             if seen % (130 // WHOLE) == 0:
                 assert secondary.zone == dns.zone.from_text(zone_text(table, serial), ORIGIN, relativize=False)
                 check_natab(table)
-            cache.follow(table)
+            current.table = table
             for naan in touched:
-                cache.forget(naan)
-            verdicts = [drift for group in cache.drift_many(sorted(touched)) for drift in group]
+                sources.forget(naan)
+            verdicts = [drift for group in Reconciler(sources).verdicts(sorted(touched)) for drift in group]
             assert [d for d in verdicts if d.verdict not in (Verdict.SAME, Verdict.LOSSY)] == []
             assert server.asked == {f"{naan}.ark.arpa." for naan in touched}
             reconciled += len(touched)
@@ -158,7 +170,7 @@ def test_the_real_moments(real_data: Path, tmp_path: Path, monkeypatch: pytest.M
         assert applied(pull.plan, registry.read(target.read_bytes())) == dict(table), "as all the changes"
         apply_pull(pull, wall=lambda: 0.0)
         server.queries = []
-        last = [drift for group in cache.drift_many() for drift in group]
+        last = [drift for group in Reconciler(sources).verdicts() for drift in group]
     assert seen == 130
     assert server.asked == set(), "answers of untouched NAANs are kept"
     assert {drift.verdict for drift in last} <= {Verdict.SAME, Verdict.LOSSY}

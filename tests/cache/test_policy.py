@@ -48,21 +48,21 @@ def observe(policy: str, dns: str, natab: str, directory: Path) -> str:
     answer = dns_answer(host("d.example."))
     clock = Clock()
     table = WatchedTable(path, clock=clock)
-    rig = Rig({HOME: answer}, table, policy, table_limit=100.0, patience=5.0, dependencies={"clock": clock})
+    rig = Rig({HOME: answer}, table, policy, table_limit=100.0, patience=5.0, clock=clock)
     rig.wall.now = path.stat().st_mtime if path.exists() else rig.wall.now
     if dns == "silent, older answer kept":
-        rig.cache.drift("12345")  # asks DNS with every policy
+        rig.drift("12345")  # asks DNS with every policy
         clock.now += 301
     if natab.startswith("broken"):
-        table.refresh()
+        table.reload()
         path.write_text("<html>Not the registry</html>")
-        table.refresh()
+        table.reload()
     rig.wall.now += 101 if natab.startswith("stale") else 10
     rig.dns.answers[HOME] = {"answers": answer, "says none": dns_answer(), "bogus": answer}.get(dns, SILENT)
     rig.dns.security = "bogus" if dns == "bogus" else "indeterminate"
     before = len(rig.dns.questions)
     try:
-        found: Discovery = rig.cache.discover(ARK)
+        found: Discovery = rig.sources.discover(ARK)
     except NoMappingAuthority as none:
         assert none.discovery.reason
         outcome = "none"

@@ -47,7 +47,7 @@ def test_probes_are_kept_and_shared_between_processes(tmp_path: Path) -> None:
 
 
 def test_an_existing_cache_file_and_a_missing_folder(tmp_path: Path) -> None:
-    Rig({}, path=tmp_path / "c.sqlite").cache.discover(ARK, raise_on_none=False)
+    Rig({}, path=tmp_path / "c.sqlite").sources.discover(ARK, raise_on_none=False)
     assert probe_log.ProbeLog(Disk(tmp_path / "c.sqlite", wall=Clock()), wall=Clock()).record(probes(True))
     nowhere = probe_log.ProbeLog(Disk(tmp_path / "none" / "c.sqlite", wall=Clock(), own=True), wall=Clock())
     assert not nowhere.record(probes(False, False, False))

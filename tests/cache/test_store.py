@@ -13,9 +13,9 @@ from tests.support.caching import ARK, HOME, ONE_HOST, SILENT, ZONE, Rig, dns_an
 
 def test_the_second_answer_comes_from_memory_with_the_remaining_ttl() -> None:
     rig = Rig(ONE_HOST)
-    first = rig.cache.discover(ARK)
+    first = rig.sources.discover(ARK)
     rig.pass_time(100)
-    second = rig.cache.discover(ARK)
+    second = rig.sources.discover(ARK)
     assert (first.source, first.ttl, first.age(rig.wall())) == ("dns", 300, 100)
     assert (second.source, second.ttl, second.age(rig.wall())) == ("memory", 200, 100)
     assert second.expiration == rig.wall() + 200
@@ -25,7 +25,7 @@ def test_the_second_answer_comes_from_memory_with_the_remaining_ttl() -> None:
 
 def test_one_query_serves_every_ark_of_a_naan() -> None:
     rig = Rig(ONE_HOST)
-    urls = [rig.cache.discover(f"ark:12345/x{number}?info").url() for number in range(5)]
+    urls = [rig.sources.discover(f"ark:12345/x{number}?info").url() for number in range(5)]
     assert urls == [f"https://h.example/ark:12345/x{number}?info" for number in range(5)]
     assert rig.dns.questions == [HOME]
 
@@ -34,9 +34,9 @@ def test_the_shortest_ttl_on_the_path_counts() -> None:
     rig = Rig(
         {HOME: dns_answer(redirect("sub.example."), ttl=1000), "sub.example.": dns_answer(host("h.example."), ttl=50)}
     )
-    assert rig.cache.discover(ARK).ttl == 50
+    assert rig.sources.discover(ARK).ttl == 50
     rig.pass_time(51)
-    assert rig.cache.discover(ARK).source == "dns"
+    assert rig.sources.discover(ARK).source == "dns"
 
 
 def test_only_the_redirect_target_of_another_shoulder_is_queried() -> None:
@@ -46,9 +46,9 @@ def test_only_the_redirect_target_of_another_shoulder_is_queried() -> None:
         "x2.example.": dns_answer(host("two.example.")),
     }
     rig = Rig(answers)
-    assert rig.cache.discover("ark:12345/x1a")[0].host == "one.example"
-    assert rig.cache.discover("ark:12345/x2a")[0].host == "two.example"
-    assert rig.cache.discover("ark:12345/x1b").source == "memory"
+    assert rig.sources.discover("ark:12345/x1a")[0].host == "one.example"
+    assert rig.sources.discover("ark:12345/x2a")[0].host == "two.example"
+    assert rig.sources.discover("ark:12345/x1b").source == "memory"
 
 
 @pytest.mark.parametrize(("ttl", "kept"), [(60, 60), (10**6, MAX_NEGATIVE), (0, 0), (None, 0)])
@@ -56,54 +56,54 @@ def test_rfc2308_5_a_negative_answer_is_kept_for_its_ttl_up_to_three_hours(ttl: 
     rig = Rig({HOME: Answer(Outcome.NXDOMAIN, ttl=ttl, zone=ZONE)})
     for _ in range(2):
         with pytest.raises(NoMappingAuthority):
-            rig.cache.discover(ARK)
+            rig.sources.discover(ARK)
     assert len(rig.dns.questions) == (1 if kept else 2)
     rig.pass_time(kept + 1)
     with pytest.raises(NoMappingAuthority):
-        rig.cache.discover(ARK)
+        rig.sources.discover(ARK)
     assert len(rig.dns.questions) == (2 if kept else 3)
 
 
 @pytest.mark.parametrize(("ttl", "kept"), [(0, 0), (300, 300), (2**31 - 1, MAX_KEEP)])
 def test_rfc8767_4_a_positive_answer_is_kept_for_its_ttl_up_to_a_week(ttl: int, kept: int) -> None:
     rig = Rig({HOME: dns_answer(host("h.example."), ttl=ttl)})
-    rig.cache.discover(ARK)
+    rig.sources.discover(ARK)
     rig.pass_time(kept // 2)
-    again = rig.cache.discover(ARK)
+    again = rig.sources.discover(ARK)
     assert (again.source, again.ttl) == (("memory", kept - kept // 2) if kept else ("dns", 0))
     rig.pass_time(kept - kept // 2)
-    assert rig.cache.discover(ARK).source == "dns"
+    assert rig.sources.discover(ARK).source == "dns"
 
 
 def test_the_least_recently_used_names_are_dropped() -> None:
     rig = Rig({f"{n}.ark.arpa.": dns_answer(host("h.example.")) for n in range(1000, 1004)}, size=2)
     for naan in (1000, 1001, 1000, 1002):
-        rig.cache.discover(f"ark:{naan}/y{len(rig.dns.questions)}")
-    assert rig.cache.discover("ark:1000/z").source == "memory"
-    assert rig.cache.discover("ark:1001/z").source == "dns"
+        rig.sources.discover(f"ark:{naan}/y{len(rig.dns.questions)}")
+    assert rig.sources.discover("ark:1000/z").source == "memory"
+    assert rig.sources.discover("ark:1001/z").source == "dns"
 
 
 def test_rfc8767_5_a_stale_answer_is_given_within_its_limit_while_dns_is_silent() -> None:
     rig = Rig(ONE_HOST)
-    rig.cache.discover(ARK)
+    rig.sources.discover(ARK)
     rig.dns.answers[HOME] = SILENT
     rig.pass_time(STALE_LIMIT + 299)
-    stale = rig.cache.discover(ARK, lifetime=0.5)
+    stale = rig.sources.discover(ARK, lifetime=0.5)
     assert (stale.stale, stale.source, stale.ttl, stale[0].host) == (True, "memory", STALE_TTL, "h.example")
     assert stale.age(rig.wall()) == STALE_LIMIT + 299
     assert "stale" in stale.reason
     rig.pass_time(2)
     with pytest.raises(DiscoveryFailed):
-        rig.cache.discover(ARK)
+        rig.sources.discover(ARK)
 
 
 def test_a_stale_answer_is_not_given_if_dns_says_none() -> None:
     rig = Rig(ONE_HOST)
-    rig.cache.discover(ARK)
+    rig.sources.discover(ARK)
     rig.dns.answers[HOME] = dns_answer()
     rig.pass_time(301)
     with pytest.raises(NoMappingAuthority):
-        rig.cache.discover(ARK)
+        rig.sources.discover(ARK)
 
 
 def test_a_bogus_answer_is_not_kept() -> None:
@@ -111,16 +111,16 @@ def test_a_bogus_answer_is_not_kept() -> None:
     rig.dns.security = "bogus"
     for _ in range(3):
         with pytest.raises(DiscoveryFailed):
-            rig.cache.discover(ARK)
+            rig.sources.discover(ARK)
         rig.pass_time(0.1)
     rig.dns.answers[HOME], rig.dns.security = dns_answer(host("h.example.")), "secure"
     rig.pass_time(31)
-    found = rig.cache.discover(ARK)
+    found = rig.sources.discover(ARK)
     assert (found[0].host, found.security) == ("h.example", "secure")
-    assert rig.cache.discover("ark:12345/x2").security == "secure"
+    assert rig.sources.discover("ark:12345/x2").security == "secure"
 
 
 def test_an_answer_of_which_not_all_records_were_read_is_not_kept() -> None:
     rig = Rig({HOME: dns_answer(*(host(f"h{number}.example.") for number in range(MAX_RECORDS + 1)))})
-    assert [rig.cache.discover(ARK).complete for _ in range(2)] == [False, False]
+    assert [rig.sources.discover(ARK).complete for _ in range(2)] == [False, False]
     assert rig.dns.questions == [HOME, HOME]

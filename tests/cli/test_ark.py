@@ -9,7 +9,7 @@ import pytest
 
 from maptr.cli import is_discover
 from tests.support.command_line import run
-from tests.support.drivers import STUB_DRIVERS, Driver, by_cache, name_of
+from tests.support.drivers import STUB_DRIVERS, Driver, by_memory, name_of
 from tests.support.hostile import Hostile, hostile, hosts, naptr
 
 ZONE = {
@@ -93,7 +93,7 @@ def test_control_characters_are_escaped() -> None:
 # ---- discovering
 
 
-@pytest.mark.parametrize("driver", [*STUB_DRIVERS, by_cache], ids=name_of)
+@pytest.mark.parametrize("driver", [*STUB_DRIVERS, by_memory], ids=name_of)
 @pytest.mark.parametrize(
     ("text", "profile", "ark", "url"),
     [

@@ -16,6 +16,7 @@ import pytest
 import maptr
 from maptr.cli import lookup, start
 from maptr.cli.discover import discover, url
+from maptr.client import Client
 from tests.support.command_line import run, run_process
 
 ZONES = Path(__file__).resolve().parents[2] / "zones"
@@ -67,7 +68,7 @@ def test_an_internal_error_is_exit_code_10(monkeypatch: pytest.MonkeyPatch, caps
     def broken(*_: object, **__: object) -> None:
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr(lookup, "discover", broken)
+    monkeypatch.setattr(Client, "discover", broken)
     monkeypatch.setattr(sys, "argv", ["maptr", "url", "ark:12345/x1", "@127.0.0.1"])
     with pytest.raises(SystemExit, match="10"):
         start.run()

@@ -12,7 +12,7 @@ import pytest
 import tomli
 
 from maptr.cache import POLICIES, policy
-from maptr.cache.cache import Cache
+from maptr.client import Client
 from maptr.config import Config, load, parse
 from maptr.config.lines import key_lines
 from maptr.config.model import CacheConfig, ClientConfig, ZoneConfig, all_keys
@@ -445,7 +445,7 @@ def test_a_relative_source_is_resolved_against_the_folder_of_the_configuration()
 
 
 def test_the_defaults_for_cache_and_built_zones_are_those_of_the_library() -> None:
-    defaults = inspect.signature(Cache).parameters
+    defaults = inspect.signature(Client).parameters
     assert CacheConfig().patience == defaults["patience"].default
     assert CacheConfig().stale_limit == defaults["stale_limit"].default
     assert CacheConfig().policy == defaults["policy"].default

@@ -10,13 +10,12 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from maptr import registry
 from maptr.ark import Ark
-from maptr.cache.cache import Cache
+from maptr.client import Client
 from maptr.discovery import Discovery
 from maptr.gateway.server import AT_ONCE
 from tests.support.caching import FakeDns, Rig, dns_answer, host
@@ -39,8 +38,8 @@ def gateway(policy: str) -> Iterator[int]:
     """The port of a gateway with the sample; with DNS, after the first comparison."""
     table = registry.read(SAMPLE.read_bytes())
     with serving(zone(RECORDS)) as port:
-        cache = Cache(table, None, policy, nameservers=[f"127.0.0.1#{port}"])
-        with running_service(cache) as service:
+        client = Client([f"127.0.0.1#{port}"], table=table, policy=policy)
+        with running_service(client) as service:
             http = service.bound[0].port
             if policy != "natab-only":
                 until(lambda: get(http, "/api/v1/drift").status == 200, "no comparison")
@@ -75,15 +74,16 @@ def test_the_headers_of_a_running_gateway_are_described() -> None:
 
 def test_lines_are_in_order_though_the_first_is_the_slowest() -> None:
     """More than are looked up at a time; the first waits until all others of the first group were asked."""
-    dns, asked = FakeDns({"12345.ark.arpa.": dns_answer(host("h.example."))}), []
+    asked: list[str] = []
 
-    async def slow(ark: Ark, **options: Any) -> Discovery:
-        asked.append(ark.naan)
-        while ark.naan == "12345" and len(asked) < AT_ONCE:
-            await asyncio.sleep(0.001)
-        return await dns.ask_async(ark, **options)
+    class Slow(FakeDns):
+        async def discover_async(self, ark: Ark, lifetime: float) -> Discovery:
+            asked.append(ark.naan)
+            while ark.naan == "12345" and len(asked) < AT_ONCE:
+                await asyncio.sleep(0.001)
+            return await super().discover_async(ark, lifetime)
 
-    rig = Rig(policy="dns-only", dependencies={"ask_async": slow})
+    rig = Rig(policy="dns-only", dns=Slow({"12345.ark.arpa.": dns_answer(host("h.example."))}))
     arks = ["ark:12345/x", *(f"ark:{naan}/x" for naan in range(20000, 20000 + 2 * AT_ONCE)), "bad"]
     with running_gateway(rig) as server:
         reply = get(server.port, "/api/v1/discover?" + "&".join(f"ark={ark}" for ark in arks))

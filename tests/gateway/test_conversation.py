@@ -11,6 +11,7 @@ from typing import ClassVar, NamedTuple
 
 import pytest
 
+from maptr.ark import Ark
 from maptr.gateway.resolve import MAX_ARK
 from maptr.nma.describe import describe
 from maptr.registry.table import Table
@@ -153,8 +154,8 @@ def test_conversation(row: Row, gateway: GatewayProcess) -> None:
 
 
 def test_the_client_of_descriptions_reads_that_of_a_shoulder(gateway: GatewayProcess) -> None:
-    where = discovery_at(f"http://{HOST}:{gateway.port}")
-    found = describe("ark:12345/x60", discovery=where, allow_private=True)
+    where = discovery_at(f"http://{HOST}:{gateway.port}").replace(ark=Ark.parse("ark:12345/x60"))
+    found = describe(where, allow_private=True)
     assert (found.spoken, found.thump, found.note) == (True, "0.6 200 OK", "")
     assert [segment.name for segment in found.segments] == ["erc", "erc-support", "erc-from"]
     assert found.segments[0].get("what") == "shoulder ark:12345/x60"

@@ -12,7 +12,7 @@ import dns.rdatatype
 import pytest
 
 import maptr
-from maptr.cache.cache import Cache
+from maptr.client import Client
 from maptr.config import ZoneConfig
 from maptr.config.model import GatewayConfig, read_name
 from maptr.gateway.service import Service
@@ -46,13 +46,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def https(folder: Path) -> Iterator[str]:
     """The URL of the service, with TLS."""
     settings = GatewayConfig(listen=(LOOPBACK,), certificate=folder / "tls.crt", key=folder / "tls.key")
-    with running_service(Cache(Table(), None, "natab-only"), zones=(zone(folder),), gateway=settings) as service:
+    client = Client(table=Table(), policy="natab-only")
+    with running_service(client, zones=(zone(folder),), gateway=settings) as service:
         yield f"{service.urls[0]}dns-query"
 
 
 @pytest.fixture(scope="module")
 def plain(folder: Path) -> Iterator[Service]:
-    with running_service(Cache(Table(), None, "natab-only"), zones=(zone(folder),)) as service:
+    with running_service(Client(table=Table(), policy="natab-only"), zones=(zone(folder),)) as service:
         yield service
 
 

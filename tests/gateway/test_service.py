@@ -14,24 +14,23 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+import dns.message
+import dns.rcode
 import pytest
 
-from maptr.cache.cache import Cache, cache_with
-from maptr.cache.lookups import Dependencies
+from maptr.client import Client
 from maptr.config import parse
-from maptr.discovery import DiscoveryFailed, Outcome
 from maptr.errors import ConfigError
 from maptr.gateway import service
 from maptr.gateway.service import Service
 from maptr.registry import write_json
 from maptr.registry.table import Table
-from maptr.walk import Answer
-from tests.support.caching import ONE_HOST, SILENT, FakeDns, table
+from tests.support.caching import table
 from tests.support.certificates import write_certificate
 from tests.support.http_gateway import ConfiguredGateway, HttpClient, get, request, serving
 from tests.support.running import PATIENCE
+from tests.support.scripted import Script, zone
 from tests.support.scripted import serving as dns_serving
-from tests.support.scripted import zone
 from tests.support.waiting import until
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -52,22 +51,45 @@ def write_table(path: Path, content: Table = TABLE) -> Path:
     return write(path, write_json(content))
 
 
+class ChangingDns:
+    """A name server of one NAAN. It is silent for the names in ``silent``, and until ``gate`` is set."""
+
+    def __init__(self, script: Script | None = None) -> None:
+        self.script = script or zone({"12345.ark.arpa.": ['0 0 "h" "ark" "" h.example.']})
+        self.silent: set[str] = set()
+        self.gate: threading.Event | None = None
+        self.calls = 0
+
+    def __call__(self, query: dns.message.Message) -> dns.message.Message | None:
+        self.calls += 1
+        name = query.question[0].name.canonicalize().to_text()
+        is_silent = name in self.silent or (self.gate is not None and not self.gate.is_set())
+        return None if is_silent else self.script(query)
+
+
 # ---- ready
 
 
 @contextmanager
 def started(
-    directory: Path, dns: FakeDns | None = None, policy: str = "dns-first", *, natab: bool = True, **settings: str
+    directory: Path,
+    dns: ChangingDns | None = None,
+    policy: str = "dns-first",
+    *,
+    natab: bool = True,
+    nameserver: str = "",
+    **settings: str,
 ) -> Iterator[int]:
     """The port of a service with a table file, over a scripted DNS."""
-    file = write_table(directory / "naans.json") if natab else None
-    dns = dns or FakeDns(ONE_HOST)
-    cache = cache_with(Dependencies(dns.ask, dns.ask_async))(file, policy=policy)
+    table = write_table(directory / "naans.json") if natab else None
     lines = "".join(f'{key} = "{value}"\n' for key, value in settings.items())
     config = parse(f'[gateway]\nlisten = ["127.0.0.1:0"]\ndrift_every = 0\n{lines}')
-    made = Service(config, cache, allow_private=False)
-    with serving(made, cache):
-        yield made.bound[0].port
+    with dns_serving(dns or ChangingDns()) as port:
+        servers = [nameserver or f"127.0.0.1#{port}"]
+        client = Client(servers, table=table, cache=":memory:", policy=policy, lifetime=0.5)
+        made = Service(config, client, allow_private=False)
+        with serving(made, client):
+            yield made.bound[0].port
 
 
 def ready(port: int) -> tuple[int, str]:
@@ -97,20 +119,30 @@ def test_ready_is_503_without_any_source(tmp_path: Path) -> None:
 def test_ready_is_503_while_dns_is_silent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, policy: str) -> None:
     """Kept answers and the table do not hide that."""
     monkeypatch.setattr(service, "DNS_EVERY", 0.05)
-    dns = FakeDns(ONE_HOST)
-    with started(tmp_path, dns, policy) as port:
+    server = ChangingDns()
+    with started(tmp_path, server, policy) as port:
         assert ready(port) == (200, "ready\n")
-        dns.answers["99999.ark.arpa."] = SILENT
-        until(lambda: ready(port) == (503, "DNS: 99999.ark.arpa. NAPTR: no answer in time (silence)\n"), "silence")
+        server.silent = {"99999.ark.arpa."}
+        until(lambda: ready(port)[0] == 503, "silence")
+        assert ready(port)[1].startswith("DNS: 99999.ark.arpa. NAPTR: no answer in time (127.0.0.1#")
         assert get(port, "/ark:12345/x").status == 302
-        del dns.answers["99999.ark.arpa."]
+        server.silent = set()
         until(lambda: ready(port) == (200, "ready\n"), "it is ready")
-        dns.error = DiscoveryFailed("no server")
-        until(lambda: ready(port) == (503, "DNS: no server\n"), "no server")
+
+
+def test_ready_is_503_if_no_server_can_be_asked(tmp_path: Path) -> None:
+    with started(tmp_path, nameserver="nowhere.invalid") as port:
+        assert ready(port)[0] == 503
+        assert ready(port)[1].startswith("DNS: no address for the server nowhere.invalid")
 
 
 def test_ready_needs_a_table_if_the_origin_does_not_exist(tmp_path: Path) -> None:
-    nowhere = FakeDns({name: Answer(Outcome.NXDOMAIN) for name in ("99999.ark.arpa.", "ark.arpa.")})
+    def nowhere_to_be_found(query: dns.message.Message) -> dns.message.Message:
+        reply = dns.message.make_response(query)
+        reply.set_rcode(dns.rcode.NXDOMAIN)
+        return reply
+
+    nowhere = ChangingDns(nowhere_to_be_found)
     with started(tmp_path, nowhere) as port:
         assert ready(port) == (200, "ready\n")
     with started(tmp_path, nowhere, natab=False) as port:
@@ -132,9 +164,9 @@ def test_ready_names_the_sources(tmp_path: Path) -> None:
 def test_nothing_new_makes_no_new_site(text: str, tmp_path: Path) -> None:
     """Pages and lists are made once for a site."""
     redirects = write(tmp_path / "single.csv", text) if text else ""
-    cache = cache_with(Dependencies(FakeDns(ONE_HOST).ask))(TABLE, policy="natab-only")
-    made = Service(parse(f'[gateway]\nlisten = ["127.0.0.1:0"]\nredirects = "{redirects}"\n'), cache)
-    with serving(made, cache) as running:
+    client = Client(table=TABLE, policy="natab-only")
+    made = Service(parse(f'[gateway]\nlisten = ["127.0.0.1:0"]\nredirects = "{redirects}"\n'), client)
+    with serving(made, client) as running:
         until(lambda: made.site.sources is not None, "the first look")
         site = made.site
         for _ in range(3):
@@ -150,20 +182,20 @@ def test_the_start_warns_if_the_host_header_decides(caplog: pytest.LogCaptureFix
         ("0.0.0.0:0", "https://gw.example", False),
     ):
         caplog.clear()
-        cache = cache_with(Dependencies(FakeDns(ONE_HOST).ask))(TABLE, policy="natab-only")
+        client = Client(table=TABLE, policy="natab-only")
         config = parse(f'[gateway]\nlisten = ["{listen}"]\npublic_url = "{public_url}"\n')
-        with serving(Service(config, cache), cache):
+        with serving(Service(config, client), client):
             until(lambda: any(line.startswith("ready") for line in caplog.messages), "it is ready")
             assert any("public_url is not set" in line for line in caplog.messages) is warned
 
 
 def test_the_start_does_not_wait_long_for_a_silent_dns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(service, "FIRST_TEST", 0.05)
-    dns = FakeDns(ONE_HOST)
-    dns.gate = threading.Event()
-    with started(tmp_path, dns) as port:
+    server = ChangingDns()
+    server.gate = threading.Event()
+    with started(tmp_path, server) as port:
         assert ready(port) == (503, "DNS: not tested yet\n")
-        dns.gate.set()
+        server.gate.set()
         until(lambda: ready(port) == (200, "ready\n"), "it is ready")
 
 
@@ -182,25 +214,27 @@ def test_ready_is_503_while_the_redirects_are_broken(tmp_path: Path) -> None:
 
 def test_a_stop_does_not_wait_for_a_comparison_with_dns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(service, "FIRST_TEST", 0.05)
-    dns = FakeDns(ONE_HOST)
-    dns.gate = threading.Event()
-    cache = cache_with(Dependencies(dns.ask, dns.ask_async))(write_table(tmp_path / "naans.json"))
-    made = Service(parse('[gateway]\nlisten = ["127.0.0.1:0"]\n'), cache)
-    made.bind()
+    server = ChangingDns()
+    server.gate = threading.Event()
+    with dns_serving(server) as port:
+        table = write_table(tmp_path / "naans.json")
+        client = Client([f"127.0.0.1#{port}"], table=table, lifetime=4 * PATIENCE)
+        made = Service(parse('[gateway]\nlisten = ["127.0.0.1:0"]\n'), client)
+        made.bind()
 
-    async def run() -> None:
-        running = asyncio.create_task(made.run())
-        await asyncio.to_thread(until, lambda: dns.calls > 1, "the comparison")
-        made.stop()
-        await running
-        await cache.aclose()
+        async def run() -> None:
+            running = asyncio.create_task(made.run())
+            await asyncio.to_thread(until, lambda: server.calls > 1, "the comparison")
+            made.stop()
+            await running
+            await client.aclose()
 
-    thread = threading.Thread(target=lambda: asyncio.run(run()))
-    thread.start()
-    thread.join(PATIENCE)  # shorter than DNS is silent
-    ended = not thread.is_alive()
-    dns.gate.set()
-    thread.join()
+        thread = threading.Thread(target=lambda: asyncio.run(run()))
+        thread.start()
+        thread.join(PATIENCE)  # shorter than DNS is silent
+        ended = not thread.is_alive()
+        server.gate.set()
+        thread.join()
     assert ended
 
 
@@ -416,7 +450,7 @@ def test_an_address_that_cannot_be_bound_is_an_error_with_its_line(tmp_path: Pat
         port = taken.getsockname()[1]
         text = f'[gateway]\nlisten = ["127.0.0.1:0", "127.0.0.1:{port}"]\n'
         config = parse(text, filename="maptr.toml")
-        made = Service(config, Cache(TABLE, policy="natab-only"))
+        made = Service(config, Client(table=TABLE, policy="natab-only"))
         with pytest.raises(
             ConfigError, match=rf"^maptr\.toml:2: gateway\.listen: cannot listen on 127\.0\.0\.1:{port}: "
         ):
@@ -424,9 +458,9 @@ def test_an_address_that_cannot_be_bound_is_an_error_with_its_line(tmp_path: Pat
 
 
 def test_ipv6_and_several_addresses(tmp_path: Path) -> None:
-    cache = Cache(TABLE, policy="natab-only")
-    made = Service(parse('[gateway]\nlisten = ["127.0.0.1:0", "[::1]:0"]\n'), cache)
-    with serving(made, cache), socket.create_connection(("::1", made.bound[1].port), 8) as sock:
+    client = Client(table=TABLE, policy="natab-only")
+    made = Service(parse('[gateway]\nlisten = ["127.0.0.1:0", "[::1]:0"]\n'), client)
+    with serving(made, client), socket.create_connection(("::1", made.bound[1].port), 8) as sock:
         sock.sendall(request("/health", "Connection: close"))
         assert sock.recv(1000).startswith(b"HTTP/1.1 200 OK")
         assert made.urls[1] == f"http://[::1]:{made.bound[1].port}/"

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import base64
-import itertools
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,14 +10,13 @@ import dns.edns
 import dns.message
 import pytest
 
-from maptr.cache.cache import Cache
+from maptr.client import Client
 from maptr.config import Config, ServeConfig, ZoneConfig
-from maptr.config.model import read_name, signed_path
-from maptr.files import LOOK_EVERY
+from maptr.config.model import read_name
 from maptr.gateway.doh import PATH
 from maptr.gateway.zones import ZoneFiles
 from maptr.registry.table import Table
-from maptr.server.state_folder import write_signed
+from maptr.server.state_folder import signed_path, write_signed
 from tests.support.http_gateway import get, running_service
 from tests.support.waiting import until
 
@@ -42,11 +39,6 @@ def file(tmp_path: Path) -> Path:
     return write(tmp_path / "example.zone", text(1))
 
 
-def clock() -> Callable[[], float]:
-    """A clock that passes the time between two looks at a file with each call."""
-    return itertools.count(0.0, LOOK_EVERY).__next__
-
-
 def serial(zones: ZoneFiles) -> int | None:
     snapshot = zones.refresh()
     view = None if snapshot is None else snapshot.zones.get(NAME)
@@ -55,7 +47,7 @@ def serial(zones: ZoneFiles) -> int | None:
 
 @pytest.mark.parametrize("content", ["@ 60 SOA", text(0), ""])
 def test_a_bad_file_leaves_the_version_before(file: Path, content: str) -> None:
-    zones = ZoneFiles([ZoneConfig(NAME, file)], clock=clock())
+    zones = ZoneFiles([ZoneConfig(NAME, file)])
     first = zones.snapshot
     assert zones.refresh() is first
     write(file, content)
@@ -69,7 +61,7 @@ def test_a_bad_file_leaves_the_version_before(file: Path, content: str) -> None:
 
 def test_a_missing_file_is_a_broken_zone_until_it_is_there(tmp_path: Path) -> None:
     path = tmp_path / "later.zone"
-    zones = ZoneFiles([ZoneConfig(NAME, path)], clock=clock())
+    zones = ZoneFiles([ZoneConfig(NAME, path)])
     assert zones.snapshot is not None
     assert zones.snapshot.broken == {NAME}
     assert "later.zone" in zones.troubles[0]
@@ -78,7 +70,7 @@ def test_a_missing_file_is_a_broken_zone_until_it_is_there(tmp_path: Path) -> No
 
 
 def test_a_reload_follows_other_zones(file: Path, tmp_path: Path) -> None:
-    zones = ZoneFiles(clock=clock())
+    zones = ZoneFiles()
     assert zones.refresh() is None
     zones.follow([ZoneConfig(NAME, file)])
     assert serial(zones) == 1
@@ -91,7 +83,7 @@ def test_a_reload_follows_other_zones(file: Path, tmp_path: Path) -> None:
 
 
 def test_two_zones_of_one_file(file: Path) -> None:
-    zones = ZoneFiles([ZoneConfig(NAME, file), ZoneConfig(read_name("other."), file)], clock=clock())
+    zones = ZoneFiles([ZoneConfig(NAME, file), ZoneConfig(read_name("other."), file)])
     assert zones.snapshot is not None
     assert len(zones.snapshot.zones) == 2
 
@@ -100,7 +92,7 @@ def test_the_gateway_neither_builds_nor_signs_zones(tmp_path: Path) -> None:
     """A zone that the server builds and signs is read as it was published, and no file is made."""
     keys, state, table = tmp_path / "keys", tmp_path / "state", tmp_path / "naans.json"
     config = replace(ZoneConfig(NAME, tmp_path / "example.zone", keys=keys, table=table), state=state)
-    zones = ZoneFiles([config], clock=clock())
+    zones = ZoneFiles([config])
     assert zones.troubles
     assert not [*tmp_path.iterdir()]
     state.mkdir()
@@ -122,8 +114,8 @@ def test_a_reload_of_the_gateway_follows_zones_and_identity(file: Path, tmp_path
     nsid: list[dns.edns.Option] = [dns.edns.GenericOption(dns.edns.OptionType.NSID, b"")]
     query = dns.message.make_query("example.", "SOA", options=nsid).to_wire()
     target = f"{PATH}?dns={base64.urlsafe_b64encode(query).decode().rstrip('=')}"
-    cache = Cache(Table(), None, "natab-only")
-    with running_service(cache, reread=lambda: next(configurations)) as service:
+    client = Client(table=Table(), policy="natab-only")
+    with running_service(client, reread=lambda: next(configurations)) as service:
         port = service.bound[0].port
 
         def answered() -> tuple[int, str]:

@@ -18,9 +18,8 @@ import dns.resolver
 import dns.zone
 import pytest
 
-from maptr import Ark, registry
+from maptr import Ark, Client, registry
 from maptr.registry.table import Table
-from maptr.resolver.bulk import discover_many
 from maptr.zone.build import build
 from maptr.zone.check import examine
 from maptr.zone.finding import Severity
@@ -144,13 +143,13 @@ def test_every_server_transfers_the_records_of_the_zone(server: Peer, zone: dns.
 
 def test_every_ark_finds_the_url_its_record_means(server: Peer, table: Table, published: Registry) -> None:
     """The first URL is the record's own target, expanded for that ARK. Records left out have none."""
-    resolver = resolver_of(server, dns.resolver.Resolver)
+    client = Client(resolver_of(server, dns.resolver.Resolver))
     keys = [key for key in table if key not in published.left_out][:: 1 if isinstance(server, Maptr) else 5]
     arks = [probe(key) for key in keys]
-    found = {key: discovery.url() for key, discovery in zip(keys, discover_many(arks, resolver=resolver), strict=True)}
+    found = {key: discovery.url() for key, discovery in zip(keys, client.discover_many(arks), strict=True)}
     assert found == {key: table[key].urls(ark)[0] for key, ark in zip(keys, arks, strict=True)}
     assert len(found) > 400
-    assert not any(discover_many([f"ark:{naan}/x1" for naan in published.left_out], resolver=resolver))
+    assert not any(client.discover_many([f"ark:{naan}/x1" for naan in published.left_out]))
 
 
 def draft_client(where: Peer, naan: str) -> list[str]:

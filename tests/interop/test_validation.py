@@ -6,6 +6,7 @@ single RRsets are tampered with, and children whose keys, times or DS are wrong.
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
@@ -28,14 +29,16 @@ import dns.zone
 import pytest
 from dns.rdatatype import DNSKEY, DS, NAPTR, NSEC, NSEC3, RRSIG
 
-from maptr import Discovery, Stub
+from maptr import Discovery
+from maptr.ark import Ark
 from maptr.discovery import Outcome
 from maptr.protocol import names
-from maptr.resolver.call import Call
+from maptr.resolver.call import TimedWalk
 from maptr.resolver.multiplexer import SelectorWaiter
+from maptr.resolver.stub import Stub
 from maptr.resolver.sync import StubLookups
 from maptr.resolver.validation.validator import Validator
-from maptr.walk import Question
+from maptr.walk import DEFAULTS, Question
 from tests.support.drivers import RESOLVER_DRIVERS, STUB_DRIVERS, at, by_discover
 from tests.support.peers import Bind, Nsd, Peer, Unbound
 from tests.support.signers import KNOT_WAYS, NS_RECORDS, WAYS, sign, signed_zone
@@ -281,8 +284,8 @@ def test_every_verdict_is_that_of_unbound(tree: Tree, server: Bind, resolver: Un
     seen: Counter[str] = Counter()
     stub = Stub([at(server)], trust_anchors=validator)
     for name in tree.questions:
-        call = Call("ark:1/x", lifetime=20.0)
-        with closing(SelectorWaiter()) as waiter, closing(StubLookups(stub, call, waiter)) as lookups:
+        run = TimedWalk(Ark("1", "x"), DEFAULTS, 20.0, clock=time.monotonic)
+        with closing(SelectorWaiter()) as waiter, closing(StubLookups(stub, run, waiter)) as lookups:
             (answer,) = lookups.ask([Question(names.parse(name))])
         security, outcomes = judged(resolver, name)
         if answer.outcome is Outcome.SERVFAIL:  # BIND finds no proof itself: there is nothing to judge

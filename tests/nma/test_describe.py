@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import inspect
 import json
 import socket
 import tomllib
@@ -14,12 +13,12 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from maptr import Client, Settings, sticky
 from maptr.cli.group import main
-from maptr.discovery import Discovery, NoMappingAuthority
+from maptr.discovery import Discovery, DiscoveryError, NoMappingAuthority
 from maptr.errors import ConfigError, NmaError
 from maptr.nma.describe import Description, describe, normal_date, read, segments
 from maptr.nma.reachable import Reachable
-from maptr.resolver.sync import discover
 from maptr.web import http
 from maptr.web.http import Page
 from tests.support.authority import ARK, ERC, TEXT, discovery_at, erc
@@ -34,7 +33,7 @@ DRAFTS: dict[str, list[dict[str, Any]]] = tomllib.loads(
 
 def described(*urls: str, **options: Any) -> Description:
     """The description by the first of these authorities that answers."""
-    return describe(ARK, discovery=discovery_at(*urls), allow_private=True, **options)
+    return describe(discovery_at(*urls), allow_private=True, **options)
 
 
 def test_a_record_in_segments() -> None:
@@ -165,7 +164,7 @@ def test_the_next_authority_is_asked_if_one_is_down() -> None:
     with pytest.raises(NmaError, match="no mapping authority could be asked"):
         described(f"http://127.0.0.1:{free_port()}")
     with pytest.raises(NoMappingAuthority):
-        describe(ARK, discovery=Discovery(ARK))
+        describe(Discovery(ARK))
 
 
 @pytest.mark.parametrize(
@@ -179,17 +178,17 @@ def test_the_next_authority_is_asked_if_one_is_down() -> None:
 )
 def test_invalid_options(options: dict[str, Any], why: str) -> None:
     with pytest.raises(ConfigError, match=why):
-        describe(ARK, discovery=Discovery(ARK), **options)
+        describe(Discovery(ARK), **options)
 
 
 def test_an_h_record_is_asked_by_https_and_then_by_http() -> None:
     with pages(erc) as running:
-        description = describe(ARK, discovery=discovery_at(running.url).replace(scheme="https"), allow_private=True)
+        description = describe(discovery_at(running.url).replace(scheme="https"), allow_private=True)
         assert description.url == f"{running.url}/ark:12345/x1?info"
         found = discovery_at(running.url).replace(scheme="https")
         by_rule = found.replace(candidates=(found[0]._replace(target=f"https://127.0.0.1:{running.port}/"),))
         with pytest.raises(NmaError):
-            describe(ARK, discovery=by_rule, allow_private=True)  # the rule sets the scheme
+            describe(by_rule, allow_private=True)  # the rule sets the scheme
 
 
 def test_a_chooser_is_told_of_an_authority_that_fails() -> None:
@@ -197,16 +196,16 @@ def test_a_chooser_is_told_of_an_authority_that_fails() -> None:
     with raw_server(b"garbage", b"") as mute, pages(erc) as running:
         found = discovery_at(f"http://127.0.0.1:{mute}", running.url).replace(scheme="https")
         assert chooser(found).port == mute
-        assert describe(ARK, discovery=found, chooser=chooser, allow_private=True).spoken
+        assert describe(found, chooser=chooser, allow_private=True).spoken
         assert [chooser(found).scheme for _ in range(2)] == ["http", "http"]  # https failed just now
-        assert describe(ARK, discovery=found, chooser=chooser, allow_private=True).spoken
+        assert describe(found, chooser=chooser, allow_private=True).spoken
         assert chooser(found).port == running.port
 
 
 def test_a_silent_authority_leaves_time_for_the_next() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent, pages(erc) as running:
         found = discovery_at(f"http://127.0.0.1:{silent.getsockname()[1]}", running.url)
-        assert describe(ARK, discovery=found, allow_private=True, seconds=2).spoken
+        assert describe(found, allow_private=True, seconds=2).spoken
 
 
 @pytest.mark.parametrize("seconds", [float("inf"), 1e300])
@@ -275,11 +274,16 @@ def test_the_command() -> None:
     assert CliRunner().invoke(main, ["info", "nonsense"]).exit_code == 2
 
 
-def test_describe_takes_the_options_of_discover() -> None:
-    own = {"discovery", "inflections", "seconds", "allow_private"}
-    given, taken = inspect.signature(describe).parameters, inspect.signature(discover).parameters
-    assert given.keys() - own == taken.keys() - {"raise_on_none"}
-    assert all(given[name] == parameter for name, parameter in taken.items() if name != "raise_on_none")
+def test_a_client_describes_what_it_discovers() -> None:
+    with pages(erc) as running:
+        target = f"!^ark:/?12345/(.*)$!{running.url}/ark:12345/\\1!".encode()
+        with hostile(hosts({"12345.ark.arpa.": [naptr(flags=b"u", regexp=target)]})) as server:
+            client = Client(server.name, settings=Settings(allow_private=True))
+            assert client.describe("ark:12345/x1", chooser=sticky, lifetime=5.0).spoken
+            with pytest.raises(NoMappingAuthority):
+                client.describe("ark:1/x", raise_on_none=False)
+            with pytest.raises(DiscoveryError):
+                Client(server.name).describe("ark:12345/x1")
 
 
 @pytest.mark.parametrize("case", DRAFTS["erc"], ids=lambda case: case["title"])

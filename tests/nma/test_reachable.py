@@ -79,7 +79,7 @@ def test_reachable_verifies_tls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "tls.crt"))
         chosen = Reachable(allow_private=True, seconds=5.0)(found)
         assert (chosen.port, chosen.scheme) == (secure.port, "https")
-        description = describe(ARK, discovery=found, allow_private=True)
+        description = describe(found, allow_private=True)
         assert (description.spoken, description.url) == (True, f"https://127.0.0.1:{secure.port}/ark:12345/x1?info")
 
 
@@ -92,7 +92,7 @@ def test_suspects_are_tried_last_and_never_removed(names: list[str], suspects: s
     web = Web(*(f"https://{name}" for name in names if name[0] not in dead))
     rig = Rig({"12345.ark.arpa.": dns_answer(*(host(f"{name}.", order) for order, name in enumerate(names)))})
     chooser = Reachable(schemes=("https",), probe=web, suspects=lambda where: where.host.text[0] in suspects)
-    chosen = chooser(rig.cache.discover(ARK)).host
+    chosen = chooser(rig.sources.discover(ARK)).host
     order = sorted(names, key=lambda name: name[0] in suspects)
     alive = [name for name in order if name[0] not in dead]
     assert chosen == (alive[0] if alive else names[0]), "the first that answers, suspect or not"

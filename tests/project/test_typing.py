@@ -1,4 +1,4 @@
-"""The types of the public API, checked by pyright, and its options: spelled out, equal, and without test hooks."""
+"""The types of the public API, checked by pyright, and its options: spelled out, and without test hooks."""
 
 from __future__ import annotations
 
@@ -14,18 +14,6 @@ from typing import Any
 import pytest
 
 import maptr
-from maptr import (
-    Cache,
-    discover,
-    discover_async,
-    discover_at,
-    discover_at_async,
-    discover_many,
-    discover_many_async,
-)
-from maptr.cache.options import CallOptions
-from maptr.resolver.bulk import Bulk
-from maptr.resolver.call import Call
 from tests.project.test_readme import PAGES, commands
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -79,47 +67,6 @@ def test_pyright_accepts_the_example_and_the_programs_of_the_pages(examples: Pat
     assert [found["message"] for found in report["generalDiagnostics"]] == []
 
 
-def options(function: object, *without: str) -> dict[str, tuple[str, object]]:
-    """Return the annotation and default of each option, in order, with the types that a synchronous function has."""
-    assert callable(function)
-    found = {name: p for name, p in inspect.signature(function).parameters.items() if p.kind is p.KEYWORD_ONLY}
-    types = {name: str(p.annotation).replace("asyncresolver", "resolver") for name, p in found.items()}
-    return {name: (types[name], p.default) for name, p in found.items() if name not in without}
-
-
-def defaults(function: object) -> dict[str, object]:
-    return {name: default for name, (_, default) in options(function).items()}
-
-
-def test_all_forms_of_discover_have_the_same_options() -> None:
-    assert options(discover_async) == options(discover)
-    assert options(discover_at_async) == options(discover_at)
-    assert options(discover_at, "port") == options(discover, "resolver", "nameservers")
-    assert options(discover_many_async) == options(discover_many)
-    for option in ("nameservers", "resolver", "origin", "lifetime", "settings", "trust_ad", "trust_anchors", "profile"):
-        typed = {one.strip() for one in options(discover_many)[option][0].split("|")}
-        assert typed == {one.strip() for one in options(discover)[option][0].split("|")}
-        assert options(discover_many)[option][1] == options(discover)[option][1]
-
-
-def test_a_cache_takes_the_options_of_discover() -> None:
-    assert options(Cache.discover_async) == options(Cache.discover)
-    assert defaults(Cache.discover) == CallOptions._field_defaults
-    assert options(Cache.discover).keys() == options(discover).keys()
-    for method in (Cache.unasked, Cache.judge):
-        assert (
-            options(method).items() <= {**options(Cache.discover), "resolver": options(method).get("resolver")}.items()
-        )
-
-
-def test_drivers_pass_on_every_option() -> None:
-    call = [name for name in inspect.signature(Call).parameters if name not in ("ark", "clock")]
-    assert call == list(options(discover, "resolver", "nameservers"))
-    assert list(CallOptions._fields) == list(options(Cache.discover))
-    bulk = inspect.signature(Bulk).parameters.keys() - {"stub", "clock"}
-    assert bulk == options(discover_many, "resolver", "ordered", "profile").keys()
-
-
 def public_functions() -> dict[str, inspect.Signature]:
     """Return each public function, constructor and method of ``maptr.__all__`` by name."""
     found: dict[str, Any] = {}
@@ -136,5 +83,6 @@ def test_public_options_are_explicit_typed_and_without_test_hooks(name: str) -> 
     parameters = public_functions()[name].parameters
     if "." not in name and name not in WITH_RANDOMNESS:
         assert not parameters.keys() & HOOKS
-    assert name in WITH_FIELDS or inspect.Parameter.VAR_KEYWORD not in {p.kind for p in parameters.values()}
+    collected = [p.annotation for p in parameters.values() if p.kind is inspect.Parameter.VAR_KEYWORD]
+    assert name in WITH_FIELDS or all(one.startswith("Unpack[") for one in collected), "each is named in a TypedDict"
     assert [n for n, p in parameters.items() if n != "self" and p.annotation is inspect.Parameter.empty] == []

@@ -13,21 +13,20 @@ import dns.resolver
 
 from maptr import (
     Ark,
-    Cache,
     Candidate,
+    Client,
     Discovery,
     DiscoveryFailed,
     NoMappingAuthority,
     Own,
     Reachable,
     Settings,
-    Stub,
+    Table,
     Validator,
     at_random,
     discover,
     discover_async,
     discover_at,
-    discover_at_async,
     discover_many,
     discover_many_async,
     sticky,
@@ -37,7 +36,7 @@ from maptr.cache.disk import Disk
 from maptr.cache.probe_log import ProbeLog
 from maptr.choose import first
 from maptr.discovery import Step
-from maptr.nma.describe import Description, Segment, describe
+from maptr.nma.describe import Description, Segment
 
 
 def one() -> str:
@@ -45,8 +44,9 @@ def one() -> str:
     best: Candidate = found[0]
     port: int | None = best.port
     several: tuple[Candidate, ...] = found.best
-    discover(Ark.parse(b"ark:12345/x1"), nameservers=["192.0.2.1", "::1#5300"], lifetime=2.0, trust_ad=True)
-    discover("ark:12345/x1", nameservers="https://dns.example/dns-query", resolver=Stub(["192.0.2.1"]))
+    discover(Ark.parse(b"ark:12345/x1"), nameservers=["192.0.2.1", "::1#5300"], lifetime=2.0)
+    discover("ark:12345/x1", nameservers="https://dns.example/dns-query", table=Table())
+    discover("ark:12345/x1", nameservers=dns.resolver.Resolver(), origin="ark.example")
     return found.url() + str(port) + str(len(several))
 
 
@@ -62,69 +62,65 @@ def with_every_option(key: dns.rdata.Rdata) -> list[Discovery]:
     settings, origin = Settings(allow_private=True), dns.name.from_text("ark.example.")
     anchors = {"ark.example.": [key]}
     rng, own_ark = random.Random(1), Ark("1", "x")
-    found = [
-        discover(
-            b"ark:/12345/x1",
-            nameservers=("192.0.2.1",),
-            origin=origin,
-            lifetime=2,
-            raise_on_none=False,
-            chooser=chooser,
-            on_step=on_step,
-            settings=settings,
-            trust_anchors=anchors,
-            require="secure",
-            profile="2019",
-        )
-        for chooser in (first, sticky, at_random(rng), weighted(rng), Reachable(), last)
-    ]
-    found.append(discover_at("ns.example", "ark:12345/x1", port=5300, origin="ark.example", trust_ad=True))
-    found += discover_many(
-        iter(["ark:12345/x1"]),
-        resolver=dns.resolver.Resolver(),
+    client = Client(
+        ("192.0.2.1",),
         origin=origin,
         lifetime=2,
         settings=settings,
         trust_anchors=anchors,
-        profile="2019",
-        ordered=False,
+        require="secure",
+        table="naans",
+        cache="cache.sqlite",
+        policy="natab-first",
+        patience=1,
+        stale_limit=3600,
+        table_limit=86400,
+        history="history.sqlite",
+        size=10,
+        concurrency=10,
+        rate=100,
+        max_connections=4,
     )
-    found += discover_many([b"ark:1/x", own_ark], nameservers=["192.0.2.1"], concurrency=10, rate=100, trust_ad=True)
-    cache = Cache(natab="naans", lifetime=2, settings=settings, trust_anchors=anchors, patience=1, size=10, rate=10.0)
-    found.append(cache.discover("ark:12345/x1", resolver=Stub("192.0.2.1"), origin=origin, lifetime=2, trust_ad=False))
-    found.append(cache.judge(found[0], nameservers=["192.0.2.1"], require="secure"))
+    found = [
+        client.discover(
+            b"ark:/12345/x1", lifetime=2, raise_on_none=False, chooser=chooser, on_step=on_step, profile="2019"
+        )
+        for chooser in (first, sticky, at_random(rng), weighted(rng), Reachable(), last)
+    ]
+    found.append(discover_at("ns.example", "ark:12345/x1", port=5300, origin="ark.example", lifetime=1))
+    found += client.discover_many(iter(["ark:12345/x1"]), lifetime=2, profile="2019", ordered=False)
+    found += discover_many([b"ark:1/x", own_ark], nameservers=["192.0.2.1"])
+    found += (one for number, one in client.discover_pairs([(1, "ark:12345/x1")], ordered=False) if number > 0)
     own = Own(found_only=True, schemes=("https",), seconds=1, allow_private=True)
-    found.append(cache.unasked("ark:12345/x1", origin="ark.example", profile="2002") or found[0].preferring(own))
+    found.append(found[0].preferring(own))
     return found
 
 
 def wrong() -> None:
     discover_at("192.0.2.1", "ark:12345/x1", lifetme=2.0)  # type: ignore[call-arg]
-    discover("ark:12345/x1", require="insecure")  # type: ignore[arg-type]
+    Client(require="insecure")  # type: ignore[arg-type]
+    Client(clock=time.monotonic)  # type: ignore[call-arg]
+    Client(concurrency=1.5)  # type: ignore[arg-type]
     discover("ark:12345/x1", profile="2018")  # type: ignore[arg-type]
     discover("ark:12345/x1", lifetime="2")  # type: ignore[arg-type]
-    discover("ark:12345/x1", clock=time.monotonic)  # type: ignore[call-arg]
-    discover_many(["ark:12345/x1"], concurrency=1.5)  # type: ignore[arg-type]
-    discover_many(["ark:12345/x1"], require="secure")  # type: ignore[call-arg]
-    Cache("naans").discover("ark:12345/x1", lifetme=1.0)  # type: ignore[call-arg]
-    Stub(["192.0.2.1"], randomness=bytes)  # type: ignore[call-arg]
+    discover_many(["ark:12345/x1"], chooser=first)  # type: ignore[call-arg]
+    Client(table="naans").discover("ark:12345/x1", lifetme=1.0)  # type: ignore[call-arg]
 
 
 async def remembered() -> list[Discovery]:
-    with Cache("naans", "cache.sqlite", policy="natab-first", nameservers=["192.0.2.1"], rate=100.0) as cache:
-        found = cache.discover("ark:12345/x1", nameservers=["::1#5300"], trust_ad=True, require="secure", chooser=first)
+    with Client(["192.0.2.1"], table="naans", cache="cache.sqlite", policy="natab-first", rate=100.0) as client:
+        found = client.discover("ark:12345/x1", chooser=first)
         disk = Disk("probes.sqlite", wall=time.time)
         chooser = Reachable(suspects=ProbeLog(disk, wall=time.time).is_suspect)
-        return [found, await cache.discover_async(found.ark, lifetime=1.0, raise_on_none=False, chooser=chooser)]
+        return [found, await client.discover_async(found.ark, lifetime=1.0, raise_on_none=False, chooser=chooser)]
 
 
 def validating(key: dns.rdata.Rdata) -> tuple[str, ...]:
     validator = Validator({"ark.arpa.": [key], dns.name.root: [key]})
-    found = discover("ark:12345/x1", trust_anchors=validator, require="secure")
-    discover("ark:12345/x1", trust_anchors="root.key")
+    found = Client(trust_anchors=validator, require="secure").discover("ark:12345/x1")
+    Client(trust_anchors="root.key")
     by_name: dict[dns.name.Name, tuple[dns.rdata.Rdata, ...]] = {dns.name.root: (key,)}
-    discover_many(["ark:12345/x1"], trust_anchors=by_name)
-    Stub.system(trust_anchors=Validator("root.key")).trusting(validator)
+    Client(trust_anchors=by_name)
     return tuple(link.security for step in found.trace for link in step.links)
 
 
@@ -138,15 +134,14 @@ def failing() -> Discovery | None:
 
 
 async def awaited() -> Discovery:
-    await discover_at_async("192.0.2.1", "ark:12345/x1")
-    await discover_async("ark:12345/x1", nameservers=["192.0.2.1"], trust_anchors="root.key", raise_on_none=False)
+    await discover_async("ark:12345/x1", nameservers=["192.0.2.1"], raise_on_none=False)
     await discover_async("ark:12345/x1", raise_on_non=False)  # type: ignore[call-arg]
-    return await discover_async("ark:12345/x1", resolver=dns.asyncresolver.Resolver())
+    async with Client(dns.asyncresolver.Resolver()) as client:
+        return await client.discover_async("ark:12345/x1")
 
 
 async def some() -> Discovery | None:
-    resolver = dns.asyncresolver.Resolver()
-    stream = discover_many_async(["ark:12345/x1"], resolver=resolver, ordered=False, rate=9.0)
+    stream = discover_many_async(["ark:12345/x1"], nameservers=dns.asyncresolver.Resolver(), ordered=False)
     async with aclosing(stream):
         async for found in stream:
             return found
@@ -156,6 +151,6 @@ async def some() -> Discovery | None:
 
 
 def described() -> str | None:
-    description: Description = describe("ark:12345/x1", nameservers=["192.0.2.1"])
+    description: Description = Client(["192.0.2.1"]).describe("ark:12345/x1", inflections=["?"], seconds=1)
     record: Segment | None = description.segment()
     return record.get("who") if record else None

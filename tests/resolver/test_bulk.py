@@ -14,10 +14,10 @@ from typing import Any
 import dns.resolver
 import pytest
 
-from maptr import Stub, discover, discover_async, discover_many, discover_many_async
+from maptr import Client, discover_many, discover_many_async
 from maptr.ark import Ark
-from maptr.errors import ArkSyntaxError, ConfigError
-from maptr.resolver.dnspython import as_async, make_resolver
+from maptr.errors import ArkSyntaxError
+from maptr.resolver.dnspython import make_resolver
 from maptr.resolver.exchange import MAX_CLOSED
 from tests.support.bulk import server as server
 from tests.support.drivers import RESOLVER_DRIVERS, by_async, by_discover, collect, resolver_of
@@ -32,7 +32,7 @@ def test_every_driver_finds_the_same(server: Hostile) -> None:
     assert [bool(found) for found in bulk] == [True, True, True, False, True]
     assert bulk[0].urls() == ["https://u.example/x1", "https://h.example/ark:1/x1"]
     assert asyncio.run(collect(discover_many_async(ARKS, nameservers=[server.name]))) == bulk
-    assert list(discover_many(ARKS, resolver=resolver_of(server, dns.resolver.Resolver))) == bulk
+    assert list(discover_many(ARKS, nameservers=resolver_of(server, dns.resolver.Resolver))) == bulk
     for driver in (by_discover, by_async, *RESOLVER_DRIVERS):
         assert [driver(ark, server) for ark in ARKS] == bulk
 
@@ -65,7 +65,7 @@ def test_order_is_kept_only_if_requested() -> None:
 
 def test_the_rate_limits_packets(server: Hostile) -> None:
     started = time.monotonic()
-    found = list(discover_many((f"ark:{i}/x" for i in range(10, 40)), nameservers=[server.name], rate=100.0))
+    found = list(Client([server.name], rate=100.0).discover_many(f"ark:{i}/x" for i in range(10, 40)))
     assert len(found) == 30
     assert all(d.complete for d in found)
     assert time.monotonic() - started >= 0.25  # thirty packets at a hundred a second
@@ -80,7 +80,7 @@ def test_the_number_of_started_walks_is_bounded(server: Hostile) -> None:
             taken += 1
             yield f"ark:{taken}/x"
 
-    stream = discover_many(endless(), nameservers=[server.name], concurrency=8)
+    stream = Client([server.name], concurrency=8).discover_many(endless())
     with closing(stream):
         for _ in range(100):
             next(stream)
@@ -103,9 +103,9 @@ ITEMS: list[Any] = [
 
 @pytest.mark.parametrize("kind", [None, dns.resolver.Resolver])
 def test_an_item_that_is_not_an_ark_has_its_error_and_does_not_end_the_stream(kind: Any, server: Hostile) -> None:
-    given: dict[str, Any] = {"nameservers": [server.name]} if kind is None else {"resolver": resolver_of(server, kind)}
+    nameservers = [server.name] if kind is None else resolver_of(server, kind)
     for ordered in (True, False):
-        found = list(discover_many(ITEMS, ordered=ordered, **given))
+        found = list(discover_many(ITEMS, nameservers=nameservers, ordered=ordered))
         bad = [one for one in found if one.error is not None]
         assert [one.position for one in bad] == [1, 2, 3, 4, 5, 6, 7, 9]
         assert sorted(str(one.ark) for one in found if one.error is None) == ["ark:1/x1", "ark:2/x2"]
@@ -124,12 +124,6 @@ def test_the_asynchronous_twin_yields_an_error_for_an_item_too(server: Hostile) 
         return [one.position async for one in discover_many_async(ITEMS, nameservers=[server.name])]
 
     assert asyncio.run(run()) == [None, 1, 2, 3, 4, 5, 6, 7, None, 9]
-
-
-def test_bad_options(server: Hostile) -> None:
-    for ask in (discover, lambda ark, **given: next(discover_many([ark], **given))):
-        with pytest.raises(ConfigError):
-            ask("ark:1/x", nameservers=["127.0.0.1"], resolver=Stub(["127.0.0.1"]))
 
 
 @pytest.mark.parametrize("one", ["ark:1/x", b"ark:1/x", Ark.parse("ark:1/x")])
@@ -191,7 +185,7 @@ class Crowded:
             async with await asyncio.start_server(self.serve, "127.0.0.1", 0) as server:
                 name = f"tcp://127.0.0.1#{server.sockets[0].getsockname()[1]}"
                 arks = [f"ark:{number}/x" for number in range(count)]
-                return [bool(found) for found in await collect(discover_many_async(arks, nameservers=name, **options))]
+                return [bool(found) for found in await collect(Client(name, **options).discover_many_async(arks))]
 
         return asyncio.run(run())
 
@@ -226,9 +220,10 @@ def test_a_tls_server_that_closes_early_is_asked_again() -> None:
         async with await asyncio.start_server(server.serve, "127.0.0.1", 0) as listening:
             text = f"tcp://127.0.0.1#{listening.sockets[0].getsockname()[1]}"
             made = make_resolver([text])
-            sync = await asyncio.to_thread(discover, "ark:1/x", resolver=made)
+            client = Client(made)
+            sync = await asyncio.to_thread(client.discover, "ark:1/x")
             server.close_first = MAX_CLOSED
-            return sync.url(), (await discover_async("ark:2/x", resolver=as_async(made))).url()
+            return sync.url(), (await client.discover_async("ark:2/x")).url()
 
     assert asyncio.run(run(Crowded(8, close_first=MAX_CLOSED))) == (
         "https://h.example/ark:1/x",
@@ -238,9 +233,9 @@ def test_a_tls_server_that_closes_early_is_asked_again() -> None:
 
 FEW_FILES = """
 import os, resource, sys
-from maptr import discover_many
+from maptr import Client
 arks = [f"ark:{number}/x" for number in range(100)]
-stream = discover_many(arks, nameservers=sys.argv[1:], max_connections=50)
+stream = Client(sys.argv[1:], max_connections=50).discover_many(arks)
 used = len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 10
 resource.setrlimit(resource.RLIMIT_NOFILE, (used + 4, used + 4))
 found = [bool(found) for found in stream]

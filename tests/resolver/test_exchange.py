@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from maptr import Stub
 from maptr.discovery import Outcome
 from maptr.protocol import names
 from maptr.protocol.numbers import AAAA, DS, EDE, NSEC, NSEC3, OPT
@@ -26,6 +25,7 @@ from maptr.resolver.exchange import (
 )
 from maptr.resolver.message import Referral
 from maptr.resolver.servers import CASE_BLIND_SECONDS, MAX_CASE_BLIND, CaseBlind, Server
+from maptr.resolver.stub import Stub
 from maptr.walk import Answer
 from tests.support.hostile import AA, CNAME, NAPTR, NS, SOA, TC, A, naptr, record, reply
 

@@ -13,11 +13,12 @@ from typing import Any
 
 import pytest
 
-from maptr import Discovery, Stub, discover, discover_async
+from maptr import Client, Discovery, discover
 from maptr.discovery import Outcome
 from maptr.protocol.numbers import AA, CNAME, NAPTR, NS, TC, A
+from maptr.resolver.stub import Stub
 from maptr.walk import MAX_CANDIDATES, MAX_QUESTIONS
-from tests.support.drivers import RESOLVER_DRIVERS, STUB_DRIVERS, Driver, by_cache, name_of
+from tests.support.drivers import RESOLVER_DRIVERS, STUB_DRIVERS, Driver, by_memory, name_of
 from tests.support.hostile import Hostile, Script, hostile, hosts, naptr, question, record, reply
 
 ARK = "ark:12345/x1"
@@ -27,7 +28,7 @@ LIFETIME = 0.6  # where the outcome is a timeout
 BOUND = 5.0  # seconds that a call may take beyond its lifetime on a slow machine
 
 
-DRIVERS = (*STUB_DRIVERS, by_cache)
+DRIVERS = (*STUB_DRIVERS, by_memory)
 Ask = Callable[..., Discovery]
 
 
@@ -302,10 +303,12 @@ def test_ids_ports_and_case_are_hard_to_guess() -> None:
 
 def test_a_server_that_did_not_respond_is_queried_last() -> None:
     with hostile(silent) as one, hostile(GOOD) as good:
-        stub = Stub([one.name, good.name])
-        assert discover(ARK, resolver=stub)
+        client = Client([one.name, good.name])
+        assert client.discover(ARK)
+        stub = client.resolver.opened(1.0)
+        assert isinstance(stub, Stub)
         assert [str(server) for server in stub.servers] == [good.name, one.name]
-        assert asyncio.run(discover_async(ARK, resolver=stub))
+        assert asyncio.run(client.discover_async(ARK))
         assert len(one.queries) == 1
 
 

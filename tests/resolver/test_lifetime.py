@@ -7,14 +7,15 @@ from contextlib import closing
 
 import pytest
 
-from maptr import Discovery, discover_many
+from maptr import Client, Discovery, discover_many
 from maptr.ark import Ark
 from maptr.discovery import DiscoveryTimeout, Outcome
 from maptr.naptr.record import Naptr
 from maptr.protocol import names
-from maptr.resolver.bulk import Bulk
 from maptr.resolver.message import Response, SentQuery, read_response
+from maptr.resolver.resolver import Resolver
 from maptr.resolver.scheduler import Scheduler, SharedQuestion
+from maptr.resolver.upstream import Limits
 from maptr.walk import TIME_OVER, Answer, Settings
 from tests.support.drivers import (
     CLOCKED_DRIVERS,
@@ -163,7 +164,7 @@ def test_dropped_questions_leave_room_for_others() -> None:
     with hostile(half) as server:
         started = time.monotonic()
         arks = [f"ark:{i}/x" for i in range(40)]
-        found = list(discover_many(arks, nameservers=[server.name], lifetime=0.9, concurrency=8))
+        found = list(Client([server.name], concurrency=8).discover_many(arks, lifetime=0.9))
         assert time.monotonic() - started < 16 / 8 * 0.9 + BOUND
         assert [one.complete for one in found] == [False] * 16 + [True] * 24
         assert len(server.queries) == 40 + 16  # each of those without answer once
@@ -185,8 +186,8 @@ def test_questions_of_redirects_count_for_the_concurrency() -> None:
 
     with hostile(first) as server:
         arks = [f"ark:{i}/x" for i in range(20)]
-        bulk = Bulk(nameservers=[server.name], lifetime=0.6, concurrency=4, clock=clock)
-        stream = bulk.run((ark, Ark.parse(ark)) for ark in arks)
+        resolver = Resolver([server.name], limits=Limits(concurrency=4), clock=clock)
+        stream = resolver.discover_many(((ark, Ark.parse(ark)) for ark in arks), 0.6)
         with closing(stream):
             _, found = next(stream)
     assert len(onward) == 1  # three first questions are outstanding

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
@@ -15,78 +14,42 @@ import dns.resolver
 import pytest
 
 from maptr import (
-    Ark,
-    Cache,
     Candidate,
+    Client,
     ConfigError,
     Discovery,
     DiscoveryFailed,
-    Entry,
-    Nma,
     Own,
     Reachable,
     Settings,
-    Stub,
-    Table,
     Validator,
     discover,
     discover_at,
-    discover_at_async,
-    discover_many,
-    discover_many_async,
     sticky,
 )
 from maptr.answer.respond import respond
 from maptr.errors import NmaError
-from maptr.nma.describe import describe
 from maptr.zone.snapshot import Snapshot
 from tests.support.drivers import (
+    MEMORY_DRIVERS,
     RESOLVER_DRIVERS,
-    STUB_DRIVERS,
     Driver,
     at,
     by_async,
     by_async_bulk,
+    by_async_bulk_resolver,
     by_bulk,
-    by_cache,
+    by_bulk_resolver,
     by_discover,
-    collect,
     found_by,
     name_of,
     resolver_of,
+    split,
 )
 from tests.support.hostile import Hostile, hostile
 from tests.support.signers import signed_zone
 
 ARK = "ark:12345/x1"
-
-
-def by_stub(ark: str, server: Hostile, **options: Any) -> Discovery:
-    return found_by(lambda: discover(ark, resolver=Stub([at(server)]), **options))
-
-
-def by_place(ark: str, server: Hostile, **options: Any) -> Discovery:
-    return found_by(lambda: discover_at(server.host, ark, port=server.port, **options))
-
-
-def by_async_place(ark: str, server: Hostile, **options: Any) -> Discovery:
-    return found_by(lambda: asyncio.run(discover_at_async(server.host, ark, port=server.port, **options)))
-
-
-def by_bulk_resolver(ark: str, server: Hostile, **options: Any) -> Discovery:
-    (found,) = discover_many([ark], resolver=resolver_of(server, dns.resolver.Resolver), **options)
-    return found
-
-
-def by_async_bulk_resolver(ark: str, server: Hostile, **options: Any) -> Discovery:
-    resolver = resolver_of(server, dns.asyncresolver.Resolver)
-    (found,) = asyncio.run(collect(discover_many_async([ark], resolver=resolver, **options)))
-    return found
-
-
-def by_async_cache(ark: str, server: Hostile, **options: Any) -> Discovery:
-    with Cache(nameservers=[at(server)]) as cache:
-        return found_by(lambda: asyncio.run(cache.discover_async(ark, **options)))
 
 
 def by_describe(ark: str, server: Hostile, **options: Any) -> Discovery:
@@ -98,18 +61,16 @@ def by_describe(ark: str, server: Hostile, **options: Any) -> Discovery:
         return discovery[0]
 
     def discovered() -> Discovery:
+        given, own = split(options)
         with suppress(NmaError):
-            describe(ark, nameservers=[at(server)], seconds=0, chooser=choose, **options)
+            Client([at(server)], **given).describe(ark, seconds=0, chooser=choose, **own)
         return chosen[0]
 
     return found_by(discovered)
 
 
 BULK: tuple[Driver, ...] = (by_bulk, by_async_bulk, by_bulk_resolver, by_async_bulk_resolver)
-SINGLE: tuple[Driver, ...] = (
-    *(by_discover, by_async, by_stub, by_place, by_async_place, by_cache, by_async_cache),
-    *RESOLVER_DRIVERS,
-)
+SINGLE: tuple[Driver, ...] = (by_discover, by_async, *MEMORY_DRIVERS, *RESOLVER_DRIVERS)
 
 
 @pytest.fixture(scope="module")
@@ -168,8 +129,8 @@ WRONG: list[tuple[str, object, type[Exception]]] = [
     ("trust_anchors", "no/such/file", ConfigError),
     ("profile", "2018", ConfigError),
 ]
-WRONG_FOR_ONE: list[tuple[str, object, type[Exception]]] = [("require", "insecure", ConfigError)]
-WRONG_FOR_MANY: list[tuple[str, object, type[Exception]]] = [
+WRONG_FOR_A_CLIENT: list[tuple[str, object, type[Exception]]] = [
+    ("require", "insecure", ConfigError),
     ("concurrency", 0, ConfigError),
     ("concurrency", 1.5, TypeError),
     ("max_connections", 0, ConfigError),
@@ -179,16 +140,11 @@ WRONG_FOR_MANY: list[tuple[str, object, type[Exception]]] = [
 ]
 
 
-@pytest.mark.parametrize(("option", "value", "error"), [*WRONG, *WRONG_FOR_ONE, *WRONG_FOR_MANY])
+@pytest.mark.parametrize(("option", "value", "error"), [*WRONG, *WRONG_FOR_A_CLIENT])
 def test_a_wrong_value_is_an_error_that_names_the_option(
     option: str, value: object, error: type[Exception], served: tuple[Hostile, dns.rdata.Rdata]
 ) -> None:
-    wrong = option, value, error
-    drivers = [
-        *((*SINGLE, by_describe) if wrong not in WRONG_FOR_MANY else ()),
-        *(STUB_DRIVERS[2:] if wrong not in WRONG_FOR_ONE else ()),
-    ]
-    for driver in drivers:
+    for driver in (*SINGLE[:4], *BULK[:2], by_describe):
         with pytest.raises(error, match=f"^{option}: "):
             driver(ARK, served[0], **{option: value})
 
@@ -197,21 +153,16 @@ def test_a_wrong_value_is_an_error_that_names_the_option(
     ("servers", "error"), [(5, TypeError), ([5], TypeError), ([""], ConfigError), (["192.0.2.1#x"], ConfigError)]
 )
 def test_wrong_servers(servers: Any, error: type[Exception]) -> None:
-    with pytest.raises(error, match=r"^nameservers: "):
-        discover(ARK, nameservers=servers)
-    with pytest.raises(error, match=r"^nameservers: "):
-        next(discover_many([ARK], nameservers=servers))
-    with pytest.raises(error, match=r"^nameservers: "):
-        Cache(nameservers=servers)
-    with pytest.raises(error, match=r"^nameservers: "):
-        Cache().discover(ARK, nameservers=servers)
+    for make in (Client, lambda given: discover(ARK, nameservers=given)):
+        with pytest.raises(error, match=r"^nameservers: "):
+            make(servers)
 
 
 def test_a_server_may_be_asked_by_tcp_alone(served: tuple[Hostile, dns.rdata.Rdata]) -> None:
     server, _ = served
     servers, asked = [f"tcp://{at(server)}"], len(server.queries)
-    with Cache(nameservers=servers) as cache:
-        found = [discover(ARK, nameservers=servers), *discover_many([ARK], nameservers=servers), cache.discover(ARK)]
+    client = Client(servers)
+    found = [client.discover(ARK), *client.discover_many([ARK]), Client(servers, cache=":memory:").discover(ARK)]
     assert [one.complete for one in found] == [True, True, True]
     assert {transport for _, transport in server.queries[asked:]} == {"tcp"}
 
@@ -224,49 +175,20 @@ def test_the_port_is_that_of_plain_dns() -> None:
 @pytest.mark.parametrize(
     ("made", "option", "value", "error"),
     [
-        (Cache, "policy", 5, TypeError),
-        (Cache, "policy", "dns-last", ConfigError),
-        (Cache, "natab", 5, TypeError),
-        (Cache, "patience", "1", TypeError),
-        *((Cache, key, -1, ConfigError) for key in ("patience", "stale_limit", "table_limit", "size")),
-        (Cache, "rate", 0, ConfigError),
         *((Reachable, "schemes", value, ConfigError) for value in ("https", ("ftp",))),
         *((chooser, "seconds", -1, ConfigError) for chooser in (Reachable, Own)),
         (Reachable, "seconds", "1", TypeError),
     ],
 )
-def test_wrong_options_of_a_cache_and_of_choosers(made: Any, option: str, value: Any, error: type[Exception]) -> None:
+def test_wrong_options_of_choosers(made: Any, option: str, value: Any, error: type[Exception]) -> None:
     with pytest.raises(error, match=option):
         made(**{option: value})
-
-
-def test_a_stub_that_trusts_nothing_takes_the_trust_of_a_call(served: tuple[Hostile, dns.rdata.Rdata]) -> None:
-    server, key = served
-    stub = Stub([at(server)], trust_anchors={"ark.arpa.": [key]})
-    assert discover(ARK, resolver=stub).security == "secure"
-    with pytest.raises(ConfigError, match="not both"):
-        discover(ARK, resolver=stub, trust_ad=True)
-    with pytest.raises(ConfigError, match="not both"):
-        discover(ARK, resolver=Stub([at(server)], trust_ad=True), trust_anchors={"ark.arpa.": [key]})
-    (found,) = discover_many([ARK], resolver=Stub([at(server)]), trust_ad=True)
-    assert found.security == "insecure"
 
 
 def test_keys_validated_for_one_ark_serve_the_next(served: tuple[Hostile, dns.rdata.Rdata]) -> None:
     server, key = served
     asked, resolver = len(server.queries), resolver_of(server, dns.resolver.Resolver)
-    found = discover_many([ARK, "ark:12345/x2"], resolver=resolver, trust_anchors={"ark.arpa.": [key]})
+    found = Client(resolver, trust_anchors={"ark.arpa.": [key]}).discover_many([ARK, "ark:12345/x2"])
     assert [one.security for one in found] == ["secure", "secure"]
     types = [dns.message.from_wire(query).question[0].rdtype for query, _ in server.queries[asked:]]
     assert types.count(dns.rdatatype.DNSKEY) == 1
-
-
-def test_tables_and_drift_use_the_options_of_their_call() -> None:
-    cache = Cache(Table([Entry("12345", nmas=(Nma("https://h.example"),))]), policy="natab-first")
-    table = cache.unasked("ark:12345/x1.b.a", profile="2019")
-    assert table is not None
-    assert (str(table.ark), table.source) == ("ark:12345/x1.a.b", "natab")
-    assert cache.unasked(ARK, require="secure") is None
-    failed = Discovery(Ark.parse(ARK), complete=False)
-    assert cache.judge(failed)
-    assert not cache.judge(failed, require="secure")

@@ -12,7 +12,7 @@ import dns.resolver
 import pytest
 from click.testing import CliRunner
 
-from maptr import Cache, Discovery, Stub, discover, discover_many, discover_many_async
+from maptr import Client, Discovery, discover
 from maptr.cli.group import main
 from maptr.discovery import DiscoveryFailed
 from maptr.protocol import names
@@ -27,14 +27,14 @@ def soa(owner: str) -> bytes:
     return record(owner, SOA, SOA_RDATA)
 
 
-def by_cache(ark: str, server: Hostile) -> Discovery:
+def by_memory(ark: str, server: Hostile) -> Discovery:
     """Asked, and then from memory."""
-    with Cache(nameservers=[server.name]) as cache:
-        found_by(partial(cache.discover, ark))
-        return found_by(partial(cache.discover, ark))
+    client = Client(server.name, cache=":memory:")
+    found_by(partial(client.discover, ark))
+    return found_by(partial(client.discover, ark))
 
 
-each_driver = pytest.mark.parametrize("driver", [*STUB_DRIVERS, *RESOLVER_DRIVERS, by_cache], ids=name_of)
+each_driver = pytest.mark.parametrize("driver", [*STUB_DRIVERS, *RESOLVER_DRIVERS, by_memory], ids=name_of)
 Answers = Callable[[bytes], bytes]
 
 
@@ -120,28 +120,30 @@ def test_without_an_answer_for_the_origin_the_result_is_unknown(server: Hostile)
 ARKS = [f"ark:{number}/x" for number in range(10, 30)]
 
 
-@pytest.mark.parametrize("kind", [dns.resolver.Resolver, dns.asyncresolver.Resolver, Stub], ids=str)
+@pytest.mark.parametrize("kind", [None, dns.resolver.Resolver, dns.asyncresolver.Resolver], ids=str)
 def test_the_origin_is_asked_once_in_a_run(kind: Any, server: Hostile) -> None:
     for origin, complete in ((nxdomain(soa(".")), False), (nodata, True)):
         server.script = serving(nxdomain(soa("arpa.")), origin)
         server.queries.clear()
-        resolver = Stub([server.name]) if kind is Stub else resolver_of(server, kind)
-        found = asyncio.run(collect(discover_many_async(ARKS, resolver=resolver)))
-        if kind is not dns.asyncresolver.Resolver:
-            found += discover_many(ARKS, resolver=resolver)
+        client = Client(server.name if kind is None else resolver_of(server, kind))
+        found = asyncio.run(collect(client.discover_many_async(ARKS)))
+        found += client.discover_many(ARKS)
         assert {one.complete for one in found} == {complete}
-        assert sum(is_wanted(query) for query, _ in server.queries) == (1 if kind is dns.asyncresolver.Resolver else 2)
+        asked = sum(is_wanted(query) for query, _ in server.queries)
+        assert asked == (2 if kind is None else 1), "a run of plain servers keeps its own answers"
 
 
-def test_cached_origins_are_kept_apart_by_trust(server: Hostile) -> None:
+def test_a_client_asks_for_its_origin_once_a_minute(server: Hostile) -> None:
     server.script = serving(nxdomain(soa("arpa.")), nodata)
-    server.queries.clear()
-    resolver = resolver_of(server, dns.resolver.Resolver)
-    for trust_ad, security in ((False, "indeterminate"), (True, "insecure"), (False, "indeterminate")):
-        found = discover(ARK, resolver=resolver, trust_ad=trust_ad, raise_on_none=False)
-        assert [step.security for step in found.trace] == [security] * 2
-    assert resolver.flags is None
-    assert sum(is_wanted(query) for query, _ in server.queries) == 2
+    for nameservers in (server.name, resolver_of(server, dns.resolver.Resolver)):
+        server.queries.clear()
+        for trust_ad, security in ((False, "indeterminate"), (True, "insecure")):
+            client = Client(nameservers, trust_ad=trust_ad)
+            for _ in range(2):
+                found = client.discover(ARK, raise_on_none=False)
+                assert [step.security for step in found.trace] == [security] * 2
+        assert sum(is_wanted(query) for query, _ in server.queries) == 2, "two clients share nothing"
+        assert getattr(nameservers, "flags", None) is None
 
 
 @pytest.mark.parametrize("command", ["url", "discover", "bulk"])

@@ -16,7 +16,7 @@ import dns.rdata
 import dns.zone
 import pytest
 
-from maptr import Cache, Discovery, Validator, discover, discover_many
+from maptr import Client, Discovery, Validator
 from maptr.answer.context import Transport
 from maptr.answer.respond import respond
 from maptr.discovery import Outcome
@@ -103,22 +103,22 @@ def tree() -> Iterator[Tree]:
         yield Tree(server, {"ark.arpa.": [top_key], "island.example.": [island_key]})
 
 
-def by_cache(ark: str, server: Hostile, trust_anchors: Validator) -> Discovery:
+def by_memory(ark: str, server: Hostile, trust_anchors: Validator) -> Discovery:
     """Fresh and from memory; what has a bogus part is not kept, and has no candidate here."""
-    with Cache(nameservers=[server.name], trust_anchors=trust_anchors) as cache:
-        fresh, kept = (found_by(partial(cache.discover, ark)) for _ in range(2))
+    client = Client(server.name, cache=":memory:", trust_anchors=trust_anchors)
+    fresh, kept = (found_by(partial(client.discover, ark)) for _ in range(2))
     assert (fresh.source, kept.source) == ("dns", "memory")
     assert (kept.candidates, kept.complete) == (fresh.candidates, fresh.complete)
     assert kept.security == ("indeterminate" if fresh.security == "bogus" else fresh.security)  # not asked again yet
     return fresh
 
 
-@pytest.mark.parametrize("driver", [*STUB_DRIVERS, *RESOLVER_DRIVERS, by_cache], ids=name_of)
+@pytest.mark.parametrize("driver", [*STUB_DRIVERS, *RESOLVER_DRIVERS, by_memory], ids=name_of)
 def test_security_is_that_of_the_weakest_part(driver: Driver, tree: Tree) -> None:
     validator = Validator(tree.anchors)
     for naan, case in CASES.items():
         found = driver(f"ark:{naan}/x", tree.server, trust_anchors=validator)
-        hosts = () if driver is by_cache and case.security == "bogus" else case.hosts
+        hosts = () if driver is by_memory and case.security == "bogus" else case.hosts
         assert (naan, found.security) == (naan, case.security)
         assert (naan, sorted(c.host for c in found)) == (naan, [f"{name}.example" for name in hosts])
         assert (naan, found.complete) == (naan, case.complete)
@@ -128,7 +128,7 @@ def test_security_is_that_of_the_weakest_part(driver: Driver, tree: Tree) -> Non
 def test_keys_are_looked_up_once_in_a_run(tree: Tree) -> None:
     tree.server.queries.clear()
     arks = [f"ark:{naan}/x" for naan in CASES]
-    found = list(discover_many(arks, nameservers=[tree.server.name], trust_anchors=tree.anchors))
+    found = list(Client([tree.server.name], trust_anchors=tree.anchors).discover_many(arks))
     assert [one.security for one in found] == [case.security for case in CASES.values()]
     keys = [name for name, asked in (question(query) for query, _ in tree.server.queries) if asked[-4:-2] == b"\0\x30"]
     assert keys.count((b"ark", b"arpa")) == 1
@@ -138,12 +138,12 @@ def test_every_lookup_of_keys_avoids_a_server_that_did_not_respond(tree: Tree, m
     monkeypatch.setattr("maptr.resolver.exchange.FIRST_SECONDS", 0.3)
     with hostile(lambda query, transport: []) as silent:
         servers = [silent.name, tree.server.name]
-        assert discover("ark:1/x", nameservers=servers, trust_anchors=tree.anchors).security == "secure"
+        assert Client(servers, trust_anchors=tree.anchors).discover("ark:1/x").security == "secure"
         assert len(silent.queries) == 1
 
 
 def test_the_trace_shows_the_weakest_part(tree: Tree) -> None:
-    found = discover("ark:7/x", nameservers=[tree.server.name], trust_anchors=tree.anchors)
+    found = Client(tree.server.name, trust_anchors=tree.anchors).discover("ark:7/x")
     told = {step.name[1].decode(): (step.outcome, step.security) for step in found.trace}
     assert told == {
         "ark": (Outcome.ANSWER, "secure"),
@@ -151,9 +151,8 @@ def test_the_trace_shows_the_weakest_part(tree: Tree) -> None:
         "plain": (Outcome.ANSWER, "insecure"),
         "forged": (Outcome.BOGUS, "bogus"),
     }
-    without = discover(
-        "ark:2/x", nameservers=[tree.server.name], trust_anchors={"ark.arpa.": tree.anchors["ark.arpa."]}
-    )
+    top_only = {"ark.arpa.": tree.anchors["ark.arpa."]}
+    without = Client(tree.server.name, trust_anchors=top_only).discover("ark:2/x")
     assert [step.security for step in without.trace] == ["secure", "indeterminate"]  # no anchor above the island
     assert without.security == "indeterminate"
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,11 +9,11 @@ import dns.rdata
 import dns.resolver
 import pytest
 
-from maptr import Stub, discover, discover_many
+from maptr import discover, discover_many
 from maptr.discovery import DiscoveryFailed
 from maptr.errors import ConfigError
-from maptr.resolver.dnspython import default_resolver
 from maptr.resolver.servers import ResolverOptions, Server, find_servers, is_address, system_servers
+from maptr.resolver.stub import Stub
 from maptr.resolver.validation.validator import Validator
 
 KEY = dns.rdata.from_text("IN", "DNSKEY", f"257 3 13 {'A' * 86}==")
@@ -86,18 +85,6 @@ def test_without_a_nameserver_the_server_is_localhost(text: str, resolv_conf: Ca
     assert Stub.system().servers == (Server("127.0.0.1"),)
 
 
-def test_dnspython_asks_localhost_too(resolv_conf: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    conf = resolv_conf("options use-vc\n")
-    monkeypatch.setattr("dns.resolver.get_default_resolver", lambda: dns.resolver.Resolver(filename=str(conf)))
-    for _ in ("it names no server", "it is missing"):
-        [nameserver] = default_resolver()[0].nameservers
-        assert str(nameserver) == "Do53:127.0.0.1@53"
-        conf.unlink(missing_ok=True)
-    conf.mkdir()
-    with pytest.raises(DiscoveryFailed, match="no resolver is configured"):
-        default_resolver()
-
-
 def test_a_server_that_cannot_be_asked_is_skipped_with_a_line_in_the_log(
     resolv_conf: Callable[[str], Path], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -136,11 +123,11 @@ def test_options_are_those_of_glibc(
 
 def test_options_hold_for_the_servers_of_the_system_only(resolv_conf: Callable[[str], Path]) -> None:
     conf = resolv_conf("nameserver 192.0.2.1\nnameserver 192.0.2.2\noptions timeout:7\n")
-    assert Stub("192.0.2.2").options.timeout == 7
+    assert Stub(["192.0.2.2"]).options.timeout == 7
     for servers in (["192.0.2.3"], ["192.0.2.1", "192.0.2.3"], ["192.0.2.1#5300"]):
         assert Stub(servers).options == ResolverOptions()
     conf.unlink()
-    assert Stub("192.0.2.2").options == ResolverOptions()
+    assert Stub(["192.0.2.2"]).options == ResolverOptions()
 
 
 @pytest.mark.parametrize("validating", [False, True])
@@ -159,24 +146,6 @@ def test_timeout_attempts_and_rotate_hold_for_every_question(
         assert asked[:2] == asked[2:]
         first.append(asked[0])
     assert first in (["192.0.2.1", "192.0.2.2"] * 2, ["192.0.2.2", "192.0.2.1"] * 2)
-
-
-def test_dnspython_honours_use_vc_and_attempts(
-    resolv_conf: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(dns.resolver, "default_resolver", None)
-    path = resolv_conf("nameserver 192.0.2.1\nnameserver 192.0.2.2\noptions use-vc attempts:3 timeout:2 rotate\n")
-    found = dns.resolver.Resolver(str(path))
-    monkeypatch.setattr(dns.resolver, "get_default_resolver", lambda: found)
-    asked, seconds = default_resolver()
-    assert seconds == 2 * 3 * 2
-    assert [str(server) for server in asked.nameservers] == ["Do53:192.0.2.1@53", "Do53:192.0.2.2@53"]
-    assert all(server.is_always_max_size() for server in asked.nameservers if not isinstance(server, str))
-    assert (asked.timeout, asked.rotate) == (2, True)
-    resolv_conf("nameserver 192.0.2.1\nnameserver 192.0.2.2\n")
-    assert default_resolver() == (found, math.inf)
-    resolv_conf("nameserver 192.0.2.9\noptions use-vc attempts:1\n")
-    assert default_resolver() == (found, math.inf), "the program has chosen other servers"
 
 
 def test_without_resolv_conf_the_server_is_localhost(resolv_conf: Callable[[str], Path]) -> None:

@@ -16,11 +16,12 @@ import dns.resolver
 import pytest
 from click.testing import CliRunner
 
-from maptr import Discovery, Stub, discover, discover_async, discover_many, discover_many_async
+from maptr import Client, Discovery, discover, discover_async, discover_many, discover_many_async
 from maptr.cli.group import main
 from maptr.discovery import DiscoveryFailed, NoMappingAuthority, Outcome
 from maptr.errors import ConfigError
 from maptr.resolver.dnspython import make_resolver
+from maptr.resolver.stub import Stub
 from tests.support.certificates import write_certificate
 from tests.support.drivers import collect
 from tests.support.peers import HOST, Bind, Maptr, TlsMaptr, free_port, require
@@ -125,8 +126,8 @@ def test_dns_over_https_and_tls_of_bind(bind: Https) -> None:
     assert discover(ARK, nameservers=bind.url()).trace[0].server == bind.url()
     resolver = dns.resolver.Resolver(configure=False)
     resolver.nameservers = [bind.url()]  # dnspython's own way to say it
-    assert discover(ARK, resolver=resolver) == plain
-    assert list(discover_many([ARK, ARK], resolver=resolver)) == [plain, plain]
+    assert discover(ARK, nameservers=resolver) == plain
+    assert list(discover_many([ARK, ARK], nameservers=resolver)) == [plain, plain]
     if _has_ipv6():
         assert discover(ARK, nameservers=bind.url("[::1]")) == plain
     with pytest.raises(NoMappingAuthority):
@@ -194,7 +195,7 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[TlsMaptr]:
 @pytest.mark.parametrize("limit", [None, 8, 60])
 def test_bulk_over_tls_keeps_to_what_the_server_allows(own: TlsMaptr, limit: int | None) -> None:
     where = f"tls://{HOST}#{own.tls_port}"
-    found = list(discover_many(MANY, nameservers=[where], max_connections=limit))
+    found = list(Client([where], max_connections=limit).discover_many(MANY))
     assert [bool(one) for one in found] == [True] * len(MANY)
     assert {one.trace[0].server for one in found} == {f"{HOST}#{own.tls_port}"}
 
@@ -203,8 +204,10 @@ def test_bulk_over_tls_by_asyncio_and_by_a_validating_stub(own: TlsMaptr) -> Non
     where = f"tls://localhost#{own.tls_port}"
     found = asyncio.run(collect(discover_many_async(MANY[:40], nameservers=[where])))
     assert all(found)
-    stub = Stub([where])
-    assert {discover(ark, resolver=stub)[0].host for ark in MANY[:3]} == {"h.example"}
+    client = Client([where])
+    assert {client.discover(ark)[0].host for ark in MANY[:3]} == {"h.example"}
+    stub = client.resolver.opened(1.0)
+    assert isinstance(stub, Stub)
     assert stub.servers[0][2:] == (True, "localhost")
 
 
@@ -225,7 +228,7 @@ def test_rfc7858_a_certificate_must_be_that_of_the_host_as_written(
         discover(MANY[0], nameservers=f"tls://{host}#{port}")
     assert said in str(caught.value)
     with pytest.raises(DiscoveryFailed):  # beside https:// servers, dnspython asks
-        discover(MANY[0], resolver=make_resolver([f"tls://{host}#{port}"]), lifetime=1.0)
+        discover(MANY[0], nameservers=make_resolver([f"tls://{host}#{port}"]), lifetime=1.0)
 
 
 @pytest.mark.parametrize("reply", [b"", b"HTTP/1.1 400 Bad Request\r\n\r\n", b"\x15\x03\x01\0\2\2\x28"])

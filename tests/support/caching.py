@@ -1,25 +1,28 @@
-"""A cache over a scripted DNS and clocks that a test moves."""
+"""The sources of a client over a scripted DNS and clocks that a test moves."""
 
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from maptr.ark import Ark
-from maptr.cache.cache import cache_with
-from maptr.cache.lookups import Dependencies
+from maptr.cache.disk import Disk
+from maptr.cache.drift import Drift, Reconciler, VerdictLog
+from maptr.cache.sources import Sources
 from maptr.discovery import Discovery, Outcome
 from maptr.naptr.record import Naptr
+from maptr.places import cache_file
 from maptr.protocol.names import Labels, parse, to_text
-from maptr.registry.followed_file import TableSource
+from maptr.registry.followed_file import TableSource, table_source
 from maptr.registry.table import Entry, Nma, Table
-from maptr.walk import Answer, Settings, Walk
+from maptr.walk import DEFAULTS, Answer, Settings, Walk
 
 ARK = "ark:12345/x1"
 HOME = "12345.ark.arpa."
@@ -61,10 +64,14 @@ class Clock:
 
 
 class FakeDns:
-    """A DNS client with answers by name. ``questions`` lists the queries; ``gate`` holds answers until it is set."""
+    """A ``Resolver`` with answers by name. ``questions`` lists the queries; ``gate`` holds answers until it is set."""
 
-    def __init__(self, answers: Mapping[str, Answer] | None = None) -> None:
+    def __init__(
+        self, answers: Mapping[str, Answer] | None = None, lifetime: float = 5.0, settings: Settings = DEFAULTS
+    ) -> None:
         self.answers = dict(answers or {})
+        self.lifetime = lifetime
+        self.settings = settings
         self.questions: list[str] = []
         self.calls = 0
         self.security = "indeterminate"
@@ -76,33 +83,42 @@ class FakeDns:
         self.questions.append(text)
         return self.answers.get(text, Answer(Outcome.NXDOMAIN, ttl=60, zone=ZONE))._replace(security=self.security)
 
-    def _walk(self, ark: Ark, settings: Settings) -> Discovery:
+    def _walk(self, ark: Ark) -> Discovery:
         if self.error is not None:
             raise self.error
-        walk = Walk(ark, settings)
+        walk = Walk(ark, self.settings)
         while questions := walk.next():
             for question in questions:
                 walk.tell(question, self.answer(question.name))
-        found = walk.result()
-        if not found.complete:
-            found.raise_for_none()
-        return found
+        return walk.result()
 
-    def ask(self, ark: Ark, *, settings: Settings, **options: Any) -> Discovery:
+    def discover(self, ark: Ark, lifetime: float) -> Discovery:
         self.calls += 1
         if self.gate is not None:
             self.gate.wait(10)
-        return self._walk(ark, settings)
+        return self._walk(ark)
 
-    async def ask_async(self, ark: Ark, *, settings: Settings, **options: Any) -> Discovery:
+    async def discover_async(self, ark: Ark, lifetime: float) -> Discovery:
         self.calls += 1
         while self.gate is not None and not self.gate.is_set():
             await asyncio.sleep(0.005)
-        return self._walk(ark, settings)
+        return self._walk(ark)
+
+    def discover_many(
+        self, pairs: Iterable[tuple[Any, Ark | Discovery]], lifetime: float, *, ordered: bool
+    ) -> Generator[tuple[Any, Discovery], None, None]:
+        for token, item in pairs:
+            yield token, item if isinstance(item, Discovery) else self.discover(item, lifetime)
+
+    async def discover_many_async(
+        self, pairs: AsyncIterator[tuple[Any, Ark | Discovery]], lifetime: float, *, ordered: bool
+    ) -> AsyncGenerator[tuple[Any, Discovery], None]:
+        async for token, item in pairs:
+            yield token, item if isinstance(item, Discovery) else await self.discover_async(item, lifetime)
 
 
 class Rig:
-    """A cache over a ``FakeDns`` and two clocks; ``dependencies`` has others, and ``make`` makes another such cache."""
+    """``Sources`` over a ``FakeDns`` and two clocks; ``clock`` may be another one, and so may ``dns``."""
 
     def __init__(
         self,
@@ -110,16 +126,36 @@ class Rig:
         natab: Table | Path | TableSource | None = None,
         policy: str = "dns-first",
         *,
-        dependencies: Mapping[str, Any] | None = None,
+        path: Path | None = None,
+        lifetime: float = 5.0,
+        settings: Settings = DEFAULTS,
+        dns: FakeDns | None = None,
+        clock: Callable[[], float] | None = None,
         **options: Any,
     ) -> None:
-        self.dns = FakeDns(answers)
+        self.dns = dns or FakeDns(answers, lifetime, settings)
         self.clock = Clock()
         self.wall = Clock(1_700_000_000.0)
-        made = Dependencies(self.dns.ask, self.dns.ask_async, self.clock, self.wall, random.Random(1))
-        self.make = cache_with(made._replace(**dependencies or {}))
-        self.options = {"policy": policy, **options}
-        self.cache = self.make(natab, **self.options)
+        self.disk = None if path is None else Disk(path, wall=self.wall, own=str(path) == cache_file(os.environ))
+        self.sources = Sources(
+            self.dns,
+            table_source(natab, self.clock),
+            policy,
+            disk=self.disk,
+            clock=clock or self.clock,
+            wall=self.wall,
+            rng=random.Random(1),
+            **options,
+        )
+
+    def drift(self, naan: str, log: VerdictLog | None = None) -> list[Drift]:
+        """The verdicts on a NAAN, with the log of earlier ones, by default that in the file of answers."""
+        log = log or (None if self.disk is None else VerdictLog(self.disk))
+        return next(Reconciler(self.sources, log).verdicts([naan]))
+
+    def close(self) -> None:
+        if self.disk is not None:
+            self.disk.close()
 
     def pass_time(self, seconds: float) -> None:
         self.clock.now += seconds

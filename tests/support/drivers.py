@@ -13,10 +13,9 @@ from typing import Any, TypeVar
 import dns.asyncresolver
 import dns.resolver
 
-from maptr import Ark, Cache, Discovery, DiscoveryError, discover, discover_async, discover_many, discover_many_async
-from maptr.resolver.bulk import Bulk
-from maptr.resolver.call import Call, Clock
-from maptr.resolver.sync import discover_with
+from maptr import Ark, Client, Discovery, DiscoveryError
+from maptr.resolver.call import CallOptions, Clock
+from maptr.resolver.resolver import Resolver
 from tests.support.hostile import Hostile
 from tests.support.peers import Peer
 
@@ -57,61 +56,100 @@ async def collect(stream: AsyncIterable[Discovery]) -> list[Discovery]:
     return [discovery async for discovery in stream]
 
 
+def split(options: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the options of a client, and those of a call."""
+    own = {name: value for name, value in options.items() if name in CallOptions.__annotations__}
+    return {name: value for name, value in options.items() if name not in own}, own
+
+
+def by_one(nameservers: Any, ark: str, **options: Any) -> Discovery:
+    given, own = split(options)
+    return Client(nameservers, **given).discover(ark, **own)
+
+
+def by_one_async(nameservers: Any, ark: str, **options: Any) -> Discovery:
+    given, own = split(options)
+    return asyncio.run(Client(nameservers, **given).discover_async(ark, **own))
+
+
+def by_many(nameservers: Any, ark: str, **options: Any) -> Discovery:
+    given, own = split(options)
+    (found,) = Client(nameservers, **given).discover_many([ark], **own)
+    return found
+
+
+def by_many_async(nameservers: Any, ark: str, **options: Any) -> Discovery:
+    given, own = split(options)
+    (found,) = asyncio.run(collect(Client(nameservers, **given).discover_many_async([ark], **own)))
+    return found
+
+
 @_found
 def by_discover(ark: str, server: Hostile | Peer, **options: Any) -> Discovery:
-    return discover(ark, nameservers=[at(server)], **options)
+    return by_one([at(server)], ark, **options)
 
 
 @_found
 def by_async(ark: str, server: Hostile | Peer, **options: Any) -> Discovery:
-    return asyncio.run(discover_async(ark, nameservers=[at(server)], **options))
+    return by_one_async([at(server)], ark, **options)
 
 
 @_found
 def by_bulk(ark: str, server: Hostile | Peer, **options: Any) -> Discovery:
-    (found,) = discover_many([ark], nameservers=[at(server)], **options)
-    return found
+    return by_many([at(server)], ark, **options)
 
 
 @_found
 def by_async_bulk(ark: str, server: Hostile | Peer, **options: Any) -> Discovery:
-    (found,) = asyncio.run(collect(discover_many_async([ark], nameservers=[at(server)], **options)))
-    return found
+    return by_many_async([at(server)], ark, **options)
 
 
 @_found
 def by_resolver(ark: str, server: Hostile | Peer, **options: Any) -> Discovery:
-    return discover(ark, resolver=resolver_of(server, dns.resolver.Resolver), **options)
+    return by_one(resolver_of(server, dns.resolver.Resolver), ark, **options)
 
 
 @_found
 def by_async_resolver(ark: str, server: Hostile | Peer, **options: Any) -> Discovery:
-    return asyncio.run(discover_async(ark, resolver=resolver_of(server, dns.asyncresolver.Resolver), **options))
+    return by_one_async(resolver_of(server, dns.asyncresolver.Resolver), ark, **options)
 
 
 @_found
-def by_cache(ark: str, server: Hostile | Peer, **options: Any) -> Discovery:
-    with Cache(nameservers=[at(server)]) as cache:
-        return cache.discover(ark, **options)
+def by_bulk_resolver(ark: str, server: Hostile | Peer, **options: Any) -> Discovery:
+    return by_many(resolver_of(server, dns.resolver.Resolver), ark, **options)
+
+
+@_found
+def by_async_bulk_resolver(ark: str, server: Hostile | Peer, **options: Any) -> Discovery:
+    return by_many_async(resolver_of(server, dns.asyncresolver.Resolver), ark, **options)
+
+
+@_found
+def by_memory(ark: str, server: Hostile | Peer, **options: Any) -> Discovery:
+    return by_one([at(server)], ark, cache=":memory:", **options)
+
+
+@_found
+def by_async_memory(ark: str, server: Hostile | Peer, **options: Any) -> Discovery:
+    return by_one_async([at(server)], ark, cache=":memory:", **options)
 
 
 # ---- the same on a clock of the test
 
 
-@_found
-def by_call(ark: str, server: Hostile | Peer, clock: Clock, **options: Any) -> Discovery:
-    return discover_with(Call(ark, clock=clock, **options), None, [at(server)])
+def by_call(ark: str, server: Hostile | Peer, clock: Clock, lifetime: float) -> Discovery:
+    return Resolver([at(server)], clock=clock).discover(Ark.parse(ark), lifetime)
 
 
-def by_bulk_run(ark: str, server: Hostile | Peer, clock: Clock, **options: Any) -> Discovery:
-    bulk = Bulk(nameservers=[at(server)], clock=clock, **options)
-    ((_, found),) = bulk.run([(None, Ark.parse(ark))])
+def by_bulk_run(ark: str, server: Hostile | Peer, clock: Clock, lifetime: float) -> Discovery:
+    ((_, found),) = Resolver([at(server)], clock=clock).discover_many([(None, Ark.parse(ark))], lifetime)
     return found
 
 
 CLOCKED_DRIVERS = (by_call, by_bulk_run)
 STUB_DRIVERS = (by_discover, by_async, by_bulk, by_async_bulk)
 RESOLVER_DRIVERS = (by_resolver, by_async_resolver)
+MEMORY_DRIVERS = (by_memory, by_async_memory)
 
 
 def name_of(driver: Driver) -> str:

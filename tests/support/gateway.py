@@ -40,7 +40,7 @@ class Gateway:
 
     def discover(self, ark: Ark) -> Discovery:
         try:
-            return self.rig.cache.discover(ark.resolution if ark.name else ark)
+            return self.rig.sources.discover(ark.resolution if ark.name else ark)
         except DiscoveryError as error:
             return error.discovery
 

@@ -8,20 +8,20 @@ import gc
 import socket
 import ssl
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Self
 
-from maptr.cache.cache import Cache
+from maptr.client import Client
 from maptr.config import Config
 from maptr.config.model import GatewayConfig
-from maptr.daemon.sockets import open_tcp
 from maptr.gateway.metrics import Metrics
 from maptr.gateway.server import HttpServer
 from maptr.gateway.service import Service
 from maptr.gateway.site import Site
 from maptr.protocol.address import Address
 from maptr.registry.followed_file import TableState
+from maptr.server.sockets import open_tcp
 from tests.support.caching import ONE_HOST, Rig, table
 from tests.support.peers import Maptr
 from tests.support.running import PATIENCE, Running
@@ -170,15 +170,15 @@ def settings_of(**settings: Any) -> GatewayConfig:
 
 
 @contextlib.contextmanager
-def loop_for(cache: Cache) -> Iterator[Running]:
-    """An event loop. At the end, when the cache is closed, no task may be left, and no exception unhandled."""
+def loop_for(close: Callable[[], Coroutine[Any, Any, None]]) -> Iterator[Running]:
+    """An event loop. At the end, after ``close``, no task may be left, and no exception unhandled."""
     faults: list[Mapping[str, Any]] = []
     running = Running()
     running.loop.set_exception_handler(lambda _, context: faults.append(context))
     try:
         yield running
     finally:
-        asyncio.run_coroutine_threadsafe(cache.aclose(), running.loop).result(PATIENCE)
+        asyncio.run_coroutine_threadsafe(close(), running.loop).result(PATIENCE)
         left = on_loop(running, lambda: [*map(str, asyncio.all_tasks() - {asyncio.current_task()})])
         gc.collect()  # reports exceptions that were never retrieved
         running.close()
@@ -193,9 +193,9 @@ def gateway(
     """An HTTP server over a scripted DNS, by default with the table ``TABLE`` and one host in DNS."""
     rig = rig or Rig(ONE_HOST, natab=TABLE)
     metrics = Metrics()
-    http = HttpServer(rig.cache, lambda: found.site, settings_of(**settings), metrics=metrics, tls=tls)
+    http = HttpServer(rig.sources, lambda: found.site, settings_of(**settings), metrics=metrics, tls=tls)
     sock = open_tcp("127.0.0.1", 0)
-    with loop_for(rig.cache) as running:
+    with loop_for(rig.sources.stop) as running:
         found = Gateway(sock.getsockname()[1], http, rig, running, site or Site(table_state=TableState(TABLE)))
         found.change(metrics=lambda: metrics.page(found.site))
         on_loop(running, lambda: http.start([sock]))
@@ -207,10 +207,10 @@ def gateway(
 
 
 @contextlib.contextmanager
-def serving(service: Service, cache: Cache) -> Iterator[Running]:
+def serving(service: Service, client: Client) -> Iterator[Running]:
     """Run a service; its ``bound`` has the port."""
     service.bind()
-    with loop_for(cache) as running:
+    with loop_for(client.aclose) as running:
         future = asyncio.run_coroutine_threadsafe(service.run(), running.loop)
         try:
             yield running
@@ -220,11 +220,11 @@ def serving(service: Service, cache: Cache) -> Iterator[Running]:
 
 
 @contextlib.contextmanager
-def running_service(cache: Cache, *, reread: Callable[[], Config] | None = None, **tables: Any) -> Iterator[Service]:
+def running_service(client: Client, *, reread: Callable[[], Config] | None = None, **tables: Any) -> Iterator[Service]:
     """A service on a free port. ``tables`` are those of the configuration, such as ``zones``."""
     settings = tables.pop("gateway", GatewayConfig(listen=(LOOPBACK,)))
-    service = Service(Config(gateway=settings, **tables), cache, reread=reread)
-    with serving(service, cache):
+    service = Service(Config(gateway=settings, **tables), client, reread=reread)
+    with serving(service, client):
         yield service
 
 

@@ -1,4 +1,4 @@
-"""Validator: trust anchors and the keys found from them, for ``discover(trust_anchors=...)``.
+"""Validator: trust anchors and the keys found from them, for ``Client(trust_anchors=...)``.
 
 Reads files of anchors, in the formats of BIND and Unbound, and the clock. The other modules of this package have no
 I/O.
@@ -54,7 +54,7 @@ class Validator:
     Raises ConfigError for anchors that cannot be read or used, or if the package cryptography is missing or too old.
 
     >>> validator = Validator({"ark.arpa.": [key]})
-    >>> discover("ark:12345/x6np1wh8k", nameservers=[server], trust_anchors=validator).security
+    >>> Client([server], trust_anchors=validator).discover("ark:12345/x6np1wh8k").security
     'secure'
     """
 

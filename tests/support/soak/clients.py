@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, NamedTuple
 
-from maptr import Validator, discover
+from maptr import Client, Validator
 from maptr.discovery import DiscoveryError, NoMappingAuthority
 from maptr.errors import MaptrError
 from tests.support.soak.machines import Machine, wait_for_exit
@@ -72,7 +72,7 @@ def by_discover(ark: str, *, nameservers: list[str], anchor: str = "") -> Answer
     if anchor:
         trust = {"trust_anchors": _validators.setdefault(anchor, Validator(anchor))}
     try:
-        return Answer(discover(ark, nameservers=nameservers, require="secure", lifetime=SECONDS, **trust).url())
+        return Answer(Client(nameservers, require="secure", lifetime=SECONDS, **trust).discover(ark).url())
     except NoMappingAuthority:
         return Answer(None)
     except (DiscoveryError, MaptrError) as error:

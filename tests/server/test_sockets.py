@@ -16,10 +16,10 @@ import dns.query
 import pytest
 
 from maptr.config.model import TcpConfig
-from maptr.daemon import sockets
-from maptr.daemon.sockets import RESERVED, limits_within_descriptors
 from maptr.errors import ConfigError
 from maptr.protocol.address import Address
+from maptr.server import sockets
+from maptr.server.sockets import RESERVED, limits_within_descriptors
 from tests.conftest import REPOSITORY
 from tests.support.certificates import write_certificate
 from tests.support.namespaces import PATIENCE, Network
@@ -104,7 +104,7 @@ for zone in ("vb", socket.if_nametoindex("vb")):
         assert asyncio.run(maptr.discover_async(ark, nameservers=text)).urls(), text
         assert [found.complete for found in maptr.discover_many([ark], nameservers=text)] == [True], text
     assert maptr.discover(ark, nameservers=servers[0]).trace[0].server == servers[0]
-    assert maptr.discover(ark, resolver=make_resolver(servers[:2])).urls()
+    assert maptr.discover(ark, nameservers=make_resolver(servers[:2])).urls()
     target = NotifyTarget.from_text(f"[fe80::1%{zone}]:{port}")
     response = asyncio.run(_exchange(make_request(ARK_ARPA), target, None, time.time, 20.0))
     assert isinstance(read_serial(response), int)

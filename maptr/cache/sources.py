@@ -1,0 +1,236 @@
+"""``Sources``: ARKs discovered from memory, disk, DNS and a table. Each discovery names its source, age and reason.
+
+``engine`` decides which source answers. A caller waits for DNS up to its patience if another source can answer; the
+lookup continues, and the next caller finds its answer.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterable
+from contextlib import closing
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, Unpack
+
+from maptr.ark import Ark
+from maptr.cache import MAX_NAMES, PATIENCE, STALE_LIMIT
+from maptr.cache import policy as policies
+from maptr.cache.engine import Engine
+from maptr.cache.lookups import ThreadDriver
+from maptr.cache.policy import Policy
+from maptr.cache.store import LruDict, Store
+from maptr.discovery import Discovery
+from maptr.registry.followed_file import TableSource, WatchedTable
+from maptr.resolver.call import Call, CallOptions, are_defaults, need_asyncio, prefer
+from maptr.walk import Settings
+
+if TYPE_CHECKING:
+    from maptr.cache.aio import TaskDriver
+    from maptr.cache.disk import Disk
+    from maptr.resolver.upstream import Upstream
+    from maptr.resolver.validation.validator import Validator
+
+MAX_RECENT = 10_000  # discoveries that are handed out unchanged for a second
+
+Token = TypeVar("Token")
+Item = Ark | Discovery
+
+
+class Dns(Protocol):
+    """What asks DNS: a ``Resolver``. No method raises because DNS does not answer."""
+
+    @property
+    def settings(self) -> Settings: ...
+
+    @property
+    def lifetime(self) -> float: ...
+
+    def discover(self, ark: Ark, lifetime: float) -> Discovery: ...
+
+    async def discover_async(self, ark: Ark, lifetime: float) -> Discovery: ...
+
+    def discover_many(
+        self, pairs: Iterable[tuple[Any, Item]], lifetime: float, *, ordered: bool
+    ) -> Generator[tuple[Any, Discovery], None, None]: ...
+
+    def discover_many_async(
+        self, pairs: AsyncIterator[tuple[Any, Item]], lifetime: float, *, ordered: bool
+    ) -> AsyncGenerator[tuple[Any, Discovery], None]: ...
+
+
+class Sources:
+    """Threads and tasks may share one. ``view`` names the servers and the trust, so that the answers of others on disk
+    are not taken; the other options are those of ``maptr.Client``. ``clock`` is monotonic, ``wall`` dates what is kept.
+
+    With ``require``, the table is not used, because it has no signatures. Raises ConfigError for an unknown policy.
+    """
+
+    def __init__(
+        self,
+        dns: Dns,
+        table: TableSource,
+        policy: str | Policy,
+        *,
+        require: str | None = None,
+        view: str = "",
+        disk: Disk | None = None,
+        patience: float = PATIENCE,
+        stale_limit: float = STALE_LIMIT,
+        table_limit: float | None = None,
+        size: int = MAX_NAMES,
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+        rng: random.Random | None = None,
+    ) -> None:
+        self.view = view
+        self._dns = dns
+        self._require = require
+        self._clock = clock
+        store = Store(dns.settings, disk, view=view, size=size, stale_limit=stale_limit, clock=clock, wall=wall)
+        self.engine = Engine(
+            store,
+            dns.settings,
+            policies.DnsOnly() if require else policies.named(policy),
+            table,
+            patience=patience,
+            table_limit=table_limit,
+            clock=clock,
+            wall=wall,
+            rng=rng or random.Random(),
+        )
+        self._threads = ThreadDriver(dns.discover, self.engine.finish)
+        self._tasks: TaskDriver | None = None
+        # Discoveries by the text of their ARK, with the time until which they may be handed out unchanged. A discovery
+        # made of kept answers takes ten times as long as the budget of a hit in memory.
+        self._recent: LruDict[str, tuple[float, Discovery]] = LruDict(MAX_RECENT)
+
+    def discover(self, ark: Ark | str | bytes, **options: Unpack[CallOptions]) -> Discovery:
+        text = _text(ark) if are_defaults(options) else None
+        if text is not None and (recent := self._recent.get(text)) and recent[0] > self._clock():
+            return recent[1]
+        call = Call(ark, self._dns.lifetime, **options)
+        found, until = self._threads.run(self.engine.discover(call.ark, call.lifetime))
+        return prefer(self._finish(text, call, found, until), call.chooser)
+
+    async def discover_async(self, ark: Ark | str | bytes, **options: Unpack[CallOptions]) -> Discovery:
+        """``discover``, awaited. Cancelling it does not cancel the DNS lookup, which other callers may wait for."""
+        text = _text(ark) if are_defaults(options) else None
+        if text is not None and (recent := self._recent.get(text)) and recent[0] > self._clock():
+            return recent[1]
+        call = Call(ark, self._dns.lifetime, **options)
+        need_asyncio()
+        import asyncio  # it doubles the start time of a program that does not await
+
+        if self._tasks is None:
+            from maptr.cache.aio import TaskDriver  # as above
+
+            self._tasks = TaskDriver(self._dns.discover_async, self.engine.finish)
+        table = self.engine.table
+        if isinstance(table, WatchedTable) and not table.is_read:
+            await asyncio.to_thread(table.current)
+        found, until = await self._tasks.run(self.engine.discover(call.ark, call.lifetime))
+        found = self._finish(text, call, found, until)
+        if call.chooser is None:
+            return found
+        from maptr.resolver.aio import prefer_async  # as above
+
+        return await prefer_async(found, call.chooser)
+
+    def discover_many(
+        self, pairs: Iterable[tuple[Token, Item]], lifetime: float, *, ordered: bool = True
+    ) -> Generator[tuple[Token, Discovery], None, None]:
+        """Yield each token with its discovery. DNS is asked, by ``Dns.discover_many``, where no kept answer is fresh
+        and the policy needs it."""
+        asked = (self._prepare(token, item) for token, item in pairs)
+        with closing(self._dns.discover_many(asked, lifetime, ordered=ordered)) as stream:
+            for (token, is_asked), found in stream:
+                yield token, self.engine.choose(found) if is_asked else found
+
+    async def discover_many_async(
+        self, pairs: AsyncIterator[tuple[Token, Item]], lifetime: float, *, ordered: bool = True
+    ) -> AsyncGenerator[tuple[Token, Discovery], None]:
+        """``discover_many``, awaited."""
+        from contextlib import aclosing  # imported with asyncio
+
+        asked = (self._prepare(token, item) async for token, item in pairs)
+        async with aclosing(self._dns.discover_many_async(asked, lifetime, ordered=ordered)) as stream:
+            async for (token, is_asked), found in stream:
+                yield token, self.engine.choose(found) if is_asked else found
+
+    def _prepare(self, token: Token, item: Item) -> tuple[tuple[Token, bool], Item]:
+        """Return the token with whether DNS must be asked, and the ARK or its discovery."""
+        found = item if isinstance(item, Discovery) else self.engine.at_once(item)
+        return (token, found is None), item if found is None else found
+
+    def from_dns(self, ark: Ark) -> Discovery:
+        """Return what DNS says of an ARK, from kept answers or asked now, without the table. Raises nothing.
+
+        A stale answer is incomplete.
+        """
+        _, found, _ = self._threads.run(self.engine.from_dns(ark, self._dns.lifetime))
+        return found.replace(complete=False) if found.stale else found
+
+    def fetch(self, arks: Iterable[Ark]) -> Generator[Discovery | None, None, None]:
+        """Yield the discovery of each ARK that DNS gives now, in order, or None if fresh answers of it are kept."""
+        pairs = ((self.engine.store.fresh(ark).found is not None, ark) for ark in arks)
+        skipped = ((is_kept, Discovery(ark) if is_kept else ark) for is_kept, ark in pairs)
+        for is_kept, found in self._dns.discover_many(skipped, self._dns.lifetime, ordered=True):
+            if not is_kept:
+                self.engine.learn(found)
+            yield None if is_kept else found
+
+    def forget(self, naan: str | None = None) -> None:
+        """Drop the kept answer of DNS for a NAAN; None: all answers."""
+        if naan is None:
+            self.engine.store.clear()
+        else:
+            self.engine.store.forget(self.engine.store.root(Ark(naan.lower(), "")))
+        self._recent.clear()
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether a lookup was awaited."""
+        return self._tasks is not None
+
+    async def stop(self) -> None:
+        """Cancel the lookups in flight in the current event loop."""
+        if self._tasks is not None:
+            await self._tasks.stop()
+
+    def _finish(self, text: str | None, call: Call, found: Discovery, until: float) -> Discovery:
+        """Call the hook, raise what ``discover`` raises, and keep the discovery by the text of its ARK, if given."""
+        if call.on_step is not None:
+            for step in found.trace:
+                call.on_step(step)
+        call.raise_for(found, self._require)
+        if text is not None and found.candidates and until > self._clock():
+            self._recent.put(text, (until, found if found.source != "dns" else found.replace(source="memory")))
+        return found
+
+
+def _text(ark: Ark | str | bytes) -> str | None:
+    """Return the text by which the discovery of an ARK is kept."""
+    if isinstance(ark, str):
+        return ark
+    return ark.resolution if isinstance(ark, Ark) and not (ark.tail or ark.nma or ark.notes or ark.hyphenated) else None
+
+
+def view_of(upstream: Upstream) -> str:
+    """Return servers and trust as text: answers of one set of servers are never given out as another's."""
+    trust = " ad" if upstream.trust_ad else ""
+    if upstream.validator is not None:
+        trust = f" from {_fingerprint(upstream.validator)}"
+    given = upstream.given
+    if given is None:
+        return trust
+    if isinstance(given, tuple):
+        return ",".join(text if "#" in text else f"{text}#53" for text in given) + trust
+    servers = ",".join(map(str, given.nameservers or ()))
+    return (f"{servers}#{given.port}" if servers else repr(given)) + trust
+
+
+def _fingerprint(validator: Validator) -> str:
+    """Return a hash of the trust anchors, the same in every process."""
+    anchors = sorted((str(zone), sorted(map(str, rdatas))) for zone, rdatas in validator.trust.anchors.items())
+    return hashlib.sha256(repr(anchors).encode()).hexdigest()[:16]

@@ -1,0 +1,493 @@
+"""``Client``: the object that discovers, with its servers, table, cache and policy; and the functions over one."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Generator, Iterable, Iterator
+from contextlib import closing
+from typing import TYPE_CHECKING, Literal, Self, TypedDict, TypeVar, Unpack
+
+from maptr import places
+from maptr.ark import Ark, Profile
+from maptr.cache import DNS_FIRST, MAX_NAMES, PATIENCE, STALE_LIMIT
+from maptr.discovery import Discovery
+from maptr.errors import ConfigError
+from maptr.resolver.call import Call, CallOptions, as_item, checked, need_asyncio, prefer
+from maptr.resolver.resolver import Resolver
+from maptr.resolver.servers import TLS
+from maptr.resolver.upstream import HTTPS, Limits, checked_count
+from maptr.walk import Settings
+
+if TYPE_CHECKING:
+    import dns.name
+    import dns.resolver
+
+    from maptr.cache.disk import Disk
+    from maptr.cache.drift import Drift, PastVerdict
+    from maptr.cache.policy import Policy
+    from maptr.cache.sources import Sources
+    from maptr.nma.describe import Description
+    from maptr.registry.followed_file import TableSource
+    from maptr.registry.pull import Pull
+    from maptr.registry.table import Table
+    from maptr.resolver.validation.validator import TrustAnchors
+
+MEMORY = ":memory:"  # as ``cache``: keep answers in memory, without a file
+
+Token = TypeVar("Token")
+_Text = Ark | str | bytes
+
+
+class StreamOptions(TypedDict, total=False):
+    """The options of one call of ``discover_many``.
+
+    ``lifetime``: seconds for each ARK, from the first packet of its first question, instead of the client's.
+    ``ordered=False``: discoveries come as soon as they are ready, not in the order of the ARKs. ``profile``: as for
+    ``Ark.parse``.
+    """
+
+    lifetime: float | None
+    ordered: bool
+    profile: Profile
+
+
+class Client:
+    """Finds the mapping authorities of ARKs. Threads and tasks may share one, and processes its file of answers.
+
+    Without ``table`` and ``cache`` it asks DNS each time; with either it reconciles kept answers, DNS and the table.
+
+    ``nameservers``: DNS servers to ask, recursive or authoritative, in their order: addresses or names, each with
+    ``#port`` if that is not 53; by TCP (``"tcp://192.0.2.1"``), TLS (``"tls://192.0.2.1"``) or HTTPS
+    (``"https://dns.example/dns-query"``); one text is one server. Or a dnspython resolver. By default the servers of
+    the system. ``origin``: the DNS suffix of the NAANs. ``lifetime``: seconds for a discovery (default 5).
+    ``settings``: the limits of a walk, and the scheme of URLs; ``origin`` replaces their origin.
+
+    ``trust_ad``: trust the AD bit of the servers for ``security``: only of one that you run, over a secure channel.
+    ``trust_anchors``: validate every answer here, from the anchors of a ``Validator`` (which keeps keys), a file or a
+    mapping; bogus data never becomes a candidate. ``require="secure"``: refuse discoveries that are not secure
+    throughout; the table, which has no signatures, is then not used.
+
+    ``table``: a Table, or a file of any registry format, which is read again when it changes. ``cache``: the SQLite
+    file that keeps answers, or ``":memory:"`` to keep them in memory only. ``policy``: which source answers:
+    "dns-first", "natab-first", "dns-only" or "natab-only". ``patience``: seconds to wait for DNS if a stale answer or
+    the table has one. ``stale_limit``: seconds past its TTL for which an answer may be given while DNS does not answer
+    (RFC 8767). ``table_limit``: seconds after which a table that its source has not confirmed is stale; None for never.
+    ``history``: the SQLite file of drift verdicts, by default that of ``cache``. ``size``: names kept in memory.
+
+    ``concurrency``: questions outstanding in ``discover_many`` (default 256). ``rate``: packets a second to one server
+    in ``discover_many`` and ``drift_many``; None for no limit. ``max_connections``: TCP connections at a time (default
+    8, and fewer if the server or the process does not allow so many).
+
+    Raises ConfigError for a wrong value, TypeError for a wrong type.
+
+    >>> with Client([server], cache=":memory:") as client:
+    ...     [client.discover(f"ark:12345/x{i}").source for i in range(3)]
+    ['dns', 'memory', 'memory']
+
+    Use ``async with`` if ``discover_async`` is used with a table or a cache.
+    """
+
+    def __init__(
+        self,
+        nameservers: Iterable[str] | dns.resolver.BaseResolver | None = None,
+        *,
+        origin: str | dns.name.Name = "ark.arpa.",
+        lifetime: float | None = None,
+        settings: Settings | None = None,
+        trust_ad: bool = False,
+        trust_anchors: TrustAnchors | None = None,
+        require: Literal["secure"] | None = None,
+        table: str | os.PathLike[str] | Table | TableSource | None = None,
+        cache: str | os.PathLike[str] | Disk | None = None,
+        policy: str | Policy = DNS_FIRST,
+        patience: float = PATIENCE,
+        stale_limit: float = STALE_LIMIT,
+        table_limit: float | None = None,
+        history: str | os.PathLike[str] | Disk | None = None,
+        size: int = MAX_NAMES,
+        concurrency: int | None = None,
+        rate: float | None = None,
+        max_connections: int | None = None,
+    ) -> None:
+        if require not in (None, "secure"):
+            raise ConfigError(f"{require!r} cannot be required, only 'secure'", key="require")
+        self.resolver = Resolver(
+            nameservers,
+            origin=origin,
+            lifetime=lifetime,
+            settings=settings,
+            trust_ad=trust_ad,
+            trust_anchors=trust_anchors,
+            limits=Limits(concurrency, rate, max_connections),
+        )
+        self._require = require
+        self._table = table
+        self.policy = policy
+        self._patience = checked(patience, "patience")
+        self._stale_limit = checked(stale_limit, "stale_limit")
+        self._table_limit = None if table_limit is None else checked(table_limit, "table_limit")
+        self._size = checked_count(size, "size")
+        self._disk = _disk(None if cache == MEMORY else cache)
+        self.history = self._disk if history is None else _disk(history)
+        self._made: Sources | None = None
+        is_plain = table is None and cache is None and policy == DNS_FIRST
+        self._sources = None if is_plain else self.sources
+
+    @property
+    def reconciles(self) -> bool:
+        """Whether kept answers or a table may answer, not only DNS."""
+        return self._sources is not None
+
+    @property
+    def sources(self) -> Sources:
+        """Kept answers, DNS, the table and the policy. A plain client has these for ``drift`` only."""
+        if self._made is None:
+            from maptr.cache.sources import Sources, view_of  # a plain client starts without these
+            from maptr.registry.followed_file import table_source
+
+            self._made = Sources(
+                self.resolver,
+                table_source(self._table, time.monotonic, self.resolver.settings.scheme),
+                self.policy,
+                require=self._require,
+                view=view_of(self.resolver),
+                disk=self._disk,
+                patience=self._patience,
+                stale_limit=self._stale_limit,
+                table_limit=self._table_limit,
+                size=self._size,
+            )
+        return self._made
+
+    @property
+    def table(self) -> TableSource:
+        """The source of the table; ``table.current().table`` is the Table now, or None."""
+        return self.sources.engine.table
+
+    def discover(self, ark: _Text, **options: Unpack[CallOptions]) -> Discovery:
+        """Find the mapping authorities of an ARK (draft-kunze-ark appendix B), or of a bare NAAN (``ark:12345``).
+
+        ``options``: ``lifetime``, ``chooser`` (puts its choice first), ``on_step`` (gets each step of the trace),
+        ``raise_on_none`` (False: an ARK without mapping authority gives an empty discovery) and ``profile`` (of the
+        text, as for ``Ark.parse``).
+
+        The discovery has its ``source`` (dns, memory, disk, natab), its ``age``, ``stale`` and ``reason``. Raises
+        ArkSyntaxError; NoMappingAuthority if a source that may deny an ARK said that there is none; DiscoveryFailed if
+        none said, as DiscoveryTimeout if there was no response; ConfigError and TypeError for wrong options.
+
+        >>> Client([server]).discover("ark:12345/x6np1wh8k").url()
+        'https://ark.example.org/ark:12345/x6np1wh8k'
+        """
+        if self._sources is not None:
+            return self._sources.discover(ark, **options)
+        call = Call(ark, self.resolver.lifetime, **options)
+        found = self.resolver.discover(call.ark, call.lifetime, call.on_step)
+        call.raise_for(found, self._require)
+        return prefer(found, call.chooser)
+
+    async def discover_async(self, ark: _Text, **options: Unpack[CallOptions]) -> Discovery:
+        """``discover``, awaited: same options, same discovery, same errors.
+
+        Cancelling it cancels its queries, unless other callers may wait for them. A chooser with a true attribute
+        ``waits``, such as ``Reachable``, is called in a thread.
+        """
+        if self._sources is not None:
+            return await self._sources.discover_async(ark, **options)
+        call = Call(ark, self.resolver.lifetime, **options)
+        need_asyncio()
+        from maptr.resolver.aio import prefer_async  # asyncio doubles the start time of a program
+
+        found = await self.resolver.discover_async(call.ark, call.lifetime, call.on_step)
+        call.raise_for(found, self._require)
+        return await prefer_async(found, call.chooser)
+
+    def discover_many(
+        self, arks: Iterable[_Text], **options: Unpack[StreamOptions]
+    ) -> Generator[Discovery, None, None]:
+        """Find the mapping authorities of many ARKs: a discovery for each, with each name asked once.
+
+        ``options``: ``lifetime`` of each ARK, ``ordered`` and ``profile``. A discovery is empty if there is no
+        candidate, and not ``complete`` if no source said so. One for an item that is not an ARK (or not text) has its
+        ``error`` and ``position``, and does not end the stream. Memory does not grow with the stream. A dnspython
+        resolver is asked one question at a time. Closing the generator closes every socket.
+
+        Raises TypeError for a single ARK; while it runs, DiscoveryFailed for a server without address.
+
+        >>> [found.url() for found in Client([server]).discover_many(["ark:12345/x1", "ark:12345/x2"])]
+        ['https://ark.example.org/ark:12345/x1', 'https://ark.example.org/ark:12345/x2']
+        """
+        _refuse_one(arks)
+        return _discoveries(self.discover_pairs(((None, ark) for ark in arks), **options))
+
+    def discover_pairs(
+        self,
+        pairs: Iterable[tuple[Token, _Text]],
+        *,
+        lifetime: float | None = None,
+        ordered: bool = True,
+        profile: Profile = "current",
+    ) -> Generator[tuple[Token, Discovery], None, None]:
+        """``discover_many`` for ARKs that come with something of the caller, such as a line number, and leave with
+        it."""
+        seconds = self.resolver.lifetime if lifetime is None else checked(lifetime, "lifetime")
+        items = ((token, as_item(ark, position, profile)) for position, (token, ark) in enumerate(pairs))
+        return (self._sources or self.resolver).discover_many(items, seconds, ordered=ordered)
+
+    def discover_many_async(
+        self,
+        arks: Iterable[_Text] | AsyncIterable[_Text],
+        *,
+        lifetime: float | None = None,
+        ordered: bool = True,
+        profile: Profile = "current",
+    ) -> AsyncGenerator[Discovery, None]:
+        """``discover_many``, awaited. ``arks`` may be an async iterable.
+
+        Closing it (``contextlib.aclosing``) closes every socket.
+        """
+        _refuse_one(arks)
+        seconds = self.resolver.lifetime if lifetime is None else checked(lifetime, "lifetime")
+        return self._many_async(arks, seconds, ordered, profile)
+
+    async def _many_async(
+        self, arks: Iterable[_Text] | AsyncIterable[_Text], seconds: float, ordered: bool, profile: Profile
+    ) -> AsyncGenerator[Discovery, None]:
+        need_asyncio()
+        from contextlib import aclosing  # imported with asyncio
+
+        source = self._sources or self.resolver
+        async with aclosing(source.discover_many_async(_items(arks, profile), seconds, ordered=ordered)) as stream:
+            async for _, found in stream:
+                yield found
+
+    def describe(
+        self,
+        ark: _Text,
+        *,
+        inflections: Iterable[str] = ("?info",),
+        seconds: float | None = None,
+        **options: Unpack[CallOptions],
+    ) -> Description:
+        """Ask the chosen mapping authority of an ARK to describe it, and the next ones if it cannot be reached.
+
+        ``inflections`` are tried in turn until one is understood: ``?info``, and ``?`` and ``??`` for older
+        authorities. ``seconds`` is the limit for the requests (default 10). The other options are those of
+        ``discover``. Raises its errors, and NmaError if no authority could be asked.
+        """
+        from maptr.nma.describe import SECONDS, describe  # a discovery does not need HTTP
+
+        options["raise_on_none"] = True
+        chooser = options.pop("chooser", None)
+        return describe(
+            self.discover(ark, **options),
+            chooser=chooser,
+            inflections=inflections,
+            seconds=SECONDS if seconds is None else seconds,
+            allow_private=self.resolver.settings.allow_private,
+        )
+
+    def drift(self, naan: str) -> list[Drift]:
+        """Compare the table with DNS for a NAAN and its shoulders. DNS is asked only for answers that are not kept.
+
+        The verdicts are added to the history, which distinguishes a stale side from one that differs.
+        """
+        return next(self.drift_many([naan]))
+
+    def drift_many(self, naans: Iterable[str] | None = None) -> Iterator[list[Drift]]:
+        """``drift`` for many NAANs, in order, with hundreds of queries in flight.
+
+        None: every NAAN of the table and of the history, so that records which the table has lost are compared too.
+        Raises DiscoveryFailed if a server's name has no address.
+        """
+        from maptr.cache.drift import Reconciler, VerdictLog  # a discovery does not need it
+
+        log = None if self.history is None else VerdictLog(self.history)
+        return Reconciler(self.sources, log).verdicts(naans)
+
+    def drift_history(self) -> dict[str, list[PastVerdict]]:
+        """Return the verdicts of earlier comparisons by record, the latest first."""
+        from maptr.cache.drift import VerdictLog  # as above
+
+        return {} if self.history is None else VerdictLog(self.history).changes(self.sources.view)
+
+    def pull(self, *sources: str, force: bool = False) -> Pull:
+        """Replace the file of the table by the registry of the first source that has one, and return what changed.
+
+        Sources are URLs or files, by default the public registry. Raises UnsafePlan if too many records would be lost,
+        unless ``force``; PullFailed if no source has a registry; OSError; ConfigError if the table is not a file.
+        """
+        from maptr.registry.followed_file import WatchedTable  # a discovery does not need these
+        from maptr.registry.pull import OFFICIAL, apply_pull, plan_pull
+
+        table = self.table
+        if not isinstance(table, WatchedTable):
+            raise ConfigError("the client has no table in a file", key="table")
+        pulled = plan_pull(table.path, sources or (OFFICIAL,), force=force)
+        apply_pull(pulled, wall=time.time)
+        table.reload(force=True)
+        return pulled
+
+    def forget(self, naan: str | None = None) -> None:
+        """Drop the kept answer of DNS for a NAAN, for example because its record has changed; None: all answers."""
+        if self._made is not None:
+            self._made.forget(naan)
+
+    def close(self) -> None:
+        """Close the files. Lookups in flight end by themselves."""
+        for disk in (self._disk, self.history):
+            if disk is not None:
+                disk.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    async def aclose(self) -> None:
+        """``close``, awaited; it also cancels the lookups in flight in the current event loop."""
+        if self._made is None or not self._made.is_awaited:  # perhaps because asyncio does not run
+            self.close()
+            return
+        await self._made.stop()
+        import asyncio  # late, because it doubles the start time of a program that does not await
+
+        await asyncio.to_thread(self.close)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+    def __repr__(self) -> str:
+        if self._sources is None:
+            return f"<Client of {self.resolver}>"
+        engine = self._sources.engine
+        policy = getattr(engine.policy, "name", engine.policy)
+        return f"<Client of {self.resolver}, {policy}, {engine.table}, {self._disk or 'no disk'}>"
+
+
+def discover(
+    ark: _Text,
+    *,
+    nameservers: Iterable[str] | dns.resolver.BaseResolver | None = None,
+    origin: str | dns.name.Name = "ark.arpa.",
+    table: str | os.PathLike[str] | Table | None = None,
+    **options: Unpack[CallOptions],
+) -> Discovery:
+    """Find the mapping authorities of an ARK: ``Client.discover``, which has the other options and the errors.
+
+    >>> discover("ark:12345/x6np1wh8k", nameservers=[server]).url()
+    'https://ark.example.org/ark:12345/x6np1wh8k'
+    """
+    return Client(nameservers, origin=origin, table=table).discover(ark, **options)
+
+
+async def discover_async(
+    ark: _Text,
+    *,
+    nameservers: Iterable[str] | dns.resolver.BaseResolver | None = None,
+    origin: str | dns.name.Name = "ark.arpa.",
+    table: str | os.PathLike[str] | Table | None = None,
+    **options: Unpack[CallOptions],
+) -> Discovery:
+    """``discover``, awaited: same options, same errors.
+
+    >>> asyncio.run(discover_async("ark:12345/x6np1wh8k", nameservers=[server])).url()
+    'https://ark.example.org/ark:12345/x6np1wh8k'
+    """
+    async with Client(nameservers, origin=origin, table=table) as client:
+        return await client.discover_async(ark, **options)
+
+
+def discover_at(
+    where: str,
+    ark: _Text,
+    *,
+    port: int = 53,
+    origin: str | dns.name.Name = "ark.arpa.",
+    **options: Unpack[CallOptions],
+) -> Discovery:
+    """``discover``, asking one server by address or name, at this port unless ``where`` ends with ``#port``.
+
+    The other options and the errors are those of ``discover``; DiscoveryFailed also if a name has no address.
+
+    >>> discover_at(host, "ark:12345/x6np1wh8k", port=port).security
+    'indeterminate'
+    """
+    if not isinstance(where, str):
+        raise TypeError(f"a server is a str, not {type(where).__name__}")
+    has_port = "#" in where or where.startswith((TLS, HTTPS))
+    return discover(ark, nameservers=where if has_port else f"{where}#{port}", origin=origin, **options)
+
+
+def discover_many(
+    arks: Iterable[_Text],
+    *,
+    nameservers: Iterable[str] | dns.resolver.BaseResolver | None = None,
+    origin: str | dns.name.Name = "ark.arpa.",
+    table: str | os.PathLike[str] | Table | None = None,
+    **options: Unpack[StreamOptions],
+) -> Generator[Discovery, None, None]:
+    """Find the mapping authorities of many ARKs: ``Client.discover_many``, which has the other options and the errors.
+
+    >>> [found.url() for found in discover_many(["ark:12345/x1", "ark:12345/x2"], nameservers=[server])]
+    ['https://ark.example.org/ark:12345/x1', 'https://ark.example.org/ark:12345/x2']
+    """
+    return Client(nameservers, origin=origin, table=table).discover_many(arks, **options)
+
+
+def discover_many_async(
+    arks: Iterable[_Text] | AsyncIterable[_Text],
+    *,
+    nameservers: Iterable[str] | dns.resolver.BaseResolver | None = None,
+    origin: str | dns.name.Name = "ark.arpa.",
+    table: str | os.PathLike[str] | Table | None = None,
+    **options: Unpack[StreamOptions],
+) -> AsyncGenerator[Discovery, None]:
+    """``discover_many``, awaited: same options, same errors. ``arks`` may be an async iterable.
+
+    >>> async def urls(arks):
+    ...     return [found.url() async for found in discover_many_async(arks, nameservers=[server])]
+    >>> asyncio.run(urls(["ark:12345/x1", "ark:12345/x2"]))
+    ['https://ark.example.org/ark:12345/x1', 'https://ark.example.org/ark:12345/x2']
+    """
+    return Client(nameservers, origin=origin, table=table).discover_many_async(arks, **options)
+
+
+def _refuse_one(arks: object) -> None:
+    """Raise TypeError for text, which is an iterable of characters for type checkers, too."""
+    if isinstance(arks, _Text):
+        raise TypeError("expected several ARKs, got one: use discover(ark), or a list: [ark]")
+
+
+def _discoveries(pairs: Generator[tuple[None, Discovery], None, None]) -> Generator[Discovery, None, None]:
+    with closing(pairs):
+        for _, found in pairs:
+            yield found
+
+
+async def _items(
+    arks: Iterable[_Text] | AsyncIterable[_Text], profile: Profile
+) -> AsyncIterator[tuple[None, Ark | Discovery]]:
+    position = 0
+    async for item in arks if isinstance(arks, AsyncIterable) else _as_async(arks):
+        yield None, as_item(item, position, profile)
+        position += 1
+
+
+async def _as_async(arks: Iterable[_Text]) -> AsyncIterator[_Text]:
+    for ark in arks:
+        yield ark
+
+
+def _disk(path: str | os.PathLike[str] | Disk | None) -> Disk | None:
+    if path is None:
+        return None
+    from maptr.cache.disk import Disk  # a client without a file starts without SQLite
+
+    if isinstance(path, Disk):
+        return path
+    return Disk(path, wall=time.time, own=os.fspath(path) == places.cache_file(os.environ))

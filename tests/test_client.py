@@ -1,0 +1,185 @@
+"""``Client``: its servers, its files, its sources, descriptions and pulls; and the functions over one."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import dns.asyncresolver
+import dns.resolver
+import pytest
+
+import maptr
+from maptr import Client, ConfigError, DiscoveryFailed, Entry, Nma, Table, UnsafePlan, Validator, registry
+from maptr.cache.disk import Disk
+from tests.resolver.validation.test_chain import PARENT, PARENT_KEYS
+from tests.support.drivers import collect, resolver_of
+from tests.support.peers import Maptr
+from tests.support.scripted import serving
+
+ZONES = Path(__file__).resolve().parents[1] / "zones"
+ARK = "ark:12345/x1"
+TABLE = Table([Entry("12345", nmas=(Nma("https://t.example/ark:/${content}"),))])
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Maptr]:
+    with Maptr({"ark.arpa.": ZONES / "ark.arpa.zone"}) as running:
+        yield running
+
+
+def at(server: Maptr) -> str:
+    return f"127.0.0.1#{server.port}"
+
+
+def test_a_client_without_table_and_cache_asks_dns_each_time(server: Maptr) -> None:
+    with Client([at(server)]) as client:
+        assert [client.discover(ARK).source for _ in range(2)] == ["dns", "dns"]
+        assert not client.reconciles
+    with Client([at(server)], cache=":memory:") as client:
+        assert [client.discover(ARK).source for _ in range(2)] == ["dns", "memory"]
+        client.forget()
+        assert asyncio.run(client.discover_async(ARK)).source == "dns"
+
+
+def test_calls_share_one_resolver_which_learns(server: Maptr) -> None:
+    with serving(lambda query: None) as silent:
+        client = Client([f"127.0.0.1#{silent}", at(server)])
+        assert client.discover(ARK).trace[0].server == at(server)
+        found = asyncio.run(client.discover_async(ARK))
+        assert (found.trace[0].elapsed or 0.0) < 1.0, "the silent server is asked last from then on"
+        assert client.drift("12345")[0].verdict == "extra"
+
+
+@pytest.mark.parametrize("kind", [dns.resolver.Resolver, dns.asyncresolver.Resolver])
+def test_either_kind_of_dnspython_resolver_serves_both_ways(kind: Any, server: Maptr) -> None:
+    client, plain = Client(resolver_of(server, kind)), Client(at(server))
+    expected = plain.discover(ARK)
+    assert client.discover(ARK) == expected
+    assert asyncio.run(client.discover_async(ARK)) == expected
+    assert list(client.discover_many([ARK])) == [expected]
+    assert asyncio.run(collect(client.discover_many_async([ARK]))) == [expected]
+    assert client.resolver.serial() == plain.resolver.serial() is not None
+    with pytest.raises(ConfigError, match="one question at a time"):
+        Client(resolver_of(server, kind), rate=5.0)
+
+
+def test_a_function_is_a_client_for_one_call(server: Maptr) -> None:
+    found = Client(at(server)).discover(ARK)
+    assert maptr.discover(ARK, nameservers=at(server)) == maptr.discover_at("127.0.0.1", ARK, port=server.port) == found
+    assert asyncio.run(maptr.discover_async(ARK, nameservers=at(server))) == found
+    assert maptr.discover(ARK, nameservers=[], table=TABLE).source == "natab"
+    assert [one.source for one in maptr.discover_many([ARK], nameservers=[], table=TABLE)] == ["natab"]
+    with pytest.raises(TypeError):
+        maptr.discover(ARK, lifetme=1.0)  # type: ignore[call-arg]
+    with pytest.raises(TypeError):
+        maptr.discover_at(5, ARK)  # type: ignore[arg-type]
+
+
+def test_a_stream_may_carry_what_belongs_to_each_ark(server: Maptr) -> None:
+    rows = [("a", ARK), ("b", "nonsense"), ("c", "ark:00000/x")]
+    client = Client(at(server))
+    found = dict(client.discover_pairs(rows))
+    assert {row: (bool(one), one.error is None, one.position) for row, one in found.items()} == {
+        "a": (True, True, None),
+        "b": (False, False, 1),
+        "c": (False, True, None),
+    }
+    assert client.resolver.questions > 1
+
+
+def test_a_server_without_address_leaves_the_table() -> None:
+    client = Client("nowhere.invalid", table=TABLE)
+    assert client.discover(ARK).source == "natab"
+    with pytest.raises(DiscoveryFailed, match="no address for the server"):
+        client.discover("ark:1000/x1")
+
+
+def test_a_client_validates_from_its_own_anchors(server: Maptr) -> None:
+    ours = Validator({"arpa.": PARENT_KEYS})
+    with pytest.raises(ConfigError, match="not both"):
+        Client(trust_anchors=ours, trust_ad=True)
+    with pytest.raises(DiscoveryFailed):
+        Client(at(server), trust_anchors=ours, require="secure").discover(ARK)
+    with serving(lambda query: None) as port, pytest.raises(DiscoveryFailed):
+        Client(f"127.0.0.1#{port}", trust_anchors=Validator({PARENT: PARENT_KEYS}), lifetime=0.2).discover(ARK)
+    assert Client(at(server)).discover(ARK).security == "indeterminate"
+
+
+# ---- files
+
+
+def is_open(path: Path) -> bool:
+    """True if this process has the file open."""
+    descriptors = Path("/proc/self/fd")
+    if not descriptors.exists():
+        pytest.skip("needs /proc")
+    return any(os.path.realpath(one) == str(path) for one in descriptors.iterdir())
+
+
+def test_a_context_closes_the_file_of_answers(server: Maptr, tmp_path: Path) -> None:
+    path = tmp_path / "c"
+
+    async def main() -> None:
+        async with Client(at(server), cache=path) as client:
+            assert (await client.discover_async(ARK)).source == "dns"
+            assert is_open(path)
+        assert not is_open(path)
+
+    asyncio.run(main())
+    with Client(at(server), cache=Disk(path, wall=lambda: 0.0), history=tmp_path / "h") as client:
+        client.drift("12345")
+        assert is_open(path)
+        assert client.drift_history()["12345"][0].verdict == "extra"
+    assert not is_open(path)
+    assert not is_open(tmp_path / "h")
+
+
+def test_its_text_names_servers_policy_table_and_file(tmp_path: Path) -> None:
+    natab, kept = tmp_path / "natab", tmp_path / "c"
+    natab.touch()
+    assert repr(Client()) == "<Client of the servers of the system>"
+    whole = Client(["192.0.2.1", "::1#53"], table=natab, cache=kept, policy="natab-first")
+    shown = f"<table {str(natab)!r}>, <disk {str(kept)!r}>"
+    assert repr(whole) == f"<Client of 192.0.2.1, ::1#53, natab-first, {shown}>"
+    assert repr(Client(table=TABLE)).endswith("dns-first, <Table of 1 NAANs, 0 shoulders>, no disk>")
+
+
+def test_a_pull_replaces_the_table_under_the_guards(tmp_path: Path) -> None:
+    source, file = tmp_path / "source.json", tmp_path / "naans.json"
+    file.write_text((ZONES / "sample.json").read_text())
+    before = registry.read(file.read_bytes())
+    more = Entry("54321", nmas=(Nma("https://u.example/ark:/${content}"),))
+    with Client([], table=file, policy="natab-only") as client:
+        assert not client.discover("ark:54321/x1", raise_on_none=False)
+        source.write_text(registry.write_json(Table([*before.values(), more])))
+        assert client.pull(str(source)).plan.added == (more,)
+        assert client.discover("ark:54321/x1").source == "natab"
+        source.write_text(registry.write_json(Table([more])))
+        with pytest.raises(UnsafePlan):
+            client.pull(str(source))
+        assert client.discover("ark:12345/x1").source == "natab"
+        client.pull(str(source), force=True)
+        assert not client.discover("ark:12345/x1", raise_on_none=False)
+    with pytest.raises(ConfigError, match="no table in a file"):
+        Client(table=TABLE).pull(str(source))
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "error"),
+    [
+        ("policy", 5, TypeError),
+        ("policy", "dns-last", ConfigError),
+        ("table", 5, TypeError),
+        ("patience", "1", TypeError),
+        *((key, -1, ConfigError) for key in ("patience", "stale_limit", "table_limit", "size")),
+        ("rate", 0, ConfigError),
+        ("require", "insecure", ConfigError),
+    ],
+)
+def test_a_wrong_option_is_an_error_that_names_it(option: str, value: Any, error: type[Exception]) -> None:
+    with pytest.raises(error, match=option):
+        Client(**{option: value})
