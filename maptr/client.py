@@ -317,7 +317,7 @@ class Client:
         Sources are URLs or files, by default the public registry. Raises UnsafePlan if too many records would be lost,
         unless ``force``; PullFailed if no source has a registry; OSError; ConfigError if the table is not a file.
         """
-        from maptr.registry.followed_file import WatchedTable  # a discovery does not need these
+        from maptr.registry.followed_file import WatchedTable, table_source  # a discovery does not need these
         from maptr.registry.pull import OFFICIAL, apply_pull, plan_pull
 
         table = self.table
@@ -325,7 +325,7 @@ class Client:
             raise ConfigError("the client has no table in a file", key="table")
         pulled = plan_pull(table.path, sources or (OFFICIAL,), force=force)
         apply_pull(pulled, wall=time.time)
-        table.reload(force=True)
+        self.sources.follow(table_source(table.path, time.monotonic, self.resolver.settings.scheme))
         return pulled
 
     def forget(self, naan: str | None = None) -> None:

@@ -61,6 +61,13 @@ def json_text(value: object, *, indent: int | None = None) -> str:
     return json.dumps(json.loads(without_surrogates(json.dumps(value, ensure_ascii=False))), indent=indent)
 
 
+def time_text(seconds: float) -> str:
+    """Return a Unix time in UTC, in the format of RFC 3339."""
+    import datetime  # late: few command lines show a time
+
+    return datetime.datetime.fromtimestamp(seconds, datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
 def nearest(word: str, words: Iterable[str], *, likeness: float = 0.0) -> str:
     """Return the most similar of the words; "" if none has the ``likeness``, from 0 (any) to 1 (equal)."""
     from difflib import get_close_matches  # late: only mistakes need it, and it takes milliseconds to import

@@ -1,23 +1,29 @@
-"""Atomic writing of files, bounded reading, and a lock that survives a fork of the process."""
+"""Atomic writing of files, bounded reading, files that are read again when they change, and a lock for forks."""
 
 from __future__ import annotations
 
 import contextlib
 import errno
 import hashlib
+import math
 import os
 import tempfile
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from stat import S_IMODE, S_ISDIR, S_ISREG
-from typing import BinaryIO
+from typing import BinaryIO, Generic, TypeVar
 
+from maptr.errors import MaptrError
 from maptr.protocol.names import Labels, to_text, to_wire
+
+T = TypeVar("T")
 
 PRIVATE = 0o600  # the mode of files in a state folder: zone data may be confidential
 MAX_WHOLE = 1 << 28  # bytes that ``read_whole`` reads: 256 MiB, a zone of some two million names
 CHUNK = 1 << 20  # bytes
+LOOK_EVERY = 1.0  # seconds between two looks at the status of a followed file
+READ_EVERY = 60.0  # seconds after which such a file is read although its status has not changed
 MAX_NAME = 200  # bytes of a zone's name in a file name, which may have 255 with prefix and suffix
 
 
@@ -172,3 +178,74 @@ class ForkLock:
     def locked(self) -> bool:
         lock = self._locks.get(os.getpid())
         return lock is not None and lock.locked()
+
+
+class Followed(Generic[T]):
+    """What is read from a file, and read again when the file changes; ``value`` is the last result.
+
+    ``read`` makes the next value from the last one. If it raises a MaptrError or OSError, or if the file changes
+    meanwhile, the next value is that of ``failed``, which gets the last one and the error: the last good content, with
+    the reason why it stays. The status of the file is looked at once a second. A file that could not be read is read
+    again after a minute, and with ``always`` any other too. ``clock`` is monotonic. Safe for threads.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        value: T,
+        read: Callable[[T], T],
+        failed: Callable[[T, MaptrError | OSError], T],
+        *,
+        clock: Callable[[], float],
+        always: bool = False,
+    ) -> None:
+        self.path = path
+        self.value = value
+        self._read = read
+        self._failed = failed
+        self._clock = clock
+        self._always = always
+        self._signature: tuple[int, ...] | None = None
+        self._look_at = self._read_at = -math.inf
+        self._lock = ForkLock()
+
+    @property
+    def is_read(self) -> bool:
+        """Whether the file was read, with or without success."""
+        return self._signature is not None
+
+    def is_due(self) -> bool:
+        """Return whether to read the file now. Looks at its status, once a second at most."""
+        now = self._clock()
+        if now < self._look_at or self._lock.locked():
+            return False
+        self._look_at = now + LOOK_EVERY
+        return now >= self._read_at or self._look() != self._signature
+
+    def current(self) -> T:
+        """Return the value, and read the file first if that is due."""
+        if self.is_due():
+            self.refresh()
+        return self.value
+
+    def refresh(self) -> T:
+        """Read the file now."""
+        with self._lock:
+            now = self._clock()
+            self._look_at, self._read_at = now + LOOK_EVERY, now + READ_EVERY
+            self._signature = self._look()
+            try:
+                value = self._read(self.value)
+                if self._look() != self._signature:
+                    raise OSError("the file changed while it was read")
+                self.value = value
+                if not self._always:
+                    self._read_at = math.inf
+            except (MaptrError, OSError) as error:
+                self.value = self._failed(self.value, error)
+            return self.value
+
+    def _look(self) -> tuple[int, ...]:
+        with contextlib.suppress(OSError):
+            return file_signature(self.path)
+        return ()

@@ -180,6 +180,11 @@ class Sources:
                 self.engine.learn(found)
             yield None if is_kept else found
 
+    def follow(self, table: TableSource) -> None:
+        """Use another table from now on. Kept answers of DNS stay."""
+        self.engine.table = table
+        self._recent.clear()
+
     def forget(self, naan: str | None = None) -> None:
         """Drop the kept answer of DNS for a NAAN; None: all answers."""
         if naan is None:

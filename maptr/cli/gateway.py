@@ -18,11 +18,11 @@ from maptr.cli.group import command
 from maptr.cli.lookup import LookupOptions
 from maptr.cli.options import only_servers
 from maptr.config import Config
+from maptr.daemon import process
 from maptr.errors import ConfigError, MissingExtra
 from maptr.protocol.names import to_text
 from maptr.protocol.numbers import HTTP_PORT
 from maptr.registry.followed_file import WatchedTable
-from maptr.server import process
 
 if TYPE_CHECKING:
     from maptr.client import Client

@@ -23,19 +23,21 @@ from maptr.cli.group import command
 from maptr.cli.options import ADDRESS, PATH, Command, Parsed
 from maptr.config import Config, KeyConfig, ZoneConfig
 from maptr.config.model import ServeConfig, read_algorithm, read_name, read_tsig_secret
+from maptr.daemon import process
+from maptr.daemon.certificate import Certificate
+from maptr.daemon.sockets import Sockets
 from maptr.dnssec.expiry import signature_state
 from maptr.errors import ConfigError, MaptrError, MissingExtra, SigningError, ZoneError, raise_all
 from maptr.protocol.address import Address
 from maptr.protocol.names import to_text
 from maptr.protocol.numbers import SERVER_PORT
-from maptr.server import process, publisher, settings, signer, state_folder, status, zone_file
+from maptr.server import publisher, settings, signer, state_folder, table_zone
 from maptr.server.control import check_path
 from maptr.server.daemon import Daemon
 from maptr.server.settings import Overrides
-from maptr.server.sockets import Sockets
-from maptr.server.stream import Certificate
 from maptr.transfer.acl import AccessRule, NotifyTarget, read_key_name
 from maptr.zone.finding import text_of
+from maptr.zone.load import Checked, read_checked
 
 log = logging.getLogger("maptr.serve")
 
@@ -331,7 +333,7 @@ def _checked(zone: ZoneConfig) -> dict[str, Any]:
     checked, now = _read(zone), time.time()
     warnings = list(checked.warnings)
     if zone.keys is None and (found := signature_state(checked.view, now)).is_alarm:
-        warnings.append(status.signature_alarm(found, now))
+        warnings.append(found.text(now))
     return {
         "zone": to_text(zone.name),
         "serial": checked.view.serial,
@@ -421,16 +423,16 @@ def _misplaced(config: Config) -> Iterator[ConfigError]:
             yield config.error("serve.state", f"{there} cannot be written to by this user")
 
 
-def _read(zone: ZoneConfig) -> zone_file.Checked:
+def _read(zone: ZoneConfig) -> Checked:
     """Read a zone as it would be published; build one that has a table temporarily. Raises ZoneError and OSError."""
     if zone.table is None:
-        return zone_file.read_checked(zone)
+        return read_checked(zone.file, zone.name, lint=zone.lint)
     with tempfile.TemporaryDirectory() as aside:
         path = Path(aside) / zone.file.name
         if zone.file.exists():
             path.write_bytes(zone.file.read_bytes())
         copy = replace(zone, file=path, state=None)
-        with zone_file.candidate(copy, time.time()) as (reading, left_out):
-            checked = zone_file.read_checked(reading)
+        with table_zone.candidate(copy, time.time()) as (reading, left_out):
+            checked = read_checked(reading.file, zone.name, lint=zone.lint)
     warnings = (str(left_out),) if left_out and left_out.records else ()
     return checked._replace(warnings=(*checked.warnings, *warnings))

@@ -14,7 +14,7 @@ from maptr.cli.zone import examine_zone, existing_zone, refuse_shrinkage, withou
 from maptr.dnssec import keys as zonekeys
 from maptr.dnssec.policy import Children, SigningPolicy
 from maptr.dnssec.sign import Renewal, due
-from maptr.errors import ZoneError
+from maptr.errors import ZoneError, time_text
 from maptr.protocol import names
 from maptr.protocol.numbers import DNSKEY, DS
 from maptr.zone import text as zonetext
@@ -103,11 +103,11 @@ def sign(
     with output.progress("signing the names") as update:
         signed = renewal.renew(zone, old, lambda done, total: update(completed=done, total=total))
     when = due(signed, policy, now)
-    until = _date(when + policy.refresh)
+    until = time_text(when + policy.refresh)
     used = list(map(str, dict.fromkeys([*signers.dnskey_signers, *signers.zone_signers])))
     longest, name = signed.longest_ttl(), names.to_text(signed.soa.owner)
     if signed is old:
-        output.inform(f"unchanged: {target} keeps serial {signed.serial}, is good until {until}, due {_date(when)}")
+        output.inform(f"unchanged: {target} keeps serial {signed.serial}, is good until {until}, due {time_text(when)}")
     else:
         refuse_shrinkage(target, old, signed, force=force)
         text = zonetext.to_text(signed)
@@ -135,10 +135,6 @@ def _holds(old: ZoneView | None, target: Path | None) -> bool:
         output.inform(f"{target}: {error}; no signature in it is kept")
         return False
     return True
-
-
-def _date(seconds: int) -> str:
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
 
 
 # ---- keys

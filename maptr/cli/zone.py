@@ -19,13 +19,12 @@ from maptr.files import read_whole
 from maptr.protocol import names
 from maptr.protocol.names import Labels, fold
 from maptr.protocol.serial import next_serial
-from maptr.server.status import signature_alarm
-from maptr.server.zone_file import read_verified
 from maptr.zone import build as zones
 from maptr.zone.check import Examined, examine
 from maptr.zone.diff import ZoneDiff, check_shrinkage
 from maptr.zone.finding import Finding, Severity
 from maptr.zone.lines import soa_owner
+from maptr.zone.load import read_verified
 from maptr.zone.reader import read_zone_file
 from maptr.zone.snapshot import ZoneView
 
@@ -183,7 +182,7 @@ def check(file: str, origin: str | None, as_json: bool, strict: bool) -> None:
     """
     findings, view, _ = examine_zone(options.read_text(file), origin, file)
     if view is not None and (found := signature_state(view, now := time.time())).is_alarm:
-        owner, text = names.to_text(view.origin), signature_alarm(found, now)
+        owner, text = names.to_text(view.origin), found.text(now)
         findings.append(Finding(Severity.WARNING, "signatures", owner, text, file=options.input_name(file)))
     errors = sum(finding.severity is Severity.ERROR for finding in findings)
     if as_json:

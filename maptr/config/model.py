@@ -19,13 +19,14 @@ from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from maptr import url
-from maptr.answer import rate_limit
+from maptr.answer import rrl
 from maptr.answer.context import MAX_IDENTITY, MAX_PAYLOAD, MIN_PAYLOAD
 from maptr.ark import Hyphens
 from maptr.cache import DNS_FIRST, PATIENCE, POLICIES, STALE_LIMIT
 from maptr.choose import CHOOSERS
 from maptr.dnssec.policy import INCEPTION_OFFSET, LIFETIME, REFRESH, Children, SigningPolicy
 from maptr.errors import ConfigError
+from maptr.files import name_for
 from maptr.protocol import names
 from maptr.protocol.address import Address, Network, read_network
 from maptr.protocol.cookies import KEY_SIZE, MAX_SECRETS
@@ -313,12 +314,12 @@ class TlsConfig:
 class RrlConfig:
     """``[serve.rrl]``: response rate limiting for UDP; 0 responses a second means no limit."""
 
-    responses_per_second: int = setting(integer(0, 1_000_000), rate_limit.RESPONSES_PER_SECOND)
-    slip: int = setting(integer(0, 10), rate_limit.SLIP)  # every nth limited response is sent truncated; 0: none
-    window: int = setting(integer(1, 3600), rate_limit.WINDOW)  # seconds
-    ipv4_prefix: int = setting(integer(0, 32), rate_limit.IPV4_PREFIX)
-    ipv6_prefix: int = setting(integer(0, 128), rate_limit.IPV6_PREFIX)
-    exempt: tuple[Network, ...] = setting(_NETWORKS, rate_limit.EXEMPT)
+    responses_per_second: int = setting(integer(0, 1_000_000), rrl.RESPONSES_PER_SECOND)
+    slip: int = setting(integer(0, 10), rrl.SLIP)  # every nth limited response is sent truncated; 0: none
+    window: int = setting(integer(1, 3600), rrl.WINDOW)  # seconds
+    ipv4_prefix: int = setting(integer(0, 32), rrl.IPV4_PREFIX)
+    ipv6_prefix: int = setting(integer(0, 128), rrl.IPV6_PREFIX)
+    exempt: tuple[Network, ...] = setting(_NETWORKS, rrl.EXEMPT)
 
 
 @dataclass(frozen=True)
@@ -417,6 +418,11 @@ class SigningConfig:
         return SigningPolicy(self.lifetime, self.inception, self.refresh, self.zonemd, cds, self.dnskey_ttl)
 
 
+def signed_path(folder: Path, origin: Labels) -> Path:
+    """Return the path of a zone's signed version in a state folder."""
+    return folder / f"{name_for(origin)}.signed"
+
+
 @dataclass(frozen=True)
 class ZoneConfig:
     """``[[zone]]``: a zone, its file, its secondaries, and the publication of a new file."""
@@ -437,6 +443,13 @@ class ZoneConfig:
     include: tuple[Path, ...] = setting(list_of(FILE), ())
     state: Path | None = field(default=None, compare=False)  # serve.state
     scheme: str = field(default="https", compare=False)  # client.scheme
+
+    @property
+    def published(self) -> Path:
+        """The file with the zone as the server publishes it: a signed zone is in the state folder."""
+        if self.keys is None or self.state is None:
+            return self.file
+        return signed_path(self.state, self.name)
 
     @classmethod
     def from_text(cls, text: str) -> ZoneConfig:
@@ -506,7 +519,7 @@ class GatewayConfig:
     idle_timeout: float = setting(number(0.1, 3600), 15.0)  # seconds
     rate: int = setting(integer(0, 1_000_000), 200)  # requests a second per client; 0: no limit
     max_per_client: int = setting(integer(1, 100_000), 100)
-    proxies: tuple[Network, ...] = setting(_NETWORKS, rate_limit.EXEMPT)  # their header names the client
+    proxies: tuple[Network, ...] = setting(_NETWORKS, rrl.EXEMPT)  # their header names the client
     client_header: str = setting(choice(X_FORWARDED_FOR, FORWARDED), X_FORWARDED_FOR)
     proxy_protocol: bool = setting(BOOLEAN, False)  # of connections from proxies
     access_log: bool = setting(BOOLEAN, False)

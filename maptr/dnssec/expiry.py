@@ -9,6 +9,7 @@ import enum
 import struct
 from dataclasses import dataclass
 
+from maptr.errors import time_text
 from maptr.protocol.numbers import RRSIG
 from maptr.zone.rrset import rdatas_of, split_rrsets
 from maptr.zone.snapshot import ZoneView
@@ -39,6 +40,15 @@ class SignatureState:
     @property
     def is_alarm(self) -> bool:
         return self.state not in (Signatures.UNSIGNED, Signatures.OK)
+
+    def text(self, now: float) -> str:
+        """Return what is wrong with the signatures, and what the operator must do. Only for an alarm."""
+        end = time_text(self.expires or 0)
+        if self.state is Signatures.NOT_YET:
+            return "signatures are not valid yet: validators answer SERVFAIL; is a clock wrong?"
+        if self.state is Signatures.EXPIRED:
+            return f"signatures expired at {end}: validators answer SERVFAIL; sign the zone again"
+        return f"signatures expire at {end}, in {((self.expires or 0) - now) / 3600:.0f} hours; sign the zone again"
 
 
 @dataclass(frozen=True, slots=True)

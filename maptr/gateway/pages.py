@@ -27,7 +27,7 @@ from maptr.ark import Ark, each_ark
 from maptr.cache.drift import Drift, Verdict
 from maptr.cache.probe_log import Liveness, place_in
 from maptr.discovery import Discovery
-from maptr.errors import ArkSyntaxError, visible
+from maptr.errors import ArkSyntaxError, time_text, visible
 from maptr.gateway import drawing
 from maptr.gateway.drawing import AGREES, MARKS, RANKS, naan_of, shorten
 from maptr.gateway.message import Headers, Request, Response, html
@@ -120,10 +120,6 @@ def moment(at: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(at))
 
 
-def rfc3339(at: float) -> str:
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(at))
-
-
 def milliseconds(seconds: float) -> str:
     return f"{seconds * 1000:g} ms"
 
@@ -171,7 +167,7 @@ _environment.filters |= {
     "plural": plural,
     "period": period,
     "moment": moment,
-    "rfc3339": rfc3339,
+    "rfc3339": time_text,
     "milliseconds": milliseconds,
     "shorten": shorten,
 }

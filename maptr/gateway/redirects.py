@@ -12,14 +12,15 @@ import logging
 import sqlite3
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, suppress
+from contextlib import closing
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from urllib.parse import quote
 
 from maptr import url
 from maptr.ark import Ark
-from maptr.errors import ArkSyntaxError, ConfigError
-from maptr.files import file_signature, read_whole
+from maptr.errors import ArkSyntaxError, ConfigError, MaptrError
+from maptr.files import Followed, read_whole
 from maptr.gateway.site import Redirect
 
 log = logging.getLogger("maptr.gateway")
@@ -28,56 +29,41 @@ MAX_REDIRECTS = 1_000_000  # some 500 bytes each
 MAX_COLUMNS = 100
 MAX_LINE = 65_536  # characters of a line of CSV, bytes of a value of SQLite
 STATUSES = ("302", "303")
-LOOK_EVERY = 1.0  # seconds between checks of the file's status
-READ_AGAIN = 60.0  # seconds until a file that could not be read is read again, even if its status has not changed
 
 _SQLITE = b"SQLite format 3\0"
 
 
-class RedirectFile:
-    """The redirects of a file. ``naans`` counts those of each NAAN. ``trouble`` is why its last content is not used.
+@dataclass(frozen=True, slots=True)
+class Redirects:
+    """The redirects of a file. ``naans`` counts those of each NAAN. ``trouble`` is why its last content is not used."""
 
-    Raises ConfigError.
-    """
-
-    def __init__(self, path: Path, *, allow_private: bool, clock: Callable[[], float]) -> None:
-        self.path = path
-        self.trouble = ""
-        self._allow_private = allow_private
-        self._clock = clock
-        self._look_at = self._read_at = clock()
-        self._stamp = status_of(path)
-        self._take(read(path, allow_private=allow_private))
-
-    def _take(self, rules: Mapping[Ark, Redirect]) -> None:
-        self.rules = rules
-        self.naans = Counter(ark.naan for ark in rules)
-
-    def refresh(self) -> Mapping[Ark, Redirect]:
-        """Return the redirects now. Reading a file takes long: for a thread."""
-        now = self._clock()
-        if now < self._look_at:
-            return self.rules
-        self._look_at = now + LOOK_EVERY
-        found = status_of(self.path)
-        if found != self._stamp or (self.trouble and now >= self._read_at):
-            self._stamp, self._read_at = found, now + READ_AGAIN
-            try:
-                self._take(read(self.path, allow_private=self._allow_private))
-                self.trouble = ""
-                log.info("%s read: %d redirects", self.path, len(self.rules))
-            except ConfigError as error:
-                if str(error) != self.trouble:
-                    log.error("%s; the last good redirects stay", error)
-                self.trouble = str(error)
-        return self.rules
+    rules: Mapping[Ark, Redirect] = field(default_factory=dict)
+    naans: Mapping[str, int] = field(default_factory=dict)
+    trouble: str = ""
 
 
-def status_of(path: Path) -> tuple[int, ...]:
-    """Return what differs when a file is replaced or changed; () without the file."""
-    with suppress(OSError):
-        return file_signature(path)
-    return ()
+UNREAD = Redirects()
+
+
+def follow(path: Path, *, allow_private: bool, clock: Callable[[], float]) -> Followed[Redirects]:
+    """Read the redirects of a file, which is read again when it changes. Raises ConfigError for the first reading."""
+
+    def load(last: Redirects) -> Redirects:
+        rules = read(path, allow_private=allow_private)
+        if last is not UNREAD:
+            log.info("%s read: %d redirects", path, len(rules))
+        return Redirects(rules, Counter(ark.naan for ark in rules))
+
+    def keep(last: Redirects, error: MaptrError | OSError) -> Redirects:
+        if last is UNREAD:
+            raise error
+        if str(error) != last.trouble:
+            log.error("%s; the last good redirects stay", error)
+        return replace(last, trouble=str(error))
+
+    file = Followed(path, UNREAD, load, keep, clock=clock)
+    file.refresh()
+    return file
 
 
 def read(path: Path, *, allow_private: bool = False) -> dict[Ark, Redirect]:

@@ -31,15 +31,16 @@ from maptr.ark import Ark
 from maptr.cache.sources import Sources
 from maptr.choose import Chooser
 from maptr.config.model import GatewayConfig, TcpConfig
+from maptr.daemon.sockets import ClientCounts, limits_within_descriptors
 from maptr.discovery import Discovery, DiscoveryError
 from maptr.errors import printable
-from maptr.gateway.limits import FREE_WORK, NAAN_WORK, Buckets, Clients
+from maptr.gateway.limits import BURST, FREE_WORK, NAAN_WORK, Clients
 from maptr.gateway.message import Lines, Lookup, Response, problem, text
 from maptr.gateway.metrics import MALFORMED, Metrics, kind_of
 from maptr.gateway.proxies import Proxies, read_proxy_header
 from maptr.gateway.route import MAX_BODY, route
 from maptr.gateway.site import Site
-from maptr.server.sockets import ClientCounts, limits_within_descriptors
+from maptr.rate_limit import TokenBuckets
 
 log = logging.getLogger("maptr.gateway")
 access_log = logging.getLogger("maptr.gateway.access")
@@ -98,7 +99,7 @@ class HttpServer:
         self._settings = settings
         self.tls = tls
         self._clients = Clients(settings.rate, time.monotonic)
-        self._naans = Buckets(NAAN_WORK, time.monotonic)
+        self._naans = TokenBuckets(NAAN_WORK, NAAN_WORK * BURST, time.monotonic)
         self._proxies = Proxies(settings.proxies, settings.client_header)
         self._silent: set[str] = set()  # proxies that named no client, and were warned of
         limits = limits_within_descriptors(TcpConfig(settings.max_connections), len(settings.listen))

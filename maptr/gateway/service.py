@@ -14,7 +14,7 @@ import logging
 import socket
 import ssl
 import time
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from typing import Any
 
@@ -26,25 +26,25 @@ from maptr.choose import Chooser
 from maptr.client import Client
 from maptr.config import Config
 from maptr.config.model import GatewayConfig
+from maptr.daemon import process
+from maptr.daemon.certificate import Certificate
+from maptr.daemon.process import in_thread
+from maptr.daemon.sockets import bound_at, explained, open_tcp
 from maptr.discovery import DiscoveryFailed
 from maptr.errors import ConfigError, reason_of
+from maptr.files import Followed
 from maptr.gateway import pages
 from maptr.gateway.metrics import Metrics
-from maptr.gateway.redirects import RedirectFile
+from maptr.gateway.redirects import UNREAD, Redirects, follow
 from maptr.gateway.server import HttpServer
-from maptr.gateway.site import DriftReport, Redirect, Site
+from maptr.gateway.site import DriftReport, Site
 from maptr.gateway.zones import ZoneFiles
 from maptr.protocol.address import Address
 from maptr.registry.followed_file import TableState
-from maptr.server import process
-from maptr.server.process import in_thread
-from maptr.server.sockets import bound_at, explained, open_tcp
-from maptr.server.stream import Certificate
 from maptr.zone.snapshot import Snapshot
 
 log = logging.getLogger("maptr.gateway")
 
-NO_REDIRECTS: Mapping[Ark, Redirect] = {}
 REFRESH = 1.0  # seconds between two looks at the files of table and redirects
 PROBES_EVERY = 60.0  # seconds between two readings of the probes that maptr table probe keeps
 DNS_EVERY = 5.0  # seconds between two tests whether DNS answers
@@ -172,8 +172,8 @@ class Service:
         """Look at the files of table and redirects."""
         file = self._redirects
         table, zones_of = self._client.table, self._zones
-        state, rules, zones = await in_thread(
-            lambda: (table.current(), file.refresh() if file else NO_REDIRECTS, zones_of())
+        state, redirects, zones = await in_thread(
+            lambda: (table.current(), file.current() if file else UNREAD, zones_of())
         )
         if file is not self._redirects:  # a reload has looked at the new one meanwhile
             return
@@ -181,32 +181,32 @@ class Service:
         if state.table is None and not state.trouble and self._asks_no_dns:
             troubles.append("table: there is none")
         troubles += [f"DNS: {self._dns_trouble}"] if self._dns_trouble else []
-        if file is not None and file.trouble:
-            troubles.append(f"redirects: {file.trouble}")
+        if redirects.trouble:
+            troubles.append(f"redirects: {redirects.trouble}")
         troubles += self.zone_files.troubles
         now = self.site
-        same = state is now.table_state and rules is now.redirects and zones is now.zones
-        sources = self._sources_of(state, rules)
+        same = state is now.table_state and redirects.rules is now.redirects and zones is now.zones
+        sources = self._sources_of(state, redirects)
         if sources != now.sources:
             log.info("sources: %s", "; ".join(sources) or "none")
         if not same or list(now.troubles) != troubles or sources != now.sources:
             self.site = replace(
                 now,
                 table_state=state,
-                redirects=rules,
-                singles=file.naans if file else {},
+                redirects=redirects.rules,
+                singles=redirects.naans,
                 zones=zones,
                 troubles=tuple(troubles),
                 sources=sources,
             )
 
-    def _sources_of(self, state: TableState, rules: Mapping[Ark, Redirect]) -> tuple[str, ...]:
+    def _sources_of(self, state: TableState, redirects: Redirects) -> tuple[str, ...]:
         """Return what the gateway answers from, without addresses and paths, because clients may read it."""
         found = [] if self._asks_no_dns else ["DNS"]
         if state.table is not None:
             found.append(f"table of {len(state.table)} records")
         if self._redirects is not None:
-            found.append(f"redirects of {len(rules)} ARKs")
+            found.append(f"redirects of {len(redirects.rules)} ARKs")
         return tuple(found)
 
     async def _read_probes(self) -> None:
@@ -291,10 +291,10 @@ class Service:
             traffic=self._metrics.traffic,
         )
 
-    def _read_redirects(self, settings: GatewayConfig) -> RedirectFile | None:
+    def _read_redirects(self, settings: GatewayConfig) -> Followed[Redirects] | None:
         if settings.redirects is None:
             return None
-        return RedirectFile(settings.redirects, allow_private=self._allow_private, clock=time.monotonic)
+        return follow(settings.redirects, allow_private=self._allow_private, clock=time.monotonic)
 
 
 def _tls(config: Config) -> ssl.SSLContext | None:

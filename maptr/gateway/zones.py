@@ -5,19 +5,30 @@ The gateway writes and signs no zone. Where ``maptr serve`` does, this reads the
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
-from collections.abc import Sequence
-from dataclasses import replace
-from types import MappingProxyType
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 from maptr.config import ZoneConfig
-from maptr.gateway.redirects import status_of
+from maptr.errors import MaptrError
+from maptr.files import Followed
 from maptr.protocol.names import Labels, to_text
-from maptr.server import publisher
-from maptr.server.state import Served
-from maptr.server.state_folder import signed_path
-from maptr.zone.snapshot import Snapshot
+from maptr.zone.diff import decide
+from maptr.zone.finding import text_of
+from maptr.zone.load import read_checked
+from maptr.zone.snapshot import Snapshot, ZoneView
+
+log = logging.getLogger("maptr.gateway")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FollowedZone:
+    """The last good version of a zone, None before the first. ``trouble`` is why the present file is not used."""
+
+    view: ZoneView | None = None
+    trouble: str = ""
 
 
 class ZoneFiles:
@@ -26,48 +37,66 @@ class ZoneFiles:
     If a file cannot be used, the version read before stays; without one, queries get SERVFAIL. Safe for threads.
     """
 
-    def __init__(self, zones: Sequence[ZoneConfig] = ()) -> None:
+    def __init__(self, zones: Sequence[ZoneConfig] = (), *, clock: Callable[[], float] = time.monotonic) -> None:
         self.snapshot: Snapshot | None = None
-        self._served = Served(MappingProxyType({}))
+        self._files: dict[Labels, Followed[FollowedZone]] = {}
+        self._read: list[FollowedZone] = []
+        self._clock = clock
         self._lock = threading.Lock()
         self.follow(zones)
 
     @property
     def troubles(self) -> list[str]:
         """Why the file of a zone is not used, for each such zone."""
-        states = self._served.states.items()
-        return [f"zone {to_text(origin)}: {state.error}" for origin, state in states if state.error]
+        return [
+            f"zone {to_text(name)}: {file.value.trouble}" for name, file in self._files.items() if file.value.trouble
+        ]
 
     def follow(self, zones: Sequence[ZoneConfig]) -> None:
         """Read the files of these zones, now and when they change. Reading takes long: for a thread."""
         with self._lock:
-            self._zones = tuple(map(_published, zones))
-            # Where a server made the file, it has checked the zone's serial and size.
-            self._made = {zone.name for zone in zones if zone.keys or zone.table or zone.serial != "file"}
-            self._stamps: dict[Labels, tuple[int, ...] | None] = {}
+            before, self._files = self._files, {}
+            for zone in zones:
+                known = before.get(zone.name)
+                self._files[zone.name] = _followed(zone, FollowedZone() if known is None else known.value, self._clock)
         self.refresh()
 
     def refresh(self) -> Snapshot | None:
         """Return the zones now. Reading takes long: for a thread."""
         with self._lock:
-            if not self._zones:
-                self.snapshot, self._served = None, Served(MappingProxyType({}))
-            for zone in self._zones:
-                if (now := status_of(zone.file)) != self._stamps.get(zone.name):
-                    self._stamps[zone.name] = now
-                    self._read(zone)
+            read = [file.current() for file in self._files.values()]
+            if read != self._read:
+                views = [zone.view for zone in read if zone.view is not None]
+                broken = [name for name, file in self._files.items() if file.value.view is None]
+                self.snapshot = Snapshot.of(views, broken=broken) if read else None
+                self._read = read
             return self.snapshot
 
-    def _read(self, zone: ZoneConfig) -> None:
-        force = zone.name in self._made
-        self._served, results = publisher.publish(
-            self._zones, self._served, clock=time.time, only=zone.name, force=force
-        )
-        publisher.log_results(results)
-        self.snapshot = self._served.snapshot()
 
+def _followed(zone: ZoneConfig, first: FollowedZone, clock: Callable[[], float]) -> Followed[FollowedZone]:
+    path, name = zone.published, to_text(zone.name)
+    # Where a server made the file, it has checked the zone's serial and size.
+    is_made = bool(zone.keys or zone.table or zone.serial != "file")
 
-def _published(zone: ZoneConfig) -> ZoneConfig:
-    """Return the same zone, with the file in which a server publishes it."""
-    file = signed_path(zone.state, zone.name) if zone.keys is not None and zone.state is not None else zone.file
-    return replace(zone, file=file, keys=None, table=None, state=None)
+    def read(last: FollowedZone) -> FollowedZone:
+        checked = read_checked(path, zone.name, lint=zone.lint)
+        view = checked.view if last.view is None else decide(last.view, checked.view, zone.max_shrink, force=is_made)
+        if view is not last.view:
+            for warning in checked.first_warnings():
+                log.warning("zone %s: %s", name, warning)
+            if last.view is None:
+                log.info("zone %s loaded, serial %d", name, view.serial)
+            else:
+                log.info("zone %s reloaded, serial %d (was %d)", name, view.serial, last.view.serial)
+        return FollowedZone(view)
+
+    def keep(last: FollowedZone, error: MaptrError | OSError) -> FollowedZone:
+        trouble = text_of(error)
+        if trouble != last.trouble:
+            if last.view is None:
+                log.error("zone %s not loaded, queries get SERVFAIL: %s", name, trouble)
+            else:
+                log.error("zone %s not reloaded, serial %d stays: %s", name, last.view.serial, trouble)
+        return replace(last, trouble=trouble)
+
+    return Followed(path, first, read, keep, clock=clock)

@@ -20,16 +20,14 @@ from typing import Any, Protocol
 
 from maptr import registry
 from maptr.errors import ConfigError, LocatedError, MaptrError, TableError
-from maptr.files import ForkLock, file_signature, read_whole
+from maptr.files import Followed, read_whole
 from maptr.registry.natab import END
 from maptr.registry.plan import Plan
 from maptr.registry.table import MAX_TABLE, Table
 
 log = logging.getLogger("maptr.cache")
 
-LOOK_EVERY = 1.0  # seconds between checks of the file's status
 LATEST = 253_402_300_799.0  # the last second of the year 9999, the latest that a date can show, since 1970
-READ_EVERY = 60.0  # seconds after which the file is read even if its status has not changed
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -59,11 +57,10 @@ class TableSource(Protocol):
     def current(self) -> TableState: ...
 
 
-class WatchedTable:
-    """The table in a file of any registry format. Its status is checked once a second, and a thread reads it.
+class WatchedTable(Followed[TableState]):
+    """The table in a file of any registry format. A thread reads a changed file, so only the first look-up waits.
 
-    ``clock`` is monotonic and only decides when the file is checked. ``scheme`` is that of the hosts of a natab.
-    ``optional``: the file may not exist yet, which is no trouble.
+    ``scheme`` is that of the hosts of a natab. ``optional``: the file may not exist yet, which is no trouble.
     """
 
     def __init__(
@@ -74,75 +71,42 @@ class WatchedTable:
         scheme: str = "https",
         optional: bool = False,
     ) -> None:
-        self.path = Path(path)
+        super().__init__(Path(path), TableState(), self._read_table, self._keep, clock=clock, always=True)
         self._optional = optional
-        self._clock = clock
         self._scheme = scheme
-        self._state = TableState()
-        self._status: tuple[int, ...] = ()
-        self._look_at = self._read_at = float("-inf")
         self._marked_end = False
-        self._lock = ForkLock()
 
     def __repr__(self) -> str:
         return f"<table {str(self.path)!r}>"
 
     def current(self) -> TableState:
         """Return the state now. The first call reads the file; later calls never wait."""
-        now = self._clock()
-        if now < self._look_at:
-            return self._state
         if not self.is_read:
-            self.reload()
-        else:
-            self._look_at = now + LOOK_EVERY
-            if (now >= self._read_at or self._look() != self._status) and not self._lock.locked():
-                threading.Thread(target=self.reload, name="maptr-table", daemon=True).start()
-        return self._state
+            self.refresh()
+        elif self.is_due():
+            threading.Thread(target=self.refresh, name="maptr-table", daemon=True).start()
+        return self.value
 
-    @property
-    def is_read(self) -> bool:
-        """Whether the file was read, with or without success."""
-        return self._read_at > float("-inf")
+    def _keep(self, last: TableState, error: MaptrError | OSError) -> TableState:
+        is_awaited = self._optional and last.table is None and isinstance(error, FileNotFoundError)
+        trouble = "" if is_awaited else _trouble(error)
+        if trouble not in ("", last.trouble):
+            effect = "there is no table" if last.table is None else "the last good table stays in use"
+            log.warning("%s: %s; %s", self.path, trouble, effect)
+        return replace(last, trouble=trouble)
 
-    def reload(self, *, force: bool = False) -> TableState:
-        """Read the file now. ``force`` accepts a table that lacks more records than a plan may remove."""
-        with self._lock:
-            now = self._clock()
-            self._look_at, self._read_at = now + LOOK_EVERY, now + READ_EVERY
-            before = self._state.trouble
-            try:
-                self._state = self._read(force)
-            except (MaptrError, OSError) as error:
-                is_awaited = self._optional and self._state.table is None and isinstance(error, FileNotFoundError)
-                self._state = replace(self._state, trouble="" if is_awaited else _trouble(error))
-            if self._state.trouble not in ("", before):
-                effect = "there is no table" if self._state.table is None else "the last good table stays in use"
-                log.warning("%s: %s; %s", self.path, self._state.trouble, effect)
-            return self._state
-
-    def _look(self) -> tuple[int, ...]:
-        with suppress(OSError):
-            return file_signature(self.path)
-        return ()
-
-    def _read(self, force: bool) -> TableState:
-        self._status = file_signature(self.path)
+    def _read_table(self, last: TableState) -> TableState:
         content = read_whole(self.path, MAX_TABLE)
-        _, _, size, modified, _ = self._status
-        if self._look() != self._status or len(content) != size:
-            self._look_at, self._status = self._clock(), ()  # read it again at once
-            raise TableError("the file changed while it was read", filename=str(self.path))
         digest = hashlib.sha256(content).hexdigest()
         confirmed, origin = _confirmed(self.path, digest)
-        fetched = confirmed or modified / 1e9
-        old = self._state.table
-        if digest == self._state.digest:
+        fetched = confirmed or self.path.stat().st_mtime_ns / 1e9
+        old = last.table
+        if digest == last.digest:
             return TableState(old, "", fetched, digest, origin)
         bad: list[TableError] = []
         table = registry.read(content, filename=str(self.path), on_bad=bad.append, scheme=self._scheme)
         marked_end = _has_end(content)
-        if old is not None and not force:
+        if old is not None:
             if self._marked_end and not marked_end and content.lstrip()[:1] not in b"{[":  # JSON needs no end mark
                 raise TableError("cut short: the end-of-data line is missing", filename=str(self.path))
             gone = [entry for key, entry in old.items() if key not in table]

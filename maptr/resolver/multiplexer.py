@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from maptr.protocol.names import Labels
 from maptr.protocol.numbers import MAX_MESSAGE, NAPTR, UDP_PAYLOAD
+from maptr.rate_limit import TokenBuckets
 from maptr.resolver.exchange import Attempt
 from maptr.resolver.servers import Server
 from maptr.resolver.stub import AnyExchange, Stub
@@ -37,7 +38,7 @@ SOCKETS = 4  # for each server: source ports that a forger must guess, besides I
 REUSES = 10_000  # queries after which a socket is replaced by one with a new port
 MAX_BURSTS = 64  # read from one socket before queries are given up
 BURST = 64  # packets read from one socket before the others are read
-RATE_BURST = 0.01  # seconds of the rate that may be sent at once
+RATE_BURST = 0.01  # seconds of the rate that may be sent at once, besides one packet
 
 _TOO_MANY_FILES = (errno.EMFILE, errno.ENFILE)
 _CLOSED = (ConnectionResetError, ConnectionAbortedError, BrokenPipeError)
@@ -308,7 +309,7 @@ class Multiplexer:
         # The first question alone looks up the keys that validate the others.
         self._concurrency = concurrency if stub.validator is None else 1
         self._full_concurrency = concurrency
-        self._rate = rate
+        self._packets = TokenBuckets(rate or 0.0, 1 + (rate or 0.0) * RATE_BURST, clock)  # to each server
         self._clock = clock
         self._queue: deque[Pending] = deque()
         self._first: deque[Pending] = deque()
@@ -319,7 +320,6 @@ class Multiplexer:
         self._max_connections = max_connections
         self._allowed = float(max_connections)  # of these; fewer if the server or the process does not allow so many
         self._sockets = SocketPool(waiter, self._read)
-        self._free_at: dict[Server, float] = {}
 
     def ask(
         self, name: Labels, done: Done, rdtype: int = NAPTR, *, seconds: float = inf, deadline: float | None = None
@@ -391,7 +391,7 @@ class Multiplexer:
             if attempt is None or pending.deadline <= now or pending.seconds <= 0:
                 self._finish(pending, now)
                 continue
-            pause = 0.0 if self._rate is None else self._pause(attempt.server, self._rate, now)
+            pause = self._packets.wait(attempt.server)
             if pause or (attempt.tcp and self._connections >= int(self._allowed)):
                 held = max(held, pause)
                 waiting.append(pending)
@@ -404,14 +404,6 @@ class Multiplexer:
                 waiting.append(pending)
         again.extendleft(reversed(waiting))
         return held
-
-    def _pause(self, server: Server, rate: float, now: float) -> float:
-        """Return the seconds to wait before the next packet to this server; 0 counts one against its rate."""
-        free_at = self._free_at.get(server, now)
-        if free_at > now:
-            return free_at - now
-        self._free_at[server] = max(free_at, now - RATE_BURST) + 1 / rate
-        return 0.0
 
     def _start(self, pending: Pending, attempt: Attempt, now: float) -> bool:
         """Send an attempt. Returns False if the process may not open a connection until another is closed."""

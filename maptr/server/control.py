@@ -16,10 +16,10 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+from maptr.daemon.request_server import MAX_CONNECTIONS, RequestServer
+from maptr.daemon.sockets import explained
 from maptr.errors import ConfigError, json_text
 from maptr.files import locked
-from maptr.server.request_server import MAX_CONNECTIONS, RequestServer
-from maptr.server.sockets import explained
 
 log = logging.getLogger("maptr.serve")
 

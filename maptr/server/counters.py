@@ -10,7 +10,7 @@ from operator import add
 import dns.rcode
 
 from maptr.answer.context import Transport
-from maptr.answer.rate_limit import Tally
+from maptr.answer.rrl import Tally
 from maptr.protocol.numbers import HEADER_SIZE
 
 # RFC 1035 4.1.1, RFC 2136 2.2 and RFC 6891 9. In the header's four bits, 7 means YXRRSET, which maptr never sends, or

@@ -18,17 +18,19 @@ from typing import Any
 
 from maptr import __version__
 from maptr.config import Config
+from maptr.daemon import process, sockets
+from maptr.daemon.certificate import Certificate
+from maptr.daemon.process import in_thread
+from maptr.daemon.sockets import Sockets, bound_at, limits_within_descriptors
 from maptr.protocol.address import Address
-from maptr.server import control, metrics, process, settings, sockets, status, udp
+from maptr.server import control, metrics, settings, status, udp
 from maptr.server.alarm import Alarm, AlarmKind
 from maptr.server.counters import Counters, total
 from maptr.server.primary import SecondaryMonitor, access_of
-from maptr.server.process import in_thread
 from maptr.server.publisher import Reloader
 from maptr.server.responder import Responder, ServerState
-from maptr.server.sockets import Sockets, bound_at, limits_within_descriptors
 from maptr.server.state import Clock, Served
-from maptr.server.stream import Certificate, Connections, TcpListener
+from maptr.server.stream import Connections, TcpListener
 from maptr.server.udp import BatchListener, UdpListener
 
 log = logging.getLogger("maptr.serve")
@@ -192,7 +194,7 @@ class Daemon:
             "version": __version__,
             "pid": os.getpid(),
             "config": reloader.config.filename or None,
-            "started": status.time_text(self.started_at),
+            "started": status.moment(self.started_at),
             "uptime": status.age(self.started_at, now),
             "listen": list(map(str, self.bound)),
             "listen_tls": list(map(str, self.tls_bound)),

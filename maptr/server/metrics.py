@@ -23,11 +23,11 @@ from typing import Any
 
 from maptr.answer.context import Transport
 from maptr.config import Config
+from maptr.daemon.request_server import RequestServer
 from maptr.dnssec.expiry import Signatures
 from maptr.server.alarm import AlarmKind
 from maptr.server.counters import RCODES
 from maptr.server.primary import NotifyState
-from maptr.server.request_server import RequestServer
 
 log = logging.getLogger("maptr.serve")
 

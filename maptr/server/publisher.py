@@ -15,25 +15,25 @@ from typing import TYPE_CHECKING, Any
 
 from maptr.answer.context import Context
 from maptr.config import Config, ZoneConfig
+from maptr.daemon import process
+from maptr.daemon.certificate import Certificate
+from maptr.daemon.process import in_thread
 from maptr.errors import ConfigError, ZoneError, reason_of
 from maptr.protocol.names import Labels, to_text
-from maptr.server import process, settings, signer, state_folder, status
+from maptr.server import settings, signer, state_folder, status
 from maptr.server.primary import SecondaryMonitor, access_of
-from maptr.server.process import in_thread
 from maptr.server.responder import Responder, ServerState
 from maptr.server.state import Clock, Served, SigningState, ZoneResult, ZoneState
-from maptr.server.stream import Certificate
-from maptr.server.zone_file import candidate, read_checked
+from maptr.server.table_zone import candidate
 from maptr.zone.diff import Published, choose_serial, decide, stripped
 from maptr.zone.finding import text_of
+from maptr.zone.load import read_checked
 from maptr.zone.snapshot import ZoneView
 
 if TYPE_CHECKING:
     from maptr.server.puller import Puller
 
 log = logging.getLogger("maptr.serve")
-
-MAX_WARNINGS = 10  # findings per zone in the log and the status; ``maptr zone check`` shows all
 
 
 def start(zones: Iterable[ZoneConfig], *, clock: Clock) -> Served:
@@ -105,7 +105,7 @@ def _publish(state: ZoneState, now: float, force: bool, starting: bool) -> tuple
     name = to_text(zone.name)
     try:
         with candidate(zone, now, starting=starting) as (reading, left_out):
-            checked = read_checked(reading)
+            checked = read_checked(reading.file, zone.name, lint=zone.lint)
             view = checked.view if zone.keys is None else stripped(checked.view)
             chosen = None if zone.serial == "file" else zone.state  # the folder for a serial that the server chooses
             if chosen is not None:
@@ -124,8 +124,7 @@ def _publish(state: ZoneState, now: float, force: bool, starting: bool) -> tuple
         serial = None if served is None else served.serial
         return state._replace(error=reason, failed_at=now), ZoneResult(name, "refused", serial, serial, reason)
     state = state._replace(error="", failed_at=None, left_out=left_out)
-    more = len(checked.warnings) - MAX_WARNINGS
-    warnings = checked.warnings[:MAX_WARNINGS] + ((f"and {more} more findings",) if more > 0 else ())
+    warnings = checked.first_warnings()
     for warning in warnings if view is not old else ():
         log.warning("zone %s: %s", name, warning)
     # The operator may have removed the cause of an earlier failure to sign.
@@ -231,7 +230,7 @@ class Reloader:
         zones = reply.get("zones")
         refused = "error" in reply or any(each["result"] == "refused" for each in zones or ())
         result = "failed" if zones is None else "refused" if refused else "done"
-        self.counts = {**self.counts, result: self.counts[result] + 1, "last": status.time_text(self._clock())}
+        self.counts = {**self.counts, result: self.counts[result] + 1, "last": status.moment(self._clock())}
         return reply
 
     async def _reload(self, zone: str | None, force: bool) -> dict[str, Any]:

@@ -18,16 +18,16 @@ from maptr.cache.disk import Disk
 from maptr.cache.drift import Drift
 from maptr.client import Client
 from maptr.config import Config
-from maptr.errors import MaptrError, reason_of
+from maptr.daemon.process import in_thread
+from maptr.errors import MaptrError, reason_of, time_text
 from maptr.protocol.names import to_text
 from maptr.registry import sandbox
 from maptr.registry.plan import Plan
 from maptr.registry.pull import apply_pull, jittered, plan_pull
 from maptr.server import settings
 from maptr.server.alarm import Alarm, AlarmKind
-from maptr.server.process import in_thread
 from maptr.server.state import Clock
-from maptr.server.status import time_text
+from maptr.server.status import moment
 
 log = logging.getLogger("maptr.serve")
 
@@ -206,10 +206,10 @@ class Puller:
         return {
             "file": str(config.table.file),
             "source": state.source,
-            "checked": time_text(state.checked_at),
-            "changed": time_text(state.changed_at),
+            "checked": moment(state.checked_at),
+            "changed": moment(state.changed_at),
             "error": state.error,
-            "failed": time_text(state.failed_at),
+            "failed": moment(state.failed_at),
             "kept": [{"record": key, "reason": reason} for key, reason in state.kept],
             "drift": [report.describe() for report in state.drift],
         }

@@ -14,6 +14,7 @@ from dnslib import DNSError
 from maptr.answer.context import ReceivedQuery
 from maptr.answer.message import Message
 from maptr.protocol.names import to_text
+from maptr.rate_limit import TokenBuckets
 from maptr.server.counters import rcode_text
 
 log = logging.getLogger("maptr.query")
@@ -24,30 +25,22 @@ SECOND = 1.0
 
 
 class LogLimit:
-    """Allows the first ``most`` lines of each interval. Thread-safe. ``clock`` is monotonic, in seconds."""
+    """Allows ``most`` lines at once, and as many in each interval. Thread-safe. ``clock`` is monotonic, in seconds."""
 
     def __init__(
         self, most: int = MAX_LINES, clock: Callable[[], float] = time.monotonic, *, interval: float = INTERVAL
     ) -> None:
-        self._most = most
-        self._interval = interval
-        self._clock = clock
+        self._bucket = TokenBuckets(most / interval, most, clock)
         self._lock = threading.Lock()
-        self._since = -interval
-        self._logged = self._left_out = 0
+        self._left_out = 0
 
     def suffix(self) -> str | None:
         """Return the suffix of a line, with the number of suppressed lines before it; None if no line is allowed."""
-        now = self._clock()
         with self._lock:
-            before = 0
-            if now - self._since >= self._interval:
-                before = self._left_out
-                self._since, self._logged, self._left_out = now, 0, 0
-            if self._logged >= self._most:
+            if self._bucket.wait(None):
                 self._left_out += 1
                 return None
-            self._logged += 1
+            before, self._left_out = self._left_out, 0
             return f", and {before} more before" if before else ""
 
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from maptr.answer.context import Context, ReceivedQuery, Transport
 from maptr.answer.message import Reply
-from maptr.answer.rate_limit import Action, RateLimiter
 from maptr.answer.ready import ID, Ready, kind_number, kind_of, truncated
+from maptr.answer.rrl import Action, RateLimiter, RateLimits
 from maptr.config.model import IDLE_TIMEOUT, RrlConfig
 from maptr.errors import ZoneError
 from maptr.protocol.cookies import KEY_SIZE, CookieSettings, answer_cookie, packed_address, timestamp
@@ -69,7 +69,7 @@ class Responder:
     ) -> None:
         self.query_log = query_log
         # The limiter needs a lock, because each UDP socket has its own thread.
-        self.limiter = RateLimiter(clock, threading.Lock(), **vars(rrl or RrlConfig()))
+        self.limiter = RateLimiter(clock, threading.Lock(), RateLimits(**vars(rrl or RrlConfig())))
         self._reports = LogLimit(1, clock)
         self._refusals = LogLimit(clock=clock)
         cookies = CookieSettings((os.urandom(KEY_SIZE),))

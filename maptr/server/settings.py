@@ -15,11 +15,12 @@ from maptr.answer.context import NO_COOKIES, Context, Identity
 from maptr.config import Config, KeyConfig, ZoneConfig
 from maptr.config.model import read_name
 from maptr.config.reader import check_references
+from maptr.daemon import process
 from maptr.errors import ConfigError, MissingExtra, SignatureError, nearest
 from maptr.protocol.cookies import KEY_SIZE, CookieSettings
 from maptr.protocol.names import Labels, to_text
 from maptr.registry.minisign import PublicKey
-from maptr.server import metrics, process
+from maptr.server import metrics
 from maptr.server.query_log import QueryLog
 from maptr.server.responder import Responder
 from maptr.transfer.acl import AccessRule, NotifyTarget

@@ -13,11 +13,10 @@ import dns.exception
 
 from maptr.config import ZoneConfig
 from maptr.dnssec.expiry import Validity, signature_state
-from maptr.errors import reason_of
+from maptr.errors import reason_of, time_text
 from maptr.protocol.names import to_text
 from maptr.server import state_folder
 from maptr.server.state import RETRY, KeyFiles, SigningState, ZoneState, expiring
-from maptr.server.status import time_text
 from maptr.zone.snapshot import ZoneView
 
 log = logging.getLogger("maptr.serve")

@@ -18,6 +18,7 @@ from pathlib import Path
 import dns.exception
 
 from maptr.config import Config
+from maptr.config.model import signed_path
 from maptr.errors import json_text
 from maptr.files import name_for, write_private
 from maptr.protocol.names import Labels
@@ -32,7 +33,6 @@ LOCK_TIMEOUT = 2.0  # seconds to wait for an earlier server to end
 LOCK_INTERVAL = 0.05  # seconds between two attempts
 SERIAL_SUFFIX = ".serial"
 MAX_RECORD = 4096  # bytes; a record has about 100
-SIGNED_SUFFIX = ".signed"
 
 _SIGNED_HEAD = re.compile(r"; signed by maptr from serial (?P<serial>\d{1,10}), SHA-256 (?P<digest>[0-9a-f]{64})")
 
@@ -93,14 +93,6 @@ def write_serial(folder: Path, origin: Labels, published: Published) -> None:
     _write(folder / (name_for(origin) + SERIAL_SUFFIX), json_text(record).encode())
 
 
-def signed_path(folder: Path, origin: Labels) -> Path:
-    """Return the path of a zone's signed version.
-
-    The file has a first line with the serial of the zone file and a checksum, then the text of the signed zone.
-    """
-    return folder / (name_for(origin) + SIGNED_SUFFIX)
-
-
 def read_signed(folder: Path, origin: Labels) -> tuple[ZoneView, int] | None:
     """Return the last signed version, and the serial of its unsigned zone file; None if there is none.
 
@@ -122,7 +114,10 @@ def read_signed(folder: Path, origin: Labels) -> tuple[ZoneView, int] | None:
 
 
 def write_signed(folder: Path, origin: Labels, text: str, unsigned: int) -> None:
-    """Store a version atomically, before it is served, so that no serial has two contents. Raises OSError."""
+    """Store a version atomically, before it is served, so that no serial has two contents. Raises OSError.
+
+    The file has a first line with the serial of the zone file and a checksum, then the text of the signed zone.
+    """
     head = f"; signed by maptr from serial {unsigned}, SHA-256 {_digest(text, unsigned)}\n"
     _write(signed_path(folder, origin), (head + text).encode())
 

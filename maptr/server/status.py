@@ -5,12 +5,12 @@ Times are in UTC, in the format of RFC 3339. Secrets are left out.
 
 from __future__ import annotations
 
-import datetime
 import logging
 from collections.abc import Iterator
 from typing import Any
 
-from maptr.dnssec.expiry import Signatures, SignatureState
+from maptr.dnssec.expiry import Signatures
+from maptr.errors import time_text
 from maptr.protocol.names import to_text
 from maptr.server.alarm import Alarm, AlarmKind
 from maptr.server.primary import SecondaryState
@@ -38,7 +38,7 @@ def zone_alarms(state: ZoneState, now: float) -> Iterator[Alarm]:
         yield Alarm(AlarmKind.ZONE_NOT_SIGNED, text, name)
     found = state.signatures(now)
     if found.is_alarm:
-        yield Alarm(AlarmKind.SIGNATURES, f"zone {name}: {signature_alarm(found, now)}", name)
+        yield Alarm(AlarmKind.SIGNATURES, f"zone {name}: {found.text(now)}", name)
     if state.left_out and state.left_out.answered_by_others:
         yield Alarm(AlarmKind.RECORDS_LEFT_OUT, f"zone {name}: {state.left_out}", name)
 
@@ -50,13 +50,13 @@ def describe_zone(state: ZoneState, now: float) -> dict[str, Any]:
         "file": str(state.zone.file),
         "serial": None if state.view is None else state.view.serial,
         "names": state.names,
-        "loaded": time_text(state.loaded_at),
+        "loaded": moment(state.loaded_at),
         "error": state.error,
-        "failed": time_text(state.failed_at),
+        "failed": moment(state.failed_at),
         "warnings": list(state.warnings),
         "left_out": None if state.left_out is None else describe_left_out(state.left_out),
         "signatures": None if state.view is None else str(signatures.state),
-        "signatures_expire": time_text(signatures.expires),
+        "signatures_expire": moment(signatures.expires),
         "signing": _signing(state),
     }
 
@@ -76,16 +76,16 @@ def describe_secondary(state: ZoneState, now: float, target: NotifyTarget, known
     return {
         "secondary": str(target),
         "notify": known.notify and str(known.notify),
-        "since": time_text(known.since),
+        "since": moment(known.since),
         "age": age(known.since, now),
         "notify_error": known.notify_error,
         "serial": known.acknowledged,
         "observed_serial": known.serial,
-        "observed": time_text(known.at),
+        "observed": moment(known.at),
         "observed_age": age(known.at, now),
         "lags": None if known.serial is None or serial is None else known.serial != serial,
         "observed_error": known.error,
-        "behind_since": time_text(known.behind_since),
+        "behind_since": moment(known.behind_since),
         "lag": 0.0 if known.behind_since is None and known.serial is not None else age(known.behind_since, now),
     }
 
@@ -97,17 +97,15 @@ def _signing(state: ZoneState) -> dict[str, Any] | None:
     return {
         "keys": str(state.zone.keys),
         "unsigned_serial": signed.unsigned,
-        "due": time_text(signed.due or None),
+        "due": moment(signed.due or None),
         "error": signed.error,
-        "failed": time_text(signed.failed_at if signed.error else None),
-        "retry": time_text(signed.retry_at),
+        "failed": moment(signed.failed_at if signed.error else None),
+        "retry": moment(signed.retry_at),
     }
 
 
-def time_text(seconds: float | None) -> str | None:
-    if seconds is None:
-        return None
-    return datetime.datetime.fromtimestamp(seconds, datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+def moment(seconds: float | None) -> str | None:
+    return None if seconds is None else time_text(seconds)
 
 
 def age(at: float | None, now: float) -> float | None:
@@ -123,17 +121,7 @@ def log_alarms(served: Served, now: float) -> None:
         found = state.signatures(now)
         if found.is_alarm:
             level = logging.WARNING if found.state is Signatures.EXPIRING else logging.ERROR
-            log.log(level, "zone %s: %s", to_text(origin), signature_alarm(found, now))
+            log.log(level, "zone %s: %s", to_text(origin), found.text(now))
         if state.left_out and state.left_out.records:
             level = logging.ERROR if state.left_out.answered_by_others else logging.WARNING
             log.log(level, "zone %s: %s", to_text(origin), state.left_out)
-
-
-def signature_alarm(found: SignatureState, now: float) -> str:
-    """Return a text about the problem with the signatures, and about what the operator must do."""
-    end = time_text(found.expires)
-    if found.state is Signatures.NOT_YET:
-        return "signatures are not valid yet: validators answer SERVFAIL; is a clock wrong?"
-    if found.state is Signatures.EXPIRED:
-        return f"signatures expired at {end}: validators answer SERVFAIL; sign the zone again"
-    return f"signatures expire at {end}, in {((found.expires or 0) - now) / 3600:.0f} hours; sign the zone again"

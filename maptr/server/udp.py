@@ -23,7 +23,6 @@ from collections.abc import Sequence
 from typing import cast
 
 from maptr.answer.context import MAX_PAYLOAD, ReceivedQuery, Transport
-from maptr.answer.rate_limit import Action
 from maptr.answer.ready import (
     HEADER,
     ID,
@@ -34,12 +33,13 @@ from maptr.answer.ready import (
     kind_of,
     truncated,
 )
+from maptr.answer.rrl import Action
+from maptr.daemon.process import in_thread
+from maptr.daemon.sockets import IP_PKTINFO, is_wildcard
 from maptr.protocol.cookies import WHOLE_COOKIE, timestamp
 from maptr.protocol.numbers import MAX_MESSAGE
 from maptr.server.counters import SILENCE, Counters, result
-from maptr.server.process import in_thread
 from maptr.server.responder import Responder
-from maptr.server.sockets import IP_PKTINFO, is_wildcard
 
 log = logging.getLogger("maptr.serve")
 

@@ -23,7 +23,8 @@ from maptr.cache.sources import Sources
 from maptr.client import Client
 from maptr.discovery import DiscoveryFailed, NoMappingAuthority
 from maptr.errors import ConfigError
-from maptr.registry.followed_file import LOOK_EVERY, TableState, WatchedTable
+from maptr.files import LOOK_EVERY
+from maptr.registry.followed_file import TableState, WatchedTable
 from maptr.resolver.resolver import Resolver
 from tests.support.caching import ARK, HOME, ONE_HOST, Clock, Rig, table
 from tests.support.ports import free_port

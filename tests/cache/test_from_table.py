@@ -100,7 +100,7 @@ def test_a_record_that_became_unreadable_keeps_its_last_content(tmp_path: Path) 
         assert client.discover("ark:12345/x7a").url() == "https://x7.nlm.nih.gov/12345/x7a"
         write(5)
         assert isinstance(client.table, WatchedTable)
-        client.table.reload()
+        client.table.refresh()
         assert client.discover("ark:12345/x7b").url() == "https://x7.nlm.nih.gov/12345/x7b"
 
 

@@ -21,7 +21,6 @@ from maptr import registry
 from maptr.answer.context import ReceivedQuery
 from maptr.cache.drift import Reconciler, Verdict
 from maptr.cache.sources import Sources
-from maptr.config import ZoneConfig
 from maptr.config.model import RrlConfig
 from maptr.protocol.address import Address
 from maptr.protocol.serial import next_serial
@@ -30,13 +29,13 @@ from maptr.registry.plan import Plan
 from maptr.registry.pull import apply_pull, plan_pull
 from maptr.registry.table import Table
 from maptr.resolver.resolver import Resolver
-from maptr.server import zone_file
 from maptr.server.counters import Counters
 from maptr.server.responder import Responder, ServerState
 from maptr.transfer.session import Access
 from maptr.zone.build import build
 from maptr.zone.diff import Difference
 from maptr.zone.lint import publishable
+from maptr.zone.load import read_checked
 from maptr.zone.snapshot import Snapshot, ZoneView
 from tests.support.moments import ORIGIN, Follower, ever_touched, of_naans, states, with_part
 from tests.support.registries import applied
@@ -84,7 +83,7 @@ def zone_text(table: Table, serial: int) -> str:
 def publish(table: Table, serial: int, directory: Path) -> Snapshot:
     path = directory / "ark.arpa.zone"
     path.write_text(zone_text(table, serial))
-    return Snapshot.of([zone_file.read_checked(ZoneConfig.from_text(f"ark.arpa={path}")).view])
+    return Snapshot.of([read_checked(path, (b"ark", b"arpa")).view])
 
 
 def the_zone(snapshot: Snapshot) -> ZoneView:

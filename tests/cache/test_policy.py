@@ -54,9 +54,9 @@ def observe(policy: str, dns: str, natab: str, directory: Path) -> str:
         rig.drift("12345")  # asks DNS with every policy
         clock.now += 301
     if natab.startswith("broken"):
-        table.reload()
+        table.refresh()
         path.write_text("<html>Not the registry</html>")
-        table.reload()
+        table.refresh()
     rig.wall.now += 101 if natab.startswith("stale") else 10
     rig.dns.answers[HOME] = {"answers": answer, "says none": dns_answer(), "bogus": answer}.get(dns, SILENT)
     rig.dns.security = "bogus" if dns == "bogus" else "indeterminate"

@@ -6,8 +6,9 @@ import ipaddress
 
 import pytest
 
-from maptr.gateway.limits import COST, MAX_KEYS, Clients
+from maptr.gateway.limits import COST, Clients
 from maptr.gateway.proxies import Proxies
+from maptr.rate_limit import MAX_KEYS
 from tests.support.caching import Clock
 
 PROXIES = [ipaddress.ip_network(text) for text in ("127.0.0.0/8", "::1/128", "10.0.0.0/8")]

@@ -11,8 +11,8 @@ import pytest
 
 from maptr.ark import Ark
 from maptr.errors import ConfigError
-from maptr.files import MAX_WHOLE
-from maptr.gateway.redirects import LOOK_EVERY, READ_AGAIN, RedirectFile, read
+from maptr.files import LOOK_EVERY, MAX_WHOLE, READ_EVERY
+from maptr.gateway.redirects import follow, read
 from maptr.gateway.site import Redirect
 from tests.support.caching import Clock
 
@@ -131,7 +131,7 @@ def test_errors_of_sqlite(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="redirects"):
         read(path)
     with pytest.raises(ConfigError, match="No such file"):
-        RedirectFile(tmp_path / "gone", allow_private=False, clock=Clock())
+        follow(tmp_path / "gone", allow_private=False, clock=Clock())
 
 
 def test_a_pipe_and_a_file_that_is_too_large_are_refused(tmp_path: Path) -> None:
@@ -159,38 +159,38 @@ GOOD = "ark,url\nark:12345/x5,https://h.example/5\n"
 
 def test_a_bad_file_leaves_the_last_good_redirects(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     clock, path = Clock(), csv_file(tmp_path / "redirects", GOOD)
-    file = RedirectFile(path, allow_private=False, clock=clock)
-    assert (file.refresh(), file.trouble) == (ONE, "")
+    file = follow(path, allow_private=False, clock=clock)
+    assert (file.current().rules, file.value.trouble) == (ONE, "")
     replaced(path, "ark,url\nx,y\n")
     clock.now += LOOK_EVERY
-    assert file.refresh() == ONE
-    assert file.trouble.startswith(f"{path}:2: no ark: label")
-    assert [record.getMessage() for record in caplog.records] == [f"{file.trouble}; the last good redirects stay"]
+    assert file.current().rules == ONE
+    assert file.value.trouble.startswith(f"{path}:2: no ark: label")
+    assert [record.getMessage() for record in caplog.records] == [f"{file.value.trouble}; the last good redirects stay"]
     path.unlink()
     clock.now += LOOK_EVERY
-    assert file.refresh() == ONE
-    assert "No such file" in file.trouble
+    assert file.current().rules == ONE
+    assert "No such file" in file.value.trouble
     clock.now += LOOK_EVERY
-    file.refresh()
+    file.current()
     assert len(caplog.records) == 2  # the same trouble is logged once
     replaced(path, "ark,url\n")
     clock.now += LOOK_EVERY
-    assert (file.refresh(), file.trouble) == ({}, "")
+    assert (file.current().rules, file.value.trouble) == ({}, "")
 
 
 def test_a_file_that_could_not_be_read_is_read_again(tmp_path: Path) -> None:
     """A database may be locked for a while; its status then does not change."""
     clock, path = Clock(), csv_file(tmp_path / "redirects", GOOD)
-    file = RedirectFile(path, allow_private=False, clock=clock)
+    file = follow(path, allow_private=False, clock=clock)
     with closing(sqlite3.connect(database(tmp_path / "db", ("ark:12345/x6", "https://h.example/6", 303)))) as writer:
         writer.execute("PRAGMA locking_mode = EXCLUSIVE")
         writer.execute("BEGIN EXCLUSIVE")
         (tmp_path / "db").replace(path)
         clock.now += LOOK_EVERY
-        assert file.refresh() == ONE
-        assert "locked" in file.trouble
+        assert file.current().rules == ONE
+        assert "locked" in file.value.trouble
     clock.now += LOOK_EVERY
-    assert file.refresh() == ONE
-    clock.now += READ_AGAIN
-    assert [rule.url for rule in file.refresh().values()] == ["https://h.example/6"]
-    assert file.trouble == ""
+    assert file.current().rules == ONE
+    clock.now += READ_EVERY
+    assert [rule.url for rule in file.current().rules.values()] == ["https://h.example/6"]
+    assert file.value.trouble == ""

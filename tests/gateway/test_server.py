@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
+from maptr.daemon.certificate import Certificate
 from maptr.gateway import server
 from maptr.gateway.message import Response
 from maptr.gateway.route import MAX_BODY
-from maptr.server.stream import Certificate
 from tests.support.caching import Rig, dns_answer, host
 from tests.support.certificates import write_certificate
 from tests.support.http_gateway import TABLE, Gateway, HttpClient, gateway, get, request

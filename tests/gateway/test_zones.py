@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import base64
+import itertools
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,11 +14,12 @@ import pytest
 
 from maptr.client import Client
 from maptr.config import Config, ServeConfig, ZoneConfig
-from maptr.config.model import read_name
+from maptr.config.model import read_name, signed_path
+from maptr.files import LOOK_EVERY
 from maptr.gateway.doh import PATH
 from maptr.gateway.zones import ZoneFiles
 from maptr.registry.table import Table
-from maptr.server.state_folder import signed_path, write_signed
+from maptr.server.state_folder import write_signed
 from tests.support.http_gateway import get, running_service
 from tests.support.waiting import until
 
@@ -39,6 +42,11 @@ def file(tmp_path: Path) -> Path:
     return write(tmp_path / "example.zone", text(1))
 
 
+def clock() -> Callable[[], float]:
+    """A clock that passes the time between two looks at a file with each call."""
+    return itertools.count(0.0, LOOK_EVERY).__next__
+
+
 def serial(zones: ZoneFiles) -> int | None:
     snapshot = zones.refresh()
     view = None if snapshot is None else snapshot.zones.get(NAME)
@@ -47,7 +55,7 @@ def serial(zones: ZoneFiles) -> int | None:
 
 @pytest.mark.parametrize("content", ["@ 60 SOA", text(0), ""])
 def test_a_bad_file_leaves_the_version_before(file: Path, content: str) -> None:
-    zones = ZoneFiles([ZoneConfig(NAME, file)])
+    zones = ZoneFiles([ZoneConfig(NAME, file)], clock=clock())
     first = zones.snapshot
     assert zones.refresh() is first
     write(file, content)
@@ -61,7 +69,7 @@ def test_a_bad_file_leaves_the_version_before(file: Path, content: str) -> None:
 
 def test_a_missing_file_is_a_broken_zone_until_it_is_there(tmp_path: Path) -> None:
     path = tmp_path / "later.zone"
-    zones = ZoneFiles([ZoneConfig(NAME, path)])
+    zones = ZoneFiles([ZoneConfig(NAME, path)], clock=clock())
     assert zones.snapshot is not None
     assert zones.snapshot.broken == {NAME}
     assert "later.zone" in zones.troubles[0]
@@ -70,7 +78,7 @@ def test_a_missing_file_is_a_broken_zone_until_it_is_there(tmp_path: Path) -> No
 
 
 def test_a_reload_follows_other_zones(file: Path, tmp_path: Path) -> None:
-    zones = ZoneFiles()
+    zones = ZoneFiles(clock=clock())
     assert zones.refresh() is None
     zones.follow([ZoneConfig(NAME, file)])
     assert serial(zones) == 1
@@ -83,7 +91,7 @@ def test_a_reload_follows_other_zones(file: Path, tmp_path: Path) -> None:
 
 
 def test_two_zones_of_one_file(file: Path) -> None:
-    zones = ZoneFiles([ZoneConfig(NAME, file), ZoneConfig(read_name("other."), file)])
+    zones = ZoneFiles([ZoneConfig(NAME, file), ZoneConfig(read_name("other."), file)], clock=clock())
     assert zones.snapshot is not None
     assert len(zones.snapshot.zones) == 2
 
@@ -92,7 +100,7 @@ def test_the_gateway_neither_builds_nor_signs_zones(tmp_path: Path) -> None:
     """A zone that the server builds and signs is read as it was published, and no file is made."""
     keys, state, table = tmp_path / "keys", tmp_path / "state", tmp_path / "naans.json"
     config = replace(ZoneConfig(NAME, tmp_path / "example.zone", keys=keys, table=table), state=state)
-    zones = ZoneFiles([config])
+    zones = ZoneFiles([config], clock=clock())
     assert zones.troubles
     assert not [*tmp_path.iterdir()]
     state.mkdir()

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="ne
 # The MTU of the route is what the kernel would learn from ICMP. Prints the number of fragments of a datagram.
 SEND = """
 import socket
-from maptr.server import sockets
+from maptr.daemon import sockets
 
 host, family, size, counters, name = {}
 

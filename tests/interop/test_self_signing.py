@@ -12,12 +12,13 @@ import dns.zone
 import pytest
 
 from maptr.config import Config, ServeConfig, ZoneConfig
+from maptr.config.model import signed_path
 from maptr.dnssec.keys import Algorithm, KeyState, Role, ZoneKey, add_key, ds_rdata, read_keys, remove_key, set_state
 from maptr.protocol.address import Address
 from maptr.protocol.names import parse
 from maptr.protocol.numbers import DS
 from maptr.registry.table import Entry, Nma, Table
-from maptr.server import publisher, state_folder
+from maptr.server import publisher
 from maptr.server.daemon import Daemon
 from maptr.zone.build import build
 from maptr.zone.text import rdata_text
@@ -50,7 +51,7 @@ def test_a_rollover_is_followed_by_ixfr_and_stays_secure(tmp_path: Path) -> None
     (tmp_path / "ark.arpa.zone").write_text(TEXT)
     config = tmp_path / "maptr.toml"
     config.write_text(f'[serve]\nstate = "state"\n[[zone]]\nname = "{ORIGIN}"\nfile = "ark.arpa.zone"\nkeys = "keys"\n')
-    kept = state_folder.signed_path(tmp_path / "state", parse(ORIGIN))
+    kept = signed_path(tmp_path / "state", parse(ORIGIN))
     with primary_of(tmp_path, (KnotSecondary, NsdSecondary), f"--config={config}") as primary:
         primary.wait_for(1)
         judge(kept, primary.server, anchors(first))

@@ -39,12 +39,12 @@ def test_an_unchanged_table_is_not_parsed_again(tmp_path: Path) -> None:
     path = tmp_path / "natab"
     path.write_text(TEXT)
     watched = WatchedTable(path, clock=time.monotonic)
-    first = watched.reload().table
+    first = watched.refresh().table
     os.utime(path, (1, 1))
-    assert watched.reload().table is first
+    assert watched.refresh().table is first
     path.write_text(TEXT.replace("h10000", "i10000"))
     os.utime(path, (1, 1))  # older than the table that was read, but different
-    assert watched.reload().table != first
+    assert watched.refresh().table != first
 
 
 @pytest.mark.parametrize("checked", ["1e999", "-1e999", "NaN", "1e18", "-1", '"2026"', "null"])

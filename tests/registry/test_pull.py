@@ -269,7 +269,7 @@ def test_a_watched_table_follows_the_file_into_another_format(target: Path, sour
     assert len(watched.current().table or ()) == 10
     apply_pull(plan_pull(target, [str(source)]), wall=time.time)
     assert target.read_bytes().startswith(b"{")
-    state = watched.reload()
+    state = watched.refresh()
     assert (state.trouble, len(state.table or ())) == ("", 11)
 
 

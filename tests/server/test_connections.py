@@ -20,11 +20,12 @@ import dns.query
 import pytest
 
 from maptr.config.model import TcpConfig, TlsConfig
+from maptr.daemon.certificate import ALPN, Certificate
 from maptr.errors import ConfigError
 from maptr.protocol.address import Address
 from maptr.server.counters import Counters
 from maptr.server.daemon import Daemon
-from maptr.server.stream import ALPN, Certificate, Connections, Stream
+from maptr.server.stream import Connections, Stream
 from tests.support import streams
 from tests.support.certificates import write_certificate
 from tests.support.running import PATIENCE, Running, answering, daemon_of

@@ -24,8 +24,9 @@ from click.testing import CliRunner
 
 from maptr import places
 from maptr.cli.group import main
+from maptr.daemon import process
 from maptr.errors import ConfigError
-from maptr.server import control, process
+from maptr.server import control
 from tests.support.load import Load
 from tests.support.running import converse
 from tests.support.server_process import PATIENCE, Site, address_of, zone_text

@@ -55,7 +55,7 @@ def test_the_error_for_a_privileged_port_names_the_capability(
     def refuse(*_: object, **__: object) -> socket.socket:
         raise PermissionError(errno.EACCES, "Permission denied")
 
-    monkeypatch.setattr("maptr.server.sockets.open_udp", refuse)
+    monkeypatch.setattr("maptr.daemon.sockets.open_udp", refuse)
     with pytest.raises(ConfigError, match=rf"cannot listen on 127\.0\.0\.1:{wanted}: Permission denied") as caught:
         daemon_of(streams.SNAPSHOT, Address("127.0.0.1", wanted)).bind()
     assert ("CAP_NET_BIND_SERVICE" in str(caught.value)) is advised

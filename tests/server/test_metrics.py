@@ -21,10 +21,11 @@ import pytest
 from click.testing import CliRunner
 
 from maptr.cli.serve import serve
+from maptr.daemon import request_server
+from maptr.daemon.sockets import open_tcp
 from maptr.dnssec.keys import Algorithm, KeyState, Role, add_key
 from maptr.registry.table import Entry, Nma, Table
-from maptr.server import metrics, request_server
-from maptr.server.sockets import open_tcp
+from maptr.server import metrics
 from maptr.server.status import describe_left_out
 from maptr.zone.lint import publishable
 from tests.support.peers import find

@@ -186,7 +186,7 @@ FAULTS = {
         "control.a_refused_zone_leaves_the_old_one",
         "control.a_bad_zone_at_the_start_is_servfail_while_others_are_served",
         "control.a_bad_configuration_leaves_everything",
-        "zone_file.endless_zone_files_are_refused",
+        "load.endless_zone_files_are_refused",
     ),
     "Keys cannot be used": ("signer.after_a_failure_the_old_zone_stays_and_signing_is_retried",),
     "A full disk": ("operations.a_full_disk", "signer.on_a_full_disk_the_old_zone_stays_until_it_expires"),
@@ -212,8 +212,8 @@ def test_each_documented_fault_has_tests() -> None:
         assert fault in text
         for test in tests:
             module, _, name = test.partition(".")
-            (path,) = (REPOSITORY / "tests").glob(f"*/test_{module}.py")
-            assert f"\ndef test_{name}(" in path.read_text("utf-8")
+            paths = (REPOSITORY / "tests").glob(f"*/test_{module}.py")
+            assert any(f"\ndef test_{name}(" in path.read_text("utf-8") for path in paths)
 
 
 def increments(site: Site) -> None:

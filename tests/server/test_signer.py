@@ -17,7 +17,7 @@ import pytest
 from dns.rdatatype import DNSKEY, RRSIG
 
 from maptr.config import ZoneConfig
-from maptr.config.model import SigningConfig
+from maptr.config.model import SigningConfig, signed_path
 from maptr.dnssec import keys as zonekeys
 from maptr.dnssec.keys import Algorithm, KeyState, Role
 from maptr.protocol.names import parse
@@ -445,7 +445,7 @@ def test_a_bad_zone_file_at_the_start_is_not_retried(site: Site) -> None:
     ],
 )
 def test_a_damaged_stored_version_is_ignored(site: Site, damage: object, caplog: pytest.LogCaptureFixture) -> None:
-    path = state_folder.signed_path(site.directory / "state", NAME)
+    path = signed_path(site.directory / "state", NAME)
     whole = path.read_text()
     path.write_text(damage(whole))  # type: ignore[operator]
     site.start()

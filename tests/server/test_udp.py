@@ -26,9 +26,10 @@ from maptr.answer import ready as shortcut
 from maptr.answer.context import ReceivedQuery
 from maptr.answer.respond import make_reply, respond
 from maptr.config.model import RrlConfig
+from maptr.daemon import sockets
 from maptr.protocol.address import read_network
 from maptr.protocol.cookies import CookieSettings
-from maptr.server import sockets, udp
+from maptr.server import udp
 from maptr.server.counters import Counters
 from maptr.server.responder import Responder, ServerState
 from maptr.transfer.session import Access

@@ -15,13 +15,13 @@ from typing import Any, NamedTuple, Self
 from maptr.client import Client
 from maptr.config import Config
 from maptr.config.model import GatewayConfig
+from maptr.daemon.sockets import open_tcp
 from maptr.gateway.metrics import Metrics
 from maptr.gateway.server import HttpServer
 from maptr.gateway.service import Service
 from maptr.gateway.site import Site
 from maptr.protocol.address import Address
 from maptr.registry.followed_file import TableState
-from maptr.server.sockets import open_tcp
 from tests.support.caching import ONE_HOST, Rig, table
 from tests.support.peers import Maptr
 from tests.support.running import PATIENCE, Running

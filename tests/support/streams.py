@@ -20,13 +20,14 @@ import dns.zone
 import pytest
 
 from maptr.config.model import TcpConfig, TlsConfig
+from maptr.daemon.certificate import Certificate
+from maptr.daemon.sockets import open_tcp
 from maptr.protocol.address import Address
 from maptr.server import stream
 from maptr.server.counters import Counters
 from maptr.server.daemon import Daemon
 from maptr.server.responder import Responder, ServerState
-from maptr.server.sockets import open_tcp
-from maptr.server.stream import Certificate, Connections, TcpListener
+from maptr.server.stream import Connections, TcpListener
 from maptr.transfer.acl import AccessRule
 from maptr.transfer.session import Access
 from maptr.zone.snapshot import Snapshot

@@ -1,83 +1,23 @@
-"""Reading and checking of a zone's file, which may be built from a registry's table.
+"""The file of a zone that is built from a registry's table.
 
-A zone built from a table is first written to a candidate file, which replaces the zone's file once it is accepted. So a
-restart serves the last published version, and a bad table is refused in the same way as a bad zone file.
+The zone is first written to a candidate file, which replaces the zone's file once it is accepted. So a restart serves
+the last published version, and a bad table is refused in the same way as a bad zone file.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
 
 from maptr.config import ZoneConfig
 from maptr.errors import ParserFailed, TableError, ZoneError
-from maptr.files import file_signature, read_whole, write_atomically
-from maptr.protocol.names import Labels
+from maptr.files import read_whole, write_atomically
 from maptr.protocol.serial import following_serial, next_serial
 from maptr.registry import sandbox
 from maptr.zone import build
-from maptr.zone.check import check_integrity, check_rules
-from maptr.zone.finding import Finding, Severity
 from maptr.zone.lint import LeftOut
-from maptr.zone.reader import ZoneFile, read_zone_file
-from maptr.zone.snapshot import ZoneView
-from maptr.zone.zonemd import check_digest
-
-# BIND refuses a zone with these errors. NSD, Knot and PowerDNS serve it; maptr serves it with a warning.
-SERVED_WITH_ERROR = ("no-address", "server-alias", "wildcard-delegation", "owner-not-a-hash")
-
-
-class Checked(NamedTuple):
-    """A zone that may be served, and its findings, one line each."""
-
-    view: ZoneView
-    warnings: tuple[str, ...] = ()
-
-
-def read_checked(zone: ZoneConfig) -> Checked:
-    """Read a zone file, verify its ZONEMD, and check the zone as a whole.
-
-    Raises ZoneError with file and line, also for errors that prevent a zone from being served and for a file that
-    changed during reading, and OSError for the file or an included file.
-    """
-    before = file_signature(zone.file)
-    read = read_verified(read_whole(zone.file), zone.name, zone.file)
-    findings = list(check_integrity(read.view))
-    _refuse(findings, zone)
-    if zone.lint != "off" and (read.doubtful is None or read.doubtful):
-        rules = check_rules(read.view, read.doubtful)
-        if zone.lint == "refuse":
-            _refuse(rules, zone)
-        findings += rules
-    if file_signature(zone.file) != before:
-        raise ZoneError("changed while it was read: write beside it and rename", filename=str(zone.file))
-    return Checked(read.view, tuple(map(str, findings)))
-
-
-def read_verified(data: bytes, name: Labels, path: Path) -> ZoneFile:
-    """Read the zone in the content of a file, and verify its ZONEMD.
-
-    Raises ZoneError with file and line, and OSError for an included file. Data outside the zone is an error.
-    """
-    read = read_zone_file(data, name, path)
-    try:
-        check_digest(read.view)
-    except ZoneError as error:
-        raise ZoneError(error.reason, filename=str(path)) from None
-    return read
-
-
-def _refuse(findings: Sequence[Finding], zone: ZoneConfig) -> None:
-    errors = [found for found in findings if found.severity is Severity.ERROR and found.code not in SERVED_WITH_ERROR]
-    if errors:
-        more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
-        raise ZoneError(f"{errors[0]}{more}", filename=str(zone.file))
-
-
-# ---- zones built from a table
 
 
 @contextmanager

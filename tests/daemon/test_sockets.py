@@ -16,10 +16,10 @@ import dns.query
 import pytest
 
 from maptr.config.model import TcpConfig
+from maptr.daemon import sockets
+from maptr.daemon.sockets import RESERVED, limits_within_descriptors
 from maptr.errors import ConfigError
 from maptr.protocol.address import Address
-from maptr.server import sockets
-from maptr.server.sockets import RESERVED, limits_within_descriptors
 from tests.conftest import REPOSITORY
 from tests.support.certificates import write_certificate
 from tests.support.namespaces import PATIENCE, Network

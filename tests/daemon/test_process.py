@@ -18,8 +18,8 @@ import dns.query
 import pytest
 
 from maptr import config as configuration
+from maptr.daemon import process
 from maptr.errors import ConfigError
-from maptr.server import process
 from tests.support.server_process import Start, zone_text
 
 NOBODY = "nobody"

@@ -16,10 +16,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from maptr.config.model import TcpConfig
+from maptr.daemon.request_server import MAX_CONNECTIONS as MAX_REQUESTS
 from maptr.errors import ConfigError
 from maptr.protocol.address import Address, client_of
 from maptr.resolver.servers import socket_address
-from maptr.server.request_server import MAX_CONNECTIONS as MAX_REQUESTS
 
 log = logging.getLogger("maptr.serve")
 

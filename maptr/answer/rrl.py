@@ -2,7 +2,8 @@
 
 It follows the description by Vixie and Schryver, as BIND, NSD and Knot do. Each client network has one account for each
 kind of response (``Reply.kind``), and one for all kinds together, which limits clients that ask for many different
-names (BIND's ``all-per-second``). The clock is an argument.
+names (BIND's ``all-per-second``). An account is a token bucket as in ``maptr.rate_limit``, with debt: responses over
+the limit count as well, up to a maximum. The clock is an argument.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 from maptr.protocol.address import Network, read_network
+from maptr.rate_limit import ROUNDING
 
 # Responses of one kind per second to one network. Resolvers cache responses, so they need few of one kind. The 5 of
 # BIND's example would limit the resolvers of a campus; NSD's 200 lets large floods pass.
@@ -27,7 +29,6 @@ IPV4_PREFIX = 24  # bits; BIND, NSD and Knot have the same defaults
 IPV6_PREFIX = 56
 # Accounts of about 300 bytes; BIND has the same default maximum. Accounts over their limit are removed last.
 TABLE_SIZE = 20_000
-ROUNDING = 1e-6  # seconds: the largest rounding error of a sum of prices
 NO_LOCK = nullcontext()  # for a limiter that one thread uses
 EXEMPT = (read_network("127.0.0.0/8"), read_network("::1/128"))
 
@@ -46,43 +47,47 @@ class Tally:
     truncated: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class RateLimits:
+    """The limits. ``responses_per_second`` 0 turns the limit off, ``slip`` 0 drops all excess."""
+
+    responses_per_second: float = RESPONSES_PER_SECOND
+    slip: int = SLIP
+    window: float = WINDOW
+    ipv4_prefix: int = IPV4_PREFIX
+    ipv6_prefix: int = IPV6_PREFIX
+    exempt: tuple[Network, ...] = EXEMPT
+    table_size: int = TABLE_SIZE
+
+
 class RateLimiter:
     """Counts responses and decides which are sent. ``clock`` is monotonic, in seconds.
 
     ``tally`` counts the responses that are not sent in full; the caller may replace it before the first response. With
-    a ``lock``, several threads may use one limiter; only rare paths take the lock. ``responses_per_second`` 0 turns the
-    limit off, ``slip`` 0 drops all excess.
+    a ``lock``, several threads may use one limiter; only rare paths take the lock.
     """
 
     def __init__(
         self,
         clock: Callable[[], float],
         lock: AbstractContextManager[object] = NO_LOCK,
-        *,
-        responses_per_second: float = RESPONSES_PER_SECOND,
-        slip: int = SLIP,
-        window: float = WINDOW,
-        ipv4_prefix: int = IPV4_PREFIX,
-        ipv6_prefix: int = IPV6_PREFIX,
-        exempt: tuple[Network, ...] = EXEMPT,
-        table_size: int = TABLE_SIZE,
+        limits: RateLimits = RateLimits(),
     ) -> None:
         self.tally = Tally()
         self._clock = clock
-        self._slip, self._exempt, self._table_size = slip, exempt, table_size
-        self._prefixes = {4: ipv4_prefix, 6: ipv6_prefix}
+        self._limits = limits
+        rate = limits.responses_per_second
         # The value of an account is the time at which its debt ends; each response moves this time by the price.
-        self._price = 1 / responses_per_second if responses_per_second else 0.0
+        self._price = 1 / rate if rate else 0.0
         # The largest debt with which responses are still sent: at least one response, however low the rate.
-        self._credit = max(1.0, responses_per_second) * self._price + ROUNDING
-        self._most = self._credit + window
+        self._credit = max(1.0, rate) * self._price + ROUNDING
         self._network_price = self._price / ALL_KINDS
-        self._network_credit = max(1.0, responses_per_second * ALL_KINDS) * self._network_price + ROUNDING
+        self._network_credit = max(1.0, rate * ALL_KINDS) * self._network_price + ROUNDING
         # The keys are (network, kind), and the network for all kinds.
         self._accounts: dict[Hashable, float] = {}
         self._excess: dict[Hashable, int] = {}  # responses over the limit
         self._lock = lock
-        self.network = functools.lru_cache(table_size)(self._find_network)
+        self.network = functools.lru_cache(limits.table_size)(self._find_network)
 
     def judge(self, client: str, kind: Hashable) -> Action:
         """Count one response of a kind to a client's address. Returns what to do with it."""
@@ -96,7 +101,8 @@ class RateLimiter:
         A response over the limit of its kind does not count toward the limit of all kinds.
         """
         now, accounts = self._clock(), self._accounts
-        price, allowed, most = self._price, now + self._credit, now + self._most
+        price, allowed = self._price, now + self._credit
+        most = allowed + self._limits.window
         network_price, network_allowed = self._network_price, now + self._network_credit
         over: list[tuple[int, Hashable]] = []
         for place, reply in enumerate(replies):
@@ -114,7 +120,7 @@ class RateLimiter:
                     free_network = min(free_network, most)
                 accounts[network] = free_network
             accounts[reply] = free
-        if len(accounts) > self._table_size:
+        if len(accounts) > self._limits.table_size:
             with self._lock:
                 self._forget(now)
         return ((place, self._withhold(account)) for place, account in over)
@@ -122,7 +128,8 @@ class RateLimiter:
     def _withhold(self, account: Hashable) -> Action:
         with self._lock:
             excess = self._excess[account] = self._excess.get(account, 0) + 1
-            if self._slip and excess % self._slip == 0:
+            slip = self._limits.slip
+            if slip and excess % slip == 0:
                 self.tally.truncated += 1
                 return Action.TRUNCATE
             self.tally.dropped += 1
@@ -132,8 +139,9 @@ class RateLimiter:
         """Remove the accounts without debt and, if more than half the table is left, those with the least debt."""
         # Copying is atomic, but other threads may count responses during the rest.
         left = {reply: free for reply, free in self._accounts.copy().items() if free > now}
-        if len(left) > self._table_size // 2:
-            left = dict(heapq.nlargest(self._table_size // 2, left.items(), key=lambda account: account[1]))
+        size = self._limits.table_size // 2
+        if len(left) > size:
+            left = dict(heapq.nlargest(size, left.items(), key=lambda account: account[1]))
         self._accounts = left
         self._excess = {reply: excess for reply, excess in self._excess.items() if reply in left}
 
@@ -145,6 +153,7 @@ class RateLimiter:
             address = ipaddress.ip_address(client.partition("%")[0])
         except ValueError:
             return None
-        if any(address in network for network in self._exempt):
+        if any(address in network for network in self._limits.exempt):
             return None
-        return str(ipaddress.ip_network((address, self._prefixes[address.version]), strict=False))
+        prefix = self._limits.ipv4_prefix if address.version == 4 else self._limits.ipv6_prefix
+        return str(ipaddress.ip_network((address, prefix), strict=False))

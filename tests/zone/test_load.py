@@ -1,4 +1,4 @@
-"""Reading and checking of zone files by the server."""
+"""Reading and checking of a whole zone file."""
 
 from __future__ import annotations
 
@@ -9,20 +9,19 @@ from pathlib import Path
 
 import pytest
 
-from maptr.config import ZoneConfig
+from maptr.daemon.process import in_thread
 from maptr.errors import ZoneError
 from maptr.protocol.names import Labels, parse
-from maptr.server.process import in_thread
-from maptr.server.zone_file import read_checked
+from maptr.zone.load import Checked, read_checked
 from maptr.zone.reader import ZoneFile, read_zone_file
 
 HEAD = "$TTL 60\n@ SOA ns host 1 7200 3600 1209600 300\n@ NS ns\nns A 192.0.2.1\n"
 
 
-def source(folder: Path, text: str | bytes, lint: str = "warn") -> ZoneConfig:
+def read(folder: Path, text: str | bytes, lint: str = "warn") -> Checked:
     path = folder / "z"
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
-    return ZoneConfig(parse("ark.arpa"), path, lint=lint)
+    return read_checked(path, parse("ark.arpa"), lint=lint)
 
 
 @pytest.mark.parametrize(
@@ -52,21 +51,21 @@ def source(folder: Path, text: str | bytes, lint: str = "warn") -> ZoneConfig:
 )
 def test_bad_zone_files_are_refused_with_their_line(tmp_path: Path, text: str | bytes, reason: str) -> None:
     with pytest.raises(ZoneError, match=reason):
-        read_checked(source(tmp_path, text))
+        read(tmp_path, text)
 
 
 def test_the_error_in_an_included_file_names_that_file(tmp_path: Path) -> None:
     included = tmp_path / "included"
     included.write_text("x A 192.0.2.1\nx A nonsense\n")
     with pytest.raises(ZoneError, match=rf"^{re.escape(str(included))}:2: "):
-        read_checked(source(tmp_path, HEAD + f"$INCLUDE {included}\n"))
+        read(tmp_path, HEAD + f"$INCLUDE {included}\n")
     with pytest.raises(OSError, match="No such file"):
-        read_checked(source(tmp_path, HEAD + f"$INCLUDE {tmp_path}/none\n"))
+        read(tmp_path, HEAD + f"$INCLUDE {tmp_path}/none\n")
 
 
 def test_a_file_that_includes_itself_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ZoneError, match=r"more than 16 levels of \$INCLUDE"):
-        read_checked(source(tmp_path, HEAD + f"$INCLUDE {tmp_path}/z\n"))
+        read(tmp_path, HEAD + f"$INCLUDE {tmp_path}/z\n")
 
 
 @pytest.mark.parametrize("included", [False, True])
@@ -78,45 +77,46 @@ def test_endless_zone_files_are_refused(included: bool, what: str, tmp_path: Pat
         os.mkfifo(endless)
     else:
         endless.symlink_to("/dev/zero")
-    zone = source(tmp_path, HEAD + f"$INCLUDE {endless}\n") if included else ZoneConfig((b"example",), endless)
+    path = endless
+    if included:
+        path = tmp_path / "z"
+        path.write_text(HEAD + f"$INCLUDE {endless}\n")
     with pytest.raises(OSError, match="Is not a regular file") as caught:
-        asyncio.run(asyncio.wait_for(in_thread(lambda: read_checked(zone)), 20))
+        asyncio.run(asyncio.wait_for(in_thread(lambda: read_checked(path, (b"example",))), 20))
     assert caught.value.filename == str(endless)
 
 
 @pytest.mark.parametrize("text", ["x CNAME ns\nx CNAME ns\n", "$GENERATE 1-9 n$ A 192.0.2.1\n"])
 def test_repeated_and_generated_records_are_served(tmp_path: Path, text: str) -> None:
-    assert read_checked(source(tmp_path, HEAD + text)).view.serial == 1
+    assert read(tmp_path, HEAD + text).view.serial == 1
 
 
 @pytest.mark.parametrize("lint", ["off", "warn"])
 @pytest.mark.parametrize(("text", "code"), [("a NS b\n", "no-address"), ("a NS b\nb CNAME ns\n", "server-alias")])
 def test_errors_that_other_servers_accept_are_warnings(tmp_path: Path, text: str, code: str, lint: str) -> None:
-    checked = read_checked(source(tmp_path, HEAD + text, lint))
+    checked = read(tmp_path, HEAD + text, lint)
     assert checked.view.serial == 1
     assert [code in finding for finding in checked.warnings] == [True]
 
 
 @pytest.mark.parametrize(("lint", "warned"), [("off", 0), ("warn", 1), ("refuse", None)])
 def test_the_lint_setting(tmp_path: Path, lint: str, warned: int | None) -> None:
-    zone = source(tmp_path, HEAD + '12345 NAPTR 1 1 "h" "ark" "USLC" h.example.\n', lint)
+    text = HEAD + '12345 NAPTR 1 1 "h" "ark" "USLC" h.example.\n'
     if warned is None:
         with pytest.raises(ZoneError, match="regexp-refused"):
-            read_checked(zone)
+            read(tmp_path, text, lint)
     else:
-        found = [line for line in read_checked(zone).warnings if "regexp-refused" in line]
+        found = [line for line in read(tmp_path, text, lint).warnings if "regexp-refused" in line]
         assert len(found) == warned
 
 
 def test_a_file_that_changes_during_reading_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    zone = source(tmp_path, HEAD)
-
     def slow(data: bytes, origin: Labels, path: Path) -> ZoneFile:
-        read = read_zone_file(data, origin, path)
+        found = read_zone_file(data, origin, path)
         with path.open("a") as file:
             file.write("late A 192.0.2.1\n")
-        return read
+        return found
 
-    monkeypatch.setattr("maptr.server.zone_file.read_zone_file", slow)
-    with pytest.raises(ZoneError, match=re.escape(f"{zone.file}: changed while it was read")):
-        read_checked(zone)
+    monkeypatch.setattr("maptr.zone.load.read_zone_file", slow)
+    with pytest.raises(ZoneError, match=re.escape(f"{tmp_path / 'z'}: changed while it was read")):
+        read(tmp_path, HEAD)

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from maptr.config import Config
-from maptr.server.sockets import Sockets, bind
+from maptr.daemon.sockets import Sockets, bind
 
 T = TypeVar("T")
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from maptr.answer.rate_limit import Action, RateLimiter
+from maptr.answer.rrl import Action, RateLimiter, RateLimits
 from maptr.protocol.address import read_network
 from tests.support.caching import Clock
 
@@ -18,7 +18,7 @@ SEND, TRUNCATE, DROP = Action.SEND, Action.TRUNCATE, Action.DROP
 
 
 def limiter(clock: Clock | None = None, **settings: Any) -> RateLimiter:
-    return RateLimiter(clock or Clock(), **settings)
+    return RateLimiter(clock or Clock(), limits=RateLimits(**settings))
 
 
 HERE = "192.0.2.1"
@@ -92,7 +92,7 @@ def test_a_full_table_is_limited_and_keeps_the_accounts_over_their_limit() -> No
 
 
 def test_several_threads_can_share_a_limiter() -> None:
-    limits = RateLimiter(Clock(), threading.Lock(), responses_per_second=1, table_size=10)
+    limits = RateLimiter(Clock(), threading.Lock(), RateLimits(responses_per_second=1, table_size=10))
 
     def count(thread: int) -> int:
         return sum(limits.judge(f"10.{thread}.{number & 255}.1", number) is SEND for number in range(3000))

@@ -1,0 +1,63 @@
+"""The certificate of a server for TLS 1.2 and 1.3, which a reload reads again."""
+
+from __future__ import annotations
+
+import logging
+import ssl
+from pathlib import Path
+
+from maptr.errors import ConfigError
+from maptr.files import secret_fault
+
+log = logging.getLogger("maptr.serve")
+
+ALPN = "dot"  # registered with IANA by RFC 7858
+MINIMUM_VERSION = ssl.TLSVersion.TLSv1_2  # RFC 9325 3.1.1
+
+
+class Certificate:
+    """The certificate chain and its private key, from PEM files. ``context`` is for new connections.
+
+    Raises ConfigError, which names the bad file.
+    """
+
+    def __init__(self, certificate: Path, key: Path, *, alpn: str = ALPN) -> None:
+        self._certificate = certificate
+        self._key = key
+        self._alpn = alpn
+        self.context = self._read()
+
+    def reload(self) -> str:
+        """Read the files again, for new connections. Returns the reason why the old ones stay in use, or ""."""
+        try:
+            self.context = self._read()
+        except ConfigError as error:
+            log.error("certificate not reloaded, the old one stays: %s", error)
+            return str(error)
+        log.info("certificate reloaded from %s", self._certificate)
+        return ""
+
+    def _read(self) -> ssl.SSLContext:
+        """Return a server context for TLS 1.2 and 1.3."""
+        for path in (self._certificate, self._key):
+            try:
+                path.read_bytes()
+            except OSError as error:
+                raise ConfigError(f"{path}: {error.strerror}") from error
+        if fault := secret_fault(self._key.stat(), shared=True):
+            raise ConfigError(f"{self._key}: {fault}")
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = MINIMUM_VERSION
+        context.set_alpn_protocols([self._alpn])
+        context.options |= ssl.OP_NO_RENEGOTIATION  # renegotiation lets clients cause work
+        try:
+            # The callback keeps OpenSSL from asking on the terminal for the passphrase of an encrypted key.
+            context.load_cert_chain(self._certificate, self._key, password=_no_passphrase)
+        except (ssl.SSLError, ValueError) as error:
+            reason = getattr(error, "reason", None) or str(error)
+            raise ConfigError(f"{self._certificate} with {self._key}: no usable pair: {reason}") from error
+        return context
+
+
+def _no_passphrase() -> str:
+    raise ValueError("the key is encrypted")

@@ -1,0 +1,26 @@
+"""Token buckets: no span of time has more events than its rate and one burst."""
+
+from __future__ import annotations
+
+import itertools
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from maptr.rate_limit import TokenBuckets
+from tests.support.caching import Clock
+
+
+@given(st.floats(0.1, 1000), st.integers(1, 50), st.lists(st.floats(0, 5), max_size=100))
+def test_no_more_events_than_the_burst_and_the_rate(rate: float, burst: int, pauses: list[float]) -> None:
+    clock = Clock()
+    buckets = TokenBuckets(rate, burst, clock)
+    taken = []
+    for pause in pauses:
+        clock.now += pause
+        if seconds := buckets.wait("key"):
+            clock.now += seconds
+            assert buckets.wait("key") == 0, "the seconds to wait are enough"
+        taken.append(clock.now)
+    for (first, since), (last, until) in itertools.combinations(enumerate(taken), 2):
+        assert last - first + 1 <= burst + rate * (until - since + 0.001)
