@@ -14,6 +14,7 @@ and stops when ``answer`` is set.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
@@ -35,8 +36,6 @@ from maptr.resolver.message import (
 from maptr.resolver.servers import CaseBlind, ResolverOptions, Server
 from maptr.walk import TIME_OVER, Answer
 
-NO_OPTIONS = ResolverOptions()
-RandomBytes = Callable[[int], bytes]
 _new = tuple.__new__  # half the time of a NamedTuple's own
 
 FIRST_SECONDS = 1.0  # for the first response of a server; doubled in each round (RFC 1536 1, RFC 1035 4.2.1)
@@ -70,13 +69,68 @@ class _AddressLookup(NamedTuple):
     exchanges: list[Exchange]
 
 
+class StubQuery(NamedTuple):
+    """A question, the servers that may answer it, and how they are asked.
+
+    ``case_blind`` are servers that are asked without 0x20; many exchanges may share it. With ``trust_ad`` the AD bit of
+    the servers counts; ``dnssec`` asks for the signatures that validation needs. ``options`` may have other limits than
+    FIRST_SECONDS and ROUNDS. ``seeking`` are the servers whose addresses this question helps to find.
+    """
+
+    name: Labels
+    servers: tuple[Server, ...]
+    case_blind: CaseBlind
+    rdtype: int = NAPTR
+    trust_ad: bool = False
+    dnssec: bool = False
+    options: ResolverOptions = ResolverOptions()
+    seeking: frozenset[Labels] = frozenset()
+    random_bytes: Callable[[int], bytes] = os.urandom
+
+
+class _Aliases(NamedTuple):
+    """Where CNAMEs led: the name to ask for, the note about them, whether all are authentic, their least TTL."""
+
+    name: Labels
+    note: str = ""
+    authentic: bool = True
+    ttl: int = MAX_TTL
+    followed: int = 0
+
+
+class _Turns:
+    """The servers that are asked in turn, from the first round on; ``cut`` is the size of the zone they are named for.
+
+    ``spellings`` are of the name, by servers that wrote it so in a response.
+    """
+
+    __slots__ = ("cut", "may_repeat", "place", "round", "servers", "spellings", "tcp")
+
+    def __init__(self, servers: tuple[Server, ...], cut: int) -> None:
+        self.servers = servers
+        self.cut = cut
+        self.round = self.place = 0
+        self.tcp = False
+        self.may_repeat = len(servers) == 1  # its failure may be a short one, so it is asked once more
+        self.spellings: dict[Server, bytes] = {}
+
+
+class _Failures:
+    """What failed so far, in order."""
+
+    __slots__ = ("bogus", "last", "notes")
+
+    def __init__(self) -> None:
+        self.bogus = False
+        self.last = Outcome.TIMEOUT
+        self.notes: dict[str, None] = {}
+
+
 class Exchange:
     """One question to DNS servers; ``answer`` is None until it is settled.
 
-    With ``dnssec``, for validation, ``packet`` is then the response, and its aliases are not followed. ``addresses``
-    are the result of a question for A or AAAA. ``seeking`` are the servers whose addresses this question helps to find.
-    ``case_blind`` are servers that are asked without 0x20; many exchanges may share it. ``options`` may have other
-    limits than FIRST_SECONDS and ROUNDS.
+    With ``dnssec``, ``packet`` is then the response, and its aliases are not followed. ``addresses`` are the result of
+    a question for A or AAAA.
     """
 
     answer: Answer | None = None
@@ -84,42 +138,14 @@ class Exchange:
     packet = b""
     _lookup: _AddressLookup | None = None
     _plain: frozenset[Server] = frozenset()  # servers without EDNS
-    _last = Outcome.TIMEOUT
-    _cut = 0  # labels of the zone that the servers were named for
-    _may_repeat = False  # a failure of the only server may be a short one, so it is asked once more
-    _round = _turn = _tries = _referrals = _aliases = _closed = 0
-    _tcp = False
-    _bogus = False
-    _authentic = True  # so far, on the way along aliases
-    _through = ""
-    _ttl = MAX_TTL
+    _tries = _referrals = _closed = 0
 
-    def __init__(
-        self,
-        name: Labels,
-        servers: Sequence[Server],
-        randomness: RandomBytes,
-        *,
-        rdtype: int = NAPTR,
-        trust_ad: bool = False,
-        dnssec: bool = False,
-        seeking: frozenset[Labels] = frozenset(),
-        case_blind: CaseBlind | None = None,
-        options: ResolverOptions = NO_OPTIONS,
-    ) -> None:
-        self.name = self._asking = name
-        self._rdtype = rdtype
-        self._dnssec = dnssec
-        self._seeking = seeking
-        self._top = tuple(servers)
-        self._randomness = randomness
-        self._case_blind = CaseBlind() if case_blind is None else case_blind
-        self._options = options
-        self._spellings: dict[Server, bytes] = {}  # of the name, by servers that wrote it so in a response
-        self._trust_ad = trust_ad
-        self._notes: dict[str, None] = {}  # what failed so far, in order
-        self._start(self._top, cut=0)
-        if not servers:
+    def __init__(self, query: StubQuery) -> None:
+        self._query = query
+        self._aliases = _new(_Aliases, (query.name, "", True, MAX_TTL, 0))
+        self._turns = _Turns(query.servers, 0)
+        self._failures = _Failures()
+        if not query.servers:
             self.answer = Answer(Outcome.UNREACHABLE, note="no server to ask")
 
     def next(self) -> Attempt | None:
@@ -128,26 +154,27 @@ class Exchange:
             return None
         if self._lookup is not None and (attempt := self._look_up(self._lookup)) is not None:
             return attempt
-        if self._turn >= len(self._servers):
-            self._turn, self._round = 0, self._round + 1
-        if not self._servers or self._round >= (self._options.attempts or ROUNDS) or self._tries >= MAX_TRIES:
-            self.answer = self._failure(self._last, self._notes)
+        query, turns = self._query, self._turns
+        if turns.place >= len(turns.servers):
+            turns.place, turns.round = 0, turns.round + 1
+        if not turns.servers or turns.round >= (query.options.attempts or ROUNDS) or self._tries >= MAX_TRIES:
+            self.answer = self._failure(self._failures.last, self._failures.notes)
             return None
         self._tries += 1
-        server = self._servers[self._turn]
-        tcp = self._tcp or server.tcp
-        seconds = self._options.timeout or FIRST_SECONDS * 2**self._round
-        query = make_query(
-            self._asking,
-            self._randomness,
-            mix=self._round < MIXED_ROUNDS and not tcp and server not in self._case_blind,
-            spelling=self._spellings.get(server, b""),
-            rdtype=self._rdtype,
+        server = turns.servers[turns.place]
+        tcp = turns.tcp or server.tcp
+        seconds = query.options.timeout or FIRST_SECONDS * 2**turns.round
+        sent = make_query(
+            self._aliases.name,
+            query.random_bytes,
+            mix=turns.round < MIXED_ROUNDS and not tcp and server not in query.case_blind,
+            spelling=turns.spellings.get(server, b""),
+            rdtype=query.rdtype,
             edns=server not in self._plain,
-            ask_ad=self._trust_ad,
-            dnssec=self._dnssec,
+            ask_ad=query.trust_ad,
+            dnssec=query.dnssec,
         )
-        return _new(Attempt, (server, query, tcp, seconds, self))
+        return _new(Attempt, (server, sent, tcp, seconds, self))
 
     def receive(self, attempt: Attempt, packet: bytes) -> bool:
         """Process a packet. Returns False if it is not a response to this attempt; the driver then waits on."""
@@ -162,27 +189,26 @@ class Exchange:
             return True
         outcome = response.outcome
         if response.truncated and not attempt.tcp:
-            self._tcp = True
+            self._turns.tcp = True
         elif response.truncated:
             self._strike(attempt.server, Outcome.MALFORMED, "the response is truncated over TCP")
-        elif outcome.answered or (self._dnssec and response.alias is not None):
+        elif outcome.answered or (self._query.dnssec and response.alias is not None):
             self._settle(attempt, response)
             self.packet = packet
         elif outcome is Outcome.REFERRAL:
-            self._tcp = False
             if response.alias is not None:
                 self._follow_alias(attempt, response, response.alias)
             elif response.referral is not None:
                 self._follow_referral(attempt, response.referral)
         elif response.rcode == YXDOMAIN:
             note = "a DNAME makes the name too long"
-            self._settle(attempt, response._replace(outcome=Outcome.NXDOMAIN, note=note, zone=self.name))
-        elif response.rcode == SERVFAIL and self._may_repeat and not response.bogus:
-            self._may_repeat = False
+            self._settle(attempt, response._replace(outcome=Outcome.NXDOMAIN, note=note, zone=self._query.name))
+        elif response.rcode == SERVFAIL and self._turns.may_repeat and not response.bogus:
+            self._turns.may_repeat = False
         elif response.rcode in (FORMERR, NOTIMP, BADVERS) and attempt.server not in self._plain:
             self._plain |= {attempt.server}  # RFC 6891 6.2.2 and 7: a server without EDNS
         else:
-            self._bogus |= response.bogus and self._trust_ad
+            self._failures.bogus |= response.bogus and self._query.trust_ad
             outcome = Outcome.REFUSED if response.rcode == REFUSED else Outcome.SERVFAIL
             self._strike(attempt.server, outcome, f"rcode {response.rcode}")
         return True
@@ -192,19 +218,19 @@ class Exchange:
 
         Such a response is not read: to forge one takes fewer guesses.
         """
-        server = attempt.server
-        if attempt.tcp or server in self._spellings or not is_response_to(attempt.query, packet, any_case=True):
+        server, spellings = attempt.server, self._turns.spellings
+        if attempt.tcp or server in spellings or not is_response_to(attempt.query, packet, any_case=True):
             return False
-        self._spellings[server] = spelled_name(attempt.query, packet)
-        self._case_blind.add(server)
+        spellings[server] = spelled_name(attempt.query, packet)
+        self._query.case_blind.add(server)
         return True
 
     def timed_out(self, attempt: Attempt) -> None:
         """Record that no response came within the seconds of the attempt."""
-        self._tcp = False
-        self._turn += 1
-        self._last = Outcome.TIMEOUT
-        self._notes[f"{attempt.server}: no reply" + (" over TCP" if attempt.tcp else "")] = None
+        self._turns.tcp = False
+        self._turns.place += 1
+        self._failures.last = Outcome.TIMEOUT
+        self._failures.notes[f"{attempt.server}: no reply" + (" over TCP" if attempt.tcp else "")] = None
 
     def closed_early(self, attempt: Attempt) -> None:
         """Record that the server closed the TCP connection without a response: it may have too many, so ask again."""
@@ -218,49 +244,49 @@ class Exchange:
 
     def unanswered(self) -> Answer:
         """Return the answer for a walk whose time is over."""
-        return self._failure(Outcome.TIMEOUT, self._notes or (TIME_OVER,))
+        return self._failure(Outcome.TIMEOUT, self._failures.notes or (TIME_OVER,))
 
     def _failure(self, outcome: Outcome, notes: Iterable[str]) -> Answer:
-        security = "bogus" if self._bogus else "indeterminate"
-        through = [f"{self._through}, without recursion"] if self._through else []
-        return Answer(outcome, note="; ".join([*through, *notes])[:NOTE_LENGTH], security=security)
+        security, through = "bogus" if self._failures.bogus else "indeterminate", self._aliases.note
+        first = [f"{through}, without recursion"] if through else []
+        return Answer(outcome, note="; ".join([*first, *notes])[:NOTE_LENGTH], security=security)
 
     # ---- what a response leads to
 
     def _settle(self, attempt: Attempt, response: Response) -> None:
-        security = "indeterminate"
-        if self._trust_ad:
-            security = "secure" if self._authentic and self._is_authentic(attempt, response) else "insecure"
+        security, aliases = "indeterminate", self._aliases
+        if self._query.trust_ad:
+            security = "secure" if aliases.authentic and self._is_authentic(attempt, response) else "insecure"
         self.addresses = response.addresses
-        ttl = None if response.ttl is None else min(response.ttl, self._ttl)
-        note = response.note or self._through
+        ttl = None if response.ttl is None else min(response.ttl, aliases.ttl)
+        note = response.note or aliases.note
         if response.trailing:
             note = f"{note}; {TRAILING}" if note else TRAILING
-        zone = self.name if self._through else response.zone
+        zone = self._query.name if aliases.note else response.zone
         asked = str(attempt.server)
         self.answer = _new(Answer, (response.outcome, response.records, ttl, note, asked, None, security, (), zone))
 
     def _is_authentic(self, attempt: Attempt, response: Response) -> bool:
         """Return whether a server that the caller trusts, not one from a referral, says that its data is authentic."""
-        return response.authentic and attempt.server in self._top
+        return response.authentic and attempt.server in self._query.servers
 
     def _follow_alias(self, attempt: Attempt, response: Response, target: Labels) -> None:
         """Ask for the target, at the first servers: it may be anywhere (RFC 1034 3.6.2)."""
-        self._aliases += 1
-        if self._aliases > MAX_ALIASES:
+        past = self._aliases
+        if past.followed >= MAX_ALIASES:
             self._strike(attempt.server, Outcome.MALFORMED, f"more than {MAX_ALIASES} CNAMEs")
             return
-        self._asking, self._through = target, response.note
-        self._authentic &= self._is_authentic(attempt, response)
-        self._ttl = min(self._ttl, MAX_TTL if response.ttl is None else response.ttl)
-        self._start(self._top, cut=0)
+        authentic = past.authentic and self._is_authentic(attempt, response)
+        ttl = past.ttl if response.ttl is None else min(past.ttl, response.ttl)
+        self._aliases = _Aliases(target, response.note, authentic, ttl, past.followed + 1)
+        self._turns = _Turns(self._query.servers, 0)
 
     def _follow_referral(self, attempt: Attempt, referral: Referral) -> None:
         """Ask the servers below the cut, which must be further down and towards the name (RFC 1034 5.3.3 4b)."""
         servers = usable_servers(attempt.server, referral.addresses)
-        questions = address_questions(referral, self._seeking)
+        questions = address_questions(referral, self._query.seeking)
         refusal = ""
-        if not names.is_below(self._asking, referral.cut) or len(referral.cut) <= self._cut:
+        if not names.is_below(self._aliases.name, referral.cut) or len(referral.cut) <= self._turns.cut:
             refusal = "not closer to the name, so this server is lame"
         elif self._referrals >= MAX_REFERRALS:
             refusal = f"more than {MAX_REFERRALS} referrals"
@@ -271,17 +297,17 @@ class Exchange:
             return
         self._referrals += 1
         if servers:
-            self._start(servers, len(referral.cut))
+            self._turns = _Turns(servers, len(referral.cut))
         else:
             inner = [
                 Exchange(
-                    name,
-                    self._top,
-                    self._randomness,
-                    rdtype=rdtype,
-                    seeking=self._seeking | {names.fold(name)},
-                    case_blind=self._case_blind,
-                    options=self._options,
+                    self._query._replace(
+                        name=name,
+                        rdtype=rdtype,
+                        trust_ad=False,
+                        dnssec=False,
+                        seeking=self._query.seeking | {names.fold(name)},
+                    )
                 )
                 for name, rdtype in questions
             ]
@@ -298,37 +324,31 @@ class Exchange:
             lookup.exchanges.remove(inner)
             if servers := usable_servers(lookup.server, inner.addresses):
                 self._lookup = None
-                self._start(servers, len(lookup.cut))
+                self._turns = _Turns(servers, len(lookup.cut))
                 return None
         self._lookup = None
         note = f"referred to {names.to_text(lookup.cut)}: no address of its servers"
         self._strike(lookup.server, Outcome.REFERRAL, note)
         return None
 
-    def _start(self, servers: Sequence[Server], cut: int) -> None:
-        self._servers = tuple(servers)
-        self._cut = cut
-        self._spellings.clear()
-        self._may_repeat = len(self._servers) == 1
-        self._round = self._turn = 0
-
     def _strike(self, asked: Server, outcome: Outcome, why: str) -> None:
-        self._tcp = False
-        self._last = outcome
-        self._notes[f"{asked}: {why}"] = None
-        self._servers = tuple(server for server in self._servers if server != asked)
+        turns = self._turns
+        turns.tcp = False
+        turns.servers = tuple(server for server in turns.servers if server != asked)
+        self._failures.last = outcome
+        self._failures.notes[f"{asked}: {why}"] = None
 
 
-def usable_servers(asked: Server, addresses: Sequence[str]) -> list[Server]:
+def usable_servers(asked: Server, addresses: Sequence[str]) -> tuple[Server, ...]:
     """Return the servers at these addresses; local ones only if the server that named them is local.
 
     None if that one was asked by TLS, because nothing says which certificates the others have.
     """
     if asked.tls:
-        return []
+        return ()
     if not url.is_local(asked.address):
         addresses = [text for text in addresses if not url.is_local(text)]
-    return [Server(text, asked.port, asked.tcp) for text in addresses]
+    return tuple(Server(text, asked.port, asked.tcp) for text in addresses)
 
 
 def address_questions(referral: Referral, seeking: frozenset[Labels]) -> list[tuple[Labels, int]]:

@@ -287,6 +287,42 @@ class TlsExchange(TcpExchange):
             pass
 
 
+class _TcpLimit:
+    """The open TCP connections, and how many may be open: fewer if a server or the process does not allow so many."""
+
+    def __init__(self, most: int) -> None:
+        self.open = 0
+        self._most = most
+        self._allowed = float(most)
+
+    @property
+    def is_reached(self) -> bool:
+        return self.open >= int(self._allowed)
+
+    def lower(self, to: int) -> None:
+        """Allow no more connections than so many, but one."""
+        self._allowed = float(max(1, min(int(self._allowed), to)))
+
+    def raise_slowly(self) -> None:
+        self._allowed = min(self._most, self._allowed + GROWTH)
+
+
+class _Queues:
+    """The questions that wait: those of the next attempt, those that a walk waits for, and the others."""
+
+    def __init__(self) -> None:
+        self.again: deque[Pending] = deque()
+        self.first: deque[Pending] = deque()
+        self.others: deque[Pending] = deque()
+
+    def next(self, *, new: bool) -> Pending | None:
+        """Return the next question to send; a ``new`` one only on request."""
+        if self.again:
+            return self.again.popleft()
+        queue = self.first or self.others
+        return queue.popleft() if new and queue else None
+
+
 class Multiplexer:
     """Sends the questions given to ``ask``, within limits. Call ``tick()`` after every wait, and as often as it says.
 
@@ -311,14 +347,10 @@ class Multiplexer:
         self._full_concurrency = concurrency
         self._packets = TokenBuckets(rate or 0.0, 1 + (rate or 0.0) * RATE_BURST, clock)  # to each server
         self._clock = clock
-        self._queue: deque[Pending] = deque()
-        self._first: deque[Pending] = deque()
-        self._again: deque[Pending] = deque()
+        self._queues = _Queues()
         self._outstanding: dict[Pending, None] = {}  # in order of their first packets
         self._next_timeout = inf  # no attempt times out before
-        self._connections = 0
-        self._max_connections = max_connections
-        self._allowed = float(max_connections)  # of these; fewer if the server or the process does not allow so many
+        self._tcp = _TcpLimit(max_connections)
         self._sockets = SocketPool(waiter, self._read)
 
     def ask(
@@ -331,14 +363,14 @@ class Multiplexer:
         """
         pending = Pending(self._stub.exchange(name, rdtype), done, seconds)
         if deadline is None:
-            self._queue.append(pending)
+            self._queues.others.append(pending)
         else:
             pending.deadline = deadline
-            self._first.append(pending)
+            self._queues.first.append(pending)
 
     @property
     def waiting(self) -> int:
-        return len(self._queue) + len(self._first)
+        return len(self._queues.others) + len(self._queues.first)
 
     def tick(self) -> float | None:
         """Send queued queries within the limits, and end attempts that have timed out.
@@ -379,20 +411,15 @@ class Multiplexer:
         """Send until the queues are empty or a limit is reached. Returns the seconds to wait for the rate, or 0."""
         held = 0.0
         waiting: list[Pending] = []
-        again, first, queue = self._again, self._first, self._queue
-        while again or ((first or queue) and len(self._outstanding) < self._concurrency):
-            if again:
-                pending = again.popleft()
-            else:
-                pending = (first or queue).popleft()
-                self._outstanding[pending] = None
+        while (pending := self._queues.next(new=len(self._outstanding) < self._concurrency)) is not None:
+            self._outstanding[pending] = None
             attempt = pending.attempt or pending.exchange.next()
             pending.attempt = attempt
             if attempt is None or pending.deadline <= now or pending.seconds <= 0:
                 self._finish(pending, now)
                 continue
             pause = self._packets.wait(attempt.server)
-            if pause or (attempt.tcp and self._connections >= int(self._allowed)):
+            if pause or (attempt.tcp and self._tcp.is_reached):
                 held = max(held, pause)
                 waiting.append(pending)
                 if pause:
@@ -402,7 +429,7 @@ class Multiplexer:
                 pending.started, pending.deadline = now, min(pending.deadline, now + pending.seconds)
             if not self._start(pending, attempt, now):
                 waiting.append(pending)
-        again.extendleft(reversed(waiting))
+        self._queues.again.extendleft(reversed(waiting))
         return held
 
     def _start(self, pending: Pending, attempt: Attempt, now: float) -> bool:
@@ -412,24 +439,20 @@ class Multiplexer:
                 done = partial(self._received_by_tcp, pending, attempt)
                 by = attempt.server, attempt.query.packet, self._waiter, done
                 pending.tcp = TlsExchange(*by, self._stub.tls_context) if attempt.server.tls else TcpExchange(*by)
-                self._connections += 1
+                self._tcp.open += 1
             else:
                 self._send_udp(pending, attempt)
         except BlockingIOError:
             pass  # no socket for it now, or a full send buffer: the packet is lost, as in the network
         except OSError as error:
-            if error.errno in _TOO_MANY_FILES and attempt.tcp and self._connections:
-                self._allow(self._connections)
+            if error.errno in _TOO_MANY_FILES and attempt.tcp and self._tcp.open:
+                self._tcp.lower(self._tcp.open)
                 return False
             self._fail(pending, attempt, error)
             return True
         pending.until = min(pending.deadline, now + attempt.seconds)
         self._next_timeout = min(self._next_timeout, pending.until)
         return True
-
-    def _allow(self, connections: int) -> None:
-        """Open no more TCP connections at a time than so many, but one."""
-        self._allowed = float(max(1, min(int(self._allowed), connections)))
 
     def _send_udp(self, pending: Pending, attempt: Attempt) -> None:
         """Send by UDP, with another ID if that of the attempt is in use on the socket. Raises OSError."""
@@ -474,7 +497,7 @@ class Multiplexer:
 
     def _received_by_tcp(self, pending: Pending, attempt: Attempt, came: bytes | OSError) -> None:
         if isinstance(came, _CLOSED):
-            self._allow(self._connections - 1)
+            self._tcp.lower(self._tcp.open - 1)
             attempt.exchange.closed_early(attempt)
             self._next(pending)
         elif isinstance(came, OSError):
@@ -482,7 +505,7 @@ class Multiplexer:
         elif self._clock() >= pending.deadline:
             self._time_out(pending, attempt)
         elif attempt.exchange.receive(attempt, came):
-            self._allowed = min(self._max_connections, self._allowed + GROWTH)
+            self._tcp.raise_slowly()
             self._next(pending)
         else:
             self._fail(pending, attempt, OSError("a TCP response to another question"))
@@ -507,7 +530,7 @@ class Multiplexer:
         if pending.attempt is None or pending.deadline <= now:
             self._finish(pending, now)
         else:
-            self._again.append(pending)
+            self._queues.again.append(pending)
 
     def _finish(self, pending: Pending, now: float) -> None:
         del self._outstanding[pending]
@@ -522,7 +545,7 @@ class Multiplexer:
         if pending.tcp is not None:
             pending.tcp.close()
             pending.tcp = None
-            self._connections -= 1
+            self._tcp.open -= 1
 
 
 def _family(server: Server) -> socket.AddressFamily:

@@ -23,7 +23,7 @@ from maptr.protocol.numbers import NAPTR
 from maptr.walk import TIME_OVER, Answer, Question, Settings, Walk, root_name
 
 MAX_KEPT = 100_000  # records of cached answers, an answer without records counting as one: at most 150 MB
-MAX_BUDGETS = 4_096  # NAANs whose regexp budget is kept; the real registry has fewer than 2,000
+MAX_NAANS = 4_096  # whose regexp budget or discovery is kept; the real registry has fewer than 2,000
 STEPS_EACH = 5_000  # regexp steps that each further walk of a NAAN adds to the budget of all its walks
 SLICE = 0.02  # seconds of computing after which the sockets are read
 
@@ -62,12 +62,59 @@ class SharedQuestion(Generic[Token]):
         return self.key[0]
 
 
+class _KnownAnswers:
+    """The answers of a run by question, as long as there is room for their records.
+
+    ``discoveries`` has, by NAAN, the discovery that holds for every ARK of it.
+    """
+
+    def __init__(self, size: int) -> None:
+        self.answers: dict[Key, Answer] = {}
+        self.discoveries: dict[str, Discovery] = {}
+        self._room = self._size = size
+
+    def add(self, key: Key, answer: Answer) -> None:
+        size = len(answer.records) or 1
+        if size > self._room:
+            self.answers.clear()
+            self.discoveries.clear()
+            self._room = self._size
+        self._room -= size
+        self.answers[key] = answer
+
+    def add_discovery(self, naan: str, discovery: Discovery) -> None:
+        if len(self.discoveries) >= MAX_NAANS:
+            self.discoveries.clear()
+        self.discoveries[naan] = discovery
+
+
+class _WalkMaker:
+    """Makes walks with one regexp budget for each walk, and one for all walks of a NAAN."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.origin = names.fold(settings.origin)
+        self._budgets: dict[str, Budget] = {}
+        self._rules = RuleCache()
+
+    def make(self, ark: Ark, name: Labels) -> Walk:
+        shared = self._budgets.get(ark.naan)
+        if shared is None:
+            if len(self._budgets) >= MAX_NAANS:
+                self._budgets.clear()
+            shared = self._budgets[ark.naan] = Budget(self.settings.regexp_steps)
+        else:
+            shared.steps += STEPS_EACH
+        budget = Budget(self.settings.regexp_steps, shared)
+        return Walk(ark, self.settings, reader=self._rules, budget=budget, root=name)
+
+
 class Scheduler(Generic[Token]):
     """Walks in progress, and the answers known so far; ``done`` holds the discoveries that are ready.
 
     An answer holds for the whole run, whatever its TTL, while there is room for it. ``lifetime`` bounds each walk, in
-    seconds of ``clock`` from the first packet of its first question; the driver bounds that question.
-    There is one regexp budget for each walk, and one for all walks of a NAAN. Call ``tick()`` as often as it says.
+    seconds of ``clock`` from the first packet of its first question; the driver bounds that question. Call ``tick()``
+    as often as it says.
     """
 
     def __init__(
@@ -81,16 +128,11 @@ class Scheduler(Generic[Token]):
     ) -> None:
         self.done: deque[tuple[Token, Discovery]] = deque()
         self.open = 0
-        self._settings = settings
-        self._origin = names.fold(settings.origin)
-        self._known: dict[Key, Answer] = {}
-        self._room = self._max_kept = max_kept  # records that ``_known`` has room for
+        self._walks = _WalkMaker(settings)
+        self._known = _KnownAnswers(max_kept)
         self._now = now
         self._clock = clock
         self._answered: deque[SharedQuestion[Token]] = deque()  # whose ARKs' walks have not begun
-        self._budgets: dict[str, Budget] = {}
-        self._same: dict[str, Discovery] = {}  # by NAAN: the discovery that holds for every ARK of it
-        self._rules = RuleCache()
         self._asked: dict[Key, SharedQuestion[Token]] = {}  # and not answered
         self._lifetime = lifetime
         self._active: dict[ActiveWalk[Token], None] = {}
@@ -99,22 +141,23 @@ class Scheduler(Generic[Token]):
 
     def start(self, token: Token, ark: Ark) -> None:
         """Begin the walk of one ARK. Raises ValueError if NAAN and origin do not make a valid domain name."""
-        ark = ark.sent(self._settings.hyphens)
-        if (same := self._same.get(ark.naan)) is not None:
+        settings = self._walks.settings
+        ark = ark.sent(settings.hyphens)
+        if (same := self._known.discoveries.get(ark.naan)) is not None:
             self.done.append((token, same.expiring(self._now(), ark=ark)))
             return
-        name = root_name(ark, self._settings.origin)
-        key = NAPTR, (name[0].lower(), *self._origin)
+        name = root_name(ark, settings.origin)
+        key = NAPTR, (name[0].lower(), *self._walks.origin)
         self.open += 1
         question = self._asked.get(key)
         if question is not None and question.arks:
             question.arks.append((token, ark, name))
             return
         if question is not None:  # a redirect of another walk led there
-            self._begin(token, self._walk(ark, name), 0.0)
+            self._begin(token, self._walks.make(ark, name), 0.0)
             return
         question = SharedQuestion(key, name, deque([(token, ark, name)]))
-        known = self._known.get(key)
+        known = self._known.answers.get(key)
         if known is None:
             self._asked[key] = question
             self._new.append(question)
@@ -151,13 +194,7 @@ class Scheduler(Generic[Token]):
         """Pass the answer to a question to every walk that waits for it."""
         key = question.key
         if question.deadline is None or answer.outcome is not Outcome.TIMEOUT:
-            size = len(answer.records) or 1
-            if size > self._room:
-                self._known.clear()
-                self._same.clear()
-                self._room = self._max_kept
-            self._room -= size
-            self._known[key] = answer
+            self._known.add(key, answer)
         del self._asked[key]
         if question.arks:
             question.answer, question.elapsed = answer, answer.elapsed or 0.0
@@ -175,28 +212,16 @@ class Scheduler(Generic[Token]):
             token, ark, name = root.arks.popleft()
             if not root.arks:
                 waiting.popleft()
-            walk = self._walk(ark, name)
+            walk = self._walks.make(ark, name)
             walk.tell(walk.next()[0], root.answer)
             self._begin(token, walk, root.elapsed)
-
-    def _walk(self, ark: Ark, name: Labels) -> Walk:
-        shared = self._budgets.get(ark.naan)
-        if shared is None:
-            if len(self._budgets) >= MAX_BUDGETS:
-                self._budgets.clear()
-                self._same.clear()
-            shared = self._budgets[ark.naan] = Budget(self._settings.regexp_steps)
-        else:
-            shared.steps += STEPS_EACH
-        budget = Budget(self._settings.regexp_steps, shared)
-        return Walk(ark, self._settings, reader=self._rules, budget=budget, root=name)
 
     def _begin(self, token: Token, walk: Walk, elapsed: float) -> None:
         """Continue a walk whose first packet was sent so many seconds ago."""
         if walk.over:
             found = self._finish(token, walk)
             if not walk.ark_read:
-                self._same[walk.ark.naan] = found
+                self._known.add_discovery(walk.ark.naan, found)
             return
         active = ActiveWalk(token, walk, self._clock() - elapsed + self._lifetime)
         self._active[active] = None
@@ -208,7 +233,7 @@ class Scheduler(Generic[Token]):
         while not walk.over and (questions := walk.next()):
             for question in questions:
                 key = question.rdtype, names.fold(question.name)
-                known = self._known.get(key)
+                known = self._known.answers.get(key)
                 if known is not None:
                     walk.tell(question, known)
                     continue

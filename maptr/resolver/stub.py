@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Iterable
 from functools import cached_property
@@ -12,7 +11,7 @@ from maptr.errors import ConfigError
 from maptr.protocol.names import Labels
 from maptr.protocol.numbers import NAPTR, PORT
 from maptr.resolver.call import checked
-from maptr.resolver.exchange import Exchange
+from maptr.resolver.exchange import Exchange, StubQuery
 from maptr.resolver.servers import CaseBlind, Server, find_servers, options_for, system_servers
 
 if TYPE_CHECKING:
@@ -81,18 +80,11 @@ class Stub:
     def exchange(self, name: Labels, rdtype: int = NAPTR) -> AnyExchange:
         """Return a question to these servers, for a driver."""
         if self.validator is not None:
-            return self.validator.exchange(
-                name, self._in_order, rdtype, case_blind=self.case_blind, options=self.options
-            )
-        return Exchange(
-            name,
-            self._in_order(),
-            os.urandom,
-            rdtype=rdtype,
-            trust_ad=self.trust_ad,
-            case_blind=self.case_blind,
-            options=self.options,
-        )
+            return self.validator.exchange(name, rdtype, self._query)
+        return Exchange(self._query(name, rdtype))
+
+    def _query(self, name: Labels, rdtype: int) -> StubQuery:
+        return StubQuery(name, self._in_order(), self.case_blind, rdtype, self.trust_ad, options=self.options)
 
     def _in_order(self) -> tuple[Server, ...]:
         """Return the servers in the order for the next question."""

@@ -21,6 +21,7 @@ from maptr.resolver.exchange import (
     ROUNDS,
     Attempt,
     Exchange,
+    StubQuery,
     address_questions,
 )
 from maptr.resolver.message import Referral
@@ -36,8 +37,13 @@ BOGUS = b"\0" + struct.pack("!HHIHHHH", OPT, 1232, 0, 6, EDE, 2, 6)  # RFC 8914:
 GOOD = [record(None, NAPTR, naptr("h.example."))]
 
 
+def query_of(*servers: Server, name: names.Labels = NAME, **fields: Any) -> StubQuery:
+    query = StubQuery(name, servers, CaseBlind(), random_bytes=random.Random(1).randbytes)
+    return query._replace(**fields)
+
+
 def exchange(*servers: Server, name: names.Labels = NAME, trust_ad: bool = False) -> Exchange:
-    return Exchange(name, servers, random.Random(1).randbytes, trust_ad=trust_ad)
+    return Exchange(query_of(*servers, name=name, trust_ad=trust_ad))
 
 
 def take(asking: Exchange) -> Attempt:
@@ -132,7 +138,7 @@ def test_rfc4035_3_1_4_1_a_referral_that_denies_the_ds_at_its_cut_is_an_answer(r
     proof = record("x.example.", rdtype, b"")
 
     def ask(cut: str, authority: list[bytes], *, asked: int = DS) -> Exchange:
-        asking = Exchange(NAME, (PUBLIC,), random.Random(1).randbytes, rdtype=asked, dnssec=True)
+        asking = Exchange(query_of(PUBLIC, rdtype=asked, dnssec=True))
         attempt = take(asking)
         authority = [record(cut, NS, b"\2ns\7example\0"), *authority]
         assert answer(attempt, authority=authority, additional=[record("ns.example.", A, bytes((9, 9, 9, 9)))], flags=0)
@@ -199,7 +205,7 @@ def test_a_server_that_does_not_echo_the_case_is_remembered_for_a_while() -> Non
     kept = CaseBlind(lambda: now)
 
     def ask() -> Attempt:
-        return take(Exchange(NAME, (ONE,), random.Random(1).randbytes, case_blind=kept))
+        return take(Exchange(query_of(ONE, case_blind=kept)))
 
     first = ask()
     assert answer(first, GOOD, asked=lowered(first))

@@ -11,8 +11,8 @@ import pytest
 from maptr.ark import Ark
 from maptr.discovery import Outcome
 from maptr.protocol.names import ARK_ARPA
-from maptr.resolver.exchange import Exchange
-from maptr.resolver.servers import Server
+from maptr.resolver.exchange import Exchange, StubQuery
+from maptr.resolver.servers import CaseBlind, Server
 from maptr.walk import Question, Walk
 from tests.resolver.test_exchange import take
 from tests.resolver.test_hostile import ARK
@@ -33,7 +33,9 @@ def octets(case: dict[str, Any]) -> bytes:
 
 def exchange() -> Exchange:
     """An exchange that sends the query of the vectors, with their ID and in lower case."""
-    return Exchange(NAME, (Server("192.0.2.1"),), lambda size: ID + bytes(size - 2))
+    return Exchange(
+        StubQuery(NAME, (Server("192.0.2.1"),), CaseBlind(), random_bytes=lambda size: ID + bytes(size - 2))
+    )
 
 
 @pytest.mark.parametrize("case", VECTORS, ids=lambda case: case["title"])

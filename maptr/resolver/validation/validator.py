@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -26,8 +26,7 @@ from maptr.discovery import Outcome
 from maptr.errors import ConfigError, MissingExtra
 from maptr.protocol.names import Labels
 from maptr.protocol.numbers import NAPTR
-from maptr.resolver.exchange import NO_OPTIONS, Attempt, Exchange
-from maptr.resolver.servers import CaseBlind, ResolverOptions, Server
+from maptr.resolver.exchange import Attempt, Exchange, StubQuery
 from maptr.resolver.validation.answer import AnswerValidator
 from maptr.resolver.validation.chain import Resolved, Trust
 from maptr.resolver.validation.signed import Rdata, is_usable, parse
@@ -35,6 +34,7 @@ from maptr.walk import Answer
 
 # By dns.name.Name or str: the keys of a Mapping are invariant, so that a dict[str, ...] would match neither.
 Anchors: TypeAlias = Mapping[Any, Iterable[Rdata]]
+MakeQuery = Callable[[Labels, int], StubQuery]
 TrustAnchors: TypeAlias = "Validator | Anchors | str | os.PathLike[str]"
 
 _BIND = re.compile(r"\b(trust-anchors|trusted-keys|managed-keys)\s*\{")
@@ -75,17 +75,9 @@ class Validator:
     def __repr__(self) -> str:
         return f"<Validator from {', '.join(map(str, self.trust.anchors))}>"
 
-    def exchange(
-        self,
-        name: Labels,
-        servers: Callable[[], Sequence[Server]],
-        rdtype: int = NAPTR,
-        *,
-        case_blind: CaseBlind | None = None,
-        options: ResolverOptions = NO_OPTIONS,
-    ) -> ValidatedExchange:
-        """Return a validated question; ``servers`` returns those to ask, in order, for each lookup."""
-        return ValidatedExchange(self.start(name, rdtype), servers, case_blind or CaseBlind(), options)
+    def exchange(self, name: Labels, rdtype: int, query_of: MakeQuery) -> ValidatedExchange:
+        """Return a validated question; ``query_of`` makes the query for each lookup."""
+        return ValidatedExchange(self.start(name, rdtype), query_of)
 
     def start(self, name: Labels, rdtype: int = NAPTR) -> AnswerValidator:
         """Return a validated question, for any other driver."""
@@ -100,32 +92,16 @@ class ValidatedExchange:
 
     answer: Answer | None = None
 
-    def __init__(
-        self,
-        validation: AnswerValidator,
-        servers: Callable[[], Sequence[Server]],
-        case_blind: CaseBlind,
-        options: ResolverOptions,
-    ) -> None:
+    def __init__(self, validation: AnswerValidator, query_of: MakeQuery) -> None:
         self._validation = validation
-        self._servers = servers
-        self._case_blind = case_blind
-        self._options = options
+        self._query_of = query_of
         self._current = self._begin()
 
     def _begin(self) -> Exchange:
         lookup = self._validation.lookup
         self._begun = time.monotonic()
-        name, rdtype = lookup.name.labels[:-1], int(lookup.rdtype)
-        return Exchange(
-            name,
-            self._servers(),
-            os.urandom,
-            rdtype=rdtype,
-            dnssec=True,
-            case_blind=self._case_blind,
-            options=self._options,
-        )
+        query = self._query_of(lookup.name.labels[:-1], int(lookup.rdtype))
+        return Exchange(query._replace(dnssec=True))
 
     def next(self) -> Attempt | None:
         """Return the query to send now; None if the question is settled."""

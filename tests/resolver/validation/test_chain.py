@@ -33,7 +33,9 @@ from maptr.answer.respond import respond
 from maptr.cli.group import main
 from maptr.discovery import Outcome
 from maptr.errors import ConfigError
-from maptr.resolver.servers import Server
+from maptr.protocol.numbers import NAPTR
+from maptr.resolver.exchange import StubQuery
+from maptr.resolver.servers import CaseBlind, Server
 from maptr.resolver.validation import chain, signed
 from maptr.resolver.validation.answer import AnswerValidator
 from maptr.resolver.validation.chain import Lookup, Resolved, Trust
@@ -304,7 +306,11 @@ def test_rfc4035_3_1_4_1_a_referral_that_denies_the_ds_is_a_proof() -> None:
 
     validator = Validator({PARENT: PARENT_KEYS})
     validator.trust = trusting()
-    asking = validator.exchange(dns.name.from_text("1.plain.arpa.").labels[:-1], lambda: (Server("192.0.2.1"),))
+    asking = validator.exchange(
+        dns.name.from_text("1.plain.arpa.").labels[:-1],
+        NAPTR,
+        lambda name, rdtype: StubQuery(name, (Server("192.0.2.1"),), CaseBlind(), rdtype),
+    )
     while (attempt := asking.next()) is not None:
         query = attempt.query
         lookup = Lookup(dns.name.Name((*query.name, b"")), dns.rdatatype.RdataType(query.rdtype))
