@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from maptr.errors import ZoneError
-from maptr.server.zone_file import read_verified
+from maptr.zone.load import read_verified
 from maptr.zone import text as zonetext
 from tests.support import command_line
 from tests.support.signing import NOW, TEXT
