@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import enum
 import logging
 import math
 import socket
@@ -72,6 +73,19 @@ class RoundRobin:
             self._schedule()
 
 
+class StreamState(enum.Enum):
+    CONNECTING = "during the TLS handshake, before there is a transport"
+    WAITING = "for a message"
+    BUSY = "a turn is scheduled, or the client must read first"
+    ENDING = "busy, and closing once the received queries are answered"
+    CLOSING = "once the client has read the responses"
+    GONE = "closed or aborted"
+
+
+WAITING, BUSY, ENDING = StreamState.WAITING, StreamState.BUSY, StreamState.ENDING
+OVER = StreamState.CLOSING, StreamState.GONE
+
+
 class Stream(asyncio.Protocol):
     """A connection that answers queries in order, until the client ends it or its deadline has passed.
 
@@ -92,42 +106,38 @@ class Stream(asyncio.Protocol):
         self._connections = connections
         self._sock = sock
         self._secure = secure
-        self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._held = b""  # received data: an incomplete message, or messages that wait for their turn
         self._replies: Iterator[bytes] | None = None  # the rest of the response that is being sent
-        self._busy = False  # a turn is scheduled, or the client must read first
         self._write_paused = False  # the client does not read
         self._read_paused = False  # too much data is held
-        self._ending = self._closing = self._gone = False
-        self.begun = False  # the stream has a transport, with TLS after the handshake
+        self.state = StreamState.CONNECTING
         self._reply_deadline = math.inf
-        self.deadline = self._loop.time() + HANDSHAKE_TIMEOUT  # ``check_deadline`` ends the stream after it
+        self._extend(HANDSHAKE_TIMEOUT)
 
     # ---- callbacks of the transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.begun, self._sock = True, None
+        self._sock = None
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(SEND_BUFFER)
-        if self._gone:  # the stream was ended during the handshake
+        if self.state is StreamState.GONE:  # the stream was ended during the handshake
             self._transport.abort()
-        self._wait()
+        else:
+            self._wait()
 
     def data_received(self, data: bytes) -> None:
-        if self._closing:
+        if self.state in OVER:
             return
         self._held = self._held + data if self._held else data
-        if not self._busy:
+        if self.state is WAITING:
             self._turn()
         elif len(self._held) > HELD_BUFFER:
             self._read_paused = True
             self._writer.pause_reading()
 
     def eof_received(self) -> bool:
-        self._ending = True
-        if not self._closing and not self._busy:
-            self._finish()
+        self.end()
         return not self._secure  # a half-closed stream still answers the received queries
 
     def pause_writing(self) -> None:
@@ -135,11 +145,11 @@ class Stream(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self._write_paused = False
-        if not self._closing:
+        if self.state not in OVER:
             self._go_on()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._gone = self._closing = True
+        self.state = StreamState.GONE
         self._transport = None  # breaks a reference cycle; a TLS transport takes about 50 KB
         self._replies = None  # ends a transfer
         self._connections.remove(self)
@@ -148,15 +158,16 @@ class Stream(asyncio.Protocol):
 
     def end(self) -> None:
         """End the stream once the received queries are answered; during a handshake, at once."""
-        self._ending = True
-        if self._transport is None:
+        if self.state is StreamState.CONNECTING:
             self.abort()
-        elif not self._busy and not self._closing:
+        elif self.state is WAITING:
             self._finish()
+        elif self.state is BUSY:
+            self.state = ENDING
 
     def abort(self) -> None:
         """End the stream at once. During a handshake, shut down the socket: asyncio has no other clean way."""
-        self._gone = self._closing = True
+        self.state = StreamState.GONE
         if self._transport is not None:
             self._transport.abort()
         elif self._sock is not None:
@@ -165,12 +176,12 @@ class Stream(asyncio.Protocol):
 
     def check_deadline(self, now: float) -> None:
         """End the stream if its deadline has passed."""
-        if now < self.deadline or self._gone:
+        if now < self.deadline or self.state is StreamState.GONE:
             return
-        if self._busy or self._closing or self._transport is None:
-            self.abort()
-        else:  # the stream waits for a message
+        if self.state is WAITING:
             self._finish()
+        else:
+            self.abort()
 
     # ---- answering
 
@@ -181,7 +192,7 @@ class Stream(asyncio.Protocol):
 
     def _turn(self) -> None:
         """Answer the received queries, up to the limits of a turn, and send the responses in one write."""
-        if self._closing or self._writer.is_closing():  # the client may have closed the connection
+        if self.state in OVER or self._writer.is_closing():  # the client may have closed the connection
             return
         data, at, replies = self._held, 0, self._replies
         out: list[bytes] = []
@@ -225,42 +236,47 @@ class Stream(asyncio.Protocol):
 
     def _after(self, more: bool, *, answered: bool) -> None:
         """Continue after a turn: wait for the client to read, schedule another turn, or wait for the next query."""
-        if self._closing:
+        if self.state in OVER:
             return
         if self._replies is not None and self._reply_deadline == math.inf:
-            self._reply_deadline = self._loop.time() + REPLY_TIMEOUT
+            self._reply_deadline = asyncio.get_running_loop().time() + REPLY_TIMEOUT
         if self._write_paused:
-            self._busy = True
+            self._be_busy()
             self._extend(WRITE_TIMEOUT)
         elif more:
             self._go_on()
-        elif self._ending:
+        elif self.state is ENDING:
             self._finish()
-        elif answered or self._busy:
+        elif answered or self.state is BUSY:
             self._wait()  # only a complete message extends the deadline
-        if self._read_paused and len(self._held) <= HELD_BUFFER and not self._closing:
+        if self._read_paused and len(self._held) <= HELD_BUFFER and self.state not in OVER:
             self._read_paused = False
             self._writer.resume_reading()
 
     def _go_on(self) -> None:
-        self._busy = True
+        self._be_busy()
         self.deadline = self._reply_deadline
         self._connections.turns.add(self._turn)
 
+    def _be_busy(self) -> None:
+        if self.state is WAITING:
+            self.state = BUSY
+
     def _wait(self) -> None:
-        self._busy = False
+        self.state = WAITING
         self._extend(self._connections.limits.idle_timeout)
 
     # ---- the end and the deadline
 
     def _finish(self) -> None:
         """Close the stream once the client has read the responses, or its time has passed."""
-        self._closing = True
+        self.state = StreamState.CLOSING
         self._extend(WRITE_TIMEOUT)
         self._writer.close()
 
     def _extend(self, seconds: float) -> None:
-        self.deadline = min(self._loop.time() + seconds, self._reply_deadline)
+        """Let ``check_deadline`` end the stream after so many seconds."""
+        self.deadline = min(asyncio.get_running_loop().time() + seconds, self._reply_deadline)
 
 
 class Connections:
@@ -403,5 +419,5 @@ class TcpListener:
         except OSError:  # also ssl.SSLError, for a failed handshake
             sock.close()
         finally:
-            if not stream.begun:
+            if stream.state in (StreamState.CONNECTING, StreamState.GONE):
                 stream.connection_lost(None)

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from maptr.errors import ZoneError
-from maptr.zone.load import read_verified
 from maptr.zone import text as zonetext
+from maptr.zone.load import read_verified
 from tests.support import command_line
 from tests.support.signing import NOW, TEXT
 
