@@ -16,7 +16,7 @@ from maptr.errors import ConfigError
 from maptr.resolver.call import Call, CallOptions, as_item, checked, need_asyncio, prefer
 from maptr.resolver.resolver import Resolver
 from maptr.resolver.servers import TLS
-from maptr.resolver.upstream import HTTPS, Limits, checked_count
+from maptr.resolver.upstream import HTTPS, checked_count
 from maptr.walk import Settings
 
 if TYPE_CHECKING:
@@ -119,7 +119,9 @@ class Client:
             settings=settings,
             trust_ad=trust_ad,
             trust_anchors=trust_anchors,
-            limits=Limits(concurrency, rate, max_connections),
+            concurrency=concurrency,
+            rate=rate,
+            max_connections=max_connections,
         )
         self._require = require
         self._table = table

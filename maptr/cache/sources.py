@@ -11,7 +11,7 @@ import random
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterable
 from contextlib import closing
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar, Unpack
+from typing import TYPE_CHECKING, Unpack
 
 from maptr.ark import Ark
 from maptr.cache import MAX_NAMES, PATIENCE, STALE_LIMIT
@@ -23,40 +23,15 @@ from maptr.cache.store import LruDict, Store
 from maptr.discovery import Discovery
 from maptr.registry.followed_file import TableSource, WatchedTable
 from maptr.resolver.call import Call, CallOptions, are_defaults, need_asyncio, prefer
-from maptr.walk import Settings
 
 if TYPE_CHECKING:
     from maptr.cache.aio import TaskDriver
     from maptr.cache.disk import Disk
-    from maptr.resolver.upstream import Upstream
+    from maptr.resolver.bulk import Item, Token
+    from maptr.resolver.resolver import Resolver
     from maptr.resolver.validation.validator import Validator
 
 MAX_RECENT = 10_000  # discoveries that are handed out unchanged for a second
-
-Token = TypeVar("Token")
-Item = Ark | Discovery
-
-
-class Dns(Protocol):
-    """What asks DNS: a ``Resolver``. No method raises because DNS does not answer."""
-
-    @property
-    def settings(self) -> Settings: ...
-
-    @property
-    def lifetime(self) -> float: ...
-
-    def discover(self, ark: Ark, lifetime: float) -> Discovery: ...
-
-    async def discover_async(self, ark: Ark, lifetime: float) -> Discovery: ...
-
-    def discover_many(
-        self, pairs: Iterable[tuple[Any, Item]], lifetime: float, *, ordered: bool
-    ) -> Generator[tuple[Any, Discovery], None, None]: ...
-
-    def discover_many_async(
-        self, pairs: AsyncIterator[tuple[Any, Item]], lifetime: float, *, ordered: bool
-    ) -> AsyncGenerator[tuple[Any, Discovery], None]: ...
 
 
 class Sources:
@@ -68,7 +43,7 @@ class Sources:
 
     def __init__(
         self,
-        dns: Dns,
+        resolver: Resolver,
         table: TableSource,
         policy: str | Policy,
         *,
@@ -84,13 +59,13 @@ class Sources:
         rng: random.Random | None = None,
     ) -> None:
         self.view = view
-        self._dns = dns
+        self._resolver = resolver
         self._require = require
         self._clock = clock
-        store = Store(dns.settings, disk, view=view, size=size, stale_limit=stale_limit, clock=clock, wall=wall)
+        store = Store(resolver.settings, disk, view=view, size=size, stale_limit=stale_limit, clock=clock, wall=wall)
         self.engine = Engine(
             store,
-            dns.settings,
+            resolver.settings,
             policies.DnsOnly() if require else policies.named(policy),
             table,
             patience=patience,
@@ -99,7 +74,7 @@ class Sources:
             wall=wall,
             rng=rng or random.Random(),
         )
-        self._threads = ThreadDriver(dns.discover, self.engine.finish)
+        self._threads = ThreadDriver(resolver.discover, self.engine.finish)
         self._tasks: TaskDriver | None = None
         # Discoveries by the text of their ARK, with the time until which they may be handed out unchanged. A discovery
         # made of kept answers takes ten times as long as the budget of a hit in memory.
@@ -109,7 +84,7 @@ class Sources:
         text = _text(ark) if are_defaults(options) else None
         if text is not None and (recent := self._recent.get(text)) and recent[0] > self._clock():
             return recent[1]
-        call = Call(ark, self._dns.lifetime, **options)
+        call = Call(ark, self._resolver.lifetime, **options)
         found, until = self._threads.run(self.engine.discover(call.ark, call.lifetime))
         return prefer(self._finish(text, call, found, until), call.chooser)
 
@@ -118,14 +93,14 @@ class Sources:
         text = _text(ark) if are_defaults(options) else None
         if text is not None and (recent := self._recent.get(text)) and recent[0] > self._clock():
             return recent[1]
-        call = Call(ark, self._dns.lifetime, **options)
+        call = Call(ark, self._resolver.lifetime, **options)
         need_asyncio()
         import asyncio  # it doubles the start time of a program that does not await
 
         if self._tasks is None:
             from maptr.cache.aio import TaskDriver  # as above
 
-            self._tasks = TaskDriver(self._dns.discover_async, self.engine.finish)
+            self._tasks = TaskDriver(self._resolver.discover_async, self.engine.finish)
         table = self.engine.table
         if isinstance(table, WatchedTable) and not table.is_read:
             await asyncio.to_thread(table.current)
@@ -140,10 +115,9 @@ class Sources:
     def discover_many(
         self, pairs: Iterable[tuple[Token, Item]], lifetime: float, *, ordered: bool = True
     ) -> Generator[tuple[Token, Discovery], None, None]:
-        """Yield each token with its discovery. DNS is asked, by ``Dns.discover_many``, where no kept answer is fresh
-        and the policy needs it."""
+        """Yield each token with its discovery. DNS is asked where no kept answer is fresh and the policy needs it."""
         asked = (self._prepare(token, item) for token, item in pairs)
-        with closing(self._dns.discover_many(asked, lifetime, ordered=ordered)) as stream:
+        with closing(self._resolver.discover_many(asked, lifetime, ordered=ordered)) as stream:
             for (token, is_asked), found in stream:
                 yield token, self.engine.choose(found) if is_asked else found
 
@@ -154,7 +128,7 @@ class Sources:
         from contextlib import aclosing  # imported with asyncio
 
         asked = (self._prepare(token, item) async for token, item in pairs)
-        async with aclosing(self._dns.discover_many_async(asked, lifetime, ordered=ordered)) as stream:
+        async with aclosing(self._resolver.discover_many_async(asked, lifetime, ordered=ordered)) as stream:
             async for (token, is_asked), found in stream:
                 yield token, self.engine.choose(found) if is_asked else found
 
@@ -168,14 +142,14 @@ class Sources:
 
         A stale answer is incomplete.
         """
-        _, found, _ = self._threads.run(self.engine.from_dns(ark, self._dns.lifetime))
+        _, found, _ = self._threads.run(self.engine.from_dns(ark, self._resolver.lifetime))
         return found.replace(complete=False) if found.stale else found
 
     def fetch(self, arks: Iterable[Ark]) -> Generator[Discovery | None, None, None]:
         """Yield the discovery of each ARK that DNS gives now, in order, or None if fresh answers of it are kept."""
         pairs = ((self.engine.store.fresh(ark).found is not None, ark) for ark in arks)
         skipped = ((is_kept, Discovery(ark) if is_kept else ark) for is_kept, ark in pairs)
-        for is_kept, found in self._dns.discover_many(skipped, self._dns.lifetime, ordered=True):
+        for is_kept, found in self._resolver.discover_many(skipped, self._resolver.lifetime, ordered=True):
             if not is_kept:
                 self.engine.learn(found)
             yield None if is_kept else found
@@ -221,12 +195,12 @@ def _text(ark: Ark | str | bytes) -> str | None:
     return ark.resolution if isinstance(ark, Ark) and not (ark.tail or ark.nma or ark.notes or ark.hyphenated) else None
 
 
-def view_of(upstream: Upstream) -> str:
+def view_of(resolver: Resolver) -> str:
     """Return servers and trust as text: answers of one set of servers are never given out as another's."""
-    trust = " ad" if upstream.trust_ad else ""
-    if upstream.validator is not None:
-        trust = f" from {_fingerprint(upstream.validator)}"
-    given = upstream.given
+    trust = " ad" if resolver.trust_ad else ""
+    if resolver.validator is not None:
+        trust = f" from {_fingerprint(resolver.validator)}"
+    given = resolver.given
     if given is None:
         return trust
     if isinstance(given, tuple):

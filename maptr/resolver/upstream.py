@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from maptr.ark import MAX_NAAN, Ark
 from maptr.discovery import NoServer
@@ -26,20 +26,6 @@ if TYPE_CHECKING:
 HTTPS = "https://"
 
 
-class Limits(NamedTuple):
-    """The limits of lookups of many ARKs: questions and TCP connections at a time, packets a second to one server.
-
-    None for the default.
-    """
-
-    concurrency: int | None = None
-    rate: float | None = None
-    max_connections: int | None = None
-
-
-NO_LIMITS = Limits()
-
-
 class Upstream:
     """The options are those of ``maptr.Client``; ``opened`` makes what asks. Threads and tasks may share one.
 
@@ -55,7 +41,9 @@ class Upstream:
         settings: Settings | None = None,
         trust_ad: bool = False,
         trust_anchors: TrustAnchors | None = None,
-        limits: Limits = NO_LIMITS,
+        concurrency: int | None = None,
+        rate: float | None = None,
+        max_connections: int | None = None,
         clock: Clock = time.monotonic,
     ) -> None:
         self.settings = with_origin(settings, origin)
@@ -65,13 +53,12 @@ class Upstream:
         self.given: Any = nameservers  # servers as text, a dnspython resolver, or None for the servers of the system
         if nameservers is not None and not hasattr(nameservers, "resolve"):
             self.given = check_nameservers(nameservers)  # type: ignore[arg-type]
-        concurrency, rate, max_connections = limits
         self.concurrency = checked_count(CONCURRENCY if concurrency is None else concurrency, "concurrency")
         self.max_connections = checked_count(
             MAX_CONNECTIONS if max_connections is None else max_connections, "max_connections"
         )
         self.rate = _checked_rate(rate)
-        if self.is_dnspython and limits != NO_LIMITS:
+        if self.is_dnspython and any(limit is not None for limit in (concurrency, rate, max_connections)):
             raise ConfigError(
                 "a dnspython resolver is asked one question at a time: concurrency, rate and max_connections do not"
                 " apply"

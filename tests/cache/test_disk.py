@@ -45,7 +45,7 @@ def test_after_a_restart_answers_have_their_remaining_ttl(tmp_path: Path) -> Non
     assert ask(again) == "disk"
     again.pass_time(1)
     assert ask(again) == "memory"
-    assert again.dns.questions == []
+    assert again.dns.asked == []
 
 
 def corrupt_middle(path: Path) -> None:

@@ -63,7 +63,7 @@ def test_rfc9520_3_2_a_name_that_fails_is_asked_with_growing_pauses() -> None:
         with pytest.raises(DiscoveryFailed):
             rig.sources.discover(ARK)
         assert rig.sources.discover("ark:1000/x")
-        tries.append(rig.dns.questions.count(HOME))
+        tries.append(rig.dns.asked.count(HOME))
         rig.pass_time(0.1)
     assert tries[4] == 1
     assert 4 <= tries[-1] <= 12
@@ -74,7 +74,7 @@ def test_an_incomplete_discovery_with_candidates_is_given_and_completed_later() 
     for _ in range(3):
         found = rig.sources.discover(ARK)
         assert (found[0].host, found.complete, found.ttl) == ("h.example", False, None)
-    assert rig.dns.questions.count(HOME) == 1
+    assert rig.dns.asked.count(HOME) == 1
     rig.dns.answers["dead.example."] = dns_answer(host("a.example."))
     rig.pass_time(2)
     assert [c.host for c in rig.sources.discover(ARK)] == ["a.example", "h.example"]

@@ -249,7 +249,7 @@ def test_a_jump_of_the_wall_clock_does_not_make_an_answer_fresh(jump: float, tmp
     again.wall.now = rig.wall.now
     with pytest.raises(NoMappingAuthority):
         again.sources.discover(ARK)
-    assert again.dns.questions == [HOME], "an age that cannot be known is not fresh"
+    assert again.dns.asked == [HOME], "an age that cannot be known is not fresh"
 
 
 @pytest.mark.parametrize(("ahead", "stale"), [(0, False), (10, False), (86_400, True), (3650 * 86_400, True)])

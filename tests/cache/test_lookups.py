@@ -31,7 +31,7 @@ def test_tasks_and_threads_share_one_lookup_of_a_name() -> None:
         return await gathered
 
     assert {found[0].host for found in asyncio.run(main())} == {"h.example"}
-    assert rig.dns.questions == [HOME]
+    assert rig.dns.asked == [HOME]
 
 
 def test_an_answer_with_ttl_0_serves_all_callers_that_waited_for_it() -> None:
@@ -44,7 +44,7 @@ def test_an_answer_with_ttl_0_serves_all_callers_that_waited_for_it() -> None:
         threading.Event().wait(0.1)
         rig.dns.gate.set()
         assert [future.result().url() for future in waiting] == [f"https://h.example/{ark}" for ark in arks]
-    assert len(rig.dns.questions) < 10
+    assert len(rig.dns.asked) < 10
 
 
 def test_cancelling_a_task_does_not_cancel_the_lookup() -> None:
@@ -62,7 +62,7 @@ def test_cancelling_a_task_does_not_cancel_the_lookup() -> None:
         return await second
 
     assert asyncio.run(main())[0].host == "h.example"
-    assert rig.dns.questions == [HOME]
+    assert rig.dns.asked == [HOME]
 
 
 def test_the_end_of_an_event_loop_ends_its_lookups() -> None:

@@ -60,7 +60,7 @@ def observe(policy: str, dns: str, natab: str, directory: Path) -> str:
     rig.wall.now += 101 if natab.startswith("stale") else 10
     rig.dns.answers[HOME] = {"answers": answer, "says none": dns_answer(), "bogus": answer}.get(dns, SILENT)
     rig.dns.security = "bogus" if dns == "bogus" else "indeterminate"
-    before = len(rig.dns.questions)
+    before = len(rig.dns.asked)
     try:
         found: Discovery = rig.sources.discover(ARK)
     except NoMappingAuthority as none:
@@ -75,7 +75,7 @@ def observe(policy: str, dns: str, natab: str, directory: Path) -> str:
         assert found[0].host == ("t.example.org" if outcome == "natab" else "d.example")
         assert {candidate.source for candidate in found} == {outcome.lower()}
         outcome += " (stale)" if found.stale else ""
-    return outcome if len(rig.dns.questions) > before else outcome + UNASKED
+    return outcome if len(rig.dns.asked) > before else outcome + UNASKED
 
 
 def merged(lines: dict[str, list[str]]) -> dict[str, list[str]]:

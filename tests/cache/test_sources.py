@@ -175,7 +175,7 @@ def test_a_stream_goes_through_memory_and_its_answers_are_kept() -> None:
     assert [found.source for found in many(rig, "ark:12345/x2", OTHER)] == ["memory", "dns"]
     assert rig.sources.discover("ark:23456/x2").source == "memory"
     assert [found.source for found in asyncio.run(many_async(rig, ARK, OTHER))] == ["memory", "memory"]
-    assert sorted(rig.dns.questions) == sorted(BOTH)
+    assert sorted(rig.dns.asked) == sorted(BOTH)
 
 
 @pytest.mark.parametrize("policy", ["dns-first", "natab-first", "dns-only", "natab-only"])

@@ -20,14 +20,14 @@ def test_the_second_answer_comes_from_memory_with_the_remaining_ttl() -> None:
     assert (second.source, second.ttl, second.age(rig.wall())) == ("memory", 200, 100)
     assert second.expiration == rig.wall() + 200
     assert first.candidates == second.candidates
-    assert rig.dns.questions == [HOME]
+    assert rig.dns.asked == [HOME]
 
 
 def test_one_query_serves_every_ark_of_a_naan() -> None:
     rig = Rig(ONE_HOST)
     urls = [rig.sources.discover(f"ark:12345/x{number}?info").url() for number in range(5)]
     assert urls == [f"https://h.example/ark:12345/x{number}?info" for number in range(5)]
-    assert rig.dns.questions == [HOME]
+    assert rig.dns.asked == [HOME]
 
 
 def test_the_shortest_ttl_on_the_path_counts() -> None:
@@ -57,11 +57,11 @@ def test_rfc2308_5_a_negative_answer_is_kept_for_its_ttl_up_to_three_hours(ttl: 
     for _ in range(2):
         with pytest.raises(NoMappingAuthority):
             rig.sources.discover(ARK)
-    assert len(rig.dns.questions) == (1 if kept else 2)
+    assert len(rig.dns.asked) == (1 if kept else 2)
     rig.pass_time(kept + 1)
     with pytest.raises(NoMappingAuthority):
         rig.sources.discover(ARK)
-    assert len(rig.dns.questions) == (2 if kept else 3)
+    assert len(rig.dns.asked) == (2 if kept else 3)
 
 
 @pytest.mark.parametrize(("ttl", "kept"), [(0, 0), (300, 300), (2**31 - 1, MAX_KEEP)])
@@ -78,7 +78,7 @@ def test_rfc8767_4_a_positive_answer_is_kept_for_its_ttl_up_to_a_week(ttl: int, 
 def test_the_least_recently_used_names_are_dropped() -> None:
     rig = Rig({f"{n}.ark.arpa.": dns_answer(host("h.example.")) for n in range(1000, 1004)}, size=2)
     for naan in (1000, 1001, 1000, 1002):
-        rig.sources.discover(f"ark:{naan}/y{len(rig.dns.questions)}")
+        rig.sources.discover(f"ark:{naan}/y{len(rig.dns.asked)}")
     assert rig.sources.discover("ark:1000/z").source == "memory"
     assert rig.sources.discover("ark:1001/z").source == "dns"
 
@@ -123,4 +123,4 @@ def test_a_bogus_answer_is_not_kept() -> None:
 def test_an_answer_of_which_not_all_records_were_read_is_not_kept() -> None:
     rig = Rig({HOME: dns_answer(*(host(f"h{number}.example.") for number in range(MAX_RECORDS + 1)))})
     assert [rig.sources.discover(ARK).complete for _ in range(2)] == [False, False]
-    assert rig.dns.questions == [HOME, HOME]
+    assert rig.dns.asked == [HOME, HOME]

@@ -15,7 +15,6 @@ from maptr.protocol import names
 from maptr.resolver.message import Response, SentQuery, read_response
 from maptr.resolver.resolver import Resolver
 from maptr.resolver.scheduler import Scheduler, SharedQuestion
-from maptr.resolver.upstream import Limits
 from maptr.walk import TIME_OVER, Answer, Settings
 from tests.support.drivers import (
     CLOCKED_DRIVERS,
@@ -186,7 +185,7 @@ def test_questions_of_redirects_count_for_the_concurrency() -> None:
 
     with hostile(first) as server:
         arks = [f"ark:{i}/x" for i in range(20)]
-        resolver = Resolver([server.name], limits=Limits(concurrency=4), clock=clock)
+        resolver = Resolver([server.name], concurrency=4, clock=clock)
         stream = resolver.discover_many(((ark, Ark.parse(ark)) for ark in arks), 0.6)
         with closing(stream):
             _, found = next(stream)

@@ -22,6 +22,7 @@ from maptr.places import cache_file
 from maptr.protocol.names import Labels, parse, to_text
 from maptr.registry.followed_file import TableSource, table_source
 from maptr.registry.table import Entry, Nma, Table
+from maptr.resolver.resolver import Resolver
 from maptr.walk import DEFAULTS, Answer, Settings, Walk
 
 ARK = "ark:12345/x1"
@@ -63,16 +64,15 @@ class Clock:
         return self.now
 
 
-class FakeDns:
-    """A ``Resolver`` with answers by name. ``questions`` lists the queries; ``gate`` holds answers until it is set."""
+class FakeDns(Resolver):
+    """A resolver with answers by name. ``asked`` lists the queries; ``gate`` holds answers until it is set."""
 
     def __init__(
         self, answers: Mapping[str, Answer] | None = None, lifetime: float = 5.0, settings: Settings = DEFAULTS
     ) -> None:
+        super().__init__([], lifetime=lifetime, settings=settings)
         self.answers = dict(answers or {})
-        self.lifetime = lifetime
-        self.settings = settings
-        self.questions: list[str] = []
+        self.asked: list[str] = []
         self.calls = 0
         self.security = "indeterminate"
         self.gate: threading.Event | None = None
@@ -80,7 +80,7 @@ class FakeDns:
 
     def answer(self, name: Labels) -> Answer:
         text = to_text(name)
-        self.questions.append(text)
+        self.asked.append(text)
         return self.answers.get(text, Answer(Outcome.NXDOMAIN, ttl=60, zone=ZONE))._replace(security=self.security)
 
     def _walk(self, ark: Ark) -> Discovery:
@@ -92,26 +92,26 @@ class FakeDns:
                 walk.tell(question, self.answer(question.name))
         return walk.result()
 
-    def discover(self, ark: Ark, lifetime: float) -> Discovery:
+    def discover(self, ark: Ark, lifetime: float, on_step: object = None) -> Discovery:
         self.calls += 1
         if self.gate is not None:
             self.gate.wait(10)
         return self._walk(ark)
 
-    async def discover_async(self, ark: Ark, lifetime: float) -> Discovery:
+    async def discover_async(self, ark: Ark, lifetime: float, on_step: object = None) -> Discovery:
         self.calls += 1
         while self.gate is not None and not self.gate.is_set():
             await asyncio.sleep(0.005)
         return self._walk(ark)
 
     def discover_many(
-        self, pairs: Iterable[tuple[Any, Ark | Discovery]], lifetime: float, *, ordered: bool
+        self, pairs: Iterable[tuple[Any, Ark | Discovery]], lifetime: float, *, ordered: bool = True
     ) -> Generator[tuple[Any, Discovery], None, None]:
         for token, item in pairs:
             yield token, item if isinstance(item, Discovery) else self.discover(item, lifetime)
 
     async def discover_many_async(
-        self, pairs: AsyncIterator[tuple[Any, Ark | Discovery]], lifetime: float, *, ordered: bool
+        self, pairs: AsyncIterator[tuple[Any, Ark | Discovery]], lifetime: float, *, ordered: bool = True
     ) -> AsyncGenerator[tuple[Any, Discovery], None]:
         async for token, item in pairs:
             yield token, item if isinstance(item, Discovery) else await self.discover_async(item, lifetime)
