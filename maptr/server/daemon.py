@@ -26,9 +26,10 @@ from maptr.protocol.address import Address
 from maptr.server import control, metrics, settings, status, udp
 from maptr.server.alarm import Alarm, AlarmKind
 from maptr.server.counters import Counters, total
-from maptr.server.primary import SecondaryMonitor, access_of
+from maptr.server.journals import access_of
 from maptr.server.publisher import Reloader
 from maptr.server.responder import Responder, ServerState
+from maptr.server.secondaries import SecondaryMonitor
 from maptr.server.state import Clock, Served
 from maptr.server.stream import Connections, TcpListener
 from maptr.server.udp import BatchListener, UdpListener

@@ -27,7 +27,7 @@ from maptr.daemon.request_server import RequestServer
 from maptr.dnssec.expiry import Signatures
 from maptr.server.alarm import AlarmKind
 from maptr.server.counters import RCODES
-from maptr.server.primary import NotifyState
+from maptr.server.secondaries import NotifyState
 
 log = logging.getLogger("maptr.serve")
 

@@ -21,8 +21,9 @@ from maptr.daemon.process import in_thread
 from maptr.errors import ConfigError, ZoneError, reason_of
 from maptr.protocol.names import Labels, to_text
 from maptr.server import settings, signer, state_folder, status
-from maptr.server.primary import SecondaryMonitor, access_of
+from maptr.server.journals import access_of
 from maptr.server.responder import Responder, ServerState
+from maptr.server.secondaries import SecondaryMonitor
 from maptr.server.state import Clock, Served, SigningState, ZoneResult, ZoneState
 from maptr.server.table_zone import candidate
 from maptr.zone.diff import Published, choose_serial, decide, stripped

@@ -13,7 +13,7 @@ from maptr.dnssec.expiry import Signatures
 from maptr.errors import time_text
 from maptr.protocol.names import to_text
 from maptr.server.alarm import Alarm, AlarmKind
-from maptr.server.primary import SecondaryState
+from maptr.server.secondaries import SecondaryState
 from maptr.server.state import Served, ZoneState
 from maptr.transfer.acl import NotifyTarget
 from maptr.zone.lint import LeftOut

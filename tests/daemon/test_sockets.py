@@ -93,7 +93,7 @@ import asyncio, socket, sys, time
 import maptr
 from maptr.resolver.dnspython import make_resolver
 from maptr.protocol.names import ARK_ARPA
-from maptr.server.primary import _exchange, make_request, read_serial
+from maptr.server.notify import exchange, make_request, read_serial
 from maptr.transfer.acl import NotifyTarget
 port, tls = sys.argv[1:]
 ark = "ark:12345/x60np1wh8k"
@@ -106,7 +106,7 @@ for zone in ("vb", socket.if_nametoindex("vb")):
     assert maptr.discover(ark, nameservers=servers[0]).trace[0].server == servers[0]
     assert maptr.discover(ark, nameservers=make_resolver(servers[:2])).urls()
     target = NotifyTarget.from_text(f"[fe80::1%{zone}]:{port}")
-    response = asyncio.run(_exchange(make_request(ARK_ARPA), target, None, time.time, 20.0))
+    response = asyncio.run(exchange(make_request(ARK_ARPA), target, None, time.time, 20.0))
     assert isinstance(read_serial(response), int)
 """
 

@@ -15,7 +15,7 @@ from maptr.config import ZoneConfig
 from maptr.errors import JournalError, ZoneError
 from maptr.protocol.names import parse
 from maptr.protocol.numbers import SOA
-from maptr.server.primary import journal_path, read_journal, write_journal
+from maptr.server.journals import journal_path, read_journal, write_journal
 from maptr.transfer.journal import Journal, decode, encode
 from maptr.zone.diff import Difference, digest
 from maptr.zone.snapshot import view_zone

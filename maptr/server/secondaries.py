@@ -1,65 +1,26 @@
-"""The primary's side of zone transfers: journals of the zones, and messages to secondaries.
-
-A zone's journal is one file, written atomically. The zone file is authoritative: if the journal is damaged or does not
-end at the zone's version, secondaries get one AXFR.
-
-Secondaries get a NOTIFY (RFC 1996) for each new serial, and SOA queries that ask which serial they have.
-"""
+"""The monitoring of secondaries: NOTIFY for each new serial, and SOA queries that ask which serial they have."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import enum
 import logging
-import secrets
-import socket
 from collections.abc import Coroutine, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
-import dns.rcode
-from dnslib import DNSError, DNSHeader, DNSQuestion
-from dnslib.label import DNSLabel
-
-from maptr.answer.message import Message, MessageBuffer
-from maptr.config import Config, ZoneConfig
-from maptr.config.model import CatalogConfig, SecondariesConfig
-from maptr.errors import JournalError
-from maptr.files import name_for, read_up_to, write_private
-from maptr.protocol.names import Labels, read_name, to_text
-from maptr.protocol.numbers import (
-    AA,
-    HEADER_SIZE,
-    IN,
-    MAX_MESSAGE,
-    NOERROR,
-    NOTIFY,
-    NOTIMP,
-    RCODE_BITS,
-    SOA,
-    TC,
-)
-from maptr.protocol.serial import is_newer
-from maptr.resolver.servers import socket_address
+from maptr.config import ZoneConfig
+from maptr.config.model import SecondariesConfig
+from maptr.protocol.names import Labels, to_text
+from maptr.protocol.numbers import NOERROR, NOTIMP
 from maptr.server.alarm import Alarm, AlarmKind
+from maptr.server.notify import exchange, make_request, read_response, read_serial
 from maptr.server.responder import ServerState
 from maptr.server.state import Clock
-from maptr.transfer import tsig
-from maptr.transfer.acl import NotifyTarget, Secondaries, TsigKey, keyring
-from maptr.transfer.catalog import catalog_zone
-from maptr.transfer.journal import MAX_BYTES, Journal, decode, describe, encode
-from maptr.transfer.session import Access, Catalog
-from maptr.zone.diff import ZoneDiff
-from maptr.zone.rrset import RRset
-from maptr.zone.snapshot import Snapshot, ZoneView
+from maptr.transfer.acl import NotifyTarget, Secondaries, TsigKey
+from maptr.zone.snapshot import ZoneView
 
 log = logging.getLogger("maptr.serve")
-
-JOURNAL_SUFFIX = ".journal"
-BAD_SUFFIX = ".bad"  # the suffix of the last unusable journal
-MAX_JOURNAL_FILE = 2 * MAX_BYTES  # bytes; a larger file is not a journal
 
 # Seconds to wait for each response to NOTIFY. RFC 1996 3.6 suggests five retries, 60 seconds apart. These start sooner,
 # in case a packet was lost, and continue for as long as a secondary takes to restart.
@@ -70,111 +31,9 @@ AFTER_NOTIFY = 5.0
 IF_DIFFERENT = 60.0
 QUERY_TIMEOUT = 5.0  # seconds for a response over UDP, and then over TCP
 AT_ONCE = 50  # secondaries queried or notified at the same time
-MAX_SOA_RECORDS = 100  # records of a response to an SOA query, including NS records, addresses and signatures
 
 Place = tuple[Labels, NotifyTarget]  # a zone and one of its secondaries
 Tasks = dict[Place, asyncio.Task[None]]
-
-
-# ---- access and journals
-
-
-def access_of(config: Config, snapshot: Snapshot, now: float, before: ServerState | None = None) -> Access:
-    """Return the access to a snapshot, which replaces ``before`` if that is not None.
-
-    Reads and extends the journals, and renames unusable ones: call it in a thread.
-    """
-    access, old = (Access(), Snapshot.of(())) if before is None else (before.access, before.snapshot)
-    journals: dict[Labels, Journal] = {}
-    for zone in config.zones:
-        view, known = snapshot.zones.get(zone.name), old.zones.get(zone.name)
-        if view is None:
-            continue
-        if known is not None and known is not view:
-            _warn_of_serial(known, view)
-        if zone.transfer:
-            journals[zone.name] = _extended(journal_path(zone), access.journals.get(zone.name), known, view)
-    keys = keyring(TsigKey(key.name, key.algorithm, key.secret) for key in config.keys if key.secret is not None)
-    secondaries = {zone.name: Secondaries(zone.transfer, zone.notify) for zone in config.zones}
-    return Access(keys, secondaries, journals, _catalog(config.serve.catalog, snapshot, now, access.catalog))
-
-
-def _catalog(config: CatalogConfig, snapshot: Snapshot, now: float, before: Catalog | None) -> Catalog | None:
-    """Return the catalog of the zones; this is ``before`` if the zones are the same."""
-    if config.name is None:
-        return None
-    # A serial taken from the time increases over restarts without being stored.
-    serial = int(now) & 0xFFFF_FFFF
-    if before is not None and not is_newer(serial, before.view.serial):
-        serial = (before.view.serial + 1) & 0xFFFF_FFFF
-    secondaries = Secondaries(config.transfer, config.notify)
-    catalog = Catalog(catalog_zone(config.name, snapshot.zones, serial), secondaries)
-    same = before is not None and before.view.nodes.keys() == catalog.view.nodes.keys()
-    return before if before is not None and same and before.secondaries == catalog.secondaries else catalog
-
-
-def _extended(path: Path, journal: Journal | None, before: ZoneView | None, view: ZoneView) -> Journal:
-    """Return the journal with the changes from ``before`` to ``view``. Writes it if it has changed."""
-    if before is None or (journal is None and before is view):
-        return read_journal(path, view)
-    if before is view and journal is not None:
-        return journal
-    longer = (journal or Journal.start(before)).extend(before, view)
-    if longer is not journal:
-        write_journal(path, longer)
-    return longer
-
-
-def _warn_of_serial(before: ZoneView, view: ZoneView) -> None:
-    if is_newer(view.serial, before.serial) or not ZoneDiff.between(before, view):
-        return
-    log.warning(
-        "zone %s CHANGED BUT ITS SERIAL DID NOT GO FORWARD (%d, was %d): no secondary will follow until it does",
-        to_text(view.origin),
-        view.serial,
-        before.serial,
-    )
-
-
-def journal_path(zone: ZoneConfig) -> Path:
-    """Return the path of a zone's journal: in the state folder if there is one, otherwise beside the zone file."""
-    if zone.state is None:
-        return zone.file.with_name(zone.file.name + JOURNAL_SUFFIX)
-    return zone.state / (name_for(zone.name) + JOURNAL_SUFFIX)
-
-
-def read_journal(path: Path, view: ZoneView) -> Journal:
-    """Read the journal of a zone that was just loaded. If the file is unusable, log why, and return a new journal."""
-    try:
-        with path.open("rb") as file:
-            data = read_up_to(file, MAX_JOURNAL_FILE)
-        journal = decode(data)
-        if not journal.fits(view):
-            raise JournalError(f"it leads to serial {journal.serial}, not to this zone of serial {view.serial}")
-    except FileNotFoundError:
-        return Journal.start(view)
-    except OSError as error:
-        log.warning("journal %s cannot be read, secondaries will get AXFR: %s", path, error.strerror)
-        return Journal.start(view)
-    except JournalError as error:
-        aside = path.with_name(path.name + BAD_SUFFIX)
-        log.warning("journal %s set aside as %s, secondaries will get AXFR: %s", path, aside.name, error)
-        with contextlib.suppress(OSError):
-            path.replace(aside)
-        return Journal.start(view)
-    log.info("journal %s: %s", path, describe(journal))
-    return journal
-
-
-def write_journal(path: Path, journal: Journal) -> None:
-    """Write the journal's file atomically. Logs an OSError."""
-    try:
-        write_private(path, encode(journal))
-    except OSError as error:
-        log.error("journal %s not written, after a restart secondaries will get AXFR: %s", path, error.strerror)
-
-
-# ---- NOTIFY and SOA queries
 
 
 class NotifyState(enum.StrEnum):
@@ -327,7 +186,7 @@ class SecondaryMonitor:
             try:
                 async with self._slots:
                     request = make_request(view.origin, view.soa)
-                    rcode = read_response(request, await _exchange(request, target, key, self._clock, timeout))
+                    rcode = read_response(request, await exchange(request, target, key, self._clock, timeout))
             except TimeoutError as error:
                 reason = str(error) or "no answer"
                 continue
@@ -356,7 +215,7 @@ class SecondaryMonitor:
             async with self._slots:
                 try:
                     request = make_request(place[0])
-                    response = await _exchange(request, place[1], key, self._clock, self._timeout)
+                    response = await exchange(request, place[1], key, self._clock, self._timeout)
                     found: int | str = read_serial(response)
                 except TimeoutError as error:
                     found = str(error) or "no answer"
@@ -385,99 +244,3 @@ def _restart(tasks: Tasks, place: Place, work: Coroutine[None, None, None]) -> N
     if place in tasks:
         tasks[place].cancel()
     tasks[place] = asyncio.get_running_loop().create_task(work)
-
-
-class _KeyRefused(TimeoutError):
-    """The secondary refuses the signature, by an unsigned response with a TSIG error."""
-
-    def __str__(self) -> str:
-        return f"the secondary refuses our TSIG key: {self.args[0]}"
-
-
-async def _exchange(request: bytes, target: NotifyTarget, key: TsigKey | None, clock: Clock, timeout: float) -> bytes:
-    """Return the response over UDP, or over TCP if that is truncated. Signs the request if there is a key.
-
-    ``timeout`` is for each of the two. Raises OSError, TimeoutError and EOFError; _KeyRefused, which is a TimeoutError,
-    if the only response refused the signature.
-    """
-    refused = ""
-    packet, signer = (request, None) if key is None else tsig.sign_query(request, key, int(clock()))
-
-    def fits(response: bytes) -> bool:
-        nonlocal refused
-        if read_response(request, response) is None:
-            return False
-        if signer is None or tsig.check_reply(response, signer, int(clock())):
-            return True
-        refused = tsig.refusal(response, signer) or refused
-        return False
-
-    family = socket.AF_INET6 if ":" in target.address.host else socket.AF_INET
-    with socket.socket(family, socket.SOCK_DGRAM) as sock:
-        sock.setblocking(False)
-        sock.connect(socket_address(*target.address))
-        sock.send(packet)
-        try:
-            async with asyncio.timeout(timeout):
-                # A forged refusal must not hide the response that follows it.
-                while not fits(response := await asyncio.get_running_loop().sock_recv(sock, MAX_MESSAGE)):
-                    await asyncio.sleep(0)  # a flood of packets must not block the event loop
-        except TimeoutError:
-            if refused:
-                raise _KeyRefused(refused) from None
-            raise
-    if not response[2] << 8 & TC:
-        return response
-    async with asyncio.timeout(timeout):
-        reader, writer = await asyncio.open_connection(*target.address)
-        try:
-            writer.write(len(packet).to_bytes(2, "big") + packet)
-            response = await reader.readexactly(int.from_bytes(await reader.readexactly(2), "big"))
-        finally:
-            writer.close()
-    if not fits(response):
-        if refused:
-            raise _KeyRefused(refused)
-        raise EOFError("a TCP response to another query, or without a valid signature")
-    return response
-
-
-# ---- the messages
-
-
-def make_request(origin: Labels, soa: RRset | None = None) -> bytes:
-    """Return an SOA query without recursion; with ``soa``, a NOTIFY with AA set and this hint (RFC 1996 3.7)."""
-    buffer = MessageBuffer()
-    DNSHeader(secrets.randbits(16), NOTIFY << 11 | AA if soa else 0, 1, bool(soa)).pack(buffer)
-    buffer.put_question(DNSQuestion(DNSLabel(origin), SOA, IN), len(origin))
-    if soa:
-        buffer.put_rrset(soa, MAX_MESSAGE)
-    return bytes(buffer.data)
-
-
-def read_response(request: bytes, packet: bytes) -> int | None:
-    """Return the rcode if the packet is the response to the request, otherwise None."""
-    end = read_name(request, HEADER_SIZE)[1] + 4
-    if len(packet) < HEADER_SIZE or packet[:2] != request[:2] or (packet[2] ^ request[2]) & 0xF8 != 0x80:
-        return None
-    # An error response may have no question, such as BIND's FORMERR.
-    if packet[4:6] != b"\0\0" and packet[HEADER_SIZE:end] != request[HEADER_SIZE:end]:
-        return None
-    return packet[3] & RCODE_BITS
-
-
-def read_serial(response: bytes) -> int | str:
-    """Return the serial in the response to an SOA query, or the reason why there is none."""
-    try:
-        message = Message.parse(response, MAX_SOA_RECORDS)
-    except DNSError as error:
-        return f"a malformed response: {error}"
-    rcode = int.from_bytes(response[2:4], "big") & RCODE_BITS
-    if rcode:
-        return dns.rcode.to_text(dns.rcode.Rcode.make(rcode))
-    if not message.header.aa:
-        return "a response without AA"
-    serials = [bytes(record.rdata.data[-20:-16]) for record in message.rr if record.rtype == SOA]
-    if len(serials) != 1 or len(serials[0]) != 4:
-        return "a response without SOA"
-    return int.from_bytes(serials[0], "big")

@@ -1,4 +1,4 @@
-"""The primary: journals, and NOTIFY and SOA queries to secondaries, which the tests simulate."""
+"""NOTIFY and SOA queries to secondaries, which the tests simulate."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import socket
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
 import dns.flags
@@ -18,26 +17,23 @@ import dns.rdatatype
 import dns.rrset
 import pytest
 
-from maptr.answer.context import PLAIN, ReceivedQuery
-from maptr.config import Config, ServeConfig, ZoneConfig
-from maptr.config.model import CatalogConfig, SecondariesConfig
+from maptr.answer.context import ReceivedQuery
+from maptr.config.model import SecondariesConfig
 from maptr.protocol.address import Address
-from maptr.protocol.names import Labels, parse, to_wire
+from maptr.protocol.names import parse, to_wire
 from maptr.protocol.numbers import NOTAUTH
-from maptr.server import primary
+from maptr.server import notify
 from maptr.server.alarm import Alarm, AlarmKind
-from maptr.server.responder import ServerState
+from maptr.server.secondaries import NotifyState, SecondaryMonitor, SecondaryState
 from maptr.transfer import tsig
-from maptr.transfer.acl import AccessRule, NotifyTarget, TsigKey, keyring
-from maptr.transfer.journal import Journal
-from maptr.zone.snapshot import Snapshot, ZoneView
+from maptr.transfer.acl import NotifyTarget, TsigKey, keyring
 from tests.support import zones
 from tests.support.ports import free_port
 from tests.transfer.test_session import EXAMPLE, KEY, NOW, view_of
 
 Reply = Callable[[bytes], list[bytes]]
 PATIENCE = 20.0
-SOA_QUERY = b"\0\1" + primary.make_request(EXAMPLE)[2:]
+SOA_QUERY = b"\0\1" + notify.make_request(EXAMPLE)[2:]
 
 
 def answer(request: bytes, rcode: int = 0) -> bytes:
@@ -109,20 +105,20 @@ def requests_for(
 async def notifying(
     target: NotifyTarget, serials: tuple[int, ...], keys: list[TsigKey], timeouts: tuple[float, ...]
 ) -> None:
-    monitor = primary.SecondaryMonitor(lambda: NOW, notify_timeouts=timeouts)
+    monitor = SecondaryMonitor(lambda: NOW, notify_timeouts=timeouts)
     for serial in serials:
         monitor.notify(view_of(serial), [target], keyring(keys))
         await asyncio.sleep(0)
-    while (state := monitor.state(EXAMPLE, target)) and state.notify is primary.NotifyState.PENDING:
+    while (state := monitor.state(EXAMPLE, target)) and state.notify is NotifyState.PENDING:
         await asyncio.sleep(0.01)
 
 
 def test_rfc1996_3_7_notify_message_and_rfc1035_3_3_13_soa_query() -> None:
-    message = dns.message.from_wire(primary.make_request(EXAMPLE, view_of(7).soa))
+    message = dns.message.from_wire(notify.make_request(EXAMPLE, view_of(7).soa))
     assert (message.opcode(), message.flags & ~0x7800) == (dns.opcode.NOTIFY, dns.flags.AA)
     assert str(message.question[0]) == "example. IN SOA"
     assert message.answer[0][0].serial == 7
-    query = dns.message.from_wire(primary.make_request(EXAMPLE))
+    query = dns.message.from_wire(notify.make_request(EXAMPLE))
     assert (int(query.flags), str(query.question[0]), query.answer) == (0, "example. IN SOA", [])
 
 
@@ -149,7 +145,7 @@ def test_notify_is_repeated_until_it_is_acknowledged_or_given_up(
 
 
 def test_an_error_may_have_no_question() -> None:
-    assert primary.read_response(SOA_QUERY, SOA_QUERY[:2] + b"\x80\1" + bytes(8)) == 1
+    assert notify.read_response(SOA_QUERY, SOA_QUERY[:2] + b"\x80\1" + bytes(8)) == 1
 
 
 def test_responses_to_other_requests_are_ignored() -> None:
@@ -191,65 +187,13 @@ def test_an_icmp_error_is_a_failed_attempt(caplog: pytest.LogCaptureFixture) -> 
 
 def test_stop_ends_pending_notifications() -> None:
     async def run() -> None:
-        monitor = primary.SecondaryMonitor(lambda: NOW)
+        monitor = SecondaryMonitor(lambda: NOW)
         monitor.notify(view_of(1), [target_of(9)], {})
         await asyncio.sleep(0)
         await monitor.stop()
         assert asyncio.all_tasks() == {asyncio.current_task()}
 
     asyncio.run(run())
-
-
-def config_of(tmp_path: Path, *rules: str, catalog: Labels | None = None) -> Config:
-    """Return a configuration with a catalog and a zone that these clients may transfer."""
-    transfer = tuple(map(AccessRule.from_text, rules))
-    zone = ZoneConfig(EXAMPLE, tmp_path / "example.zone", transfer)
-    return Config(ServeConfig(catalog=CatalogConfig(catalog, transfer)), zones=(zone,))
-
-
-def state_of(config: Config, *views: ZoneView, before: ServerState | None = None) -> ServerState:
-    snapshot = Snapshot.of(views)
-    return ServerState(snapshot, primary.access_of(config, snapshot, NOW, before), PLAIN)
-
-
-def test_a_reload_extends_the_journal_and_its_file(tmp_path: Path) -> None:
-    config = config_of(tmp_path, "192.0.2.1")
-    state = state_of(config, view_of(1))
-    assert state.access.journals[EXAMPLE].differences == ()
-    for serial in (2, 3):
-        state = state_of(config, view_of(serial), before=state)
-    assert [change.from_serial for change in state.access.journals[EXAMPLE].differences] == [1, 2]
-    assert state_of(config, view_of(3)).access.journals == state.access.journals
-    assert (tmp_path / "example.zone.journal").exists()
-
-
-def test_a_zone_without_secondaries_gets_no_journal(tmp_path: Path) -> None:
-    config = config_of(tmp_path)
-    assert state_of(config, view_of(2), before=state_of(config, view_of(1))).access.journals == {}
-    assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize(("serial", "text", "warned"), [(1, "a 60 A 192.0.2.9\n", True), (0, "", True), (1, "", False)])
-def test_a_change_without_a_new_serial_is_logged(
-    serial: int, text: str, warned: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    config = config_of(tmp_path, "192.0.2.1")
-    new = view_of(serial, text)
-    state = state_of(config, new, before=state_of(config, view_of(1)))
-    assert ("no secondary will follow" in caplog.text) is warned
-    assert state.access.journals[EXAMPLE] == Journal.start(new)
-
-
-def test_the_serial_of_the_catalog_increases_when_the_zones_change(tmp_path: Path) -> None:
-    config = config_of(tmp_path, "192.0.2.1", catalog=parse("catalog.invalid."))
-    state = state_of(config, view_of(1))
-    catalog = state.access.catalog
-    assert catalog is not None
-    assert catalog.view.serial == NOW
-    assert state_of(config, view_of(1), before=state).access.catalog is catalog
-    after = state_of(replace(config, zones=()), before=state).access.catalog
-    assert after is not None
-    assert after.view.serial == NOW + 1, "even where the clock stands still"
 
 
 def soa(query: bytes, serial: int = 7, rcode: dns.rcode.Rcode = dns.rcode.NOERROR, flags: int = dns.flags.AA) -> bytes:
@@ -262,29 +206,29 @@ def soa(query: bytes, serial: int = 7, rcode: dns.rcode.Rcode = dns.rcode.NOERRO
     return reply.to_wire()
 
 
-def is_seen(observed: primary.SecondaryState) -> bool:
+def is_seen(observed: SecondaryState) -> bool:
     return observed.at is not None or bool(observed.error)
 
 
 def observed_state(
     secondary: Secondary,
-    until: Callable[[primary.SecondaryState], bool] = is_seen,
+    until: Callable[[SecondaryState], bool] = is_seen,
     *,
     key: TsigKey | None = None,
     port: int = 0,
     timeout: float = 5.0,
-) -> primary.SecondaryState:
+) -> SecondaryState:
     """Return the state that the monitor records for a secondary, or another port, that should have serial 7."""
 
-    async def run() -> primary.SecondaryState:
-        monitor = primary.SecondaryMonitor(lambda: NOW, if_different=0.02, timeout=timeout)
+    async def run() -> SecondaryState:
+        monitor = SecondaryMonitor(lambda: NOW, if_different=0.02, timeout=timeout)
         async with secondary, asyncio.timeout(PATIENCE):
             target = target_of(port or secondary.port, key)
             monitor.follow({(EXAMPLE, target): (7, key)})
             while not until(found := monitor.state(EXAMPLE, target)):
                 await asyncio.sleep(0.005)
             monitor.follow({})
-            assert monitor.state(EXAMPLE, target) == primary.SecondaryState(), "forgotten with the target"
+            assert monitor.state(EXAMPLE, target) == SecondaryState(), "forgotten with the target"
             await monitor.stop()
         return replace(found, behind_since=None)  # which has tests of its own
 
@@ -305,10 +249,10 @@ def observed_state(
     ],
 )
 def test_read_serial_returns_the_serial_or_the_error(reply: bytes, said: int | str) -> None:
-    found = primary.read_serial(reply)
+    found = notify.read_serial(reply)
     assert found == said if isinstance(said, int) else str(found).startswith(said)
     for end in range(12, len(reply)):
-        primary.read_serial(reply[:end])
+        notify.read_serial(reply[:end])
 
 
 @pytest.mark.parametrize("key", [None, KEY])
@@ -318,19 +262,19 @@ def test_the_state_has_the_serial_and_the_time(key: TsigKey | None) -> None:
         return [checked.sign(soa(checked.query.wire))] if checked.key == (key and key.name) else []
 
     secondary = Secondary(signed)
-    assert observed_state(secondary, key=key) == primary.SecondaryState(serial=7, at=NOW)
+    assert observed_state(secondary, key=key) == SecondaryState(serial=7, at=NOW)
     assert secondary.asked == ["udp"], "and not again soon"
 
 
 def test_an_unreachable_secondary_is_an_error() -> None:
     observed = observed_state(Secondary(lambda _: []), port=free_port())
-    assert observed == primary.SecondaryState(error="Connection refused")
+    assert observed == SecondaryState(error="Connection refused")
 
 
 def test_a_lagging_secondary_is_queried_until_it_has_the_serial() -> None:
     serials = iter([5, 5, 6])
     secondary = Secondary(lambda query: [soa(query, next(serials, 7))])
-    assert observed_state(secondary, lambda observed: observed.serial == 7) == primary.SecondaryState(serial=7, at=NOW)
+    assert observed_state(secondary, lambda observed: observed.serial == 7) == SecondaryState(serial=7, at=NOW)
     assert len(secondary.asked) == 4
 
 
@@ -341,21 +285,21 @@ def test_soa_query_over_tcp_after_a_truncated_response(is_good: bool, found: dic
 
     secondary = Secondary(lambda query: [cut(query)], lambda query: [soa(query) if is_good else query])
     observed = observed_state(secondary)
-    assert replace(observed, error=observed.error[:14]) == primary.SecondaryState(**found)
+    assert replace(observed, error=observed.error[:14]) == SecondaryState(**found)
     assert secondary.asked == ["udp", "tcp"]
 
 
 def test_the_last_known_serial_is_kept_after_a_failure() -> None:
     observed_once = False
 
-    def until(observed: primary.SecondaryState) -> bool:
+    def until(observed: SecondaryState) -> bool:
         nonlocal observed_once
         observed_once |= observed.serial == 5
         return observed_once and bool(observed.error)
 
     secondary = Secondary(lambda query: [] if observed_once else [soa(query, 5)])
     observed = observed_state(secondary, until, timeout=0.05)
-    assert observed == primary.SecondaryState(serial=5, at=NOW, error="no answer")
+    assert observed == SecondaryState(serial=5, at=NOW, error="no answer")
 
 
 # ---- alarms
@@ -370,7 +314,7 @@ class Watch:
         self.now = float(NOW)
         self.key = key
         self.secondary = Secondary(answer)
-        self.monitor = primary.SecondaryMonitor(
+        self.monitor = SecondaryMonitor(
             lambda: self.now,
             SecondariesConfig(interval=1, alarm_after=300),
             notify_timeouts=(0.05,),
@@ -444,7 +388,7 @@ def test_a_notify_that_was_given_up_is_an_alarm_until_the_secondary_has_the_zone
         async with Watch(lambda query: [soa(query)] if not query[2] & 0x78 else []) as watch:
             watch.monitor.notify(view_of(7), [watch.target], {})
             watch.monitor.notify(catalog, [watch.target], {})
-            while watch.monitor.state(CATALOG, watch.target).notify is not primary.NotifyState.GIVEN_UP:
+            while watch.monitor.state(CATALOG, watch.target).notify is not NotifyState.GIVEN_UP:
                 await asyncio.sleep(0.01)
             for origin in (EXAMPLE, CATALOG):
                 (alarm,) = watch.monitor.alarms(origin, [watch.target])
@@ -468,18 +412,18 @@ def test_rfc8945_5_3_2_an_unsigned_refusal_of_the_key_is_said_and_is_no_answer(n
         bare = query[:10] + b"\0\0" + query[12 : record.start]
         return tsig.attach(answer(bare, NOTAUTH), replace(record, error=getattr(tsig, name)), b"")
 
-    async def reasons(reply: Reply) -> tuple[primary.SecondaryState, list[Alarm]]:
+    async def reasons(reply: Reply) -> tuple[SecondaryState, list[Alarm]]:
         async with Watch(reply, KEY) as watch:
             watch.monitor.notify(view_of(7), [watch.target], keyring([KEY]))
             watch.follow(7)
             alarms = await watch.alarms_after(300)
-            while watch.monitor.state(EXAMPLE, watch.target).notify is primary.NotifyState.PENDING:
+            while watch.monitor.state(EXAMPLE, watch.target).notify is NotifyState.PENDING:
                 await asyncio.sleep(0.01)
             return watch.monitor.state(EXAMPLE, watch.target), alarms
 
     said = f"the secondary refuses our TSIG key: {name}"
     state, alarms = asyncio.run(reasons(lambda query: [refuse(query)]))
-    assert (state.error, state.notify_error, state.notify) == (said, said, primary.NotifyState.GIVEN_UP)
+    assert (state.error, state.notify_error, state.notify) == (said, said, NotifyState.GIVEN_UP)
     assert [alarm.text.endswith(said) for alarm in alarms] == [True]
 
     def then_signed(query: bytes) -> list[bytes]:
@@ -488,4 +432,4 @@ def test_rfc8945_5_3_2_an_unsigned_refusal_of_the_key_is_said_and_is_no_answer(n
         return [refuse(query), checked.sign(good)]
 
     state, alarms = asyncio.run(reasons(then_signed))
-    assert (state.serial, state.error, state.notify, alarms) == (7, "", primary.NotifyState.DONE, [])
+    assert (state.serial, state.error, state.notify, alarms) == (7, "", NotifyState.DONE, [])

@@ -1,0 +1,126 @@
+"""The access to the zones of a configuration, and the journals from which IXFR is answered.
+
+A zone's journal is one file, written atomically. The zone file is authoritative: if the journal is damaged or does not
+end at the zone's version, secondaries get one AXFR.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from pathlib import Path
+
+from maptr.config import Config, ZoneConfig
+from maptr.config.model import CatalogConfig
+from maptr.errors import JournalError
+from maptr.files import name_for, read_up_to, write_private
+from maptr.protocol.names import Labels, to_text
+from maptr.protocol.serial import is_newer
+from maptr.server.responder import ServerState
+from maptr.transfer.acl import Secondaries, TsigKey, keyring
+from maptr.transfer.catalog import catalog_zone
+from maptr.transfer.journal import MAX_BYTES, Journal, decode, describe, encode
+from maptr.transfer.session import Access, Catalog
+from maptr.zone.diff import ZoneDiff
+from maptr.zone.snapshot import Snapshot, ZoneView
+
+log = logging.getLogger("maptr.serve")
+
+JOURNAL_SUFFIX = ".journal"
+BAD_SUFFIX = ".bad"  # the suffix of the last unusable journal
+MAX_JOURNAL_FILE = 2 * MAX_BYTES  # bytes; a larger file is not a journal
+
+
+def access_of(config: Config, snapshot: Snapshot, now: float, before: ServerState | None = None) -> Access:
+    """Return the access to a snapshot, which replaces ``before`` if that is not None.
+
+    Reads and extends the journals, and renames unusable ones: call it in a thread.
+    """
+    access, old = (Access(), Snapshot.of(())) if before is None else (before.access, before.snapshot)
+    journals: dict[Labels, Journal] = {}
+    for zone in config.zones:
+        view, known = snapshot.zones.get(zone.name), old.zones.get(zone.name)
+        if view is None:
+            continue
+        if known is not None and known is not view:
+            _warn_of_serial(known, view)
+        if zone.transfer:
+            journals[zone.name] = _extended(journal_path(zone), access.journals.get(zone.name), known, view)
+    keys = keyring(TsigKey(key.name, key.algorithm, key.secret) for key in config.keys if key.secret is not None)
+    secondaries = {zone.name: Secondaries(zone.transfer, zone.notify) for zone in config.zones}
+    return Access(keys, secondaries, journals, _catalog(config.serve.catalog, snapshot, now, access.catalog))
+
+
+def _catalog(config: CatalogConfig, snapshot: Snapshot, now: float, before: Catalog | None) -> Catalog | None:
+    """Return the catalog of the zones; this is ``before`` if the zones are the same."""
+    if config.name is None:
+        return None
+    # A serial taken from the time increases over restarts without being stored.
+    serial = int(now) & 0xFFFF_FFFF
+    if before is not None and not is_newer(serial, before.view.serial):
+        serial = (before.view.serial + 1) & 0xFFFF_FFFF
+    secondaries = Secondaries(config.transfer, config.notify)
+    catalog = Catalog(catalog_zone(config.name, snapshot.zones, serial), secondaries)
+    same = before is not None and before.view.nodes.keys() == catalog.view.nodes.keys()
+    return before if before is not None and same and before.secondaries == catalog.secondaries else catalog
+
+
+def _extended(path: Path, journal: Journal | None, before: ZoneView | None, view: ZoneView) -> Journal:
+    """Return the journal with the changes from ``before`` to ``view``. Writes it if it has changed."""
+    if before is None or (journal is None and before is view):
+        return read_journal(path, view)
+    if before is view and journal is not None:
+        return journal
+    longer = (journal or Journal.start(before)).extend(before, view)
+    if longer is not journal:
+        write_journal(path, longer)
+    return longer
+
+
+def _warn_of_serial(before: ZoneView, view: ZoneView) -> None:
+    if is_newer(view.serial, before.serial) or not ZoneDiff.between(before, view):
+        return
+    log.warning(
+        "zone %s CHANGED BUT ITS SERIAL DID NOT GO FORWARD (%d, was %d): no secondary will follow until it does",
+        to_text(view.origin),
+        view.serial,
+        before.serial,
+    )
+
+
+def journal_path(zone: ZoneConfig) -> Path:
+    """Return the path of a zone's journal: in the state folder if there is one, otherwise beside the zone file."""
+    if zone.state is None:
+        return zone.file.with_name(zone.file.name + JOURNAL_SUFFIX)
+    return zone.state / (name_for(zone.name) + JOURNAL_SUFFIX)
+
+
+def read_journal(path: Path, view: ZoneView) -> Journal:
+    """Read the journal of a zone that was just loaded. If the file is unusable, log why, and return a new journal."""
+    try:
+        with path.open("rb") as file:
+            data = read_up_to(file, MAX_JOURNAL_FILE)
+        journal = decode(data)
+        if not journal.fits(view):
+            raise JournalError(f"it leads to serial {journal.serial}, not to this zone of serial {view.serial}")
+    except FileNotFoundError:
+        return Journal.start(view)
+    except OSError as error:
+        log.warning("journal %s cannot be read, secondaries will get AXFR: %s", path, error.strerror)
+        return Journal.start(view)
+    except JournalError as error:
+        aside = path.with_name(path.name + BAD_SUFFIX)
+        log.warning("journal %s set aside as %s, secondaries will get AXFR: %s", path, aside.name, error)
+        with contextlib.suppress(OSError):
+            path.replace(aside)
+        return Journal.start(view)
+    log.info("journal %s: %s", path, describe(journal))
+    return journal
+
+
+def write_journal(path: Path, journal: Journal) -> None:
+    """Write the journal's file atomically. Logs an OSError."""
+    try:
+        write_private(path, encode(journal))
+    except OSError as error:
+        log.error("journal %s not written, after a restart secondaries will get AXFR: %s", path, error.strerror)
