@@ -18,9 +18,10 @@ from maptr.cli.group import command
 from maptr.cli.lookup import duration_text
 from maptr.cli.options import JSON_OPTION, PATH, server_config
 from maptr.cli.output import Painted
-from maptr.errors import ConfigError, json_text
+from maptr.errors import ConfigError, json_text, time_text
 from maptr.places import LOCAL_CONFIG
 from maptr.protocol.names import to_text
+from maptr.server.status import SecondaryStatus, Status, ZoneStatus, read_status, to_json
 
 STATUS_SECONDS = 10.0
 RELOAD_SECONDS = 600.0  # a zone of 100,000 names takes tens of seconds to read
@@ -128,36 +129,30 @@ def status(file: str | None, path: str | None, as_json: bool) -> None:
     reply = _ask(_socket(file, path), {"command": "status"}, STATUS_SECONDS)
     if "error" in reply:
         output.fail(str(reply["error"]), output.EXIT_INTERNAL)
+    found = read_status(reply)
     if as_json:
-        output.json_data(reply)
-        sys.exit(output.EXIT_NONE if reply["alarms"] else output.EXIT_OK)
-    output.data(f"maptr {reply['version']}, process {reply['pid']}, up {duration_text(reply['uptime'])}")
-    tls = f"; by TLS on {', '.join(reply['listen_tls'])}" if reply["listen_tls"] else ""
-    output.data(f"listening on {', '.join(reply['listen'])}{tls}")
-    for zone in reply["zones"]:
-        if zone["serial"] is None:
-            output.data("zone ", Painted(zone["zone"], output.STRONG), " ", Painted("NOT LOADED", output.BAD))
-        else:
-            loaded = f", loaded {zone['loaded']}" if zone["loaded"] else ""
-            signed = f", signed until {zone['signatures_expire']}" if zone["signatures_expire"] else ""
-            due = f", to be signed again {zone['signing']['due']}" if zone["signing"] and zone["signing"]["due"] else ""
-            state = f" serial {zone['serial']}, {zone['names']} names{loaded}{signed}{due}"
-            output.data("zone ", Painted(zone["zone"], output.STRONG), state)
-        for secondary in zone["secondaries"]:
-            _show_secondary(secondary)
-        for warning in zone["warnings"]:
-            output.data("  ", Painted(warning, output.DOUBTFUL))
-        if zone["left_out"] and zone["left_out"]["findings"]:
-            output.data(f"  {zone['left_out']['text']}")
-    if table := reply["table"]:
-        source = f", from {table['source']}" if table["source"] else ""
-        output.data(f"table {table['file']}, pulled {table['checked'] or 'never yet'}{source}")
-        for report in table["drift"]:
-            drift = report["error"] or f"{len(report['deviating'])} of {report['records']} records deviate"
-            output.data(f"  {report['server']} at {report['at']}: {drift}")
-    for transport, counts in reply["queries"].items():
+        output.json_data(to_json(found))
+    else:
+        _show_status(found)
+    sys.exit(output.EXIT_NONE if found.alarms else output.EXIT_OK)
+
+
+def _show_status(found: Status) -> None:
+    output.data(f"maptr {found.version}, process {found.pid}, up {duration_text(found.uptime)}")
+    tls = f"; by TLS on {', '.join(found.listen_tls)}" if found.listen_tls else ""
+    output.data(f"listening on {', '.join(found.listen)}{tls}")
+    for zone in found.zones:
+        _show_zone(zone)
+    if table := found.table:
+        source = f", from {table.source}" if table.source else ""
+        pulled = time_text(table.checked) if table.checked else "never yet"
+        output.data(f"table {table.file}, pulled {pulled}{source}")
+        for report in table.drift:
+            drift = report.error or f"{len(report.deviating)} of {report.records} records deviate"
+            output.data(f"  {report.server} at {time_text(report.at)}: {drift}")
+    for transport, counts in found.queries.items():
         output.data(f"queries by {transport}: " + ", ".join(f"{count} {what}" for what, count in counts.items()))
-    limited, connections = reply["rate_limit"], reply["connections"]
+    limited, connections = found.rate_limit, found.connections
     if any(limited.values()):
         output.data(f"rate limit: {limited['dropped']} replies dropped, {limited['truncated']} truncated")
     if connections["accepted"] or connections["refused"]:
@@ -165,22 +160,38 @@ def status(file: str | None, path: str | None, as_json: bool) -> None:
             f"connections: {connections['open']} open, {connections['accepted']} accepted, "
             f"{connections['refused']} refused, {connections['shed']} closed to make room"
         )
-    for alarm in reply["alarms"]:
-        output.data(Painted("ALARM", output.BAD), f" {alarm['text']}")
-    sys.exit(output.EXIT_NONE if reply["alarms"] else output.EXIT_OK)
+    for alarm in found.alarms:
+        output.data(Painted("ALARM", output.BAD), f" {alarm.text}")
 
 
-def _show_secondary(known: dict[str, Any]) -> None:
+def _show_zone(zone: ZoneStatus) -> None:
+    if zone.serial is None:
+        output.data("zone ", Painted(zone.zone, output.STRONG), " ", Painted("NOT LOADED", output.BAD))
+    else:
+        loaded = f", loaded {time_text(zone.loaded)}" if zone.loaded else ""
+        signed = f", signed until {time_text(zone.signatures_expire)}" if zone.signatures_expire else ""
+        due = f", to be signed again {time_text(zone.signing.due)}" if zone.signing and zone.signing.due else ""
+        state = f" serial {zone.serial}, {zone.names} names{loaded}{signed}{due}"
+        output.data("zone ", Painted(zone.zone, output.STRONG), state)
+    for secondary in zone.secondaries:
+        _show_secondary(secondary)
+    for warning in zone.warnings:
+        output.data("  ", Painted(warning, output.DOUBTFUL))
+    if zone.left_out and zone.left_out.findings:
+        output.data(f"  {zone.left_out.text}")
+
+
+def _show_secondary(known: SecondaryStatus) -> None:
     """Print the last serial that a secondary acknowledged, and the last one that it served."""
-    serial = "no serial acknowledged" if known["serial"] is None else f"serial {known['serial']}"
-    age = "" if known["age"] is None else f", {duration_text(known['age'])} ago"
-    state = "no NOTIFY sent yet" if known["notify"] is None else f"NOTIFY {known['notify']}"
-    output.data(f"  secondary {known['secondary']} {serial}, {state}{age}")
-    if known["observed_serial"] is not None:
-        seen = f"has serial {known['observed_serial']}, seen {duration_text(known['observed_age'])} ago"
-        output.data("    ", Painted(f"{seen}, LAGS BEHIND", output.DOUBTFUL) if known["lags"] else seen)
-    if known["observed_error"]:
-        output.data("    ", Painted(f"SERIAL UNKNOWN: {known['observed_error']}", output.DOUBTFUL))
+    serial = "no serial acknowledged" if known.serial is None else f"serial {known.serial}"
+    age = "" if known.age is None else f", {duration_text(known.age)} ago"
+    state = "no NOTIFY sent yet" if known.notify is None else f"NOTIFY {known.notify}"
+    output.data(f"  secondary {known.secondary} {serial}, {state}{age}")
+    if known.observed_serial is not None:
+        seen = f"has serial {known.observed_serial}, seen {duration_text(known.observed_age or 0)} ago"
+        output.data("    ", Painted(f"{seen}, LAGS BEHIND", output.DOUBTFUL) if known.lags else seen)
+    if known.observed_error:
+        output.data("    ", Painted(f"SERIAL UNKNOWN: {known.observed_error}", output.DOUBTFUL))
 
 
 def _socket(file: str | None, path: str | None) -> tuple[Path, str]:

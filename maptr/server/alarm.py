@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 
 class AlarmKind(enum.StrEnum):
@@ -32,6 +32,3 @@ class Alarm:
     text: str
     zone: str = ""
     secondary: str = ""
-
-    def to_dict(self) -> dict[str, str]:
-        return asdict(self)

@@ -14,6 +14,7 @@ import os
 import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from maptr import __version__
@@ -23,7 +24,7 @@ from maptr.daemon.certificate import Certificate
 from maptr.daemon.process import in_thread
 from maptr.daemon.sockets import Sockets, bound_at, limits_within_descriptors
 from maptr.protocol.address import Address
-from maptr.server import control, metrics, settings, status, udp
+from maptr.server import control, metrics, settings, udp
 from maptr.server.alarm import Alarm, AlarmKind
 from maptr.server.counters import Counters, total
 from maptr.server.journals import access_of
@@ -31,6 +32,7 @@ from maptr.server.publisher import Reloader
 from maptr.server.responder import Responder, ServerState
 from maptr.server.secondaries import SecondaryMonitor
 from maptr.server.state import Clock, Served
+from maptr.server.status import Status, age
 from maptr.server.stream import Connections, TcpListener
 from maptr.server.udp import BatchListener, UdpListener
 
@@ -174,49 +176,36 @@ class Daemon:
         zone, force = request.get("zone"), request.get("force", False)
         match request.get("command"):
             case "status":
-                return await self.status()
+                return await in_thread(lambda: asdict(self.status()))
             case "reload" if isinstance(force, bool) and (zone is None or isinstance(zone, str)):
                 return await self.reloader.reload_now(zone, force=force)
         return {"error": "no such command: status, or reload with zone (a text) and force (true or false)"}
 
     async def respond_http(self, path: str) -> metrics.HttpResponse:
-        found = await self.status()
-        return await in_thread(lambda: metrics.respond(path, found))
+        return await in_thread(lambda: metrics.respond(path, self.status()))
 
-    async def status(self) -> dict[str, Any]:
-        """Return the status as plain values for JSON."""
-        return await in_thread(self._describe)
-
-    def _describe(self) -> dict[str, Any]:
+    def status(self) -> Status:
+        """Return the status. It takes long with many zones: call it in a thread."""
         reloader, now = self.reloader, self._clock()
-        states, puller = reloader.served.states.values(), reloader.puller
         counters = total(self._counters)
-        return {
-            "version": __version__,
-            "pid": os.getpid(),
-            "config": reloader.config.filename or None,
-            "started": status.moment(self.started_at),
-            "uptime": status.age(self.started_at, now),
-            "listen": list(map(str, self.bound)),
-            "listen_tls": list(map(str, self.tls_bound)),
-            "metrics": None if self.metrics_bound is None else str(self.metrics_bound),
-            "zones": [
-                {
-                    **status.describe_zone(state, now),
-                    "secondaries": [
-                        status.describe_secondary(state, now, *each) for each in self.monitor.secondaries(state.zone)
-                    ],
-                }
-                for state in states
-            ],
-            "reloads": reloader.counts,
-            "config_error": reloader.config_error,
-            "certificate_error": reloader.certificate_error,
-            "table": None if puller is None else puller.describe(),
-            "queries": counters.to_dict(),
+        return Status(
+            version=__version__,
+            pid=os.getpid(),
+            config=reloader.config.filename or None,
+            started=self.started_at,
+            uptime=age(self.started_at, now) or 0.0,
+            listen=tuple(map(str, self.bound)),
+            listen_tls=tuple(map(str, self.tls_bound)),
+            metrics=None if self.metrics_bound is None else str(self.metrics_bound),
+            zones=tuple(each.status(now, self.monitor.statuses(each)) for each in reloader.served.states.values()),
+            reloads=reloader.reloads,
+            config_error=reloader.config_error,
+            certificate_error=reloader.certificate_error,
+            table=None if reloader.puller is None else reloader.puller.status(),
+            queries=counters.to_dict(),
             **counters.groups(),
-            "alarms": [alarm.to_dict() for alarm in self._alarms(now)],
-        }
+            alarms=tuple(self._alarms(now)),
+        )
 
     def _alarms(self, now: float) -> Iterator[Alarm]:
         reloader = self.reloader
@@ -227,7 +216,7 @@ class Daemon:
         if reloader.puller is not None:
             yield from reloader.puller.alarms()
         for state in reloader.served.states.values():
-            yield from status.zone_alarms(state, now)
+            yield from state.alarms(now)
             yield from self.monitor.alarms(state.zone.name, state.zone.notify)
         catalog = reloader.config.serve.catalog
         if catalog.name is not None:

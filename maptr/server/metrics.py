@@ -8,18 +8,16 @@ https://prometheus.io/docs/practices/naming/: base units, ``_total`` for counter
 from __future__ import annotations
 
 import asyncio
-import datetime
 import logging
 import platform
 import socket
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from importlib.util import find_spec
 from itertools import chain
 from types import SimpleNamespace
-from typing import Any
 
 from maptr.answer.context import Transport
 from maptr.config import Config
@@ -28,12 +26,12 @@ from maptr.dnssec.expiry import Signatures
 from maptr.server.alarm import AlarmKind
 from maptr.server.counters import RCODES
 from maptr.server.secondaries import NotifyState
+from maptr.server.status import Status, ZoneStatus
 
 log = logging.getLogger("maptr.serve")
 
-Status = Mapping[str, Any]
 Sample = tuple[list[str], float]  # label values, and the value
-Family = tuple[str, str, list[str], list[Sample]]  # name, help, label names, samples
+Family = tuple[str, str, list[str], Sequence[Sample]]  # name, help, label names, samples
 
 METRICS, HEALTH = "/metrics", "/health"
 MAX_REASON = 200  # characters of a reason in a label; ``maptr status`` shows the whole reason
@@ -58,7 +56,7 @@ def check(config: Config) -> None:
 def respond(path: str, status: Status) -> HttpResponse:
     """Return the metrics at ``METRICS``, whether every zone is loaded at ``HEALTH``, and 404 at other paths."""
     if path == HEALTH:
-        missing = [zone["zone"] for zone in status["zones"] if zone["serial"] is None]
+        missing = [zone.zone for zone in status.zones if zone.serial is None]
         text = "".join(f"zone {zone} is not loaded\n" for zone in missing) or "ok\n"
         return HttpResponse(text.encode(), HTTPStatus.SERVICE_UNAVAILABLE if missing else HTTPStatus.OK)
     if path != METRICS:
@@ -128,32 +126,32 @@ def _to_wire(response: HttpResponse, *, is_head: bool = False) -> bytes:
 
 
 def _process(status: Status) -> Iterator[Family]:
-    build = [([status["version"], platform.python_version()], 1.0)]
+    build = [([status.version, platform.python_version()], 1.0)]
     yield "build_info", "Version of maptr and of Python; always 1.", ["version", "python"], build
-    yield "start_time_seconds", "When the server started.", [], _one(_seconds(status["started"]))
-    yield "uptime_seconds", "Seconds since the start.", [], _one(status["uptime"])
-    kinds = Counter(alarm["kind"] for alarm in status["alarms"])
+    yield "start_time_seconds", "When the server started.", [], _one(status.started)
+    yield "uptime_seconds", "Seconds since the start.", [], _one(status.uptime)
+    kinds = Counter(alarm.kind for alarm in status.alarms)
     text = "Number of alarms of a kind, which maptr status lists."
     yield "alarms", text, ["kind"], [([str(kind)], float(kinds[kind])) for kind in AlarmKind]
-    reloads = status["reloads"]
-    results = [([result], reloads[result]) for result in ("done", "refused", "failed")]
+    reloads = status.reloads
+    results = [([result], getattr(reloads, result)) for result in ("done", "refused", "failed")]
     text = "Reloads: done, with a refused zone, or failed for the configuration."
     yield "reloads_total", text, ["result"], results
     text = "When the last reload ended, successful or not."
-    yield "last_reload_time_seconds", text, [], _one(_seconds(reloads["last"]))
+    yield "last_reload_time_seconds", text, [], _one(reloads.last)
     for what in ("config", "certificate"):
-        failed = float(bool(status[f"{what}_error"]))
+        failed = float(bool(getattr(status, f"{what}_error")))
         yield f"{what}_refused", f"1 while the {what} in use is not that of its file.", [], _one(failed)
 
 
 def _queries(status: Status) -> Iterator[Family]:
     samples: list[Sample] = []
     for transport in Transport:
-        counts = dict.fromkeys([*RCODES.values(), "dropped"], 0) | status["queries"].get(transport.value, {})
+        counts = {**dict.fromkeys([*RCODES.values(), "dropped"], 0), **status.queries.get(transport.value, {})}
         samples += [([transport.value, rcode], count) for rcode, count in counts.items()]
     text = "Queries by the RCODE of their response; dropped ones got none."
     yield "queries_total", text, ["transport", "rcode"], samples
-    cookies = [([result], count) for result, count in status["cookies"].items()]
+    cookies = [([result], count) for result, count in status.cookies.items()]
     yield "cookies_total", "Cookies of clients: valid server cookies, and others.", ["result"], cookies
     for name, group, key, text in (
         ("rrl_dropped_total", "rate_limit", "dropped", "Responses that the rate limit dropped."),
@@ -165,47 +163,43 @@ def _queries(status: Status) -> Iterator[Family]:
         ("connections_refused_total", "connections", "refused", "Connections refused to a client that has too many."),
         ("connections_shed_total", "connections", "shed", "Idle connections closed to make room."),
     ):
-        yield name, text, [], _one(status[group][key])
+        yield name, text, [], _one(getattr(status, group)[key])
 
 
 def _zones(status: Status) -> Iterator[Family]:
-    zones = status["zones"]
+    zones = status.zones
     yield "zones", "Zones of the configuration.", [], _one(len(zones))
     for name, text, read in ZONE_VALUES:
-        values = [(zone["zone"], read(zone)) for zone in zones]
+        values = [(zone.zone, read(zone)) for zone in zones]
         yield name, text, ["zone"], [([zone], value) for zone, value in values if value is not None]
     for name, text, reason in ZONE_REASONS:
-        reasons = [(zone["zone"], _short(reason(zone) or "")) for zone in zones]
+        reasons = [(zone.zone, _short(reason(zone))) for zone in zones]
         text = f"{text}; the reason is cut to {MAX_REASON} characters."
         yield name, text, ["zone", "reason"], [([zone, found], 1.0) for zone, found in reasons if found]
     text = "1 for a record that is not in the zone, by the code of its finding; the first 100 findings."
     lacking = dict.fromkeys(
-        (zone["zone"], _short(finding["record"]), finding["code"])
+        (zone.zone, _short(finding["record"]), finding["code"])
         for zone in zones
-        for finding in (zone["left_out"] or {}).get("findings", ())
+        for finding in (zone.left_out.findings if zone.left_out else ())
         if finding["severity"] == "error"
     )
     yield "zone_record_left_out", text, ["zone", "record", "code"], [([*labels], 1.0) for labels in lacking]
-    loaded = [zone for zone in zones if zone["signatures"] is not None]
-    states = [([one["zone"], str(state)], float(one["signatures"] == state)) for one in loaded for state in Signatures]
+    loaded = [zone for zone in zones if zone.signatures is not None]
+    states = [([one.zone, str(state)], float(one.signatures == state)) for one in loaded for state in Signatures]
     yield "zone_signatures", "1 for the state of the zone's signatures.", ["zone", "state"], states
-    secondaries = [([zone["zone"], each["secondary"]], each) for zone in zones for each in zone["secondaries"]]
+    secondaries = [([zone.zone, each.secondary], each) for zone in zones for each in zone.secondaries]
     text = "1 for the state of the NOTIFY for the last serial."
-    notify = [([*key, str(state)], float(one["notify"] == state)) for key, one in secondaries for state in NotifyState]
+    notify = [([*key, str(state)], float(one.notify == state)) for key, one in secondaries for state in NotifyState]
     yield "zone_notify", text, ["zone", "secondary", "state"], notify
     text = "The last serial whose NOTIFY the secondary acknowledged."
-    known = [(pair, each["serial"]) for pair, each in secondaries if each["serial"] is not None]
+    known = [(pair, each.serial) for pair, each in secondaries if each.serial is not None]
     yield "zone_notify_serial", text, ["zone", "secondary"], known
-    for name, key, text in (
-        ("serial", "observed_serial", "The last serial that the secondary said it has."),
-        ("lag_seconds", "lag", "Seconds for which the secondary is not known to have the zone's serial; 0 in step."),
-    ):
-        yield (
-            f"zone_secondary_{name}",
-            text,
-            ["zone", "secondary"],
-            [(pair, each[key]) for pair, each in secondaries if each[key] is not None],
-        )
+    text = "The last serial that the secondary said it has."
+    known = [(pair, each.observed_serial) for pair, each in secondaries if each.observed_serial is not None]
+    yield "zone_secondary_serial", text, ["zone", "secondary"], known
+    text = "Seconds for which the secondary is not known to have the zone's serial; 0 in step."
+    lags = [(pair, each.lag) for pair, each in secondaries if each.lag is not None]
+    yield "zone_secondary_lag_seconds", text, ["zone", "secondary"], lags
 
 
 def _one(value: float | None) -> list[Sample]:
@@ -217,36 +211,31 @@ def _short(reason: str) -> str:
     return reason[:MAX_REASON].encode("utf-8", "replace").decode()
 
 
-def _seconds(text: str | None) -> float | None:
-    return None if text is None else datetime.datetime.fromisoformat(text).timestamp()
-
-
-def _below(zone: Status, table: str, key: str) -> Any:
-    """Return the value of a key in a table of the zone's status; None if the table is None."""
-    return (zone[table] or {}).get(key)
-
-
 # The metrics with at most one value per zone: name, help, and the value from the zone's status.
-ZONE_VALUES: tuple[tuple[str, str, Callable[[Status], float | None]], ...] = (
-    ("zone_loaded", "1 for a zone that is served, 0 for one that gets SERVFAIL.", lambda z: z["serial"] is not None),
-    ("zone_serial", "The SOA serial that is served.", lambda z: z["serial"]),
-    ("zone_names", "Names that have records.", lambda z: z["names"]),
-    ("zone_warnings", "Findings in the served version.", lambda z: len(z["warnings"])),
-    ("zone_records_left_out", "Records of its table not in the zone.", lambda z: _below(z, "left_out", "records")),
-    ("zone_load_time_seconds", "When the served version was loaded or signed.", lambda z: _seconds(z["loaded"])),
-    ("zone_refused_time_seconds", "When the last file of the zone was refused.", lambda z: _seconds(z["failed"])),
+ZONE_VALUES: tuple[tuple[str, str, Callable[[ZoneStatus], float | None]], ...] = (
+    ("zone_loaded", "1 for a zone that is served, 0 for one that gets SERVFAIL.", lambda z: z.serial is not None),
+    ("zone_serial", "The SOA serial that is served.", lambda z: z.serial),
+    ("zone_names", "Names that have records.", lambda z: z.names),
+    ("zone_warnings", "Findings in the served version.", lambda z: len(z.warnings)),
+    (
+        "zone_records_left_out",
+        "Records of its table not in the zone.",
+        lambda z: z.left_out.records if z.left_out else None,
+    ),
+    ("zone_load_time_seconds", "When the served version was loaded or signed.", lambda z: z.loaded),
+    ("zone_refused_time_seconds", "When the last file of the zone was refused.", lambda z: z.failed),
     (
         "zone_signature_expiry_time_seconds",
         "When the first signature of the zone expires.",
-        lambda z: _seconds(z["signatures_expire"]),
+        lambda z: z.signatures_expire,
     ),
     (
         "zone_signing_due_time_seconds",
         "When the server will sign the zone again.",
-        lambda z: _seconds(_below(z, "signing", "due")),
+        lambda z: z.signing.due if z.signing else None,
     ),
 )
-ZONE_REASONS: tuple[tuple[str, str, Callable[[Status], str | None]], ...] = (
-    ("zone_refused", "1 while the last file of a zone is refused", lambda z: z["error"]),
-    ("zone_signing_failed", "1 while the server cannot sign the zone", lambda z: _below(z, "signing", "error")),
+ZONE_REASONS: tuple[tuple[str, str, Callable[[ZoneStatus], str]], ...] = (
+    ("zone_refused", "1 while the last file of a zone is refused", lambda z: z.error),
+    ("zone_signing_failed", "1 while the server cannot sign the zone", lambda z: z.signing.error if z.signing else ""),
 )

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -18,13 +19,15 @@ from maptr.config import Config, ZoneConfig
 from maptr.daemon import process
 from maptr.daemon.certificate import Certificate
 from maptr.daemon.process import in_thread
+from maptr.dnssec.expiry import Signatures
 from maptr.errors import ConfigError, ZoneError, reason_of
 from maptr.protocol.names import Labels, to_text
-from maptr.server import settings, signer, state_folder, status
+from maptr.server import settings, signer, state_folder
 from maptr.server.journals import access_of
 from maptr.server.responder import Responder, ServerState
 from maptr.server.secondaries import SecondaryMonitor
 from maptr.server.state import Clock, Served, SigningState, ZoneResult, ZoneState
+from maptr.server.status import Reloads
 from maptr.server.table_zone import candidate
 from maptr.zone.diff import Published, choose_serial, decide, stripped
 from maptr.zone.finding import text_of
@@ -35,6 +38,8 @@ if TYPE_CHECKING:
     from maptr.server.puller import Puller
 
 log = logging.getLogger("maptr.serve")
+
+ALARM_INTERVAL = 86400.0  # seconds between two log lines about an alarm
 
 
 def start(zones: Iterable[ZoneConfig], *, clock: Clock) -> Served:
@@ -99,6 +104,18 @@ def log_results(results: Iterable[ZoneResult]) -> None:
                 log.info("zone %s unchanged, serial %d", result.zone, result.serial)
             case "removed":
                 log.info("zone %s removed", result.zone)
+
+
+def log_alarms(served: Served, now: float) -> None:
+    """Log each zone whose signatures need attention, and each zone that lacks records of its table."""
+    for origin, state in served.states.items():
+        found = state.signatures(now)
+        if found.is_alarm:
+            level = logging.WARNING if found.state is Signatures.EXPIRING else logging.ERROR
+            log.log(level, "zone %s: %s", to_text(origin), found.text(now))
+        if state.left_out and state.left_out.records:
+            level = logging.ERROR if state.left_out.answered_by_others else logging.WARNING
+            log.log(level, "zone %s: %s", to_text(origin), state.left_out)
 
 
 def _publish(state: ZoneState, now: float, force: bool, starting: bool) -> tuple[ZoneState, ZoneResult]:
@@ -196,7 +213,7 @@ class Reloader:
         self.config = config
         self.served = served
         self.config_error = self.certificate_error = ""
-        self.counts: dict[str, Any] = {"done": 0, "refused": 0, "failed": 0, "last": None}  # for the status
+        self.reloads = Reloads()
         self.puller: Puller | None = None  # None without a table
         self._responder = responder
         self._monitor = monitor
@@ -211,7 +228,7 @@ class Reloader:
         """Start the tasks that reload on request, sign and pull when due, and log alarms."""
         for work, seconds, failure in (
             (self._reload_on_request, 0.0, "nothing reloaded"),
-            (self._log_alarms, status.ALARM_INTERVAL, "alarms not looked at"),
+            (self._log_alarms, ALARM_INTERVAL, "alarms not looked at"),
             (self.sign_now, signer.CHECK_INTERVAL, "zones not signed"),
         ):
             self._tasks.append(asyncio.get_running_loop().create_task(_repeat(work, seconds, failure)))
@@ -231,7 +248,8 @@ class Reloader:
         zones = reply.get("zones")
         refused = "error" in reply or any(each["result"] == "refused" for each in zones or ())
         result = "failed" if zones is None else "refused" if refused else "done"
-        self.counts = {**self.counts, result: self.counts[result] + 1, "last": status.moment(self._clock())}
+        counted = {result: getattr(self.reloads, result) + 1}
+        self.reloads = replace(self.reloads, last=self._clock(), **counted)
         return reply
 
     async def _reload(self, zone: str | None, force: bool) -> dict[str, Any]:
@@ -309,7 +327,7 @@ class Reloader:
         self._monitor.update(state, before)
 
     async def _log_alarms(self) -> None:
-        status.log_alarms(self.served, self._clock())
+        log_alarms(self.served, self._clock())
 
     async def _reload_on_request(self) -> None:
         await self._wanted.wait()

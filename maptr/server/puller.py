@@ -9,7 +9,7 @@ import asyncio
 import logging
 import random
 from collections.abc import Awaitable, Callable, Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from maptr.cache.drift import Drift
 from maptr.client import Client
 from maptr.config import Config
 from maptr.daemon.process import in_thread
-from maptr.errors import MaptrError, reason_of, time_text
+from maptr.errors import MaptrError, reason_of
 from maptr.protocol.names import to_text
 from maptr.registry import sandbox
 from maptr.registry.plan import Plan
@@ -27,46 +27,16 @@ from maptr.registry.pull import apply_pull, jittered, plan_pull
 from maptr.server import settings
 from maptr.server.alarm import Alarm, AlarmKind
 from maptr.server.state import Clock
-from maptr.server.status import moment
+from maptr.server.status import KeptRecord, ServerDrift, TableStatus
 
 log = logging.getLogger("maptr.serve")
 
 FIRST_RETRY = 30.0  # seconds after the first failed pull; doubled after each failure, up to the interval
 DRIFT_WAITS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)  # seconds for secondaries to catch up before drift is reported
 DRIFT_RATE = 100.0  # queries per second: servers limit the rate of responses, NSD to 200 by default
-MAX_NAMED = 5  # records named in a log line
 HISTORY = "drift.sqlite"  # the history of verdicts, in the state folder
 
 Publish = Callable[[str], Awaitable[dict[str, Any]]]  # reloads a zone by its name
-
-
-@dataclass(frozen=True, slots=True)
-class DriftReport:
-    """The comparison of one server with the table. ``at`` is in seconds since 1970; ``deviating`` has a text
-    "RECORD VERDICT" for each difference."""
-
-    server: str
-    at: float
-    records: int
-    deviating: tuple[str, ...] = ()
-    error: str = ""
-
-    def __str__(self) -> str:
-        if self.error:
-            return f"not known: {self.error}"
-        if not self.deviating:
-            return f"none in {self.records} records"
-        more = len(self.deviating) - MAX_NAMED
-        named = ", ".join(self.deviating[:MAX_NAMED]) + (f" and {more} more" if more > 0 else "")
-        return f"{len(self.deviating)} of {self.records} records: {named}"
-
-    @property
-    def is_bad(self) -> bool:
-        """Whether an operator must act."""
-        return bool(self.deviating or self.error)
-
-    def describe(self) -> dict[str, Any]:
-        return {**asdict(self), "at": time_text(self.at), "deviating": list(self.deviating)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +51,7 @@ class PullState:
     failed_at: float | None = None
     failures: int = 0
     kept: tuple[tuple[str, str], ...] = ()
-    drift: tuple[DriftReport, ...] = ()
+    drift: tuple[ServerDrift, ...] = ()
 
 
 class Puller:
@@ -197,22 +167,21 @@ class Puller:
 
     # ---- for the status
 
-    def describe(self) -> dict[str, Any] | None:
-        """Return the state as plain values for JSON; None if no table is pulled or compared with servers."""
-        config = self._config()
+    def status(self) -> TableStatus | None:
+        """Return the status; None if no table is pulled or compared with servers."""
+        config, state = self._config(), self.state
         if not (config.table.url or config.table.drift):
             return None
-        state = self.state
-        return {
-            "file": str(config.table.file),
-            "source": state.source,
-            "checked": moment(state.checked_at),
-            "changed": moment(state.changed_at),
-            "error": state.error,
-            "failed": moment(state.failed_at),
-            "kept": [{"record": key, "reason": reason} for key, reason in state.kept],
-            "drift": [report.describe() for report in state.drift],
-        }
+        return TableStatus(
+            file=str(config.table.file),
+            source=state.source,
+            checked=state.checked_at,
+            changed=state.changed_at,
+            error=state.error,
+            failed=state.failed_at,
+            kept=tuple(KeptRecord(*each) for each in state.kept),
+            drift=state.drift,
+        )
 
     def alarms(self) -> Iterator[Alarm]:
         state = self.state
@@ -236,7 +205,7 @@ def _counted(plan: Plan) -> str:
     return ", ".join(f"{count} {what}" for what, count in counts.items())
 
 
-def _report(config: Config, file: Path, server: str, clock: Clock) -> DriftReport:
+def _report(config: Config, file: Path, server: str, clock: Clock) -> ServerDrift:
     """Compare a server with the table. Reads the file and queries the server: call it in a thread."""
     state = config.serve.state
     verdicts: list[Drift] = []
@@ -250,6 +219,6 @@ def _report(config: Config, file: Path, server: str, clock: Clock) -> DriftRepor
             ) as client:
                 verdicts += [one for group in client.drift_many() for one in group]
     except (MaptrError, OSError) as error:
-        return DriftReport(server, clock(), 0, error=reason_of(error))
+        return ServerDrift(server, clock(), 0, error=reason_of(error))
     deviating = [one for one in verdicts if one.verdict.is_drift or one.verdict == "unknown"]
-    return DriftReport(server, clock(), len(verdicts), tuple(f"{one.record} {one.verdict}" for one in deviating))
+    return ServerDrift(server, clock(), len(verdicts), tuple(f"{one.record} {one.verdict}" for one in deviating))

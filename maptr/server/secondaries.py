@@ -9,14 +9,14 @@ from collections.abc import Coroutine, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from maptr.config import ZoneConfig
 from maptr.config.model import SecondariesConfig
 from maptr.protocol.names import Labels, to_text
 from maptr.protocol.numbers import NOERROR, NOTIMP
 from maptr.server.alarm import Alarm, AlarmKind
 from maptr.server.notify import exchange, make_request, read_response, read_serial
 from maptr.server.responder import ServerState
-from maptr.server.state import Clock
+from maptr.server.state import Clock, ZoneState
+from maptr.server.status import SecondaryStatus, age
 from maptr.transfer.acl import NotifyTarget, Secondaries, TsigKey
 from maptr.zone.snapshot import ZoneView
 
@@ -63,11 +63,29 @@ class SecondaryState:
     notify_error: str = ""
     behind_since: float | None = None
 
+    def status(self, target: NotifyTarget, serial: int | None, now: float) -> SecondaryStatus:
+        """Return the status at a time. ``serial`` is that of the zone, None if it is not loaded."""
+        return SecondaryStatus(
+            secondary=str(target),
+            notify=self.notify,
+            since=self.since,
+            age=age(self.since, now),
+            notify_error=self.notify_error,
+            serial=self.acknowledged,
+            observed_serial=self.serial,
+            observed=self.at,
+            observed_age=age(self.at, now),
+            lags=None if self.serial is None or serial is None else self.serial != serial,
+            observed_error=self.error,
+            behind_since=self.behind_since,
+            lag=0.0 if self.behind_since is None and self.serial is not None else age(self.behind_since, now),
+        )
+
 
 class SecondaryMonitor:
     """Sends NOTIFY to secondaries until they acknowledge it, and asks them at intervals which serial they have.
 
-    All methods except ``secondaries``, ``alarms`` and ``state`` are for the event loop's thread. Times are in seconds.
+    All methods except ``statuses``, ``alarms`` and ``state`` are for the event loop's thread. Times are in seconds.
     """
 
     def __init__(
@@ -109,8 +127,10 @@ class SecondaryMonitor:
         if catalog is not None and (before is None or before.access.catalog is not catalog):
             self.notify(catalog.view, catalog.secondaries.notify, access.keys)
 
-    def secondaries(self, zone: ZoneConfig) -> list[tuple[NotifyTarget, SecondaryState]]:
-        return [(target, self.state(zone.name, target)) for target in zone.notify]
+    def statuses(self, zone: ZoneState) -> tuple[SecondaryStatus, ...]:
+        """Return the status of each secondary of a zone."""
+        name, serial, now = zone.zone.name, None if zone.view is None else zone.view.serial, self._clock()
+        return tuple(self.state(name, target).status(target, serial, now) for target in zone.zone.notify)
 
     def alarms(self, origin: Labels, targets: Iterable[NotifyTarget]) -> Iterator[Alarm]:
         """Yield the alarms about the secondaries of a zone, one for each at most."""

@@ -5,16 +5,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from maptr.config import ZoneConfig
 from maptr.dnssec.expiry import EXPIRING, Signatures, SignatureState, Validity
-from maptr.protocol.names import Labels
+from maptr.protocol.names import Labels, to_text
+from maptr.server.alarm import Alarm, AlarmKind
+from maptr.server.status import LeftOutStatus, SecondaryStatus, SigningStatus, ZoneStatus
 from maptr.zone.diff import stripped
 from maptr.zone.lint import LeftOut
 from maptr.zone.snapshot import Snapshot, ZoneView
 
+MAX_FINDINGS = 100  # findings of records left out of a zone in the status; ``maptr table check`` shows all
 RETRY = 300  # seconds until a failed signing is retried; changed keys cause a retry at once
 
 Clock = Callable[[], float]  # seconds since 1970
@@ -49,6 +53,10 @@ class SigningState(NamedTuple):
     def retry_at(self) -> float | None:
         """The time of the next attempt after a failure; None after a success."""
         return (self.failed_at or 0.0) + RETRY if self.error else None
+
+    def status(self, keys: Path) -> SigningStatus:
+        failed_at = self.failed_at if self.error else None
+        return SigningStatus(str(keys), self.unsigned, self.due or None, self.error, failed_at, self.retry_at)
 
     def is_due(self, key_files: KeyFiles, now: float) -> bool:
         """Return whether to sign now: the keys have changed, the signatures are due, or a retry is due."""
@@ -88,11 +96,52 @@ class ZoneState(NamedTuple):
             return SignatureState(Signatures.UNSIGNED)
         return self.validity.state(now, expiring=expiring(self.zone))
 
+    def status(self, now: float, secondaries: tuple[SecondaryStatus, ...] = ()) -> ZoneStatus:
+        signatures, left_out = self.signatures(now), self.left_out
+        return ZoneStatus(
+            zone=to_text(self.zone.name),
+            file=str(self.zone.file),
+            serial=None if self.view is None else self.view.serial,
+            names=self.names,
+            loaded=self.loaded_at,
+            error=self.error,
+            failed=self.failed_at,
+            warnings=self.warnings,
+            left_out=None if left_out is None else left_out_status(left_out),
+            signatures=None if self.view is None else signatures.state,
+            signatures_expire=signatures.expires,
+            signing=None if self.zone.keys is None else self.signed.status(self.zone.keys),
+            secondaries=secondaries,
+        )
+
+    def alarms(self, now: float) -> Iterator[Alarm]:
+        """Yield the alarms of the zone, without those of its secondaries."""
+        name, signing_error = to_text(self.zone.name), self.signed.error
+        if self.view is None:
+            reason = self.error or f"not signed: {signing_error}"
+            yield Alarm(AlarmKind.ZONE_NOT_LOADED, f"zone {name} is not loaded, queries get SERVFAIL: {reason}", name)
+        elif self.error:
+            text = f"zone {name} was not reloaded, serial {self.view.serial} stays: {self.error}"
+            yield Alarm(AlarmKind.ZONE_REFUSED, text, name)
+        if self.view is not None and signing_error:
+            text = f"zone {name} was not signed, serial {self.view.serial} stays: {signing_error}"
+            yield Alarm(AlarmKind.ZONE_NOT_SIGNED, text, name)
+        found = self.signatures(now)
+        if found.is_alarm:
+            yield Alarm(AlarmKind.SIGNATURES, f"zone {name}: {found.text(now)}", name)
+        if self.left_out and self.left_out.answered_by_others:
+            yield Alarm(AlarmKind.RECORDS_LEFT_OUT, f"zone {name}: {self.left_out}", name)
+
     def unsigned_view(self) -> ZoneView | None:
         """Return the served version as in its file: without the server's signatures, and with the file's serial."""
         if self.view is None or self.zone.keys is None:
             return self.view
         return stripped(self.view, self.signed.unsigned)
+
+
+def left_out_status(left_out: LeftOut) -> LeftOutStatus:
+    findings = tuple(finding.to_dict() for finding in left_out[:MAX_FINDINGS])
+    return LeftOutStatus(len(left_out.records), findings, str(left_out))
 
 
 class ZoneResult(NamedTuple):

@@ -1,127 +1,207 @@
-"""The status of zones and secondaries as plain values for JSON, and their alarms. ``maptr status`` shows both.
+"""The status of a running server as values, which ``maptr status``, metrics and health check read.
 
-Times are in UTC, in the format of RFC 3339. Secrets are left out.
+Times are in seconds since 1970, ages in seconds. Secrets are left out. The control socket sends a status as JSON with
+the names of the fields; ``to_json`` is what ``maptr status --json`` prints, with times in the format of RFC 3339.
 """
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterator
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any
 
-from maptr.dnssec.expiry import Signatures
 from maptr.errors import time_text
-from maptr.protocol.names import to_text
-from maptr.server.alarm import Alarm, AlarmKind
-from maptr.server.secondaries import SecondaryState
-from maptr.server.state import Served, ZoneState
-from maptr.transfer.acl import NotifyTarget
-from maptr.zone.lint import LeftOut
+from maptr.server.alarm import Alarm
 
-log = logging.getLogger("maptr.serve")
+MAX_NAMED = 5  # records named in the text of a drift
 
-MAX_FINDINGS = 100  # findings of records left out of a zone; ``maptr table check`` shows all
-ALARM_INTERVAL = 86400.0  # seconds between two log lines about an alarm
+Counts = Mapping[str, int]
 
 
-def zone_alarms(state: ZoneState, now: float) -> Iterator[Alarm]:
-    """Yield the alarms of one zone, without those of its secondaries."""
-    name, signing_error = to_text(state.zone.name), state.signed.error
-    if state.view is None:
-        reason = state.error or f"not signed: {signing_error}"
-        yield Alarm(AlarmKind.ZONE_NOT_LOADED, f"zone {name} is not loaded, queries get SERVFAIL: {reason}", name)
-    elif state.error:
-        text = f"zone {name} was not reloaded, serial {state.view.serial} stays: {state.error}"
-        yield Alarm(AlarmKind.ZONE_REFUSED, text, name)
-    if state.view is not None and signing_error:
-        text = f"zone {name} was not signed, serial {state.view.serial} stays: {signing_error}"
-        yield Alarm(AlarmKind.ZONE_NOT_SIGNED, text, name)
-    found = state.signatures(now)
-    if found.is_alarm:
-        yield Alarm(AlarmKind.SIGNATURES, f"zone {name}: {found.text(now)}", name)
-    if state.left_out and state.left_out.answered_by_others:
-        yield Alarm(AlarmKind.RECORDS_LEFT_OUT, f"zone {name}: {state.left_out}", name)
+def _time() -> Any:
+    """Declare a field with a time; None before it came."""
+    return field(default=None, metadata={"is_time": True})
 
 
-def describe_zone(state: ZoneState, now: float) -> dict[str, Any]:
-    signatures = state.signatures(now)
-    return {
-        "zone": to_text(state.zone.name),
-        "file": str(state.zone.file),
-        "serial": None if state.view is None else state.view.serial,
-        "names": state.names,
-        "loaded": moment(state.loaded_at),
-        "error": state.error,
-        "failed": moment(state.failed_at),
-        "warnings": list(state.warnings),
-        "left_out": None if state.left_out is None else describe_left_out(state.left_out),
-        "signatures": None if state.view is None else str(signatures.state),
-        "signatures_expire": moment(signatures.expires),
-        "signing": _signing(state),
-    }
+@dataclass(frozen=True, slots=True)
+class SigningStatus:
+    """The signing of a zone by the server. ``unsigned_serial`` is that of the zone file, ``due`` the next signing,
+    ``error`` the reason of the last failure, "" after a success."""
+
+    keys: str
+    unsigned_serial: int | None
+    due: float | None = _time()
+    error: str = ""
+    failed: float | None = _time()
+    retry: float | None = _time()
 
 
-def describe_left_out(left_out: LeftOut) -> dict[str, Any]:
-    """Return the number of records left out of the zone, and the first of their findings."""
-    findings = [finding.to_dict() for finding in left_out[:MAX_FINDINGS]]
-    return {"records": len(left_out.records), "findings": findings, "text": str(left_out)}
+@dataclass(frozen=True, slots=True)
+class LeftOutStatus:
+    """The records of a table that are not in its zone: their number, the first findings, and all in one line."""
+
+    records: int
+    findings: tuple[Mapping[str, Any], ...]
+    text: str
 
 
-def describe_secondary(state: ZoneState, now: float, target: NotifyTarget, known: SecondaryState) -> dict[str, Any]:
-    """Return the state of a secondary. ``lag`` is the time in seconds since which it is not known to have the serial.
+@dataclass(frozen=True, slots=True)
+class SecondaryStatus:
+    """A secondary of a zone. ``notify`` is the state of the last NOTIFY, None if none was sent, in which it is
+    ``since``; ``serial`` is the last one that the secondary acknowledged, ``observed_serial`` the last one that it
+    reported. ``lag`` is the time since which it is not known to have the zone's serial, 0 while it has it."""
 
-    It is 0 while the secondary is in step.
-    """
-    serial = None if state.view is None else state.view.serial
-    return {
-        "secondary": str(target),
-        "notify": known.notify and str(known.notify),
-        "since": moment(known.since),
-        "age": age(known.since, now),
-        "notify_error": known.notify_error,
-        "serial": known.acknowledged,
-        "observed_serial": known.serial,
-        "observed": moment(known.at),
-        "observed_age": age(known.at, now),
-        "lags": None if known.serial is None or serial is None else known.serial != serial,
-        "observed_error": known.error,
-        "behind_since": moment(known.behind_since),
-        "lag": 0.0 if known.behind_since is None and known.serial is not None else age(known.behind_since, now),
-    }
+    secondary: str
+    notify: str | None = None
+    since: float | None = _time()
+    age: float | None = None
+    notify_error: str = ""
+    serial: int | None = None
+    observed_serial: int | None = None
+    observed: float | None = _time()
+    observed_age: float | None = None
+    lags: bool | None = None
+    observed_error: str = ""
+    behind_since: float | None = _time()
+    lag: float | None = None
 
 
-def _signing(state: ZoneState) -> dict[str, Any] | None:
-    signed = state.signed
-    if state.zone.keys is None:
-        return None
-    return {
-        "keys": str(state.zone.keys),
-        "unsigned_serial": signed.unsigned,
-        "due": moment(signed.due or None),
-        "error": signed.error,
-        "failed": moment(signed.failed_at if signed.error else None),
-        "retry": moment(signed.retry_at),
-    }
+@dataclass(frozen=True, slots=True)
+class ZoneStatus:
+    """A zone. ``serial`` is None if it was never loaded; ``error`` is why its last file was refused, else "".
+    ``signatures`` is a ``Signatures`` value."""
+
+    zone: str
+    file: str
+    serial: int | None = None
+    names: int = 0
+    loaded: float | None = _time()
+    error: str = ""
+    failed: float | None = _time()
+    warnings: tuple[str, ...] = ()
+    left_out: LeftOutStatus | None = None
+    signatures: str | None = None
+    signatures_expire: float | None = _time()
+    signing: SigningStatus | None = None
+    secondaries: tuple[SecondaryStatus, ...] = ()
 
 
-def moment(seconds: float | None) -> str | None:
-    return None if seconds is None else time_text(seconds)
+@dataclass(frozen=True, slots=True)
+class ServerDrift:
+    """The comparison of one server with the table. ``deviating`` has a text "RECORD VERDICT" for each difference."""
+
+    server: str
+    at: float = _time()
+    records: int = 0
+    deviating: tuple[str, ...] = ()
+    error: str = ""
+
+    def __str__(self) -> str:
+        if self.error:
+            return f"not known: {self.error}"
+        if not self.deviating:
+            return f"none in {self.records} records"
+        more = len(self.deviating) - MAX_NAMED
+        named = ", ".join(self.deviating[:MAX_NAMED]) + (f" and {more} more" if more > 0 else "")
+        return f"{len(self.deviating)} of {self.records} records: {named}"
+
+    @property
+    def is_bad(self) -> bool:
+        """Whether an operator must act."""
+        return bool(self.deviating or self.error)
+
+
+@dataclass(frozen=True, slots=True)
+class KeptRecord:
+    """A record whose last good entry is kept, and the reason."""
+
+    record: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class TableStatus:
+    """The table that is pulled or compared with servers. ``error`` is the reason of the last failure, else ""."""
+
+    file: str
+    source: str = ""
+    checked: float | None = _time()
+    changed: float | None = _time()
+    error: str = ""
+    failed: float | None = _time()
+    kept: tuple[KeptRecord, ...] = ()
+    drift: tuple[ServerDrift, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Reloads:
+    """The number of reloads: done, with a refused zone, or failed for the configuration; and when the last ended."""
+
+    done: int = 0
+    refused: int = 0
+    failed: int = 0
+    last: float | None = _time()
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """``queries`` counts them by transport and RCODE; the last four groups of counters are those of ``Counters``."""
+
+    version: str
+    pid: int
+    config: str | None = None
+    started: float = _time()
+    uptime: float = 0.0
+    listen: tuple[str, ...] = ()
+    listen_tls: tuple[str, ...] = ()
+    metrics: str | None = None
+    zones: tuple[ZoneStatus, ...] = ()
+    reloads: Reloads = Reloads()
+    config_error: str = ""
+    certificate_error: str = ""
+    table: TableStatus | None = None
+    queries: Mapping[str, Counts] = field(default_factory=dict)
+    batches: Counts = field(default_factory=dict)
+    rate_limit: Counts = field(default_factory=dict)
+    cookies: Counts = field(default_factory=dict)
+    connections: Counts = field(default_factory=dict)
+    alarms: tuple[Alarm, ...] = ()
 
 
 def age(at: float | None, now: float) -> float | None:
     return None if at is None else round(max(0.0, now - at), 3)
 
 
-# ---- alarms in the log
+def to_json(value: Any) -> Any:
+    """Return a status, or a part of it, for JSON, with its times as text."""
+    if is_dataclass(value):
+        return {
+            each.name: time_text(found) if each.metadata and found is not None else to_json(found)
+            for each in fields(value)
+            for found in (getattr(value, each.name),)
+        }
+    return [*map(to_json, value)] if isinstance(value, tuple) else value
 
 
-def log_alarms(served: Served, now: float) -> None:
-    """Log each zone whose signatures need attention, and each zone that lacks records of its table."""
-    for origin, state in served.states.items():
-        found = state.signatures(now)
-        if found.is_alarm:
-            level = logging.WARNING if found.state is Signatures.EXPIRING else logging.ERROR
-            log.log(level, "zone %s: %s", to_text(origin), found.text(now))
-        if state.left_out and state.left_out.records:
-            level = logging.ERROR if state.left_out.answered_by_others else logging.WARNING
-            log.log(level, "zone %s: %s", to_text(origin), state.left_out)
+def read_status(document: Mapping[str, Any]) -> Status:
+    """Return the status that the control socket sent: ``dataclasses.asdict`` of it as JSON."""
+    table = document["table"]
+    if table is not None:
+        kept = tuple(KeptRecord(**each) for each in table["kept"])
+        table = TableStatus(**{**table, "kept": kept, "drift": tuple(ServerDrift(**each) for each in table["drift"])})
+    parts = {
+        "zones": tuple(map(_read_zone, document["zones"])),
+        "reloads": Reloads(**document["reloads"]),
+        "table": table,
+        "alarms": tuple(Alarm(**alarm) for alarm in document["alarms"]),
+    }
+    return Status(**{**document, **parts})
+
+
+def _read_zone(zone: Mapping[str, Any]) -> ZoneStatus:
+    parts = {
+        "left_out": zone["left_out"] and LeftOutStatus(**zone["left_out"]),
+        "signing": zone["signing"] and SigningStatus(**zone["signing"]),
+        "secondaries": tuple(SecondaryStatus(**each) for each in zone["secondaries"]),
+    }
+    return ZoneStatus(**{**zone, **parts})

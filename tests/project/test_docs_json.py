@@ -21,9 +21,8 @@ from maptr.discovery import Link, Outcome, Step
 from maptr.nma.describe import Description, Segment
 from maptr.registry.table import Entry, Table
 from maptr.server.alarm import Alarm, AlarmKind
-from maptr.server.puller import DriftReport
-from maptr.server.state import ZoneResult
-from maptr.server.status import describe_left_out
+from maptr.server.state import ZoneResult, left_out_status
+from maptr.server.status import KeptRecord, ServerDrift, TableStatus, to_json
 from maptr.zone.lint import LeftOut, lint
 from tests.support import command_line
 from tests.support.scripted import serving, zone
@@ -176,11 +175,10 @@ def test_status_and_reload(site: Site) -> None:
     site.start()
     assert printed("reload", *[json.loads(site.run("reload", "--json").stdout)]) == documented("reload") - {"error"}
     status: dict[str, Any] = dict(site.status())
-    status["table"] = {**dict.fromkeys(("file", "source", "checked", "changed", "error", "failed"))}
-    status["table"]["kept"] = [{"record": "", "reason": ""}]
-    status["table"]["drift"] = [DriftReport("192.0.2.1", 1.0, 1).describe()]
-    status["alarms"] = [Alarm(AlarmKind.DRIFT, "").to_dict()]
-    status["zones"][0]["left_out"] = describe_left_out(LeftOut(lint(Table([Entry("12345")]))))
+    drift = (ServerDrift("192.0.2.1", 1.0, 1),)
+    status["table"] = to_json(TableStatus("naans.json", kept=(KeptRecord("", ""),), drift=drift))
+    status["alarms"] = [to_json(Alarm(AlarmKind.DRIFT, ""))]
+    status["zones"][0]["left_out"] = to_json(left_out_status(LeftOut(lint(Table([Entry("12345")])))))
     missing = documented("status") - printed("status", status)
     assert printed("status", status) <= documented("status")
     assert missing == {path for path in documented("status") if path.startswith("zones[].signing.")}

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import http.client
+import json
 import re
 import socket
 import subprocess
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +28,8 @@ from maptr.daemon.sockets import open_tcp
 from maptr.dnssec.keys import Algorithm, KeyState, Role, add_key
 from maptr.registry.table import Entry, Nma, Table
 from maptr.server import metrics
-from maptr.server.status import describe_left_out
+from maptr.server.state import left_out_status
+from maptr.server.status import SecondaryStatus, Status, read_status
 from maptr.zone.lint import publishable
 from tests.support.peers import find
 from tests.support.running import Running, converse
@@ -82,6 +85,13 @@ class Scraped:
         return samples(text)
 
 
+def status_of(site: Site) -> Status:
+    """Return the status as the control socket sends it."""
+    with socket.socket(socket.AF_UNIX) as sock:
+        sock.connect(str(site.socket))
+        return read_status(json.loads(converse(sock, b'{"command": "status"}\n')))
+
+
 @pytest.fixture
 def scraped(site: Site) -> Scraped:
     return Scraped(site)
@@ -105,7 +115,7 @@ def test_a_scrape_has_the_values_of_the_status(scraped: Scraped) -> None:
     assert up_since == pytest.approx(value(found, "start_time_seconds"), abs=PATIENCE)
     status: Any = scraped.site.status()
     assert status["metrics"] == f"127.0.0.1:{scraped.port}"
-    again = samples(metrics.render(status).decode())
+    again = samples(metrics.render(status_of(scraped.site)).decode())
     for name in ("uptime_seconds", "connections"):  # these change all the time
         del again[f"maptr_{name}", ()], found[f"maptr_{name}", ()]
     assert again == found
@@ -192,31 +202,35 @@ def test_metric_names_are_documented_and_follow_the_conventions(scraped: Scraped
         assert (done.returncode, done.stdout + done.stderr) == (0, "")
 
 
-SECONDARIES = (("192.0.2.1:53", "done", 1, 1, 0.0), ("192.0.2.2:53", "pending", None, None, 7.0))
-SECONDARY_KEYS = ("secondary", "notify", "serial", "observed_serial", "lag")
+SECONDARIES = (
+    SecondaryStatus("192.0.2.1:53", "done", serial=1, observed_serial=1, lag=0.0),
+    SecondaryStatus("192.0.2.2:53", "pending", lag=7.0),
+)
 
 
 def test_metrics_of_left_out_records_errors_and_secondaries(scraped: Scraped) -> None:
-    status: Any = scraped.site.status()
-    zone, other = status["zones"]
+    status = status_of(scraped.site)
+    zone, other = status.zones
     private = Nma("http://10.0.0.1/${content}")
     table = Table([Entry("12345", nmas=(Nma("https://h.example/"),)), Entry("12345", "x7", (private, private))])
-    zone["left_out"] = describe_left_out(publishable(table)[1])
-    other["secondaries"] = [dict(zip(SECONDARY_KEYS, each, strict=True)) for each in SECONDARIES]
-    other["error"] = 'file \udcff\n"x\\' + "y" * 300  # a file name that is not UTF-8
+    zone = replace(zone, left_out=left_out_status(publishable(table)[1]))
+    error = 'file \udcff\n"x\\' + "y" * 300  # a file name that is not UTF-8
+    other = replace(other, secondaries=SECONDARIES, error=error)
+    status = replace(status, zones=(zone, other))
     found = samples(metrics.render(status).decode())
-    assert value(found, "zone_records_left_out", zone=zone["zone"]) == 1
+    assert value(found, "zone_records_left_out", zone=zone.zone) == 1
     for code in ("no-public-host", "other-answer"):
-        assert value(found, "zone_record_left_out", zone=zone["zone"], record="12345/x7", code=code) == 1
-    assert value(found, "zone_records_left_out", zone=other["zone"]) is None
+        assert value(found, "zone_record_left_out", zone=zone.zone, record="12345/x7", code=code) == 1
+    assert value(found, "zone_records_left_out", zone=other.zone) is None
     reason = ('file ?\n"x\\' + "y" * 300)[: metrics.MAX_REASON]
-    assert value(found, "zone_refused", zone=other["zone"], reason=reason) == 1
-    for name, state, serial, observed, lag in SECONDARIES:
-        assert value(found, "zone_secondary_serial", zone=other["zone"], secondary=name) == observed
-        assert value(found, "zone_secondary_lag_seconds", zone=other["zone"], secondary=name) == lag
-        assert value(found, "zone_notify_serial", zone=other["zone"], secondary=name) == serial
-        for each in ("done", "pending"):
-            assert value(found, "zone_notify", zone=other["zone"], secondary=name, state=each) == (each == state)
+    assert value(found, "zone_refused", zone=other.zone, reason=reason) == 1
+    for each in SECONDARIES:
+        labels = {"zone": other.zone, "secondary": each.secondary}
+        assert value(found, "zone_secondary_serial", **labels) == each.observed_serial
+        assert value(found, "zone_secondary_lag_seconds", **labels) == each.lag
+        assert value(found, "zone_notify_serial", **labels) == each.serial
+        for state in ("done", "pending"):
+            assert value(found, "zone_notify", state=state, **labels) == (state == each.notify)
 
 
 # --- HTTP
@@ -243,7 +257,7 @@ def http_port() -> Iterator[int]:
             raise AssertionError("as a bug would be")
         if path == "/big":
             return metrics.HttpResponse(b"a" * 10_000_000)
-        return metrics.respond(path, {"zones": []})
+        return metrics.respond(path, Status("0", 1))
 
     sock = open_tcp("127.0.0.1", 0)
     with requests_answered(metrics.HttpServer(sock, respond), sock) as port:

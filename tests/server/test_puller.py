@@ -20,9 +20,10 @@ from maptr.dnssec.keys import Algorithm, KeyState, Role
 from maptr.errors import ParserFailed
 from maptr.protocol.names import Labels
 from maptr.protocol.numbers import RRSIG
-from maptr.server import status
-from maptr.server.puller import DriftReport, Puller
+from maptr.server import publisher
+from maptr.server.puller import Puller
 from maptr.server.state import ZoneResult
+from maptr.server.status import ServerDrift, to_json
 from tests.support.http_server import http_server, sends
 from tests.support.peers import Maptr
 from tests.support.registries import natab
@@ -183,7 +184,7 @@ class Pulling(Site):
 
     def described(self, key: str) -> Any:
         """Return a value from the puller's status."""
-        return (self.puller.describe() or {})[key]
+        return to_json(self.puller.status())[key]
 
 
 @pytest.fixture
@@ -297,8 +298,8 @@ def test_drift_report_names_the_records_that_a_server_lacks(tmp_path: Path, monk
 
 
 def test_drift_report_as_text() -> None:
-    assert str(DriftReport("s", 0.0, 0, error="no address")) == "not known: no address"
-    assert str(DriftReport("s", 0.0, 9)) == "none in 9 records"
+    assert str(ServerDrift("s", 0.0, 0, error="no address")) == "not known: no address"
+    assert str(ServerDrift("s", 0.0, 9)) == "none in 9 records"
 
 
 def test_a_request_during_a_pull_causes_another_pull(pulling: Pulling, answers: dict[str, bytes]) -> None:
@@ -327,7 +328,7 @@ def test_a_request_during_a_pull_causes_another_pull(pulling: Pulling, answers: 
 def test_without_a_table_nothing_is_pulled_or_reported(tmp_path: Path) -> None:
     pulling = Pulling(tmp_path)
     pulling.pull()
-    assert (pulling.puller.describe(), alarms_of(pulling.puller)) == (None, [])
+    assert (pulling.puller.status(), alarms_of(pulling.puller)) == (None, [])
 
 
 # --- records left out of the zone
@@ -356,12 +357,13 @@ def test_left_out_records_are_in_the_status_and_logged_daily(tmp_path: Path, cap
     site.table.write_text(SHOULDER)
     site.start()
     site.reload()
-    told = status.describe_zone(site.state, 0.0)["left_out"]
-    assert (told["records"], [finding["record"] for finding in told["findings"]]) == (2, ["a", "12345/x7", "12345/x7"])
+    told = site.state.status(0.0).left_out
+    assert told is not None
+    assert (told.records, [finding["record"] for finding in told.findings]) == (2, ["a", "12345/x7", "12345/x7"])
     line = "2 records left out: a bad-record; 12345/x7 no-public-host, its ARKs get the answer of 12345"
-    assert told["text"] == line
+    assert told.text == line
     assert site.alarms() == [f"zone ark.arpa.: {line}"]
-    status.log_alarms(site.served, 0.0)
+    publisher.log_alarms(site.served, 0.0)
     assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
         ("ERROR", f"zone ark.arpa.: {line}")
     ]
@@ -369,7 +371,7 @@ def test_left_out_records_are_in_the_status_and_logged_daily(tmp_path: Path, cap
     site.table.write_text(SHOULDER.replace("/x7", "/x6").replace("10.0.0.1", "x6.nlm.nih.gov"))
     site.reload()
     assert site.alarms() == []
-    status.log_alarms(site.served, 0.0)
+    publisher.log_alarms(site.served, 0.0)
     assert [record.levelname for record in caplog.records] == ["WARNING"]
 
 
@@ -385,4 +387,4 @@ def test_after_a_refused_table_the_left_out_records_are_those_of_the_served_tabl
     assert site.state.left_out is known
     site.start()  # reads the zone's file, but not its table
     assert site.state.left_out is None
-    assert status.describe_zone(site.state, 0.0)["left_out"] is None
+    assert site.state.status(0.0).left_out is None

@@ -21,8 +21,9 @@ from maptr.config.model import SigningConfig, signed_path
 from maptr.dnssec import keys as zonekeys
 from maptr.dnssec.keys import Algorithm, KeyState, Role
 from maptr.protocol.names import parse
-from maptr.server import publisher, state_folder, status
+from maptr.server import publisher, state_folder
 from maptr.server.state import RETRY, SigningState, ZoneResult
+from maptr.server.status import to_json
 from maptr.zone.diff import ZoneDiff, stripped
 from maptr.zone.snapshot import ZoneView
 from tests.support.signing import sign_zone, to_zone
@@ -108,7 +109,7 @@ def test_a_zone_is_signed_when_it_loads(site: Site) -> None:
     before = site.view
     assert site.reload() == ZoneResult("ark.arpa.", "unchanged", 1, 1)
     assert site.view is before
-    assert status.describe_zone(site.state, site.now)["signing"] == {
+    assert to_json(site.state.status(site.now).signing) == {
         "keys": str(site.keys),
         "unsigned_serial": 1,
         "due": "2027-01-22T08:00:00Z",
@@ -202,7 +203,7 @@ def test_a_zone_signed_for_the_first_time_continues_from_its_serial(site: Site) 
     site.zone = plain
     site.start()
     assert site.serial == 1
-    assert status.describe_zone(site.state, site.now)["signing"] is None
+    assert site.state.status(site.now).signing is None
     site.zone = signing
     assert site.reload().result == "signed"
     assert site.is_valid(2)

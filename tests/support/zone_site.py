@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from maptr.config import ZoneConfig
-from maptr.server import publisher, status
+from maptr.server import publisher
 from maptr.server.state import Served, ZoneResult, ZoneState
 from maptr.zone.snapshot import ZoneView
 
@@ -42,4 +42,4 @@ class ZoneSite:
         return self.view.serial
 
     def alarms(self) -> list[str]:
-        return [alarm.text for alarm in status.zone_alarms(self.state, self.now)]
+        return [alarm.text for alarm in self.state.alarms(self.now)]
