@@ -103,10 +103,10 @@ def drift(
         output.inform(Painted("left out:", output.DOUBTFUL), f" {record}")
     output.show_log()
     given = LookupOptions(origin=origin, lifetime=timeout, table=table, policy=DNS_ONLY)
-    log = history_at(history) if history else None
-    with Client(servers or None, **lookup.client_options(given, known), history=log, rate=rate) as client:
+    disk = history_at(history) if history else None
+    with Client(servers or None, **lookup.client_options(given, known), history=disk, rate=rate) as client:
         # Otherwise, the next run would report this drift as new.
-        if log is not None and not log.can_write():
+        if disk is not None and not disk.can_write():
             output.fail(f"{history}: cannot be written", output.EXIT_UNREADABLE)
         found: list[Drift] = []
         try:
@@ -115,9 +115,9 @@ def drift(
                     found += verdicts
                     update(advance=1)
         except KeyboardInterrupt:
-            kept = "verdicts so far are in the history" if log is not None else "nothing was kept"
+            kept = "verdicts so far are in the history" if disk is not None else "nothing was kept"
             output.interrupted(f"{kept}; run it again")
-        silent = _silent(found, places_of(table, naans), log)
+        silent = _silent(found, places_of(table, naans), disk)
     _report(found, named, everything, as_json, silent)
     if page is not None:
         origin = lookup.origin_of(origin, known)
