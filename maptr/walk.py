@@ -21,7 +21,7 @@ from maptr import url
 from maptr.ark import Ark, Hyphens
 from maptr.discovery import REGEXP_STEPS, SECURITY, Candidate, Discovery, Limit, Link, Outcome, Reading, Step
 from maptr.naptr.automaton import Budget, BudgetSpent
-from maptr.naptr.record import Kind, Naptr, RRset, Rule, read
+from maptr.naptr.record import Kind, Naptr, NaptrRRset, Rule, read
 from maptr.naptr.regexp import ResultTooLongError
 from maptr.protocol import names
 from maptr.protocol.names import ARK_ARPA, Labels
@@ -236,8 +236,8 @@ class Walk:
         here = question
         if sane is not None and sane < question.ttl:
             here = question._replace(ttl=sane)
-        if not isinstance(records, RRset):
-            records = RRset.of(records)
+        if not isinstance(records, NaptrRRset):
+            records = NaptrRRset.of(records)
         self._records_left -= len(records)
         self._limit = None
         if self._records_left < 0:

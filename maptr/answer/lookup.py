@@ -71,7 +71,7 @@ def look_up(zone: ZoneView, name: Labels, rdtype: int, *, minimal_any: bool, dns
     name in the answer is spelled as in the question.
     """
     key = fold(name)
-    lookup = _Lookup(zone, rdtype, minimal_any, LookupResult(source=key, dnssec=dnssec, base=len(zone.origin)))
+    lookup = _ZoneLookup(zone, rdtype, minimal_any, LookupResult(source=key, dnssec=dnssec, base=len(zone.origin)))
     seen: set[Labels] = set()
     while key not in seen and len(seen) < MAX_CHAIN:
         seen.add(key)
@@ -83,7 +83,7 @@ def look_up(zone: ZoneView, name: Labels, rdtype: int, *, minimal_any: bool, dns
 
 
 @dataclass(slots=True)
-class _Lookup:
+class _ZoneLookup:
     zone: ZoneView
     rdtype: int
     minimal_any: bool

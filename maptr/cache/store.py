@@ -16,7 +16,7 @@ from maptr.cache import MAX_NAMES, STALE_LIMIT
 from maptr.discovery import CLOCK_SLACK, Discovery, Limit, Outcome
 from maptr.files import ForkLock
 from maptr.naptr.automaton import Budget
-from maptr.naptr.record import Naptr, RRset, Rule, RuleCache
+from maptr.naptr.record import Naptr, NaptrRRset, Rule, RuleCache
 from maptr.protocol import names
 from maptr.protocol.names import Labels
 from maptr.walk import Answer, Reader, Settings, Walk
@@ -232,7 +232,7 @@ def answers_of(discovery: Discovery) -> Iterator[tuple[Labels, Answer]]:
         is_whole = step.outcome is not Outcome.LIMIT and step.limit is not Limit.RECORDS
         if not is_whole or step.rdtype != "NAPTR" or (origin_unknown and step is discovery.trace[0]):
             continue
-        records = RRset.of([reading.naptr for reading in step.readings])
+        records = NaptrRRset.of([reading.naptr for reading in step.readings])
         answer = Answer(step.outcome, records, step.ttl, step.note, step.server, security=step.security)
         yield names.fold(step.name), answer
 

@@ -108,13 +108,13 @@ def quote(octets: bytes) -> str:
     return f'"{"".join([_QUOTED[octet] for octet in octets])}"'
 
 
-class RRset(tuple[Naptr, ...]):
+class NaptrRRset(tuple[Naptr, ...]):
     """The records of a name in canonical order (RFC 4034 6.3), without duplicates; ``of`` makes it."""
 
     __slots__ = ()
 
     @classmethod
-    def of(cls, records: Sequence[Naptr]) -> RRset:
+    def of(cls, records: Sequence[Naptr]) -> NaptrRRset:
         if len(records) < 2:
             return cls(records)
         unique = {naptr.canonical(): naptr for naptr in records}

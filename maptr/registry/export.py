@@ -46,7 +46,7 @@ _PCRE = (
 _RE2 = _PCRE.replace("(?>", "(?:").replace("++", "+").replace("*+", "*")
 
 
-class Rule(NamedTuple):
+class RedirectRule(NamedTuple):
     """The redirect of one record. ``pieces`` has pairs of a literal text and the slot after it: ``name``, ``suffix`` or
     "". Without pieces, no rule redirects its ARKs, not even that of a shorter shoulder or of the NAAN."""
 
@@ -96,9 +96,9 @@ def _checksum(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _rules(table: Table, losses: list[Loss]) -> dict[str, list[Rule]]:
+def _rules(table: Table, losses: list[Loss]) -> dict[str, list[RedirectRule]]:
     """Return the rules of each NAAN in the order in which they match: longest shoulder first, then the NAAN."""
-    found: dict[str, list[Rule]] = {}
+    found: dict[str, list[RedirectRule]] = {}
     for naan in sorted({entry.naan for entry in table.values()}):
         at_naan = table.get(naan)
         for entry in (*table.shoulders(naan), *([at_naan] if at_naan else ())):
@@ -113,34 +113,34 @@ def _rules(table: Table, losses: list[Loss]) -> dict[str, list[Rule]]:
     return found
 
 
-def _rule(entry: Entry) -> tuple[Rule, str]:
+def _rule(entry: Entry) -> tuple[RedirectRule, str]:
     """Return the rule of a record, and the part of the record that the rule lacks ("" if none)."""
     if not entry.nmas:
-        return Rule(entry.naan, entry.shoulder), "the whole record: no mapping authority"
+        return RedirectRule(entry.naan, entry.shoulder), "the whole record: no mapping authority"
     nma, *others = entry.nmas
     if trouble := unusable(nma.target):
-        return Rule(entry.naan, entry.shoulder), f"the whole record: {trouble[1]}"
+        return RedirectRule(entry.naan, entry.shoulder), f"the whole record: {trouble[1]}"
     fixed = {"pid": f"ark:{entry.naan}/", "content": f"{entry.naan}/", "prefix": entry.naan}
     slots = {"pid": "name", "content": "name", "value": "name", "suffix": "suffix" if entry.shoulder else "name"}
     pieces = tuple(
         (text + fixed.get(variable, ""), slots.get(variable, "")) for text, variable in template_parts(nma.target)
     )
-    rule = Rule(entry.naan, entry.shoulder, SEE_OTHER if nma.status == SEE_OTHER else DEFAULT_STATUS, pieces)
+    rule = RedirectRule(entry.naan, entry.shoulder, SEE_OTHER if nma.status == SEE_OTHER else DEFAULT_STATUS, pieces)
     if len(_nginx_value(rule)) > MAX_TOKEN:
-        return Rule(entry.naan, entry.shoulder), f"the whole record: a target of over {MAX_TOKEN} bytes"
+        return RedirectRule(entry.naan, entry.shoulder), f"the whole record: a target of over {MAX_TOKEN} bytes"
     return rule, "; ".join(f"the NMA {other.target}" for other in others)
 
 
 # ---- nginx
 
 
-def _nginx_value(rule: Rule) -> str:
+def _nginx_value(rule: RedirectRule) -> str:
     slots = {"name": "${maptr_name}", "suffix": "${maptr_suffix}"}
     made = rule.url(lambda text: text.replace("$", "${maptr_dollar}"), slots)
     return f'"{rule.status} {made}${{maptr_tail}}"' if made else '""'
 
 
-def _nginx(rules: dict[str, list[Rule]]) -> Iterator[str]:
+def _nginx(rules: dict[str, list[RedirectRule]]) -> Iterator[str]:
     """Write maps: a hash finds the NAAN, patterns its shoulders. nginx evaluates a map when its variable is used."""
     yield from (
         "#",
@@ -173,7 +173,7 @@ def _nginx(rules: dict[str, list[Rule]]) -> Iterator[str]:
 # ---- Apache
 
 
-def _apache(rules: dict[str, list[Rule]]) -> Iterator[str]:
+def _apache(rules: dict[str, list[RedirectRule]]) -> Iterator[str]:
     """Write rules of mod_rewrite, in one group for the NAANs with the same two first characters.
 
     Apache does not send the ``?`` at the end of each URL. Without it, Apache would take the query string from the URL,
@@ -212,7 +212,7 @@ def _apache(rules: dict[str, list[Rule]]) -> Iterator[str]:
 # ---- Caddy
 
 
-def _caddy(rules: dict[str, list[Rule]]) -> Iterator[str]:
+def _caddy(rules: dict[str, list[RedirectRule]]) -> Iterator[str]:
     """Write a map from the ARK to its record, with patterns where the NAAN has shoulders or letters, and for each
     status a map from the record to its URL."""
     yield from (
@@ -273,7 +273,7 @@ def _csv_text(rows: list[list[str]]) -> str:
     return text.getvalue()
 
 
-_SERVERS: dict[str, Callable[[dict[str, list[Rule]]], Iterator[str]]] = {
+_SERVERS: dict[str, Callable[[dict[str, list[RedirectRule]]], Iterator[str]]] = {
     "nginx": _nginx,
     "apache": _apache,
     "caddy": _caddy,

@@ -24,8 +24,8 @@ from maptr.protocol import names
 from maptr.protocol.names import Labels
 from maptr.protocol.numbers import AAAA, BADVERS, FORMERR, MAX_TTL, NAPTR, NOTIMP, REFUSED, SERVFAIL, YXDOMAIN, A
 from maptr.resolver.message import (
+    DnsResponse,
     Referral,
-    Response,
     SentQuery,
     as_meant,
     is_response_to,
@@ -253,7 +253,7 @@ class Exchange:
 
     # ---- what a response leads to
 
-    def _settle(self, attempt: Attempt, response: Response) -> None:
+    def _settle(self, attempt: Attempt, response: DnsResponse) -> None:
         security, aliases = "indeterminate", self._aliases
         if self._query.trust_ad:
             security = "secure" if aliases.authentic and self._is_authentic(attempt, response) else "insecure"
@@ -266,11 +266,11 @@ class Exchange:
         asked = str(attempt.server)
         self.answer = _new(Answer, (response.outcome, response.records, ttl, note, asked, None, security, (), zone))
 
-    def _is_authentic(self, attempt: Attempt, response: Response) -> bool:
+    def _is_authentic(self, attempt: Attempt, response: DnsResponse) -> bool:
         """Return whether a server that the caller trusts, not one from a referral, says that its data is authentic."""
         return response.authentic and attempt.server in self._query.servers
 
-    def _follow_alias(self, attempt: Attempt, response: Response, target: Labels) -> None:
+    def _follow_alias(self, attempt: Attempt, response: DnsResponse, target: Labels) -> None:
         """Ask for the target, at the first servers: it may be anywhere (RFC 1034 3.6.2)."""
         past = self._aliases
         if past.followed >= MAX_ALIASES:

@@ -115,7 +115,7 @@ _unpack_fixed = struct.Struct("!HHIH").unpack_from
 _QNAME_POINTER = struct.pack("!H", 0xC000 | numbers.HEADER_SIZE)  # to the question's name
 
 
-class Record(NamedTuple):
+class WireRecord(NamedTuple):
     """One record, with the place of its rdata in the packet. A ``ttl`` above MAX_TTL is 0 (RFC 2181 8), but for OPT."""
 
     owner: Labels
@@ -127,9 +127,9 @@ class Record(NamedTuple):
 
 class Sections(NamedTuple):
     packet: bytes
-    answer: list[Record]
-    authority: list[Record]
-    additional: list[Record]
+    answer: list[WireRecord]
+    authority: list[WireRecord]
+    additional: list[WireRecord]
     trailing: bool  # there are bytes after the last record
 
 
@@ -138,12 +138,12 @@ def read_sections(packet: bytes, at: int, counts: Iterable[int], qname: Labels) 
 
     Raises ValueError; IndexError or struct.error for a packet that ends too soon.
     """
-    sections: list[list[Record]] = []
+    sections: list[list[WireRecord]] = []
     # By the first two bytes of an owner, the name and its size: a pointer, or the root before a type below 256.
     known = {_QNAME_POINTER: (qname, 2), b"\0\0": ((), 1)}
     end = len(packet)
     for count in counts:
-        records: list[Record] = []
+        records: list[WireRecord] = []
         sections.append(records)
         for _ in range(count):
             pointer = packet[at : at + 2]
@@ -162,7 +162,7 @@ def read_sections(packet: bytes, at: int, counts: Iterable[int], qname: Labels) 
             if ttl > numbers.MAX_TTL and rdtype != numbers.OPT:
                 ttl = 0
             if rdclass == numbers.IN or rdtype == numbers.OPT:
-                records.append(_new(Record, (owner, rdtype, ttl, start, at)))
+                records.append(_new(WireRecord, (owner, rdtype, ttl, start, at)))
     return _new(Sections, (packet, *sections, at != end))
 
 
@@ -174,14 +174,14 @@ def _whole_name(packet: bytes, start: int, end: int) -> Labels:
     return name
 
 
-def _addresses(packet: bytes, records: list[Record]) -> tuple[str, ...]:
+def _addresses(packet: bytes, records: list[WireRecord]) -> tuple[str, ...]:
     """Return the addresses of A and AAAA records as text, at most MAX_GLUE."""
     families = {numbers.A: socket.AF_INET, numbers.AAAA: socket.AF_INET6}
     texts = [socket.inet_ntop(families[r.rdtype], packet[r.start : r.end]) for r in records[:MAX_GLUE]]
     return tuple(dict.fromkeys(texts))
 
 
-def _read_negative(packet: bytes, authority: list[Record]) -> tuple[int | None, Labels | None]:
+def _read_negative(packet: bytes, authority: list[WireRecord]) -> tuple[int | None, Labels | None]:
     """Return the seconds to cache a negative answer (RFC 2308 5), and its zone; None without SOA."""
     soa = next((record for record in authority if record.rdtype == numbers.SOA), None)
     if soa is None:
@@ -213,7 +213,7 @@ class Referral(NamedTuple):
     addresses: tuple[str, ...]
 
 
-class Response(NamedTuple):
+class DnsResponse(NamedTuple):
     """A response read. ``rcode`` is the extended one; ``records`` are set for NAPTR, ``addresses`` for A and AAAA.
 
     ``zone`` is as in ``Answer``.
@@ -234,12 +234,12 @@ class Response(NamedTuple):
     trailing: bool = False  # bytes after the last record were ignored
 
 
-def read_response(query: SentQuery, packet: bytes) -> Response:
+def read_response(query: SentQuery, packet: bytes) -> DnsResponse:
     """Return the response to a query (RFC 1034 5.3.3, without 4d). Raises ValueError."""
     _, flags, questions, *counts = _unpack_header(packet)
     rcode = flags & numbers.RCODE_BITS
     if flags & numbers.TC:
-        return Response(rcode, truncated=True)
+        return DnsResponse(rcode, truncated=True)
     at = numbers.HEADER_SIZE + (len(query.question) if questions else 0)
     try:
         sections = read_sections(packet, at, counts, query.name)
@@ -249,7 +249,7 @@ def read_response(query: SentQuery, packet: bytes) -> Response:
     return response._replace(trailing=True) if sections.trailing else response
 
 
-def _read_sections(query: SentQuery, flags: int, sections: Sections) -> Response:
+def _read_sections(query: SentQuery, flags: int, sections: Sections) -> DnsResponse:
     packet, rcode = sections.packet, flags & numbers.RCODE_BITS
     bogus = False
     for _, rdtype, ttl, start, end in sections.additional:
@@ -261,13 +261,13 @@ def _read_sections(query: SentQuery, flags: int, sections: Sections) -> Response
         least, zone = _read_negative(packet, sections.authority)
         if any(record.rdtype == numbers.CNAME for record in sections.answer):
             zone = query.name  # there is an alias, and its target does not exist
-        return Response(rcode, False, Outcome.NXDOMAIN, (), (), least, "", authentic, bogus, zone=zone)
+        return DnsResponse(rcode, False, Outcome.NXDOMAIN, (), (), least, "", authentic, bogus, zone=zone)
     if rcode != numbers.NOERROR:
-        return Response(rcode, bogus=bogus)
+        return DnsResponse(rcode, bogus=bogus)
     return _read_noerror(query, flags, sections, authentic)
 
 
-def _read_noerror(query: SentQuery, flags: int, sections: Sections, authentic: bool) -> Response:
+def _read_noerror(query: SentQuery, flags: int, sections: Sections, authentic: bool) -> DnsResponse:
     packet = sections.packet
     found, name, chain, ttl = _follow_chain(query, sections)
     note = f"through CNAME {names.to_text(name)}" if chain else ""
@@ -281,21 +281,23 @@ def _read_noerror(query: SentQuery, flags: int, sections: Sections, authentic: b
             addresses = _addresses(packet, found)
         outcome = Outcome.ANSWER
         return _new(
-            Response, (0, False, outcome, records, addresses, ttl, note, authentic, False, None, None, None, False)
+            DnsResponse, (0, False, outcome, records, addresses, ttl, note, authentic, False, None, None, None, False)
         )
     if not flags & numbers.RA:
         soa = any(record.rdtype == numbers.SOA for record in sections.authority)
         cut = next((record.owner for record in sections.authority if record.rdtype == numbers.NS), None)
         if chain and not soa:
-            return Response(numbers.NOERROR, False, Outcome.REFERRAL, (), (), ttl, note, authentic, alias=name)
+            return DnsResponse(numbers.NOERROR, False, Outcome.REFERRAL, (), (), ttl, note, authentic, alias=name)
         if cut is not None and not soa and not flags & numbers.AA and not _denies_ds(query, cut, sections.authority):
             referral = _read_referral(cut, sections)
-            return Response(numbers.NOERROR, False, Outcome.REFERRAL, (), (), None, note, authentic, referral=referral)
+            return DnsResponse(
+                numbers.NOERROR, False, Outcome.REFERRAL, (), (), None, note, authentic, referral=referral
+            )
     least, _ = _read_negative(packet, sections.authority)
-    return Response(numbers.NOERROR, False, Outcome.NODATA, (), (), least, note, authentic)
+    return DnsResponse(numbers.NOERROR, False, Outcome.NODATA, (), (), least, note, authentic)
 
 
-def _denies_ds(query: SentQuery, cut: Labels, authority: list[Record]) -> bool:
+def _denies_ds(query: SentQuery, cut: Labels, authority: list[WireRecord]) -> bool:
     """Return whether a referral answers the question for the DS at its cut, with NSEC or NSEC3 records that say that
     there is none (RFC 4035 3.1.4.1, RFC 5155 7.2.7)."""
     return (
@@ -305,7 +307,7 @@ def _denies_ds(query: SentQuery, cut: Labels, authority: list[Record]) -> bool:
     )
 
 
-def _follow_chain(query: SentQuery, sections: Sections) -> tuple[list[Record], Labels, int, int]:
+def _follow_chain(query: SentQuery, sections: Sections) -> tuple[list[WireRecord], Labels, int, int]:
     """Return the records at the end of the answer's CNAMEs, the name there, the number of CNAMEs, and the least TTL."""
     name, wanted_type, chain, ttl = query.name, query.rdtype, 0, numbers.MAX_TTL
     for owner, rdtype, *_ in sections.answer:

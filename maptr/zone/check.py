@@ -2,9 +2,9 @@
 
 ``examine`` checks the tokens of the text (``_Text``), because a loaded zone does not show whether a name was relative
 or a port unescaped. It then checks the zone that a server would load: ``check_integrity`` finds what every name server
-would report, and ``check_rules`` checks each NAPTR record (``_Rules``).
+would report, and ``check_rules`` checks each NAPTR record (``_RuleChecks``).
 
-A new check of NAPTR records is a method of ``_Rules`` that yields ``self._found(...)``, listed in ``findings``.
+A new check of NAPTR records is a method of ``_RuleChecks`` that yields ``self._found(...)``, listed in ``findings``.
 """
 
 from __future__ import annotations
@@ -277,7 +277,7 @@ def check_rules(zone: ZoneView, owners: Iterable[Labels] | None = None, places: 
     ``owners`` are the folded names to check, if all others are known to have no findings and no redirects to names of
     the zone.
     """
-    found = set(_Rules(zone, owners, places or Places()).findings())
+    found = set(_RuleChecks(zone, owners, places or Places()).findings())
     return sorted(found, key=lambda f: (f.record, f.line, f.code, f.value))
 
 
@@ -287,7 +287,7 @@ class _Rule(NamedTuple):
     naptr: Naptr
 
 
-class _Rules:
+class _RuleChecks:
     def __init__(self, zone: ZoneView, owners: Iterable[Labels] | None, places: Places) -> None:
         self.zone = zone
         self.places = places

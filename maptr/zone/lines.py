@@ -26,7 +26,7 @@ _PART = re.compile(
 _NOT_ASCII = re.compile(rb"\\(?s:.)|[\x80-\xff]")
 
 
-class Line(NamedTuple):
+class RecordLine(NamedTuple):
     """A logical line: its first line in the file, whether it begins with a blank, and its tokens with their quotes."""
 
     number: int
@@ -34,7 +34,7 @@ class Line(NamedTuple):
     tokens: list[str]
 
 
-def logical_lines(text: str) -> Iterator[Line]:
+def logical_lines(text: str) -> Iterator[RecordLine]:
     """Yield the logical lines that have a token. Raises ZoneError, with the line, for a text that cannot be split."""
     at, number, began, depth = 0, 1, 1, 0
     is_indented = False
@@ -56,16 +56,16 @@ def logical_lines(text: str) -> Iterator[Line]:
                 raise ZoneError(UNBALANCED_GROUP, line=began)
         elif kind == "end" and not depth:
             if tokens:
-                yield Line(began, is_indented, tokens)
+                yield RecordLine(began, is_indented, tokens)
             tokens, begins = [], True
         number += 1 if kind == "end" else found.count("\n")
     if depth:
         raise ZoneError(UNBALANCED_GROUP, line=began)
     if tokens:
-        yield Line(began, is_indented, tokens)
+        yield RecordLine(began, is_indented, tokens)
 
 
-def readable_lines(text: str) -> Iterator[Line]:
+def readable_lines(text: str) -> Iterator[RecordLine]:
     """Yield the logical lines before the first that cannot be split; the reader of the zone reports that one."""
     with suppress(ZoneError):
         yield from logical_lines(text)

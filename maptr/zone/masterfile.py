@@ -24,7 +24,7 @@ from maptr.protocol.names import Labels, fold, is_below, to_text
 from maptr.protocol.numbers import CNAME, IN, MAX_TTL, NS, NSEC, NSEC3, RRSIG, SOA
 from maptr.registry.table import shown
 from maptr.zone.finding import NOT_LOADED
-from maptr.zone.lines import Line, escaped, is_absolute, is_quoted, logical_lines, unquoted
+from maptr.zone.lines import RecordLine, escaped, is_absolute, is_quoted, logical_lines, unquoted
 from maptr.zone.rdata import MISSING, read_rdata, type_number, type_text
 from maptr.zone.rrset import canonical_rdata
 from maptr.zone.snapshot import PackedNodes, ZoneView
@@ -185,7 +185,7 @@ class _Reader:
 
     # ---- records
 
-    def _record(self, file: _File, line: Line) -> None:
+    def _record(self, file: _File, line: RecordLine) -> None:
         ttl, rdtype, fields = self._head(line.tokens if line.is_indented else line.tokens[1:])
         rdata = read_rdata(rdtype, [escaped(token) for token in fields], file.origin)
         self._add(file, ttl, rdtype, rdata)

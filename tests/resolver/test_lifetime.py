@@ -12,7 +12,7 @@ from maptr.ark import Ark
 from maptr.discovery import DiscoveryTimeout, Outcome
 from maptr.naptr.record import Naptr
 from maptr.protocol import names
-from maptr.resolver.message import Response, SentQuery, read_response
+from maptr.resolver.message import DnsResponse, SentQuery, read_response
 from maptr.resolver.resolver import Resolver
 from maptr.resolver.scheduler import Scheduler, SharedQuestion
 from maptr.walk import TIME_OVER, Answer, Settings
@@ -205,7 +205,7 @@ def test_large_responses_after_the_deadline_are_not_read(monkeypatch: pytest.Mon
     """Reading one takes time, here the whole lifetime."""
     now, read = 0.0, 0
 
-    def slow(query: SentQuery, packet: bytes) -> Response:
+    def slow(query: SentQuery, packet: bytes) -> DnsResponse:
         nonlocal now, read
         now, read = (now + 2.0, read + 1) if len(packet) > 1232 else (now, read)
         return read_response(query, packet)

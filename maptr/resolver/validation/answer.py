@@ -29,7 +29,7 @@ from maptr.protocol.names import Labels
 from maptr.protocol.numbers import MAX_TTL
 from maptr.resolver.message import MAX_CHAIN
 from maptr.resolver.validation import signed as reading
-from maptr.resolver.validation.chain import Chain, Lookup, Lookups, Resolved, Trust, Unknown
+from maptr.resolver.validation.chain import Chain, DnssecQuestion, Lookups, Resolved, Trust, Unknown
 from maptr.resolver.validation.denial import INSECURE, SECURE, denials, proofs
 from maptr.resolver.validation.signed import Bogus, WorkBudget, Zone, signers, verify
 from maptr.walk import Answer
@@ -53,7 +53,7 @@ class AnswerValidator:
         self._aliases = 0
         self._note = ""
         self._steps = self._run()
-        self.lookup: Lookup = next(self._steps)
+        self.lookup: DnssecQuestion = next(self._steps)
 
     def tell(self, result: Resolved) -> None:
         message = result.message  # which dnspython's resolver may have parsed
@@ -65,7 +65,7 @@ class AnswerValidator:
             self.answer = done.value
 
     def _run(self) -> Lookups[Answer]:
-        lookup = Lookup(dns.name.Name((*self._asked, b"")), self._rdtype)
+        lookup = DnssecQuestion(dns.name.Name((*self._asked, b"")), self._rdtype)
         result = yield lookup
         try:
             while result.message is not None and result.message.rcode() in (NOERROR, NXDOMAIN, YXDOMAIN):
@@ -76,7 +76,7 @@ class AnswerValidator:
                     answer = self._answer(Outcome.NXDOMAIN, result, zone=self._asked)
                 if isinstance(answer, Answer):
                     return answer
-                lookup = Lookup(answer, self._rdtype)  # where an alias leads
+                lookup = DnssecQuestion(answer, self._rdtype)  # where an alias leads
                 result = yield lookup
         except Bogus as error:
             self._chain.link(lookup, result, BOGUS, str(error))
@@ -115,7 +115,7 @@ class AnswerValidator:
         rcode = result.response.rcode()
         if rcode != NOERROR:
             raise Bogus(f"records with rcode {dns.rcode.to_text(rcode)}")
-        yield from self._take(Lookup(name, self._rdtype), records, result)
+        yield from self._take(DnssecQuestion(name, self._rdtype), records, result)
         naptrs = [
             Naptr(r.order, r.preference, r.flags, r.service, r.regexp, r.replacement.labels[:-1])
             for r in records
@@ -130,18 +130,18 @@ class AnswerValidator:
             if dname.rdtype == DNAME and dname.rdclass == IN and name != dname.name and name.is_subdomain(dname.name):
                 if len(dname) != 1:
                     raise Bogus(f"several DNAMEs at {dname.name}")
-                yield from self._take(Lookup(dname.name, DNAME), dname, result)
+                yield from self._take(DnssecQuestion(dname.name, DNAME), dname, result)
                 return name.relativize(dname.name).concatenate(dname[0].target)
         cname = reading.rrset(answer, name, CNAME)
         if cname is None:
             return None
         if len(cname) != 1:
             raise Bogus(f"several CNAMEs at {name}")  # RFC 2181 10.1
-        yield from self._take(Lookup(name, CNAME), cname, result)
+        yield from self._take(DnssecQuestion(name, CNAME), cname, result)
         target: dns.name.Name = cname[0].target
         return target
 
-    def _take(self, what: Lookup, rrset: dns.rrset.RRset, result: Resolved) -> Lookups[None]:
+    def _take(self, what: DnssecQuestion, rrset: dns.rrset.RRset, result: Resolved) -> Lookups[None]:
         """Validate an RRset of the answer, and add its security and TTL to the whole."""
         message = result.response
         signatures = reading.signatures(message.answer, rrset)
@@ -166,7 +166,7 @@ class AnswerValidator:
         soa = next((rrset for rrset in message.authority if rrset.rdtype == SOA), None)
         ttl = None if soa is None else min(int(soa.ttl), int(soa[0].minimum))  # RFC 2308 5
         denying = None if soa is None else soa.name.labels[:-1]
-        what = Lookup(name, self._rdtype)
+        what = DnssecQuestion(name, self._rdtype)
         if zone is None or not zone.keys:
             self._add(what, result, *_unsigned(zone), MAX_TTL)
         else:
@@ -198,7 +198,7 @@ class AnswerValidator:
 
     # ---- the end
 
-    def _add(self, what: Lookup, result: Resolved, security: str, note: str, ttl: int) -> None:
+    def _add(self, what: DnssecQuestion, result: Resolved, security: str, note: str, ttl: int) -> None:
         self._chain.link(what, result, security, note)
         self._found.add(security)
         self._ttl = min(self._ttl, ttl)

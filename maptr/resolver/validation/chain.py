@@ -1,7 +1,7 @@
 """The chain of trust: from a trust anchor down to the zone that signs, by DS and DNSKEY (RFC 4035 5.2).
 
-Generators without I/O: they yield a ``Lookup`` and are sent its ``Resolved``. ``Trust`` keeps what they find, and
-many questions may share it.
+Generators without I/O: they yield a ``DnssecQuestion`` and are sent its ``Resolved``. ``Trust`` keeps what they find,
+and many questions may share it.
 
     zone = that of the closest trust anchor
     for each name from there down to the target:
@@ -31,7 +31,7 @@ from maptr.resolver.validation.signed import SHA1, Bogus, Rdata, WorkBudget, Zon
 T = TypeVar("T")
 
 
-class Lookup(NamedTuple):
+class DnssecQuestion(NamedTuple):
     """A question to ask with DO and CD set."""
 
     name: dns.name.Name
@@ -54,7 +54,7 @@ class Resolved(NamedTuple):
         return self.message
 
 
-Lookups = Generator[Lookup, Resolved, T]
+Lookups = Generator[DnssecQuestion, Resolved, T]
 
 
 MAX_LOOKUPS = 48  # of keys for one question; a name of 34 labels, as in ip6.arpa, needs one for each
@@ -67,7 +67,7 @@ DIGEST_ROUNDS = 50  # of the hash budget that one digest of a key costs
 class Unknown(Exception):
     """The chain cannot be followed, because one of its lookups failed."""
 
-    def __init__(self, lookup: Lookup, result: Resolved) -> None:
+    def __init__(self, lookup: DnssecQuestion, result: Resolved) -> None:
         note = f"{lookup.name} {dns.rdatatype.to_text(lookup.rdtype)}: {result.outcome.value}"
         super().__init__(note + (f" ({result.note})" if result.note else ""))
         self.outcome: Outcome = Outcome.SERVFAIL if result.outcome.answered else result.outcome
@@ -137,7 +137,7 @@ class Chain:
 
     def _cut(self, above: Zone, name: dns.name.Name) -> Lookups[CachedZone]:
         """Return what begins at a name, according to the zone above it."""
-        lookup = Lookup(name, DS)
+        lookup = DnssecQuestion(name, DS)
         result = yield from self._ask(lookup)
         if (known := self._trust.recall(name)) is not None:  # another question may have found it in the meantime
             return known
@@ -159,7 +159,7 @@ class Chain:
         self.link(lookup, result, SECURE, f"signed by {above.name} key {signed.tag}")
         return (yield from self._keys(name, tuple(usable), signed.ttl, f"the DS in {above.name}"))
 
-    def _no_ds(self, message: dns.message.Message, zone: Zone, lookup: Lookup, result: Resolved) -> CachedZone:
+    def _no_ds(self, message: dns.message.Message, zone: Zone, lookup: DnssecQuestion, result: Resolved) -> CachedZone:
         """Return a name without DS: an unsigned zone, or no zone (RFC 4035 5.2, RFC 5155 8.6)."""
         for alias in message.answer:
             above = lookup.name != alias.name and lookup.name.is_subdomain(alias.name)
@@ -186,7 +186,7 @@ class Chain:
 
     def _keys(self, name: dns.name.Name, trusted: tuple[Rdata, ...], ttl: int, by: str) -> Lookups[CachedZone]:
         """Return a zone's keys, signed by a key that matches a DS or an anchor."""
-        lookup = Lookup(name, DNSKEY)
+        lookup = DnssecQuestion(name, DNSKEY)
         result = yield from self._ask(lookup)
         if (known := self._trust.recall(name)) is not None:
             return known
@@ -233,7 +233,7 @@ class Chain:
     def _now(self) -> float:
         return self._trust.clock()
 
-    def _ask(self, lookup: Lookup) -> Lookups[Resolved]:
+    def _ask(self, lookup: DnssecQuestion) -> Lookups[Resolved]:
         """Return the result of a lookup, with a message. Raises Bogus above the limit, and Unknown."""
         self._lookups += 1
         if self._lookups > MAX_LOOKUPS:
@@ -244,7 +244,7 @@ class Chain:
             raise Unknown(lookup, result)
         return result
 
-    def link(self, lookup: Lookup, result: Resolved, security: str, note: str) -> None:
+    def link(self, lookup: DnssecQuestion, result: Resolved, security: str, note: str) -> None:
         """Add a lookup to the trace, with its security and the reason."""
         shown = lookup.name.to_text(), dns.rdatatype.to_text(lookup.rdtype)
         self.links.append(Link(*shown, security, note, result.server, result.elapsed))

@@ -30,7 +30,7 @@ from dns.rdatatype import CNAME, DNAME, DNSKEY, DS, NAPTR, NONE, NSEC, NSEC3, OP
 from maptr.protocol.names import Labels, fold, read_name
 from maptr.protocol.numbers import DNSSEC_PROTOCOL, HEADER_SIZE, RCODE_BITS, REVOKED, ZONE_KEY
 from maptr.protocol.serial import is_newer
-from maptr.resolver.message import Record, read_sections
+from maptr.resolver.message import WireRecord, read_sections
 
 MAX_RRSETS = 256  # of one response; sixteen aliases by DNAME and wildcard, signed and proven, have about ninety
 MAX_NAME_COST = 1_000_000  # sum of squares of the numbers of labels, dnspython's cost: 2048 names of 22 labels
@@ -89,7 +89,7 @@ def parse(packet: bytes) -> dns.message.Message:
     return message
 
 
-def _read_rrsets(packet: bytes, *sections: Sequence[Record]) -> Iterator[list[dns.rrset.RRset]]:
+def _read_rrsets(packet: bytes, *sections: Sequence[WireRecord]) -> Iterator[list[dns.rrset.RRset]]:
     """Yield the RRsets of each section, in order. Raises ValueError above the limits, and dnspython's errors."""
     count = cost = 0
     for records in sections:

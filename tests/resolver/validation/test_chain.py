@@ -38,7 +38,7 @@ from maptr.resolver.exchange import StubQuery
 from maptr.resolver.servers import CaseBlind, Server
 from maptr.resolver.validation import chain, signed
 from maptr.resolver.validation.answer import AnswerValidator
-from maptr.resolver.validation.chain import Lookup, Resolved, Trust
+from maptr.resolver.validation.chain import DnssecQuestion, Resolved, Trust
 from maptr.resolver.validation.signed import MAX_CHECKS_RRSET, Bogus, VerifiedRRset, WorkBudget, Zone, parse, verify
 from maptr.resolver.validation.validator import Validator, read_anchors, usable_anchors
 from maptr.walk import Answer
@@ -72,7 +72,7 @@ DEEP = "a." * 60 + "deep.ark.arpa."  # below sixty empty non-terminals
 CHILD_TEXT += f"{DEEP} 300 TXT x\n"
 PLAIN_TEXT = '@ 300 SOA ns. admin. 1 3600 600 86400 60\n@ 300 NS ns.\n1 300 NAPTR 0 0 "h" "ark" "" p.example.\n'
 KEY_LOOKUPS = ("arpa. DNSKEY", "ark.arpa. DS", "ark.arpa. DNSKEY")
-Ask = Callable[[Lookup], Resolved]
+Ask = Callable[[DnssecQuestion], Resolved]
 
 
 def new_key() -> tuple[ec.EllipticCurvePrivateKey, DNSKEY]:
@@ -95,7 +95,7 @@ PLAIN_ZONE = dns.zone.from_text(PLAIN_TEXT, "plain.arpa.", relativize=False)
 SNAPSHOT = Snapshot.from_zones([PARENT_ZONE, CHILD_ZONE, PLAIN_ZONE])
 
 
-def packet(lookup: Lookup, snapshot: Snapshot = SNAPSHOT) -> bytes:
+def packet(lookup: DnssecQuestion, snapshot: Snapshot = SNAPSHOT) -> bytes:
     query = dns.message.make_query(lookup.name, lookup.rdtype, want_dnssec=True)
     query.id = 0
     reply = respond(query.to_wire(), snapshot, transport=Transport.TCP)
@@ -103,7 +103,7 @@ def packet(lookup: Lookup, snapshot: Snapshot = SNAPSHOT) -> bytes:
     return reply
 
 
-def honest(lookup: Lookup, snapshot: Snapshot = SNAPSHOT) -> Resolved:
+def honest(lookup: DnssecQuestion, snapshot: Snapshot = SNAPSHOT) -> Resolved:
     return Resolved(Outcome.ANSWER, parse(packet(lookup, snapshot)), server="192.0.2.1#53")
 
 
@@ -136,21 +136,21 @@ def settle(name: str, ask: Ask = honest, by: Trust | None = None) -> Answer:
 def noted(asked: list[str], ask: Ask = honest) -> Ask:
     """The same, and what it is asked for goes there, as "arpa. DS"."""
 
-    def noting(lookup: Lookup) -> Resolved:
+    def noting(lookup: DnssecQuestion) -> Resolved:
         asked.append(asked_for(lookup))
         return ask(lookup)
 
     return noting
 
 
-def asked_for(lookup: Lookup) -> str:
+def asked_for(lookup: DnssecQuestion) -> str:
     return f"{lookup.name} {dns.rdatatype.to_text(lookup.rdtype)}"
 
 
 def changed(what: str, change: Callable[[dns.message.Message], object]) -> Ask:
     """The honest server, its reply about "arpa. DS", for instance, changed."""
 
-    def ask(lookup: Lookup) -> Resolved:
+    def ask(lookup: DnssecQuestion) -> Resolved:
         result = honest(lookup)
         if asked_for(lookup) == what:
             change(result.response)
@@ -280,7 +280,7 @@ def test_only_ds_of_unknown_algorithms_are_insecure(change: dict[str, Any]) -> N
 
 
 def test_a_ds_is_never_made_from_a_wildcard() -> None:
-    def unsigned(lookup: Lookup) -> Resolved:
+    def unsigned(lookup: DnssecQuestion) -> Resolved:
         if lookup.rdtype != dns.rdatatype.NAPTR:
             return honest(lookup)
         query = dns.message.make_query(lookup.name, lookup.rdtype)
@@ -294,7 +294,7 @@ def test_a_ds_is_never_made_from_a_wildcard() -> None:
 def test_rfc4035_3_1_4_1_a_referral_that_denies_the_ds_is_a_proof() -> None:
     """As a server that answers a question for the DS like any other below a zone cut."""
 
-    def refer(lookup: Lookup) -> bytes:
+    def refer(lookup: DnssecQuestion) -> bytes:
         whole = dns.message.from_wire(packet(lookup))
         if asked_for(lookup) == "plain.arpa. DS":
             whole.flags &= ~dns.flags.AA
@@ -313,7 +313,7 @@ def test_rfc4035_3_1_4_1_a_referral_that_denies_the_ds_is_a_proof() -> None:
     )
     while (attempt := asking.next()) is not None:
         query = attempt.query
-        lookup = Lookup(dns.name.Name((*query.name, b"")), dns.rdatatype.RdataType(query.rdtype))
+        lookup = DnssecQuestion(dns.name.Name((*query.name, b"")), dns.rdatatype.RdataType(query.rdtype))
         name = len(query.question)
         said = refer(lookup)
         assert attempt.exchange.receive(attempt, query.packet[:2] + said[2:12] + query.question + said[12 + name :])
@@ -325,10 +325,10 @@ def test_rfc4035_3_1_4_1_a_referral_that_denies_the_ds_is_a_proof() -> None:
 def test_proofs_of_two_zones_in_one_reply() -> None:
     """A resolver follows an alias: what the zone above proves goes along with what the zone below denies."""
 
-    def both(lookup: Lookup) -> Resolved:
+    def both(lookup: DnssecQuestion) -> Resolved:
         result = honest(lookup)
         if lookup.name == dns.name.from_text("x.c.arpa."):
-            below = honest(Lookup(dns.name.from_text("4.ark.arpa."), lookup.rdtype)).response
+            below = honest(DnssecQuestion(dns.name.from_text("4.ark.arpa."), lookup.rdtype)).response
             result.response.flags |= dns.flags.RA
             result.response.set_rcode(below.rcode())
             result.response.authority += below.authority
@@ -542,7 +542,7 @@ def test_no_changed_byte_gives_another_secure_answer(name: str, which: int, wher
     """Some octets mean nothing (the ID, a TTL that was signed, letters in names): then the answer is the same."""
     target = (f"{name} NAPTR", *KEY_LOOKUPS)[which]
 
-    def ask(lookup: Lookup) -> Resolved:
+    def ask(lookup: DnssecQuestion) -> Resolved:
         octets = bytearray(packet(lookup))
         if asked_for(lookup) == target:
             octets[int(where * len(octets))] ^= flip
@@ -562,7 +562,7 @@ def test_no_changed_byte_gives_another_secure_answer(name: str, which: int, wher
 
 @given(name=st.sampled_from(NAMES), data=st.data())
 def test_no_record_can_be_left_out_and_another_answer_be_secure(name: str, data: st.DataObject) -> None:
-    def ask(lookup: Lookup) -> Resolved:
+    def ask(lookup: DnssecQuestion) -> Resolved:
         result = honest(lookup)
         for section in (result.response.answer, result.response.authority):
             keep = data.draw(st.lists(st.booleans(), min_size=len(section), max_size=len(section)))

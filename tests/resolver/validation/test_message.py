@@ -21,7 +21,7 @@ from maptr.resolver.validation import signed
 from tests.support.hostile import CNAME, NAPTR, NS, SOA, naptr, record, reply
 
 pytest.importorskip("cryptography", reason="validation needs maptr[dnssec]")
-from maptr.resolver.validation.chain import Lookup, Resolved
+from maptr.resolver.validation.chain import DnssecQuestion, Resolved
 from tests.resolver.validation.test_chain import NOW, honest, packet, settle
 
 QUERY = wire.make_query(names.parse("12345.ark.arpa."), bytes, mix=False)
@@ -89,7 +89,7 @@ def test_a_message_above_the_limits_is_refused(title: str) -> None:
 def test_a_message_of_a_resolver_is_limited_too() -> None:
     """With its proofs each compared with each, a thousand NSEC records of long names took sixteen seconds."""
 
-    def ask(lookup: Lookup) -> Resolved:
+    def ask(lookup: DnssecQuestion) -> Resolved:
         if lookup.rdtype != NAPTR:
             return honest(lookup)
         heavy = dns.message.make_response(dns.message.make_query(lookup.name, lookup.rdtype))
@@ -123,7 +123,7 @@ def test_a_thousand_rules_are_within_the_limits() -> None:
 )
 def test_messages_are_read_as_dnspython_reads_them(question: str) -> None:
     name, rdtype = question.split()
-    octets = packet(Lookup(dns.name.from_text(name), dns.rdatatype.from_text(rdtype)))
+    octets = packet(DnssecQuestion(dns.name.from_text(name), dns.rdatatype.from_text(rdtype)))
     ours, theirs = signed.parse(octets), dns.message.from_wire(octets)
     assert (ours.flags, ours.rcode(), ours.id) == (theirs.flags, theirs.rcode(), theirs.id)
     assert ours.answer == theirs.answer
