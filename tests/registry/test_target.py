@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -52,7 +53,7 @@ def test_each_variable_has_its_documented_value(name: str) -> None:
     assert entry.urls(ark) == [f"https://h.example/?{expected}"]
     rule = Substitution.parse(rules.regexp(entry, entry.nmas[0]))
     assert rule.apply(ark.resolution.encode(), Budget(10_000)) == f"https://h.example/?{expected}".encode()
-    assert f"| `{name}` | {VARIABLES[name]} |" in PAGE
+    assert re.search(rf"^\| `{name}` \|.*`{re.escape(expected)}`", PAGE, re.MULTILINE)
 
 
 def test_derived_targets_of_the_real_registry(real_data: Path) -> None:

@@ -30,7 +30,6 @@ from tests.support.server_process import PATIENCE, Site, address_of, zone_text
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 CONFIGURATION = (REPOSITORY / "docs" / "configuration.md").read_text("utf-8")
-ADMIN = (REPOSITORY / "docs" / "admin.md").read_text("utf-8")
 LOG = (REPOSITORY / "docs" / "log-and-metrics.md").read_text("utf-8")
 UNIT = REPOSITORY / "docs" / "maptr.service"
 UNITS = (UNIT, REPOSITORY / "docs" / "maptr-gateway.service")
@@ -179,41 +178,7 @@ def test_the_servers_run_under_the_memory_protection_of_the_units(sample: Path, 
         gateway.stop()
 
 
-# --- the documented faults and their tests
-
-FAULTS = {
-    "A zone or the configuration is refused": (
-        "control.a_refused_zone_leaves_the_old_one",
-        "control.a_bad_zone_at_the_start_is_servfail_while_others_are_served",
-        "control.a_bad_configuration_leaves_everything",
-        "load.endless_zone_files_are_refused",
-    ),
-    "Keys cannot be used": ("signer.after_a_failure_the_old_zone_stays_and_signing_is_retried",),
-    "A full disk": ("operations.a_full_disk", "signer.on_a_full_disk_the_old_zone_stays_until_it_expires"),
-    "SIGTERM and kill -9": (
-        "daemon.sigterm_during_the_start_ends_it_at_once",
-        "operations.sigterm_under_load",
-        "daemon.sigterm_during_a_long_reload_does_not_wait_for_it",
-        "operations.kill_9_under_load_and_during_reloads",
-        "signer.a_version_stored_but_never_served_is_served",
-        "listeners.a_transfer_continues_with_the_old_zone_after_a_reload",
-    ),
-    "A log that is not read": (
-        "logstream.a_server_answers_while_its_log_is_not_read",
-        "logstream.a_full_disk_loses_lines_and_reports_it_later",
-    ),
-}
-
-
-def test_each_documented_fault_has_tests() -> None:
-    text = ADMIN.partition("## Faults")[2].partition("\n## ")[0]
-    assert {*re.findall(r"^\* \*\*(.+?)\*\*", text, re.MULTILINE)} <= FAULTS.keys()
-    for fault, tests in FAULTS.items():
-        assert fault in text
-        for test in tests:
-            module, _, name = test.partition(".")
-            paths = (REPOSITORY / "tests").glob(f"*/test_{module}.py")
-            assert any(f"\ndef test_{name}(" in path.read_text("utf-8") for path in paths)
+# --- faults
 
 
 def increments(site: Site) -> None:
