@@ -111,7 +111,7 @@ def names_around(snapshot: Snapshot, rng: random.Random) -> list[str]:
     return there + contact * 3 + below
 
 
-def ask_around(server: Server, types: Sequence[str], rng: random.Random, rounds: int = 40) -> None:
+def ask_around(server: Server, types: Sequence[str], rng: random.Random, rounds: int = 16) -> None:
     """Send many queries for a few names at a time, so that many find a learned response."""
     names = names_around(server.snapshot, rng)
     for _ in range(rounds):
@@ -132,7 +132,7 @@ def test_random_zones(seed: int) -> None:
         snapshot = snapshot._replace(broken=frozenset({(b"broken",), (b"b", b"example")}))
     server = Server(snapshot)
     ask_around(server, TYPES, rng)
-    assert server.found > 100
+    assert server.found > 50
 
 
 @pytest.mark.interop
@@ -144,12 +144,12 @@ def test_signed_zones(way: str, tmp_path: Path) -> None:
     server = Server(snapshot_of((path.read_text(), ORIGIN)))
     ask_around(server, (*TYPES, "RRSIG", "NSEC", "NSEC3", "DNSKEY"), rng)
     above = [ORIGIN, *names_around(server.snapshot, rng)]
-    for _ in range(60):  # missing names in a few gaps of the NSEC chain
+    for _ in range(24):  # missing names in a few gaps of the NSEC chain
         name, rdtype, size = rng.choice(above).lstrip("."), rng.choice(TYPES), rng.randint(1, 3)
         edns = [rng.choice(("04d000008000", "020000008000", "030000008000"))]
         for _ in range(48):
             server.ask(make_query(f"{''.join(rng.choices('abnsmz0*w-', k=size))}.{name}", rdtype, rng, edns))
-    assert server.found > 300
+    assert server.found > 150
 
 
 @pytest.mark.parametrize("edns", EDNS[:4])

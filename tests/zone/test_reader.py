@@ -183,7 +183,7 @@ def assert_same_as_dnspython(text: str) -> None:
     assert other.nodes.keys() - inert == set(map(from_wire, nodes.special))
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=150)
 @given(st.lists(lines(), max_size=12), st.booleans(), st.integers(0, 3))
 def test_blocks_are_read_as_by_dnspython_and_have_no_findings(
     drawn: list[str], stand_together: bool, repeated: int
