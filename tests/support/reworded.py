@@ -161,7 +161,7 @@ def discover() -> Iterator[Any]:
             for more in options:
                 for origin in ("ark.arpa", "none.example"):
                     try:
-                        found = maptr.discover(ark, nameservers=[f"127.0.0.1#{port}"], origin=origin, **more)
+                        found = maptr.Client([f"127.0.0.1#{port}"], origin=origin, **more).discover(ark)
                     except maptr.ArkSyntaxError as error:
                         yield [type(error).__name__, error.suggestion, error.labelled]
                         break
