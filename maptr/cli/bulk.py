@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Literal, TextIO
+from typing import IO, TYPE_CHECKING, Any, Literal, NamedTuple, TextIO
 
 import click
 
@@ -32,6 +32,7 @@ from maptr.resolver.upstream import HTTPS
 
 if TYPE_CHECKING:
     from maptr.choose import Chooser
+    from maptr.client import Client
 
 COLUMNS = ("line", "status", "ark", "url", "note")
 FOUND, NONE, UNKNOWN, BAD = STATUSES = "found", "none", "unknown", "bad"
@@ -120,74 +121,111 @@ def bulk(
     named, servers = lookup.split_servers(words)
     if len(named) > 1:
         raise click.UsageError("give at most one FILE")
-    source_name = named[0] if named else "-"
-    if (resume or overwrite) and target is None:
-        raise click.UsageError("--resume and --overwrite need -o OUT")
-    if resume and overwrite:
-        raise click.UsageError("--resume and --overwrite exclude each other")
-    table = options.table if isinstance(options.table, str | None) else "-"
-    if source_name == table == "-":
-        raise click.UsageError("only one of FILE and --table can be standard input")
-    refuse_input(target, [source_name, table, options.trust_anchors, options.config])
-    if target is not None and target.is_file() and not (resume or overwrite):
-        raise click.UsageError(f"{target}: exists: --resume continues it, --overwrite replaces it")
+    source = named[0] if named else "-"
+    out = Out(target, resume, overwrite, as_json)
+    _check(source, out, options)
     config = lookup.read_config(options.config)
     lookup.refuse_schemes(lookup.servers_of(servers, config), servers, config, "maptr bulk asks servers", (HTTPS,))
     limits = {"concurrency": concurrency, "rate": rate, "max_connections": max_connections}
-    client = lookup.client_of(servers, options, config, **limits)
-    with ExitStack() as stack:
-        stack.enter_context(client)
-        try:
-            if source_name == "-":
-                source = output.standard_input()
-            else:
-                source = stack.enter_context(Path(source_name).open("rb"))
-            if resume and not source.seekable():
-                raise click.UsageError("--resume reads the input twice: give a FILE instead of a pipe")
-            lines = Lines(source, column)
-            size = 0
-            done: Set[int] = frozenset()
-            if resume and target is not None:
-                size, done = kept_rows(target, lines, as_json=as_json, profile=options.profile)
-            sink = stack.enter_context(_sink(target, size if resume else None, overwrite=overwrite))
-            hidden = target is None and sys.stdout.isatty()  # the rows go to the same terminal
-            update = stack.enter_context(output.progress("ARKs", _size(source), hidden=hidden))
-            write = writer(sink, as_json, header=not size)
-            chooser = lookup.chooser_of(options, config)
-            rows = Rows(write, ordered=not unordered, require=options.require, chooser=chooser)
-            stack.callback(rows.close)
-            arks = read_arks(lines.read(update), done, rows, options.profile)
-            for number, found in client.discover_pairs(arks, ordered=not unordered):
-                rows.found(number, found)
-            rows.write(wait=True)
-        except OSError as error:
-            if target is None and error.filename is None:
-                raise  # stdout is full or closed: every command handles this alike
-            error.filename = error.filename or str(target)
-            if isinstance(error, FileExistsError):
-                raise click.UsageError(
-                    f"{error.filename}: exists: an interrupted run left it; continue with"
-                    f" -o {error.filename} --resume, or remove it"
-                ) from None
-            raise
+    with lookup.client_of(servers, options, config, **limits) as client:
+        chooser = lookup.chooser_of(options, config)
+        rows = _run(client, source, out, column, options, chooser, ordered=not unordered)
+    _report(rows, client.resolver.questions, column, options, resume=resume)
+    if rows.counts[UNKNOWN]:
+        sys.exit(output.EXIT_NO_ANSWER)
+    sys.exit(output.EXIT_NONE if rows.counts[NONE] or rows.counts[BAD] else output.EXIT_OK)
+
+
+class Out(NamedTuple):
+    """Where the rows go: a file or, without ``path``, standard output."""
+
+    path: Path | None
+    resume: bool
+    overwrite: bool
+    as_json: bool
+
+
+def _check(source: str, out: Out, options: LookupOptions) -> None:
+    """Refuse options that contradict each other, and an OUT that is an input or exists. Raises UsageError."""
+    if (out.resume or out.overwrite) and out.path is None:
+        raise click.UsageError("--resume and --overwrite need -o OUT")
+    if out.resume and out.overwrite:
+        raise click.UsageError("--resume and --overwrite exclude each other")
+    table = options.table if isinstance(options.table, str | None) else "-"
+    if source == table == "-":
+        raise click.UsageError("only one of FILE and --table can be standard input")
+    refuse_input(out.path, [source, table, options.trust_anchors, options.config])
+    if out.path is not None and out.path.is_file() and not (out.resume or out.overwrite):
+        raise click.UsageError(f"{out.path}: exists: --resume continues it, --overwrite replaces it")
+
+
+def _run(
+    client: Client,
+    source: str,
+    out: Out,
+    column: str | None,
+    options: LookupOptions,
+    chooser: Chooser | None,
+    *,
+    ordered: bool,
+) -> Rows:
+    """Discover the ARKs of a file, and write a row for each line."""
+    with _file_errors(out.path), ExitStack() as stack:
+        file = output.standard_input() if source == "-" else stack.enter_context(Path(source).open("rb"))
+        if out.resume and not file.seekable():
+            raise click.UsageError("--resume reads the input twice: give a FILE instead of a pipe")
+        lines = Lines(file, column)
+        size = 0
+        done: Set[int] = frozenset()
+        if out.resume and out.path is not None:
+            size, done = kept_rows(out.path, lines, as_json=out.as_json, profile=options.profile)
+        sink = stack.enter_context(_sink(out.path, size if out.resume else None, overwrite=out.overwrite))
+        hidden = out.path is None and sys.stdout.isatty()  # the rows go to the same terminal
+        update = stack.enter_context(output.progress("ARKs", _size(file), hidden=hidden))
+        write = writer(sink, out.as_json, header=not size)
+        rows = Rows(write, ordered=ordered, require=options.require, chooser=chooser)
+        stack.callback(rows.close)
+        arks = read_arks(lines.read(update), done, rows, options.profile)
+        for number, found in client.discover_pairs(arks, ordered=ordered):
+            rows.found(number, found)
+        rows.write(wait=True)
+    return rows
+
+
+@contextmanager
+def _file_errors(target: Path | None) -> Iterator[None]:
+    """Name the file in an error of the system, and say what to do about one that an interrupted run left."""
+    try:
+        yield
+    except OSError as error:
+        if target is None and error.filename is None:
+            raise  # stdout is full or closed: every command handles this alike
+        error.filename = error.filename or str(target)
+        if isinstance(error, FileExistsError):
+            raise click.UsageError(
+                f"{error.filename}: exists: an interrupted run left it; continue with"
+                f" -o {error.filename} --resume, or remove it"
+            ) from None
+        raise
+
+
+def _report(rows: Rows, questions: int, column: str | None, options: LookupOptions, *, resume: bool) -> None:
+    """Say how many lines of each kind there were, and what to do about those without an ARK."""
     counts = rows.counts
+    written = sum(counts[status] for status in STATUSES)
     table = f", {counts['table']} from the table" if counts["table"] else ""
     blank = "blank lines and comments" if column is None else "blank lines, comments and lines without the column"
     skipped = f", {counts['skipped']} {blank} skipped" if counts["skipped"] else ""
     options.inform(
-        f"{sum(counts[status] for status in (FOUND, NONE, UNKNOWN, BAD))} lines: {counts[FOUND]} found, "
-        f"{counts[NONE]} none, {counts[UNKNOWN]} unknown, {counts[BAD]} bad; "
-        f"{client.resolver.questions} names asked{table}{skipped}"
+        f"{written} lines: {counts[FOUND]} found, {counts[NONE]} none, {counts[UNKNOWN]} unknown, {counts[BAD]} bad; "
+        f"{questions} names asked{table}{skipped}"
     )
-    if column is not None and counts["skipped"] and not any(counts[status] for status in STATUSES) and not resume:
+    if column is not None and counts["skipped"] and not written and not resume:
         output.warning(f"--column: no line has anything in the column {column}")
     if column is None and counts["with columns"]:
         output.warning("bad lines seem to have columns: name the one with the ARKs by --column NAME, or by its number")
     if rows.advice:
         options.inform(rows.advice)
-    if counts[UNKNOWN]:
-        sys.exit(output.EXIT_NO_ANSWER)
-    sys.exit(output.EXIT_NONE if counts[NONE] or counts[BAD] else output.EXIT_OK)
 
 
 @contextmanager

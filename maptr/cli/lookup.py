@@ -350,9 +350,9 @@ def show_discoveries(lookup: Lookup, options: LookupOptions, *, short: bool = Fa
         elif found and error is None:
             if lookup.client.reconciles:
                 options.inform(f"{ark}: {provenance(found)}")
-            for line in found.urls() if short else found.to_text().splitlines():
-                url, tab, rest = line.partition("\t")
-                output.data(url if short else Painted(url, output.GOOD), tab, Painted(rest, output.MINOR))
+            for url, one in zip(found.urls(), found, strict=True):
+                rank = f"{one.order}\t{one.preference}\t{one.owner}"
+                output.data(*[url] if short else [Painted(url, output.GOOD), "\t", Painted(rank, output.MINOR)])
 
     return answer(lookup, options, show)
 
