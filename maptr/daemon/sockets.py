@@ -10,7 +10,6 @@ import os
 import resource
 import socket
 import sys
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -18,7 +17,7 @@ from pathlib import Path
 from maptr.config.model import TcpConfig
 from maptr.daemon.request_server import MAX_CONNECTIONS as MAX_REQUESTS
 from maptr.errors import ConfigError
-from maptr.protocol.address import Address, client_of
+from maptr.protocol.address import Address
 from maptr.resolver.servers import socket_address
 
 log = logging.getLogger("maptr.serve")
@@ -154,25 +153,6 @@ def limits_within_descriptors(limits: TcpConfig, listening: int) -> TcpConfig:
         *(fits, limits.max_connections, soft),
     )
     return replace(limits, max_connections=fits)
-
-
-class ClientCounts:
-    """The number of connections of each client, by its address; the addresses of an IPv6 /64 are one client."""
-
-    def __init__(self) -> None:
-        self._counts: Counter[str] = Counter()
-
-    def of(self, address: str) -> int:
-        return self._counts[client_of(address)]
-
-    def add(self, address: str) -> None:
-        self._counts[client_of(address)] += 1
-
-    def remove(self, address: str) -> None:
-        client = client_of(address)
-        self._counts[client] -= 1
-        if not self._counts[client]:
-            del self._counts[client]
 
 
 def _bind_pair(address: Address) -> tuple[socket.socket, socket.socket]:

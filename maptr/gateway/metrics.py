@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from functools import cache
 from http import HTTPStatus
 
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
 
 from maptr import __version__
 from maptr.gateway.message import Response
@@ -33,6 +36,22 @@ def kind_of(target: str) -> str:
     return "resolve" if "ark:" in target.partition("?")[0] else "page"
 
 
+@dataclass(slots=True, eq=False)
+class ConnectionMetrics(Collector):
+    """The counts of connections, which a ``HttpListener`` keeps."""
+
+    open: int = 0
+    accepted: int = 0
+    refused: int = 0
+    shed: int = 0
+
+    def collect(self) -> Iterator[Metric]:
+        yield GaugeMetricFamily("maptr_http_connections", "Open connections.", self.open)
+        yield CounterMetricFamily("maptr_http_connections_refused", "Connections over the limit.", self.refused)
+        text = "Waiting connections closed to make room."
+        yield CounterMetricFamily("maptr_http_connections_shed", text, self.shed)
+
+
 class Metrics:
     """The counters of one gateway."""
 
@@ -45,11 +64,8 @@ class Metrics:
             "maptr_http_request_seconds", "Time to the response.", ["kind"], buckets=_BUCKETS, registry=registry
         )
         self._request, self._second = cache(self._requests.labels), cache(self._seconds.labels)
-        self.connections = Gauge("maptr_http_connections", "Open connections.", registry=registry)
-        self.refused = Counter("maptr_http_connections_refused", "Connections over the limit.", registry=registry)
-        self.shed = Counter(
-            "maptr_http_connections_shed", "Waiting connections closed to make room.", registry=registry
-        )
+        self.connections = ConnectionMetrics()
+        registry.register(self.connections)
         self.reloads = Counter("maptr_gateway_reloads", "Reloads by their result.", ["result"], registry=registry)
         self._ready = Gauge("maptr_gateway_ready", "1 while the gateway is ready.", registry=registry)
         self._table = Gauge("maptr_table_records", "Records of the table.", registry=registry)

@@ -6,11 +6,14 @@ Only a trusted proxy names a client. What cannot be read names none, and the pro
 from __future__ import annotations
 
 import ipaddress
+import logging
 import re
 from collections.abc import Awaitable, Callable, Sequence
 
 from maptr.config.model import FORWARDED, X_FORWARDED_FOR
 from maptr.protocol.address import Network, read_ip
+
+log = logging.getLogger("maptr.gateway")
 
 MAX_HOPS = 32  # addresses of a header that are read, from its end
 
@@ -34,6 +37,13 @@ class Proxies:
     def __init__(self, networks: Sequence[Network], header: str = X_FORWARDED_FOR) -> None:
         self._networks = tuple(networks)
         self.header = header
+        self._silent: set[str] = set()  # proxies that named no client, and were warned of
+
+    def warn_of(self, proxy: str) -> None:
+        """Warn once of a proxy that names no client."""
+        if proxy not in self._silent:
+            self._silent.add(proxy)
+            log.warning("%s is in gateway.proxies and sends no %s: all its clients share one limit", proxy, self.header)
 
     def trusts(self, address: str) -> bool:
         """Return True for the address of a proxy."""

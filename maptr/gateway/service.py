@@ -116,7 +116,7 @@ class Service:
     @property
     def urls(self) -> list[str]:
         """Where the gateway can be reached."""
-        scheme = "http" if self._http.tls is None else "https"
+        scheme = "https" if self._http.has_tls else "http"
         return [f"{scheme}://{address}/" for address in self.bound]
 
     async def run(self, *, signals: bool = False) -> None:

@@ -14,16 +14,15 @@ import logging
 import math
 import socket
 import time
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import cast
 
 from maptr.answer.context import ReceivedQuery, Transport
 from maptr.config.model import TcpConfig
 from maptr.daemon.certificate import Certificate
-from maptr.daemon.sockets import ClientCounts
+from maptr.daemon.connections import Acceptor, ConnectionCounts, OpenConnections
 from maptr.errors import ZoneError
-from maptr.server.counters import Counters
 
 log = logging.getLogger("maptr.serve")
 
@@ -37,8 +36,6 @@ SEND_BUFFER = 128 * 1024  # bytes of responses that a slow client has not read: 
 MAX_TURN = 32  # queries answered in one turn; one takes a tenth of a millisecond on the general path
 TURN_SIZE = 16 * 1024  # bytes of responses in one turn: one message of a transfer
 TURNS_TIME = 0.005  # seconds of turns before the event loop reads new data; a transfer's message takes part of it
-ACCEPT_AT_ONCE = 4  # connections accepted before the event loop continues, so that it notices closed ones
-ACCEPT_PAUSE = 1.0  # seconds to wait if the system has no more file descriptors, as in asyncio's own servers
 CHECKS = 10  # checks for connections past their deadline in the time of the shortest limit
 CHECK_INTERVAL = 0.1  # minimum seconds between two of these checks
 LEAVE_TIMEOUT = 1.0  # seconds to send unfinished responses when the server stops
@@ -231,7 +228,7 @@ class Stream(asyncio.Protocol):
             self.abort()
             return
         if out or count:
-            self._connections.touch(self)
+            self._connections.idle(self)
         self._after(more, answered=bool(out or count))
 
     def _after(self, more: bool, *, answered: bool) -> None:
@@ -279,65 +276,31 @@ class Stream(asyncio.Protocol):
         self.deadline = min(asyncio.get_running_loop().time() + seconds, self._reply_deadline)
 
 
-class Connections:
-    """The open connections of all listeners, with their limits and deadlines.
+class Connections(OpenConnections[Stream]):
+    """The open connections of all listeners, with their deadlines. They make room also while they are answered."""
 
-    At the limit, the connection that has been idle longest is closed; at the limit per client, a new one is refused.
-    """
-
-    def __init__(self, limits: TcpConfig, counters: Counters) -> None:
-        self.limits = limits
+    def __init__(self, limits: TcpConfig, counts: ConnectionCounts) -> None:
+        super().__init__(limits, counts)
         self.turns = RoundRobin()
-        self._counters = counters
-        # Each with the address of its client; the one that has been idle longest is first.
-        self._open: OrderedDict[Stream, str] = OrderedDict()
-        self._per_client = ClientCounts()
         shortest = min(limits.idle_timeout, WRITE_TIMEOUT, HANDSHAKE_TIMEOUT)
         self._check_interval = max(CHECK_INTERVAL, shortest / CHECKS)
         self._timer: asyncio.TimerHandle | None = None
 
-    def admit(self, stream: Stream, address: str) -> bool:
+    def admit(self, connection: Stream, address: str, *, exempt: bool = False) -> bool:
         """Count a new connection. Returns False if its client has too many."""
-        if self._per_client.of(address) >= self.limits.max_per_client:
-            self._counters.refused += 1
+        if not super().admit(connection, address, exempt=exempt):
             return False
-        if len(self._open) >= self.limits.max_connections:
-            self.shed()
-        self._open[stream] = address
-        self._per_client.add(address)
-        self._counters.open += 1
-        self._counters.accepted += 1
         if self._timer is None:
             self._check_deadlines()
         return True
 
-    def shed(self) -> None:
-        """Close the connection that has been idle longest, if there is one."""
-        if stream := next(iter(self._open), None):
-            self.remove(stream)
-            stream.abort()
-            self._counters.shed += 1
-
-    def touch(self, stream: Stream) -> None:
-        """Record a query: the connection is now the least idle."""
-        if stream in self._open:
-            self._open.move_to_end(stream)
-
-    def remove(self, stream: Stream) -> None:
-        """Record that a connection is closed. A second call does nothing."""
-        address = self._open.pop(stream, None)
-        if address is None:
-            return
-        self._counters.open -= 1
-        self._per_client.remove(address)
-
     async def drain(self) -> None:
         """Finish sending responses within LEAVE_TIMEOUT, and close all connections."""
         for close in (Stream.end, Stream.abort):
-            for stream in tuple(self._open):
+            for stream in self:
                 close(stream)
             until = time.monotonic() + LEAVE_TIMEOUT
-            while self._open and time.monotonic() < until:
+            while self and time.monotonic() < until:
                 await asyncio.sleep(LEAVE_INTERVAL)
         if self._timer is not None:
             self._timer.cancel()
@@ -345,9 +308,9 @@ class Connections:
     def _check_deadlines(self) -> None:
         """Close the connections past their deadline, now and at intervals as long as there are connections."""
         loop = asyncio.get_running_loop()
-        for stream in tuple(self._open):
+        for stream in self:
             stream.check_deadline(loop.time())
-        self._timer = loop.call_later(self._check_interval, self._check_deadlines) if self._open else None
+        self._timer = loop.call_later(self._check_interval, self._check_deadlines) if self else None
 
 
 class TcpListener:
@@ -356,7 +319,7 @@ class TcpListener:
     def __init__(
         self, sock: socket.socket, answer: Answers, connections: Connections, certificate: Certificate | None = None
     ) -> None:
-        self._sock = sock
+        self._acceptor = Acceptor([sock], self._admit, connections.shed)
         self._answer = answer
         self._connections = connections
         self._certificate = certificate
@@ -364,34 +327,12 @@ class TcpListener:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def start(self) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._listen()
+        self._acceptor.start()
 
     async def stop(self) -> None:
-        if self._sock.fileno() != -1:
-            self._loop.remove_reader(self._sock)
-            self._sock.close()
-
-    def _listen(self) -> None:
-        if self._sock.fileno() != -1:
-            self._loop.add_reader(self._sock, self._accept)
-
-    def _accept(self) -> None:
-        for _ in range(ACCEPT_AT_ONCE):
-            try:
-                sock, address = self._sock.accept()
-            except (BlockingIOError, ConnectionError):
-                return  # the client closed the connection before it was accepted
-            except OSError as error:
-                log.warning("no connection accepted for %g s: %s", ACCEPT_PAUSE, error.strerror or error)
-                self._connections.shed()
-                self._loop.remove_reader(self._sock)
-                self._loop.call_later(ACCEPT_PAUSE, self._listen)
-                return
-            self._admit(sock, address[0])
+        self._acceptor.stop()
 
     def _admit(self, sock: socket.socket, client: str) -> None:
-        sock.setblocking(False)
         stream = Stream(
             lambda query: self._answer(ReceivedQuery(query, self._transport, client)),
             self._connections,
@@ -401,7 +342,7 @@ class TcpListener:
         if not self._connections.admit(stream, client):
             sock.close()
             return
-        task = self._loop.create_task(self._connect(sock, stream))
+        task = asyncio.get_running_loop().create_task(self._connect(sock, stream))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -409,7 +350,7 @@ class TcpListener:
         """Start the stream, with TLS after the handshake."""
         tls = self._certificate
         try:
-            await self._loop.connect_accepted_socket(
+            await asyncio.get_running_loop().connect_accepted_socket(
                 lambda: stream,
                 sock,
                 ssl=tls.context if tls else None,

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from maptr.daemon.certificate import Certificate
-from maptr.gateway import server
+from maptr.gateway import connections, server
 from maptr.gateway.message import Response
 from maptr.gateway.route import MAX_BODY
 from tests.support.caching import Rig, dns_answer, host
@@ -264,7 +264,7 @@ def test_a_failure_of_the_core_is_logged_and_has_no_details(caplog: pytest.LogCa
 
 
 def test_a_target_has_a_limit(shared: Gateway) -> None:
-    longest = "/health?" + "a" * (server.MAX_TARGET - 8)
+    longest = "/health?" + "a" * (connections.MAX_TARGET - 8)
     with HttpClient(shared.port) as client:
         assert client.get(longest).status == 200
         assert client.get(longest + "a").status == 414
@@ -273,8 +273,8 @@ def test_a_target_has_a_limit(shared: Gateway) -> None:
 
 def test_a_header_has_a_limit(shared: Gateway) -> None:
     with HttpClient(shared.port) as client:
-        assert client.get("/health", "X: " + "a" * (server.MAX_HEADER - 10)).status == 200
-        assert client.get("/health", "X: " + "a" * server.MAX_HEADER).status == 431
+        assert client.get("/health", "X: " + "a" * (connections.MAX_HEADER - 10)).status == 200
+        assert client.get("/health", "X: " + "a" * connections.MAX_HEADER).status == 431
         assert client.ended()
 
 
@@ -343,10 +343,10 @@ def test_a_client_that_leaves_in_the_middle_of_its_body_is_forgotten(length: int
     with gateway() as found:
         with HttpClient(found.port) as client:
             client.send(request("/", f"Content-Length: {length}", method="POST") + b"ark:")
-            until(lambda: found.http.connections, "the connection")
+            until(lambda: found.http.open_connections, "the connection")
             if length > MAX_BODY:
                 assert client.reply().status == 413
-        until(lambda: not found.http.connections, "its end")
+        until(lambda: not found.http.open_connections, "its end")
 
 
 @pytest.mark.parametrize("target", ["/metrics", "/health"])
@@ -366,7 +366,7 @@ def test_a_client_that_does_not_read_is_disconnected(target: str) -> None:
                     time.sleep(0.01)
                 except OSError:
                     break
-            until(lambda: not found.http.connections, "its end")
+            until(lambda: not found.http.open_connections, "its end")
 
 
 def test_a_client_that_reads_a_long_response_slowly_gets_it() -> None:
@@ -406,7 +406,7 @@ def test_a_new_connection_is_counted_once() -> None:
         is_over = threading.Event()
 
         def count() -> None:
-            counts.append(found.http.connections)
+            counts.append(found.http.open_connections)
             if not is_over.is_set():
                 found.running.loop.call_soon(count)
 
@@ -515,7 +515,7 @@ def test_a_client_has_a_limit_of_connections() -> None:
         with HttpClient(found.port) as more:
             assert more.ended()
         clients[0].sock.close()
-        until(lambda: found.http.connections == 2, "the end of a connection")
+        until(lambda: found.http.open_connections == 2, "the end of a connection")
         assert get(found.port, "/health").status == 200
         proxies = (ipaddress.ip_network("127.0.0.0/8"),)
         found.configure(max_per_client=1, proxies=proxies)
@@ -648,7 +648,7 @@ def test_a_client_that_leaves_does_not_end_the_lookup_of_others() -> None:
             until(lambda: rig.dns.calls, "the lookup")
             other.send(request(TARGET))
             linger(first.sock)  # its end is a reset: a plain end may mean that it still reads
-        until(lambda: found.http.connections == 1, "the end of the first connection")
+        until(lambda: found.http.open_connections == 1, "the end of the first connection")
         rig.dns.gate.set()
         assert other.reply().headers["location"] == LOCATION
         assert rig.dns.calls == 1
@@ -663,7 +663,7 @@ def test_a_client_that_leaves_a_response_in_lines_leaves_no_task() -> None:
             client.send(request(f"/api/v1/discover?{arks}"))
             until(lambda: rig.dns.calls >= server.AT_ONCE, "the lookups")
         rig.dns.gate.set()
-        until(lambda: not found.http.connections, "the end of the connection")
+        until(lambda: not found.http.open_connections, "the end of the connection")
         assert rig.dns.calls < 100
 
 
@@ -671,7 +671,7 @@ def test_a_client_that_leaves_a_response_in_lines_leaves_no_task() -> None:
 
 
 def test_a_stop_answers_what_is_under_way_and_what_comes_on_open_connections(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server, "QUIET_TIMEOUT", PATIENCE)
+    monkeypatch.setattr(connections, "QUIET_TIMEOUT", PATIENCE)
     rig = Rig({"12345.ark.arpa.": dns_answer(host("h.example."))})
     gate = rig.dns.gate = threading.Event()
     with gateway(rig) as found:
@@ -731,7 +731,7 @@ def test_a_handshake_has_a_limit_of_time_and_number(tmp_path: Path) -> None:
     tls, trusts = context(tmp_path / "1", "a")
     with gateway(tls=tls, idle_timeout=60, max_connections=2) as found:
         with HttpClient(found.port) as first, HttpClient(found.port) as second:
-            until(lambda: found.http.connections == 2, "the handshakes")
+            until(lambda: found.http.open_connections == 2, "the handshakes")
             with HttpClient(found.port, tls=trusts) as client:
                 assert client.get("/health").status == 200
                 assert first.ended()
@@ -745,11 +745,11 @@ def test_a_handshake_has_a_limit_of_time_and_number(tmp_path: Path) -> None:
 
 
 def test_a_stop_ends_a_handshake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server, "DRAIN_TIMEOUT", 0.1)
+    monkeypatch.setattr(connections, "DRAIN_TIMEOUT", 0.1)
     tls, _ = context(tmp_path / "1", "a")
     with gateway(tls=tls, idle_timeout=60) as found:
         client = HttpClient(found.port)
-        until(lambda: found.http.connections, "the handshake")
+        until(lambda: found.http.open_connections, "the handshake")
     with client:
         assert client.ended()
 

@@ -177,7 +177,7 @@ def test_connections_wait_for_a_file_descriptor(
     has_idle: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The server waits until there is one, or closes the connection that has been idle longest."""
-    monkeypatch.setattr("maptr.server.stream.ACCEPT_PAUSE", 0.05)
+    monkeypatch.setattr("maptr.daemon.connections.ACCEPT_PAUSE", 0.05)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with streams.listening() as server, contextlib.ExitStack() as stack:
         idle = [stack.enter_context(streams.connect(server.port)) for _ in range(has_idle)]

@@ -203,7 +203,7 @@ def gateway(
             yield found
         finally:
             asyncio.run_coroutine_threadsafe(http.stop(), running.loop).result(2 * PATIENCE)
-    assert not http.connections, str(http.connections)
+    assert not http.open_connections, str(http.open_connections)
 
 
 @contextlib.contextmanager

@@ -1,0 +1,187 @@
+"""The connections of a server: accepting them, and their limits.
+
+At the limit, the connection that has been idle longest makes room; at the limit of its client, a new one is refused.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import socket
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from typing import Generic, Protocol, TypeVar
+
+from maptr.config.model import TcpConfig
+from maptr.protocol.address import client_of
+
+log = logging.getLogger("maptr.serve")
+
+ACCEPT_AT_ONCE = 4  # connections accepted before the event loop continues, so that it notices closed ones
+ACCEPT_PAUSE = 1.0  # seconds to wait if the system has no more file descriptors, as in asyncio's own servers
+
+
+class Connection(Protocol):
+    """A connection, which is hashable by its identity."""
+
+    def abort(self) -> None: ...
+
+
+class ConnectionCounts(Protocol):
+    """Connections: open now, accepted, refused because the client had too many, and closed to make room."""
+
+    open: int
+    accepted: int
+    refused: int
+    shed: int
+
+
+C = TypeVar("C", bound=Connection)
+
+
+class OpenConnections(Generic[C]):
+    """The open connections of a server within ``limits``. ``counts`` counts them.
+
+    A connection is idle until ``busy``, and again after ``idle``.
+    """
+
+    def __init__(self, limits: TcpConfig, counts: ConnectionCounts) -> None:
+        self.limits = limits
+        self.counts = counts
+        self._clients: dict[C, str] = {}
+        self._per_client: Counter[str] = Counter()
+        self._idle: dict[C, float] = {}  # since when; longest first
+
+    def __len__(self) -> int:
+        return len(self._clients)
+
+    def __iter__(self) -> Iterator[C]:
+        return iter(tuple(self._clients))
+
+    def __contains__(self, connection: object) -> bool:
+        return connection in self._clients
+
+    def admit(self, connection: C, address: str, *, exempt: bool = False) -> bool:
+        """Count a new connection. Returns False if its client has too many, unless it is exempt from that limit, or if
+        no connection is idle at the limit of all."""
+        if not (exempt or self.has_room(address)) or (
+            len(self._clients) >= self.limits.max_connections and not self.shed()
+        ):
+            self.counts.refused += 1
+            return False
+        self._clients[connection] = client = client_of(address)
+        self._per_client[client] += 1
+        self.counts.open += 1
+        self.counts.accepted += 1
+        self.idle(connection)
+        return True
+
+    def has_room(self, address: str) -> bool:
+        """Return whether a client may have one more connection. The addresses of an IPv6 /64 are one client."""
+        return self._per_client[client_of(address)] < self.limits.max_per_client
+
+    def rename(self, connection: C, address: str) -> None:
+        """Count an open connection for another client, such as that of a proxy."""
+        if connection in self._clients:
+            self._forget_client(connection)
+            self._clients[connection] = client = client_of(address)
+            self._per_client[client] += 1
+
+    def idle(self, connection: C) -> None:
+        """Record that a connection is idle from now on: it makes room after all others."""
+        if connection in self._clients:
+            self._idle.pop(connection, None)
+            self._idle[connection] = time.monotonic()
+
+    def busy(self, connection: C) -> None:
+        """Record that a connection must not make room."""
+        self._idle.pop(connection, None)
+
+    def is_busy(self, connection: C) -> bool:
+        return connection in self._clients and connection not in self._idle
+
+    def idle_for(self, seconds: float) -> list[C]:
+        """Return the connections that have been idle for so long, longest first."""
+        latest = time.monotonic() - seconds
+        return [each for each, since in itertools.takewhile(lambda item: item[1] <= latest, self._idle.items())]
+
+    def shed(self) -> bool:
+        """Close the connection that has been idle longest; False if none is idle."""
+        longest = next(iter(self._idle), None)
+        if longest is None:
+            return False
+        self.remove(longest)
+        longest.abort()
+        self.counts.shed += 1
+        return True
+
+    def remove(self, connection: C) -> None:
+        """Record that a connection is closed. A second call does nothing."""
+        if connection in self._clients:
+            self._forget_client(connection)
+            self._idle.pop(connection, None)
+            self.counts.open -= 1
+
+    def _forget_client(self, connection: C) -> None:
+        client = self._clients.pop(connection)
+        self._per_client[client] -= 1
+        if not self._per_client[client]:
+            del self._per_client[client]
+
+
+class Acceptor:
+    """Accepts connections on listening sockets in the event loop. ``accepted`` gets each with its client's address.
+
+    Without a free file descriptor, it pauses after ``make_room``.
+    """
+
+    def __init__(
+        self,
+        sockets: Sequence[socket.socket],
+        accepted: Callable[[socket.socket, str], None],
+        make_room: Callable[[], object],
+        *,
+        at_once: int = ACCEPT_AT_ONCE,
+    ) -> None:
+        self._sockets = sockets
+        self._accepted = accepted
+        self._make_room = make_room
+        self._at_once = at_once
+
+    def start(self) -> None:
+        for sock in self._sockets:
+            self._listen(sock)
+
+    def stop(self) -> None:
+        """Accept no more connections, and close the sockets."""
+        for sock in self._sockets:
+            if sock.fileno() != -1:
+                asyncio.get_running_loop().remove_reader(sock)
+                sock.close()
+
+    def accept_waiting(self) -> None:
+        """Accept the connections that the kernel has accepted."""
+        for sock in self._sockets:
+            self._accept(sock)
+
+    def _listen(self, sock: socket.socket) -> None:
+        if sock.fileno() != -1:
+            asyncio.get_running_loop().add_reader(sock, self._accept, sock)
+
+    def _accept(self, listening: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        for _ in range(self._at_once):
+            try:
+                sock, address = listening.accept()
+            except (BlockingIOError, ConnectionError):
+                return  # the client closed the connection before it was accepted
+            except OSError as error:
+                log.warning("no connection accepted for %g s: %s", ACCEPT_PAUSE, error.strerror or error)
+                self._make_room()
+                loop.remove_reader(listening)
+                loop.call_later(ACCEPT_PAUSE, self._listen, listening)
+                return
+            sock.setblocking(False)
+            self._accepted(sock, address[0])

@@ -1,0 +1,219 @@
+"""The HTTP connections of the gateway: accepting them, the PROXY protocol, TLS, and their limits.
+
+A connection is *idle* until it has sent a whole request with its body, at its start and after each response. It is
+closed if that takes too long or if its client does not read; at the limit, the one that is idle longest makes room.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import logging
+import socket
+import ssl
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+
+from aiohttp import web
+
+from maptr.config.model import GatewayConfig, TcpConfig
+from maptr.daemon.connections import Acceptor, ConnectionCounts, OpenConnections
+from maptr.daemon.sockets import limits_within_descriptors
+from maptr.gateway.proxies import Proxies, read_proxy_header
+
+log = logging.getLogger("maptr.gateway")
+
+MAX_TARGET = 16_384  # bytes: an ARK of 8,192 in a query string, where many octets take three
+MAX_HEADER = 8190  # bytes of one header
+LINGER_TIMEOUT = 2.0  # seconds for which the rest of a refused body is read, so that the client reads the response
+QUIET_TIMEOUT = 0.5  # seconds for which a stopping server answers requests on open connections
+DRAIN_TIMEOUT = 10.0  # seconds for the requests under way when the server stops: longer than a lookup
+DRAIN_INTERVAL = 0.02  # seconds between two looks at them
+CHECK_INTERVAL = 1.0  # seconds between two checks for connections that are idle for too long
+ACCEPT_AT_ONCE = 16  # connections accepted before others are answered, and before those that make room are closed
+MAX_PARTS = 64  # pieces in which the parser gets what a client sends at once
+
+Refuse = Callable[[web.BaseRequest, int, BaseException | None], web.Response]
+
+
+class HttpConnection(web.RequestHandler):
+    """One connection from its acceptance on. ``client`` is its client, which a proxy may name."""
+
+    def __init__(self, listener: HttpListener, sock: socket.socket, client: str) -> None:
+        self._listener = listener
+        self._sock = sock
+        self.client = client
+        self.link: asyncio.Transport | None = None  # None before the end of the handshake
+        self._has_ended = self._is_wary = self._is_aborted = False
+        super().__init__(
+            listener.manager,
+            loop=asyncio.get_running_loop(),
+            access_log=None,  # type: ignore[arg-type]
+            max_line_size=MAX_TARGET,
+            max_field_size=MAX_HEADER,
+            lingering_time=LINGER_TIMEOUT,
+            auto_decompress=False,
+        )
+
+    def abort(self) -> None:
+        """End the connection at once; a TLS handshake by its socket: asyncio has no other clean way."""
+        self._is_aborted = True
+        if self.link is not None:
+            self.link.abort()
+        else:
+            with contextlib.suppress(OSError):  # the client has reset the connection
+                self._sock.shutdown(socket.SHUT_RDWR)
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.link = cast(asyncio.Transport, transport)
+        self._listener.connections.idle(self)
+        super().connection_made(transport)
+        if self._is_aborted:
+            self.link.abort()
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        self._listener.connections.remove(self)
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Give the parser each request alone once a client has asked for another protocol: it drops what follows such a
+        request, although the request is answered as any other (RFC 9110 7.8)."""
+        self._is_wary = self._is_wary or b"pgrade" in data or b"PGRADE" in data
+        if self._is_wary:
+            for _ in range(MAX_PARTS):
+                head, end, data = data.partition(b"\r\n\r\n")
+                if not data:
+                    data = head + end
+                    break
+                super().data_received(head + end)
+        super().data_received(data)
+
+    def eof_received(self) -> bool:  # type: ignore[override]
+        """The client sends no more, but may read: what it has asked for is answered first. TLS cannot do that."""
+        super().eof_received()
+        self._has_ended = True
+        is_asked = bool(self._messages) or self._listener.connections.is_busy(self)
+        return is_asked and self.link is not None and self.link.get_extra_info("sslcontext") is None
+
+    def is_last(self) -> bool:
+        """Return whether the client sends no request after the ones that are answered now."""
+        return (self._has_ended and not self._messages) or self._listener.is_stopping
+
+    def handle_error(
+        self, request: web.BaseRequest, status: int = 500, exc: BaseException | None = None, message: str | None = None
+    ) -> web.StreamResponse:
+        """Instead of aiohttp's pages and its log, which any client could fill."""
+        if request.writer.output_size > 0:
+            raise ConnectionError("a part of the response is sent")
+        return self._listener.refuse(request, status, exc)
+
+    def log_exception(self, *args: Any, **kw: Any) -> None:
+        log.error("internal error", exc_info=kw.get("exc_info", True))
+
+
+class HttpListener:
+    """Accepts connections for ``manager``. ``refuse`` responds to a request that aiohttp cannot read."""
+
+    def __init__(self, counts: ConnectionCounts, refuse: Refuse) -> None:
+        self.refuse = refuse
+        self.connections: OpenConnections[HttpConnection] = OpenConnections(TcpConfig(), counts)
+        self.is_stopping = False
+        self.manager: web.Server
+        self._acceptor: Acceptor | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def configure(self, settings: GatewayConfig, proxies: Proxies, tls: ssl.SSLContext | None) -> None:
+        """Use these from now on, the certificate for new connections."""
+        self._settings = settings
+        self._proxies = proxies
+        self.tls = tls
+        limits = TcpConfig(settings.max_connections, settings.max_per_client, settings.idle_timeout)
+        self.connections.limits = limits_within_descriptors(limits, len(settings.listen))
+
+    def start(self, sockets: Sequence[socket.socket], manager: web.Server) -> None:
+        self.manager = manager
+        self._acceptor = Acceptor(sockets, self._admit, self.connections.shed, at_once=ACCEPT_AT_ONCE)
+        self._acceptor.start()
+        self._close_idle()
+
+    async def stop(self) -> None:
+        """Accept no more connections, and answer the requests under way.
+
+        A client that sends a request on an open connection meanwhile gets its response, which closes the connection.
+        """
+        if self._acceptor is None:  # never started
+            return
+        self.is_stopping = True
+        self._check.cancel()
+        self._acceptor.accept_waiting()
+        self._acceptor.stop()
+        loop = asyncio.get_running_loop()
+        started = loop.time()
+        while self.connections and (passed := loop.time() - started) < DRAIN_TIMEOUT:
+            for each in self.connections.idle_for(0) if passed > QUIET_TIMEOUT else ():
+                if each.link is not None and not each.link.get_write_buffer_size():
+                    each.abort()
+            await asyncio.sleep(DRAIN_INTERVAL)
+        for each in self.connections:
+            each.abort()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.manager.shutdown(1.0)
+
+    def _admit(self, sock: socket.socket, address: str) -> None:
+        peer = address.removeprefix("::ffff:") if "." in address else address
+        connection = HttpConnection(self, sock, peer)
+        if not self.connections.admit(connection, peer, exempt=self._proxies.trusts(peer)):
+            sock.close()
+            return
+        task = asyncio.get_running_loop().create_task(self._connect(connection, sock))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _connect(self, connection: HttpConnection, sock: socket.socket) -> None:
+        """Start a connection, after the header of the PROXY protocol and with TLS after the handshake."""
+        timeout = self._settings.idle_timeout
+        try:
+            if self._settings.proxy_protocol and self._proxies.trusts(connection.client):
+                await self._read_proxy_header(connection, sock)
+            await asyncio.get_running_loop().connect_accepted_socket(
+                lambda: connection,
+                sock,
+                ssl=self.tls,
+                ssl_handshake_timeout=timeout if self.tls else None,
+                ssl_shutdown_timeout=timeout if self.tls else None,
+            )
+        except OSError:  # such as ssl.SSLError of a failed handshake, and a client that has too many connections
+            pass
+        except ValueError as error:
+            log.warning("connection of %s closed: %s", connection.client, error)
+        finally:
+            if connection.link is None:
+                self.connections.remove(connection)
+                sock.close()
+
+    async def _read_proxy_header(self, connection: HttpConnection, sock: socket.socket) -> None:
+        """Take the client that a proxy names. Raises ValueError, TimeoutError, and OSError if it has too many."""
+        async with asyncio.timeout(self._settings.idle_timeout):
+            client = await read_proxy_header(functools.partial(_read, sock))
+        if client and client != connection.client:
+            if not (self.connections.has_room(client) or self._proxies.trusts(client)):
+                self.connections.counts.refused += 1
+                raise ConnectionError("the client has too many connections")
+            connection.client = client
+            self.connections.rename(connection, client)
+
+    def _close_idle(self) -> None:
+        """Close the connections that are idle for too long, now and at an interval."""
+        limit = self._settings.idle_timeout
+        for each in self.connections.idle_for(limit):
+            each.abort()
+        self._check = asyncio.get_running_loop().call_later(min(CHECK_INTERVAL, limit / 2), self._close_idle)
+
+
+async def _read(sock: socket.socket, size: int) -> bytes:
+    """Read that number of bytes from a new connection, or fewer at its end."""
+    received, loop = b"", asyncio.get_running_loop()
+    while len(received) < size and (more := await loop.sock_recv(sock, size - len(received))):
+        received += more
+    return received
