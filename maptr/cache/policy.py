@@ -139,11 +139,11 @@ class NatabOnly:
 
 @cache
 def _from_table(dns: Dns, natab: Natab) -> Choice:
-    said = "" if dns is Dns.UNASKED else f"DNS: {dns.value}; "
+    state = "" if dns is Dns.UNASKED else f"DNS: {dns.value}; "
     if natab is Natab.HAS:
-        return Choice(Take.NATAB, f"{said}the table has it")
+        return Choice(Take.NATAB, f"{state}the table has it")
     why = "older than allowed" if natab is Natab.STALE_HAS else "not readable now, its last good state is used"
-    return Choice(Take.NATAB_STALE, f"{said}the table has it, but is {why}")
+    return Choice(Take.NATAB_STALE, f"{state}the table has it, but is {why}")
 
 
 @cache

@@ -117,7 +117,7 @@ def bulk(
       maptr bulk collection.csv --column identifier @127.0.0.1#5300 -o urls.csv
       cut -f1 list.tsv | maptr bulk --json @127.0.0.1#5300
     """
-    words, options = lookup.with_plus(words, LookupOptions(**given))
+    words, options = lookup.with_plus(words, LookupOptions.of(given))
     named, servers = lookup.split_servers(words)
     if len(named) > 1:
         raise click.UsageError("give at most one FILE")
@@ -151,10 +151,11 @@ def _check(source: str, out: Out, options: LookupOptions) -> None:
         raise click.UsageError("--resume and --overwrite need -o OUT")
     if out.resume and out.overwrite:
         raise click.UsageError("--resume and --overwrite exclude each other")
-    table = options.table if isinstance(options.table, str | None) else "-"
+    table = options.client.get("table")
+    table = table if isinstance(table, str | None) else "-"
     if source == table == "-":
         raise click.UsageError("only one of FILE and --table can be standard input")
-    refuse_input(out.path, [source, table, options.trust_anchors, options.config])
+    refuse_input(out.path, [source, table, options.client.get("trust_anchors"), options.config])
     if out.path is not None and out.path.is_file() and not (out.resume or out.overwrite):
         raise click.UsageError(f"{out.path}: exists: --resume continues it, --overwrite replaces it")
 
@@ -183,7 +184,7 @@ def _run(
         hidden = out.path is None and sys.stdout.isatty()  # the rows go to the same terminal
         update = stack.enter_context(output.progress("ARKs", _size(file), hidden=hidden))
         write = writer(sink, out.as_json, header=not size)
-        rows = Rows(write, ordered=ordered, require=options.require, chooser=chooser)
+        rows = Rows(write, ordered=ordered, require=options.client.get("require"), chooser=chooser)
         stack.callback(rows.close)
         arks = read_arks(lines.read(update), done, rows, options.profile)
         for number, found in client.discover_pairs(arks, ordered=ordered):

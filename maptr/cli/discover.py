@@ -53,7 +53,7 @@ def discover(arks: tuple[str, ...], short: bool, **given: Any) -> None:
       maptr discover --trace https://n2t.net/ark:/12345/x6np1wh8k?info
       maptr discover ark:12345/x6np1wh8k --table naans.json --policy natab-first
     """
-    options = LookupOptions(**given)
+    options = LookupOptions.of(given)
     sys.exit(lookup.show_discoveries(lookup.prepare(arks, options), options, short=short))
 
 
@@ -68,7 +68,7 @@ def url(arks: tuple[str, ...], **given: Any) -> None:
     Example:
       curl -L "$(maptr url ark:12345/x6np1wh8k)"
     """
-    options = LookupOptions(**given)
+    options = LookupOptions.of(given)
     sys.exit(lookup.show_urls(lookup.prepare(arks, options), options))
 
 
@@ -96,7 +96,7 @@ def info(words: tuple[str, ...], older: bool, **given: Any) -> None:
     """
     from maptr.nma.describe import describe  # late: it imports HTTP, which other commands do not need
 
-    options = LookupOptions(**given)
+    options = LookupOptions.of(given)
     prepared = lookup.prepare(words, options)
     inflections = INFLECTIONS if older else INFLECTIONS[:1]
 
@@ -109,7 +109,7 @@ def info(words: tuple[str, ...], older: bool, **given: Any) -> None:
         described = describe(
             found,
             inflections=(ark.inflection,) if ark.inflection else inflections,
-            seconds=options.lifetime,
+            seconds=options.client["lifetime"],
             allow_private=options.allow_private,
         )
         if not described.spoken:

@@ -102,7 +102,7 @@ def drift(
     for record in bad:
         output.inform(Painted("left out:", output.DOUBTFUL), f" {record}")
     output.show_log()
-    given = LookupOptions(origin=origin, lifetime=timeout, table=table, policy=DNS_ONLY)
+    given = LookupOptions.of({"origin": origin, "lifetime": timeout, "table": table, "policy": DNS_ONLY})
     disk = history_at(history) if history else None
     with Client(servers or None, **lookup.client_options(given, known), history=disk, rate=rate) as client:
         # Otherwise, the next run would report this drift as new.

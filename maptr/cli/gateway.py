@@ -76,7 +76,7 @@ def gateway(words: tuple[str, ...], listen: tuple[str, ...], check_config: bool,
     from maptr.gateway.service import Service  # late: an extra
 
     servers = only_servers(words)
-    options = LookupOptions(**given)
+    options = LookupOptions.of(given)
     flags = {"gateway.listen": (list(listen), "--listen")} if listen else {}
 
     def read(file: str | None) -> Config:
@@ -130,10 +130,10 @@ def make_client(servers: list[str], given: LookupOptions, config: Config) -> Cli
 
     A configured table may appear later, and so may the one that ``maptr table pull`` writes; --table must exist.
     """
-    if given.table:
+    if "table" in given.client:
         return lookup.reconciling_client(servers, given, config)
     file = config.cache.natab or config.table.file
-    needs_one = (given.policy or config.cache.policy) == NATAB_ONLY
+    needs_one = given.client.get("policy", config.cache.policy) == NATAB_ONLY
     table = WatchedTable(
         file or places.table_file(os.environ),
         clock=time.monotonic,

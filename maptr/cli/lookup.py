@@ -9,7 +9,7 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeAlias
 
 from maptr import places
 from maptr.ark import Ark, Profile
@@ -29,27 +29,23 @@ if TYPE_CHECKING:
     from maptr.choose import Chooser
     from maptr.config import Config
     from maptr.registry.followed_file import TableSource
-    from maptr.registry.table import Table
 
 ORIGIN = "ark.arpa."
 SOURCES = {"dns": "DNS", "memory": "memory", "disk": "the cache on disk", "natab": "the table"}
 
 
+CLIENT_OPTIONS: Mapping[str, Any] = MappingProxyType(Client.__init__.__kwdefaults__ or {})  # with their defaults
+
+
 class LookupOptions(NamedTuple):
     """The options that all look-up commands share, with their defaults.
 
-    Those of CLIENT_OPTIONS have the names of ``maptr.Client``. The configuration decides where ``origin``, ``table``,
-    ``policy``, ``scheme`` or ``choose`` is None. ``ipv4``, ``ipv6``, ``port`` and ``tcp`` apply to servers that are not
+    ``client`` has those that are options of ``maptr.Client``, by their names there. The configuration decides where one
+    of these, ``scheme`` or ``choose`` is None. ``ipv4``, ``ipv6``, ``port`` and ``tcp`` apply to servers that are not
     URLs. ``verbose`` shows the trace on stderr, ``quiet`` only errors.
     """
 
-    origin: str | None = None
-    lifetime: float = LIFETIME
-    trust_ad: bool = False
-    trust_anchors: str | None = None
-    require: Literal["secure"] | None = None
-    table: str | Table | None = None
-    policy: str | None = None
+    client: Mapping[str, Any] = MappingProxyType({})
     allow_private: bool = False
     scheme: str | None = None
     no_cache: bool = False
@@ -64,13 +60,18 @@ class LookupOptions(NamedTuple):
     verbose: bool = False
     quiet: bool = False
 
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> Self:
+        """Return the options that a command got."""
+        client = {name: value for name, value in given.items() if name in CLIENT_OPTIONS and value is not None}
+        return cls(client, **{name: value for name, value in given.items() if name not in CLIENT_OPTIONS})
+
     def inform(self, text: str) -> None:
         """Print a message that is not an error."""
         if not self.quiet:
             output.inform(Painted("maptr:", output.MINOR), f" {text}")
 
 
-CLIENT_OPTIONS = ("origin", "lifetime", "trust_ad", "trust_anchors", "require", "table", "policy")
 DEFAULTS = LookupOptions()
 
 
@@ -143,7 +144,7 @@ def client_of(servers: list[str], given: LookupOptions, config: Config | None, *
     ``limits`` are those of ``Client``. Raises ConfigError, also for conflicting options, and DiscoveryFailed if only
     DNS can answer and no server can be asked.
     """
-    wanted = given.table is not None or given.policy is not None
+    wanted = not given.client.keys().isdisjoint(("table", "policy"))
     if given.no_cache and wanted:
         raise ConfigError("--no-cache goes with neither --table nor --policy")
     configured = config is not None and any(key.startswith("cache.") for key in config.places)
@@ -152,7 +153,7 @@ def client_of(servers: list[str], given: LookupOptions, config: Config | None, *
         return reconciling_client(servers, given, config, **limits)
     options = client_options(given, config) | {"policy": DNS_FIRST} | limits
     client = Client(servers_of(servers, config, given) or None, **options)
-    client.resolver.opened(given.lifetime)
+    client.resolver.opened(client.resolver.lifetime)
     return client
 
 
@@ -161,8 +162,8 @@ def reconciling_client(
 ) -> Client:
     """Return a client with this table, or the one that is set up if it exists, and a cache. Raises ConfigError."""
     options = client_options(given, config) | limits
-    natab = table or given.table or table_of(config)
-    pulled = config is not None and config.table.url and natab == str(config.table.file) and natab != given.table
+    natab = table or options.get("table") or table_of(config)
+    pulled = config is not None and config.table.url and natab == str(config.table.file) and "table" not in options
     if isinstance(natab, str) and pulled and not places.exists(natab):
         given.inform(f"{natab}: not there yet; maptr table pull --apply gets it")
         natab = None
@@ -178,21 +179,16 @@ def reconciling_client(
 def client_options(given: LookupOptions, config: Config | None) -> dict[str, Any]:
     """Return the options of ``maptr.Client``: those of the command line, else of the configuration, else the defaults.
 
-    Servers, table and cache are not among them.
+    The servers and the file of answers are not among them.
     """
-    settings = Settings(allow_private=given.allow_private, scheme=given.scheme or "https")
+    settings = Settings(allow_private=given.allow_private, scheme=scheme_of(given.scheme, config))
     options: dict[str, Any] = {}
     if config is not None:
-        settings = settings._replace(scheme=given.scheme or config.client.scheme, hyphens=config.client.hyphens)
-        options = {
-            "origin": origin_of(None, config),
-            "policy": config.cache.policy,
-            "patience": config.cache.patience,
-            "stale_limit": config.cache.stale_limit,
-            "table_limit": config.cache.table_limit or None,
-        }
-    named = {name: value for name in CLIENT_OPTIONS if (value := getattr(given, name)) is not None}
-    return {**options, **named, "settings": settings}
+        settings = settings._replace(hyphens=config.client.hyphens)
+        keys = {**vars(config.client), **vars(config.cache)}
+        options = {name: value for name, value in keys.items() if name in CLIENT_OPTIONS}
+        options |= {"origin": origin_of(None, config), "table_limit": config.cache.table_limit or None}
+    return {**options, **given.client, "settings": settings}
 
 
 # ---- the configuration
@@ -265,7 +261,8 @@ def servers_of(given: list[str], config: Config | None, options: LookupOptions =
         return servers
     refuse_schemes(servers, given, config, "-4, -6, -p and +tcp are for servers", (TLS, HTTPS))
     servers = servers or system_servers()
-    found = [each for text in servers for each in find_servers(text, options.port or PORT, options.lifetime)]
+    seconds = options.client.get("lifetime", LIFETIME)
+    found = [each for text in servers for each in find_servers(text, options.port or PORT, seconds)]
     version = 4 if options.ipv4 else 6 if options.ipv6 else None
     wanted = [each for each in found if version in (None, 6 if ":" in each.address else 4)]
     if not wanted:
@@ -290,7 +287,7 @@ def chooser_of(given: LookupOptions, config: Config | None) -> Chooser | None:
         return None
     from maptr.nma.reachable import named
 
-    return named(name, allow_private=given.allow_private, require=given.require)
+    return named(name, allow_private=given.allow_private, require=given.client.get("require"))
 
 
 def scheme_of(given: str | None, config: Config | None) -> str:

@@ -27,6 +27,7 @@ from maptr.files import read_up_to, read_whole, write_atomically
 from maptr.protocol import names
 from maptr.protocol.address import Address
 from maptr.protocol.numbers import PORT
+from maptr.resolver.call import LIFETIME
 
 if TYPE_CHECKING:
     from maptr.config import Config
@@ -162,8 +163,8 @@ def timeout_option(default: float, help: str, name: str = "timeout") -> Callable
     return click.option("--timeout", name, default=default, type=_POSITIVE, metavar="SECONDS", help=help)
 
 
-def discovery_options(help: str, *, timeout: float = DEFAULTS.lifetime) -> Callable[[Command], Command]:
-    """Make the options of each look-up command, named as the fields of ``lookup.LookupOptions``.
+def discovery_options(help: str, *, timeout: float = LIFETIME) -> Callable[[Command], Command]:
+    """Make the options of each look-up command, named as those of ``maptr.Client`` and ``lookup.LookupOptions``.
 
     ``help`` is the help text of ``--timeout``.
     """

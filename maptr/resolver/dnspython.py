@@ -146,15 +146,15 @@ def _read(message: dns.message.Message, elapsed: float, trust_ad: bool) -> Answe
     try:
         (asked,) = message.question
         query = SentQuery(asked.name.labels[:-1], b"", (asked.name.to_wire() or b"") + bytes(4), asked.rdtype)
-        said = read_response(query, message.wire or message.to_wire())
+        response = read_response(query, message.wire or message.to_wire())
     except ValueError as error:
         return Answer(Outcome.MALFORMED, note=f"the response cannot be read: {error}", elapsed=elapsed)
-    note, security = said.note, "indeterminate"
-    if said.outcome is Outcome.REFERRAL:
+    note, security = response.note, "indeterminate"
+    if response.outcome is Outcome.REFERRAL:
         note = f"{note}, without recursion" if note else "asked without recursion"
     elif trust_ad:
-        security = "secure" if said.authentic else "insecure"
-    return Answer(said.outcome, said.records, said.ttl, note, "", elapsed, security, zone=said.zone)
+        security = "secure" if response.authentic else "insecure"
+    return Answer(response.outcome, response.records, response.ttl, note, "", elapsed, security, zone=response.zone)
 
 
 def read_error(error: Exception, elapsed: float, *, trust_ad: bool = False) -> Answer:

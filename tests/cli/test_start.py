@@ -17,6 +17,7 @@ import maptr
 from maptr.cli import lookup, start
 from maptr.cli.discover import discover, url
 from maptr.client import Client
+from maptr.resolver.call import LIFETIME
 from tests.support.command_line import run, run_process
 
 ZONES = Path(__file__).resolve().parents[2] / "zones"
@@ -78,7 +79,10 @@ def test_an_internal_error_is_exit_code_10(monkeypatch: pytest.MonkeyPatch, caps
 @pytest.mark.parametrize("command", [url, discover])
 def test_click_has_the_same_defaults(command: click.Command) -> None:
     given = command.make_context("maptr", ["ark:12345/x54"]).params
-    assert {name: given[name] for name in lookup.LookupOptions._fields} == lookup.DEFAULTS._asdict()
+    shared = {*lookup.LookupOptions._fields, *lookup.CLIENT_OPTIONS}
+    options = lookup.LookupOptions.of({name: value for name, value in given.items() if name in shared})
+    assert options._replace(client={}) == lookup.DEFAULTS._replace(client={})
+    assert {**lookup.CLIENT_OPTIONS, **options.client} == {**lookup.CLIENT_OPTIONS, "lifetime": LIFETIME}
 
 
 def test_a_pipe_closed_by_its_reader_is_not_reported(at: str) -> None:
