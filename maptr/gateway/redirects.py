@@ -29,6 +29,7 @@ MAX_REDIRECTS = 1_000_000  # some 500 bytes each
 MAX_COLUMNS = 100
 MAX_LINE = 65_536  # characters of a line of CSV, bytes of a value of SQLite
 STATUSES = ("302", "303")
+LOCKED = 0.5  # seconds to wait for a writer of SQLite; then the file is read again later
 
 _SQLITE = b"SQLite format 3\0"
 
@@ -134,7 +135,7 @@ def _check_columns(count: int, path: Path, line: int) -> None:
 
 def _sqlite(path: Path) -> Iterator[tuple[int, Row]]:
     """Yield the rows of the table, each with its number. The schema of the file is not trusted to run functions."""
-    with closing(sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True)) as connection:
+    with closing(sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True, timeout=LOCKED)) as connection:
         connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MAX_LINE)
         connection.execute("PRAGMA trusted_schema = OFF")
         # SQLite 3.37 says itself what it will read; an earlier one only shows that a view or virtual table has no page.
