@@ -22,7 +22,7 @@ from maptr.config.model import SecondariesConfig
 from maptr.protocol.address import Address
 from maptr.protocol.names import parse, to_wire
 from maptr.protocol.numbers import NOTAUTH
-from maptr.server import notify
+from maptr.server import notify, secondaries
 from maptr.server.alarm import Alarm, AlarmKind
 from maptr.server.secondaries import NotifyState, SecondaryMonitor, SecondaryState
 from maptr.transfer import tsig
@@ -405,7 +405,11 @@ def test_a_notify_that_was_given_up_is_an_alarm_until_the_secondary_has_the_zone
 
 
 @pytest.mark.parametrize("name", ["BADSIG", "BADKEY", "BADTIME"])
-def test_rfc8945_5_3_2_an_unsigned_refusal_of_the_key_is_said_and_is_no_answer(name: str) -> None:
+def test_rfc8945_5_3_2_an_unsigned_refusal_of_the_key_is_said_and_is_no_answer(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(secondaries, "AFTER_NOTIFY", 0.05)
+
     def refuse(query: bytes) -> bytes:
         record = tsig.find(query)
         assert record is not None
