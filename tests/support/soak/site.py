@@ -279,7 +279,8 @@ class Site:
         return self.at_primary.maptr("zone", "keys", *words)
 
     def key_tags(self, state: str) -> list[str]:
-        return re.findall(rf"^(\d+) .* {state} ", self.keys("list", "keys"), re.MULTILINE)
+        keys = json.loads(self.keys("list", "keys", "--json"))["keys"]
+        return [str(key["tag"]) for key in keys if key["state"] == state]
 
     def signs_anew(self, change: Callable[[], object]) -> None:
         """Change the key folder, and wait until all serve the zone that was signed for it."""
