@@ -147,7 +147,7 @@ def _check(config: Config, client: Client, service: Service) -> None:
     """Print what would be served. Exits with 1 if the log has errors of the table or a zone."""
     with client:
         state = client.table.current()
-        zones = service.zone_files
+        zones = service.current.zone_files
         if state.trouble or zones.troubles:
             raise click.exceptions.Exit(output.EXIT_NONE)
         scheme = "http" if config.gateway.certificate is None else "https"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import grp
+import logging
 import os
 import pwd
 import signal
@@ -24,6 +25,8 @@ from maptr.config import Config
 from maptr.daemon.sockets import Sockets, bind
 
 T = TypeVar("T")
+
+log = logging.getLogger("maptr.serve")
 
 KEY = "serve.user"
 MAX_ID = 0xFFFF_FFFF  # which stands for "unchanged" in setresuid(2)
@@ -154,6 +157,21 @@ def signals_blocked() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def handle_signals(stop: Callable[[], object], reload: Callable[[], object]) -> None:
+    """Handle the signals in the running event loop, and unblock them. For the main thread."""
+    loop = asyncio.get_running_loop()
+    for number in STOP_SIGNALS:
+        loop.add_signal_handler(number, stop)
+    loop.add_signal_handler(RELOAD_SIGNAL, reload)
+    for number in USER_SIGNALS:
+        loop.add_signal_handler(number, _log_ignored, number.name)
+    unblock_signals()
+
+
+def _log_ignored(name: str) -> None:
+    log.info("%s is ignored; SIGHUP reloads", name)
 
 
 def unblock_signals() -> None:

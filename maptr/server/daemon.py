@@ -28,7 +28,7 @@ from maptr.server import control, metrics, settings, udp
 from maptr.server.alarm import Alarm, AlarmKind
 from maptr.server.counters import Counters, total
 from maptr.server.journals import access_of
-from maptr.server.publisher import Reloader
+from maptr.server.reloader import Reloader
 from maptr.server.responder import Responder, ServerState
 from maptr.server.secondaries import SecondaryMonitor
 from maptr.server.state import Clock, Served
@@ -106,7 +106,7 @@ class Daemon:
         access = access_of(self._config, snapshot, self._clock())
         state = ServerState(snapshot, access, self.responder.context)
         if signals:
-            self._handle_signals()
+            process.handle_signals(self.stop, self.reloader.request)
         async with contextlib.AsyncExitStack() as stack:
             controller = None
             if self._control_socket is not None:
@@ -127,7 +127,7 @@ class Daemon:
             self._log_ready(len(snapshot.zones))
             process.notify(process.READY)
             stack.push_async_callback(self.monitor.stop)
-            stack.callback(self.reloader.stop)
+            stack.push_async_callback(self.reloader.stop)
             stack.callback(process.notify, process.STOPPING)
             self.reloader.start()
             self.monitor.update(state)
@@ -145,15 +145,6 @@ class Daemon:
             *(TcpListener(sock, answer, self._connections, tls) for sock in sockets.tls if tls),
             *(listen(sock, self.responder, own) for sock, own in zip(sockets.udp, self._counters[1:], strict=True)),
         ]
-
-    def _handle_signals(self) -> None:
-        loop = asyncio.get_running_loop()
-        for number in process.STOP_SIGNALS:
-            loop.add_signal_handler(number, self.stop)
-        loop.add_signal_handler(process.RELOAD_SIGNAL, self.reloader.request)
-        for number in process.USER_SIGNALS:
-            loop.add_signal_handler(number, _log_ignored_signal, number.name)
-        process.unblock_signals()
 
     def _log_ready(self, count: int) -> None:
         log.info(
@@ -221,7 +212,3 @@ class Daemon:
         catalog = reloader.config.serve.catalog
         if catalog.name is not None:
             yield from self.monitor.alarms(catalog.name, catalog.notify)
-
-
-def _log_ignored_signal(name: str) -> None:
-    log.info("%s is ignored: maptr status shows statistics, maptr reload reads zones", name)

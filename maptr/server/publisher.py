@@ -1,45 +1,27 @@
 """Publishing of zone files: a valid new version replaces the served one, an invalid version does not.
 
 The functions make a new ``Served`` (``state.py``). They read files and take long: call them in a thread.
-The ``Reloader`` adopts it as a whole, or not at all, after a reload, new signatures, or a pulled table.
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import replace
+from collections.abc import Iterable
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
 
-from maptr.answer.context import Context
-from maptr.config import Config, ZoneConfig
-from maptr.daemon import process
-from maptr.daemon.certificate import Certificate
-from maptr.daemon.process import in_thread
-from maptr.dnssec.expiry import Signatures
-from maptr.errors import ConfigError, ZoneError, reason_of
+from maptr.config import ZoneConfig
+from maptr.errors import ZoneError, reason_of
 from maptr.protocol.names import Labels, to_text
-from maptr.server import settings, signer, state_folder
-from maptr.server.journals import access_of
-from maptr.server.responder import Responder, ServerState
-from maptr.server.secondaries import SecondaryMonitor
+from maptr.server import signer, state_folder
 from maptr.server.state import Clock, Served, SigningState, ZoneResult, ZoneState
-from maptr.server.status import Reloads
 from maptr.server.table_zone import candidate
 from maptr.zone.diff import Published, choose_serial, decide, stripped
 from maptr.zone.finding import text_of
 from maptr.zone.load import read_checked
 from maptr.zone.snapshot import ZoneView
 
-if TYPE_CHECKING:
-    from maptr.server.puller import Puller
-
 log = logging.getLogger("maptr.serve")
-
-ALARM_INTERVAL = 86400.0  # seconds between two log lines about an alarm
 
 
 def start(zones: Iterable[ZoneConfig], *, clock: Clock) -> Served:
@@ -104,18 +86,6 @@ def log_results(results: Iterable[ZoneResult]) -> None:
                 log.info("zone %s unchanged, serial %d", result.zone, result.serial)
             case "removed":
                 log.info("zone %s removed", result.zone)
-
-
-def log_alarms(served: Served, now: float) -> None:
-    """Log each zone whose signatures need attention, and each zone that lacks records of its table."""
-    for origin, state in served.states.items():
-        found = state.signatures(now)
-        if found.is_alarm:
-            level = logging.WARNING if found.state is Signatures.EXPIRING else logging.ERROR
-            log.log(level, "zone %s: %s", to_text(origin), found.text(now))
-        if state.left_out and state.left_out.records:
-            level = logging.ERROR if state.left_out.answered_by_others else logging.WARNING
-            log.log(level, "zone %s: %s", to_text(origin), state.left_out)
 
 
 def _publish(state: ZoneState, now: float, force: bool, starting: bool) -> tuple[ZoneState, ZoneResult]:
@@ -188,158 +158,3 @@ def _record(folder: Path, view: ZoneView, *, starting: bool) -> None:
         if not starting:
             raise
         log.error("zone %s: its serial cannot be kept for the next start: %s", to_text(view.origin), reason_of(error))
-
-
-# ---- reloads
-
-
-class Reloader:
-    """Keeps the responder's state up to date.
-
-    ``config`` is the current configuration, which a reload reads again with ``reread``.
-    """
-
-    def __init__(
-        self,
-        config: Config,
-        served: Served,
-        responder: Responder,
-        monitor: SecondaryMonitor,
-        *,
-        certificate: Certificate | None,
-        reread: Callable[[], Config] | None,
-        clock: Clock,
-    ) -> None:
-        self.config = config
-        self.served = served
-        self.config_error = self.certificate_error = ""
-        self.reloads = Reloads()
-        self.puller: Puller | None = None  # None without a table
-        self._responder = responder
-        self._monitor = monitor
-        self._certificate = certificate
-        self._reread = reread
-        self._clock = clock
-        self._wanted = asyncio.Event()
-        self._busy = asyncio.Lock()
-        self._tasks: list[asyncio.Task[None]] = []
-
-    def start(self) -> None:
-        """Start the tasks that reload on request, sign and pull when due, and log alarms."""
-        for work, seconds, failure in (
-            (self._reload_on_request, 0.0, "nothing reloaded"),
-            (self._log_alarms, ALARM_INTERVAL, "alarms not looked at"),
-            (self.sign_now, signer.CHECK_INTERVAL, "zones not signed"),
-        ):
-            self._tasks.append(asyncio.get_running_loop().create_task(_repeat(work, seconds, failure)))
-        self._pull()
-
-    def stop(self) -> None:
-        for task in self._tasks:
-            task.cancel()
-
-    def request(self) -> None:
-        """Request a reload. A request during a reload causes another one after it."""
-        self._wanted.set()
-
-    async def reload_now(self, zone: str | None = None, *, force: bool = False) -> dict[str, Any]:
-        """Reload one zone, or the configuration and all zones. Returns the result for each zone, or an error."""
-        reply = await self._reload(zone, force)
-        zones = reply.get("zones")
-        refused = "error" in reply or any(each["result"] == "refused" for each in zones or ())
-        result = "failed" if zones is None else "refused" if refused else "done"
-        counted = {result: getattr(self.reloads, result) + 1}
-        self.reloads = replace(self.reloads, last=self._clock(), **counted)
-        return reply
-
-    async def _reload(self, zone: str | None, force: bool) -> dict[str, Any]:
-        async with self._busy:
-            process.notify(process.reloading())
-            try:
-                # In a thread, because parsing takes far longer than a query may wait.
-                config, context, served, results = await in_thread(lambda: self._read(zone, force))
-                reply: dict[str, Any] = {"zones": [result.to_dict() for result in results]}
-                await self._adopt(config, context, served, results)
-                if zone is None:
-                    await self._read_certificate(reply)
-            except (ConfigError, OSError) as error:
-                if zone is None:
-                    self.config_error = str(error)
-                    log.error("configuration not reloaded, the old one stays in use: %s", error)
-                return {"error": str(error)}
-            else:
-                if zone is None:
-                    self.config_error = ""
-                    self._pull()
-                await self._log_alarms()
-                return reply
-            finally:
-                process.notify(process.READY)
-
-    def _pull(self) -> None:
-        if self.puller is not None:
-            self.puller.wake()
-        elif settings.has_table(self.config):
-            from maptr.server.puller import Puller  # late, for a fast start: imports HTTP, which few servers need
-
-            self.puller = Puller(lambda: self.config, self.reload_now, clock=self._clock)
-            self._tasks.append(asyncio.get_running_loop().create_task(self.puller.run()))
-
-    def _read(self, zone: str | None, force: bool) -> tuple[Config, Context, Served, list[ZoneResult]]:
-        """Read one zone, or the configuration and all zones. Raises ConfigError; OSError for the configuration file."""
-        config, context, only = self.config, self._responder.context, None
-        if zone is not None:
-            only = settings.served_origin(zone, self.served.states)
-        elif self._reread is not None:
-            new = self._reread()
-            settings.check_change(config, new)
-            config, context = new, settings.context_of(new, context)
-        served, results = publish(config.zones, self.served, clock=self._clock, only=only, force=force)
-        return config, context, served, results
-
-    async def sign_now(self) -> None:
-        """Sign the zones whose keys have changed or whose signatures are due, without reading their files again."""
-        async with self._busy:
-            if any(zone.keys for zone in self.served.zones):
-                served, results = await in_thread(lambda: sign_again(self.served, clock=self._clock))
-                if results:
-                    await self._adopt(self.config, self._responder.context, served, results)
-
-    async def _read_certificate(self, reply: dict[str, Any]) -> None:
-        if self._certificate is None:
-            return
-        self.certificate_error = await in_thread(self._certificate.reload)
-        if self.certificate_error:
-            reply["error"] = f"certificate not reloaded, the old one stays: {self.certificate_error}"
-
-    async def _adopt(self, config: Config, context: Context, served: Served, results: list[ZoneResult]) -> None:
-        """Serve what a reload has read, then log it and notify secondaries. Raises ConfigError."""
-        before = self._responder.state
-
-        def make() -> ServerState:
-            snapshot = served.snapshot()
-            return ServerState(snapshot, access_of(config, snapshot, self._clock(), before), context)
-
-        state = await in_thread(make)
-        self._responder.swap(state)
-        self.config, self.served = config, served
-        log_results(results)
-        self._monitor.update(state, before)
-
-    async def _log_alarms(self) -> None:
-        log_alarms(self.served, self._clock())
-
-    async def _reload_on_request(self) -> None:
-        await self._wanted.wait()
-        self._wanted.clear()
-        await self.reload_now()
-
-
-async def _repeat(work: Callable[[], Awaitable[None]], seconds: float, failure: str) -> None:
-    """Do the work now, and again after a pause, until cancelled."""
-    while True:
-        try:
-            await work()
-        except Exception:
-            log.exception("internal error, %s", failure)
-        await asyncio.sleep(seconds)

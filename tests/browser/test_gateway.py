@@ -76,7 +76,7 @@ def gateway(sample: Path, authority: str, tmp_path_factory: pytest.TempPathFacto
             history=history,
         )
         service = stack.enter_context(running_service(client))
-        until(lambda: service.site.drift.at is not None, "table and DNS are compared")
+        until(lambda: service.current.site.drift.at is not None, "table and DNS are compared")
         yield service
 
 
@@ -93,7 +93,7 @@ def go(page: Page, script: str) -> None:
 
 def test_search_follow_and_read(browser: Chromium, gateway: Service, authority: str) -> None:
     page = browser.open(at(gateway, "/"))
-    assert page.value("document.title") == f"2 of {len(gateway.site.drift.verdicts)} records deviate – maptr"
+    assert page.value("document.title") == f"2 of {len(gateway.current.site.drift.verdicts)} records deviate – maptr"
     go(page, f"document.querySelector('#q').value = 'see ark:/{NAAN}/x6-np1, p. 4'; document.forms[0].requestSubmit()")
     assert page.value("document.querySelector('h1').innerText") == f"ark:{NAAN}/x6np1 goes to"
     assert page.value("document.querySelector('.target').innerText") == f"{authority}/ark:/{NAAN}/x6np1"

@@ -12,7 +12,7 @@ from maptr.config import ZoneConfig
 from maptr.dnssec.expiry import EXPIRING, Signatures, signature_state
 from maptr.dnssec.keys import Role, ZoneKey
 from maptr.dnssec.policy import SigningPolicy
-from maptr.server import publisher
+from maptr.server.reloader import log_alarms
 from maptr.server.state import Served, ZoneState
 from maptr.zone.snapshot import view_zone
 from tests.support.signing import NOW, example_zone, sign_example, sign_zone
@@ -36,7 +36,7 @@ def test_signature_state_and_alarm_at_each_time(keys: dict[Role, ZoneKey], caplo
         assert (found.state, found.expires) == (state, end)
         caplog.clear()
         with caplog.at_level(logging.WARNING, "maptr.serve"):
-            publisher.log_alarms(Served({view.origin: ZoneState(source).serving(view, now)}), now)
+            log_alarms(Served({view.origin: ZoneState(source).serving(view, now)}), now)
         assert bool(caplog.records) is found.is_alarm
         assert all("zone example.: signatures" in record.getMessage() for record in caplog.records)
     assert signature_state(view_zone(example_zone()), NOW).state is Signatures.UNSIGNED

@@ -167,11 +167,11 @@ def test_nothing_new_makes_no_new_site(text: str, tmp_path: Path) -> None:
     client = Client(table=TABLE, policy="natab-only")
     made = Service(parse(f'[gateway]\nlisten = ["127.0.0.1:0"]\nredirects = "{redirects}"\n'), client)
     with serving(made, client) as running:
-        until(lambda: made.site.sources is not None, "the first look")
-        site = made.site
+        until(lambda: made.current.site.sources is not None, "the first look")
+        site = made.current.site
         for _ in range(3):
-            asyncio.run_coroutine_threadsafe(made._refresh(), running.loop).result(PATIENCE)
-        assert made.site is site
+            asyncio.run_coroutine_threadsafe(made.current.refresh(), running.loop).result(PATIENCE)
+        assert made.current.site is site
 
 
 def test_the_start_warns_if_the_host_header_decides(caplog: pytest.LogCaptureFixture) -> None:

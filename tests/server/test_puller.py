@@ -20,8 +20,8 @@ from maptr.dnssec.keys import Algorithm, KeyState, Role
 from maptr.errors import ParserFailed
 from maptr.protocol.names import Labels
 from maptr.protocol.numbers import RRSIG
-from maptr.server import publisher
 from maptr.server.puller import Puller
+from maptr.server.reloader import log_alarms
 from maptr.server.state import ZoneResult
 from maptr.server.status import ServerDrift, to_json
 from tests.support.http_server import http_server, sends
@@ -363,7 +363,7 @@ def test_left_out_records_are_in_the_status_and_logged_daily(tmp_path: Path, cap
     line = "2 records left out: a bad-record; 12345/x7 no-public-host, its ARKs get the answer of 12345"
     assert told.text == line
     assert site.alarms() == [f"zone ark.arpa.: {line}"]
-    publisher.log_alarms(site.served, 0.0)
+    log_alarms(site.served, 0.0)
     assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
         ("ERROR", f"zone ark.arpa.: {line}")
     ]
@@ -371,7 +371,7 @@ def test_left_out_records_are_in_the_status_and_logged_daily(tmp_path: Path, cap
     site.table.write_text(SHOULDER.replace("/x7", "/x6").replace("10.0.0.1", "x6.nlm.nih.gov"))
     site.reload()
     assert site.alarms() == []
-    publisher.log_alarms(site.served, 0.0)
+    log_alarms(site.served, 0.0)
     assert [record.levelname for record in caplog.records] == ["WARNING"]
 
 

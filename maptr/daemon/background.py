@@ -1,0 +1,67 @@
+"""The work of a server beside its requests: reloads, and what is repeated at intervals."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from typing import Any
+
+from maptr.daemon import process
+
+log = logging.getLogger("maptr.serve")
+
+Work = Callable[[], Awaitable[object]]
+
+
+class Background:
+    """The background work of a server until ``stop``. ``reload`` is called after each ``request_reload``; a request
+    during a reload causes another one. If work raises an exception, that is logged, and the work goes on."""
+
+    def __init__(self, reload: Work) -> None:
+        self._reload = reload
+        self._requested = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def start(self) -> None:
+        self.repeat(0.0, self._reload_on_request, "nothing reloaded")
+
+    def repeat(self, seconds: float, work: Work, failure: str) -> None:
+        """Do the work now, and again after each pause. ``failure`` is what has not happened after an exception."""
+
+        async def run() -> None:
+            while True:
+                try:
+                    await work()
+                except Exception:
+                    log.exception("internal error, %s", failure)
+                await asyncio.sleep(seconds)
+
+        self.run(run())
+
+    def run(self, work: Coroutine[Any, Any, None]) -> None:
+        self._tasks.append(asyncio.get_running_loop().create_task(work))
+
+    async def stop(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def request_reload(self) -> None:
+        self._requested.set()
+
+    async def _reload_on_request(self) -> None:
+        await self._requested.wait()
+        self._requested.clear()
+        await self._reload()
+
+
+@contextlib.contextmanager
+def announced_reload() -> Iterator[None]:
+    """Tell systemd of the beginning and the end of a reload."""
+    process.notify(process.reloading())
+    try:
+        yield
+    finally:
+        process.notify(process.READY)

@@ -1,0 +1,176 @@
+"""The reloader, which keeps the responder's state current: reloads, new signatures and pulled tables.
+
+What a reload has read is adopted as a whole, or not at all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from maptr.answer.context import Context
+from maptr.config import Config
+from maptr.daemon.background import Background, announced_reload
+from maptr.daemon.certificate import Certificate
+from maptr.daemon.process import in_thread
+from maptr.dnssec.expiry import Signatures
+from maptr.errors import ConfigError
+from maptr.protocol.names import to_text
+from maptr.server import settings, signer
+from maptr.server.journals import access_of
+from maptr.server.publisher import log_results, publish, sign_again
+from maptr.server.responder import Responder, ServerState
+from maptr.server.secondaries import SecondaryMonitor
+from maptr.server.state import Clock, Served, ZoneResult
+from maptr.server.status import Reloads
+
+if TYPE_CHECKING:
+    from maptr.server.puller import Puller
+
+log = logging.getLogger("maptr.serve")
+
+ALARM_INTERVAL = 86400.0  # seconds between two log lines about an alarm
+
+
+class Reloader:
+    """Keeps the responder's state up to date.
+
+    ``config`` is the current configuration, which a reload reads again with ``reread``.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        served: Served,
+        responder: Responder,
+        monitor: SecondaryMonitor,
+        *,
+        certificate: Certificate | None,
+        reread: Callable[[], Config] | None,
+        clock: Clock,
+    ) -> None:
+        self.config = config
+        self.served = served
+        self.config_error = self.certificate_error = ""
+        self.reloads = Reloads()
+        self.puller: Puller | None = None  # None without a table
+        self._responder = responder
+        self._monitor = monitor
+        self._certificate = certificate
+        self._reread = reread
+        self._clock = clock
+        self._background = Background(self.reload_now)
+        self._busy = asyncio.Lock()
+
+    def start(self) -> None:
+        """Start to reload on request, to sign and pull when due, and to log alarms."""
+        self._background.start()
+        self._background.repeat(ALARM_INTERVAL, self._log_alarms, "alarms not looked at")
+        self._background.repeat(signer.CHECK_INTERVAL, self.sign_now, "zones not signed")
+        self._pull()
+
+    async def stop(self) -> None:
+        await self._background.stop()
+
+    def request(self) -> None:
+        """Request a reload. A request during a reload causes another one after it."""
+        self._background.request_reload()
+
+    async def reload_now(self, zone: str | None = None, *, force: bool = False) -> dict[str, Any]:
+        """Reload one zone, or the configuration and all zones. Returns the result for each zone, or an error."""
+        async with self._busy:
+            with announced_reload():
+                reply = await self._reload(zone, force)
+        zones = reply.get("zones")
+        refused = "error" in reply or any(each["result"] == "refused" for each in zones or ())
+        result = "failed" if zones is None else "refused" if refused else "done"
+        counted = {result: getattr(self.reloads, result) + 1}
+        self.reloads = replace(self.reloads, last=self._clock(), **counted)
+        return reply
+
+    async def _reload(self, zone: str | None, force: bool) -> dict[str, Any]:
+        try:
+            # In a thread, because parsing takes far longer than a query may wait.
+            config, context, served, results = await in_thread(lambda: self._read(zone, force))
+            reply: dict[str, Any] = {"zones": [result.to_dict() for result in results]}
+            await self._adopt(config, context, served, results)
+            if zone is None:
+                await self._read_certificate(reply)
+        except (ConfigError, OSError) as error:
+            if zone is None:
+                self.config_error = str(error)
+                log.error("configuration not reloaded, the old one stays in use: %s", error)
+            return {"error": str(error)}
+        if zone is None:
+            self.config_error = ""
+            self._pull()
+        await self._log_alarms()
+        return reply
+
+    def _pull(self) -> None:
+        if self.puller is not None:
+            self.puller.wake()
+        elif settings.has_table(self.config):
+            from maptr.server.puller import Puller  # late, for a fast start: imports HTTP, which few servers need
+
+            self.puller = Puller(lambda: self.config, self.reload_now, clock=self._clock)
+            self._background.run(self.puller.run())
+
+    def _read(self, zone: str | None, force: bool) -> tuple[Config, Context, Served, list[ZoneResult]]:
+        """Read one zone, or the configuration and all zones. Raises ConfigError; OSError for the configuration file."""
+        config, context, only = self.config, self._responder.context, None
+        if zone is not None:
+            only = settings.served_origin(zone, self.served.states)
+        elif self._reread is not None:
+            new = self._reread()
+            settings.check_change(config, new)
+            config, context = new, settings.context_of(new, context)
+        served, results = publish(config.zones, self.served, clock=self._clock, only=only, force=force)
+        return config, context, served, results
+
+    async def sign_now(self) -> None:
+        """Sign the zones whose keys have changed or whose signatures are due, without reading their files again."""
+        async with self._busy:
+            if any(zone.keys for zone in self.served.zones):
+                served, results = await in_thread(lambda: sign_again(self.served, clock=self._clock))
+                if results:
+                    await self._adopt(self.config, self._responder.context, served, results)
+
+    async def _read_certificate(self, reply: dict[str, Any]) -> None:
+        if self._certificate is None:
+            return
+        self.certificate_error = await in_thread(self._certificate.reload)
+        if self.certificate_error:
+            reply["error"] = f"certificate not reloaded, the old one stays: {self.certificate_error}"
+
+    async def _adopt(self, config: Config, context: Context, served: Served, results: list[ZoneResult]) -> None:
+        """Serve what a reload has read, then log it and notify secondaries. Raises ConfigError."""
+        before = self._responder.state
+
+        def make() -> ServerState:
+            snapshot = served.snapshot()
+            return ServerState(snapshot, access_of(config, snapshot, self._clock(), before), context)
+
+        state = await in_thread(make)
+        self._responder.swap(state)
+        self.config, self.served = config, served
+        log_results(results)
+        self._monitor.update(state, before)
+
+    async def _log_alarms(self) -> None:
+        log_alarms(self.served, self._clock())
+
+
+def log_alarms(served: Served, now: float) -> None:
+    """Log each zone whose signatures need attention, and each zone that lacks records of its table."""
+    for origin, state in served.states.items():
+        found = state.signatures(now)
+        if found.is_alarm:
+            level = logging.WARNING if found.state is Signatures.EXPIRING else logging.ERROR
+            log.log(level, "zone %s: %s", to_text(origin), found.text(now))
+        if state.left_out and state.left_out.records:
+            level = logging.ERROR if state.left_out.answered_by_others else logging.WARNING
+            log.log(level, "zone %s: %s", to_text(origin), state.left_out)
