@@ -186,6 +186,13 @@ def test_one_learned_answer_serves_all_names_of_a_registry() -> None:
         assert ready == [False] + [True] * 99
 
 
+def test_names_with_an_rrset_of_any_size_are_truncated_alike() -> None:
+    texts = "".join(f"n{size} 60 TXT {'y' * 250} {'z' * (size - 100)}\n" for size in range(300, 350))
+    server = Server(snapshot_of(f"@ 60 SOA ns h 1 2 3 4 5\n@ 60 NS ns\n{texts}"))
+    ready = [server.ask(plain_query(f"n{size}.example.", "TXT", "020000000000")) for size in range(300, 350)]
+    assert 5 < sum(ready) < 45
+
+
 def test_case_folding_does_not_change_the_type() -> None:
     # Types 65 (HTTPS) and 97 are encoded as the bytes "A" and "a".
     server = Server(snapshot_of("@ 60 SOA ns h 1 2 3 4 5\n@ 60 NS ns\nx 60 TYPE97 \\# 1 00\ny 60 HTTPS 1 ."))
