@@ -320,6 +320,10 @@ class Candidate(NamedTuple):
         return text + ark.tail
 
 
+States = tuple[enum.Enum, enum.Enum]
+"""The states of DNS and of the table, as in ``maptr.cache.policy``."""
+
+
 class Discovery(Sequence[Candidate]):
     """The result of a walk: a sequence of its candidates, best first.
 
@@ -333,8 +337,8 @@ class Discovery(Sequence[Candidate]):
     item in the stream, from 0, and ``ark`` is empty. ``url`` and ``choose`` raise the error.
 
     A cache adds where the data came from (``source``: dns, memory, disk or natab), whether it had expired (``stale``),
-    why it was used (``reason``), and the wall-clock time at which it was fetched from its origin (``fetched``, or
-    None).
+    why it was used (``reason`` in words, ``states`` for programs), and the wall-clock time at which it was fetched from
+    its origin (``fetched``, or None).
 
     ``work`` is what its walk took to read and match rules, in steps of regexp matching of about 0.25 µs.
 
@@ -359,6 +363,7 @@ class Discovery(Sequence[Candidate]):
     scheme: str
     stale: bool
     reason: str
+    states: States | None
     fetched: float | None
     error: ArkSyntaxError | None
     position: int | None
@@ -377,6 +382,7 @@ class Discovery(Sequence[Candidate]):
         scheme: str = "https",
         stale: bool = False,
         reason: str = "",
+        states: States | None = None,
         fetched: float | None = None,
         error: ArkSyntaxError | None = None,
         position: int | None = None,
@@ -562,6 +568,7 @@ class Discovery(Sequence[Candidate]):
             "security": self.security,
             "stale": self.stale,
             "reason": self.reason,
+            "states": self.states and {"dns": self.states[0].name.lower(), "table": self.states[1].name.lower()},
             "fetched": self.fetched,
             "ttl": self.ttl,
             "error": None if self.error is None else str(self.error),

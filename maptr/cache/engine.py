@@ -70,7 +70,7 @@ class Engine:
         if policy.takes_dns:
             kept = self.store.fresh(ark)
             if kept.found and kept.refresh_at > self._clock():
-                choice = policy.choose(Dns.ANSWERS, Natab.MISSING)
+                choice = policy.choose(Dns.ANSWERS, Natab.UNASKED)
                 until = min(self._clock() + REUSE_SECONDS, kept.refresh_at)
                 return self._make(ark, choice, kept.found, None), until
         natab, from_table = self._read_table(ark)
@@ -98,7 +98,7 @@ class Engine:
     def _from_both(self, result: Discovery) -> Discovery:
         ark = result.ark
         if self.policy.takes_dns and result.candidates and result.security != "bogus":
-            return self._make(ark, self.policy.choose(Dns.ANSWERS, Natab.MISSING), result, None)
+            return self._make(ark, self.policy.choose(Dns.ANSWERS, Natab.UNASKED), result, None)
         natab, from_table = self._read_table(ark)
         if result.security == "bogus":
             state, found = Dns.BOGUS, result.replace(candidates=(), complete=False)
@@ -217,9 +217,9 @@ class Engine:
 
     def _make(self, ark: Ark, choice: Choice, from_dns: Discovery | None, from_table: Discovery | None) -> Discovery:
         reason = choice.reason
-        changes: dict[str, Any] = {}
+        changes: dict[str, Any] = {"states": (choice.dns, choice.natab)}
         if choice.take in (Take.NATAB, Take.NATAB_STALE) and from_table is not None:
-            made, changes = from_table, {"stale": choice.take is Take.NATAB_STALE}
+            made, changes["stale"] = from_table, choice.take is Take.NATAB_STALE
             reason = f"{reason}: {from_table.reason}"
             if from_dns is not None:
                 changes["trace"] = (*from_dns.trace, *from_table.trace)

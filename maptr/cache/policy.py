@@ -40,6 +40,7 @@ class Natab(enum.Enum):
     BROKEN_HAS = "broken, had it"
     BROKEN_HAS_NOT = "broken, had not"
     UNUSABLE = "has it, unusable"
+    UNASKED = "not asked"
 
     @property
     def has(self) -> bool:
@@ -58,8 +59,32 @@ class Take(enum.Enum):
 
 
 class Choice(NamedTuple):
+    """The source that is taken, and the states of DNS and of the table for which it is."""
+
     take: Take
-    reason: str
+    dns: Dns
+    natab: Natab
+
+    @property
+    def reason(self) -> str:
+        return _reason(self)
+
+
+@cache
+def _reason(choice: Choice) -> str:
+    """Return a choice in words."""
+    take, dns, natab = choice
+    if take is Take.DNS:
+        return "DNS answered"
+    if take is Take.KEPT:
+        return "DNS does not say; its last answer is within the limit for stale ones"
+    if take not in (Take.NATAB, Take.NATAB_STALE):
+        return f"DNS: {dns.value}; the table: {natab.value}"
+    state = "" if dns is Dns.UNASKED else f"DNS: {dns.value}; "
+    if take is Take.NATAB:
+        return f"{state}the table has it"
+    why = "older than allowed" if natab is Natab.STALE_HAS else "not readable now, its last good state is used"
+    return f"{state}the table has it, but is {why}"
 
 
 class Policy(Protocol):
@@ -92,9 +117,9 @@ class DnsFirst:
 
     def choose(self, dns: Dns, natab: Natab) -> Choice:
         if dns is Dns.ANSWERS:
-            return Choice(Take.DNS, "DNS answered")
+            return Choice(Take.DNS, dns, natab)
         if dns is Dns.KEPT:
-            return Choice(Take.KEPT, "DNS does not say; its last answer is within the limit for stale ones")
+            return Choice(Take.KEPT, dns, natab)
         if natab.has and not (dns is Dns.NONE and natab is Natab.STALE_HAS):
             return _from_table(dns, natab)
         return _from_neither(dns, natab, table_may_deny=False)
@@ -119,7 +144,7 @@ class DnsOnly(DnsFirst):
     name = DNS_ONLY
 
     def choose(self, dns: Dns, natab: Natab) -> Choice:
-        return super().choose(dns, Natab.MISSING)
+        return super().choose(dns, Natab.UNASKED)
 
 
 class NatabOnly:
@@ -137,20 +162,14 @@ class NatabOnly:
         return _from_neither(Dns.UNASKED, natab, table_may_deny=True)
 
 
-@cache
 def _from_table(dns: Dns, natab: Natab) -> Choice:
-    state = "" if dns is Dns.UNASKED else f"DNS: {dns.value}; "
-    if natab is Natab.HAS:
-        return Choice(Take.NATAB, f"{state}the table has it")
-    why = "older than allowed" if natab is Natab.STALE_HAS else "not readable now, its last good state is used"
-    return Choice(Take.NATAB_STALE, f"{state}the table has it, but is {why}")
+    return Choice(Take.NATAB if natab is Natab.HAS else Take.NATAB_STALE, dns, natab)
 
 
-@cache
 def _from_neither(dns: Dns, natab: Natab, *, table_may_deny: bool) -> Choice:
     """Return None if DNS, or a fresh table that may deny, said so; else not known."""
     denied = dns is Dns.NONE or (table_may_deny and natab is Natab.HAS_NOT)
-    return Choice(Take.NONE if denied else Take.UNKNOWN, f"DNS: {dns.value}; the table: {natab.value}")
+    return Choice(Take.NONE if denied else Take.UNKNOWN, dns, natab)
 
 
 _POLICIES: dict[str, Policy] = {policy.name: policy for policy in (DnsFirst(), NatabFirst(), DnsOnly(), NatabOnly())}

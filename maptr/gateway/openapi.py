@@ -81,6 +81,7 @@ SCHEMAS: dict[str, Schema] = {
         source=_SOURCE,
         security=_SECURITY,
         stale=BOOLEAN,
+        states=nullable(closed("dns table")),
         fetched=_TIME_OR_NULL,
         ttl=_INTEGER_OR_NULL,
         candidates=array(ref("Candidate")),

@@ -9,7 +9,7 @@ from itertools import product
 from pathlib import Path
 
 from maptr.cache import DNS_ONLY, POLICIES
-from maptr.discovery import Discovery, DiscoveryFailed, NoMappingAuthority
+from maptr.discovery import Discovery, DiscoveryError
 from maptr.registry.followed_file import WatchedTable
 from tests.support.caching import ARK, HOME, SILENT, Clock, Rig, dns_answer, host
 
@@ -63,18 +63,19 @@ def observe(policy: str, dns: str, natab: str, directory: Path) -> str:
     before = len(rig.dns.asked)
     try:
         found: Discovery = rig.sources.discover(ARK)
-    except NoMappingAuthority as none:
-        assert none.discovery.reason
-        outcome = "none"
-    except DiscoveryFailed as failed:
-        assert failed.discovery.reason
-        outcome = "not known"
-    else:
-        assert found.reason
+    except DiscoveryError as error:
+        found = error.discovery
+    assert found.states is not None
+    asked, table_state = (state.value for state in found.states)
+    assert asked in (dns.replace(", older answer", ", an older answer is"), "not asked")
+    assert table_state in (natab, "not asked")
+    if found:
         outcome = "natab" if found.source == "natab" else "DNS"
         assert found[0].host == ("t.example.org" if outcome == "natab" else "d.example")
         assert {candidate.source for candidate in found} == {outcome.lower()}
         outcome += " (stale)" if found.stale else ""
+    else:
+        outcome = "none" if found.complete else "not known"
     return outcome if len(rig.dns.asked) > before else outcome + UNASKED
 
 
