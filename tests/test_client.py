@@ -96,6 +96,12 @@ def test_a_server_without_address_leaves_the_table() -> None:
     assert client.discover(ARK).source == "natab"
     with pytest.raises(DiscoveryFailed, match="no address for the server"):
         client.discover("ark:1000/x1")
+    found = list(client.discover_many([ARK, "ark:1000/x1"]))
+    assert (found[0].source, len(found[1])) == ("natab", 0)
+    assert "no address for the server" in found[1].incomplete_reason()
+    assert asyncio.run(collect(client.discover_many_async([ARK, "ark:1000/x1"]))) == found
+    with pytest.raises(DiscoveryFailed, match="no address for the server"):
+        next(Client("nowhere.invalid").discover_many([ARK]))
 
 
 def test_a_client_validates_from_its_own_anchors(server: Maptr) -> None:

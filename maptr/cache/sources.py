@@ -20,7 +20,7 @@ from maptr.cache.engine import Engine
 from maptr.cache.lookups import ThreadDriver
 from maptr.cache.policy import Policy
 from maptr.cache.store import LruDict, Store
-from maptr.discovery import Discovery
+from maptr.discovery import Discovery, NoServer
 from maptr.registry.followed_file import TableSource, WatchedTable
 from maptr.resolver.call import Call, CallOptions, are_defaults, need_asyncio, prefer
 
@@ -115,11 +115,18 @@ class Sources:
     def discover_many(
         self, pairs: Iterable[tuple[Token, Item]], lifetime: float, *, ordered: bool = True
     ) -> Generator[tuple[Token, Discovery], None, None]:
-        """Yield each token with its discovery. DNS is asked where no kept answer is fresh and the policy needs it."""
+        """Yield each token with its discovery. DNS is asked where no kept answer is fresh and the policy needs it.
+
+        If no server can be asked, the table and older answers are left.
+        """
         asked = (self._prepare(token, item) for token, item in pairs)
-        with closing(self._resolver.discover_many(asked, lifetime, ordered=ordered)) as stream:
-            for (token, is_asked), found in stream:
-                yield token, self.engine.choose(found) if is_asked else found
+        try:
+            with closing(self._resolver.discover_many(asked, lifetime, ordered=ordered)) as stream:
+                for (token, is_asked), found in stream:
+                    yield token, self.engine.choose(found) if is_asked else found
+        except NoServer as error:  # before any ARK was taken
+            for (token, _), item in asked:
+                yield token, self._without_dns(item, error)
 
     async def discover_many_async(
         self, pairs: AsyncIterator[tuple[Token, Item]], lifetime: float, *, ordered: bool = True
@@ -128,14 +135,21 @@ class Sources:
         from contextlib import aclosing  # imported with asyncio
 
         asked = (self._prepare(token, item) async for token, item in pairs)
-        async with aclosing(self._resolver.discover_many_async(asked, lifetime, ordered=ordered)) as stream:
-            async for (token, is_asked), found in stream:
-                yield token, self.engine.choose(found) if is_asked else found
+        try:
+            async with aclosing(self._resolver.discover_many_async(asked, lifetime, ordered=ordered)) as stream:
+                async for (token, is_asked), found in stream:
+                    yield token, self.engine.choose(found) if is_asked else found
+        except NoServer as error:  # before any ARK was taken
+            async for (token, _), item in asked:
+                yield token, self._without_dns(item, error)
 
     def _prepare(self, token: Token, item: Item) -> tuple[tuple[Token, bool], Item]:
         """Return the token with whether DNS must be asked, and the ARK or its discovery."""
         found = item if isinstance(item, Discovery) else self.engine.at_once(item)
         return (token, found is None), item if found is None else found
+
+    def _without_dns(self, item: Item, error: NoServer) -> Discovery:
+        return item if isinstance(item, Discovery) else self.engine.choose(self.engine.not_asked(item, str(error)))
 
     def from_dns(self, ark: Ark) -> Discovery:
         """Return what DNS says of an ARK, from kept answers or asked now, without the table. Raises nothing.
