@@ -79,9 +79,9 @@ def _for_public(step: Step) -> Step:
     """Return a step without the DNS servers of the gateway: their addresses, and the notes that name those."""
     if step.rdtype == TABLE:
         return step
-    names_servers = step.outcome.passes or step.outcome in (Outcome.REFUSED, Outcome.MALFORMED)
     links = tuple(link._replace(server="") for link in step.links)
-    return step._replace(server="", note="" if names_servers else step.note, links=links)
+    names_none = step.outcome.answered or step.outcome in (Outcome.LIMIT, Outcome.NO_ORIGIN, Outcome.BOGUS)
+    return step._replace(server="", note=step.note if names_none else "", links=links)
 
 
 def _single(ark: Ark, site: Site, now: float) -> Discovery | None:

@@ -262,7 +262,7 @@ class Exchange:
         note = response.note or aliases.note
         if response.trailing:
             note = f"{note}; {TRAILING}" if note else TRAILING
-        zone = self._query.name if aliases.note else response.zone
+        zone = self._query.name if aliases.followed else response.zone
         asked = str(attempt.server)
         self.answer = _new(Answer, (response.outcome, response.records, ttl, note, asked, None, security, (), zone))
 
