@@ -16,8 +16,9 @@ MINIMUM_VERSION = ssl.TLSVersion.TLSv1_2  # RFC 9325 3.1.1
 
 
 class Certificate:
-    """The certificate chain and its private key, from PEM files. ``context`` is for new connections.
+    """The certificate chain and its private key, from PEM files.
 
+    ``context`` is for new connections; ``error`` is why the last reload left the old one in use, "" after a success.
     Raises ConfigError, which names the bad file.
     """
 
@@ -25,17 +26,17 @@ class Certificate:
         self._certificate = certificate
         self._key = key
         self._alpn = alpn
+        self.error = ""
         self.context = self._read()
 
-    def reload(self) -> str:
-        """Read the files again, for new connections. Returns the reason why the old ones stay in use, or ""."""
+    def reload(self) -> None:
+        """Read the files again, for new connections."""
         try:
-            self.context = self._read()
+            self.context, self.error = self._read(), ""
+            log.info("certificate reloaded from %s", self._certificate)
         except ConfigError as error:
+            self.error = str(error)
             log.error("certificate not reloaded, the old one stays: %s", error)
-            return str(error)
-        log.info("certificate reloaded from %s", self._certificate)
-        return ""
 
     def _read(self) -> ssl.SSLContext:
         """Return a server context for TLS 1.2 and 1.3."""

@@ -42,15 +42,17 @@ RESERVED = 2 * MAX_REQUESTS + OTHER_FILES  # MAX_REQUESTS each for the control s
 
 @dataclass(slots=True)
 class Sockets:
-    """Bound sockets: one of ``udp`` and ``tcp`` for each address, one of ``tls`` for each TLS address, and metrics."""
+    """Bound sockets: one of ``udp`` and ``tcp`` for each address, one of ``tls`` for each TLS address, and the two of
+    operators."""
 
     udp: list[socket.socket] = field(default_factory=list)
     tcp: list[socket.socket] = field(default_factory=list)
     tls: list[socket.socket] = field(default_factory=list)
     metrics: socket.socket | None = None
+    control: socket.socket | None = None
 
     def close(self) -> None:
-        for sock in (*self.udp, *self.tcp, *self.tls, *([self.metrics] if self.metrics else [])):
+        for sock in filter(None, (*self.udp, *self.tcp, *self.tls, self.metrics, self.control)):
             sock.close()
 
 

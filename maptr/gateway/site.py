@@ -63,7 +63,7 @@ class Redirect:
 
 @dataclass(frozen=True)
 class Site:
-    """Everything a response is made from. A change makes a new site.
+    """Everything a response is made from: one value, of which ``route`` is a function. A change makes a new site.
 
     ``public_url`` is where clients reach the gateway, ``root`` the resolver to which it forwards an ARK that has no
     mapping authority; both without a final slash, and "" for none. ``metadata`` is the target of inflections where it

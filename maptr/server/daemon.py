@@ -11,7 +11,6 @@ import contextlib
 import functools
 import logging
 import os
-import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
@@ -30,7 +29,6 @@ from maptr.server.counters import Counters, total
 from maptr.server.journals import access_of
 from maptr.server.reloader import Reloader
 from maptr.server.responder import Responder, ServerState
-from maptr.server.secondaries import SecondaryMonitor
 from maptr.server.state import Clock, Served
 from maptr.server.status import Status, age
 from maptr.server.stream import Connections, TcpListener
@@ -60,22 +58,18 @@ class Daemon:
         serve, tls = config.serve, config.serve.tls
         self._config = config
         self._clock = clock
-        self._certificate = Certificate(tls.certificate, tls.key) if tls.certificate and tls.key else None
+        certificate = Certificate(tls.certificate, tls.key) if tls.certificate and tls.key else None
         self.responder = responder or settings.responder_of(config)
         limits = limits_within_descriptors(serve.tcp, 2 * len(serve.listen) + len(tls.listen))
         # The first counters are the event loop's, each other one a UDP socket's.
         self._counters: Sequence[Counters] = [Counters()]
         self._connections = Connections(limits, self._counters[0])
-        self.monitor = SecondaryMonitor(clock, config.serve.secondaries)
-        self.reloader = Reloader(
-            config, served, self.responder, self.monitor, certificate=self._certificate, reread=reread, clock=clock
-        )
+        self.reloader = Reloader(config, served, self.responder, certificate=certificate, reread=reread, clock=clock)
         self.started_at = clock()
         self.metrics_bound: Address | None = None
         self.bound: list[Address] = []
         self.tls_bound: list[Address] = []
         self._sockets = bound
-        self._control_socket: socket.socket | None = None
         self._stopping = asyncio.Event()
 
     def bind(self) -> None:
@@ -84,7 +78,7 @@ class Daemon:
         bound = self._sockets or sockets.bind(serve.listen, serve.tls.listen, metrics=serve.metrics)
         try:
             if path is not None:
-                self._control_socket = control.bind(path)
+                bound.control = control.bind(path)
         except BaseException:
             bound.close()
             raise
@@ -109,8 +103,8 @@ class Daemon:
             process.handle_signals(self.stop, self.reloader.request)
         async with contextlib.AsyncExitStack() as stack:
             controller = None
-            if self._control_socket is not None:
-                controller = control.ControlServer(self._control_socket, self.execute)
+            if self._sockets.control is not None:
+                controller = control.ControlServer(self._sockets.control, self.execute)
                 stack.push_async_callback(controller.stop)
             self.responder.swap(state)
             listeners = self._listeners(self._sockets)
@@ -126,11 +120,9 @@ class Daemon:
                 await http.start()
             self._log_ready(len(snapshot.zones))
             process.notify(process.READY)
-            stack.push_async_callback(self.monitor.stop)
             stack.push_async_callback(self.reloader.stop)
             stack.callback(process.notify, process.STOPPING)
             self.reloader.start()
-            self.monitor.update(state)
             await self._stopping.wait()
         log.info("stopped")
 
@@ -138,12 +130,12 @@ class Daemon:
         main = self._counters[0]
         self._counters = [main, *(Counters() for _ in sockets.udp)]
         self.responder.limiter.tally = main
-        answer, tls = functools.partial(self.responder.answers, counters=main), self._certificate
+        answer, tls = functools.partial(self.responder.answers, counters=main), self.reloader.certificate
         listen = UdpListener if udp.why_not() else BatchListener
         return [
             *(TcpListener(sock, answer, self._connections) for sock in sockets.tcp),
             *(TcpListener(sock, answer, self._connections, tls) for sock in sockets.tls if tls),
-            *(listen(sock, self.responder, own) for sock, own in zip(sockets.udp, self._counters[1:], strict=True)),
+            *(listen(sock, self.responder, each) for sock, each in zip(sockets.udp, self._counters[1:], strict=True)),
         ]
 
     def _log_ready(self, count: int) -> None:
@@ -188,27 +180,32 @@ class Daemon:
             listen=tuple(map(str, self.bound)),
             listen_tls=tuple(map(str, self.tls_bound)),
             metrics=None if self.metrics_bound is None else str(self.metrics_bound),
-            zones=tuple(each.status(now, self.monitor.statuses(each)) for each in reloader.served.states.values()),
+            zones=tuple(each.status(now, reloader.monitor.statuses(each)) for each in reloader.served.states.values()),
             reloads=reloader.reloads,
             config_error=reloader.config_error,
-            certificate_error=reloader.certificate_error,
+            certificate_error=self._certificate_error,
             table=None if reloader.puller is None else reloader.puller.status(),
             queries=counters.to_dict(),
             **counters.groups(),
             alarms=tuple(self._alarms(now)),
         )
 
+    @property
+    def _certificate_error(self) -> str:
+        certificate = self.reloader.certificate
+        return "" if certificate is None else certificate.error
+
     def _alarms(self, now: float) -> Iterator[Alarm]:
         reloader = self.reloader
         if error := reloader.config_error:
             yield Alarm(AlarmKind.CONFIG_REFUSED, f"the configuration was not reloaded: {error}")
-        if error := reloader.certificate_error:
+        if error := self._certificate_error:
             yield Alarm(AlarmKind.CERTIFICATE_REFUSED, f"the certificate was not reloaded: {error}")
         if reloader.puller is not None:
             yield from reloader.puller.alarms()
         for state in reloader.served.states.values():
             yield from state.alarms(now)
-            yield from self.monitor.alarms(state.zone.name, state.zone.notify)
+            yield from reloader.monitor.alarms(state.zone.name, state.zone.notify)
         catalog = reloader.config.serve.catalog
         if catalog.name is not None:
-            yield from self.monitor.alarms(catalog.name, catalog.notify)
+            yield from reloader.monitor.alarms(catalog.name, catalog.notify)

@@ -46,7 +46,6 @@ class Reloader:
         config: Config,
         served: Served,
         responder: Responder,
-        monitor: SecondaryMonitor,
         *,
         certificate: Certificate | None,
         reread: Callable[[], Config] | None,
@@ -54,19 +53,20 @@ class Reloader:
     ) -> None:
         self.config = config
         self.served = served
-        self.config_error = self.certificate_error = ""
+        self.config_error = ""
         self.reloads = Reloads()
         self.puller: Puller | None = None  # None without a table
         self._responder = responder
-        self._monitor = monitor
-        self._certificate = certificate
+        self.monitor = SecondaryMonitor(clock, config.serve.secondaries)
+        self.certificate = certificate
         self._reread = reread
         self._clock = clock
         self._background = Background(self.reload_now)
         self._busy = asyncio.Lock()
 
     def start(self) -> None:
-        """Start to reload on request, to sign and pull when due, and to log alarms."""
+        """Start to reload on request, to sign and pull when due, to log alarms, and to monitor secondaries."""
+        self.monitor.update(self._responder.state)
         self._background.start()
         self._background.repeat(ALARM_INTERVAL, self._log_alarms, "alarms not looked at")
         self._background.repeat(signer.CHECK_INTERVAL, self.sign_now, "zones not signed")
@@ -74,6 +74,7 @@ class Reloader:
 
     async def stop(self) -> None:
         await self._background.stop()
+        await self.monitor.stop()
 
     def request(self) -> None:
         """Request a reload. A request during a reload causes another one after it."""
@@ -140,11 +141,11 @@ class Reloader:
                     await self._adopt(self.config, self._responder.context, served, results)
 
     async def _read_certificate(self, reply: dict[str, Any]) -> None:
-        if self._certificate is None:
+        if self.certificate is None:
             return
-        self.certificate_error = await in_thread(self._certificate.reload)
-        if self.certificate_error:
-            reply["error"] = f"certificate not reloaded, the old one stays: {self.certificate_error}"
+        await in_thread(self.certificate.reload)
+        if self.certificate.error:
+            reply["error"] = f"certificate not reloaded, the old one stays: {self.certificate.error}"
 
     async def _adopt(self, config: Config, context: Context, served: Served, results: list[ZoneResult]) -> None:
         """Serve what a reload has read, then log it and notify secondaries. Raises ConfigError."""
@@ -158,7 +159,7 @@ class Reloader:
         self._responder.swap(state)
         self.config, self.served = config, served
         log_results(results)
-        self._monitor.update(state, before)
+        self.monitor.update(state, before)
 
     async def _log_alarms(self) -> None:
         log_alarms(self.served, self._clock())

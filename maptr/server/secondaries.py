@@ -6,17 +6,17 @@ import asyncio
 import enum
 import logging
 from collections.abc import Coroutine, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from maptr.config.model import SecondariesConfig
 from maptr.protocol.names import Labels, to_text
 from maptr.protocol.numbers import NOERROR, NOTIMP
 from maptr.server.alarm import Alarm, AlarmKind
-from maptr.server.notify import exchange, make_request, read_response, read_serial
+from maptr.server.notify import NoResponse, exchange, make_request, read_response, read_serial
 from maptr.server.responder import ServerState
 from maptr.server.state import Clock, ZoneState
-from maptr.server.status import SecondaryStatus, age
+from maptr.server.status import SecondaryStatus
 from maptr.transfer.acl import NotifyTarget, Secondaries, TsigKey
 from maptr.zone.snapshot import ZoneView
 
@@ -44,44 +44,6 @@ class NotifyState(enum.StrEnum):
     GIVEN_UP = "given up"
 
 
-@dataclass(frozen=True, slots=True)
-class SecondaryState:
-    """The state of a secondary. Times are in seconds since 1970.
-
-    ``notify`` is the state of the last NOTIFY, which it entered at ``since``; None if none was sent. ``acknowledged``
-    is the last serial that the secondary acknowledged, ``serial`` the last one that it reported, at the time ``at``.
-    ``error`` is the reason why the last query failed, "" after a success, and ``notify_error`` why the NOTIFY was given
-    up. ``behind_since`` is when the secondary was first not known to have the serial of the zone; None if it has it.
-    """
-
-    notify: NotifyState | None = None
-    since: float | None = None
-    acknowledged: int | None = None
-    serial: int | None = None
-    at: float | None = None
-    error: str = ""
-    notify_error: str = ""
-    behind_since: float | None = None
-
-    def status(self, target: NotifyTarget, serial: int | None, now: float) -> SecondaryStatus:
-        """Return the status at a time. ``serial`` is that of the zone, None if it is not loaded."""
-        return SecondaryStatus(
-            secondary=str(target),
-            notify=self.notify,
-            since=self.since,
-            age=age(self.since, now),
-            notify_error=self.notify_error,
-            serial=self.acknowledged,
-            observed_serial=self.serial,
-            observed=self.at,
-            observed_age=age(self.at, now),
-            lags=None if self.serial is None or serial is None else self.serial != serial,
-            observed_error=self.error,
-            behind_since=self.behind_since,
-            lag=0.0 if self.behind_since is None and self.serial is not None else age(self.behind_since, now),
-        )
-
-
 class SecondaryMonitor:
     """Sends NOTIFY to secondaries until they acknowledge it, and asks them at intervals which serial they have.
 
@@ -102,7 +64,7 @@ class SecondaryMonitor:
         self._notify_timeouts, self._timeout = tuple(notify_timeouts), timeout
         self._if_different = min(if_different, settings.interval)
         self._wanted: dict[Place, tuple[int, TsigKey | None]] = {}
-        self._states: dict[Place, SecondaryState] = {}
+        self._states: dict[Place, SecondaryStatus] = {}
         self._notifying: Tasks = {}
         self._observing: Tasks = {}
         self._slots = asyncio.Semaphore(AT_ONCE)
@@ -130,7 +92,7 @@ class SecondaryMonitor:
     def statuses(self, zone: ZoneState) -> tuple[SecondaryStatus, ...]:
         """Return the status of each secondary of a zone."""
         name, serial, now = zone.zone.name, None if zone.view is None else zone.view.serial, self._clock()
-        return tuple(self.state(name, target).status(target, serial, now) for target in zone.zone.notify)
+        return tuple(self.state(name, target).at(now, serial) for target in zone.zone.notify)
 
     def alarms(self, origin: Labels, targets: Iterable[NotifyTarget]) -> Iterator[Alarm]:
         """Yield the alarms about the secondaries of a zone, one for each at most."""
@@ -149,10 +111,10 @@ class SecondaryMonitor:
         since = known.behind_since
         if wanted is not None and since is not None and now - since >= self._settings.alarm_after:
             age = f"{now - since:.0f} s"
-            if known.error:
-                return AlarmKind.SECONDARY_UNKNOWN, f"has an unknown serial, for {age}: {known.error}"
-            if known.serial is not None:
-                return AlarmKind.SECONDARY_BEHIND, f"has serial {known.serial}, not {wanted[0]}, for {age}"
+            if known.observed_error:
+                return AlarmKind.SECONDARY_UNKNOWN, f"has an unknown serial, for {age}: {known.observed_error}"
+            if known.observed_serial is not None:
+                return AlarmKind.SECONDARY_BEHIND, f"has serial {known.observed_serial}, not {wanted[0]}, for {age}"
         if known.notify is NotifyState.GIVEN_UP and (wanted is None or since is not None):
             return AlarmKind.NOTIFY_GIVEN_UP, f"did not acknowledge NOTIFY: {known.notify_error}"
         return None
@@ -168,7 +130,7 @@ class SecondaryMonitor:
     def follow(self, wanted: Mapping[Place, tuple[int, TsigKey | None]]) -> None:
         """Monitor these secondaries and no others, each with its expected serial and the key to sign with."""
         for place in self._wanted.keys() - wanted.keys():
-            self._note(place, serial=None, at=None, error="", behind_since=None)
+            self._note(place, observed_serial=None, observed=None, observed_error="", behind_since=None)
             self._alarmed.discard(place)
             self._observing.pop(place).cancel()
         before, self._wanted = self._wanted, dict(wanted)
@@ -177,8 +139,8 @@ class SecondaryMonitor:
                 self._note_serial(place, wanted[place][0])
                 _restart(self._observing, place, self._observe(place, self._if_different))
 
-    def state(self, origin: Labels, target: NotifyTarget) -> SecondaryState:
-        return self._states.get((origin, target), SecondaryState())
+    def state(self, origin: Labels, target: NotifyTarget) -> SecondaryStatus:
+        return self._states.get((origin, target), SecondaryStatus(str(target)))
 
     async def stop(self) -> None:
         tasks = [*self._notifying.values(), *self._observing.values()]
@@ -192,7 +154,7 @@ class SecondaryMonitor:
     def _note_serial(self, place: Place, serial: int) -> None:
         """Note whether the secondary is known to have the serial of the zone, and since when not."""
         known = self.state(*place)
-        if known.serial == serial and not known.error:
+        if known.observed_serial == serial and not known.observed_error:
             self._note(place, behind_since=None)
         elif known.behind_since is None:
             self._note(place, behind_since=self._clock())
@@ -203,18 +165,15 @@ class SecondaryMonitor:
         clock = asyncio.get_running_loop().time
         for timeout in self._notify_timeouts:
             started = clock()
+            request = make_request(view.origin, view.soa)
             try:
                 async with self._slots:
-                    request = make_request(view.origin, view.soa)
                     rcode = read_response(request, await exchange(request, target, key, self._clock, timeout))
-            except TimeoutError as error:
-                reason = str(error) or "no answer"
-                continue
-            except (OSError, EOFError) as error:
-                reason = getattr(error, "strerror", None) or str(error)
+            except NoResponse as error:
+                reason = str(error)
             else:
                 if rcode == NOERROR:
-                    self._note(place, notify=NotifyState.DONE, since=self._clock(), acknowledged=view.serial)
+                    self._note(place, notify=NotifyState.DONE, since=self._clock(), serial=view.serial)
                     if place in self._wanted:
                         _restart(self._observing, place, self._observe(place, AFTER_NOTIFY))
                     log.info("%s: done", what)
@@ -232,19 +191,14 @@ class SecondaryMonitor:
         serial, key = self._wanted[place]
         while True:
             await asyncio.sleep(pause)
-            async with self._slots:
-                try:
-                    request = make_request(place[0])
-                    response = await exchange(request, place[1], key, self._clock, self._timeout)
-                    found: int | str = read_serial(response)
-                except TimeoutError as error:
-                    found = str(error) or "no answer"
-                except (OSError, EOFError) as error:
-                    found = getattr(error, "strerror", None) or str(error)
-            if isinstance(found, int):
-                self._note(place, serial=found, at=self._clock(), error="")
+            request, found = make_request(place[0]), None
+            try:
+                async with self._slots:
+                    found = read_serial(await exchange(request, place[1], key, self._clock, self._timeout))
+            except NoResponse as error:
+                self._note(place, observed_error=str(error))
             else:
-                self._note(place, error=found)
+                self._note(place, observed_serial=found, observed=self._clock(), observed_error="")
             self._note_serial(place, serial)
             self._log_alarm(place, serial)
             pause = self._settings.interval if found == serial else self._if_different

@@ -7,7 +7,7 @@ the names of the fields; ``to_json`` is what ``maptr status --json`` prints, wit
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any
 
 from maptr.errors import time_text
@@ -47,9 +47,13 @@ class LeftOutStatus:
 
 @dataclass(frozen=True, slots=True)
 class SecondaryStatus:
-    """A secondary of a zone. ``notify`` is the state of the last NOTIFY, None if none was sent, in which it is
-    ``since``; ``serial`` is the last one that the secondary acknowledged, ``observed_serial`` the last one that it
-    reported. ``lag`` is the time since which it is not known to have the zone's serial, 0 while it has it."""
+    """A secondary of a zone.
+
+    ``notify`` is the state of the last NOTIFY, None if none was sent, in which it is ``since``; ``notify_error`` is why
+    it was given up. ``serial`` is the last one that the secondary acknowledged, ``observed_serial`` the last that it
+    reported; ``observed_error`` is why the last query failed, "" after a success. Since ``behind_since`` it is not
+    known to have the serial of the zone. ``at`` computes the ages, ``lags``, and ``lag``: 0 while it has the serial.
+    """
 
     secondary: str
     notify: str | None = None
@@ -64,6 +68,17 @@ class SecondaryStatus:
     observed_error: str = ""
     behind_since: float | None = _time()
     lag: float | None = None
+
+    def at(self, now: float, serial: int | None) -> SecondaryStatus:
+        """Return the status with its ages. ``serial`` is that of the zone, None if it is not loaded."""
+        known = self.observed_serial
+        return replace(
+            self,
+            age=age(self.since, now),
+            observed_age=age(self.observed, now),
+            lags=None if known is None or serial is None else known != serial,
+            lag=0.0 if self.behind_since is None and known is not None else age(self.behind_since, now),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +160,7 @@ class Reloads:
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """``queries`` counts them by transport and RCODE; the last four groups of counters are those of ``Counters``."""
+    """The document of ``maptr status --json``, and so flat. ``queries`` counts them by transport and RCODE; the last four groups of counters are those of ``Counters``."""
 
     version: str
     pid: int

@@ -24,7 +24,8 @@ from maptr.protocol.names import parse, to_wire
 from maptr.protocol.numbers import NOTAUTH
 from maptr.server import notify, secondaries
 from maptr.server.alarm import Alarm, AlarmKind
-from maptr.server.secondaries import NotifyState, SecondaryMonitor, SecondaryState
+from maptr.server.secondaries import NotifyState, SecondaryMonitor
+from maptr.server.status import SecondaryStatus
 from maptr.transfer import tsig
 from maptr.transfer.acl import NotifyTarget, TsigKey, keyring
 from tests.support import zones
@@ -206,21 +207,21 @@ def soa(query: bytes, serial: int = 7, rcode: dns.rcode.Rcode = dns.rcode.NOERRO
     return reply.to_wire()
 
 
-def is_seen(observed: SecondaryState) -> bool:
-    return observed.at is not None or bool(observed.error)
+def is_seen(observed: SecondaryStatus) -> bool:
+    return observed.observed is not None or bool(observed.observed_error)
 
 
 def observed_state(
     secondary: Secondary,
-    until: Callable[[SecondaryState], bool] = is_seen,
+    until: Callable[[SecondaryStatus], bool] = is_seen,
     *,
     key: TsigKey | None = None,
     port: int = 0,
     timeout: float = 5.0,
-) -> SecondaryState:
+) -> SecondaryStatus:
     """Return the state that the monitor records for a secondary, or another port, that should have serial 7."""
 
-    async def run() -> SecondaryState:
+    async def run() -> SecondaryStatus:
         monitor = SecondaryMonitor(lambda: NOW, if_different=0.02, timeout=timeout)
         async with secondary, asyncio.timeout(PATIENCE):
             target = target_of(port or secondary.port, key)
@@ -228,9 +229,9 @@ def observed_state(
             while not until(found := monitor.state(EXAMPLE, target)):
                 await asyncio.sleep(0.005)
             monitor.follow({})
-            assert monitor.state(EXAMPLE, target) == SecondaryState(), "forgotten with the target"
+            assert monitor.state(EXAMPLE, target) == SecondaryStatus(str(target)), "forgotten with the target"
             await monitor.stop()
-        return replace(found, behind_since=None)  # which has tests of its own
+        return replace(found, secondary="", behind_since=None)  # which has tests of its own
 
     return asyncio.run(run())
 
@@ -249,10 +250,16 @@ def observed_state(
     ],
 )
 def test_read_serial_returns_the_serial_or_the_error(reply: bytes, said: int | str) -> None:
-    found = notify.read_serial(reply)
+    def read(packet: bytes) -> int | str:
+        try:
+            return notify.read_serial(packet)
+        except notify.NoResponse as error:
+            return str(error)
+
+    found = read(reply)
     assert found == said if isinstance(said, int) else str(found).startswith(said)
     for end in range(12, len(reply)):
-        notify.read_serial(reply[:end])
+        read(reply[:end])
 
 
 @pytest.mark.parametrize("key", [None, KEY])
@@ -262,44 +269,49 @@ def test_the_state_has_the_serial_and_the_time(key: TsigKey | None) -> None:
         return [checked.sign(soa(checked.query.wire))] if checked.key == (key and key.name) else []
 
     secondary = Secondary(signed)
-    assert observed_state(secondary, key=key) == SecondaryState(serial=7, at=NOW)
+    assert observed_state(secondary, key=key) == SecondaryStatus("", observed_serial=7, observed=NOW)
     assert secondary.asked == ["udp"], "and not again soon"
 
 
 def test_an_unreachable_secondary_is_an_error() -> None:
     observed = observed_state(Secondary(lambda _: []), port=free_port())
-    assert observed == SecondaryState(error="Connection refused")
+    assert observed == SecondaryStatus("", observed_error="Connection refused")
 
 
 def test_a_lagging_secondary_is_queried_until_it_has_the_serial() -> None:
     serials = iter([5, 5, 6])
     secondary = Secondary(lambda query: [soa(query, next(serials, 7))])
-    assert observed_state(secondary, lambda observed: observed.serial == 7) == SecondaryState(serial=7, at=NOW)
+    assert observed_state(secondary, lambda observed: observed.observed_serial == 7) == SecondaryStatus(
+        "", observed_serial=7, observed=NOW
+    )
     assert len(secondary.asked) == 4
 
 
-@pytest.mark.parametrize(("is_good", "found"), [(True, {"serial": 7, "at": NOW}), (False, {"error": "a TCP response"})])
+@pytest.mark.parametrize(
+    ("is_good", "found"),
+    [(True, {"observed_serial": 7, "observed": NOW}), (False, {"observed_error": "a TCP response"})],
+)
 def test_soa_query_over_tcp_after_a_truncated_response(is_good: bool, found: dict[str, Any]) -> None:
     def cut(query: bytes) -> bytes:
         return soa(query, flags=dns.flags.AA | dns.flags.TC)[: len(query)]
 
     secondary = Secondary(lambda query: [cut(query)], lambda query: [soa(query) if is_good else query])
     observed = observed_state(secondary)
-    assert replace(observed, error=observed.error[:14]) == SecondaryState(**found)
+    assert replace(observed, observed_error=observed.observed_error[:14]) == SecondaryStatus("", **found)
     assert secondary.asked == ["udp", "tcp"]
 
 
 def test_the_last_known_serial_is_kept_after_a_failure() -> None:
     observed_once = False
 
-    def until(observed: SecondaryState) -> bool:
+    def until(observed: SecondaryStatus) -> bool:
         nonlocal observed_once
-        observed_once |= observed.serial == 5
-        return observed_once and bool(observed.error)
+        observed_once |= observed.observed_serial == 5
+        return observed_once and bool(observed.observed_error)
 
     secondary = Secondary(lambda query: [] if observed_once else [soa(query, 5)])
     observed = observed_state(secondary, until, timeout=0.05)
-    assert observed == SecondaryState(serial=5, at=NOW, error="no answer")
+    assert observed == SecondaryStatus("", observed_serial=5, observed=NOW, observed_error="no answer")
 
 
 # ---- alarms
@@ -416,7 +428,7 @@ def test_rfc8945_5_3_2_an_unsigned_refusal_of_the_key_is_said_and_is_no_answer(
         bare = query[:10] + b"\0\0" + query[12 : record.start]
         return tsig.attach(answer(bare, NOTAUTH), replace(record, error=getattr(tsig, name)), b"")
 
-    async def reasons(reply: Reply) -> tuple[SecondaryState, list[Alarm]]:
+    async def reasons(reply: Reply) -> tuple[SecondaryStatus, list[Alarm]]:
         async with Watch(reply, KEY) as watch:
             watch.monitor.notify(view_of(7), [watch.target], keyring([KEY]))
             watch.follow(7)
@@ -427,7 +439,7 @@ def test_rfc8945_5_3_2_an_unsigned_refusal_of_the_key_is_said_and_is_no_answer(
 
     said = f"the secondary refuses our TSIG key: {name}"
     state, alarms = asyncio.run(reasons(lambda query: [refuse(query)]))
-    assert (state.error, state.notify_error, state.notify) == (said, said, NotifyState.GIVEN_UP)
+    assert (state.observed_error, state.notify_error, state.notify) == (said, said, NotifyState.GIVEN_UP)
     assert [alarm.text.endswith(said) for alarm in alarms] == [True]
 
     def then_signed(query: bytes) -> list[bytes]:
@@ -436,4 +448,4 @@ def test_rfc8945_5_3_2_an_unsigned_refusal_of_the_key_is_said_and_is_no_answer(
         return [refuse(query), checked.sign(good)]
 
     state, alarms = asyncio.run(reasons(then_signed))
-    assert (state.serial, state.error, state.notify, alarms) == (7, "", NotifyState.DONE, [])
+    assert (state.observed_serial, state.observed_error, state.notify, alarms) == (7, "", NotifyState.DONE, [])
