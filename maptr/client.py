@@ -24,10 +24,11 @@ if TYPE_CHECKING:
     import dns.resolver
 
     from maptr.cache.disk import Disk
-    from maptr.cache.drift import Drift, PastVerdict
     from maptr.cache.policy import Policy
     from maptr.cache.sources import Sources
     from maptr.nma.describe import Description
+    from maptr.reconcile.history import PastVerdict
+    from maptr.reconcile.verdict import Drift
     from maptr.registry.followed_file import TableSource
     from maptr.registry.pull import Pull
     from maptr.registry.table import Table
@@ -302,14 +303,15 @@ class Client:
         None: every NAAN of the table and of the history, so that records which the table has lost are compared too.
         Raises DiscoveryFailed if a server's name has no address.
         """
-        from maptr.cache.drift import Reconciler, VerdictLog  # a discovery does not need it
+        from maptr.reconcile.drift import Reconciler  # a discovery does not need it
+        from maptr.reconcile.history import VerdictLog  # a discovery does not need it
 
         log = None if self.history is None else VerdictLog(self.history)
         return Reconciler(self.sources, log).verdicts(naans)
 
     def drift_history(self) -> dict[str, list[PastVerdict]]:
         """Return the verdicts of earlier comparisons by record, the latest first."""
-        from maptr.cache.drift import VerdictLog  # as above
+        from maptr.reconcile.history import VerdictLog  # as above
 
         return {} if self.history is None else VerdictLog(self.history).changes(self.sources.view)
 

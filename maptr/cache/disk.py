@@ -53,7 +53,7 @@ _COLUMNS = (
     "SELECT t.name, c.name FROM sqlite_master AS t, pragma_table_info(t.name) AS c"
     " WHERE t.type = 'table' AND t.name NOT LIKE 'sqlite_%'"
 )
-# Columns that the tables of every release have; ``probe_log`` adds its table when it is first used.
+# Columns that the tables of every release have; ``reconcile.probes`` adds its table when it is first used.
 _OURS = {"answer": {"view", "name", "outcome"}, "verdict": {"view", "record", "verdict"}, "probe": {"place", "at"}}
 _SCHEMA = """
 CREATE TABLE answer (

@@ -15,8 +15,6 @@ import click
 
 from maptr import places
 from maptr.cache import DNS_ONLY
-from maptr.cache.disk import Disk
-from maptr.cache.probe_log import ProbeLog, ProbeResult, place_in, places_of
 from maptr.cli import lookup, options, output
 from maptr.cli.group import command
 from maptr.cli.lookup import LookupOptions
@@ -24,11 +22,13 @@ from maptr.cli.options import read_table, refuse_foreign, refuse_input, write
 from maptr.cli.output import Painted
 from maptr.client import Client
 from maptr.errors import ConfigError, MissingExtra
-from maptr.nma.reachable import MIN_AGE, Prober
+from maptr.reconcile.history import open_history
+from maptr.reconcile.probes import MIN_AGE, ProbeLog, Prober, ProbeResult, place_in, places_of
 
 if TYPE_CHECKING:
-    from maptr.cache.drift import Drift
-    from maptr.cache.probe_log import Liveness, Probe
+    from maptr.cache.disk import Disk
+    from maptr.reconcile.probes import Liveness, Probe
+    from maptr.reconcile.verdict import Drift
 
 MAX_CONCURRENCY = 32
 PROBE_COLORS = {ProbeResult.SILENT: output.BAD, ProbeResult.NOT_ASKED: output.DOUBTFUL}
@@ -142,7 +142,7 @@ def drift(
 def history_at(file: str, *, own: bool = False) -> Disk:
     """Open the SQLite file with earlier results. Exits if it is another file. ``own``: replace a damaged file."""
     try:
-        return Disk(file, wall=time.time, own=own)
+        return open_history(file, wall=time.time, own=own)
     except ConfigError as error:
         output.fail(str(error), output.EXIT_UNREADABLE)
 

@@ -15,7 +15,6 @@ from typing import Any
 from urllib.parse import quote, unquote
 
 from maptr.ark import Ark
-from maptr.cache.probe_log import Liveness, places_of
 from maptr.discovery import Discovery
 from maptr.errors import ArkSyntaxError, json_text
 from maptr.gateway import openapi
@@ -35,6 +34,7 @@ from maptr.gateway.message import (
 from maptr.gateway.openapi import NAAN, STRING, Operation, parameter, ref, refusal, reply
 from maptr.gateway.resolve import NONE_AGE, RETRY_AFTER, look_up, provenance, retry, why
 from maptr.gateway.site import Site
+from maptr.reconcile.probes import Liveness, places_of
 from maptr.registry import json_records
 from maptr.registry.table import Table, shown
 

@@ -12,7 +12,6 @@ from dataclasses import replace
 from maptr.answer.context import Context, Identity
 from maptr.ark import Ark
 from maptr.cache import NATAB_ONLY
-from maptr.cache.probe_log import ProbeLog
 from maptr.client import Client
 from maptr.config import Config
 from maptr.daemon.process import in_thread
@@ -22,6 +21,7 @@ from maptr.gateway.metrics import Metrics
 from maptr.gateway.redirects import UNREAD, Redirects
 from maptr.gateway.site import DriftReport, Site
 from maptr.gateway.zones import ZoneFiles
+from maptr.reconcile.probes import ProbeLog
 from maptr.registry.followed_file import TableState
 from maptr.zone.snapshot import Snapshot
 

@@ -9,10 +9,10 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from maptr.ark import Ark
-from maptr.cache.drift import Drift, Verdict
 from maptr.discovery import TABLE, Discovery, Outcome, Reading, Step
 from maptr.naptr.record import Kind
 from maptr.protocol import names
+from maptr.reconcile.verdict import Drift, Verdict
 
 # The verdicts with their marks, worst first: a NAAN shows the worst of its records.
 MARKS = {

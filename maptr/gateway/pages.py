@@ -24,8 +24,6 @@ from markupsafe import Markup, escape
 
 from maptr import __version__, url
 from maptr.ark import Ark, each_ark
-from maptr.cache.drift import Drift, Verdict
-from maptr.cache.probe_log import Liveness, place_in
 from maptr.discovery import Discovery
 from maptr.errors import ArkSyntaxError, time_text, visible
 from maptr.gateway import drawing
@@ -33,6 +31,8 @@ from maptr.gateway.drawing import AGREES, MARKS, RANKS, naan_of, shorten
 from maptr.gateway.message import Headers, Request, Response, html
 from maptr.gateway.site import DriftReport, Site
 from maptr.nma.describe import Segment
+from maptr.reconcile.probes import Liveness, place_in
+from maptr.reconcile.verdict import Drift, Verdict
 from maptr.registry.table import Entry, Nma, Table, normal_key
 from maptr.registry.target import UNKNOWN, example_url
 

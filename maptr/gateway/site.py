@@ -10,10 +10,11 @@ from typing import Any, NamedTuple, TypeVar, cast
 from maptr import url
 from maptr.answer.context import PLAIN, Context
 from maptr.ark import Ark, Hyphens, each_ark
-from maptr.cache.drift import Drift, PastVerdict
-from maptr.cache.probe_log import Liveness, place_in
 from maptr.discovery import Candidate, Discovery
 from maptr.gateway.message import Response
+from maptr.reconcile.history import PastVerdict
+from maptr.reconcile.probes import Liveness, place_in
+from maptr.reconcile.verdict import Drift
 from maptr.registry.followed_file import TableState
 from maptr.registry.table import Entry, Table
 from maptr.registry.target import DEFAULT_STATUS

@@ -1,47 +1,34 @@
-"""Reachability of mapping authorities: choosers that connect, and probes of many servers.
+"""Choosers that connect to mapping authorities.
 
     find = Reachable()  # use it for many ARKs: it remembers which servers answer
     discover("ark:12345/x6np1wh8k", chooser=find).url()
 
-A chooser tries the candidates in their order, those of higher orders too, and an ``h`` candidate by https, then by
-http. A Prober has a few connections at a time, and never two at once to one address. Servers at addresses that are not
-public are refused.
+They try the candidates in their order, those of higher orders too, and an ``h`` candidate by https, then by http.
+Servers at addresses that are not public are refused.
 """
 
 from __future__ import annotations
 
-import queue
 import random
 import threading
 import time
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import ClassVar
 
 from maptr import url
-from maptr.cache.probe_log import Probe, ProbeResult
 from maptr.choose import Chooser, at_random, first
 from maptr.discovery import Candidate, Discovery
 from maptr.errors import ConfigError, NmaError
 from maptr.naptr.regexp import Prefix, Substitution
 from maptr.resolver.call import checked
-from maptr.web import http
+from maptr.web.http import ProbeFunction, can_connect
 
 SECONDS = 2.0  # for one probe of a chooser
 ALL_SECONDS = 6.0  # for one choice
 REMEMBER = 300.0  # seconds to remember a success
 REMEMBER_FAILURE = 60.0  # seconds to remember a failure; shorter, because it may be the network's (RFC 2308 7.2)
 MAX_REMEMBERED = 4096  # places; the oldest is forgotten first
-
-CONCURRENCY = 8  # probes of a Prober at a time
-PAUSE = 2.0  # seconds between two probes of one address, whatever the host names
-PROBE_SECONDS = 5.0  # for one probe of a Prober
-MIN_AGE = 3600.0  # seconds before the same place may be probed again
-
-ProbeFunction = Callable[[url.Url, float], None]
-"""Contacts a server within a number of seconds; raises NmaError if it does not answer."""
 
 
 class Reachable:
@@ -190,87 +177,3 @@ def _received(discovery: Discovery, *, allow_private: bool) -> Candidate | None:
         return made._replace(scheme=scheme.lower() if mark else "", target="", made_for="", substitution=None)
     substitution = Substitution(Prefix(((b"", 0),)), (base.encode(), 1))
     return made._replace(target=base + ark.resolution, made_for=ark.resolution, substitution=substitution)
-
-
-def can_connect(*, allow_private: bool = False) -> ProbeFunction:
-    """Return a probe that succeeds if TCP, and TLS for https, can be set up."""
-
-    def probe(where: url.Url, seconds: float) -> None:
-        with http.connection(where, seconds=seconds, allow_private=allow_private):
-            pass
-
-    return probe
-
-
-class Prober:
-    """Probes the places of mapping authorities. ``look_up`` has the signature of ``http.look_up``."""
-
-    def __init__(
-        self,
-        *,
-        concurrency: int = CONCURRENCY,
-        seconds: float = PROBE_SECONDS,
-        allow_private: bool = False,
-        ask: ProbeFunction | None = None,
-        look_up: Callable[[str, int, float], list[str]] = http.look_up,
-        clock: Callable[[], float] = time.monotonic,
-        wall: Callable[[], float] = time.time,
-        sleep: Callable[[float], None] = time.sleep,
-    ) -> None:
-        self._concurrency, self._seconds, self._allow_private = concurrency, seconds, allow_private
-        self._ask = ask or can_connect(allow_private=allow_private)
-        self._look_up = look_up
-        self._clock, self._wall, self._sleep = clock, wall, sleep
-        self._locks: dict[str, threading.Lock] = {}  # by address
-        self._open_at: dict[str, float] = {}
-
-    def probe(self, places: Iterable[str]) -> Iterator[Probe]:
-        """Probe each place once; the results come as the probes end."""
-        waiting = deque(dict.fromkeys(places))
-        done: queue.SimpleQueue[Future[Probe]] = queue.SimpleQueue()
-
-        def work() -> None:
-            with suppress(IndexError):  # nothing is left
-                while True:
-                    place, future = waiting.popleft(), Future[Probe]()
-                    try:
-                        future.set_result(self.one(place))
-                    except BaseException as error:
-                        future.set_exception(error)
-                    done.put(future)
-
-        count = len(waiting)
-        for _ in range(min(self._concurrency, count)):
-            threading.Thread(target=work, name="maptr-probe", daemon=True).start()
-        try:
-            for _ in range(count):
-                yield done.get().result()
-        finally:
-            waiting.clear()
-
-    def one(self, place: str) -> Probe:
-        """Probe one place, after the pause that its address needs."""
-        outcome, note = ProbeResult.ANSWERED, ""
-        try:
-            where = url.parse_allowed(place, allow_private=self._allow_private)
-            addresses = self._look_up(where.host.text, where.port or http.PORTS[where.scheme], self._seconds)
-            if not self._allow_private and all(map(url.is_local, addresses)):
-                raise ValueError(f"{addresses[0]} is not a public address")
-            with self._turn(addresses[0]):
-                self._ask(where, self._seconds)
-        except ValueError as error:
-            outcome, note = ProbeResult.NOT_ASKED, str(error)
-        except NmaError as error:
-            outcome, note = ProbeResult.SILENT, str(error)
-        return Probe(place, self._wall(), outcome, note)
-
-    @contextmanager
-    def _turn(self, address: str) -> Iterator[None]:
-        """Keep other probes of an address out, and wait for the pause since the last one."""
-        with self._locks.setdefault(address, threading.Lock()):
-            if (wait := self._open_at.get(address, 0.0) - self._clock()) > 0:
-                self._sleep(wait)
-            try:
-                yield
-            finally:
-                self._open_at[address] = self._clock() + PAUSE

@@ -13,14 +13,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from maptr.cache import DNS_ONLY
-from maptr.cache.disk import Disk
-from maptr.cache.drift import Drift
 from maptr.client import Client
 from maptr.config import Config
 from maptr.daemon.process import in_thread
 from maptr.errors import MaptrError, reason_of
 from maptr.protocol.names import to_text
+from maptr.reconcile.history import open_history
+from maptr.reconcile.verdict import Drift
 from maptr.registry import sandbox
 from maptr.registry.plan import Plan
 from maptr.registry.pull import apply_pull, jittered, plan_pull
@@ -213,9 +212,9 @@ def _report(config: Config, file: Path, server: str, clock: Clock) -> ServerDrif
     try:
         table, _ = sandbox.read(file.read_bytes(), filename=str(file))
         for origin in zones or [to_text(config.client.origin)]:
-            history = None if state is None else Disk(state / HISTORY, wall=clock, own=True)
+            history = None if state is None else open_history(state / HISTORY, wall=clock, own=True)
             with Client(
-                [server], origin=origin, table=table, policy=DNS_ONLY, history=history, rate=DRIFT_RATE
+                [server], origin=origin, table=table, policy="dns-only", history=history, rate=DRIFT_RATE
             ) as client:
                 verdicts += [one for group in client.drift_many() for one in group]
     except (MaptrError, OSError) as error:

@@ -14,7 +14,7 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -37,6 +37,10 @@ PORTS = {"http": 80, "https": 443}
 REDIRECTS = frozenset({301, 302, 303, 307, 308})
 USER_AGENT = f"maptr/{__version__}"
 ACCEPT_FILE = "application/json, text/plain, application/yaml, */*;q=0.1"
+
+
+ProbeFunction = Callable[[url.Url, float], None]
+"""Contacts a server within a number of seconds; raises NmaError if it does not answer."""
 
 
 class Page(NamedTuple):
@@ -98,6 +102,16 @@ def connection(
     finally:
         timer.cancel()
         current.close()
+
+
+def can_connect(*, allow_private: bool = False) -> ProbeFunction:
+    """Return a probe that succeeds if TCP, and TLS for https, can be set up."""
+
+    def probe(where: url.Url, seconds: float) -> None:
+        with connection(where, seconds=seconds, allow_private=allow_private):
+            pass
+
+    return probe
 
 
 def request(sock: socket.socket, where: url.Url, headers: Mapping[str, str]) -> http.client.HTTPResponse:

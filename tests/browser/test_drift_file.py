@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from maptr import registry
-from maptr.cache.drift import Drift, Verdict
 from maptr.gateway import pages
 from maptr.gateway.drawing import AGREES, MARKS
+from maptr.reconcile.verdict import Drift, Verdict
 from maptr.registry.table import Entry, Table, Who
 from maptr.zone.build import build
 from tests.support.browser import Chromium

@@ -12,9 +12,9 @@ import pytest
 
 from maptr import registry
 from maptr.cache.disk import Disk
-from maptr.cache.probe_log import Probe, ProbeLog, ProbeResult
 from maptr.client import Client
 from maptr.gateway.service import Service
+from maptr.reconcile.probes import Probe, ProbeLog, ProbeResult
 from maptr.walk import Settings
 from maptr.zone.build import build
 from tests.support.browser import Chromium, Page

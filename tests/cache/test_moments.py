@@ -19,11 +19,12 @@ import pytest
 
 from maptr import registry
 from maptr.answer.context import ReceivedQuery
-from maptr.cache.drift import Reconciler, Verdict
 from maptr.cache.sources import Sources
 from maptr.config.model import RrlConfig
 from maptr.protocol.address import Address
 from maptr.protocol.serial import next_serial
+from maptr.reconcile.drift import Reconciler
+from maptr.reconcile.verdict import Verdict
 from maptr.registry.followed_file import TableState
 from maptr.registry.plan import Plan
 from maptr.registry.pull import apply_pull, plan_pull

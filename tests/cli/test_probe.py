@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from maptr.cache.disk import Disk
-from maptr.cache.probe_log import ProbeLog
+from maptr.reconcile.probes import ProbeLog
 from maptr.registry import write_json
 from maptr.registry.table import Entry, Nma, Table
 from tests.support import command_line

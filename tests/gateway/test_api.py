@@ -15,13 +15,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from maptr import registry
-from maptr.cache.drift import Drift, Verdict
-from maptr.cache.probe_log import Liveness
 from maptr.gateway.api import BASE, MAX_ARKS, MAX_PAGE, OPERATIONS
 from maptr.gateway.message import Response
 from maptr.gateway.openapi import EVERY
 from maptr.gateway.route import route
 from maptr.gateway.site import DriftReport
+from maptr.reconcile.probes import Liveness
+from maptr.reconcile.verdict import Drift, Verdict
 from maptr.registry import json_records
 from maptr.registry.table import Entry, Nma, Table, Who
 from tests.support import command_line

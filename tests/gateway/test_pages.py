@@ -17,13 +17,14 @@ import pytest
 
 from maptr import __version__, registry
 from maptr.ark import Ark
-from maptr.cache.drift import Drift, PastVerdict, Verdict
-from maptr.cache.probe_log import Liveness
 from maptr.gateway import drawing, pages
 from maptr.gateway.message import Response
 from maptr.gateway.metrics import Metrics
 from maptr.gateway.site import DriftReport, Redirect, Traffic
 from maptr.naptr.record import Naptr
+from maptr.reconcile.history import PastVerdict
+from maptr.reconcile.probes import Liveness
+from maptr.reconcile.verdict import Drift, Verdict
 from maptr.registry.table import Entry, NaanPolicy, Nma, Table, Who
 from maptr.walk import Answer
 from tests.support.caching import HOME, SILENT, dns_answer, host, redirect

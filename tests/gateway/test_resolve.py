@@ -11,11 +11,11 @@ from urllib.parse import quote
 import pytest
 
 from maptr.ark import SHARED_NAANS, Ark
-from maptr.cache.probe_log import SUSPECT_AFTER, Liveness
 from maptr.discovery import Link, Outcome
 from maptr.gateway.site import Redirect
 from maptr.naptr.record import Naptr
 from maptr.protocol.names import parse
+from maptr.reconcile.probes import SUSPECT_AFTER, Liveness
 from maptr.registry.table import Entry, Nma, Table
 from maptr.walk import Answer
 from tests.support.caching import HOME, ONE_HOST, SILENT, dns_answer, host, table

@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 
 from maptr.ark import Ark
-from maptr.cache.probe_log import Liveness
 from maptr.discovery import Link, Outcome, Step
 from maptr.nma.describe import Description, Segment
+from maptr.reconcile.probes import Liveness
 from maptr.registry.table import Entry, Table
 from maptr.server.alarm import Alarm, AlarmKind
 from maptr.server.state import ZoneResult, left_out_status

@@ -33,10 +33,10 @@ from maptr import (
     weighted,
 )
 from maptr.cache.disk import Disk
-from maptr.cache.probe_log import ProbeLog
 from maptr.choose import first
 from maptr.discovery import Step
 from maptr.nma.describe import Description, Segment
+from maptr.reconcile.probes import ProbeLog
 
 
 def one() -> str:

@@ -14,12 +14,14 @@ from typing import Any
 
 from maptr.ark import Ark
 from maptr.cache.disk import Disk
-from maptr.cache.drift import Drift, Reconciler, VerdictLog
 from maptr.cache.sources import Sources
 from maptr.discovery import Discovery, Outcome
 from maptr.naptr.record import Naptr
 from maptr.places import cache_file
 from maptr.protocol.names import Labels, parse, to_text
+from maptr.reconcile.drift import Reconciler
+from maptr.reconcile.history import VerdictLog
+from maptr.reconcile.verdict import Drift
 from maptr.registry.followed_file import TableSource, table_source
 from maptr.registry.table import Entry, Nma, Table
 from maptr.resolver.resolver import Resolver

@@ -28,7 +28,8 @@ OTHER_TEXTS = (
     "maptr.gateway.openapi",
     "maptr.gateway.api",
     "maptr.cache.disk",
-    "maptr.cache.drift",
+    "maptr.reconcile.drift",
+    "maptr.reconcile.verdict",
     "maptr.dnssec.expiry",
 )
 # The members of documents that are for people. Their presence is data.

@@ -12,21 +12,13 @@ from hypothesis import strategies as st
 
 from maptr.ark import Ark
 from maptr.cache.disk import Disk
-from maptr.cache.drift import (
-    MAX_STATES,
-    Drift,
-    History,
-    Verdict,
-    VerdictLog,
-    compare,
-    probe_of,
-    reconcile,
-    said_shoulders,
-)
 from maptr.cache.store import replay
 from maptr.client import Client
 from maptr.discovery import Discovery, Outcome
 from maptr.naptr.record import Naptr, read
+from maptr.reconcile.drift import compare, probe_of, reconcile, said_shoulders
+from maptr.reconcile.history import MAX_STATES, History, VerdictLog
+from maptr.reconcile.verdict import Drift, Verdict
 from maptr.registry.table import Entry, Nma, Table
 from maptr.walk import Answer, Settings
 from tests.support.caching import Clock, Rig, dns_answer, host, redirect

@@ -1,13 +1,21 @@
 """Probes of mapping authorities, kept in the cache's SQLite file, and the liveness that follows from them.
 
+A ``Prober`` has a few connections at a time, and never two at once to one address.
+
 Liveness is advisory: it never removes a candidate. A server that did not answer several probes in a row is *suspect*:
-its candidates are tried last, and reports name it. ``maptr.nma.reachable`` sends the probes.
+its candidates are tried last, and reports name it.
 """
 
 from __future__ import annotations
 
+import queue
 import sqlite3
-from collections.abc import Callable, Iterable
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from itertools import groupby
@@ -15,12 +23,20 @@ from typing import Any
 
 from maptr import url
 from maptr.cache.disk import Disk
+from maptr.errors import NmaError
 from maptr.registry.table import Table
 from maptr.registry.target import example_url
+from maptr.web import http
+from maptr.web.http import ProbeFunction, can_connect
 
 MAX_PROBES = 50  # of one server
 SUSPECT_AFTER = 3  # unanswered probes in a row
 TRUSTED_FOR = 604_800.0  # seconds for which the last probe is valid
+
+CONCURRENCY = 8  # probes of a Prober at a time
+PAUSE = 2.0  # seconds between two probes of one address, whatever the host names
+PROBE_SECONDS = 5.0  # for one probe of a Prober
+MIN_AGE = 3600.0  # seconds before the same place may be probed again
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS probe (
@@ -130,6 +146,80 @@ class ProbeLog:
             place: Liveness.of(place, [(at, bool(answered), note) for _, at, answered, note in group])
             for place, group in groupby(rows, key=lambda row: row[0])
         }
+
+
+class Prober:
+    """Probes the places of mapping authorities. ``look_up`` has the signature of ``http.look_up``."""
+
+    def __init__(
+        self,
+        *,
+        concurrency: int = CONCURRENCY,
+        seconds: float = PROBE_SECONDS,
+        allow_private: bool = False,
+        ask: ProbeFunction | None = None,
+        look_up: Callable[[str, int, float], list[str]] = http.look_up,
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._concurrency, self._seconds, self._allow_private = concurrency, seconds, allow_private
+        self._ask = ask or can_connect(allow_private=allow_private)
+        self._look_up = look_up
+        self._clock, self._wall, self._sleep = clock, wall, sleep
+        self._locks: dict[str, threading.Lock] = {}  # by address
+        self._open_at: dict[str, float] = {}
+
+    def probe(self, places: Iterable[str]) -> Iterator[Probe]:
+        """Probe each place once; the results come as the probes end."""
+        waiting = deque(dict.fromkeys(places))
+        done: queue.SimpleQueue[Future[Probe]] = queue.SimpleQueue()
+
+        def work() -> None:
+            with suppress(IndexError):  # nothing is left
+                while True:
+                    place, future = waiting.popleft(), Future[Probe]()
+                    try:
+                        future.set_result(self.one(place))
+                    except BaseException as error:
+                        future.set_exception(error)
+                    done.put(future)
+
+        count = len(waiting)
+        for _ in range(min(self._concurrency, count)):
+            threading.Thread(target=work, name="maptr-probe", daemon=True).start()
+        try:
+            for _ in range(count):
+                yield done.get().result()
+        finally:
+            waiting.clear()
+
+    def one(self, place: str) -> Probe:
+        """Probe one place, after the pause that its address needs."""
+        outcome, note = ProbeResult.ANSWERED, ""
+        try:
+            where = url.parse_allowed(place, allow_private=self._allow_private)
+            addresses = self._look_up(where.host.text, where.port or http.PORTS[where.scheme], self._seconds)
+            if not self._allow_private and all(map(url.is_local, addresses)):
+                raise ValueError(f"{addresses[0]} is not a public address")
+            with self._turn(addresses[0]):
+                self._ask(where, self._seconds)
+        except ValueError as error:
+            outcome, note = ProbeResult.NOT_ASKED, str(error)
+        except NmaError as error:
+            outcome, note = ProbeResult.SILENT, str(error)
+        return Probe(place, self._wall(), outcome, note)
+
+    @contextmanager
+    def _turn(self, address: str) -> Iterator[None]:
+        """Keep other probes of an address out, and wait for the pause since the last one."""
+        with self._locks.setdefault(address, threading.Lock()):
+            if (wait := self._open_at.get(address, 0.0) - self._clock()) > 0:
+                self._sleep(wait)
+            try:
+                yield
+            finally:
+                self._open_at[address] = self._clock() + PAUSE
 
 
 def places_of(table: Table, naans: Iterable[str] = ()) -> list[str]:

@@ -1,166 +1,28 @@
-"""Drift: the table compared with DNS, record by record, as a verdict with the evidence of both sides.
-
-Both sides are compared by the URLs that they give one example ARK of the record, its *probe*. The history of verdicts
-distinguishes a side that lags behind from two sides that disagree.
-"""
+"""The comparison of a table with DNS, record by record, by the URLs that both give one example ARK of the record."""
 
 from __future__ import annotations
 
-import enum
-import json
 import re
-import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from itertools import product
-from typing import Any, NamedTuple
 
 from maptr import url
 from maptr.ark import BETANUMERIC, Ark
-from maptr.cache.disk import BUSY_MS, Disk
 from maptr.cache.sources import Sources
 from maptr.discovery import Discovery
-from maptr.errors import printable
 from maptr.naptr.record import Naptr
 from maptr.protocol import names
 from maptr.protocol.names import ARK_ARPA
+from maptr.reconcile.history import NO_HISTORY, History, VerdictLog
+from maptr.reconcile.verdict import Drift, Urls, Verdict
 from maptr.registry.table import Entry, Table
 from maptr.registry.target import unusable
 from maptr.zone.lint import unpublishable
 
-Urls = tuple[str, ...]
-
-MAX_STATES = 50  # of one record in the history
-BUSY_HISTORY_MS = 5_000  # to wait for another process: unlike an answer, a verdict cannot be fetched again
-
 # A u rule for a shoulder as ``zone.rules`` writes it: the part between the NAAN and the final ".*".
 _SHOULDER_RULE = re.compile(rb".\^\(?ark:/\?[0-9a-z]+/\(*((?:[A-Za-z0-9=~@_%-]|\[[.*+$]\])+)\(?\.\*")
-
-
-class Verdict(enum.StrEnum):
-    SAME = "same"  # the same URLs in the same order
-    LOSSY = "lossy"  # equal as far as an h record, or natab, can tell
-    MISSING = "missing"  # the table has it, DNS says there is none
-    EXTRA = "extra"  # DNS has it, the table does not
-    DIFFERS = "differs"
-    UNPUBLISHED = "unpublished"  # no zone can hold the shoulder, and DNS gives its ARKs another record's URLs
-    STALE = "stale"  # one side says what the other said earlier
-    UNKNOWN = "unknown"  # DNS did not say
-
-    @property
-    def is_drift(self) -> bool:
-        return self not in (Verdict.SAME, Verdict.LOSSY, Verdict.UNKNOWN)
-
-
-@dataclass(frozen=True, slots=True)
-class Drift:
-    """The verdict on one record. ``table`` and ``dns`` are the URLs that each side gives the probe, best first.
-
-    ``records`` are the NAPTR records at the NAAN, as text.
-    """
-
-    record: str
-    verdict: Verdict
-    probe: str
-    table: Urls = ()
-    dns: Urls = ()
-    reason: str = ""
-    records: tuple[str, ...] = ()
-
-    def __str__(self) -> str:
-        text = f"{self.verdict} {self.record}: {self.reason}" if self.reason else f"{self.verdict} {self.record}"
-        return printable(text)
-
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "record": self.record,
-            "verdict": str(self.verdict),
-            "reason": self.reason,
-            "probe": self.probe,
-            "table": list(self.table),
-            "dns": list(self.dns),
-            "records": list(self.records),
-        }
-
-
-@dataclass(frozen=True, slots=True)
-class History:
-    """The earlier statements of table and DNS about one record, the latest first."""
-
-    table: list[Urls] = field(default_factory=list)
-    dns: list[Urls] = field(default_factory=list)
-
-
-NO_HISTORY = History()
-
-
-class PastVerdict(NamedTuple):
-    """An earlier verdict on a record, from its first run at ``at`` (wall-clock time) until the next one."""
-
-    at: float
-    verdict: Verdict
-    reason: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class VerdictLog:
-    """The verdicts of earlier runs in the cache's SQLite file, which also has the time and reason of each."""
-
-    disk: Disk
-
-    def record(self, view: str, verdicts: list[Drift]) -> bool:
-        """Keep each verdict that differs from the last one of its record. False if the file cannot be written."""
-
-        def write(connection: sqlite3.Connection) -> bool:
-            connection.execute(f"PRAGMA busy_timeout = {BUSY_HISTORY_MS}")
-            try:
-                connection.execute("BEGIN IMMEDIATE")
-                with connection:  # ends the transaction
-                    for drift in verdicts:
-                        self._write(connection, view, drift)
-            finally:
-                connection.execute(f"PRAGMA busy_timeout = {BUSY_MS}")
-            return True
-
-        return self.disk.run(write) is True
-
-    def _write(self, connection: sqlite3.Connection, view: str, drift: Drift) -> None:
-        state = (str(drift.verdict), json.dumps(drift.table), json.dumps(drift.dns))
-        last = connection.execute(
-            "SELECT verdict, in_table, in_dns FROM verdict WHERE view = ? AND record = ? ORDER BY id DESC LIMIT 1",
-            (view, drift.record),
-        ).fetchone()
-        if last == state:
-            return
-        connection.execute(
-            "INSERT INTO verdict (view, record, at, verdict, reason, in_table, in_dns) VALUES (?, ?, ?, ?, ?, ?, ?)",
-            (view, drift.record, self.disk.wall(), state[0], drift.reason, *state[1:]),
-        )
-        connection.execute(
-            "DELETE FROM verdict WHERE view = ?1 AND record = ?2 AND id NOT IN"
-            " (SELECT id FROM verdict WHERE view = ?1 AND record = ?2 ORDER BY id DESC LIMIT ?3)",
-            (view, drift.record, MAX_STATES),
-        )
-
-    def histories(self, view: str) -> dict[str, History]:
-        """Return the history of each record that has one."""
-        query = "SELECT record, in_table, in_dns FROM verdict WHERE view = ? ORDER BY id DESC"
-        histories: dict[str, History] = {}
-        for record, in_table, in_dns in self.disk.run(lambda c: c.execute(query, (view,)).fetchall()) or ():
-            history = histories.setdefault(record, History())
-            history.table.append(tuple(json.loads(in_table)))
-            history.dns.append(tuple(json.loads(in_dns)))
-        return histories
-
-    def changes(self, view: str) -> dict[str, list[PastVerdict]]:
-        """Return the verdicts on each record that has any, the latest first; each as long as it did not change."""
-        query = "SELECT record, at, verdict, reason FROM verdict WHERE view = ? ORDER BY id DESC"
-        found: dict[str, list[PastVerdict]] = {}
-        for record, at, verdict, reason in self.disk.run(lambda c: c.execute(query, (view,)).fetchall()) or ():
-            if verdict in frozenset(Verdict):  # another release may have others
-                found.setdefault(record, []).append(PastVerdict(at, Verdict(verdict), reason))
-        return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,100 @@
+"""The history of verdicts in an SQLite file, which distinguishes a side that lags behind from two that disagree."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from maptr.cache.disk import BUSY_MS, Disk
+from maptr.reconcile.verdict import Drift, Urls, Verdict
+
+MAX_STATES = 50  # of one record
+BUSY_HISTORY_MS = 5_000  # to wait for another process: unlike an answer, a verdict cannot be fetched again
+
+
+def open_history(path: str | os.PathLike[str], *, wall: Callable[[], float], own: bool = False) -> Disk:
+    """Open the SQLite file of verdicts and probes. ``own``: replace a damaged file. Raises ConfigError as ``Disk``."""
+    return Disk(path, wall=wall, own=own)
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """The earlier statements of table and DNS about one record, the latest first."""
+
+    table: list[Urls] = field(default_factory=list)
+    dns: list[Urls] = field(default_factory=list)
+
+
+NO_HISTORY = History()
+
+
+class PastVerdict(NamedTuple):
+    """An earlier verdict on a record, from its first run at ``at`` (wall-clock time) until the next one."""
+
+    at: float
+    verdict: Verdict
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class VerdictLog:
+    """The verdicts of earlier runs in the cache's SQLite file, which also has the time and reason of each."""
+
+    disk: Disk
+
+    def record(self, view: str, verdicts: list[Drift]) -> bool:
+        """Keep each verdict that differs from the last one of its record. False if the file cannot be written."""
+
+        def write(connection: sqlite3.Connection) -> bool:
+            connection.execute(f"PRAGMA busy_timeout = {BUSY_HISTORY_MS}")
+            try:
+                connection.execute("BEGIN IMMEDIATE")
+                with connection:  # ends the transaction
+                    for drift in verdicts:
+                        self._write(connection, view, drift)
+            finally:
+                connection.execute(f"PRAGMA busy_timeout = {BUSY_MS}")
+            return True
+
+        return self.disk.run(write) is True
+
+    def _write(self, connection: sqlite3.Connection, view: str, drift: Drift) -> None:
+        state = (str(drift.verdict), json.dumps(drift.table), json.dumps(drift.dns))
+        last = connection.execute(
+            "SELECT verdict, in_table, in_dns FROM verdict WHERE view = ? AND record = ? ORDER BY id DESC LIMIT 1",
+            (view, drift.record),
+        ).fetchone()
+        if last == state:
+            return
+        connection.execute(
+            "INSERT INTO verdict (view, record, at, verdict, reason, in_table, in_dns) VALUES (?, ?, ?, ?, ?, ?, ?)",
+            (view, drift.record, self.disk.wall(), state[0], drift.reason, *state[1:]),
+        )
+        connection.execute(
+            "DELETE FROM verdict WHERE view = ?1 AND record = ?2 AND id NOT IN"
+            " (SELECT id FROM verdict WHERE view = ?1 AND record = ?2 ORDER BY id DESC LIMIT ?3)",
+            (view, drift.record, MAX_STATES),
+        )
+
+    def histories(self, view: str) -> dict[str, History]:
+        """Return the history of each record that has one."""
+        query = "SELECT record, in_table, in_dns FROM verdict WHERE view = ? ORDER BY id DESC"
+        histories: dict[str, History] = {}
+        for record, in_table, in_dns in self.disk.run(lambda c: c.execute(query, (view,)).fetchall()) or ():
+            history = histories.setdefault(record, History())
+            history.table.append(tuple(json.loads(in_table)))
+            history.dns.append(tuple(json.loads(in_dns)))
+        return histories
+
+    def changes(self, view: str) -> dict[str, list[PastVerdict]]:
+        """Return the verdicts on each record that has any, the latest first; each as long as it did not change."""
+        query = "SELECT record, at, verdict, reason FROM verdict WHERE view = ? ORDER BY id DESC"
+        found: dict[str, list[PastVerdict]] = {}
+        for record, at, verdict, reason in self.disk.run(lambda c: c.execute(query, (view,)).fetchall()) or ():
+            if verdict in frozenset(Verdict):  # another release may have others
+                found.setdefault(record, []).append(PastVerdict(at, Verdict(verdict), reason))
+        return found

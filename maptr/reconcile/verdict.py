@@ -1,0 +1,57 @@
+"""Verdicts on the records of a table, each with the evidence of both sides."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from typing import Any
+
+from maptr.errors import printable
+
+Urls = tuple[str, ...]
+
+
+class Verdict(enum.StrEnum):
+    SAME = "same"  # the same URLs in the same order
+    LOSSY = "lossy"  # equal as far as an h record, or natab, can tell
+    MISSING = "missing"  # the table has it, DNS says there is none
+    EXTRA = "extra"  # DNS has it, the table does not
+    DIFFERS = "differs"
+    UNPUBLISHED = "unpublished"  # no zone can hold the shoulder, and DNS gives its ARKs another record's URLs
+    STALE = "stale"  # one side says what the other said earlier
+    UNKNOWN = "unknown"  # DNS did not say
+
+    @property
+    def is_drift(self) -> bool:
+        return self not in (Verdict.SAME, Verdict.LOSSY, Verdict.UNKNOWN)
+
+
+@dataclass(frozen=True, slots=True)
+class Drift:
+    """The verdict on one record. ``table`` and ``dns`` are the URLs that each side gives the probe, best first.
+
+    ``records`` are the NAPTR records at the NAAN, as text.
+    """
+
+    record: str
+    verdict: Verdict
+    probe: str
+    table: Urls = ()
+    dns: Urls = ()
+    reason: str = ""
+    records: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        text = f"{self.verdict} {self.record}: {self.reason}" if self.reason else f"{self.verdict} {self.record}"
+        return printable(text)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "record": self.record,
+            "verdict": str(self.verdict),
+            "reason": self.reason,
+            "probe": self.probe,
+            "table": list(self.table),
+            "dns": list(self.dns),
+            "records": list(self.records),
+        }
