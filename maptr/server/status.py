@@ -160,7 +160,10 @@ class Reloads:
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """The document of ``maptr status --json``, and so flat. ``queries`` counts them by transport and RCODE; the last four groups of counters are those of ``Counters``."""
+    """The document of ``maptr status --json``, and so flat.
+
+    ``queries`` counts them by transport and RCODE; the last four groups of counters are those of ``Counters``.
+    """
 
     version: str
     pid: int
