@@ -14,14 +14,14 @@ from maptr.protocol import names
 from maptr.resolver.call import LIFETIME, Clock, Origins, checked
 from maptr.resolver.multiplexer import CONCURRENCY, MAX_CONNECTIONS
 from maptr.resolver.servers import TCP, TLS, check_server, is_address
-from maptr.resolver.stub import Stub, make_validator
+from maptr.resolver.stub import Stub
 from maptr.walk import DEFAULTS, Settings
 
 if TYPE_CHECKING:
     import dns.name
     import dns.resolver
 
-    from maptr.resolver.validation.validator import TrustAnchors
+    from maptr.resolver.validation.validator import TrustAnchors, Validator
 
 HTTPS = "https://"
 
@@ -49,7 +49,7 @@ class Upstream:
         self.settings = with_origin(settings, origin)
         self.lifetime = checked(LIFETIME if lifetime is None else lifetime, "lifetime")
         self.trust_ad = trust_ad
-        self.validator = make_validator(trust_anchors, trust_ad)
+        self.validator = _validator(trust_anchors, trust_ad)
         self.given: Any = nameservers  # servers as text, a dnspython resolver, or None for the servers of the system
         if nameservers is not None and not hasattr(nameservers, "resolve"):
             self.given = check_nameservers(nameservers)  # type: ignore[arg-type]
@@ -101,11 +101,7 @@ class Upstream:
 
                 self._asked = make_resolver(self.given, lifetime=seconds)
             else:
-                trust: dict[str, Any] = {"trust_ad": self.trust_ad, "trust_anchors": self.validator}
-                if self.given is None:
-                    self._asked = Stub.system(**trust)
-                else:
-                    self._asked = Stub(self.given, **trust, lifetime=seconds)
+                self._asked = Stub(self.given, trust_ad=self.trust_ad, validator=self.validator, lifetime=seconds)
         return self._asked
 
 
@@ -179,3 +175,15 @@ def _checked_rate(rate: float | None) -> float | None:
     if rate is not None and not rate > 0:
         raise ConfigError("must be more than 0", key="rate")
     return rate
+
+
+def _validator(trust_anchors: TrustAnchors | None, trust_ad: bool) -> Validator | None:
+    """Return the given validator, or one with these anchors, if any. Raises ConfigError, also together with
+    ``trust_ad``."""
+    if trust_anchors is None:
+        return None
+    from maptr.resolver.validation.validator import Validator  # needs the optional package cryptography
+
+    if trust_ad:
+        raise ConfigError("give trust_ad or trust_anchors, not both")
+    return trust_anchors if isinstance(trust_anchors, Validator) else Validator(trust_anchors)

@@ -282,7 +282,7 @@ def judged(resolver: Peer, name: str) -> tuple[str, tuple[Outcome, ...]]:
 def test_every_verdict_is_that_of_unbound(tree: Tree, server: Bind, resolver: Unbound, validator: Validator) -> None:
     differ = {}
     seen: Counter[str] = Counter()
-    stub = Stub([at(server)], trust_anchors=validator)
+    stub = Stub([at(server)], validator=validator)
     for name in tree.questions:
         run = TimedWalk(Ark("1", "x"), DEFAULTS, 20.0, clock=time.monotonic)
         with closing(SelectorWaiter()) as waiter, closing(StubLookups(stub, run, waiter)) as lookups:

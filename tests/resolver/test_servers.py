@@ -82,7 +82,7 @@ def resolv_conf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[st
 def test_without_a_nameserver_the_server_is_localhost(text: str, resolv_conf: Callable[[str], Path]) -> None:
     resolv_conf(text)
     assert system_servers() == ["127.0.0.1"]
-    assert Stub.system().servers == (Server("127.0.0.1"),)
+    assert Stub().servers == (Server("127.0.0.1"),)
 
 
 def test_a_server_that_cannot_be_asked_is_skipped_with_a_line_in_the_log(
@@ -114,11 +114,11 @@ def test_options_are_those_of_glibc(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     resolv_conf(f"nameserver 192.0.2.1\noptions {words}\n")
-    assert Stub.system().options == options
-    assert Stub.system().servers == (Server("192.0.2.1", tcp=options.tcp),)
+    assert Stub().options == options
+    assert Stub().servers == (Server("192.0.2.1", tcp=options.tcp),)
     resolv_conf("nameserver 192.0.2.1\n")
     monkeypatch.setenv("RES_OPTIONS", words)
-    assert Stub.system().options == options
+    assert Stub().options == options
 
 
 def test_options_hold_for_the_servers_of_the_system_only(resolv_conf: Callable[[str], Path]) -> None:
@@ -135,7 +135,7 @@ def test_timeout_attempts_and_rotate_hold_for_every_question(
     validating: bool, resolv_conf: Callable[[str], Path]
 ) -> None:
     resolv_conf("nameserver 192.0.2.1\nnameserver 192.0.2.2\noptions timeout:3 attempts:2 rotate\n")
-    stub = Stub.system(trust_anchors=Validator({"ark.arpa.": [KEY]}) if validating else None)
+    stub = Stub(validator=Validator({"ark.arpa.": [KEY]}) if validating else None)
     first: list[str] = []
     for _ in range(4):
         exchange, asked = stub.exchange((b"12345", b"ark", b"arpa")), []
@@ -151,4 +151,4 @@ def test_timeout_attempts_and_rotate_hold_for_every_question(
 def test_without_resolv_conf_the_server_is_localhost(resolv_conf: Callable[[str], Path]) -> None:
     resolv_conf("").unlink()
     assert system_servers() == ["127.0.0.1"]
-    assert Stub.system().servers[0].address == "127.0.0.1"
+    assert Stub().servers[0].address == "127.0.0.1"
