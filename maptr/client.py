@@ -126,7 +126,7 @@ class Client:
         )
         self._require = require
         self._table = table
-        self.policy = policy
+        self._policy = policy
         self._patience = checked(patience, "patience")
         self._stale_limit = checked(stale_limit, "stale_limit")
         self._table_limit = None if table_limit is None else checked(table_limit, "table_limit")
@@ -152,7 +152,7 @@ class Client:
             self._made = Sources(
                 self.resolver,
                 table_source(self._table, time.monotonic, self.resolver.settings.scheme),
-                self.policy,
+                self._policy,
                 require=self._require,
                 view=view_of(self.resolver),
                 disk=self._disk,
@@ -369,8 +369,7 @@ class Client:
         if self._sources is None:
             return f"<Client of {self.resolver}>"
         engine = self._sources.engine
-        policy = getattr(engine.policy, "name", engine.policy)
-        return f"<Client of {self.resolver}, {policy}, {engine.table}, {self._disk or 'no disk'}>"
+        return f"<Client of {self.resolver}, {engine.policy.name}, {engine.table}, {self._disk or 'no disk'}>"
 
 
 def discover(

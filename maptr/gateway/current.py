@@ -39,7 +39,7 @@ class CurrentSite:
 
     def __init__(self, client: Client, config: Config, zones: Callable[[], Snapshot] | None = None) -> None:
         self.site = Site()
-        self.asks_no_dns = client.policy == NATAB_ONLY
+        self.asks_no_dns = client.sources.engine.policy.name == NATAB_ONLY
         self.tested = asyncio.Event()
         self.zone_files = ZoneFiles(config.zones if zones is None else ())
         self._client = client
