@@ -1,23 +1,24 @@
-"""The look-up API: discoveries, records of the table, and drift, as JSON. ``OPERATIONS`` describes all of it.
+"""The look-up API: discoveries, records of the table, and drift, as JSON.
 
-A request is checked by the description of its operation, and the OpenAPI document is made from the same descriptions.
-The documents have the fields of the command line's (docs/reference.md).
+``openapi.json`` describes it, and a request is checked by that description. The documents have the fields of those of
+the command line (docs/reference.md).
 """
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache, partial
 from http import HTTPStatus
+from importlib.resources import files
 from typing import Any
 from urllib.parse import quote, unquote
 
 from maptr.ark import Ark
 from maptr.discovery import Discovery
-from maptr.errors import ArkSyntaxError, json_text
-from maptr.gateway import openapi
+from maptr.errors import ArkSyntaxError, json_text, nearest
 from maptr.gateway.message import (
     JSON,
     JSON_LINES,
@@ -27,11 +28,9 @@ from maptr.gateway.message import (
     Lookup,
     Request,
     Response,
-    as_json,
     preflight,
     problem,
 )
-from maptr.gateway.openapi import NAAN, STRING, Operation, parameter, ref, refusal, reply
 from maptr.gateway.resolve import NONE_AGE, RETRY_AFTER, look_up, provenance, retry, why
 from maptr.gateway.site import Site
 from maptr.reconcile.probes import Liveness, places_of
@@ -42,11 +41,10 @@ SCHEMA = "maptr/1"
 METHODS = ("GET", "HEAD", "OPTIONS")
 BASE = "/api/v1/"
 
-MAX_ARKS = 100  # of one request; the longest ARKs also reach the limit of the target
 PAGE = 100  # records of a page, unless the request says otherwise
-MAX_PAGE = 250  # some 600 bytes each; a page is made at once, while other requests wait
 MAX_AGE = 60  # seconds for which a client may keep a page of the table, or the drift
 
+_INTEGER = re.compile(r"-?[0-9]{1,9}")
 _KEPT: Headers = (("Cache-Control", f"max-age={MAX_AGE}"),)
 _NOT_KEPT: Headers = (("Cache-Control", "no-store"),)
 _RETRY: Headers = (("Retry-After", str(RETRY_AFTER)), *_NOT_KEPT)
@@ -54,22 +52,22 @@ _RETRY: Headers = (("Retry-After", str(RETRY_AFTER)), *_NOT_KEPT)
 
 def respond(request: Request, site: Site) -> Answer:
     """Return the answer to a request below ``/api/``."""
-    for operation in OPERATIONS:
-        found = operation.match(request.path.removeprefix(BASE)) if request.path.startswith(BASE) else None
-        if found is not None:
-            break
-    else:
+    rest = request.path.removeprefix(BASE) if request.path.startswith(BASE) else ""
+    matches = ((path, re.fullmatch(re.sub(r"\{\w+\}", "([^/]+)", path), rest)) for path in OPERATIONS)
+    found = next(((path, match.groups()) for path, match in matches if match), None)
+    if found is None:
         return problem(HTTPStatus.NOT_FOUND, f"no such resource; {BASE}openapi.json describes those that exist")
     if request.method == "OPTIONS":
         return preflight(METHODS)
     if request.method not in METHODS:
         allow = (("Allow", ", ".join(METHODS)),)
         return problem(HTTPStatus.METHOD_NOT_ALLOWED, f"the method {request.method} is not allowed", allow)
+    path, values = found
     try:
-        given = operation.read(request.parameters)
+        given = _read_query(request.parameters, _parameters(path))
     except ValueError as error:
         return problem(HTTPStatus.BAD_REQUEST, str(error))
-    return operation.respond(request, site, *map(unquote, found.groups()), **given)
+    return OPERATIONS[path](request, site, *map(unquote, values), **given)
 
 
 # ---- discoveries
@@ -153,7 +151,7 @@ def _naans(request: Request, site: Site, limit: int = PAGE, after: str = "") -> 
 
 def _naan(request: Request, site: Site, naan: str) -> Answer:
     """Return a NAAN: its records, what a discovery finds, drift and liveness."""
-    if not re.fullmatch(NAAN["pattern"], naan):
+    if not re.fullmatch(_parameters("naans/{naan}", "path")["naan"]["schema"]["pattern"], naan):
         return problem(HTTPStatus.BAD_REQUEST, "not a NAAN: one has betanumeric characters only, such as 12345")
     ark = Ark.parse(f"ark:{naan}", bare=True)
     return look_up(ark, site, request.now, partial(_described, request, site, ark))
@@ -205,86 +203,62 @@ def _drift(request: Request, site: Site) -> Response:
 
 
 def _openapi(request: Request, site: Site) -> Response:
-    return Response(HTTPStatus.OK, (("Content-Type", JSON), *_KEPT), _document())
+    return Response(HTTPStatus.OK, (("Content-Type", JSON), *_KEPT), _file())
 
 
-@cache
-def _document() -> bytes:
-    return as_json(openapi.document(BASE, OPERATIONS)).body
+OPERATIONS: Mapping[str, Callable[..., Answer]] = {
+    "discover": _discover,
+    "naans": _naans,
+    "naans/{naan}": _naan,
+    "drift": _drift,
+    "openapi.json": _openapi,
+}
+"""The path of each operation below BASE, and its function of the request, the site, the values of the path, and those
+of the query string by name."""
 
 
 # ---- the description
 
-_NOT_FOUND, _UNAVAILABLE = HTTPStatus.NOT_FOUND, HTTPStatus.SERVICE_UNAVAILABLE
-_UNKNOWN = refusal(
-    "DNS did not answer, and nothing is kept or in the table", "Cache-Control", sometimes=("Retry-After",)
-)
 
-OPERATIONS = (
-    Operation(
-        "discover",
-        "The mapping authorities of one ARK, or of several",
-        _discover,
-        {
-            HTTPStatus.OK: reply(
-                "the discovery of one ARK; for several, that of each on a line",
-                {JSON: ref("Discovery"), JSON_LINES: STRING},
-                "Cache-Control",
-                sometimes=("Expires", "Maptr-Source"),
-            ),
-            _NOT_FOUND: refusal("DNS or the table says that there is none", "Cache-Control"),
-            _UNAVAILABLE: _UNKNOWN,
-        },
-        [
-            parameter(
-                "ark",
-                {"type": "array", "items": STRING, "minItems": 1, "maxItems": MAX_ARKS},
-                "an ARK in any notation, such as ark:12345/x6np1wh8k; repeated for several",
-                ["ark:12345/x6np1wh8k"],
-                required=True,
-            )
-        ],
-        "The lines are in the order of the request, and each is sent when it and those before it are known. For a text"
-        " that is not an ARK, one ARK alone gets 400; among several, its line has the error.",
-    ),
-    Operation(
-        "naans",
-        "The records of the table, page by page",
-        _naans,
-        {
-            HTTPStatus.OK: reply("a page", {JSON: ref("Records")}, "Cache-Control", sometimes=("Link",)),
-            _NOT_FOUND: refusal("the table does not have the record of after"),
-        },
-        [
-            parameter("limit", {"type": "integer", "minimum": 1, "maximum": MAX_PAGE, "default": PAGE}, "records", 2),
-            parameter("after", STRING, "the record before the page, such as 12345 or 12345/x6", "12345"),
-        ],
-    ),
-    Operation(
-        "naans/{naan}",
-        "A NAAN: its records, mapping authorities, drift and liveness",
-        _naan,
-        {
-            HTTPStatus.OK: reply("the NAAN", {JSON: ref("Naan")}, "Cache-Control"),
-            _NOT_FOUND: refusal("neither the table nor DNS has it", "Cache-Control"),
-            _UNAVAILABLE: _UNKNOWN,
-        },
-        [parameter("naan", NAAN, "a NAAN, such as 12345", "12345", where="path", required=True)],
-        "A record of the table is enough for 200; the field error of discovery says why there is no mapping authority.",
-    ),
-    Operation(
-        "drift",
-        "The last comparison of the table with DNS: the records that differ",
-        _drift,
-        {
-            HTTPStatus.OK: reply("the comparison", {JSON: ref("DriftReport")}, "Cache-Control"),
-            _UNAVAILABLE: refusal("they were not compared yet", "Cache-Control", "Retry-After"),
-        },
-    ),
-    Operation(
-        "openapi.json",
-        "This description",
-        _openapi,
-        {HTTPStatus.OK: reply("an OpenAPI document", {JSON: {"type": "object"}}, "Cache-Control")},
-    ),
-)
+@cache
+def _file() -> bytes:
+    return (files("maptr.gateway") / "openapi.json").read_bytes()
+
+
+@cache
+def _parameters(path: str, where: str = "query") -> dict[str, Any]:
+    """Return the described parameters of an operation by their names."""
+    described = json.loads(_file())
+    item = described["paths"][f"{BASE}{path}"]
+    found = [*item.get("parameters", ()), *item["get"].get("parameters", ())]
+    known = described["components"]["parameters"]
+    found = [known[each["$ref"].rpartition("/")[2]] if "$ref" in each else each for each in found]
+    return {each["name"]: each for each in found if each["in"] == where}
+
+
+def _read_query(pairs: Iterable[tuple[str, str]], known: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of a query string by their description. Raises ValueError with the reason."""
+    given: dict[str, list[str]] = {}
+    for name, value in pairs:
+        if name not in known:
+            near = nearest(name, known, likeness=0.5)
+            raise ValueError(f"unknown parameter {shown(name)}" + (f": is it {near}?" if near else ""))
+        given.setdefault(name, []).append(value)
+    for name, parameter in known.items():
+        if parameter["required"] and name not in given:
+            raise ValueError(f"the parameter {name} is missing: {parameter['description']}")
+    return {name: _read_value(name, values, known[name]["schema"]) for name, values in given.items()}
+
+
+def _read_value(name: str, values: list[str], schema: Mapping[str, Any]) -> Any:
+    if schema["type"] == "array":
+        if len(values) > schema["maxItems"]:
+            raise ValueError(f"{len(values)} times {name}, {schema['maxItems']} at most")
+        return values
+    if len(values) > 1:
+        raise ValueError(f"the parameter {name} is given twice")
+    if schema["type"] != "integer":
+        return values[0]
+    if not _INTEGER.fullmatch(values[0]) or not schema["minimum"] <= int(values[0]) <= schema["maximum"]:
+        raise ValueError(f"{name} is not a number from {schema['minimum']} to {schema['maximum']}")
+    return int(values[0])

@@ -25,7 +25,6 @@ NO_MESSAGE = re.compile("charset=|^(from|import) ")  # a media type, or a progra
 MARK = "¶"
 # Modules with texts of two words that are data: names in a row, SQL, a label of a metric.
 OTHER_TEXTS = (
-    "maptr.gateway.openapi",
     "maptr.gateway.api",
     "maptr.cache.disk",
     "maptr.reconcile.drift",
