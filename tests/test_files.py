@@ -1,4 +1,4 @@
-"""Atomic writing: complete or unchanged files, private modes, and at most one file left by a crash."""
+"""Atomic writing: complete or unchanged files, private modes, at most one file left by a crash; and followed files."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 
 from maptr import files
 from maptr.errors import reason_of
+from maptr.files import LOOK_EVERY, READ_EVERY, Followed
 from maptr.protocol.names import parse
 from maptr.server import state_folder
 from maptr.zone.diff import Published
@@ -95,3 +96,66 @@ def test_a_file_that_is_too_long_is_not_read(tmp_path: Path) -> None:
     assert caught.value.filename == str(path)
     with pytest.raises(IsADirectoryError):
         files.read_whole(tmp_path)
+
+
+class Source:
+    """A followed file, and the time."""
+
+    def __init__(self, path: Path, *, always: bool = False) -> None:
+        self.now = 0.0
+        self.readings = 0
+        self.path = path
+        self.file = Followed(
+            path, "", self._read, lambda last, error: f"{last}!", clock=lambda: self.now, always=always
+        )
+
+    def _read(self, last: str) -> str:
+        self.readings += 1
+        return self.path.read_text("utf-8")
+
+    def after(self, seconds: float) -> str:
+        self.now += seconds
+        return self.file.current()
+
+
+def test_a_followed_file_is_read_again_when_it_changes(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_text("1")
+    source = Source(path)
+    assert not source.file.is_read
+    assert source.after(0) == "1"
+    path.write_text("22")
+    assert source.after(LOOK_EVERY / 2) == "1", "its status is looked at once a second"
+    assert source.after(LOOK_EVERY / 2) == "22"
+    assert (source.after(READ_EVERY), source.readings) == ("22", 2)
+
+
+def test_a_followed_file_that_cannot_be_read_is_read_again_after_a_minute(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_text("1")
+    source = Source(path)
+    source.after(0)
+    path.unlink()
+    assert source.after(LOOK_EVERY) == "1!"
+    assert (source.after(LOOK_EVERY), source.readings) == ("1!", 2)
+    assert (source.after(READ_EVERY), source.readings) == ("1!!", 3)
+
+
+def test_a_followed_file_can_be_read_every_minute(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_text("1")
+    source = Source(path, always=True)
+    source.after(0)
+    assert (source.after(READ_EVERY), source.readings) == ("1", 2)
+
+
+def test_a_followed_file_that_changes_while_it_is_read_is_not_used(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_text("1")
+
+    def read(last: str) -> str:
+        path.write_text("22")
+        return "2"
+
+    file = Followed(path, "", read, lambda last, error: str(error), clock=lambda: 0.0)
+    assert file.current() == "the file changed while it was read"

@@ -12,6 +12,7 @@ import socket
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
 from maptr.config.model import TcpConfig
@@ -36,6 +37,16 @@ class ConnectionCounts(Protocol):
     accepted: int
     refused: int
     shed: int
+
+
+@dataclass(slots=True, eq=False)
+class Counts:
+    """The counts of a server that has no others."""
+
+    open: int = 0
+    accepted: int = 0
+    refused: int = 0
+    shed: int = 0
 
 
 C = TypeVar("C", bound=Connection)
@@ -184,4 +195,4 @@ class Acceptor:
                 loop.call_later(ACCEPT_PAUSE, self._listen, listening)
                 return
             sock.setblocking(False)
-            self._accepted(sock, address[0])
+            self._accepted(sock, address[0] if address else "")  # a Unix socket has none

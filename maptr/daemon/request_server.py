@@ -7,8 +7,25 @@ import contextlib
 import socket
 from collections.abc import Awaitable, Callable
 
+from maptr.config.model import TcpConfig
+from maptr.daemon.connections import Acceptor, Counts, OpenConnections
+
 MAX_CONNECTIONS = 16  # enough for operators, their scripts and a few scrapers
 TIMEOUT = 10.0  # seconds to receive a request, and to send its response: Prometheus's default timeout
+
+
+class _Connection:
+    task: asyncio.Task[None]
+    writer: asyncio.StreamWriter | None = None
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock = sock
+
+    def abort(self) -> None:
+        self.task.cancel()
+
+    def close(self) -> None:
+        self._sock.close() if self.writer is None else self.writer.transport.abort()
 
 
 class RequestServer:
@@ -24,39 +41,35 @@ class RequestServer:
     def __init__(
         self, sock: socket.socket, respond: Callable[[bytes], Awaitable[bytes]], *, end: bytes, limit: int
     ) -> None:
-        self._sock = sock
         self._respond = respond
         self._end = end
         self._limit = limit
-        self._server: asyncio.Server | None = None
-        self._tasks: dict[asyncio.Task[None], None] = {}  # oldest first
-        self._answering: set[asyncio.Task[None] | None] = set()
+        self._connections: OpenConnections[_Connection] = OpenConnections(
+            TcpConfig(MAX_CONNECTIONS, MAX_CONNECTIONS, TIMEOUT), Counts()
+        )
+        self._acceptor = Acceptor([sock], self._admit, self._connections.shed)
 
     async def start(self) -> None:
-        start = asyncio.start_unix_server if self._sock.family == socket.AF_UNIX else asyncio.start_server
-        self._server = await start(self._accept, sock=self._sock, limit=self._limit)
+        self._acceptor.start()
 
     async def stop(self) -> None:
-        self._sock.close() if self._server is None else self._server.close()
-        for task in self._tasks:
+        self._acceptor.stop()
+        tasks = [connection.task for connection in self._connections]
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if len(self._tasks) >= MAX_CONNECTIONS:
-            oldest = next((task for task in self._tasks if task not in self._answering), None)
-            if oldest is None:
-                writer.transport.abort()
-                return
-            del self._tasks[oldest]
-            oldest.cancel()
-        task = asyncio.get_running_loop().create_task(self._serve(reader, writer))
-        self._tasks[task] = None
-        task.add_done_callback(lambda task: self._tasks.pop(task, None))
-        task.add_done_callback(lambda _: writer.transport.abort())
+    def _admit(self, sock: socket.socket, client: str) -> None:
+        connection = _Connection(sock)
+        if not self._connections.admit(connection, client, exempt=True):
+            sock.close()
+            return
+        connection.task = asyncio.get_running_loop().create_task(self._serve(connection, sock))
+        connection.task.add_done_callback(lambda _: self._connections.remove(connection))
+        connection.task.add_done_callback(lambda _: connection.close())
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
+    async def _serve(self, connection: _Connection, sock: socket.socket) -> None:
+        reader, connection.writer = await asyncio.open_connection(sock=sock, limit=self._limit)
         with contextlib.suppress(TimeoutError, OSError):
             async with asyncio.timeout(TIMEOUT):
                 try:
@@ -65,15 +78,15 @@ class RequestServer:
                     request = error.partial
                 except asyncio.LimitOverrunError:
                     request = await reader.readexactly(self._limit)
-            self._answering.add(task)
+            self._connections.busy(connection)
             try:
                 response = await self._respond(request)
             finally:
-                self._answering.discard(task)
+                self._connections.idle(connection)
             async with asyncio.timeout(TIMEOUT):
-                writer.write(response)
-                await writer.drain()
-                writer.write_eof()
+                connection.writer.write(response)
+                await connection.writer.drain()
+                connection.writer.write_eof()
                 # Read any data after the request, because closing with unread data would reset the connection, which
                 # could discard the response.
                 while await reader.read(self._limit):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from functools import cache
 from http import HTTPStatus
 
@@ -14,6 +13,7 @@ from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamil
 from prometheus_client.registry import Collector
 
 from maptr import __version__
+from maptr.daemon.connections import Counts
 from maptr.gateway.message import Response
 from maptr.gateway.site import Site, Traffic
 
@@ -36,14 +36,8 @@ def kind_of(target: str) -> str:
     return "resolve" if "ark:" in target.partition("?")[0] else "page"
 
 
-@dataclass(slots=True, eq=False)
-class ConnectionMetrics(Collector):
+class ConnectionMetrics(Counts, Collector):
     """The counts of connections, which a ``HttpListener`` keeps."""
-
-    open: int = 0
-    accepted: int = 0
-    refused: int = 0
-    shed: int = 0
 
     def collect(self) -> Iterator[Metric]:
         yield GaugeMetricFamily("maptr_http_connections", "Open connections.", self.open)
