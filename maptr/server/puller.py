@@ -8,8 +8,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Awaitable, Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -38,26 +38,12 @@ HISTORY = "drift.sqlite"  # the history of verdicts, in the state folder
 Publish = Callable[[str], Awaitable[dict[str, Any]]]  # reloads a zone by its name
 
 
-@dataclass(frozen=True, slots=True)
-class PullState:
-    """The last successful pull, the error of a later one (or ""), and the drift. Times are in seconds since 1970.
-    ``kept`` has the key of each record whose last valid entry is kept, and the reason."""
-
-    source: str = ""
-    checked_at: float | None = None
-    changed_at: float | None = None
-    error: str = ""
-    failed_at: float | None = None
-    failures: int = 0
-    kept: tuple[tuple[str, str], ...] = ()
-    drift: tuple[ServerDrift, ...] = ()
-
-
 class Puller:
     """Keeps the table of the current configuration up to date. ``run`` runs until it is cancelled."""
 
     def __init__(self, config: Callable[[], Config], publish: Publish, *, clock: Clock) -> None:
-        self.state = PullState()
+        self.state = TableStatus("")
+        self._failures = 0
         self._config = config
         self._publish = publish
         self._clock = clock
@@ -88,7 +74,7 @@ class Puller:
     async def pull_now(self) -> None:
         config = self._config()
         if config.table.file is None:
-            self.state = PullState()
+            self.state, self._failures = TableStatus(""), 0
             return
         table, file = config.table, config.table.file
         parser = sandbox.Parser()
@@ -105,8 +91,8 @@ class Puller:
     def pause(self) -> float:
         """Return the seconds until the next pull, with a random variation; fewer after a failure."""
         every = float(self._config().table.every)
-        if self.state.failures:
-            every = min(every, FIRST_RETRY * 2.0 ** min(self.state.failures - 1, 16))
+        if self._failures:
+            every = min(every, FIRST_RETRY * 2.0 ** min(self._failures - 1, 16))
         return jittered(every, random.uniform)
 
     def _zones(self, table: Path | None) -> list[str]:
@@ -131,21 +117,22 @@ class Puller:
             reason = reason_of(error)
             if reason != self.state.error:
                 log.error("table %s not pulled, the old one stays: %s", file, reason)
-            failures = self.state.failures + 1
-            self.state = replace(self.state, error=reason, failed_at=self._clock(), failures=failures)
+            self._failures += 1
+            self.state = replace(self.state, error=reason, failed=self._clock())
             return False
         for reason in found.passed_over:
             log.warning("table %s: source skipped: %s", file, reason)
-        kept = found.plan.kept
+        kept = tuple(KeptRecord(*each) for each in found.plan.kept)
         if kept and kept != self.state.kept:
             log.error("table %s: %s", file, _kept(kept))
         if found.plan:
             log.info("table %s pulled from %s: %s", file, found.source, _counted(found.plan))
-        elif self.state.error or not self.state.checked_at:
+        elif self.state.error or not self.state.checked:
             log.info("table %s up to date with %s", file, found.source)
         now = self._clock()
-        changed = now if found.plan else self.state.changed_at
-        self.state = PullState(found.source, now, changed, kept=kept, drift=self.state.drift)
+        changed = now if found.plan else self.state.changed
+        self._failures = 0
+        self.state = TableStatus("", found.source, now, changed, kept=kept, drift=self.state.drift)
         return bool(found.plan)
 
     async def _look_for_drift(self, config: Config, file: Path) -> None:
@@ -168,19 +155,8 @@ class Puller:
 
     def status(self) -> TableStatus | None:
         """Return the status; None if no table is pulled or compared with servers."""
-        config, state = self._config(), self.state
-        if not (config.table.url or config.table.drift):
-            return None
-        return TableStatus(
-            file=str(config.table.file),
-            source=state.source,
-            checked=state.checked_at,
-            changed=state.changed_at,
-            error=state.error,
-            failed=state.failed_at,
-            kept=tuple(KeptRecord(*each) for each in state.kept),
-            drift=state.drift,
-        )
+        table = self._config().table
+        return replace(self.state, file=str(table.file)) if table.url or table.drift else None
 
     def alarms(self) -> Iterator[Alarm]:
         state = self.state
@@ -193,10 +169,11 @@ class Puller:
                 yield Alarm(AlarmKind.DRIFT, f"drift of {report.server} against the table: {report}")
 
 
-def _kept(kept: tuple[tuple[str, str], ...]) -> str:
+def _kept(kept: Sequence[KeptRecord]) -> str:
     count = f"{len(kept)} record{' keeps its' if len(kept) == 1 else 's keep their'} last good entry"
-    (key, reason), more = kept[0], len(kept) - 1
-    return f"{count}, as the source has unreadable data: {key}: {reason}{f' and {more} more' if more else ''}"
+    first, more = kept[0], len(kept) - 1
+    others = f" and {more} more" if more else ""
+    return f"{count}, as the source has unreadable data: {first.record}: {first.reason}{others}"
 
 
 def _counted(plan: Plan) -> str:

@@ -214,7 +214,7 @@ def test_a_pull_publishes_changed_tables_only(pulling: Pulling, url: str, answer
     pulling.pull()
     assert len(pulling.published) == 2
     state = pulling.puller.state
-    assert (state.source, state.error, state.checked_at) == (url, "", 1_700_000_000.0)
+    assert (state.source, state.error, state.checked) == (url, "", 1_700_000_000.0)
 
 
 def test_a_failed_pull_is_logged_once_and_retried_soon(
