@@ -229,10 +229,9 @@ def _file() -> bytes:
 def _parameters(path: str, where: str = "query") -> dict[str, Any]:
     """Return the described parameters of an operation by their names."""
     described = json.loads(_file())
-    item = described["paths"][f"{BASE}{path}"]
-    found = [*item.get("parameters", ()), *item["get"].get("parameters", ())]
+    references = described["paths"][f"{BASE}{path}"]["get"].get("parameters", ())
     known = described["components"]["parameters"]
-    found = [known[each["$ref"].rpartition("/")[2]] if "$ref" in each else each for each in found]
+    found = [known[each["$ref"].rpartition("/")[2]] for each in references]
     return {each["name"]: each for each in found if each["in"] == where}
 
 

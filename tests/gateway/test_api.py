@@ -275,11 +275,10 @@ def description() -> Any:
 
 def resolved(document: Any, described: Any) -> Any:
     """A part of the document, or the component that it refers to."""
-    return (
-        document["components"][described["$ref"].split("/")[2]][described["$ref"].split("/")[3]]
-        if "$ref" in described
-        else described
-    )
+    if "$ref" not in described:
+        return described
+    _, _, kind, name = described["$ref"].split("/")
+    return document["components"][kind][name]
 
 
 def test_the_file_describes_each_operation_and_nothing_else() -> None:
