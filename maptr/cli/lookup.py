@@ -88,7 +88,7 @@ class NotArk(NamedTuple):
 Argument: TypeAlias = Ark | NotArk
 
 
-class Lookup(NamedTuple):
+class Prepared(NamedTuple):
     """What a command looks up, and by which client and chooser."""
 
     arks: Sequence[Argument]
@@ -108,7 +108,7 @@ def split_servers(words: Sequence[str]) -> tuple[list[str], list[str]]:
     return others, [word[1:] for word in words if word.startswith("@")]
 
 
-def prepare(words: Sequence[str], options: LookupOptions) -> Lookup:
+def prepare(words: Sequence[str], options: LookupOptions) -> Prepared:
     """Return the ARKs among the arguments, with a client for them.
 
     Raises ArkSyntaxError if no argument is an ARK or one is a server without ``@``, ConfigError without arguments and
@@ -123,7 +123,7 @@ def prepare(words: Sequence[str], options: LookupOptions) -> Lookup:
     if isinstance(arks[0], NotArk) and all(isinstance(ark, NotArk) for ark in arks):
         raise arks[0].error
     config = read_config(options.config)
-    return Lookup(arks, client_of(servers, options, config), chooser_of(options, config))
+    return Prepared(arks, client_of(servers, options, config), chooser_of(options, config))
 
 
 def _parse(word: str, profile: Profile) -> Argument:
@@ -318,7 +318,7 @@ def cache_file(config: Config | None) -> str | None:
 # ---- output
 
 
-def show_urls(lookup: Lookup, options: LookupOptions) -> int:
+def show_urls(prepared: Prepared, options: LookupOptions) -> int:
     """Print one line for each ARK, empty if it has no URL. Return the exit code."""
 
     def show(ark: Argument, found: Discovery | None, error: MaptrError | None) -> None:
@@ -332,10 +332,10 @@ def show_urls(lookup: Lookup, options: LookupOptions) -> int:
             options.inform(f"{ark}: {provenance(found)}")
         output.data(made or "")
 
-    return answer(lookup, options, show)
+    return answer(prepared, options, show)
 
 
-def show_discoveries(lookup: Lookup, options: LookupOptions, *, short: bool = False) -> int:
+def show_discoveries(prepared: Prepared, options: LookupOptions, *, short: bool = False) -> int:
     """Print the candidates of each ARK, best first. Return the exit code."""
 
     def show(ark: Argument, found: Discovery | None, error: MaptrError | None) -> None:
@@ -345,17 +345,17 @@ def show_discoveries(lookup: Lookup, options: LookupOptions, *, short: bool = Fa
                 document["candidates"] = []  # the trace has the refused ones
             output.json_data({**document, "age": age_of(found), "error": str(error) if error else None})
         elif found and error is None:
-            if lookup.client.reconciles:
+            if prepared.client.reconciles:
                 options.inform(f"{ark}: {provenance(found)}")
             for url, one in zip(found.urls(), found, strict=True):
                 rank = f"{one.order}\t{one.preference}\t{one.owner}"
                 output.data(*[url] if short else [Painted(url, output.GOOD), "\t", Painted(rank, output.MINOR)])
 
-    return answer(lookup, options, show)
+    return answer(prepared, options, show)
 
 
 def answer(
-    lookup: Lookup,
+    prepared: Prepared,
     options: LookupOptions,
     show: Callable[[Argument, Discovery | None, MaptrError | None], int | None],
 ) -> int:
@@ -364,7 +364,7 @@ def answer(
     ``show`` may return an exit code, or raise NmaError and DiscoveryError. Return the greatest exit code.
     """
     code, advice = output.EXIT_OK, ""
-    arks, client, chooser = lookup
+    arks, client, chooser = prepared
     on_step = show_step if options.verbose else None
     with client:
         for answered, ark in enumerate(arks):
