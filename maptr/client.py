@@ -41,12 +41,7 @@ _Text = Ark | str | bytes
 
 
 class StreamOptions(TypedDict, total=False):
-    """The options of one call of ``discover_many``.
-
-    ``lifetime``: seconds for each ARK, from the first packet of its first question, instead of the client's.
-    ``ordered=False``: discoveries come as soon as they are ready, not in the order of the ARKs. ``profile``: as for
-    ``Ark.parse``.
-    """
+    """The options of one call, which ``help(maptr.Client.discover_many)`` explains."""
 
     lifetime: float | None
     ordered: bool
@@ -171,9 +166,10 @@ class Client:
     def discover(self, ark: _Text, **options: Unpack[CallOptions]) -> Discovery:
         """Find the mapping authorities of an ARK (draft-kunze-ark appendix B), or of a bare NAAN (``ark:12345``).
 
-        ``options``: ``lifetime``, ``chooser`` (puts its choice first), ``on_step`` (gets each step of the trace),
-        ``raise_on_none`` (False: an ARK without mapping authority gives an empty discovery) and ``profile`` (of the
-        text, as for ``Ark.parse``).
+        ``lifetime``: seconds for this discovery instead of the client's. ``chooser`` puts its choice first. ``on_step``
+        gets each step of the trace, as soon as it is known if DNS alone is asked. ``raise_on_none=False``: an ARK
+        without mapping authority gives an empty discovery. ``profile``: the version of the draft by which text is read,
+        as for ``Ark.parse``.
 
         The discovery has its ``source`` (dns, memory, disk, natab), its ``age``, ``stale`` and ``reason``. Raises
         ArkSyntaxError; NoMappingAuthority if a source that may deny an ARK said that there is none; DiscoveryFailed if
@@ -210,10 +206,13 @@ class Client:
     ) -> Generator[Discovery, None, None]:
         """Find the mapping authorities of many ARKs: a discovery for each, with each name asked once.
 
-        ``options``: ``lifetime`` of each ARK, ``ordered`` and ``profile``. A discovery is empty if there is no
-        candidate, and not ``complete`` if no source said so. One for an item that is not an ARK (or not text) has its
-        ``error`` and ``position``, and does not end the stream. Memory does not grow with the stream. A dnspython
-        resolver is asked one question at a time. Closing the generator closes every socket.
+        ``lifetime``: seconds for each ARK, from the first packet of its first question. ``ordered=False``: discoveries
+        come as soon as they are ready, not in the order of the ARKs. ``profile``: as for ``discover``.
+
+        A discovery is empty if there is no candidate, and not ``complete`` if no source said so. One for an item that
+        is not an ARK (or not text) has its ``error`` and ``position``, and does not end the stream. Memory does not
+        grow with the stream. A dnspython resolver is asked one question at a time. Closing the generator closes every
+        socket.
 
         Raises TypeError for a single ARK; while it runs, DiscoveryFailed for a server without address.
 

@@ -29,33 +29,13 @@ Clock = Callable[[], float]
 
 
 class CallOptions(TypedDict, total=False):
-    """The options of one call of ``discover``. All other options are those of the client.
-
-    ``lifetime``: seconds for the whole discovery instead of the client's. ``chooser`` puts its choice first.
-    ``on_step`` gets each step of the trace, without a cache as soon as it is known. ``raise_on_none=False``: an ARK
-    without mapping authority gives an empty discovery. ``profile``: the version of the draft by which text is read, as
-    for ``Ark.parse``.
-    """
+    """The options of one call, which ``help(maptr.Client.discover)`` explains. All others are those of the client."""
 
     lifetime: float | None
     chooser: Chooser | None
     on_step: StepHook | None
     raise_on_none: bool
     profile: Profile
-
-
-_DEFAULTS: CallOptions = {
-    "lifetime": None,
-    "chooser": None,
-    "on_step": None,
-    "raise_on_none": True,
-    "profile": "current",
-}
-
-
-def are_defaults(options: CallOptions) -> bool:
-    """Return whether a call without these options does the same."""
-    return not options or options.items() <= _DEFAULTS.items()
 
 
 class Call:
@@ -83,6 +63,14 @@ class Call:
         found.raise_for_security(require)
         if self._raise_on_none or not found.complete:
             found.raise_for_none()
+
+
+_DEFAULTS = Call.__init__.__kwdefaults__ or {}
+
+
+def are_defaults(options: CallOptions) -> bool:
+    """Return whether a call without these options does the same."""
+    return not options or options.items() <= _DEFAULTS.items()
 
 
 class TimedWalk:
