@@ -21,7 +21,15 @@ from maptr.cli.output import Painted
 from maptr.errors import ConfigError, json_text, time_text
 from maptr.places import LOCAL_CONFIG
 from maptr.protocol.names import to_text
-from maptr.server.status import SecondaryStatus, Status, ZoneStatus, read_status, to_json
+from maptr.server.status import (
+    SecondaryStatus,
+    Status,
+    ZoneResult,
+    ZoneStatus,
+    read_reload,
+    read_status,
+    to_json,
+)
 
 STATUS_SECONDS = 10.0
 RELOAD_SECONDS = 600.0  # a zone of 100,000 names takes tens of seconds to read
@@ -82,30 +90,30 @@ def reload(zone: str | None, force: bool, file: str | None, path: str | None, as
     """
     request = {"command": "reload", "zone": zone, "force": force}
     try:
-        reply = _ask(_socket(file, path), request, RELOAD_SECONDS)
+        found = read_reload(_ask(_socket(file, path), request, RELOAD_SECONDS))
     except KeyboardInterrupt:
         output.interrupted("the server finishes the reload; maptr status shows the result")
     if as_json:
-        output.json_data(reply)
-    elif "zones" in reply:
-        for outcome in reply["zones"]:
-            _show_outcome(outcome)
-    if "error" in reply:
-        output.fail(str(reply["error"]), output.EXIT_NONE)
-    if any(outcome["result"] == "refused" for outcome in reply["zones"]):
+        output.json_data({name: value for name, value in to_json(found).items() if value not in (None, "")})
+    else:
+        for zone_result in found.zones or ():
+            _show_result(zone_result)
+    if found.error:
+        output.fail(found.error, output.EXIT_NONE)
+    if found.is_refused:
         sys.exit(output.EXIT_NONE)
 
 
-def _show_outcome(outcome: dict[str, Any]) -> None:
-    zone, result, serial, was = outcome["zone"], outcome["result"], outcome["serial"], outcome["was"]
-    if result == "refused":
-        kept = "queries get SERVFAIL" if serial is None else f"serial {serial} stays"
-        output.inform(f"zone {zone} ", Painted("refused", output.BAD), f", {kept}: {outcome['reason']}")
+def _show_result(found: ZoneResult) -> None:
+    if found.is_refused:
+        kept = "queries get SERVFAIL" if found.serial is None else f"serial {found.serial} stays"
+        output.inform(f"zone {found.zone} ", Painted("refused", output.BAD), f", {kept}: {found.reason}")
         return
-    numbers = "" if serial is None else f", serial {serial}" + (f" (was {was})" if was not in (None, serial) else "")
-    output.data(f"zone {zone} ", Painted(result, output.GOOD), numbers)
-    for warning in outcome["warnings"]:
-        output.inform(f"zone {zone}: ", Painted(warning, output.DOUBTFUL))
+    was = f" (was {found.was})" if found.was not in (None, found.serial) else ""
+    numbers = "" if found.serial is None else f", serial {found.serial}{was}"
+    output.data(f"zone {found.zone} ", Painted(found.result, output.GOOD), numbers)
+    for warning in found.warnings:
+        output.inform(f"zone {found.zone}: ", Painted(warning, output.DOUBTFUL))
 
 
 @command(

@@ -34,7 +34,7 @@ class Certificate:
         try:
             self.context, self.error = self._read(), ""
             log.info("certificate reloaded from %s", self._certificate)
-        except ConfigError as error:
+        except (ConfigError, OSError) as error:
             self.error = str(error)
             log.error("certificate not reloaded, the old one stays: %s", error)
 

@@ -161,7 +161,7 @@ class Daemon:
             case "status":
                 return await in_thread(lambda: asdict(self.status()))
             case "reload" if isinstance(force, bool) and (zone is None or isinstance(zone, str)):
-                return await self.reloader.reload_now(zone, force=force)
+                return asdict(await self.reloader.reload_now(zone, force=force))
         return {"error": "no such command: status, or reload with zone (a text) and force (true or false)"}
 
     async def respond_http(self, path: str) -> metrics.HttpResponse:

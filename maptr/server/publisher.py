@@ -14,7 +14,8 @@ from maptr.config import ZoneConfig
 from maptr.errors import ZoneError, reason_of
 from maptr.protocol.names import Labels, to_text
 from maptr.server import signer, state_folder
-from maptr.server.state import Clock, Served, SigningState, ZoneResult, ZoneState
+from maptr.server.state import Clock, Served, SigningState, ZoneState
+from maptr.server.status import ZoneResult
 from maptr.server.table_zone import candidate
 from maptr.zone.diff import Published, choose_serial, decide, stripped
 from maptr.zone.finding import text_of

@@ -11,7 +11,6 @@ import random
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from maptr.client import Client
 from maptr.config import Config
@@ -35,7 +34,7 @@ DRIFT_WAITS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)  # seconds for secondaries to cat
 DRIFT_RATE = 100.0  # queries per second: servers limit the rate of responses, NSD to 200 by default
 HISTORY = "drift.sqlite"  # the history of verdicts, in the state folder
 
-Publish = Callable[[str], Awaitable[dict[str, Any]]]  # reloads a zone by its name
+Publish = Callable[[str], Awaitable[object]]  # reloads a zone by its name
 
 
 class Puller:

@@ -9,7 +9,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from maptr.answer.context import Context
 from maptr.config import Config
@@ -24,8 +24,8 @@ from maptr.server.journals import access_of
 from maptr.server.publisher import log_results, publish, sign_again
 from maptr.server.responder import Responder, ServerState
 from maptr.server.secondaries import SecondaryMonitor
-from maptr.server.state import Clock, Served, ZoneResult
-from maptr.server.status import Reloads
+from maptr.server.state import Clock, Served
+from maptr.server.status import ReloadResult, Reloads, ZoneResult
 
 if TYPE_CHECKING:
     from maptr.server.puller import Puller
@@ -80,36 +80,36 @@ class Reloader:
         """Request a reload. A request during a reload causes another one after it."""
         self._background.request_reload()
 
-    async def reload_now(self, zone: str | None = None, *, force: bool = False) -> dict[str, Any]:
-        """Reload one zone, or the configuration and all zones. Returns the result for each zone, or an error."""
+    async def reload_now(self, zone: str | None = None, *, force: bool = False) -> ReloadResult:
+        """Reload one zone, or the configuration and all zones."""
         async with self._busy:
             with announced_reload():
-                reply = await self._reload(zone, force)
-        zones = reply.get("zones")
-        refused = "error" in reply or any(each["result"] == "refused" for each in zones or ())
-        result = "failed" if zones is None else "refused" if refused else "done"
-        counted = {result: getattr(self.reloads, result) + 1}
+                found = await self._reload(zone, force)
+        outcome = "failed" if found.zones is None else "refused" if found.is_refused else "done"
+        counted = {outcome: getattr(self.reloads, outcome) + 1}
         self.reloads = replace(self.reloads, last=self._clock(), **counted)
-        return reply
+        return found
 
-    async def _reload(self, zone: str | None, force: bool) -> dict[str, Any]:
+    async def _reload(self, zone: str | None, force: bool) -> ReloadResult:
+        error = ""
         try:
             # In a thread, because parsing takes far longer than a query may wait.
             config, context, served, results = await in_thread(lambda: self._read(zone, force))
-            reply: dict[str, Any] = {"zones": [result.to_dict() for result in results]}
             await self._adopt(config, context, served, results)
+        except (ConfigError, OSError) as refused:
             if zone is None:
-                await self._read_certificate(reply)
-        except (ConfigError, OSError) as error:
-            if zone is None:
-                self.config_error = str(error)
-                log.error("configuration not reloaded, the old one stays in use: %s", error)
-            return {"error": str(error)}
+                self.config_error = str(refused)
+                log.error("configuration not reloaded, the old one stays in use: %s", refused)
+            return ReloadResult(error=str(refused))
         if zone is None:
+            if self.certificate is not None:
+                await in_thread(self.certificate.reload)
+                if self.certificate.error:
+                    error = f"certificate not reloaded, the old one stays: {self.certificate.error}"
             self.config_error = ""
             self._pull()
         await self._log_alarms()
-        return reply
+        return ReloadResult(tuple(results), error)
 
     def _pull(self) -> None:
         if self.puller is not None:
@@ -139,13 +139,6 @@ class Reloader:
                 served, results = await in_thread(lambda: sign_again(self.served, clock=self._clock))
                 if results:
                     await self._adopt(self.config, self._responder.context, served, results)
-
-    async def _read_certificate(self, reply: dict[str, Any]) -> None:
-        if self.certificate is None:
-            return
-        await in_thread(self.certificate.reload)
-        if self.certificate.error:
-            reply["error"] = f"certificate not reloaded, the old one stays: {self.certificate.error}"
 
     async def _adopt(self, config: Config, context: Context, served: Served, results: list[ZoneResult]) -> None:
         """Serve what a reload has read, then log it and notify secondaries. Raises ConfigError."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from maptr.config import ZoneConfig
 from maptr.dnssec.expiry import EXPIRING, Signatures, SignatureState, Validity
@@ -142,21 +142,6 @@ class ZoneState(NamedTuple):
 def left_out_status(left_out: LeftOut) -> LeftOutStatus:
     findings = tuple(finding.to_dict() for finding in left_out[:MAX_FINDINGS])
     return LeftOutStatus(len(left_out.records), findings, str(left_out))
-
-
-class ZoneResult(NamedTuple):
-    """The result of a reload for one zone: loaded, reloaded, signed (same file, new signatures), unchanged, refused
-    or removed."""
-
-    zone: str
-    result: str
-    serial: int | None = None
-    was: int | None = None
-    reason: str = ""
-    warnings: tuple[str, ...] = ()
-
-    def to_dict(self) -> dict[str, Any]:
-        return {**self._asdict(), "warnings": list(self.warnings)}
 
 
 class Served(NamedTuple):

@@ -1,4 +1,4 @@
-"""The status of a running server as values, which ``maptr status``, metrics and health check read.
+"""The status of a running server, and the result of a reload, as values for ``maptr status``, metrics and health.
 
 Times are in seconds since 1970, ages in seconds. Secrets are left out. The control socket sends a status as JSON with
 the names of the fields; ``to_json`` is what ``maptr status --json`` prints, with times in the format of RFC 3339.
@@ -149,6 +149,36 @@ class TableStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class ZoneResult:
+    """The result of a reload for one zone: loaded, reloaded, signed (same file, new signatures), unchanged, refused
+    or removed."""
+
+    zone: str
+    result: str
+    serial: int | None = None
+    was: int | None = None
+    reason: str = ""
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def is_refused(self) -> bool:
+        return self.result == "refused"
+
+
+@dataclass(frozen=True, slots=True)
+class ReloadResult:
+    """The result of a reload: ``zones`` is None if it failed for the configuration; ``error`` is why it failed, or why
+    the certificate was refused, else ""."""
+
+    zones: tuple[ZoneResult, ...] | None = None
+    error: str = ""
+
+    @property
+    def is_refused(self) -> bool:
+        return bool(self.error) or any(zone.is_refused for zone in self.zones or ())
+
+
+@dataclass(frozen=True, slots=True)
 class Reloads:
     """The number of reloads: done, with a refused zone, or failed for the configuration; and when the last ended."""
 
@@ -199,6 +229,14 @@ def to_json(value: Any) -> Any:
             for found in (getattr(value, each.name),)
         }
     return [*map(to_json, value)] if isinstance(value, tuple) else value
+
+
+def read_reload(document: Mapping[str, Any]) -> ReloadResult:
+    """Return the result that the control socket sent, also for a request that it refused."""
+    zones = document.get("zones")
+    return ReloadResult(
+        None if zones is None else tuple(ZoneResult(**zone) for zone in zones), document.get("error", "")
+    )
 
 
 def read_status(document: Mapping[str, Any]) -> Status:

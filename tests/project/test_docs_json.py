@@ -21,8 +21,8 @@ from maptr.nma.describe import Description, Segment
 from maptr.reconcile.probes import Liveness
 from maptr.registry.table import Entry, Table
 from maptr.server.alarm import Alarm, AlarmKind
-from maptr.server.state import ZoneResult, left_out_status
-from maptr.server.status import KeptRecord, ServerDrift, TableStatus, to_json
+from maptr.server.state import left_out_status
+from maptr.server.status import KeptRecord, ServerDrift, TableStatus, ZoneResult, to_json
 from maptr.zone.lint import LeftOut, lint
 from tests.support import command_line
 from tests.support.scripted import serving, zone
@@ -182,5 +182,5 @@ def test_status_and_reload(site: Site) -> None:
     missing = documented("status") - printed("status", status)
     assert printed("status", status) <= documented("status")
     assert missing == {path for path in documented("status") if path.startswith("zones[].signing.")}
-    keys = ZoneResult("a.", "refused").to_dict().keys()
+    keys = to_json(ZoneResult("a.", "refused")).keys()
     assert keys == {path.partition(".")[2] for path in SECTIONS["reload"] if "." in path}

@@ -25,6 +25,7 @@ from maptr.errors import ConfigError
 from maptr.protocol.address import Address
 from maptr.server.counters import Counters
 from maptr.server.daemon import Daemon
+from maptr.server.status import ReloadResult
 from maptr.server.stream import Connections, Stream
 from tests.support import streams
 from tests.support.certificates import write_certificate
@@ -309,7 +310,7 @@ def test_a_reload_uses_a_new_certificate_and_reports_a_bad_one(tmp_path: Path) -
             assert streams.ask(sock).id == streams.QUERY.id
             return sock.getpeercert(binary_form=True)
 
-    def run(work: Coroutine[None, None, dict[str, Any]]) -> dict[str, Any]:
+    def run(work: Coroutine[None, None, ReloadResult]) -> ReloadResult:
         return asyncio.run_coroutine_threadsafe(work, running.loop).result(PATIENCE)
 
     write_certificate(tmp_path)
@@ -318,12 +319,12 @@ def test_a_reload_uses_a_new_certificate_and_reports_a_bad_one(tmp_path: Path) -
         with connect_tls(port, tmp_path) as early:
             assert streams.ask(early).id == streams.QUERY.id
             write_certificate(tmp_path)
-            assert "error" not in run(daemon.reloader.reload_now())
+            assert not run(daemon.reloader.reload_now()).error
             after = presented()
             assert after != before
             good = (tmp_path / "tls.crt").read_bytes()
             (tmp_path / "tls.crt").write_text("nonsense")
-            reason = run(daemon.reloader.reload_now())["error"]
+            reason = run(daemon.reloader.reload_now()).error
             assert "certificate not reloaded, the old one stays: " in reason
             assert "the certificate was not reloaded" in str(daemon.status().alarms)
             (tmp_path / "tls.crt").write_bytes(good)

@@ -22,8 +22,7 @@ from maptr.protocol.names import Labels
 from maptr.protocol.numbers import RRSIG
 from maptr.server.puller import Puller
 from maptr.server.reloader import log_alarms
-from maptr.server.state import ZoneResult
-from maptr.server.status import ServerDrift, to_json
+from maptr.server.status import ServerDrift, ZoneResult, to_json
 from tests.support.http_server import http_server, sends
 from tests.support.peers import Maptr
 from tests.support.registries import natab

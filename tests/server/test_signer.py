@@ -22,8 +22,8 @@ from maptr.dnssec import keys as zonekeys
 from maptr.dnssec.keys import Algorithm, KeyState, Role
 from maptr.protocol.names import parse
 from maptr.server import publisher, state_folder
-from maptr.server.state import RETRY, SigningState, ZoneResult
-from maptr.server.status import to_json
+from maptr.server.state import RETRY, SigningState
+from maptr.server.status import ZoneResult, to_json
 from maptr.zone.diff import ZoneDiff, stripped
 from maptr.zone.snapshot import ZoneView
 from tests.support.signing import sign_zone, to_zone

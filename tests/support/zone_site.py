@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from maptr.config import ZoneConfig
 from maptr.server import publisher
-from maptr.server.state import Served, ZoneResult, ZoneState
+from maptr.server.state import Served, ZoneState
+from maptr.server.status import ZoneResult
 from maptr.zone.snapshot import ZoneView
 
 
