@@ -43,10 +43,10 @@ async def opened(upstream: Upstream, seconds: float) -> Stub | dns.resolver.Base
 
 
 async def _walk(upstream: Upstream, run: TimedWalk, lookups: StubLookups | DnspythonLookups) -> Discovery:
-    origins = upstream.origins
+    origin = upstream.origin
     while questions := run.walk.next():
-        known = origins.recall(questions)
-        run.tell(questions, known or origins.remember(questions, await lookups.ask_async(questions)))
+        known = origin.recall(questions)
+        run.tell(questions, known or origin.remember(questions, await lookups.ask_async(questions)))
     return run.result()
 
 

@@ -1,6 +1,6 @@
 """One call of ``discover``: its options, and the walk that answers it, with its deadline and its hook.
 
-Also a short-lived cache of the SOA answers of origins.
+Also a short-lived cache of the SOA answer of the origin.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from maptr.ark import Ark, Profile
 from maptr.discovery import Discovery, Step
 from maptr.errors import ArkSyntaxError, ConfigError, NoEventLoop
 from maptr.protocol import names
-from maptr.protocol.names import Labels
 from maptr.protocol.numbers import SOA
 from maptr.walk import Answer, Question, Settings, Walk
 
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
 
 LIFETIME = 5.0  # seconds for a whole walk; dnspython's default for one resolution
 ORIGIN_SECONDS = 60.0  # for which the answer whether an origin exists is kept
-MAX_ORIGINS = 100  # kept by one client
 
 StepHook = Callable[[Step], None]
 Clock = Callable[[], float]
@@ -150,24 +148,20 @@ def checked(given: float, key: str) -> float:
     return given
 
 
-class Origins:
-    """A cache of a client's answers for the SOA of origins. Threads may share it."""
+class KnownOrigin:
+    """Keeps the answer for the SOA of a client's origin for ORIGIN_SECONDS. Threads may share it."""
 
     def __init__(self, clock: Clock = time.monotonic) -> None:
         self._clock = clock
-        self._kept: dict[Labels, tuple[float, list[Answer]]] = {}
+        self._kept: tuple[float, list[Answer]] = 0.0, []
 
     def recall(self, questions: list[Question]) -> list[Answer] | None:
-        """Return the cached answer to a question for an origin."""
-        if questions[0].rdtype != SOA:
-            return None
-        until, answers = self._kept.get(questions[0].name, (0.0, None))
-        return answers if until > self._clock() else None
+        """Return the answer that is kept, if this is the question for it."""
+        until, answers = self._kept
+        return answers if questions[0].rdtype == SOA and answers and until > self._clock() else None
 
     def remember(self, questions: list[Question], answers: list[Answer]) -> list[Answer]:
-        """Return the same answers, after caching one for an origin."""
+        """Return the same answers, after keeping that of the origin."""
         if questions[0].rdtype == SOA and answers[0].outcome.answered:
-            if len(self._kept) >= MAX_ORIGINS:
-                self._kept.clear()
-            self._kept[questions[0].name] = self._clock() + ORIGIN_SECONDS, answers
+            self._kept = self._clock() + ORIGIN_SECONDS, answers
         return answers

@@ -31,10 +31,10 @@ def discover(upstream: Upstream, run: TimedWalk) -> Discovery:
 
 
 def _walk(upstream: Upstream, run: TimedWalk, lookups: StubLookups | DnspythonLookups) -> Discovery:
-    origins = upstream.origins
+    origin = upstream.origin
     while questions := run.walk.next():
-        known = origins.recall(questions)
-        run.tell(questions, known or origins.remember(questions, lookups.ask(questions)))
+        known = origin.recall(questions)
+        run.tell(questions, known or origin.remember(questions, lookups.ask(questions)))
     return run.result()
 
 

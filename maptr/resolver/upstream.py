@@ -11,7 +11,7 @@ from maptr.ark import MAX_NAAN, Ark
 from maptr.discovery import NoServer
 from maptr.errors import ConfigError
 from maptr.protocol import names
-from maptr.resolver.call import LIFETIME, Clock, Origins, checked
+from maptr.resolver.call import LIFETIME, Clock, KnownOrigin, checked
 from maptr.resolver.multiplexer import CONCURRENCY, MAX_CONNECTIONS
 from maptr.resolver.servers import TCP, TLS, check_server, is_address
 from maptr.resolver.stub import Stub
@@ -64,7 +64,7 @@ class Upstream:
                 " apply"
             )
         self.clock = clock
-        self.origins = Origins()
+        self.origin = KnownOrigin()
         self.questions = 0
         self._asked: Stub | dns.resolver.BaseResolver | None = None
 
