@@ -21,16 +21,10 @@ from typing import Any
 
 ZONES = Path(__file__).resolve().parents[2] / "zones"
 WORDS = re.compile(r"[a-z]{3,}[,;:]? [a-z]{2,}|[a-z]{2,}[,;:]? [a-z]{3,}|: is it ")
-NO_MESSAGE = re.compile("charset=|^(from|import) ")  # a media type, or a program
+NO_MESSAGE = re.compile("charset=|^(from|import) |(CREATE|SELECT|INSERT|DELETE) ")  # a media type, a program, or SQL
 MARK = "¶"
-# Modules with texts of two words that are data: names in a row, SQL, a label of a metric.
-OTHER_TEXTS = (
-    "maptr.gateway.api",
-    "maptr.cache.disk",
-    "maptr.reconcile.drift",
-    "maptr.reconcile.verdict",
-    "maptr.dnssec.expiry",
-)
+# Modules with texts of two words that are data: names in a row, the label of a metric.
+OTHER_TEXTS = ("maptr.gateway.api", "maptr.dnssec.expiry")
 # The members of documents that are for people. Their presence is data.
 PROSE = {"error", "reason", "reasons", "note", "notes", "message", "warnings", "title", "detail", "text", "shared"}
 RECORDS = {
@@ -104,7 +98,8 @@ def command_lines(folder: Path, server: str) -> Iterator[list[object]]:
     yield ["ark", *ARKS]
     yield ["table", "check", sample]
     yield ["table", "check", bad]
-    yield ["table", "drift", "--table", changed, server]
+    for table in (sample, changed):
+        yield ["table", "drift", "--table", table, "--history", folder / "history", server]
     yield ["table", "pull", changed, "--table", sample]
     yield ["zone", "check", zone]
     yield ["zone", "check", bad]
@@ -145,8 +140,8 @@ def ask_gateway() -> Iterator[Any]:
                 yield [target, response.status, *map(response.header, names), source, elements]
 
 
-def discover() -> Iterator[Any]:
-    """The errors of the library, with their fields."""
+def discover(folder: str) -> Iterator[Any]:
+    """The errors and discoveries of the library."""
     import maptr
     from tests.support.scripted import serving, zone
 
@@ -157,11 +152,13 @@ def discover() -> Iterator[Any]:
                 {"settings": maptr.Settings(max_depth=0)},
                 {"lifetime": 0.0},
                 {"require": "secure"},
+                {"table": ZONES / "sample.json", "cache": Path(folder, "answers")},
             )
             for more in options:
                 for origin in ("ark.arpa", "none.example"):
                     try:
-                        found = maptr.Client([f"127.0.0.1#{port}"], origin=origin, **more).discover(ark)
+                        with maptr.Client([f"127.0.0.1#{port}"], origin=origin, **more) as client:
+                            found = client.discover(ark)
                     except maptr.ArkSyntaxError as error:
                         yield [type(error).__name__, error.suggestion, error.labelled]
                         break
@@ -197,7 +194,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         os.environ |= {f"XDG_{kind}_HOME": name for kind in ("DATA", "CACHE", "CONFIG")}
         shown: list[str] = []
-        found = [*run_commands(Path(name), shown), *ask_gateway(), *discover(), *read_metrics()]
+        found = [*run_commands(Path(name), shown), *ask_gateway(), *discover(name), *read_metrics()]
         document = {"data": found, "reworded": sum(MARK in text for text in shown)}
         sys.stdout.write(json.dumps(document).replace(name, "FOLDER"))
 
