@@ -10,17 +10,20 @@
 A redirect is complete: nothing is appended to one without variables. ``name`` and ``na_policy`` have the same parts as
 ``who`` and ``how`` in ANVL.
 
-The file is YAML, of which this reader supports a flat subset: keys at the start of a line, one level of indented
-``key: value`` below, plain or quoted scalars, comments and ``---``. Any other value is kept as text, but makes the
-record bad if it is the redirect. Prefixes of other schemes (``doi:``, ``hdl:``, ``ark:`` itself) are ignored.
+The file is YAML. Each prefix, with the indented lines below it, is read as a document of its own, so that a mistake in
+one does not lose the others, and an anchor is not known in another. A value that is not a scalar is kept as text, but
+makes the record bad if it is the redirect. Prefixes of other schemes (``doi:``, ``hdl:``, ``ark:`` itself) are ignored.
+
+It needs the extra ``maptr[prefixes]``.
 """
 
 from __future__ import annotations
 
-import json
 import re
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import NamedTuple
+from importlib.util import find_spec
+from typing import Any, NamedTuple
 
 from maptr.registry import anvl
 from maptr.registry.table import Entry, Nma, OnBad, Table, TableBuilder, numbered, shown
@@ -28,77 +31,57 @@ from maptr.registry.target import UNKNOWN, redirect_to_target, split_status
 
 KEY = re.compile(r"(?P<quote>[\"']?)(?P<key>ark:/?[^\s\"'#]+?)(?P=quote)\s*:\s*(?:#.*)?\Z", re.IGNORECASE)
 _OTHER = re.compile(r"(?P<quote>[\"']?)[^\s\"'#]+?(?P=quote)\s*:\s*(?:#.*)?\Z")
-_FIELD = re.compile(r"\s+(?P<quote>[\"']?)(?P<name>[\w.-]+)(?P=quote)\s*:(?:\s+(?P<value>.*))?\Z")
 _SKIP = re.compile(r"\s*(?:#.*)?\Z|---\s*(?:#.*)?\Z|\.\.\.\s*\Z")
-_DOUBLE = re.compile(r"(\"(?:[^\"\\]|\\.)*\")\s*(?:#.*)?\Z")
-_SINGLE = re.compile(r"'((?:[^']|'')*)'\s*(?:#.*)?\Z")
-_NEEDED = ("", "redirect")  # fields whose value cannot be kept as text
-_NULL = ("", "~", "null", "Null", "NULL")
+_NULL = "tag:yaml.org,2002:null"
 
 
 class _Prefix(NamedTuple):
-    """A prefix: its key ("" if it is of another scheme), and the lines below it."""
+    """A prefix: its key ("" if it is of another scheme), and its lines, the first with the key."""
 
     line: int
     key: str
-    lines: list[tuple[int, str]]
+    lines: list[str]
 
 
 def read(text: str, *, filename: str = "", on_bad: OnBad | None = None) -> Table:
-    """Read the ARK prefixes of the file. Text outside the flat subset is reported by line."""
+    """Read the ARK prefixes of the file."""
     builder = TableBuilder(filename, on_bad)
-    prefix: _Prefix | None = None
-    for number, line in numbered(text):
-        if _SKIP.match(line):
-            continue
-        if not line[0].isspace():
-            _close(prefix, builder)
-            match = KEY.match(line)
-            prefix = _Prefix(number, match["key"] if match else "", [])
-            if match is None and not _OTHER.match(line):
-                builder.refuse(builder.error(f"neither prefix, field nor comment: {shown(line)}", line=number))
-        elif prefix is None:
-            builder.refuse(builder.error(f"a field without a prefix: {shown(line.strip())}", line=number))
-        else:
-            prefix.lines.append((number, line))
-    _close(prefix, builder)
+    if find_spec("yaml") is None:
+        raise builder.error("a prefixes file needs the package PyYAML: pip install 'maptr[prefixes]'", line=1)
+    for prefix in _prefixes(text, builder):
+        if prefix.key:
+            builder.take(_entry, prefix)
     return builder.table()
 
 
-def scalar(text: str) -> str | None:
-    """Read a YAML scalar of the flat subset as text, or None for null. Raises ValueError for anything else."""
-    if match := _DOUBLE.match(text):
-        try:
-            value = json.loads(match[1])  # the escapes that YAML and JSON share
-            value.encode()
-        except ValueError:
-            raise ValueError("an escape that only full YAML has") from None
-        return str(value)
-    if match := _SINGLE.match(text):
-        return match[1].replace("''", "'")
-    plain = re.split(r"(?:^|\s)#", text, maxsplit=1)[0].strip()
-    if plain in _NULL:
-        return None
-    if plain[0] in "\"'[]{}|>&*!%@`,?" or plain.startswith("- ") or ": " in plain or plain.endswith(":"):
-        raise ValueError("not a flat YAML value")
-    return plain
-
-
-def _close(prefix: _Prefix | None, builder: TableBuilder) -> None:
-    if prefix is not None and prefix.key:
-        builder.take(_entry, prefix)
+def _prefixes(text: str, builder: TableBuilder) -> Iterator[_Prefix]:
+    """Yield each prefix with its lines; a line that belongs to none is a bad record."""
+    prefix: _Prefix | None = None
+    for number, line in numbered(text):
+        if line[:1].isspace() or _SKIP.match(line):
+            if prefix is not None:
+                prefix.lines.append("" if _SKIP.match(line) else line)
+            elif not _SKIP.match(line):
+                builder.refuse(builder.error(f"a field without a prefix: {shown(line.strip())}", line=number))
+            continue
+        if prefix is not None:
+            yield prefix
+        match = KEY.match(line)
+        prefix = _Prefix(number, match["key"] if match else "", [line])
+        if match is None and not _OTHER.match(line):
+            builder.refuse(builder.error(f"neither prefix, field nor comment: {shown(line)}", line=number))
+    if prefix is not None:
+        yield prefix
 
 
 def _entry(prefix: _Prefix, builder: TableBuilder) -> Entry:
     naan, shoulder = builder.key(prefix.key.rstrip("/"), line=prefix.line)
     entry = Entry(naan, shoulder, line=prefix.line)
     fields: dict[str, str | None] = {}
-    depth, last = 0, ""  # the indentation of the fields, and the name of the field above
-    for number, line in prefix.lines:
-        try:
-            depth, last = _field(line, fields, depth, last)
-        except ValueError as error:
-            raise builder.error(str(error), line=number, record=entry.key) from None
+    for line, name, value in _fields(prefix, entry, builder):
+        if name in fields and name == "redirect":
+            raise builder.error(f"{name} occurs twice", line=line, record=entry.key)
+        fields[name] = value if name not in fields else f"{fields[name] or ''} {value or ''}".strip()
     name, redirect, when, policy = (fields.pop(key, None) or "" for key in ("name", "redirect", "date", "na_policy"))
     known = redirect and not redirect.startswith(UNKNOWN)
     nmas = (Nma(redirect_to_target(redirect), redirect, split_status(redirect)[0]),) if known else ()
@@ -106,23 +89,31 @@ def _entry(prefix: _Prefix, builder: TableBuilder) -> Entry:
     return replace(entry, nmas=nmas, who=who, when=when, policy=how, extra=fields)
 
 
-def _field(line: str, fields: dict[str, str | None], depth: int, last: str) -> tuple[int, str]:
-    """Add a line below a prefix to its fields: a field, or a continuation of the field above. Raises ValueError."""
-    match = _FIELD.match(line)
-    indent = len(line) - len(line.lstrip())
-    if match is None or indent > depth > 0:
-        if last in _NEEDED:
-            raise ValueError(f"not a field: {shown(line.strip())}")
-        fields[last] = f"{fields[last] or ''} {line.strip()}".strip()
-        return depth, last
-    name, text = match["name"], (match["value"] or "").strip()
-    if name in fields and name in _NEEDED:
-        raise ValueError(f"{name} occurs twice")
+def _fields(prefix: _Prefix, entry: Entry, builder: TableBuilder) -> Iterator[tuple[int, str, str | None]]:
+    """Yield line, name and value of each field. Raises TableError."""
+    import yaml  # late: an extra
+
+    text = "\n".join(prefix.lines)
     try:
-        value = scalar(text)
-    except ValueError as error:
-        if name in _NEEDED:
-            raise ValueError(f"{name}: {error}") from None
-        value = text
-    fields[name] = value if name not in fields else f"{fields[name] or ''} {value or ''}".strip()
-    return indent, name
+        root: Any = yaml.compose(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    except yaml.MarkedYAMLError as error:
+        line = error.problem_mark.line if error.problem_mark is not None else 0
+        raise builder.error(f"not YAML: {error.problem}", line=prefix.line + line, record=entry.key) from None
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
+        raise builder.error(f"not YAML: {shown(str(error))}", line=prefix.line, record=entry.key) from None
+    below = root.value[0][1]
+    if isinstance(below, yaml.ScalarNode) and below.tag == _NULL:
+        return
+    if not isinstance(below, yaml.MappingNode):
+        raise builder.error("no fields below the prefix", line=prefix.line + 1, record=entry.key)
+    for key, node in below.value:
+        line = prefix.line + key.start_mark.line
+        source = " ".join(text[node.start_mark.index : node.end_mark.index].split())
+        if not isinstance(key, yaml.ScalarNode):
+            raise builder.error("the name of a field is not a text", line=line, record=entry.key)
+        if isinstance(node, yaml.ScalarNode):
+            yield line, key.value, None if node.tag == _NULL else node.value
+        elif key.value == "redirect":
+            raise builder.error(f"the redirect is not a text: {shown(source)}", line=line, record=entry.key)
+        else:
+            yield line, key.value, source

@@ -70,7 +70,8 @@ def test_every_dependency_is_imported() -> None:
     project = tomli.loads((PACKAGE.parent / "pyproject.toml").read_text("utf-8"))["project"]
     extras = [texts for name, texts in project["optional-dependencies"].items() if name not in ("bench", "dev")]
     wanted = {re.split(r"[^\w-]", text)[0] for texts in (project["dependencies"], *extras) for text in texts}
-    packages = {"dns" if name == "dnspython" else name.replace("-", "_") for name in wanted}
+    imports = {"dnspython": "dns", "PyYAML": "yaml"}
+    packages = {imports.get(name, name.replace("-", "_")) for name in wanted}
     assert packages - {name.partition(".")[0] for name in imported()} == set()
 
 

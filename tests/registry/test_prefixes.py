@@ -1,4 +1,4 @@
-"""The prefixes file: the flat subset of YAML, and the treatment of other text."""
+"""The prefixes file: its records, and the treatment of other text."""
 
 from __future__ import annotations
 
@@ -49,23 +49,43 @@ def test_sample() -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "reason"),
+    ("lines", "reason", "bad_line"),
     [
-        *((f"  redirect: {value}", "not a flat YAML value") for value in ("[a, b]", "{a: b}", "&anchor x", "*alias")),
-        *((f"  redirect: {value}", "not a flat YAML value") for value in ("|", "a: b", '"open')),
-        *((f"  redirect: {value}", "only full YAML has") for value in ('"\\x41"', '"\\ud800"')),
-        *((f"  redirect: h.example\n{line}", "not a field") for line in ("  - item", "    - item")),
-        ("  - item", "not a field"),
-        ("  redirect: h.example\n  redirect: https://twice.example.org", "redirect occurs twice"),
+        ("  redirect: [a, b]", "the redirect is not a text: [a, b]", 2),
+        ("  redirect: {a: b}", "the redirect is not a text: {a: b}", 2),
+        ("  redirect:\n    - item", "the redirect is not a text: - item", 2),
+        ("  redirect: *alias", "not YAML: found undefined alias", 2),
+        ("  redirect: a: b", "not YAML: mapping values are not allowed in this context", 2),
+        ('  redirect: "open', "not YAML: ", 2),
+        ('  redirect: "\\ud800"', "not YAML: found invalid Unicode character escape code", 2),
+        ("  redirect: h.example\n  - item", "not YAML: ", 3),
+        ("  - item", "no fields below the prefix", 2),
+        ("  [a]: b", "the name of a field is not a text", 2),
+        ("  redirect: h.example\n  redirect: https://twice.example.org", "redirect occurs twice", 3),
+        ("  redirect: " + "[" * 100_000, "not YAML: ", 2),
     ],
 )
-def test_a_redirect_outside_the_subset_makes_the_record_bad(line: str, reason: str) -> None:
-    text = f"ark:/12345:\n{line}\nark:/12346:\n  redirect: b.example.org\n"
+def test_a_record_without_one_redirect_as_text_is_bad(lines: str, reason: str, bad_line: int) -> None:
+    text = f"ark:/12345:\n{lines}\nark:/12346:\n  redirect: b.example.org\n"
     bad: list[TableError] = []
     table = registry.read(text, filename="p.yaml", on_bad=bad.append)
     assert list(table) == ["12346"]
-    assert [(error.line, error.record) for error in bad] == [(line.count("\n") + 2, "12345")]
+    assert [(error.line, error.record) for error in bad] == [(bad_line, "12345")]
     assert reason in str(bad[0])
+
+
+@pytest.mark.parametrize(
+    ("redirect", "where"),
+    [
+        ("&anchor a.example.org/$id", "a.example.org/$id"),
+        ("|-\n    a.example.org/$id", "a.example.org/$id"),
+        ('"\\x61.example.org/$id"', "a.example.org/$id"),
+        ("a.example.org\n    /$id", "a.example.org /$id"),
+    ],
+)
+def test_a_redirect_is_any_scalar_of_yaml(redirect: str, where: str) -> None:
+    entry = prefixes.read(f"ark:/12345:\n  redirect: {redirect}\n")["12345"]
+    assert [nma.where for nma in entry.nmas] == [where]
 
 
 @pytest.mark.parametrize(
@@ -73,17 +93,22 @@ def test_a_redirect_outside_the_subset_makes_the_record_bad(line: str, reason: s
     [
         ("  more: [a, b]", "[a, b]"),
         ("  more: {a: b}", "{a: b}"),
-        ("  more: |\n    two\n    lines: of text", "| two lines: of text"),
+        ("  more: |-\n    two\n    lines: of text", "two\nlines: of text"),
         ("  more:\n  - item\n  - redirect: x", "- item - redirect: x"),
         ("  more:\n    redirect: elsewhere.example.org", "redirect: elsewhere.example.org"),
-        ('  more: "\\x41"', '"\\x41"'),
         ("  more: a\n  more: b", "a b"),
     ],
 )
-def test_any_other_field_outside_the_subset_is_kept_as_text(lines: str, kept: str) -> None:
+def test_any_other_field_is_kept_as_text(lines: str, kept: str) -> None:
     entry = prefixes.read(f"ark:/12345:\n{lines}\n  redirect: https://a.example.org/$id\n")["12345"]
     assert [nma.where for nma in entry.nmas] == ["https://a.example.org/$id"]
     assert entry.extra == {"more": kept}
+
+
+def test_without_pyyaml_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prefixes, "find_spec", lambda name: None)
+    with pytest.raises(TableError, match=r"pip install 'maptr\[prefixes\]'"):
+        registry.read(SAMPLE)
 
 
 def test_name_policy_and_date_have_the_parts_of_anvl() -> None:
