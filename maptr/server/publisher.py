@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 
@@ -48,10 +49,10 @@ def publish(
     results: list[ZoneResult] = []
     for zone in zones:
         known = current.states.get(zone.name, ZoneState(zone))
-        state = known._replace(zone=zone)
+        state = replace(known, zone=zone)
         if (zone.keys, zone.signing) != (known.zone.keys, known.zone.signing):
             # The signatures do not fit the new keys or policy.
-            state = state._replace(signed=SigningState(known.signed.unsigned if zone.keys else None))
+            state = replace(state, signed=SigningState(known.signed.unsigned if zone.keys else None))
         if only is None or only == zone.name:
             state, result = _publish(state, clock(), force, starting)
             results.append(result)
@@ -111,8 +112,8 @@ def _publish(state: ZoneState, now: float, force: bool, starting: bool) -> tuple
         else:
             log.error("zone %s not reloaded, serial %d stays: %s", name, served.serial, reason)
         serial = None if served is None else served.serial
-        return state._replace(error=reason, failed_at=now), ZoneResult(name, "refused", serial, serial, reason)
-    state = state._replace(error="", failed_at=None, left_out=left_out)
+        return replace(state, error=reason, failed_at=now), ZoneResult(name, "refused", serial, serial, reason)
+    state = replace(state, error="", failed_at=None, left_out=left_out)
     warnings = checked.first_warnings()
     for warning in warnings if view is not old else ():
         log.warning("zone %s: %s", name, warning)
@@ -130,7 +131,7 @@ def _sign(
     """Sign a version and serve it; if that fails, keep the served one."""
     name, old = to_text(state.zone.name), state.view
     view, signed = signer.sign(state.zone, unsigned, old, state.signed, now)
-    state = state._replace(signed=signed if changed else signed._replace(pending=None))
+    state = replace(state, signed=signed if changed else replace(signed, pending=None))
     serial = None if view is None else view.serial
     if signed.error:
         if view is not None and view is not old:
@@ -147,7 +148,7 @@ def _sign(
 def _serve(state: ZoneState, view: ZoneView, now: float, warnings: tuple[str, ...]) -> tuple[ZoneState, ZoneResult]:
     name, old = to_text(state.zone.name), state.view
     result, was = ("loaded", None) if old is None else ("reloaded", old.serial)
-    state = state.serving(view, now)._replace(warnings=warnings)
+    state = replace(state.serving(view, now), warnings=warnings)
     return state, ZoneResult(name, result, view.serial, was, "", warnings)
 
 

@@ -7,6 +7,7 @@ is served. Signing reads files and takes long: call it in a thread.
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from pathlib import Path
 
 import dns.exception
@@ -57,7 +58,7 @@ def sign(
     name, old = to_text(zone.name), served
     keys = key_files(zone.keys)  # before the keys are read, so that the next check notices a change in between
     if served is None and (kept := state_folder.read_signed(zone.state, zone.name)) is not None:
-        old, before = kept[0], before._replace(unsigned=kept[1])
+        old, before = kept[0], replace(before, unsigned=kept[1])
     try:
         view = _renew(zone, zone.keys, zone.state, unsigned, old, now)
     except (OSError, ValueError, KeyError, dns.exception.DNSException) as error:  # a SigningError is a DNSException
@@ -71,7 +72,7 @@ def sign(
         return view, SigningState(unsigned.serial, validity.begins, due, keys)
     stays = "queries get SERVFAIL" if old is None else f"serial {old.serial} stays"
     log.error("zone %s not signed, %s, next try in %d s: %s", name, stays, RETRY, reason)
-    return old, before._replace(key_files=keys, pending=unsigned, error=reason, failed_at=now)
+    return old, replace(before, key_files=keys, pending=unsigned, error=reason, failed_at=now)
 
 
 def check(keys: Path) -> None:

@@ -1,13 +1,13 @@
-"""The served zones as values: the state of each zone, and the result of a reload.
+"""The served zones as values: the state of each zone, and of its signing.
 
-``publisher.py`` makes the next state, and replaces the served one.
+``publisher.py`` makes the next state, which ``reloader.py`` adopts.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NamedTuple
 
 from maptr.config import ZoneConfig
 from maptr.dnssec.expiry import EXPIRING, Signatures, SignatureState, Validity
@@ -33,7 +33,8 @@ def expiring(zone: ZoneConfig) -> int:
     return EXPIRING if zone.keys is None else min(EXPIRING, zone.signing.refresh)
 
 
-class SigningState(NamedTuple):
+@dataclass(frozen=True, slots=True, eq=False)
+class SigningState:
     """The signing state of a zone. Times are in seconds since 1970.
 
     ``unsigned`` is the serial of the zone file from which the served version was made, None if the server did not sign
@@ -68,7 +69,8 @@ class SigningState(NamedTuple):
         return not self.begins <= now < self.due  # a time before ``begins`` also means that the clock was set back
 
 
-class ZoneState(NamedTuple):
+@dataclass(frozen=True, slots=True, eq=False)
+class ZoneState:
     """The current state of one zone. Times are in seconds since 1970.
 
     ``view`` is None if the zone was never loaded, so that its queries get SERVFAIL. ``error`` is the reason why the
@@ -89,7 +91,7 @@ class ZoneState(NamedTuple):
 
     def serving(self, view: ZoneView, now: float) -> ZoneState:
         """Return the state with this view as the served version."""
-        return self._replace(view=view, names=view.nodes.count(), loaded_at=now, validity=Validity.of(view, now))
+        return replace(self, view=view, names=view.nodes.count(), loaded_at=now, validity=Validity.of(view, now))
 
     def signatures(self, now: float) -> SignatureState:
         if self.validity is None:
@@ -144,7 +146,8 @@ def left_out_status(left_out: LeftOut) -> LeftOutStatus:
     return LeftOutStatus(len(left_out.records), findings, str(left_out))
 
 
-class Served(NamedTuple):
+@dataclass(frozen=True, slots=True, eq=False)
+class Served:
     states: Mapping[Labels, ZoneState]
 
     @property
