@@ -156,7 +156,7 @@ def questions(rng: random.Random, records: list[Record]) -> list[tuple[str, str]
     return [(name, rdtype) for name in sorted(names) for rdtype in QUERY_TYPES]
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", range(20))
 def test_responses_agree_with_the_oracle(seed: int) -> None:
     rng = random.Random(seed)
     records = random_zone(rng)
