@@ -10,9 +10,9 @@ import logging
 import os
 import select
 import sys
-import threading
 import time
 from contextlib import suppress
+from logging.handlers import QueueHandler, QueueListener
 from queue import Full, Queue
 
 from maptr.errors import json_text
@@ -76,66 +76,72 @@ class JsonFormatter(logging.Formatter):
         return json_text(line)
 
 
-class LogStream(logging.Handler):
+class LogStream(QueueHandler):
     """A log handler that writes to a descriptor in a thread, and reports the number of lost lines."""
 
+    queue: Queue[logging.LogRecord]
+
     def __init__(self, descriptor: int, encoding: str = "utf-8", *, patience: float = PATIENCE) -> None:
-        super().__init__()
-        self._descriptor = descriptor
-        self._encoding = encoding
+        super().__init__(Queue(MAX_WAITING))
         self._patience = patience
         self._stuck = False  # the last wait for room timed out
-        # Each line, with the number of lines that count as lost if it cannot be written. None ends the thread.
-        self._lines: Queue[tuple[bytes, int] | None] = Queue(MAX_WAITING)
-        # Numbers of lines; only one thread changes each.
-        self._without_room = self._not_written = self._reported = 0
-        threading.Thread(target=self._write_all, name="maptr-log", daemon=True).start()
+        self._without_room = self._reported = 0  # numbers of lines
+        self._writer = _Writer(self.queue, descriptor, encoding)
+        self._writer.start()
 
-    def emit(self, record: logging.LogRecord) -> None:
-        lost = self._without_room + self._not_written - self._reported
+    def prepare(self, record: logging.LogRecord) -> logging.LogRecord:
+        """Return the record with its formatted line, the notice of lost lines before it, and their number."""
+        prepared: logging.LogRecord = super().prepare(record)
+        lost = self._without_room + self._writer.not_written - self._reported
+        vars(prepared)["lost"] = lost
+        if lost:
+            text = f"{lost} lines of the log lost: the queue was full"
+            notice = self.format(logging.LogRecord("maptr.serve", logging.WARNING, "", 0, text, (), None))
+            prepared.msg = f"{notice}\n{prepared.msg}"
+        return prepared
+
+    def enqueue(self, record: logging.LogRecord) -> None:
         try:
-            line = self._encoded(record)
-            if lost:
-                log_line = f"{lost} lines of the log lost: the queue was full"
-                line = (
-                    self._encoded(logging.LogRecord("maptr.serve", logging.WARNING, "", 0, log_line, (), None)) + line
-                )
-        except Exception:
-            self.handleError(record)
-            return
-        try:
-            self._lines.put((line, lost + 1), timeout=0 if self._stuck else self._patience)
+            self.queue.put(record, timeout=0 if self._stuck else self._patience)
         except Full:
             self._stuck = True
             self._without_room += 1
         else:
             self._stuck = False
-            self._reported += lost
+            self._reported += _lost(record)
 
     def flush(self) -> None:
         """Wait until all lines are written, at most for END_PATIENCE."""
-        with self._lines.all_tasks_done:
-            self._lines.all_tasks_done.wait_for(lambda: not self._lines.unfinished_tasks, END_PATIENCE)
+        with self.queue.all_tasks_done:
+            self.queue.all_tasks_done.wait_for(lambda: not self.queue.unfinished_tasks, END_PATIENCE)
 
     def close(self) -> None:
-        with suppress(Full):
-            self._lines.put_nowait(None)
+        with suppress(Full):  # not QueueListener.stop, which waits for the thread and so for the reader of the log
+            self._writer.enqueue_sentinel()
         super().close()
 
-    def _encoded(self, record: logging.LogRecord) -> bytes:
-        return f"{self.format(record)}\n".encode(self._encoding, "backslashreplace")
 
-    def _write_all(self) -> None:
-        for line, lost in iter(self._lines.get, None):
-            try:
-                self._write(line)
-            except OSError:  # the reader closed its end, or the disk is full
-                self._not_written += lost
-            self._lines.task_done()
+class _Writer(QueueListener):
+    """Writes lines in a thread. It has no handler: ``logging.shutdown`` would wait for the handler's lock."""
 
-    def _write(self, line: bytes) -> None:
-        while line:
-            try:
-                line = line[os.write(self._descriptor, line) :]
-            except BlockingIOError:  # another process made the stream non-blocking
-                select.select([], [self._descriptor], [])
+    def __init__(self, queue: Queue[logging.LogRecord], descriptor: int, encoding: str) -> None:
+        super().__init__(queue)
+        self._descriptor = descriptor
+        self._encoding = encoding
+        self.not_written = 0  # lines
+
+    def handle(self, record: logging.LogRecord) -> None:
+        line = f"{record.msg}\n".encode(self._encoding, "backslashreplace")
+        try:
+            while line:
+                try:
+                    line = line[os.write(self._descriptor, line) :]
+                except BlockingIOError:  # another process made the stream non-blocking
+                    select.select([], [self._descriptor], [])
+        except OSError:  # the reader closed its end, or the disk is full
+            self.not_written += _lost(record) + 1
+
+
+def _lost(record: logging.LogRecord) -> int:
+    """Return the number of lines that the record's notice reports as lost."""
+    return int(getattr(record, "lost", 0))

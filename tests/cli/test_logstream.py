@@ -48,7 +48,7 @@ def record(text: str) -> logging.LogRecord:
 
 def fill(log: LogStream) -> None:
     for number in range(LINES):
-        log.emit(record(f"line {number:06}"))
+        log.handle(record(f"line {number:06}"))
 
 
 def fill_up(pipe: int) -> None:
@@ -73,7 +73,7 @@ def test_lost_lines_are_counted_and_the_others_are_complete(ends: Ends) -> None:
     reader.start()
     for _ in range(int(PATIENCE)):
         log.flush()  # returns after a second, or when all lines are written
-    log.emit(record("again"))
+    log.handle(record("again"))
     reader.join(PATIENCE)
     *kept, notice, last = found.decode().splitlines()
     assert kept == [f"line {number:06}" for number in range(len(kept))]
@@ -87,8 +87,8 @@ def test_a_line_longer_than_the_pipe_is_written_whole() -> None:
     with reading, writing:
         log = LogStream(writing.fileno())
         long = "x" * 10_000_000
-        log.emit(record(long))
-        log.emit(record("next"))
+        log.handle(record(long))
+        log.handle(record("next"))
         found = b""
         while not found.endswith(b"next\n"):
             found += reading.recv(1 << 20)
@@ -99,16 +99,16 @@ def test_a_full_disk_loses_lines_and_reports_it_later(tmp_path: Path) -> None:
     file = (tmp_path / "log").open("wb", buffering=0)
     with file:
         log = LogStream(file.fileno())
-        log.emit(record("one"))
+        log.handle(record("one"))
         log.flush()
         with Path("/dev/full").open("wb", buffering=0) as full:
             kept = os.dup(file.fileno())
             os.dup2(full.fileno(), file.fileno())
-            log.emit(record("lost"))
+            log.handle(record("lost"))
             log.flush()
             os.dup2(kept, file.fileno())
             os.close(kept)
-        log.emit(record("two"))
+        log.handle(record("two"))
         log.flush()
     lost = "1 lines of the log lost: the queue was full"
     assert (tmp_path / "log").read_text().splitlines() == ["one", lost, "two"]
