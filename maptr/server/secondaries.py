@@ -32,8 +32,8 @@ IF_DIFFERENT = 60.0
 QUERY_TIMEOUT = 5.0  # seconds for a response over UDP, and then over TCP
 AT_ONCE = 50  # secondaries queried or notified at the same time
 
-Place = tuple[Labels, NotifyTarget]  # a zone and one of its secondaries
-Tasks = dict[Place, asyncio.Task[None]]
+Replica = tuple[Labels, NotifyTarget]  # a zone at one of its secondaries
+Tasks = dict[Replica, asyncio.Task[None]]
 
 
 class NotifyState(enum.StrEnum):
@@ -63,19 +63,19 @@ class SecondaryMonitor:
         self._settings = settings
         self._notify_timeouts, self._timeout = tuple(notify_timeouts), timeout
         self._if_different = min(if_different, settings.interval)
-        self._wanted: dict[Place, tuple[int, TsigKey | None]] = {}
-        self._states: dict[Place, SecondaryStatus] = {}
+        self._wanted: dict[Replica, tuple[int, TsigKey | None]] = {}
+        self._states: dict[Replica, SecondaryStatus] = {}
         self._notifying: Tasks = {}
         self._observing: Tasks = {}
         self._slots = asyncio.Semaphore(AT_ONCE)
-        self._alarmed: set[Place] = set()  # secondaries whose alarm was logged
+        self._alarmed: set[Replica] = set()  # secondaries whose alarm was logged
 
     def update(self, state: ServerState, before: ServerState | None = None) -> None:
         """Send NOTIFY for the zones whose serial differs from the one in ``before``; for all zones if that is None.
 
         Also monitor the secondaries of all zones with SOA queries.
         """
-        wanted: dict[Place, tuple[int, TsigKey | None]] = {}
+        wanted: dict[Replica, tuple[int, TsigKey | None]] = {}
         access = state.access
         for origin, view in state.snapshot.zones.items():
             targets = access.secondaries.get(origin, Secondaries()).notify
@@ -102,12 +102,12 @@ class SecondaryMonitor:
                 kind, what = found
                 yield Alarm(kind, f"zone {to_text(origin)}: secondary {target} {what}", to_text(origin), str(target))
 
-    def _alarm(self, place: Place) -> tuple[AlarmKind, str] | None:
+    def _alarm(self, replica: Replica) -> tuple[AlarmKind, str] | None:
         """Return the most telling alarm about a secondary; None if it has the zone, or may still get it in time.
 
         A secondary of the catalog is not asked for its serial.
         """
-        known, wanted, now = self.state(*place), self._wanted.get(place), self._clock()
+        known, wanted, now = self.state(*replica), self._wanted.get(replica), self._clock()
         since = known.behind_since
         if wanted is not None and since is not None and now - since >= self._settings.alarm_after:
             age = f"{now - since:.0f} s"
@@ -127,17 +127,17 @@ class SecondaryMonitor:
             sending = self._notify(view, target, None if target.key is None else keys[target.key])
             _restart(self._notifying, (view.origin, target), sending)
 
-    def follow(self, wanted: Mapping[Place, tuple[int, TsigKey | None]]) -> None:
+    def follow(self, wanted: Mapping[Replica, tuple[int, TsigKey | None]]) -> None:
         """Monitor these secondaries and no others, each with its expected serial and the key to sign with."""
-        for place in self._wanted.keys() - wanted.keys():
-            self._note(place, observed_serial=None, observed=None, observed_error="", behind_since=None)
-            self._alarmed.discard(place)
-            self._observing.pop(place).cancel()
+        for replica in self._wanted.keys() - wanted.keys():
+            self._note(replica, observed_serial=None, observed=None, observed_error="", behind_since=None)
+            self._alarmed.discard(replica)
+            self._observing.pop(replica).cancel()
         before, self._wanted = self._wanted, dict(wanted)
-        for place in wanted:
-            if before.get(place) != wanted[place]:
-                self._note_serial(place, wanted[place][0])
-                _restart(self._observing, place, self._observe(place, self._if_different))
+        for replica in wanted:
+            if before.get(replica) != wanted[replica]:
+                self._note_serial(replica, wanted[replica][0])
+                _restart(self._observing, replica, self._observe(replica, self._if_different))
 
     def state(self, origin: Labels, target: NotifyTarget) -> SecondaryStatus:
         return self._states.get((origin, target), SecondaryStatus(str(target)))
@@ -148,20 +148,20 @@ class SecondaryMonitor:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _note(self, place: Place, **changes: Any) -> None:
-        self._states[place] = replace(self.state(*place), **changes)
+    def _note(self, replica: Replica, **changes: Any) -> None:
+        self._states[replica] = replace(self.state(*replica), **changes)
 
-    def _note_serial(self, place: Place, serial: int) -> None:
+    def _note_serial(self, replica: Replica, serial: int) -> None:
         """Note whether the secondary is known to have the serial of the zone, and since when not."""
-        known = self.state(*place)
+        known = self.state(*replica)
         if known.observed_serial == serial and not known.observed_error:
-            self._note(place, behind_since=None)
+            self._note(replica, behind_since=None)
         elif known.behind_since is None:
-            self._note(place, behind_since=self._clock())
+            self._note(replica, behind_since=self._clock())
 
     async def _notify(self, view: ZoneView, target: NotifyTarget, key: TsigKey | None) -> None:
         what = f"NOTIFY of zone {to_text(view.origin)} serial {view.serial} to {target}"
-        place, reason = (view.origin, target), "no answer"
+        replica, reason = (view.origin, target), "no answer"
         clock = asyncio.get_running_loop().time
         for timeout in self._notify_timeouts:
             started = clock()
@@ -173,9 +173,9 @@ class SecondaryMonitor:
                 reason = str(error)
             else:
                 if rcode == NOERROR:
-                    self._note(place, notify=NotifyState.DONE, since=self._clock(), serial=view.serial)
-                    if place in self._wanted:
-                        _restart(self._observing, place, self._observe(place, AFTER_NOTIFY))
+                    self._note(replica, notify=NotifyState.DONE, since=self._clock(), serial=view.serial)
+                    if replica in self._wanted:
+                        _restart(self._observing, replica, self._observe(replica, AFTER_NOTIFY))
                     log.info("%s: done", what)
                     return
                 reason = f"rcode {rcode}"
@@ -183,38 +183,38 @@ class SecondaryMonitor:
                     break
             # A refusal or an ICMP error may arrive at once, for example while the secondary is starting.
             await asyncio.sleep(max(0.0, started + timeout - clock()))
-        self._note(place, notify=NotifyState.GIVEN_UP, since=self._clock(), notify_error=reason)
+        self._note(replica, notify=NotifyState.GIVEN_UP, since=self._clock(), notify_error=reason)
         log.warning("%s: given up, %s; the secondary will ask after its refresh time", what, reason)
 
-    async def _observe(self, place: Place, pause: float) -> None:
+    async def _observe(self, replica: Replica, pause: float) -> None:
         """Ask for the serial after ``pause`` seconds, and then at intervals."""
-        serial, key = self._wanted[place]
+        serial, key = self._wanted[replica]
         while True:
             await asyncio.sleep(pause)
-            request, found = make_request(place[0]), None
+            request, found = make_request(replica[0]), None
             try:
                 async with self._slots:
-                    found = read_serial(await exchange(request, place[1], key, self._clock, self._timeout))
+                    found = read_serial(await exchange(request, replica[1], key, self._clock, self._timeout))
             except NoResponse as error:
-                self._note(place, observed_error=str(error))
+                self._note(replica, observed_error=str(error))
             else:
-                self._note(place, observed_serial=found, observed=self._clock(), observed_error="")
-            self._note_serial(place, serial)
-            self._log_alarm(place, serial)
+                self._note(replica, observed_serial=found, observed=self._clock(), observed_error="")
+            self._note_serial(replica, serial)
+            self._log_alarm(replica, serial)
             pause = self._settings.interval if found == serial else self._if_different
 
-    def _log_alarm(self, place: Place, serial: int) -> None:
+    def _log_alarm(self, replica: Replica, serial: int) -> None:
         """Log the beginning and the end of an alarm about the serial of a secondary."""
-        found = self._alarm(place)
-        if found is not None and found[0] is not AlarmKind.NOTIFY_GIVEN_UP and place not in self._alarmed:
-            self._alarmed.add(place)
-            log.error("zone %s: secondary %s %s", to_text(place[0]), place[1], found[1])
-        elif self.state(*place).behind_since is None and place in self._alarmed:
-            self._alarmed.discard(place)
-            log.info("zone %s: secondary %s has serial %d, as it should", to_text(place[0]), place[1], serial)
+        found = self._alarm(replica)
+        if found is not None and found[0] is not AlarmKind.NOTIFY_GIVEN_UP and replica not in self._alarmed:
+            self._alarmed.add(replica)
+            log.error("zone %s: secondary %s %s", to_text(replica[0]), replica[1], found[1])
+        elif self.state(*replica).behind_since is None and replica in self._alarmed:
+            self._alarmed.discard(replica)
+            log.info("zone %s: secondary %s has serial %d, as it should", to_text(replica[0]), replica[1], serial)
 
 
-def _restart(tasks: Tasks, place: Place, work: Coroutine[None, None, None]) -> None:
-    if place in tasks:
-        tasks[place].cancel()
-    tasks[place] = asyncio.get_running_loop().create_task(work)
+def _restart(tasks: Tasks, replica: Replica, work: Coroutine[None, None, None]) -> None:
+    if replica in tasks:
+        tasks[replica].cancel()
+    tasks[replica] = asyncio.get_running_loop().create_task(work)
