@@ -95,8 +95,8 @@ class LogStream(QueueHandler):
         lost = self._without_room + self._writer.not_written - self._reported
         vars(prepared)["lost"] = lost
         if lost:
-            text = f"{lost} lines of the log lost: the queue was full"
-            notice = self.format(logging.LogRecord("maptr.serve", logging.WARNING, "", 0, text, (), None))
+            log_line = f"{lost} lines of the log lost: the queue was full"
+            notice = self.format(logging.LogRecord("maptr.serve", logging.WARNING, "", 0, log_line, (), None))
             prepared.msg = f"{notice}\n{prepared.msg}"
         return prepared
 
