@@ -27,6 +27,7 @@ from maptr.resolver.message import (
     DnsResponse,
     Referral,
     SentQuery,
+    Truncated,
     as_meant,
     is_response_to,
     make_query,
@@ -184,15 +185,16 @@ class Exchange:
         packet = as_meant(query, packet)
         try:
             response = read_response(query, packet)
+        except Truncated:
+            if attempt.tcp:
+                self._strike(attempt.server, Outcome.MALFORMED, "the response is truncated over TCP")
+            self._turns.tcp = not attempt.tcp
+            return True
         except ValueError as error:
             self._strike(attempt.server, Outcome.MALFORMED, f"the response cannot be read: {error}")
             return True
         outcome = response.outcome
-        if response.truncated and not attempt.tcp:
-            self._turns.tcp = True
-        elif response.truncated:
-            self._strike(attempt.server, Outcome.MALFORMED, "the response is truncated over TCP")
-        elif outcome.answered or (self._query.dnssec and response.alias is not None):
+        if outcome.answered or (self._query.dnssec and response.alias is not None):
             self._settle(attempt, response)
             self.packet = packet
         elif outcome is Outcome.REFERRAL:

@@ -220,7 +220,6 @@ class DnsResponse(NamedTuple):
     """
 
     rcode: int
-    truncated: bool = False
     outcome: Outcome = Outcome.MALFORMED
     records: tuple[Naptr, ...] = ()
     addresses: tuple[str, ...] = ()
@@ -234,12 +233,15 @@ class DnsResponse(NamedTuple):
     trailing: bool = False  # bytes after the last record were ignored
 
 
+class Truncated(ValueError):
+    """The response has TC: the query must be sent by TCP (RFC 2181 9)."""
+
+
 def read_response(query: SentQuery, packet: bytes) -> DnsResponse:
-    """Return the response to a query (RFC 1034 5.3.3, without 4d). Raises ValueError."""
+    """Return the response to a query (RFC 1034 5.3.3, without 4d). Raises Truncated, and ValueError otherwise."""
     _, flags, questions, *counts = _unpack_header(packet)
-    rcode = flags & numbers.RCODE_BITS
     if flags & numbers.TC:
-        return DnsResponse(rcode, truncated=True)
+        raise Truncated("the response is truncated")
     at = numbers.HEADER_SIZE + (len(query.question) if questions else 0)
     try:
         sections = read_sections(packet, at, counts, query.name)
@@ -261,7 +263,7 @@ def _read_sections(query: SentQuery, flags: int, sections: Sections) -> DnsRespo
         least, zone = _read_negative(packet, sections.authority)
         if any(record.rdtype == numbers.CNAME for record in sections.answer):
             zone = query.name  # there is an alias, and its target does not exist
-        return DnsResponse(rcode, False, Outcome.NXDOMAIN, (), (), least, "", authentic, bogus, zone=zone)
+        return DnsResponse(rcode, Outcome.NXDOMAIN, (), (), least, "", authentic, bogus, zone=zone)
     if rcode != numbers.NOERROR:
         return DnsResponse(rcode, bogus=bogus)
     return _read_noerror(query, flags, sections, authentic)
@@ -280,21 +282,17 @@ def _read_noerror(query: SentQuery, flags: int, sections: Sections, authentic: b
         elif query.rdtype in (numbers.A, numbers.AAAA):
             addresses = _addresses(packet, found)
         outcome = Outcome.ANSWER
-        return _new(
-            DnsResponse, (0, False, outcome, records, addresses, ttl, note, authentic, False, None, None, None, False)
-        )
+        return _new(DnsResponse, (0, outcome, records, addresses, ttl, note, authentic, False, None, None, None, False))
     if not flags & numbers.RA:
         soa = any(record.rdtype == numbers.SOA for record in sections.authority)
         cut = next((record.owner for record in sections.authority if record.rdtype == numbers.NS), None)
         if chain and not soa:
-            return DnsResponse(numbers.NOERROR, False, Outcome.REFERRAL, (), (), ttl, note, authentic, alias=name)
+            return DnsResponse(0, Outcome.REFERRAL, (), (), ttl, note, authentic, alias=name)
         if cut is not None and not soa and not flags & numbers.AA and not _denies_ds(query, cut, sections.authority):
             referral = _read_referral(cut, sections)
-            return DnsResponse(
-                numbers.NOERROR, False, Outcome.REFERRAL, (), (), None, note, authentic, referral=referral
-            )
+            return DnsResponse(0, Outcome.REFERRAL, note=note, authentic=authentic, referral=referral)
     least, _ = _read_negative(packet, sections.authority)
-    return DnsResponse(numbers.NOERROR, False, Outcome.NODATA, (), (), least, note, authentic)
+    return DnsResponse(0, Outcome.NODATA, (), (), least, note, authentic)
 
 
 def _denies_ds(query: SentQuery, cut: Labels, authority: list[WireRecord]) -> bool:
