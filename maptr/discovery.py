@@ -342,6 +342,8 @@ class Discovery(Sequence[Candidate]):
 
     ``work`` is what its walk took to read and match rules, in steps of regexp matching of about 0.25 µs.
 
+    Many attributes and many parameters: one for each fact about the result, as in its JSON.
+
     It is immutable; ``replace`` makes a copy with other values. Two are equal whatever their times, ``scheme``,
     ``reason`` and ``work``.
 

@@ -122,7 +122,9 @@ class Walk:
 
     NXDOMAIN for the root name means that there is no mapping authority only if the origin exists. If the response
     does not show that, and the caller does not know it (``origin_known``), the SOA of the origin is one more question.
-    ``root`` is the result of ``root_name``, if the caller has it already.
+    ``root`` is the result of ``root_name``, if the caller has it already. Many attributes: the variables of the
+    algorithm and its limits, which are set while a depth is read and change together.
+
     Raises ValueError if NAAN and origin do not make a valid domain name.
     """
 

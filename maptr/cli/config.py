@@ -21,7 +21,7 @@ _PLAIN = re.compile(r"[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*\Z")  # no character is
 _ANY = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 
 
-class Stub(NamedTuple):
+class StubZone(NamedTuple):
     """An origin without its final dot, its servers, and its trust anchors as records, if the zone is signed."""
 
     origin: str
@@ -29,7 +29,7 @@ class Stub(NamedTuple):
     anchors: Sequence[str]
 
 
-def _unbound(stub: Stub) -> Iterator[str]:
+def _unbound(stub: StubZone) -> Iterator[str]:
     yield from ("# Unbound: a file in /etc/unbound/unbound.conf.d; then restart it.", "server:")
     if any(ipaddress.ip_address(server.address).is_loopback for server in stub.servers):
         yield "    do-not-query-localhost: no"
@@ -41,7 +41,7 @@ def _unbound(stub: Stub) -> Iterator[str]:
     yield from (f"    stub-addr: {server.address}@{server.port}" for server in stub.servers)
 
 
-def _bind(stub: Stub) -> Iterator[str]:
+def _bind(stub: StubZone) -> Iterator[str]:
     """Yield the settings of BIND. A static-stub zone cannot name ports, so servers on other ports are forwarders."""
     yield "# BIND: a file that named.conf includes; then rndc reconfig."
     if not stub.anchors:
@@ -62,7 +62,7 @@ def _bind(stub: Stub) -> Iterator[str]:
     yield "};"
 
 
-def _systemd_resolved(stub: Stub) -> Iterator[str]:
+def _systemd_resolved(stub: StubZone) -> Iterator[str]:
     yield "# systemd-resolved: a file *.conf in /etc/systemd/resolved.conf.d; then restart it."
     kind = "positive" if stub.anchors else "negative"
     yield from (f"# If it validates (DNSSEC=), write in a file *.{kind} in /etc/dnssec-trust-anchors.d:", "#")
@@ -72,7 +72,7 @@ def _systemd_resolved(stub: Stub) -> Iterator[str]:
     yield from ("#", "[Resolve]", f"DNS={' '.join(addresses)}", f"Domains=~{stub.origin}")
 
 
-RESOLVERS: Mapping[str, Callable[[Stub], Iterator[str]]] = {
+RESOLVERS: Mapping[str, Callable[[StubZone], Iterator[str]]] = {
     "unbound": _unbound,
     "bind": _bind,
     "systemd-resolved": _systemd_resolved,
@@ -113,7 +113,7 @@ def config(
     if not _PLAIN.match(name):
         raise click.UsageError(f"--origin: {name or '.'} is not a name of letters, digits, hyphens and underscores")
     servers = _servers(words, found)
-    stub = Stub(name, servers, () if trust_anchor is None else _anchors(trust_anchor, name))
+    stub = StubZone(name, servers, () if trust_anchor is None else _anchors(trust_anchor, name))
     output.data("\n".join(RESOLVERS[resolver](stub)))
 
 

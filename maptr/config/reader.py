@@ -42,14 +42,14 @@ def find(environment: Mapping[str, str]) -> Path | None:
     return Path(LOCAL_CONFIG) if Path(LOCAL_CONFIG).exists() else None
 
 
-class Sources(TypedDict, total=False):
+class ConfigSources(TypedDict, total=False):
     """The sources of values that override the file."""
 
     environment: Mapping[str, str]
     flags: Flags
 
 
-def load(path: Path | None, *, secrets: bool = True, **sources: Unpack[Sources]) -> Config:
+def load(path: Path | None, *, secrets: bool = True, **sources: Unpack[ConfigSources]) -> Config:
     """Load the configuration, from a file if there is one. ``secrets``: also read the secret files.
 
     Raises ConfigError with file, line and key, or ConfigErrors for several mistakes; and OSError if the file itself
@@ -60,7 +60,9 @@ def load(path: Path | None, *, secrets: bool = True, **sources: Unpack[Sources])
     return config
 
 
-def parse(text: str = "", *, filename: str = "", directory: Path | None = None, **sources: Unpack[Sources]) -> Config:
+def parse(
+    text: str = "", *, filename: str = "", directory: Path | None = None, **sources: Unpack[ConfigSources]
+) -> Config:
     """Parse the configuration in a TOML text. Relative paths in the text start from ``directory``.
 
     It reads no files, not even secret files. Raises ConfigError, or ConfigErrors for several mistakes.
@@ -70,7 +72,9 @@ def parse(text: str = "", *, filename: str = "", directory: Path | None = None, 
     return config
 
 
-def examine(path: Path | None, *, secrets: bool = True, **sources: Unpack[Sources]) -> tuple[Config, list[ConfigError]]:
+def examine(
+    path: Path | None, *, secrets: bool = True, **sources: Unpack[ConfigSources]
+) -> tuple[Config, list[ConfigError]]:
     """Load the configuration, with defaults in place of wrong values, and return it with the mistakes.
 
     Raises ConfigError for a file that is not TOML, and OSError.

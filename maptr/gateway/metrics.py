@@ -47,7 +47,7 @@ class ConnectionMetrics(Counts, Collector):
 
 
 class Metrics:
-    """The counters of one gateway."""
+    """The counters of one gateway. Many attributes: one for each metric."""
 
     def __init__(self) -> None:
         registry = self._registry = CollectorRegistry()

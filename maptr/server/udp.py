@@ -84,7 +84,10 @@ def why_not() -> str | None:
 
 
 class Slots:
-    """The memory of a batch, and the system calls that fill and send it."""
+    """The memory of a batch, and the system calls that fill and send it.
+
+    Many attributes: one for each area and each view of a field, computed once because every batch uses them.
+    """
 
     def __init__(self, sock: socket.socket) -> None:
         wildcard = is_wildcard(sock)
