@@ -91,20 +91,21 @@ class Responder:
 
         Logs and raises a ZoneError if a transfer cannot continue. An internal error is logged and drops the query.
         """
-        ready = self._ready[query.transport]
+        transport = query.transport
+        ready = self._ready[transport]
         ready.tidy()
-        found = self._find(ready, query, counters)
+        found, more = self._find(ready, query, counters), None
         if found is None:
-            messages = self.general(query, counters, ready.learn)
-        else:
-            messages = iter((found,) if found else ())
-        first = next(messages, None)
-        code = counters.count(query.transport, first)
+            more = self.general(query, counters, ready.learn)
+            found = next(more, b"")
+        first = found or None
+        code = counters.count(transport, first)
         if self.query_log is not None and self.query_log.pick(1):
             self.query_log.write(query, code)
         if first is not None:
             yield first
-            yield from messages
+            if more is not None:
+                yield from more
 
     def general(self, query: ReceivedQuery, counters: Counters, learn: Learn) -> Iterator[bytes]:
         """Verify, answer, limit and sign: yield the messages of the general path, or of a transfer.
@@ -142,7 +143,8 @@ class Responder:
 
     def _find(self, ready: Ready, query: ReceivedQuery, counters: Counters) -> bytes | None:
         """Return the ready response, empty if the rate limit drops it; None if there is none."""
-        key = query.wire[ID:]
+        wire, transport, client = query
+        key = wire[ID:]
         known = ready.known.get(key)
         found = ready.find(key) if known is None else (known, b"")
         if found is None:
@@ -151,17 +153,17 @@ class Responder:
         option, verified = b"", False
         if cookie:
             stamp = timestamp(self.context.clock())
-            checked = self.state.answer_cookie(cookie, packed_address(query.client), stamp, counters)
+            checked = self.state.answer_cookie(cookie, packed_address(client), stamp, counters)
             if checked is None:
                 return None
             option, verified = checked
-        if query.transport is Transport.UDP and not verified:
-            action = self._judge(query.client, kind_of(record))
+        if transport is Transport.UDP and not verified:
+            action = self._judge(client, kind_of(record))
             if action is Action.DROP:
                 return b""
             if action is Action.TRUNCATE:
                 record = truncated(record)
-        return ready.response(query.wire, record, option)
+        return ready.response(wire, record, option)
 
     def _limit(self, checked: CheckedQuery, reply: Reply, messages: Iterable[bytes]) -> Iterable[bytes]:
         """Return the messages that the rate limit lets through: all of them, the truncated response, or none."""
