@@ -95,7 +95,7 @@ class Answer(NamedTuple):
 
     def after(self, elapsed: float) -> Answer:
         """Return a copy with the seconds since the question."""
-        return self._replace(elapsed=elapsed)
+        return Answer(*self[:5], elapsed, *self[6:])  # _replace takes twice the time
 
 
 Reader = Callable[..., Rule]
@@ -154,7 +154,7 @@ class Walk:
         self._asked = {names.fold(root)}
         self._undotted = undotted(settings.origin)
         self._found: list[_Found] = []
-        self._budget = budget or Budget(settings.regexp_steps)
+        self.budget = budget or Budget(settings.regexp_steps)
         self._records_left = settings.max_records
         self._origin_known = origin_known
         self._too_long: list[RulePath] = []  # of records whose URL is too long
@@ -204,7 +204,7 @@ class Walk:
 
     def _work(self) -> int:
         records = self.settings.max_records - max(0, self._records_left)
-        return max(0, self.settings.regexp_steps - self._budget.steps) + RECORD_STEPS * records
+        return max(0, self.settings.regexp_steps - self.budget.steps) + RECORD_STEPS * records
 
     def _read_depth(self) -> None:
         """Read the answers to all open questions, and open those of the next depth."""
@@ -237,7 +237,7 @@ class Walk:
             self._ttl = sane
         here = question
         if sane is not None and sane < question.ttl:
-            here = question._replace(ttl=sane)
+            here = Question(question.name, question.path, sane, question.rdtype)
         if not isinstance(records, NaptrRRset):
             records = NaptrRRset.of(records)
         self._records_left -= len(records)
@@ -256,7 +256,7 @@ class Walk:
     def _read_record(self, here: Question, naptr: Naptr, onward: dict[Labels, Question]) -> Reading:
         rule: Rule | None = None
         try:
-            rule = self._read(naptr, undotted=self._undotted, budget=self._budget)
+            rule = self._read(naptr, undotted=self._undotted, budget=self.budget)
             kind = rule.kind
             if kind is Kind.OTHER:
                 return Reading(naptr, kind, False, rule.notes)
@@ -341,9 +341,9 @@ class Walk:
         """Apply the rule's regexp to the ARK. Raises _Skipped, BudgetSpent and ResultTooLongError."""
         assert rule.substitution is not None  # noqa: S101 - the caller has checked it
         self.ark_read = True
-        made = rule.substitution.apply(self.ark.in_url.encode(), self._budget)
+        made = rule.substitution.apply(self.ark.in_url.encode(), self.budget)
         if made is None and "-" in self.ark.resolution:  # kept ones: there may be one in the shoulder of the rule
-            made = rule.substitution.apply(self.ark.without_hyphens.replace("#", "%23").encode(), self._budget)
+            made = rule.substitution.apply(self.ark.without_hyphens.replace("#", "%23").encode(), self.budget)
         if made is None:
             raise _Skipped("its regexp does not match this ARK")
         return made.decode("ascii", "backslashreplace")

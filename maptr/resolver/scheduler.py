@@ -98,14 +98,14 @@ class _WalkMaker:
         self._rules = RuleCache()
 
     def make(self, ark: Ark, name: Labels) -> Walk:
-        shared = self._budgets.get(ark.naan)
-        if shared is None:
+        budget = self._budgets.get(ark.naan)
+        if budget is None:
             if len(self._budgets) >= MAX_NAANS:
                 self._budgets.clear()
-            shared = self._budgets[ark.naan] = Budget(self.settings.regexp_steps)
+            budget = self._budgets[ark.naan] = Budget(self.settings.regexp_steps)
         else:
-            shared.steps += STEPS_EACH
-        budget = Budget(self.settings.regexp_steps, shared)
+            budget.steps += STEPS_EACH
+            budget = Budget(self.settings.regexp_steps, budget)
         return Walk(ark, self.settings, reader=self._rules, budget=budget, root=name)
 
 
@@ -220,7 +220,7 @@ class Scheduler(Generic[Token]):
         """Continue a walk whose first packet was sent so many seconds ago."""
         if walk.over:
             found = self._finish(token, walk)
-            if not walk.ark_read:
+            if not walk.ark_read and walk.budget.shared is not None:  # the second of a NAAN: many have one
                 self._known.add_discovery(walk.ark.naan, found)
             return
         active = ActiveWalk(token, walk, self._clock() - elapsed + self._lifetime)

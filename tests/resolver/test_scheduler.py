@@ -104,11 +104,13 @@ def test_arks_of_a_naan_share_a_discovery_that_no_regexp_has_made(record: Naptr)
     (wanted,) = many.take()
     many.tell(wanted, Answer(Outcome.ANSWER, [record], 60))
     many.tick(0.0)
-    many.start(1, Ark.parse("ark:1/x1"))
-    many.tick(0.0)
-    (_, first), (_, second) = many.done
-    assert (second.trace is first.trace) is (record is HOST)
-    assert [url[-2:] for url in (first.url(), second.url())] == ["x0", "x1"]
+    for number in (1, 2):
+        many.start(number, Ark.parse(f"ark:1/x{number}"))
+        many.tick(0.0)
+    (_, first), (_, second), (_, third) = many.done
+    assert second.trace is not first.trace, "most NAANs of a stream have one ARK"
+    assert (third.trace is second.trace) is (record is HOST)
+    assert [found.url()[-2:] for found in (first, second, third)] == ["x0", "x1", "x2"]
 
 
 def test_cached_answers_are_bounded() -> None:

@@ -433,9 +433,12 @@ def test_rfc8945_5_3_2_an_unsigned_refusal_of_the_key_is_said_and_is_no_answer(
             watch.monitor.notify(view_of(7), [watch.target], keyring([KEY]))
             watch.follow(7)
             alarms = await watch.alarms_after(300)
-            while watch.monitor.state(EXAMPLE, watch.target).notify is NotifyState.PENDING:
+            while True:
+                state = watch.monitor.state(EXAMPLE, watch.target)
+                is_asked = state.observed_error or state.observed_serial is not None
+                if is_asked and state.notify is not NotifyState.PENDING:
+                    return state, alarms
                 await asyncio.sleep(0.01)
-            return watch.monitor.state(EXAMPLE, watch.target), alarms
 
     said = f"the secondary refuses our TSIG key: {name}"
     state, alarms = asyncio.run(reasons(lambda query: [refuse(query)]))
