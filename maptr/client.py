@@ -75,7 +75,8 @@ class Client:
     in ``discover_many`` and ``drift_many``; None for no limit. ``max_connections``: TCP connections at a time (default
     8, and fewer if the server or the process does not allow so many).
 
-    Raises ConfigError for a wrong value, TypeError for a wrong type.
+    Many parameters: this is the one place where options are spelled. Raises ConfigError for a wrong value, TypeError
+    for a wrong type.
 
     >>> with Client([server], cache=":memory:") as client:
     ...     [client.discover(f"ark:12345/x{i}").source for i in range(3)]

@@ -39,6 +39,7 @@ class Sources:
     are not taken; the other options are those of ``maptr.Client``. ``clock`` is monotonic, ``wall`` dates what is kept.
 
     With ``require``, the table is not used, because it has no signatures. Raises ConfigError for an unknown policy.
+    Many parameters: one for each option of the client that it uses.
     """
 
     def __init__(

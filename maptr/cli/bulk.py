@@ -175,7 +175,7 @@ def _run(
         file = output.standard_input() if source == "-" else stack.enter_context(Path(source).open("rb"))
         if out.resume and not file.seekable():
             raise click.UsageError("--resume reads the input twice: give a FILE instead of a pipe")
-        lines = Lines(file, column)
+        lines = NumberedLines(file, column)
         size = 0
         done: Set[int] = frozenset()
         if out.resume and out.path is not None:
@@ -274,7 +274,7 @@ def _size(source: IO[bytes]) -> int | None:
 # ---- input
 
 
-class Lines:
+class NumberedLines:
     """The numbered texts of a file: its lines or, for CSV and TSV, one column of each line.
 
     A record of CSV is one line. Raises UsageError for a ``column`` that is not in the header, which is the first line.
@@ -482,7 +482,7 @@ class Rows:
 # ---- the rows of an earlier run
 
 
-def kept_rows(target: Path, lines: Lines, *, as_json: bool, profile: Profile) -> tuple[int, Set[int]]:
+def kept_rows(target: Path, lines: NumberedLines, *, as_json: bool, profile: Profile) -> tuple[int, Set[int]]:
     """Read the rows in ``target``, check them against the lines of the input, and rewind the input.
 
     Returns the size of the complete rows in bytes, and the numbers of their lines. Raises UsageError if maptr bulk did

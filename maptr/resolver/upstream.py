@@ -29,7 +29,8 @@ HTTPS = "https://"
 class Upstream:
     """The options are those of ``maptr.Client``; ``opened`` makes what asks. Threads and tasks may share one.
 
-    ``questions`` counts the names that were asked for many ARKs. Raises ConfigError and TypeError.
+    ``questions`` counts the names that were asked for many ARKs. Many parameters: one for each option of the client
+    that it uses. Raises ConfigError and TypeError.
     """
 
     def __init__(

@@ -115,7 +115,7 @@ class Daemon:
             if controller is not None:
                 await controller.start()
             if self._sockets.metrics is not None:
-                http = metrics.HttpServer(self._sockets.metrics, self.respond_http)
+                http = metrics.MetricsServer(self._sockets.metrics, self.respond_http)
                 stack.push_async_callback(http.stop)
                 await http.start()
             self._log_ready(len(snapshot.zones))

@@ -83,7 +83,7 @@ def render(status: Status) -> bytes:
     return generate_latest(SimpleNamespace(collect=collect))  # a registry needs no other method
 
 
-class HttpServer(RequestServer):
+class MetricsServer(RequestServer):
     """Answers HTTP requests on a bound socket. ``respond`` returns the response for a path."""
 
     def __init__(self, sock: socket.socket, respond: Callable[[str], Awaitable[HttpResponse]]) -> None:

@@ -218,13 +218,13 @@ def messages(template: bytes, question: DNSQuestion, content: Iterable[ZoneRecor
 
     ``reserve`` bytes are left free for a signature. Raises ZoneError for a record that is too large for a message.
     """
-    writer = _Writer(template, question)
+    writer = _MessageWriter(template, question)
     for record in content:
         if writer.add(record, MESSAGE_SIZE - reserve):
             continue
         if writer.count:
             yield writer.message()
-            writer = _Writer(template, question)
+            writer = _MessageWriter(template, question)
         if not writer.add(record, numbers.MAX_MESSAGE - reserve):
             where = f"{to_text(record.owner)} type {record.rdtype}"
             raise ZoneError(f"{where}: {len(record.rdata)} bytes of rdata are too many for a message")
@@ -232,7 +232,7 @@ def messages(template: bytes, question: DNSQuestion, content: Iterable[ZoneRecor
         yield writer.message()
 
 
-class _Writer:
+class _MessageWriter:
     """Writes the records of one message."""
 
     def __init__(self, template: bytes, question: DNSQuestion) -> None:

@@ -10,6 +10,7 @@ import json
 import re
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -88,3 +89,51 @@ def test_a_start_loads_nothing_heavy(code: str) -> None:
     program = f"{code}\nimport json, sys\nprint('\\n' + json.dumps([m for m in {HEAVY!r} if m in sys.modules]))"
     done = subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, timeout=60, check=True)
     assert json.loads(done.stdout.splitlines()[-1]) == []
+
+
+# ---- values
+
+MANY_ATTRIBUTES, MANY_PARAMETERS = 12, 8
+
+
+def has_reason(node: ast.ClassDef, what: str) -> bool:
+    """Whether the docstring says why there are so many: ``Many attributes: one for each metric``."""
+    return re.search(rf"\bmany {what}\b[^:]*: ", ast.get_docstring(node) or "", re.IGNORECASE) is not None
+
+
+CLASSES = [(path, node) for path, tree in TREES.items() for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
+
+
+def state_of(node: ast.ClassDef) -> Iterator[str]:
+    """Yield the attributes that methods set. The fields of a frozen value are not state."""
+    for each in ast.walk(node):
+        match each:
+            case ast.Attribute(value=ast.Name(id="self"), attr=name, ctx=ast.Store()):
+                yield name
+
+
+def test_a_class_with_much_state_says_why() -> None:
+    """Attributes that cannot be said in one breath are several values."""
+    assert {
+        f"{path.relative_to(PACKAGE)}: {node.name}": found
+        for path, node in CLASSES
+        if len(found := {*state_of(node)}) > MANY_ATTRIBUTES and not has_reason(node, "attributes")
+    } == {}
+
+
+def test_a_function_with_many_parameters_says_why() -> None:
+    """Too many are a value without a name. Commands, which are decorated, have a parameter for each option."""
+    owners = {method: node for _, node in CLASSES for method in node.body}
+    for path, tree in TREES.items():
+        for node in ast.walk(tree):
+            match node:
+                case ast.FunctionDef(decorator_list=[]) | ast.AsyncFunctionDef(decorator_list=[]):
+                    owner, of = owners.get(node), node.args
+                    count = len([*of.posonlyargs, *of.args, *of.kwonlyargs]) - (owner is not None)
+                    if count > MANY_PARAMETERS:
+                        assert owner is not None, f"{path}:{node.lineno}"
+                        assert has_reason(owner, "parameters"), f"{path}:{node.lineno}"
+
+
+def test_a_class_has_a_name_of_its_own() -> None:
+    assert [name for name, count in Counter(node.name for _, node in CLASSES).items() if count > 1] == []

@@ -260,7 +260,7 @@ def http_port() -> Iterator[int]:
         return metrics.respond(path, Status("0", 1))
 
     sock = open_tcp("127.0.0.1", 0)
-    with requests_answered(metrics.HttpServer(sock, respond), sock) as port:
+    with requests_answered(metrics.MetricsServer(sock, respond), sock) as port:
         yield port
 
 
