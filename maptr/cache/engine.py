@@ -77,11 +77,11 @@ class Engine:
                 until = min(self._clock() + REUSE_SECONDS, kept.refresh_at)
                 return self._make(ark, choice, kept.found, None), until
         natab, from_table = self._read_table(ark)
-        state, found, until = Dns.UNASKED, None, self._clock() + REUSE_SECONDS
+        state, found, until = Dns.UNASKED, None, 0.0  # the table answers as fast as a kept discovery
         if policy.asks(natab):
             table_helps = policy.choose(Dns.SILENT, natab).take in (Take.NATAB, Take.NATAB_STALE)
             state, found, refresh_at = yield from self.from_dns(ark, lifetime, table_helps=table_helps)
-            until = min(until, refresh_at)
+            until = min(self._clock() + REUSE_SECONDS, refresh_at)
         return self._make(ark, policy.choose(state, natab), found, from_table), until
 
     def at_once(self, ark: Ark) -> Discovery | None:

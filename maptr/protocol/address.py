@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+from functools import lru_cache
 from typing import NamedTuple
 
 from maptr.protocol.numbers import PORT
@@ -38,6 +39,7 @@ class Address(NamedTuple):
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
+@lru_cache(maxsize=10_000)
 def read_ip(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
     """Return the address in a text without its scope; an IPv4-mapped IPv6 address as IPv4 (RFC 4291 2.5.5.2).
 
