@@ -8,6 +8,7 @@ from concurrent.futures import Future
 
 from maptr.cache.lookups import AskAsync, Finish, PendingLookup, Result, Steps
 from maptr.discovery import Discovery
+from maptr.resolver.call import need_asyncio
 
 
 class TaskDriver:
@@ -26,6 +27,7 @@ class TaskDriver:
         try:
             while True:
                 wait = next(steps)
+                need_asyncio()
                 if wait.start:
                     task = asyncio.get_running_loop().create_task(self._look_up(wait.pending))
                     self._tasks.add(task)

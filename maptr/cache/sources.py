@@ -95,15 +95,17 @@ class Sources:
         if text is not None and (recent := self._recent.get(text)) and recent[0] > self._clock():
             return recent[1]
         call = Call(ark, self._resolver.lifetime, **options)
-        need_asyncio()
-        import asyncio  # it doubles the start time of a program that does not await
-
         if self._tasks is None:
-            from maptr.cache.aio import TaskDriver  # as above
+            from maptr.cache.aio import (
+                TaskDriver,
+            )  # late: asyncio doubles the start time of a program that does not await
 
             self._tasks = TaskDriver(self._resolver.discover_async, self.engine.finish)
         table = self.engine.table
         if isinstance(table, WatchedTable) and not table.is_read:
+            need_asyncio()
+            import asyncio  # as above
+
             await asyncio.to_thread(table.current)
         found, until = await self._tasks.run(self.engine.discover(call.ark, call.lifetime))
         found = self._finish(text, call, found, until)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from maptr import url
@@ -32,7 +32,7 @@ class TableReader:
 
     def __init__(self) -> None:
         # One tuple, which is replaced as a whole: another thread may read another table at the same time.
-        self._kept: tuple[Table | None, dict[tuple[str, bool], list[Record]]] = None, {}
+        self._kept: tuple[Table | None, dict[tuple[str, bool], NaanRecords]] = None, {}
 
     def read(self, ark: Ark, settings: Settings, state: TableState, *, too_old: bool) -> tuple[Natab, Discovery | None]:
         """Return the state of the table, and its discovery if it has the ARK.
@@ -43,8 +43,7 @@ class TableReader:
             return Natab.MISSING, None
         ark = ark.sent(settings.hyphens)
         name = ark.without_hyphens.partition("/")[2]
-        records = self._records(ark.naan, settings.allow_private, state.table)
-        serving = [one for one in records if name.startswith(one.entry.shoulder)]  # the first one answers
+        serving = self._records(ark.naan, settings.allow_private, state.table).serving(name)
         if state.trouble:
             natab = Natab.BROKEN_HAS if serving else Natab.BROKEN_HAS_NOT
         elif too_old:
@@ -56,19 +55,31 @@ class TableReader:
         found = _discovery(ark, settings, serving, state.fetched)
         return natab if found else Natab.UNUSABLE, found
 
-    def _records(self, naan: str, allow_private: bool, table: Table) -> list[Record]:
-        """Return the records of a NAAN, longest shoulder first. They are kept as long as the table: there may be
-        hundreds of shoulders."""
+    def _records(self, naan: str, allow_private: bool, table: Table) -> NaanRecords:
+        """Return the records of a NAAN. They are kept as long as the table: there may be hundreds of shoulders."""
         of, kept = self._kept
         if table is not of:
             kept = {}
             self._kept = table, kept
         records = kept.get((naan, allow_private))
         if records is None:
-            records = _records_of(naan, allow_private, table)
-            if records:  # so that the table limits how many are kept
+            records = NaanRecords(_records_of(naan, allow_private, table))
+            if records.lengths:  # so that the table limits how many are kept
                 kept[naan, allow_private] = records
         return records
+
+
+class NaanRecords:
+    """The records of a NAAN by their shoulder."""
+
+    def __init__(self, records: Iterable[Record]) -> None:
+        self._records = {record.entry.shoulder: record for record in records}
+        self.lengths = sorted({len(shoulder) for shoulder in self._records}, reverse=True)
+
+    def serving(self, name: str) -> list[Record]:
+        """Return the records whose shoulder the name starts with. The first has the longest, and answers."""
+        found = [self._records.get(name[:length]) for length in self.lengths if length <= len(name)]
+        return [record for record in found if record is not None]
 
 
 class Record(NamedTuple):
@@ -102,15 +113,13 @@ class Target(NamedTuple):
         return self.expand(ark).encode() if serves else None
 
 
-def _records_of(naan: str, allow_private: bool, table: Table) -> list[Record]:
+def _records_of(naan: str, allow_private: bool, table: Table) -> Iterator[Record]:
+    for owner, _, shoulder in (record.partition("/") for record in table.unread):
+        if owner == naan:
+            yield Record(Entry(naan, shoulder), (), "the record cannot be read")
     whole = table.get(naan)
-    entries = [*table.shoulders(naan), *([whole] if whole is not None else ())]
-    records = [_record(entry, allow_private) for entry in entries]
-    unread = (record.partition("/") for record in table.unread)
-    records += [
-        Record(Entry(naan, shoulder), (), "the record cannot be read") for n, _, shoulder in unread if n == naan
-    ]
-    return sorted(records, key=lambda one: -len(one.entry.shoulder))
+    for entry in [*table.shoulders(naan), *([whole] if whole is not None else ())]:
+        yield _record(entry, allow_private)
 
 
 def _record(entry: Entry, allow_private: bool) -> Record:

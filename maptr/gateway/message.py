@@ -98,7 +98,11 @@ class Response(NamedTuple):
 
     def header(self, name: str) -> str:
         """Return the value of a header; "" without one."""
-        return next((value for known, value in self.headers if known.lower() == name.lower()), "")
+        lower = name.lower()
+        for known, value in self.headers:
+            if known.lower() == lower:
+                return value
+        return ""
 
 
 class Lookup(NamedTuple):
@@ -145,8 +149,9 @@ def _date(time: int) -> str:
 
 def unchanged(request: Request, response: Response) -> Response:
     """Return a page or file with an ETag, and 304 to a client that names it (RFC 9110 8.8.3 and 13.1.2)."""
-    has_one = response.status == HTTPStatus.OK and response.header("Content-Type").startswith(_WITH_ETAG)
-    if not has_one or request.method not in ("GET", "HEAD"):
+    if response.status != HTTPStatus.OK or request.method not in ("GET", "HEAD"):
+        return response
+    if not response.header("Content-Type").startswith(_WITH_ETAG):
         return response
     tag = f'"{hashlib.sha256(response.body).hexdigest()[:20]}"'
     headers = (*response.headers, ("ETag", tag))

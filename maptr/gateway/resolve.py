@@ -69,8 +69,8 @@ def look_up(ark: Ark, site: Site, now: float, respond: Callable[[Discovery], Res
         return respond(single)
 
     def for_ark(found: Discovery) -> Response:
-        found = found.replace(ark=ark, trace=tuple(map(_for_public, found.trace)))
-        return respond(found.replace(candidates=tuple(site.ranked(found, now))))
+        trace = tuple(map(_for_public, found.trace))
+        return respond(found.replace(ark=ark, trace=trace, candidates=tuple(site.ranked(found, now))))
 
     return Lookup(ark, for_ark)
 
@@ -150,7 +150,7 @@ def _described_at(request: Request, ark: Ark, site: Site) -> str | None:
 
 
 def _metadata(ark: Ark, site: Site) -> str:
-    return site.metadata.replace("${pid}", _path(ark)).replace("${inflection}", ark.tail)
+    return site.metadata and site.metadata.replace("${pid}", _path(ark)).replace("${inflection}", ark.tail)
 
 
 def wants_list(request: Request, wants: str) -> bool:

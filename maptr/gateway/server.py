@@ -118,9 +118,7 @@ class HttpServer:
         spoken = message.version
         if spoken != HttpVersion11:
             message = message._replace(version=HttpVersion11)
-        return web.BaseRequest(
-            message, payload, protocol, writer, task, asyncio.get_running_loop(), state={_SPOKEN: spoken}
-        )
+        return web.BaseRequest(message, payload, protocol, writer, task, task.get_loop(), state={_SPOKEN: spoken})
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
         started = time.perf_counter()
@@ -194,14 +192,14 @@ class HttpServer:
             body = await self._body(request, connection) if method == "POST" else b""
             if isinstance(body, Response):
                 return body
-            began = time.thread_time()
+            began = time.perf_counter()
             answer = route(method, target, headers, self._site(), body=body, now=time.time(), client=client)
-            took = time.thread_time() - began
+            took = time.perf_counter() - began
             if isinstance(answer, Lookup):
                 found = await self._discover(answer.ark)
-                began = time.thread_time()
+                began = time.perf_counter()
                 answer = answer.respond(found)
-                took += time.thread_time() - began
+                took += time.perf_counter() - began
             self._clients.spend(client, took)
             if isinstance(answer, Lines):
                 self._clients.charge(client, len(answer.parts))
