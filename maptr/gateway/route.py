@@ -63,7 +63,7 @@ def route(
     answer = _route(request, site)
     if isinstance(answer, Lookup):
         respond = answer.respond
-        return answer._replace(respond=lambda found: _finish(request, respond(found)))
+        return Lookup(answer.ark, lambda found: _finish(request, respond(found)))
     if isinstance(answer, Lines):
         return answer._replace(response=_finish(request, answer.response))
     return _finish(request, answer)
@@ -76,7 +76,7 @@ def _lower(headers: Mapping[str, str]) -> dict[str, str]:
 def _finish(request: Request, response: Response) -> Response:
     """Return a response that scripts of other sites may read, or that the client still has it (RFC 9110 13.1.2)."""
     if request.path != METRICS and not response.header("Access-Control-Allow-Origin"):
-        response = response._replace(headers=response.headers + _CORS)
+        response = Response(response.status, response.headers + _CORS, response.body)
     return unchanged(request, response)
 
 

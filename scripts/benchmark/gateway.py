@@ -229,7 +229,7 @@ def compare(running: Mapping[str, Gateway], paths: Sequence[str]) -> None:
 
 def table_of(load: str, rounds: Mapping[str, Sequence[Round]]) -> Iterator[str]:
     """Yield the lines about one load."""
-    yield f"\n{load} (goals: 2.5 x fastapi, 0.15 x nginx; p99 at half load 10 ms)"
+    yield f"\n{load} (goals: 1.0 x fastapi, 0.15 x nginx; p99 at half load 10 ms)"
     yield f"  {'':9}{'redirects/s':>12}{'us CPU':>8}{'p50 ms':>8}{'p99 ms':>8}   maptr's rate / this"
     for name, each in rounds.items():
         middle = Round(*map(statistics.median, zip(*each, strict=True)))
