@@ -15,7 +15,9 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler
 from importlib.util import find_spec
+from io import BytesIO
 from itertools import chain
 from types import SimpleNamespace
 
@@ -90,39 +92,59 @@ class MetricsServer(RequestServer):
         super().__init__(sock, self._answer, end=END, limit=MAX_REQUEST)
         self._make = respond
 
-    async def _answer(self, request: bytes) -> bytes:
-        if not request.endswith(END):
-            return _to_wire(_plain(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)) if len(request) >= MAX_REQUEST else b""
-        words = request.partition(b"\r\n")[0].decode("latin-1").split(" ")
-        if len(words) != 3 or not words[2].startswith("HTTP/1."):
-            return _to_wire(_plain(HTTPStatus.BAD_REQUEST))
-        method, target, _ = words
-        if method not in ("GET", "HEAD"):
-            return _to_wire(_plain(HTTPStatus.METHOD_NOT_ALLOWED))
+    async def _answer(self, received: bytes) -> bytes:
+        if not received.endswith(END) and len(received) < MAX_REQUEST:
+            return b""  # the client ended within the headers
+        request = _Request(received)
+        if request.fault is not None:
+            return request.to_wire(_plain(request.fault))
         async with asyncio.timeout(REPLY_TIMEOUT):
             try:
-                response = await self._make(target.partition("?")[0])
+                response = await self._make(request.path.partition("?")[0])
             except Exception:
                 log.exception("internal error, no reply to an HTTP request")
                 response = _plain(HTTPStatus.INTERNAL_SERVER_ERROR)
-        return _to_wire(response, is_head=method == "HEAD")
+        return request.to_wire(response)
+
+
+class _Request(BaseHTTPRequestHandler):
+    """One request, read and answered by ``http.server`` in memory. ``fault`` is the status of one that is refused."""
+
+    protocol_version = "HTTP/1.1"
+    command = ""
+
+    def __init__(self, received: bytes) -> None:
+        self.fault: HTTPStatus | None = None
+        self.rfile, self.wfile = BytesIO(received), BytesIO()
+        self.raw_requestline = self.rfile.readline()
+        if not received.endswith(END):
+            self.send_error(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
+        elif not self.parse_request() or self.request_version == "HTTP/0.9":
+            self.send_error(self.fault or HTTPStatus.BAD_REQUEST)
+        elif self.command not in ("GET", "HEAD"):
+            self.send_error(HTTPStatus.METHOD_NOT_ALLOWED)
+
+    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
+        self.fault = HTTPStatus(code)
+
+    def to_wire(self, response: HttpResponse) -> bytes:
+        self.request_version = self.protocol_version  # also if it could not be read
+        self.send_response_only(response.status)
+        for name, value in (
+            ("Content-Type", response.content_type),
+            ("Content-Length", str(len(response.body))),
+            ("Cache-Control", "no-store"),
+            ("X-Content-Type-Options", "nosniff"),
+            ("Connection", "close"),
+            *([("Allow", "GET, HEAD")] if response.status is HTTPStatus.METHOD_NOT_ALLOWED else []),
+        ):
+            self.send_header(name, value)
+        self.end_headers()
+        return self.wfile.getvalue() + (b"" if self.command == "HEAD" else response.body)
 
 
 def _plain(status: HTTPStatus) -> HttpResponse:
     return HttpResponse(f"{status.phrase}\n".encode(), status)
-
-
-def _to_wire(response: HttpResponse, *, is_head: bool = False) -> bytes:
-    lines = [
-        f"HTTP/1.1 {response.status.value} {response.status.phrase}",
-        f"Content-Type: {response.content_type}",
-        f"Content-Length: {len(response.body)}",
-        "Cache-Control: no-store",
-        "X-Content-Type-Options: nosniff",
-        "Connection: close",
-        *(["Allow: GET, HEAD"] if response.status is HTTPStatus.METHOD_NOT_ALLOWED else []),
-    ]
-    return "\r\n".join([*lines, "", ""]).encode() + (b"" if is_head else response.body)
 
 
 def _process(status: Status) -> Iterator[Family]:
