@@ -4,8 +4,8 @@
 
 A thread is not enough: parsing a long JSON text holds the interpreter's lock, and delays DNS responses. Nor is a typed
 decoder in the process itself: a hostile text of 16 MiB took msgspec 484 MB and 1.4 seconds, and json.loads 408 MB and
-2 seconds. The child is a new interpreter, because a fork of a process with threads is unsafe. It sets its limits before it reads anything. If its
-parent ends, it ends too: it waits for nothing, and takes CPU_SECONDS at most.
+2 seconds. The child is a new interpreter, because a fork of a process with threads is unsafe. It sets its limits before
+it reads anything. If its parent ends, it ends too: it waits for nothing, and takes CPU_SECONDS at most.
 
 The child reads the content from its standard input. It answers with a line of JSON for each bad record, for the
 metadata and for each entry, in the form of ``json_records.py``. No line is longer than MAX_LINE, so that the parent
