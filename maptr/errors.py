@@ -245,6 +245,10 @@ class NoEventLoop(MaptrError, RuntimeError):
     """
 
 
+class PluginError(ConfigError):
+    """What an installed package declares for maptr cannot be used."""
+
+
 class MissingExtra(ConfigError, SigningError, SignatureError):
     """The package of an optional extra is not installed; the text says which extra to install."""
 

@@ -10,6 +10,7 @@ import enum
 from functools import cache
 from typing import ClassVar, NamedTuple, Protocol
 
+from maptr import plugins
 from maptr.cache import DNS_FIRST, DNS_ONLY, NATAB_FIRST, NATAB_ONLY, POLICIES
 from maptr.errors import ConfigError
 
@@ -176,11 +177,16 @@ _POLICIES: dict[str, Policy] = {policy.name: policy for policy in (DnsFirst(), N
 
 
 def named(policy: str | Policy) -> Policy:
-    """Return the policy of that name, or the policy itself. Raises ConfigError for an unknown name, or TypeError."""
+    """Return the policy of that name, built in or of an installed package, or the policy itself.
+
+    Raises ConfigError for an unknown name, PluginError, and TypeError.
+    """
     if not isinstance(policy, str):
         if not hasattr(policy, "choose"):
             raise TypeError(f"policy: {policy!r} is neither a name nor a policy")
         return policy
-    if policy not in _POLICIES:
-        raise ConfigError(f"{policy!r} is not one of {', '.join(POLICIES)}", key="policy")
-    return _POLICIES[policy]
+    found: Policy | None = _POLICIES.get(policy) or plugins.load(plugins.POLICIES, policy)
+    if found is None:
+        known = ", ".join([*POLICIES, *plugins.names(plugins.POLICIES)])
+        raise ConfigError(f"{policy!r} is not one of {known}", key="policy")
+    return found

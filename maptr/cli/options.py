@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from maptr import plugins
 from maptr.ark import PROFILES
 from maptr.cache import DNS_FIRST, POLICIES
 from maptr.choose import CHOOSERS
@@ -30,6 +31,8 @@ from maptr.protocol.numbers import PORT
 from maptr.resolver.call import LIFETIME
 
 if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
     from maptr.config import Config
     from maptr.protocol.names import Labels
     from maptr.registry.table import Table
@@ -63,6 +66,26 @@ class Parsed(click.ParamType):  # type: ignore[type-arg,unused-ignore] # generic
             return self._parse(str(value))
         except (ValueError, OSError) as error:
             self.fail(reason_of(error), param, ctx)
+
+
+class NamedIn(click.Choice):  # type: ignore[type-arg,unused-ignore] # generic from click 8.2 on
+    """A click type for a built-in name, or one that an installed package declares in a group."""
+
+    def __init__(self, group: str, built_in: Sequence[str]) -> None:
+        super().__init__(built_in)
+        self._group = group
+
+    def _all(self) -> click.Choice:  # type: ignore[type-arg,unused-ignore]
+        return click.Choice([*self.choices, *plugins.names(self._group)])
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        return value if value in self.choices else self._all().convert(value, param, ctx)
+
+    def get_metavar(self, param: click.Parameter, *args: Any, **kwargs: Any) -> str | None:
+        return self._all().get_metavar(param, *args, **kwargs)
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        return self._all().shell_complete(ctx, param, incomplete)
 
 
 ADDRESS = Parsed("host:port", lambda text: str(Address.from_text(text)))
@@ -122,12 +145,12 @@ def _table_of_input(ctx: click.Context, param: click.Parameter, value: str | Non
 
 POLICY_OPTION = click.option(
     "--policy",
-    type=click.Choice(POLICIES),
+    type=NamedIn(plugins.POLICIES, POLICIES),
     help=f"Try this source first, DNS or the table, or this one only.  [default: {DNS_FIRST}, or configured]",
 )
 CHOOSE_OPTION = click.option(
     "--choose",
-    type=click.Choice(CHOOSERS),
+    type=NamedIn(plugins.CHOOSERS, CHOOSERS),
     help="Prefer this candidate: the first, a random one of the lowest order, the first reachable one, or the "
     "authority named in the ARK itself if it is reachable.  [default: first, or configured]",
 )

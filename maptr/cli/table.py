@@ -11,7 +11,7 @@ from pathlib import Path
 
 import click
 
-from maptr import registry
+from maptr import plugins, registry
 from maptr.cli import options, output
 from maptr.cli.group import Group
 from maptr.cli.options import input_name, output_option, read_table, refuse_foreign, refuse_input, write
@@ -111,7 +111,9 @@ def convert(source: str, form: str, target: Path | None, overwrite: bool, scheme
 
 @table.command(short_help="Write a registry as configuration of another server.", exits=_REWRITE_EXITS)
 @click.argument("source", type=options.INPUT)
-@click.option("--format", "form", type=click.Choice(EXPORTS), required=True, help="Format to write.")
+@click.option(
+    "--format", "form", type=options.NamedIn(plugins.EXPORTS, EXPORTS), required=True, help="Format to write."
+)
 @output_option("Write to FILE, atomically.  [default: standard output]")
 @click.option("--overwrite", is_flag=True, help="Replace FILE even if it is not what maptr table export writes.")
 @options.NATAB_SCHEME_OPTION

@@ -18,7 +18,7 @@ from dataclasses import MISSING, dataclass, field
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from maptr import url
+from maptr import plugins, url
 from maptr.answer import rrl
 from maptr.answer.context import MAX_IDENTITY, MAX_PAYLOAD, MIN_PAYLOAD
 from maptr.ark import Hyphens
@@ -149,6 +149,15 @@ def choice(*words: str) -> ValueType[str]:
         if _of_type(value, str) not in words:
             raise ValueError(f"must be one of {', '.join(words)}, not {value!r}")
         return str(value)
+
+    return ValueType(read)
+
+
+def name_in(group: str, built_in: Sequence[str]) -> ValueType[str]:
+    """Return the type of a built-in name, or one that an installed package declares in a group."""
+
+    def read(value: object) -> str:
+        return str(value) if value in built_in else choice(*built_in, *plugins.names(group)).read(value)
 
     return ValueType(read)
 
@@ -485,7 +494,7 @@ class ClientConfig:
 
     origin: Labels = setting(NAME, ARK_ARPA)
     nameservers: tuple[str, ...] = setting(list_of(TEXT), ())  # empty: the servers of the system
-    choose: str = setting(choice(*CHOOSERS), CHOOSERS[0])
+    choose: str = setting(name_in(plugins.CHOOSERS, CHOOSERS), CHOOSERS[0])
     scheme: str = setting(choice("https", "http"), "https")  # for hosts without a scheme
     hyphens: Hyphens = setting(choice("remove", "keep"), "remove")  # of an ARK in its URL
 
@@ -496,7 +505,7 @@ class CacheConfig:
 
     natab: Path | None = setting(PATH, None)
     path: Path | None = setting(PATH, None)
-    policy: str = setting(choice(*POLICIES), DNS_FIRST)
+    policy: str = setting(name_in(plugins.POLICIES, POLICIES), DNS_FIRST)
     patience: float = setting(number(0, 3600), PATIENCE)  # seconds
     stale_limit: int = setting(DURATION, STALE_LIMIT)
     table_limit: int = setting(DURATION, 0)  # 0: no limit

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import ClassVar
 
-from maptr import url
+from maptr import plugins, url
 from maptr.choose import Chooser, at_random, first
 from maptr.discovery import Candidate, Discovery
 from maptr.errors import ConfigError, NmaError
@@ -148,9 +148,10 @@ def _place(candidate: Candidate, discovery: Discovery) -> url.Url:
 
 
 def named(name: str, *, allow_private: bool = False, require: str | None = None) -> Chooser:
-    """Return the chooser with a name in CHOOSERS. It connects to public hosts only, unless ``allow_private``.
+    """Return the chooser with a name in CHOOSERS, or of an installed package. Raises ConfigError, PluginError.
 
-    With ``require`` (see ``raise_for_security``), only candidates of the discovery are chosen.
+    It connects to public hosts only, unless ``allow_private``. With ``require`` (see ``raise_for_security``), only
+    candidates of the discovery are chosen.
     """
     match name:
         case "random":
@@ -159,7 +160,12 @@ def named(name: str, *, allow_private: bool = False, require: str | None = None)
             return Reachable(allow_private=allow_private)
         case "own":
             return Own(allow_private=allow_private, found_only=require is not None)
-    return first
+        case "first":
+            return first
+    found: Chooser | None = plugins.load(plugins.CHOOSERS, name)
+    if found is None:
+        raise ConfigError(f"no installed package has the chooser {name!r}", key="choose")
+    return found
 
 
 def _received(discovery: Discovery, *, allow_private: bool) -> Candidate | None:

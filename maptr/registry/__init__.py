@@ -6,7 +6,8 @@
 JSON keeps everything. natab cannot, so its writer lists what it left out. These functions do no I/O.
 
 A new format is a module with a function ``read(text, *, filename, on_bad)``, which collects entries and bad records
-with a ``TableBuilder`` (``table.py``), and a line in ``read`` or ``_line_reader`` below.
+with a ``TableBuilder`` (``table.py``), and a line in ``read`` or ``_line_reader`` below. A package that is installed
+beside maptr declares a ``Reader`` as an entry point of ``maptr.readers``.
 
 Inner room: it may change with any release. ``help(maptr)`` lists the public names.
 """
@@ -18,14 +19,19 @@ from collections.abc import Callable
 from functools import partial
 from itertools import chain, pairwise
 
-from maptr.errors import TableError
+from maptr import plugins
+from maptr.errors import PluginError, TableError
 from maptr.registry import anvl, json_records, natab, prefixes
 from maptr.registry.json_records import write as write_json
 from maptr.registry.natab import Loss
 from maptr.registry.natab import write as write_natab
-from maptr.registry.table import MAX_TABLE, OnBad, Table, normal_key
+from maptr.registry.table import MAX_TABLE, OnBad, Table, TableBuilder, normal_key
 
-__all__ = ["Loss", "OnBad", "read", "write_json", "write_natab"]
+__all__ = ["Loss", "OnBad", "Reader", "read", "write_json", "write_natab"]
+
+Reader = Callable[[str, TableBuilder], bool]
+"""Adds the records of a text to the builder; returns False if the text has another format. The type of
+``maptr.readers``."""
 
 MAX_LINES = 4_000_000  # the real registry has 10,000 as a natab
 
@@ -54,6 +60,8 @@ def read(data: bytes | str, *, filename: str = "", on_bad: OnBad | None = None, 
         case _:
             if (reader := _line_reader(text, scheme)) is not None:
                 return reader(text, filename=filename, on_bad=on_bad)
+            if (table := _read_by_plugin(text, filename, on_bad)) is not None:
+                return table
             reason = "it has no entry of any known format"
     raise TableError(f"not a registry: {reason}", filename=filename, line=1)
 
@@ -68,6 +76,22 @@ def _line_reader(text: str, scheme: str) -> Callable[..., Table] | None:
             return prefixes.read
         if natab.END.match(line) or (_begins_natab(line) and not _YAML_FIELD.match(following)):
             return partial(natab.read, scheme=scheme)
+    return None
+
+
+def _read_by_plugin(text: str, filename: str, on_bad: OnBad | None) -> Table | None:
+    """Return the table of the first reader of an installed package that recognises the text; None without one."""
+    for name in plugins.names(plugins.READERS):
+        builder = TableBuilder(filename, on_bad)
+        try:
+            reader: Reader = plugins.load(plugins.READERS, name)
+            if reader(text, builder):
+                return builder.table()
+        except TableError:
+            raise
+        except Exception as error:  # the code of the package is run
+            reason = str(error) if isinstance(error, PluginError) else f"{type(error).__name__}: {error}"
+            raise builder.error(f"the reader {name!r} failed: {reason}", line=1) from error
     return None
 
 

@@ -22,7 +22,8 @@ from dataclasses import astuple
 from itertools import groupby
 from typing import NamedTuple
 
-from maptr.errors import cell, visible
+from maptr import plugins
+from maptr.errors import PluginError, cell, visible
 from maptr.registry.natab import Loss
 from maptr.registry.table import Entry, Table, normal_key
 from maptr.registry.target import DEFAULT_STATUS, template_parts, unusable
@@ -69,10 +70,19 @@ class RedirectRule(NamedTuple):
         return f"^{''.join(f'-*{character}' for character in escaped)}{rest}$"
 
 
+Export = Callable[[Table], tuple[str, list[Loss]]]
+"""Writes a table as text, and returns a Loss for everything that the text cannot hold. The type of ``maptr.exports``"""
+
+
 def write(table: Table, form: str) -> tuple[str, list[Loss]]:
-    """Write a format of FORMATS, and return a Loss for everything that it cannot hold."""
+    """Write a format of FORMATS or of an installed package, and return a Loss for everything that it cannot hold.
+
+    Raises PluginError.
+    """
     if form == "csv":
         return _csv(table)
+    if form not in _SERVERS:
+        return _load(form)(table)
     losses: list[Loss] = []
     body = "".join(f"{line}\n" for line in _SERVERS[form](_rules(table, losses)))
     return f"{_SEAL.format(_checksum(body))}\n{body}", losses
@@ -279,3 +289,11 @@ _SERVERS: dict[str, Callable[[dict[str, list[RedirectRule]]], Iterator[str]]] = 
     "caddy": _caddy,
 }
 FORMATS = (*_SERVERS, "csv")
+
+
+def _load(form: str) -> Export:
+    """Return the export of an installed package."""
+    found: Export | None = plugins.load(plugins.EXPORTS, form)
+    if found is None:
+        raise PluginError(f"no installed package has the export {form!r}")
+    return found

@@ -115,7 +115,8 @@ class _Request(BaseHTTPRequestHandler):
 
     def __init__(self, received: bytes) -> None:
         self.fault: HTTPStatus | None = None
-        self.rfile, self.wfile = BytesIO(received), BytesIO()
+        self.rfile = BytesIO(received)
+        self.wfile = self._made = BytesIO()
         self.raw_requestline = self.rfile.readline()
         if not received.endswith(END):
             self.send_error(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
@@ -140,7 +141,7 @@ class _Request(BaseHTTPRequestHandler):
         ):
             self.send_header(name, value)
         self.end_headers()
-        return self.wfile.getvalue() + (b"" if self.command == "HEAD" else response.body)
+        return self._made.getvalue() + (b"" if self.command == "HEAD" else response.body)
 
 
 def _plain(status: HTTPStatus) -> HttpResponse:
