@@ -67,10 +67,15 @@ class Url(NamedTuple):
     rest: str
 
     @property
-    def place(self) -> str:
-        """The server: scheme, host in lower case, and the port if there is one."""
-        port = f":{self.port}" if self.port is not None else ""
-        return f"{self.scheme}://{self.host.in_url.lower().removesuffix('.')}{port}"
+    def authority(self) -> str:
+        """The host in lower case, and the port unless it is that of the scheme (RFC 3986 6.2.3)."""
+        port = f":{self.port}" if self.port not in (None, _PORTS[self.scheme]) else ""
+        return f"{self.host.in_url.lower().removesuffix('.')}{port}"
+
+    @property
+    def server(self) -> str:
+        """Scheme and authority: what a connection goes to."""
+        return f"{self.scheme}://{self.authority}"
 
 
 def parse_host(text: str) -> Host:
@@ -187,15 +192,24 @@ def at(host: str, port: int | None, scheme: str) -> str:
     return f"{scheme}://{host}" if port is None else f"{scheme}://{host}:{port}"
 
 
-def same_place(text: str) -> str:
-    """Return the URL of an ARK in the form that compares: scheme and host in lower case, without the default port (RFC
-    3986 sections 6.2.2.1 and 6.2.3), and without a slash after ``ark:``. Other text is returned unchanged."""
+def server_of(text: str) -> str | None:
+    """Return the server of a URL; None if the text is not a URL of http or https."""
+    try:
+        return parse(text).server
+    except ValueError:
+        return None
+
+
+def normalized(text: str) -> str:
+    """Return the URL of an ARK in the form that compares: scheme and host in lower case, without the default port and a
+    final dot of the host (RFC 3986 sections 6.2.2.1 and 6.2.3), and without a slash after ``ark:``. Other text is
+    returned unchanged."""
     match = re.match(_URL, text)
     if match is None:
         return text
     scheme = match["scheme"].lower()
-    host = match["authority"].lower().removesuffix(f":{_PORTS.get(scheme)}")
-    return f"{scheme}://{host}{match['rest'].replace('ark:/', 'ark:')}"
+    host, colon, port = match["authority"].lower().removesuffix(f":{_PORTS.get(scheme)}").partition(":")
+    return f"{scheme}://{host.removesuffix('.')}{colon}{port}{match['rest'].replace('ark:/', 'ark:')}"
 
 
 def refusal(text: str, *, allow_private: bool = False) -> str | None:

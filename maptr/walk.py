@@ -402,5 +402,5 @@ def _rank(found: Sequence[_Found], ark: Ark, scheme: str, unknown: Sequence[Rule
         found = [one for one in found if _without_final_zeros(one.candidate.path) <= worst]
     ranked: dict[str, Candidate] = {}
     for candidate, _, _ in found:
-        ranked.setdefault(url.same_place(candidate.url(ark, scheme=scheme)), candidate)
+        ranked.setdefault(url.normalized(candidate.url(ark, scheme=scheme)), candidate)
     return tuple(ranked.values())

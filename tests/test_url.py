@@ -130,3 +130,37 @@ def test_any_text_is_parsed_or_refused_with_a_reason(text: str) -> None:
     if url.refusal(text) is None:
         assert text.isascii()
         assert not url.parse(text).host.is_local
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("HTTPS://H.Example/ark:/1/x", "https://h.example/ark:1/x"),
+        ("https://h.example:443/x", "https://h.example/x"),
+        ("http://h.example:80/x", "http://h.example/x"),
+        ("https://h.example./x", "https://h.example/x"),
+        ("https://[2001:DB8::1]:443/x", "https://[2001:db8::1]/x"),
+    ],
+)
+def test_urls_of_one_thing_compare_as_equal(one: str, other: str) -> None:
+    """RFC 3986 sections 6.2.2.1 and 6.2.3, and the draft's "ark:" and "ark:/"."""
+    assert url.normalized(one) == url.normalized(other) == other
+    assert url.server_of(one) == url.server_of(other)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("https://h.example:80/x", "https://h.example/x"),
+        ("https://h.example/x", "http://h.example/x"),
+        ("https://h.example/X", "https://h.example/x"),
+        ("https://h.example:8443/x", "https://h.example/x"),
+    ],
+)
+def test_urls_of_two_things_compare_as_different(one: str, other: str) -> None:
+    assert url.normalized(one) != url.normalized(other)
+
+
+def test_other_text_has_no_server_and_stays() -> None:
+    assert url.normalized("h.example/ark:/1") == "h.example/ark:/1"
+    assert url.server_of("ftp://h.example/") is None

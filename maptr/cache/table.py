@@ -175,7 +175,7 @@ def _candidates(ark: Ark, settings: Settings, serving: list[Record]) -> tuple[tu
         place = target.host, target.port, order, preference, target.entry.key, TABLE_TTL, "natab", made
         path = ((order, preference),)
         candidate = Candidate(*place, path, ark.in_url, target, status=target.nma.status)
-        found.setdefault(url.same_place(made) if len(serving) > 1 or found else made, candidate)
+        found.setdefault(url.normalized(made) if len(serving) > 1 or found else made, candidate)
     return tuple(found.values()), None
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from maptr import places
+from maptr import places, url
 from maptr.cache import DNS_ONLY
 from maptr.cli import lookup, options, output
 from maptr.cli.group import command
@@ -23,7 +23,7 @@ from maptr.cli.output import Painted
 from maptr.client import Client
 from maptr.errors import ConfigError, MissingExtra
 from maptr.reconcile.history import open_history
-from maptr.reconcile.probes import MIN_AGE, ProbeLog, Prober, ProbeResult, place_in, places_of
+from maptr.reconcile.probes import MIN_AGE, ProbeLog, Prober, ProbeResult, places_of
 
 if TYPE_CHECKING:
     from maptr.cache.disk import Disk
@@ -152,7 +152,7 @@ def _silent(found: list[Drift], servers: list[str], history: Disk | None) -> lis
     if history is None:
         return []
     known = ProbeLog(history, wall=time.time).all()
-    places = dict.fromkeys([*servers, *(place_in(url) for one in found for url in one.dns)])
+    places = dict.fromkeys([*servers, *(url.server_of(where) for one in found for where in one.dns)])
     return [known[place] for place in places if place in known and known[place].failures]
 
 

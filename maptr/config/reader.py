@@ -430,7 +430,7 @@ def _check_gateway(gateway: model.GatewayConfig) -> Mistakes:
     for name, value, other in (("key", gateway.key, "certificate"), ("certificate", gateway.certificate, "key")):
         if value is not None and getattr(gateway, other) is None:
             yield ("gateway", name), f"needs gateway.{other} too"
-    if gateway.root and url.same_place(gateway.root) == url.same_place(gateway.public_url):
+    if gateway.root and url.normalized(gateway.root) == url.normalized(gateway.public_url):
         yield ("gateway", "root"), "is gateway.public_url: the gateway would redirect to itself"
 
 

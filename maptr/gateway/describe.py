@@ -93,7 +93,7 @@ def _source(entry: Entry, site: Site, found: Discovery | None) -> tuple[str, str
 def _places(found: Discovery | None) -> list[str]:
     """Return the servers of the candidates, each once; their URLs are those of one ARK."""
     urls = () if found is None else found.urls()
-    return list(dict.fromkeys(url.parse(where).place for where in urls))
+    return list(dict.fromkeys(url.parse(where).server for where in urls))
 
 
 def _what(entry: Entry) -> str:

@@ -31,7 +31,7 @@ from maptr.gateway.drawing import AGREES, MARKS, RANKS, naan_of, shorten
 from maptr.gateway.message import Headers, Request, Response, html
 from maptr.gateway.site import DriftReport, Site
 from maptr.nma.describe import Segment
-from maptr.reconcile.probes import Liveness, place_in
+from maptr.reconcile.probes import Liveness
 from maptr.reconcile.verdict import Drift, Verdict
 from maptr.registry.table import Entry, Nma, Table, normal_key
 from maptr.registry.target import UNKNOWN, example_url
@@ -389,7 +389,7 @@ def _naan(request: Request, site: Site) -> Response | None:
 
 
 def _liveness(nma: Nma, site: Site) -> Liveness | None:
-    place = place_in(example_url(nma.target))
+    place = url.server_of(example_url(nma.target))
     return site.liveness.get(place) if place is not None else None
 
 

@@ -13,7 +13,7 @@ from maptr.ark import Ark, Hyphens, each_ark
 from maptr.discovery import Candidate, Discovery
 from maptr.gateway.message import Response
 from maptr.reconcile.history import PastVerdict
-from maptr.reconcile.probes import Liveness, place_in
+from maptr.reconcile.probes import Liveness
 from maptr.reconcile.verdict import Drift
 from maptr.registry.followed_file import TableState
 from maptr.registry.table import Entry, Table
@@ -122,10 +122,10 @@ class Site:
     def is_own(self, where: str, host: str) -> bool:
         """Return True for a URL of the gateway itself: below ``public_url`` or, without one, an ARK at ``host``, to
         which the client sent its request."""
-        own = _place(self.public_url or f"http://{host}")
-        if own.partition("/")[0].partition(":")[0] not in where.lower():
-            return False  # most URLs, which then need not be parsed
-        return _is_below(where, self.public_url) if self.public_url else _place(where).startswith(f"{own}ark:")
+        if self.public_url:
+            return _is_below(where, self.public_url)
+        own = {f"{_without_scheme(f'{scheme}://{host}')}/ark:" for scheme in ("http", "https")}
+        return _without_scheme(where).startswith(tuple(own))
 
     @cached_property
     def naan_count(self) -> int:
@@ -155,23 +155,16 @@ class Site:
         """Return whether the server of a candidate did not answer its last probes."""
         if not self.liveness:
             return False
-        place = place_in(candidate.url(found.ark, scheme=found.scheme))
+        place = url.server_of(candidate.url(found.ark, scheme=found.scheme))
         known = self.liveness.get(place) if place is not None else None
         return known is not None and known.is_suspect(now)
 
 
 def _is_below(where: str, base: str) -> bool:
-    return f"{_place(where)}/".startswith(_place(f"{base}/"))
+    return f"{_without_scheme(where)}/".startswith(f"{_without_scheme(base)}/")
 
 
-@lru_cache(maxsize=64)
-def _place(text: str) -> str:
-    """Host, port and path of a URL in the form that compares with its beginning. http and https are one place, because
-    a server may be reached by both. Other text is returned unchanged."""
-    try:
-        parsed = url.parse(text)
-    except ValueError:
-        return text
-    port = "" if parsed.port in (None, 80, 443) else f":{parsed.port}"
-    path = parsed.rest.replace("ark:/", "ark:") or "/"
-    return f"{parsed.host.in_url.lower().removesuffix('.')}{port}{path}"
+@lru_cache(maxsize=1024)
+def _without_scheme(text: str) -> str:
+    """Return a URL in the form that compares, without its scheme, because a server may be reached by http and https."""
+    return url.normalized(text).partition("://")[2]

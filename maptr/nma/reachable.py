@@ -87,7 +87,7 @@ class Reachable:
     def _answers(self, where: url.Url, deadline: float) -> bool:
         now = self._clock()
         with self._lock:
-            known, until = self._known.get(where.place, (False, 0.0))
+            known, until = self._known.get(where.server, (False, 0.0))
         if until > now:
             return known
         if now >= deadline:
@@ -100,8 +100,8 @@ class Reachable:
     def _remember(self, where: url.Url, answered: bool) -> bool:
         until = self._clock() + (REMEMBER if answered else REMEMBER_FAILURE)
         with self._lock:
-            self._known.pop(where.place, None)
-            self._known[where.place] = answered, until
+            self._known.pop(where.server, None)
+            self._known[where.server] = answered, until
             if len(self._known) > MAX_REMEMBERED:
                 del self._known[next(iter(self._known))]
         return answered

@@ -125,7 +125,7 @@ def _judge(entry: Entry | None, table: Urls, found: Discovery, said: Urls) -> tu
         return Verdict.SAME, ""
     if entry.shoulder and (why := unpublishable(entry, found.trace[0].name[1:] if found.trace else ARK_ARPA)):
         return Verdict.UNPUBLISHED, f"no zone can hold it ({why[0].reason}), DNS gives {_text(said)}"
-    if [_authority(one) for one in table] == [_authority(one) for one in said]:
+    if [url.parse(one).authority for one in table] == [url.parse(one).authority for one in said]:
         if all(candidate.substitution is None for candidate in found.best):
             return Verdict.LOSSY, "DNS says no more than the hosts"
         if all(nma.where and "/" not in nma.where for nma in entry.nmas):  # as natab holds them
@@ -150,7 +150,7 @@ def expected(entry: Entry, probe: Ark) -> Urls:
     for nma in entry.nmas:
         if unusable(nma.target) is None:
             text = nma.url(probe, entry.shoulder)
-            made.setdefault(url.same_place(text), text)
+            made.setdefault(url.normalized(text), text)
     return tuple(made.values())
 
 
@@ -171,13 +171,7 @@ def _rules_of(found: Discovery) -> list[Naptr]:
 
 
 def _normalized(urls: Urls) -> list[str]:
-    """Return the URLs with scheme and host in lower case (RFC 3986 section 6.2.2.1)."""
-    return [re.sub(r".*?://[^/?#]*", lambda found: found[0].lower(), text, count=1) for text in urls]
-
-
-def _authority(text: str) -> tuple[str, int | None]:
-    where = url.parse(text)
-    return where.host.text.lower().removesuffix("."), where.port
+    return [url.normalized(text) for text in urls]
 
 
 def _text(urls: Urls) -> str:

@@ -131,7 +131,7 @@ class ProbeLog:
 
     def is_suspect(self, where: url.Url) -> bool:
         """Return whether a server did not answer several probes in a row: the ``suspects`` of ``Reachable``."""
-        place = where.place
+        place = where.server
         known = self._read("WHERE place = ?", place).get(place)
         return known is not None and known.is_suspect(self._wall())
 
@@ -228,14 +228,6 @@ def places_of(table: Table, naans: Iterable[str] = ()) -> list[str]:
     found: dict[str, None] = {}
     for entry in table.values():
         for nma in entry.nmas if not wanted or entry.naan in wanted else ():
-            if (place := place_in(example_url(nma.target))) is not None:
+            if (place := url.server_of(example_url(nma.target))) is not None:
                 found[place] = None
     return list(found)
-
-
-def place_in(text: str) -> str | None:
-    """Return the server of a URL given as text; None if the URL is not usable."""
-    try:
-        return url.parse(text).place
-    except ValueError:
-        return None

@@ -30,7 +30,7 @@ class Web:
         self.asked: list[str] = []
 
     def __call__(self, where: url.Url, seconds: float) -> None:
-        place = where.place
+        place = where.server
         self.asked.append(place)
         if place not in self.alive:
             raise NmaError("no answer")

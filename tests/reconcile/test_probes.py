@@ -21,7 +21,6 @@ from maptr.reconcile.probes import (
     ProbeLog,
     Prober,
     ProbeResult,
-    place_in,
     places_of,
 )
 from maptr.registry.table import Entry, Nma, Table
@@ -51,7 +50,7 @@ def test_probes_are_kept_and_shared_between_processes(tmp_path: Path) -> None:
     assert not log.is_suspect(where)
     assert log.record(probes(False, start=10.0))
     assert log.is_suspect(where)
-    assert list(log.all()) == [PLACE] == [where.place]
+    assert list(log.all()) == [PLACE] == [where.server]
     assert log.all()[PLACE].note == "silence 0"
     other = ProbeLog(Disk(tmp_path / "c.sqlite", wall=wall), wall=wall)
     assert other.is_suspect(where)
@@ -95,7 +94,7 @@ def test_the_places_of_a_table() -> None:
     )
     assert places_of(several) == ["https://a.example:8443", "http://b.example"]
     assert places_of(several, ["2000"]) == ["https://a.example:8443"]
-    assert place_in("http://[2001:DB8::1]:80/x") == "http://[2001:db8::1]:80"
+    assert url.server_of("http://[2001:DB8::1]:80/x") == "http://[2001:db8::1]"
 
 
 class Network:
