@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Genera
 from contextlib import closing
 from typing import TYPE_CHECKING, Literal, Self, TypedDict, TypeVar, Unpack
 
-from maptr import places
+from maptr import paths
 from maptr.ark import Ark, Profile
 from maptr.cache import DNS_FIRST, MAX_NAMES, PATIENCE, STALE_LIMIT
 from maptr.discovery import Discovery
@@ -493,4 +493,4 @@ def _disk(path: str | os.PathLike[str] | Disk | None) -> Disk | None:
 
     if isinstance(path, Disk):
         return path
-    return Disk(path, wall=time.time, own=os.fspath(path) == places.cache_file(os.environ))
+    return Disk(path, wall=time.time, own=os.fspath(path) == paths.cache_file(os.environ))

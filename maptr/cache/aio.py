@@ -8,7 +8,6 @@ from concurrent.futures import Future
 
 from maptr.cache.lookups import AskAsync, Finish, PendingLookup, Result, Steps
 from maptr.discovery import Discovery
-from maptr.resolver.call import need_asyncio
 
 
 class TaskDriver:
@@ -27,7 +26,6 @@ class TaskDriver:
         try:
             while True:
                 wait = next(steps)
-                need_asyncio()
                 if wait.start:
                     task = asyncio.get_running_loop().create_task(self._look_up(wait.pending))
                     self._tasks.add(task)

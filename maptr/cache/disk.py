@@ -313,14 +313,14 @@ class Disk:
                 return self._connection
             self._close()
         self._identity = _identify(self.path)
-        give_up = time.monotonic() + OPENING  # SQLite's own waiting uses the real clock too
+        deadline = time.monotonic() + OPENING  # SQLite's own waiting uses the real clock too
         while True:
             try:
                 connection = self._connect()
                 break
             except sqlite3.OperationalError as error:
                 # SQLite does not wait for the lock that turns WAL on, because two processes would wait for each other.
-                if _code(error) not in _BUSY or time.monotonic() >= give_up:
+                if _code(error) not in _BUSY or time.monotonic() >= deadline:
                     raise
             time.sleep(OPENING_STEP * random.random())
         self._connection = connection

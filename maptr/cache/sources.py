@@ -96,15 +96,14 @@ class Sources:
             return recent[1]
         call = Call(ark, self._resolver.lifetime, **options)
         if self._tasks is None:
-            from maptr.cache.aio import (
-                TaskDriver,
-            )  # late: asyncio doubles the start time of a program that does not await
+            need_asyncio()
+            # Late, as asyncio below: it doubles the start time of a program that does not await.
+            from maptr.cache.aio import TaskDriver
 
             self._tasks = TaskDriver(self._resolver.discover_async, self.engine.finish)
         table = self.engine.table
         if isinstance(table, WatchedTable) and not table.is_read:
-            need_asyncio()
-            import asyncio  # as above
+            import asyncio
 
             await asyncio.to_thread(table.current)
         found, until = await self._tasks.run(self.engine.discover(call.ark, call.lifetime))

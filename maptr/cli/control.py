@@ -12,14 +12,14 @@ from typing import Any
 import click
 
 from maptr import config as configuration
-from maptr import places
+from maptr import paths
 from maptr.cli import output
 from maptr.cli.group import command
 from maptr.cli.lookup import duration_text
 from maptr.cli.options import JSON_OPTION, PATH, server_config
 from maptr.cli.output import Painted
 from maptr.errors import ConfigError, json_text, time_text
-from maptr.places import LOCAL_CONFIG
+from maptr.paths import LOCAL_CONFIG
 from maptr.protocol.names import to_text
 from maptr.server.status import (
     SecondaryStatus,
@@ -206,10 +206,10 @@ def _socket(file: str | None, path: str | None) -> tuple[Path, str]:
     """Return the control socket, and the file and line that name it. Exits if none is configured."""
     if path is not None:
         return Path(path), ""
-    named = file or configuration.find(os.environ) or places.running(os.environ)
-    if named is None and places.exists(places.SYSTEM_CONFIG):
-        named = places.SYSTEM_CONFIG
-    if named is None and (found := next(filter(places.exists, places.control_sockets(os.environ)), None)):
+    named = file or configuration.find(os.environ) or paths.running(os.environ)
+    if named is None and paths.exists(paths.SYSTEM_CONFIG):
+        named = paths.SYSTEM_CONFIG
+    if named is None and (found := next(filter(paths.exists, paths.control_sockets(os.environ)), None)):
         return Path(found), ""
     try:
         config = configuration.load(None if named is None else Path(named), environment=os.environ, secrets=False)
@@ -218,10 +218,10 @@ def _socket(file: str | None, path: str | None) -> tuple[Path, str]:
     if config.serve.control is None:
         reason = "serve.control: is empty, so the server has no control socket"
         output.fail(f"{config.filename}: {reason}", output.EXIT_NONE)
-    if config.filename or "serve.control" in config.places:
-        filename, line = config.places.get("serve.control", (config.filename, 0))
+    if config.filename or "serve.control" in config.locations:
+        filename, line = config.locations.get("serve.control", (config.filename, 0))
         return config.serve.control, f"{filename}:{line}" if line else filename
-    looked = (LOCAL_CONFIG, places.SYSTEM_CONFIG, str(config.serve.control), *places.control_sockets(os.environ))
+    looked = (LOCAL_CONFIG, paths.SYSTEM_CONFIG, str(config.serve.control), *paths.control_sockets(os.environ))
     if not config.serve.control.exists():
         output.fail(
             f"not running: there is none of {', '.join(looked)}; a server without a configuration has a control socket "

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from maptr import places, url
+from maptr import paths, url
 from maptr.cache import DNS_ONLY
 from maptr.cli import lookup, options, output
 from maptr.cli.group import command
@@ -23,7 +23,7 @@ from maptr.cli.output import Painted
 from maptr.client import Client
 from maptr.errors import ConfigError, MissingExtra
 from maptr.reconcile.history import open_history
-from maptr.reconcile.probes import MIN_AGE, ProbeLog, Prober, ProbeResult, places_of
+from maptr.reconcile.probes import MIN_AGE, ProbeLog, Prober, ProbeResult, servers_of
 
 if TYPE_CHECKING:
     from maptr.cache.disk import Disk
@@ -117,7 +117,7 @@ def drift(
         except KeyboardInterrupt:
             kept = "verdicts so far are in the history" if disk is not None else "nothing was kept"
             output.interrupted(f"{kept}; run it again")
-        silent = _silent(found, places_of(table, naans), disk)
+        silent = _silent(found, servers_of(table, naans), disk)
     _report(found, named, everything, as_json, silent)
     if page is not None:
         origin = lookup.origin_of(origin, known)
@@ -234,12 +234,12 @@ def probe(
     named = options.find_table(file, settings)
     wanted = options.parse_naans(naans)
     table, _ = read_table(named, lookup.scheme_of(None, settings))
-    default = places.cache_file(os.environ)
+    default = paths.cache_file(os.environ)
     path = history or lookup.cache_file(settings) or default
     disk = history_at(path, own=path == default)
     probe_log = ProbeLog(disk, wall=time.time)
     known, now = probe_log.all(), time.time()
-    found = places_of(table, wanted)
+    found = servers_of(table, wanted)
     due = [place for place in found if again or place not in known or not 0 <= now - known[place].at < MIN_AGE]
     random.shuffle(due)  # spreads the probes of one host
     prober = Prober(concurrency=concurrency, seconds=timeout, allow_private=allow_private)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from maptr import places
+from maptr import paths
 from maptr.cache import NATAB_ONLY
 from maptr.cli import logstream, lookup, options, output
 from maptr.cli.group import command
@@ -135,7 +135,7 @@ def make_client(servers: list[str], given: LookupOptions, config: Config) -> Cli
     file = config.cache.natab or config.table.file
     needs_one = given.client.get("policy", config.cache.policy) == NATAB_ONLY
     table = WatchedTable(
-        file or places.table_file(os.environ),
+        file or paths.table_file(os.environ),
         clock=time.monotonic,
         scheme=config.client.scheme,
         optional=file is None and not needs_one,

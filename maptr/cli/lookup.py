@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeAlias
 
-from maptr import places
+from maptr import paths
 from maptr.ark import Ark, Profile
 from maptr.cache import DNS_FIRST
 from maptr.cli import output
@@ -147,7 +147,7 @@ def client_of(servers: list[str], given: LookupOptions, config: Config | None, *
     wanted = not given.client.keys().isdisjoint(("table", "policy"))
     if given.no_cache and wanted:
         raise ConfigError("--no-cache goes with neither --table nor --policy")
-    configured = config is not None and any(key.startswith("cache.") for key in config.places)
+    configured = config is not None and any(key.startswith("cache.") for key in config.locations)
     is_set_up = wanted or table_of(config) is not None or configured
     if wanted or (is_set_up and not given.no_cache and not servers):
         return reconciling_client(servers, given, config, **limits)
@@ -164,7 +164,7 @@ def reconciling_client(
     options = client_options(given, config) | limits
     natab = table or options.get("table") or table_of(config)
     pulled = config is not None and config.table.url and natab == str(config.table.file) and "table" not in options
-    if isinstance(natab, str) and pulled and not places.exists(natab):
+    if isinstance(natab, str) and pulled and not paths.exists(natab):
         given.inform(f"{natab}: not there yet; maptr table pull --apply gets it")
         natab = None
     try:
@@ -213,7 +213,7 @@ def read_config(
     for each in files or ():
         config = configuration.load(Path(each), environment=os.environ, flags=flags, secrets=False)
         named = file or os.environ.get("MAPTR_CONFIG")
-        if named or any(key.startswith(("client.", "cache.", "table.", "gateway.")) for key in config.places):
+        if named or any(key.startswith(("client.", "cache.", "table.", "gateway.")) for key in config.locations):
             return config
     return configuration.load(None, environment=os.environ, flags=flags, secrets=False)
 
@@ -222,9 +222,9 @@ def _config_files(file: str | None, *, running: bool) -> list[str] | None:
     """Return the files that may configure the client; None if neither a file nor an environment variable does."""
     environment = os.environ
     named = file or environment.get("MAPTR_CONFIG")
-    files = [named] if named else [places.LOCAL_CONFIG, places.config_file(environment)]
-    files = [file for file in files if named or places.exists(file)]
-    if running and not named and (made := places.running(environment)) is not None:
+    files = [named] if named else [paths.LOCAL_CONFIG, paths.config_file(environment)]
+    files = [file for file in files if named or paths.exists(file)]
+    if running and not named and (made := paths.running(environment)) is not None:
         files.append(made)
     if not files and not any(
         name.startswith(("MAPTR_CLIENT_", "MAPTR_CACHE_", "MAPTR_TABLE_", "MAPTR_GATEWAY_")) for name in environment
@@ -299,17 +299,17 @@ def table_of(config: Config | None) -> str | None:
     """Return the file of the configured table, else the table that ``maptr table pull`` wrote, if it exists."""
     if config is not None and (file := config.cache.natab or config.table.file):
         return str(file)
-    default = places.table_file(os.environ)
-    return default if places.exists(default) else None
+    default = paths.table_file(os.environ)
+    return default if paths.exists(default) else None
 
 
 def cache_file(config: Config | None) -> str | None:
     """Return the file of the cache; None if it is disabled or its folder cannot be made."""
-    if config is not None and "cache.path" in config.places:
+    if config is not None and "cache.path" in config.locations:
         return None if config.cache.path is None else str(config.cache.path)
-    path = places.cache_file(os.environ)
+    path = paths.cache_file(os.environ)
     try:
-        places.make_parent(path)
+        paths.make_parent(path)
     except OSError:
         return None
     return path

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import click
 
-from maptr import places, registry
+from maptr import paths, registry
 from maptr.cli import lookup, options, output
 from maptr.cli.group import command
 from maptr.cli.options import FILE_PATH, refuse_foreign
@@ -122,9 +122,9 @@ def pull(
         raise click.UsageError("--cafile is not used: all sources are files")
     into = target or (known.file if known is not None else None)
     if into is None:  # the table that ``maptr discover`` uses
-        into = Path(places.table_file(os.environ))
+        into = Path(paths.table_file(os.environ))
         if act:
-            places.make_parent(str(into))
+            paths.make_parent(str(into))
     if act and not pull_file(into).exists():  # a pulled table may be replaced even if damaged
         refuse_foreign(into, _is_registry, overwrite=overwrite)
     try:

@@ -20,7 +20,7 @@ from typing import NamedTuple, TypeVar
 import click
 
 from maptr import config as configuration
-from maptr import places
+from maptr import paths
 from maptr.cli import gateway, logstream, lookup, options, output
 from maptr.cli.group import command
 from maptr.cli.options import read_table
@@ -99,10 +99,10 @@ def up(
         raise click.UsageError("--sample pulls nothing: it excludes sources, --offline and --force")
     known = lookup.read_config(config, running=False)  # without the file of a running maptr up
     labels = fold(options.parse_name("--origin", lookup.origin_of(origin, known)))
-    folder = Path(places.data_folder(os.environ)) / "up"
+    folder = Path(paths.data_folder(os.environ)) / "up"
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with _only_one(Path(places.lock_file(os.environ))):
+        with _only_one(Path(paths.lock_file(os.environ))):
             registry = sample_registry() if sample else find_registry(sources, known, offline=offline, force=force)
             _serve(registry, labels, folder, port, http_port, force=force)
     except ConfigError as error:
@@ -122,9 +122,9 @@ def _only_one(path: Path) -> Iterator[None]:
         else:
             where = ""
             with suppress(ConfigError, OSError):
-                running = configuration.load(Path(places.running_file(os.environ)))
+                running = configuration.load(Path(paths.running_file(os.environ)))
                 where = f", on {', '.join(running.client.nameservers)}"
-                if "gateway.listen" in running.places:
+                if "gateway.listen" in running.locations:
                     where += f" and http://{running.gateway.listen[0]}/"
             output.inform(f"maptr: it is up already{where}; try: maptr url ARK")
             sys.exit(output.EXIT_OK)
@@ -149,7 +149,7 @@ def find_registry(sources: tuple[str, ...], config: Config | None, *, offline: b
     be read, and OSError for the table.
     """
     known = config.table if config is not None and config.table.file else None
-    file = (known.file if known is not None and known.file else Path(places.table_file(os.environ))).absolute()
+    file = (known.file if known is not None and known.file else Path(paths.table_file(os.environ))).absolute()
     requirements, cafile = Requirements(), ""
     again: dict[str, object] = {"every": EVERY}
     if not sources and config is not None and known is not None and known.sources:
@@ -202,7 +202,7 @@ def sample_registry() -> Registry:
 def _serve(
     registry: Registry, origin: Labels, folder: Path, port: int | None, http_port: int | None, *, force: bool
 ) -> None:
-    file, host = Path(places.running_file(os.environ)), _host()
+    file, host = Path(paths.running_file(os.environ)), _host()
 
     def configured(port: int, http_port: int | None = None) -> tuple[str, Config]:
         text = _configuration(registry, origin, folder, host, port, http_port)

@@ -536,7 +536,7 @@ class GatewayConfig:
 
 @dataclass(frozen=True)
 class Config:
-    """The whole configuration. ``places`` has the file and line of each key that is set, for error messages."""
+    """The whole configuration. ``locations`` has the file and line of each key that is set, for error messages."""
 
     serve: ServeConfig = section(ServeConfig)
     keys: tuple[KeyConfig, ...] = sections("key", KeyConfig)
@@ -546,16 +546,16 @@ class Config:
     cache: CacheConfig = section(CacheConfig)
     gateway: GatewayConfig = section(GatewayConfig)
     filename: str = field(default="", compare=False)
-    places: Mapping[str, tuple[str, int]] = field(default_factory=dict, compare=False, repr=False)
+    locations: Mapping[str, tuple[str, int]] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def control(self) -> Path | None:
         """The control socket's path; None without a configuration file, unless the path was set explicitly."""
-        return self.serve.control if self.filename or "serve.control" in self.places else None
+        return self.serve.control if self.filename or "serve.control" in self.locations else None
 
     def error(self, key: str, message: str) -> ConfigError:
         """Make an error with file and line for a key, such as ``serve.listen`` or ``key[0].secret_file``."""
-        filename, line = self.places.get(key, (self.filename, 0))
+        filename, line = self.locations.get(key, (self.filename, 0))
         return ConfigError(message, filename=filename, line=line, key=re.sub(r"\[\d+\]", "", key))
 
 

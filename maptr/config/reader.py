@@ -17,7 +17,7 @@ from maptr.config import lines, model
 from maptr.config.model import Config, ElementError, read_cookie_secrets, read_tsig_secret
 from maptr.errors import ConfigError, ZoneError, nearest, raise_all
 from maptr.files import read_up_to, secret_fault
-from maptr.places import LOCAL_CONFIG
+from maptr.paths import LOCAL_CONFIG
 from maptr.protocol.names import Labels, to_text
 from maptr.transfer.acl import AccessRule, NotifyTarget
 
@@ -109,7 +109,7 @@ def _examine_text(
     config: Config = reading.table(Config, document, ())
     state, scheme = config.serve.state, config.client.scheme
     zones = tuple(dataclasses.replace(zone, state=state, scheme=scheme) for zone in config.zones)
-    config = dataclasses.replace(config, zones=zones, filename=filename, places=reading.places)
+    config = dataclasses.replace(config, zones=zones, filename=filename, locations=reading.locations)
     if not reading.unread:  # otherwise, a mistake may be only a consequence of another one
         reading.errors += [reading.error(*mistake) for mistake in _check(config, document)]
     return config, sorted(reading.errors, key=lambda error: error.line)
@@ -152,7 +152,7 @@ WRONG = object()  # stands for a value that cannot be read
 
 
 class _Reading:
-    """The reading of one document: its ``places`` and ``errors``, and whether the value of any key is ``unread``."""
+    """The reading of one document: its ``locations`` and ``errors``, and whether the value of any key is ``unread``."""
 
     def __init__(
         self, document: dict[str, Any], filename: str, found: Mapping[lines.KeyPath, int], directory: Path | None
@@ -161,7 +161,7 @@ class _Reading:
         self.filename = filename
         self.lines = found
         self.directory = directory
-        self.places: dict[str, tuple[str, int]] = {}
+        self.locations: dict[str, tuple[str, int]] = {}
         self.errors: list[ConfigError] = []
         self.unread = False
         self._outside: dict[lines.KeyPath, str] = {}  # the variable or option that sets a key
@@ -194,13 +194,13 @@ class _Reading:
             here = (*path, key)
             value: object = WRONG
             if key in document:
-                self.places.setdefault(_dotted(here), self._place(here))
-                self.places[_indexed(here)] = self._place(here)
+                self.locations.setdefault(_dotted(here), self._location(here))
+                self.locations[_indexed(here)] = self._location(here)
                 value = self._value(field, document[key], here)
             elif key in required:
                 self._refuse(path, f"has no {key}, which is required")
             elif isinstance(field.default, Path):
-                value = self._settle(field.default, here)
+                value = self._absolute(field.default, here)
             if value is not WRONG:
                 found[field.name] = value
         if any(known[key].name not in found for key in required):
@@ -216,7 +216,7 @@ class _Reading:
             tables = (self.table(below, item, (*path, index)) for index, item in enumerate(value))
             return tuple(table for table in tables if table is not WRONG)
         try:
-            return self._settle(field.metadata["type"].read(value), path)
+            return self._absolute(field.metadata["type"].read(value), path)
         except ElementError as error:
             for index, reason in error.wrong:
                 self._refuse((*path, index), reason)
@@ -229,17 +229,17 @@ class _Reading:
         self.unread = True
         return WRONG
 
-    def _settle(self, value: object, path: lines.KeyPath) -> object:
+    def _absolute(self, value: object, path: lines.KeyPath) -> object:
         """Resolve a relative path in the file against the file's folder. A path in a flag stays as it is."""
         if path in self._outside or self.directory is None:
             return value
         if type(value) is tuple:  # not a NamedTuple
-            return tuple(self._settle(one, path) for one in value)
+            return tuple(self._absolute(one, path) for one in value)
         if isinstance(value, model.Source) and value and "://" not in value:
             return str(self.directory / value)
         return self.directory / value if isinstance(value, Path) else value
 
-    def _place(self, path: lines.KeyPath) -> tuple[str, int]:
+    def _location(self, path: lines.KeyPath) -> tuple[str, int]:
         parts = [path[:end] for end in range(len(path), 0, -1)]
         for part in parts:  # before the lines, because the file may have the key too
             if part in self._outside:
@@ -247,7 +247,7 @@ class _Reading:
         return self.filename, next((self.lines[part] for part in parts if part in self.lines), 0)
 
     def error(self, path: lines.KeyPath, message: str) -> ConfigError:
-        filename, line = self._place(path)
+        filename, line = self._location(path)
         return ConfigError(message, filename=filename, line=line, key=_dotted(path))
 
     def _nearest(self, path: lines.KeyPath, key: str, known: Iterable[str]) -> str:

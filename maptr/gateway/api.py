@@ -33,7 +33,7 @@ from maptr.gateway.message import (
 )
 from maptr.gateway.resolve import NONE_AGE, RETRY_AFTER, look_up, provenance, retry, why
 from maptr.gateway.site import Site
-from maptr.reconcile.probes import Liveness, places_of
+from maptr.reconcile.probes import Liveness, servers_of
 from maptr.registry import json_records
 from maptr.registry.table import Table, shown
 
@@ -162,7 +162,7 @@ def _described(request: Request, site: Site, ark: Ark, found: Discovery) -> Resp
     document = discovery(found, request.now)
     if entry is None and not shoulders and not found.candidates:
         return _nothing(document, found)
-    places = places_of(Table([*([entry] if entry else []), *shoulders]))
+    places = servers_of(Table([*([entry] if entry else []), *shoulders]))
     probed = [site.liveness[place] for place in places if place in site.liveness]
     verdicts = [one for one in site.drift.verdicts if one.record.partition("/")[0] == ark.naan]
     drift = {"at": site.drift.at, "records": [one.to_dict() for one in verdicts]}

@@ -35,18 +35,18 @@ def respond(
     *,
     entry: Entry | None = None,
     found: Discovery | None = None,
-    wants: str = "",
+    form: str = "",
     source: Headers = (),
 ) -> Response:
     """Return the description of the record that serves an ARK, or of what DNS says if the table has none.
 
-    As plain text, as a page or as JSON. ``wants="hkmp"`` names the status header as the 2002 draft does. ``source`` is
+    As plain text, as a page or as JSON. ``form="hkmp"`` names the status header as the 2002 draft does. ``source`` is
     the header ``Maptr-Source``.
     """
     entry = entry or site.entry(ark) or Entry(ark.naan)
     erc = segments(entry, site, found)
     headers: Headers = (
-        ("HKMP-Status" if wants == "hkmp" else "THUMP-Status", STATUS),
+        ("HKMP-Status" if form == "hkmp" else "THUMP-Status", STATUS),
         ("Link", f'</ark:{entry.key}>; rel="describes"'),
         ("Vary", "Accept"),
         *source,

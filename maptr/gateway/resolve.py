@@ -103,20 +103,20 @@ def _single(ark: Ark, site: Site, now: float) -> Discovery | None:
     return Discovery(ark, (one,), source=SINGLE, ttl=NONE_AGE, expiration=now + NONE_AGE)
 
 
-def answer(request: Request, ark: Ark, found: Discovery, site: Site, wants: str = "") -> Response:
-    """Return the response to a request for an ARK. ``wants`` is its parameter ``maptr``.
+def answer(request: Request, ark: Ark, found: Discovery, site: Site, form: str = "") -> Response:
+    """Return the response to a request for an ARK. ``form`` is its parameter ``maptr``.
 
     What depends on the Host header must not be kept, because a shared cache does not tell requests apart by it.
     """
-    response = _answer(request, ark, found, site, wants)
+    response = _answer(request, ark, found, site, form)
     return not_kept(response) if _host_decides(request, ark, found, site) else response
 
 
-def _answer(request: Request, ark: Ark, found: Discovery, site: Site, wants: str) -> Response:
+def _answer(request: Request, ark: Ark, found: Discovery, site: Site, form: str) -> Response:
     if not found.candidates:
         return _none(request, ark, found, site) if found.complete else _unknown(request, ark, found)
     headers = provenance(found, request.now)
-    if wants_list(request, wants):
+    if wants_list(request, form):
         return authorities(request, ark, found, site, headers)
     host = request.headers.get("host", "")
     if (described_at := _described_at(request, ark, site)) is not None:
@@ -130,7 +130,7 @@ def _answer(request: Request, ark: Ark, found: Discovery, site: Site, wants: str
             break
         return redirect(request, site, ark, target, best.status or site.status(ark, target), headers)
     source = table_source(site, ark, request.now) if is_single else headers[:1]
-    return describe.respond(request, ark, site, found=None if is_single else found, wants=wants, source=source)
+    return describe.respond(request, ark, site, found=None if is_single else found, form=form, source=source)
 
 
 def _host_decides(request: Request, ark: Ark, found: Discovery, site: Site) -> bool:
@@ -153,8 +153,8 @@ def _metadata(ark: Ark, site: Site) -> str:
     return site.metadata and site.metadata.replace("${pid}", _path(ark)).replace("${inflection}", ark.tail)
 
 
-def wants_list(request: Request, wants: str) -> bool:
-    return wants == "list" or request.names(LINKSET) or request.names(LINKSET_TEXT)
+def wants_list(request: Request, form: str) -> bool:
+    return form == "list" or request.names(LINKSET) or request.names(LINKSET_TEXT)
 
 
 def not_kept(response: Response) -> Response:

@@ -145,13 +145,13 @@ def _resolve(request: Request, received: str, site: Site, show: Show = lambda re
     if len(ark.in_url) > resolve.MAX_ARK:
         too_long = failure(request, HTTPStatus.REQUEST_URI_TOO_LONG, f"an ARK of more than {resolve.MAX_ARK} bytes")
         return show(too_long, None)
-    ark, wants = resolve.split_parameter(ark)
+    ark, form = resolve.split_parameter(ark)
     entry = site.table.get(ark.without_hyphens.removeprefix("ark:").rstrip("/"))  # of a bare NAAN or shoulder
-    if entry is not None and ark not in site.redirects and not resolve.wants_list(request, wants):
+    if entry is not None and ark not in site.redirects and not resolve.wants_list(request, form):
         source = resolve.table_source(site, ark, request.now)
-        return show(describe.respond(request, ark, site, entry=entry, wants=wants, source=source), None)
+        return show(describe.respond(request, ark, site, entry=entry, form=form, source=source), None)
     return resolve.look_up(
-        ark, site, request.now, lambda found: show(resolve.answer(request, ark, found, site, wants), found)
+        ark, site, request.now, lambda found: show(resolve.answer(request, ark, found, site, form), found)
     )
 
 

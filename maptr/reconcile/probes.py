@@ -222,7 +222,7 @@ class Prober:
                 self._open_at[address] = self._clock() + PAUSE
 
 
-def places_of(table: Table, naans: Iterable[str] = ()) -> list[str]:
+def servers_of(table: Table, naans: Iterable[str] = ()) -> list[str]:
     """Return the servers of a table, each once, in its order; only those of ``naans`` if any are given."""
     wanted = set(naans)
     found: dict[str, None] = {}

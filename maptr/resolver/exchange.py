@@ -195,7 +195,7 @@ class Exchange:
             return True
         outcome = response.outcome
         if outcome.answered or (self._query.dnssec and response.alias is not None):
-            self._settle(attempt, response)
+            self._end_with(attempt, response)
             self.packet = packet
         elif outcome is Outcome.REFERRAL:
             if response.alias is not None:
@@ -204,7 +204,7 @@ class Exchange:
                 self._follow_referral(attempt, response.referral)
         elif response.rcode == YXDOMAIN:
             note = "a DNAME makes the name too long"
-            self._settle(attempt, response._replace(outcome=Outcome.NXDOMAIN, note=note, zone=self._query.name))
+            self._end_with(attempt, response._replace(outcome=Outcome.NXDOMAIN, note=note, zone=self._query.name))
         elif response.rcode == SERVFAIL and self._turns.may_repeat and not response.bogus:
             self._turns.may_repeat = False
         elif response.rcode in (FORMERR, NOTIMP, BADVERS) and attempt.server not in self._plain:
@@ -255,7 +255,7 @@ class Exchange:
 
     # ---- what a response leads to
 
-    def _settle(self, attempt: Attempt, response: DnsResponse) -> None:
+    def _end_with(self, attempt: Attempt, response: DnsResponse) -> None:
         security, aliases = "indeterminate", self._aliases
         if self._query.trust_ad:
             security = "secure" if aliases.authentic and self._is_authentic(attempt, response) else "insecure"

@@ -38,7 +38,7 @@ from maptr.protocol.numbers import AAAA, CNAME, DNAME, HEADER_SIZE, MAX_TTL, MX,
 from maptr.zone.denial import is_hash
 from maptr.zone.finding import NOT_LOADED, Finding, Severity, error, warning
 from maptr.zone.lines import absolute, is_absolute, readable_lines, soa_owner, type_and_rdata, unquoted
-from maptr.zone.masterfile import Places, read_master_file
+from maptr.zone.masterfile import Locations, read_master_file
 from maptr.zone.rdata import type_text
 from maptr.zone.reader import read_plain
 from maptr.zone.rrset import Node, types_of
@@ -71,29 +71,29 @@ def examine(text: str, *, origin: str | None = None, filename: str = "") -> Exam
     origin = origin or soa_owner(text)
     if (good := _without_findings(text, origin)) is not None:
         return Examined([], good, [])
-    places = Places()
+    locations = Locations()
     loaded: list[Finding] = []
     view = None
     path = Path(filename or "<zone>")
     try:
         data = text.encode("utf-8", "replace")
-        view = read_master_file(path, data, fold(parse(origin)), places)
+        view = read_master_file(path, data, fold(parse(origin)), locations)
     except ZoneError as refused:
         file = "" if refused.filename == str(path) else refused.filename
         loaded.append(replace(Finding.of(refused), file=file))
     except ValueError as reason:
         loaded.append(error(NOT_LOADED, "the zone", f"{origin} is not a domain name: {reason}"))
     else:
-        loaded += check_rules(view, places=places)
-        loaded += [_placed(finding, places) for finding in (*check_integrity(view), *check_hostnames(view))]
+        loaded += check_rules(view, locations=locations)
+        loaded += [_located(finding, locations) for finding in (*check_integrity(view), *check_hostnames(view))]
     is_marked = any(one.code == "byte-order-mark" and not one.file for one in loaded)  # the first token is then wrong
-    findings = [] if is_marked else list(_Text(text, origin, places.included).findings())
+    findings = [] if is_marked else list(_Text(text, origin, locations.included).findings())
     explained = {(finding.file, finding.line) for finding in findings if finding.severity is Severity.ERROR}
     # An error that keeps the zone from being loaded is reported once, by the more specific check.
     findings += [one for one in loaded if one.code != NOT_LOADED or (one.file, one.line) not in explained]
     named = [one if one.file == str(path) else replace(one, file=one.file or filename) for one in set(findings)]
     named.sort(key=lambda f: (f.line == 0, f.file != filename, f.file, f.line, f.record, f.code, f.value))
-    return Examined(named, view, places.included)
+    return Examined(named, view, locations.included)
 
 
 def _without_findings(text: str, origin: str) -> ZoneView | None:
@@ -106,12 +106,12 @@ def _without_findings(text: str, origin: str) -> ZoneView | None:
     return None
 
 
-def _placed(finding: Finding, places: Places) -> Finding:
+def _located(finding: Finding, locations: Locations) -> Finding:
     """Add file and line to a finding: those of its NS record, or of the first record of the owner."""
     owner = fold(parse(finding.record))
-    file, line = places.find(owner, NS, to_wire(parse(finding.value))) if finding.value else ("", 0)
+    file, line = locations.find(owner, NS, to_wire(parse(finding.value))) if finding.value else ("", 0)
     if not line:
-        file, line = places.find(owner)
+        file, line = locations.find(owner)
     return replace(finding, file=file, line=line)
 
 
@@ -271,13 +271,15 @@ def _from_wildcard(zone: ZoneView, name: Labels) -> Node:
 # ---- the NAPTR records
 
 
-def check_rules(zone: ZoneView, owners: Iterable[Labels] | None = None, places: Places | None = None) -> list[Finding]:
-    """Check the NAPTR records. The findings are sorted by owner and have file and line from ``places``.
+def check_rules(
+    zone: ZoneView, owners: Iterable[Labels] | None = None, locations: Locations | None = None
+) -> list[Finding]:
+    """Check the NAPTR records. The findings are sorted by owner and have file and line from ``locations``.
 
     ``owners`` are the folded names to check, if all others are known to have no findings and no redirects to names of
     the zone.
     """
-    found = set(_RuleChecks(zone, owners, places or Places()).findings())
+    found = set(_RuleChecks(zone, owners, locations or Locations()).findings())
     return sorted(found, key=lambda f: (f.record, f.line, f.code, f.value))
 
 
@@ -288,9 +290,9 @@ class _Rule(NamedTuple):
 
 
 class _RuleChecks:
-    def __init__(self, zone: ZoneView, owners: Iterable[Labels] | None, places: Places) -> None:
+    def __init__(self, zone: ZoneView, owners: Iterable[Labels] | None, locations: Locations) -> None:
         self.zone = zone
-        self.places = places
+        self.locations = locations
         self.origin = zone.origin
         nodes = zone.nodes.values() if owners is None else (zone.nodes[owner] for owner in owners)
         self.rules = [
@@ -312,7 +314,7 @@ class _RuleChecks:
 
     def _found(self, made: Callable[..., Finding], code: str, at: _Rule | Labels, why: str, value: str = "") -> Finding:
         owner, rdata = (at.owner, at.rdata) if isinstance(at, _Rule) else (at, b"")
-        file, line = self.places.find(fold(owner), NAPTR, rdata)
+        file, line = self.locations.find(fold(owner), NAPTR, rdata)
         return made(code, to_text(owner), why, value, line, file)
 
     def _regexp(self, rule: _Rule) -> Iterator[Finding]:

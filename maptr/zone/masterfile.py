@@ -45,30 +45,30 @@ _MAX_WIDTH = 127  # BIND's
 Record = tuple[Labels, int, int, bytes]  # owner, type, TTL in seconds, rdata
 
 
-class Places:
+class Locations:
     """The file and line of each record of a zone, for checks that see only the loaded zone."""
 
     def __init__(self) -> None:
         self.included: list[tuple[Path, bytes]] = []  # the included files and their contents, in order
-        self._places: dict[tuple[Labels, int, bytes], tuple[str, int]] = {}
+        self._locations: dict[tuple[Labels, int, bytes], tuple[str, int]] = {}
 
     def add(self, owner: Labels, rdtype: int, rdata: bytes, place: tuple[str, int]) -> None:
         """Note the place of a record. ``owner`` is folded."""
         for key in ((owner, rdtype, rdata.lower()), (owner, rdtype, b""), (owner, 0, b"")):
-            self._places.setdefault(key, place)
+            self._locations.setdefault(key, place)
 
     def find(self, owner: Labels, rdtype: int = 0, rdata: bytes = b"") -> tuple[str, int]:
         """Return the place of a record, or of the first one with this type or owner."""
-        return self._places.get((owner, rdtype, rdata.lower()), ("", 0))
+        return self._locations.get((owner, rdtype, rdata.lower()), ("", 0))
 
 
-def read_master_file(path: Path, data: bytes, apex: Labels, places: Places) -> ZoneView:
-    """Read the zone in the content of a file. Adds its records and the files that it includes to ``places``.
+def read_master_file(path: Path, data: bytes, apex: Labels, locations: Locations) -> ZoneView:
+    """Read the zone in the content of a file. Adds its records and the files that it includes to ``locations``.
 
     ``apex`` is folded. Raises ZoneError with file and line for an error, which includes records outside the zone, and
     OSError if an included file cannot be read.
     """
-    reader = _Reader(apex, places, zone=apex)
+    reader = _Reader(apex, locations, zone=apex)
     reader.read(_File(str(path), apex, apex), data)
     try:
         for rdtype, text in ((SOA, "SOA"), (NS, "NS")):
@@ -85,7 +85,7 @@ def read_part(path: Path, data: bytes, apex: Labels, ttl: int) -> list[Record]:
     Relative names are below ``apex``. ``ttl`` is the TTL without $TTL. The file must not include others. Raises
     ZoneError with file and line.
     """
-    reader = _Reader(apex, Places(), zone=(), ttl=ttl, may_include=False)
+    reader = _Reader(apex, Locations(), zone=(), ttl=ttl, may_include=False)
     reader.read(_File(str(path), apex, apex), data)
     return list(reader.records())
 
@@ -140,12 +140,12 @@ class _Reader:
     """
 
     def __init__(
-        self, apex: Labels, places: Places, *, zone: Labels, ttl: int | None = None, may_include: bool = True
+        self, apex: Labels, locations: Locations, *, zone: Labels, ttl: int | None = None, may_include: bool = True
     ) -> None:
         self.nodes: dict[Labels, _Node] = {}
         self._apex = apex
         self._zone = zone
-        self._places = places
+        self._locations = locations
         self._default_ttl = ttl  # of $TTL
         self._last_ttl: int | None = None  # RFC 1035 5.1
         self._minimum: int | None = None  # of the SOA, for a zone without any TTL
@@ -236,7 +236,7 @@ class _Reader:
         rrset.rdatas.setdefault(canonical_rdata(rdtype, rdata), rdata)
         if len(rrset.rdatas) > 1 and dns.rdatatype.is_singleton(dns.rdatatype.RdataType.make(rdtype)):
             raise ZoneError(f"a second {type_text(rdtype)} at {to_text(file.owner)}", code="second-of-one")
-        self._places.add(owner, rdtype, rdata, (file.name, file.line))
+        self._locations.add(owner, rdtype, rdata, (file.name, file.line))
 
     @staticmethod
     def _name(token: str, origin: Labels) -> Labels:
@@ -283,7 +283,7 @@ class _Reader:
         self._bytes_left -= len(data)
         if file.depth >= MAX_INCLUDES or self._bytes_left < 0:
             raise ZoneError(TOO_MUCH_INCLUDED)
-        self._places.included.append((Path(name), data))
+        self._locations.included.append((Path(name), data))
         self.read(_File(name, origin, file.owner, depth=file.depth + 1), data)
 
     def _generate(self, file: _File, span: str, owner: str, tokens: list[str]) -> None:

@@ -23,7 +23,7 @@ import dns.message
 import dns.query
 import pytest
 
-from maptr import places
+from maptr import paths
 from maptr.cli import lookup
 from maptr.cli.up import SAMPLE, find_registry
 from maptr.protocol.numbers import SERVER_PORT as PORT
@@ -326,8 +326,8 @@ def test_a_message_names_a_configuration_that_takes_precedence(user: User) -> No
 
 def test_without_a_home_directory_no_folder_is_named_tilde(tmp_path: Path) -> None:
     environment = {name: value for name, value in os.environ.items() if name != "HOME" and not name.startswith("XDG_")}
-    assert places.data_folder({**environment, "HOME": "/h"}) == "/h/.local/share/maptr"
-    code = "import os; os.path.expanduser = lambda path: path; from maptr import places; print(places.data_folder({}))"
+    assert paths.data_folder({**environment, "HOME": "/h"}) == "/h/.local/share/maptr"
+    code = "import os; os.path.expanduser = lambda path: path; from maptr import paths; print(paths.data_folder({}))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path)
     assert done.stdout == "/nonexistent/.local/share/maptr\n"
 

@@ -71,7 +71,7 @@ def test_a_configuration_of_every_section() -> None:
     assert build.transfer == (AccessRule(None, (b"xfr",)), AccessRule(read_network("127.0.0.1")))
     assert build.notify == (NotifyTarget(Address("127.0.0.1", 5300)),)
     assert (build.max_shrink, build.serial, build.lint) == (0.3, "file", "warn")
-    assert config.places["serve.tls.key"] == ("/etc/maptr.toml", 9)
+    assert config.locations["serve.tls.key"] == ("/etc/maptr.toml", 9)
 
 
 def test_defaults() -> None:

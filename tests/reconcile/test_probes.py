@@ -21,7 +21,7 @@ from maptr.reconcile.probes import (
     ProbeLog,
     Prober,
     ProbeResult,
-    places_of,
+    servers_of,
 )
 from maptr.registry.table import Entry, Nma, Table
 from tests.support.caching import ARK, Clock, Rig
@@ -92,8 +92,8 @@ def test_the_places_of_a_table() -> None:
             Entry("2000", nmas=(Nma("https://a.example:8443/y"), Nma("N/A"), Nma("ftp://c.example/"))),
         ]
     )
-    assert places_of(several) == ["https://a.example:8443", "http://b.example"]
-    assert places_of(several, ["2000"]) == ["https://a.example:8443"]
+    assert servers_of(several) == ["https://a.example:8443", "http://b.example"]
+    assert servers_of(several, ["2000"]) == ["https://a.example:8443"]
     assert url.server_of("http://[2001:DB8::1]:80/x") == "http://[2001:db8::1]"
 
 

@@ -22,7 +22,7 @@ import dns.rrset
 import pytest
 from click.testing import CliRunner
 
-from maptr import places
+from maptr import paths
 from maptr.cli.group import main
 from maptr.daemon import process
 from maptr.errors import ConfigError
@@ -183,8 +183,8 @@ def test_default_paths_of_the_control_socket(site: Site, monkeypatch: pytest.Mon
     monkeypatch.setenv("XDG_DATA_HOME", str(empty))
     monkeypatch.delenv("MAPTR_CONFIG", raising=False)
     system = tmp_path / "etc.toml"
-    monkeypatch.setattr(places, "SYSTEM_CONFIG", str(system))
-    monkeypatch.setattr(places, "SYSTEM_SOCKET", str(empty / "none"))
+    monkeypatch.setattr(paths, "SYSTEM_CONFIG", str(system))
+    monkeypatch.setattr(paths, "SYSTEM_SOCKET", str(empty / "none"))
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "runtime"))
     result = CliRunner().invoke(main, ["status"])
     runtime = tmp_path / "runtime/maptr/maptr.sock"

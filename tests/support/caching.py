@@ -17,7 +17,7 @@ from maptr.cache.disk import Disk
 from maptr.cache.sources import Sources
 from maptr.discovery import Discovery, Outcome
 from maptr.naptr.record import Naptr
-from maptr.places import cache_file
+from maptr.paths import cache_file
 from maptr.protocol.names import Labels, parse, to_text
 from maptr.reconcile.drift import Reconciler
 from maptr.reconcile.history import VerdictLog
