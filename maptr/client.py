@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal, Self, TypedDict, TypeVar, Unpack
 
 from maptr import paths
 from maptr.ark import Ark, Profile
-from maptr.cache import DNS_FIRST, MAX_NAMES, PATIENCE, STALE_LIMIT
+from maptr.cache import DNS_FIRST, DNS_ONLY, MAX_NAMES, PATIENCE, STALE_LIMIT
 from maptr.discovery import Discovery
 from maptr.errors import ConfigError
 from maptr.resolver.call import Call, CallOptions, as_item, checked, need_asyncio, prefer
@@ -30,10 +30,12 @@ if TYPE_CHECKING:
     from maptr.reconcile.history import PastVerdict
     from maptr.reconcile.verdict import Drift
     from maptr.registry.followed_file import TableSource
+    from maptr.registry.found import FoundTable
     from maptr.registry.pull import Pull
     from maptr.registry.table import Table
     from maptr.resolver.validation.validator import TrustAnchors
 
+AUTO = "auto"  # as ``table``: the table of this machine
 MEMORY = ":memory:"  # as ``cache``: keep answers in memory, without a file
 
 Token = TypeVar("Token")
@@ -51,7 +53,7 @@ class StreamOptions(TypedDict, total=False):
 class Client:
     """Finds the mapping authorities of ARKs. Threads and tasks may share one, and processes its file of answers.
 
-    Without ``table`` and ``cache`` it asks DNS each time; with either it reconciles kept answers, DNS and the table.
+    It reconciles DNS, the answers that it keeps, and a table. Without ``table`` and ``cache`` it asks DNS each time.
 
     ``nameservers``: DNS servers to ask, recursive or authoritative, in their order: addresses or names, each with
     ``#port`` if that is not 53; by TCP (``"tcp://192.0.2.1"``), TLS (``"tls://192.0.2.1"``) or HTTPS
@@ -64,7 +66,9 @@ class Client:
     mapping; bogus data never becomes a candidate. ``require="secure"``: refuse discoveries that are not secure
     throughout; the table, which has no signatures, is then not used.
 
-    ``table``: a Table, or a file of any registry format, which is read again when it changes. ``cache``: the SQLite
+    ``table``: a Table, or a file of any registry format, which is read again when it changes; None for no table. By
+    default the table of this machine: that of ``maptr table pull``, else ``/etc/natab`` or ``/etc/maptr/naans``, else
+    the built-in registry; but none if ``nameservers`` are given, which shall answer alone. ``cache``: the SQLite
     file that keeps answers, or ``":memory:"`` to keep them in memory only. ``policy``: which source answers:
     "dns-first", "natab-first", "dns-only" or "natab-only". ``patience``: seconds to wait for DNS if a stale answer or
     the table has one. ``stale_limit``: seconds past its TTL for which an answer may be given while DNS does not answer
@@ -95,7 +99,7 @@ class Client:
         trust_ad: bool = False,
         trust_anchors: TrustAnchors | None = None,
         require: Literal["secure"] | None = None,
-        table: str | os.PathLike[str] | Table | TableSource | None = None,
+        table: str | os.PathLike[str] | Table | TableSource | None = AUTO,
         cache: str | os.PathLike[str] | Disk | None = None,
         policy: str | Policy = DNS_FIRST,
         patience: float = PATIENCE,
@@ -121,7 +125,7 @@ class Client:
             max_connections=max_connections,
         )
         self._require = require
-        self._table = table
+        self._table = self._found(nameservers, policy, require) if isinstance(table, str) and table == AUTO else table
         self._policy = policy
         self._patience = checked(patience, "patience")
         self._stale_limit = checked(stale_limit, "stale_limit")
@@ -130,8 +134,16 @@ class Client:
         self._disk = _disk(None if cache == MEMORY else cache)
         self.history = self._disk if history is None else _disk(history)
         self._made: Sources | None = None
-        is_plain = table is None and cache is None and policy == DNS_FIRST
+        is_plain = self._table is None and cache is None and policy == DNS_FIRST
         self._sources = None if is_plain else self.sources
+
+    def _found(self, nameservers: object, policy: str | Policy, require: str | None) -> FoundTable | None:
+        """Return the table of this machine; None if only the given servers, or only DNS, shall answer."""
+        if (nameservers is not None and policy == DNS_FIRST) or policy == DNS_ONLY or require:
+            return None
+        from maptr.registry.found import FoundTable  # a client of given servers starts without it
+
+        return FoundTable(clock=time.monotonic, scheme=self.resolver.settings.scheme)
 
     @property
     def reconciles(self) -> bool:
@@ -321,15 +333,20 @@ class Client:
         Sources are URLs or files, by default the public registry. Raises UnsafePlan if too many records would be lost,
         unless ``force``; PullFailed if no source has a registry; OSError; ConfigError if the table is not a file.
         """
+        from pathlib import Path
+
         from maptr.registry.followed_file import WatchedTable, table_source  # a discovery does not need these
+        from maptr.registry.found import FoundTable
         from maptr.registry.pull import OFFICIAL, apply_pull, plan_pull
 
         table = self.table
-        if not isinstance(table, WatchedTable):
+        if not isinstance(table, WatchedTable | FoundTable):
             raise ConfigError("the client has no table in a file", key="table")
-        pulled = plan_pull(table.path, sources or (OFFICIAL,), force=force)
+        path = table.path if isinstance(table, WatchedTable) else Path(paths.table_file(os.environ))
+        paths.make_parent(str(path))
+        pulled = plan_pull(path, sources or (OFFICIAL,), force=force)
         apply_pull(pulled, wall=time.time)
-        self.sources.follow(table_source(table.path, time.monotonic, self.resolver.settings.scheme))
+        self.sources.follow(table_source(path, time.monotonic, self.resolver.settings.scheme))
         return pulled
 
     def forget(self, naan: str | None = None) -> None:
@@ -377,7 +394,7 @@ def discover(
     *,
     nameservers: Iterable[str] | dns.resolver.BaseResolver | None = None,
     origin: str | dns.name.Name = "ark.arpa.",
-    table: str | os.PathLike[str] | Table | None = None,
+    table: str | os.PathLike[str] | Table | None = AUTO,
     **options: Unpack[CallOptions],
 ) -> Discovery:
     """Find the mapping authorities of an ARK: ``Client.discover``, which has the other options and the errors.
@@ -393,7 +410,7 @@ async def discover_async(
     *,
     nameservers: Iterable[str] | dns.resolver.BaseResolver | None = None,
     origin: str | dns.name.Name = "ark.arpa.",
-    table: str | os.PathLike[str] | Table | None = None,
+    table: str | os.PathLike[str] | Table | None = AUTO,
     **options: Unpack[CallOptions],
 ) -> Discovery:
     """``discover``, awaited: same options, same errors.
@@ -431,7 +448,7 @@ def discover_many(
     *,
     nameservers: Iterable[str] | dns.resolver.BaseResolver | None = None,
     origin: str | dns.name.Name = "ark.arpa.",
-    table: str | os.PathLike[str] | Table | None = None,
+    table: str | os.PathLike[str] | Table | None = AUTO,
     **options: Unpack[StreamOptions],
 ) -> Generator[Discovery, None, None]:
     """Find the mapping authorities of many ARKs: ``Client.discover_many``, which has the other options and the errors.
@@ -447,7 +464,7 @@ def discover_many_async(
     *,
     nameservers: Iterable[str] | dns.resolver.BaseResolver | None = None,
     origin: str | dns.name.Name = "ark.arpa.",
-    table: str | os.PathLike[str] | Table | None = None,
+    table: str | os.PathLike[str] | Table | None = AUTO,
     **options: Unpack[StreamOptions],
 ) -> AsyncGenerator[Discovery, None]:
     """``discover_many``, awaited: same options, same errors. ``arks`` may be an async iterable.

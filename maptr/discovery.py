@@ -338,7 +338,8 @@ class Discovery(Sequence[Candidate]):
 
     A cache adds where the data came from (``source``: dns, memory, disk or natab), whether it had expired (``stale``),
     why it was used (``reason`` in words, ``states`` for programs), and the wall-clock time at which it was fetched from
-    its origin (``fetched``, or None).
+    its origin (``fetched``, or None). ``table`` is the kind of the table that answered: given,
+    configured, pulled, system or builtin.
 
     ``work`` is what its walk took to read and match rules, in steps of regexp matching of about 0.25 µs.
 
@@ -370,6 +371,7 @@ class Discovery(Sequence[Candidate]):
     error: ArkSyntaxError | None
     position: int | None
     work: int
+    table: str
 
     def __init__(
         self,
@@ -389,6 +391,7 @@ class Discovery(Sequence[Candidate]):
         error: ArkSyntaxError | None = None,
         position: int | None = None,
         work: int = 0,
+        table: str = "",
     ) -> None:
         values = locals()  # a frozen dataclass would take twice the time, and bulk discovery makes many
         del values["self"]
@@ -515,7 +518,9 @@ class Discovery(Sequence[Candidate]):
     @property
     def missing_origin(self) -> str:
         """The origin, if it does not exist in this DNS; "" if it exists, or if that is not known."""
-        return next((names.to_text(step.name) for step in self.trace if step.outcome is Outcome.NO_ORIGIN), "")
+        found = next((step.name for step in self.trace if step.outcome is Outcome.NO_ORIGIN), ())
+        own = self.ark.naan.encode()
+        return names.to_text(found[1:] if found[:1] == (own,) else found) if found else ""
 
     def advice(self) -> str:
         """Return advice for the command line if the origin does not exist in this DNS, else ""."""
@@ -525,8 +530,8 @@ class Discovery(Sequence[Candidate]):
         if origin.lower() != names.to_text(names.ARK_ARPA):
             return f"{origin} does not exist in the DNS that was asked: name a server that has it (@SERVER)"
         return (
-            "ark.arpa is not delegated on the public Internet: name a server that has it (@SERVER), or serve it on this"
-            " machine (maptr up)"
+            "ark.arpa is not delegated on the public Internet, and the table does not have this NAAN: maptr table pull"
+            " --apply gets today's registry"
         )
 
     def _none(self) -> str:
@@ -567,6 +572,7 @@ class Discovery(Sequence[Candidate]):
             "ark": str(self.ark) if self.error is None else None,
             "complete": self.complete,
             "source": self.source,
+            "table": self.table or None,
             "security": self.security,
             "stale": self.stale,
             "reason": self.reason,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -147,7 +148,8 @@ def test_a_context_closes_the_file_of_answers(server: Maptr, tmp_path: Path) -> 
 def test_its_text_names_servers_policy_table_and_file(tmp_path: Path) -> None:
     natab, kept = tmp_path / "natab", tmp_path / "c"
     natab.touch()
-    assert repr(Client()) == "<Client of the servers of the system>"
+    assert repr(Client(table=None)) == "<Client of the servers of the system>"
+    assert re.search(r"dns-first, <table '.*builtin.json', builtin>, no disk>$", repr(Client()))
     whole = Client(["192.0.2.1", "::1#53"], table=natab, cache=kept, policy="natab-first")
     shown = f"<table {str(natab)!r}>, <disk {str(kept)!r}>"
     assert repr(whole) == f"<Client of 192.0.2.1, ::1#53, natab-first, {shown}>"

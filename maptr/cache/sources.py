@@ -22,6 +22,7 @@ from maptr.cache.policy import Policy
 from maptr.cache.store import LruDict, Store
 from maptr.discovery import Discovery, NoServer
 from maptr.registry.followed_file import TableSource, WatchedTable
+from maptr.registry.found import FoundTable
 from maptr.resolver.call import Call, CallOptions, are_defaults, need_asyncio, prefer
 
 if TYPE_CHECKING:
@@ -102,7 +103,7 @@ class Sources:
 
             self._tasks = TaskDriver(self._resolver.discover_async, self.engine.finish)
         table = self.engine.table
-        if isinstance(table, WatchedTable) and not table.is_read:
+        if isinstance(table, WatchedTable | FoundTable) and not table.is_read:
             import asyncio
 
             await asyncio.to_thread(table.current)

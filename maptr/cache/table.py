@@ -52,7 +52,7 @@ class TableReader:
             natab = Natab.HAS if serving else Natab.HAS_NOT
         if not serving:
             return natab, None
-        found = _discovery(ark, settings, serving, state.fetched)
+        found = _discovery(ark, settings, serving, state)
         return natab if found else Natab.UNUSABLE, found
 
     def _records(self, naan: str, allow_private: bool, table: Table) -> NaanRecords:
@@ -131,7 +131,7 @@ def _record(entry: Entry, allow_private: bool) -> Record:
     return Record(entry, tuple(targets), fault)
 
 
-def _discovery(ark: Ark, settings: Settings, serving: list[Record], fetched: float | None) -> Discovery:
+def _discovery(ark: Ark, settings: Settings, serving: list[Record], state: TableState) -> Discovery:
     """Return the discovery from the records that serve an ARK, the longest shoulder first."""
     entry, fault = serving[0].entry, serving[0].fault
     found: tuple[Candidate, ...] = ()
@@ -158,7 +158,8 @@ def _discovery(ark: Ark, settings: Settings, serving: list[Record], fetched: flo
         ttl=TABLE_TTL if limit is None else None,
         scheme=settings.scheme,
         reason=f"record {entry.key}",
-        fetched=fetched,
+        fetched=state.fetched,
+        table=state.kind,
     )
 
 

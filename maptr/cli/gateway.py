@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import os
-import time
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from maptr import paths
-from maptr.cache import NATAB_ONLY
 from maptr.cli import logstream, lookup, options, output
 from maptr.cli.group import command
 from maptr.cli.lookup import LookupOptions
@@ -22,7 +18,7 @@ from maptr.daemon import process
 from maptr.errors import ConfigError, MissingExtra
 from maptr.protocol.names import to_text
 from maptr.protocol.numbers import HTTP_PORT
-from maptr.registry.followed_file import WatchedTable
+from maptr.registry.found import NAMES
 
 if TYPE_CHECKING:
     from maptr.client import Client
@@ -103,7 +99,7 @@ def gateway(words: tuple[str, ...], listen: tuple[str, ...], check_config: bool,
             output.error(str(each))
         raise click.exceptions.Exit(output.EXIT_NONE) from None
     if check_config:
-        _check(found, client, service)
+        _check(found, options, client, service)
         return
     try:
         service.bind()
@@ -128,31 +124,23 @@ def missing_extra() -> str:
 def make_client(servers: list[str], given: LookupOptions, config: Config) -> Client:
     """Make the client of the gateway. Raises ConfigError.
 
-    A configured table may appear later, and so may the one that ``maptr table pull`` writes; --table must exist.
+    Without --table, a table that appears later is used from then on.
     """
-    if "table" in given.client:
-        return lookup.reconciling_client(servers, given, config)
-    file = config.cache.natab or config.table.file
-    needs_one = given.client.get("policy", config.cache.policy) == NATAB_ONLY
-    table = WatchedTable(
-        file or paths.table_file(os.environ),
-        clock=time.monotonic,
-        scheme=config.client.scheme,
-        optional=file is None and not needs_one,
-    )
-    return lookup.reconciling_client(servers, given, config, table)
+    return lookup.reconciling_client(servers, given, config)
 
 
-def _check(config: Config, client: Client, service: Service) -> None:
+def _check(config: Config, given: LookupOptions, client: Client, service: Service) -> None:
     """Print what would be served. Exits with 1 if the log has errors of the table or a zone."""
     with client:
         state = client.table.current()
         zones = service.current.zone_files
-        if state.trouble or zones.troubles:
+        awaited = config.cache.natab or (config.table.file if not config.table.url else None)
+        is_missing = "table" not in given.client and awaited is not None and not awaited.exists()
+        if state.trouble or zones.troubles or is_missing:
             raise click.exceptions.Exit(output.EXIT_NONE)
         scheme = "http" if config.gateway.certificate is None else "https"
         for address in config.gateway.listen:
             output.data(f"listen {address} ({scheme})")
-        output.data("table none" if state.table is None else f"table {len(state.table)} records")
+        output.data("table none" if state.table is None else f"table {len(state.table)} records ({NAMES[state.kind]})")
         for origin, view in zones.snapshot.zones.items() if zones.snapshot is not None else ():
             output.data(f"zone {to_text(origin)} serial {view.serial}")

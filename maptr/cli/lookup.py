@@ -29,8 +29,11 @@ if TYPE_CHECKING:
     from maptr.choose import Chooser
     from maptr.config import Config
     from maptr.registry.followed_file import TableSource
+    from maptr.registry.found import FoundTable
 
 ORIGIN = "ark.arpa."
+BUILT_IN = "builtin"  # as Discovery.table; registry.followed_file has it, whose import takes long
+OLD = 365 * 86_400  # seconds: a built-in registry of more than a year needs a warning
 SOURCES = {"dns": "DNS", "memory": "memory", "disk": "the cache on disk", "natab": "the table"}
 
 
@@ -139,7 +142,7 @@ def _parse(word: str, profile: Profile) -> Argument:
 
 
 def client_of(servers: list[str], given: LookupOptions, config: Config | None, **limits: Any) -> Client:
-    """Return a client that reconciles if a table or a cache is set up and no server is named; else one that asks DNS.
+    """Return a client that reconciles DNS with a cache and a table; one that asks DNS if a server is named.
 
     ``limits`` are those of ``Client``. Raises ConfigError, also for conflicting options, and DiscoveryFailed if only
     DNS can answer and no server can be asked.
@@ -147,11 +150,9 @@ def client_of(servers: list[str], given: LookupOptions, config: Config | None, *
     wanted = not given.client.keys().isdisjoint(("table", "policy"))
     if given.no_cache and wanted:
         raise ConfigError("--no-cache goes with neither --table nor --policy")
-    configured = config is not None and any(key.startswith("cache.") for key in config.locations)
-    is_set_up = wanted or table_of(config) is not None or configured
-    if wanted or (is_set_up and not given.no_cache and not servers):
+    if wanted or not (given.no_cache or servers):
         return reconciling_client(servers, given, config, **limits)
-    options = client_options(given, config) | {"policy": DNS_FIRST} | limits
+    options = client_options(given, config) | {"policy": DNS_FIRST, "table": None} | limits
     client = Client(servers_of(servers, config, given) or None, **options)
     client.resolver.opened(client.resolver.lifetime)
     return client
@@ -160,13 +161,9 @@ def client_of(servers: list[str], given: LookupOptions, config: Config | None, *
 def reconciling_client(
     servers: list[str], given: LookupOptions, config: Config | None, table: TableSource | None = None, **limits: Any
 ) -> Client:
-    """Return a client with this table, or the one that is set up if it exists, and a cache. Raises ConfigError."""
+    """Return a client with this table, or the one of this machine, and a cache. Raises ConfigError."""
     options = client_options(given, config) | limits
-    natab = table or options.get("table") or table_of(config)
-    pulled = config is not None and config.table.url and natab == str(config.table.file) and "table" not in options
-    if isinstance(natab, str) and pulled and not paths.exists(natab):
-        given.inform(f"{natab}: not there yet; maptr table pull --apply gets it")
-        natab = None
+    natab = table or options.get("table") or found_table(config)
     try:
         servers = servers_of(servers, config, given) or system_servers()
     except DiscoveryError as error:  # the table may still answer
@@ -295,12 +292,13 @@ def scheme_of(given: str | None, config: Config | None) -> str:
     return given or (config.client.scheme if config is not None else "https")
 
 
-def table_of(config: Config | None) -> str | None:
-    """Return the file of the configured table, else the table that ``maptr table pull`` wrote, if it exists."""
-    if config is not None and (file := config.cache.natab or config.table.file):
-        return str(file)
-    default = paths.table_file(os.environ)
-    return default if paths.exists(default) else None
+def found_table(config: Config | None) -> FoundTable:
+    """Return the table of this machine: the configured one, else that of ``maptr table pull``, of the system, or the
+    built-in one."""
+    from maptr.registry.found import FoundTable  # late: a look-up at a named server does not need it
+
+    file = config and (config.cache.natab or config.table.file)
+    return FoundTable(str(file) if file else None, clock=time.monotonic, scheme=scheme_of(None, config))
 
 
 def cache_file(config: Config | None) -> str | None:
@@ -328,7 +326,7 @@ def show_urls(prepared: Prepared, options: LookupOptions) -> int:
             fields["age"] = age_of(found)
             output.json_data({"ark": str(ark), "url": made, **fields, "error": str(error) if error else None})
             return
-        if made and found and (found.source == "natab" or found.stale):
+        if made and found and found.table != BUILT_IN and (found.source == "natab" or found.stale):
             options.inform(f"{ark}: {provenance(found)}")
         output.data(made or "")
 
@@ -345,7 +343,7 @@ def show_discoveries(prepared: Prepared, options: LookupOptions, *, short: bool 
                 document["candidates"] = []  # the trace has the refused ones
             output.json_data({**document, "age": age_of(found), "error": str(error) if error else None})
         elif found and error is None:
-            if prepared.client.reconciles:
+            if prepared.client.reconciles and found.table != BUILT_IN:
                 options.inform(f"{ark}: {provenance(found)}")
             for url, one in zip(found.urls(), found, strict=True):
                 rank = f"{one.order}\t{one.preference}\t{one.owner}"
@@ -363,7 +361,7 @@ def answer(
 
     ``show`` may return an exit code, or raise NmaError and DiscoveryError. Return the greatest exit code.
     """
-    code, advice = output.EXIT_OK, ""
+    code, advice, note = output.EXIT_OK, "", ""
     arks, client, chooser = prepared
     on_step = show_step if options.verbose else None
     with client:
@@ -376,6 +374,7 @@ def answer(
                 found = client.discover(ark, chooser=chooser, on_step=on_step)
                 if not found.complete and found.source == "dns":
                     options.inform(f"{ark}: there may be more: {found.incomplete_reason()}")
+                note = note or built_in_note(found)
                 code = max(code, show(ark, found, None) or output.EXIT_OK)
             except KeyboardInterrupt:
                 output.interrupted(f"{answered} of {len(arks)} ARKs were answered; ask again for the others")
@@ -385,9 +384,28 @@ def answer(
                 show(ark, discovery, error)
                 code = max(code, code_of(error))
                 output.error(str(error))
-    if advice:
-        options.inform(advice)
+    for text in filter(None, (note, advice if advice != note else "")):
+        options.inform(text)
     return code
+
+
+def built_in_note(found: Discovery) -> str:
+    """Return the note on an answer from the built-in registry; empty for any other answer."""
+    if found.table != BUILT_IN or found.fetched is None:
+        return ""
+    day = time.strftime("%Y-%m-%d", time.gmtime(found.fetched))
+    dns = {
+        "SILENT": "DNS did not answer",
+        "NONE": "DNS has no record of it",
+        "BOGUS": "the answer of DNS is bogus",
+    }.get(found.states[0].name if found.states else "", "")
+    if found.missing_origin:
+        dns = f"{found.missing_origin.rstrip('.')} is not delegated in your DNS"
+    old = (found.age(time.time()) or 0) > OLD
+    return (
+        f"from the built-in registry of {day}{', which is more than a year old' if old else ''}"
+        f"{'; ' if dns else ''}{dns}. maptr table pull --apply gets today's"
+    )
 
 
 def advice_of(found: Discovery | None) -> str:

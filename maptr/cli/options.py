@@ -245,11 +245,8 @@ def parse_name(option: str, text: str) -> Labels:
 
 
 def find_table(file: str | None, config: Config | None) -> str:
-    """Return the file of TABLE_OPTION, or the default file. Raises UsageError if there is none."""
-    named = file or lookup.table_of(config)
-    if named is None:
-        raise click.UsageError("no table was pulled and none is configured: give --table FILE")
-    return named
+    """Return the file of TABLE_OPTION, or that of the table of this machine, which may be the built-in one."""
+    return file or lookup.found_table(config).location.path
 
 
 def only_servers(words: Sequence[str]) -> list[str]:

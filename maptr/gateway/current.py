@@ -22,7 +22,7 @@ from maptr.gateway.redirects import UNREAD, Redirects
 from maptr.gateway.site import DriftReport, Site
 from maptr.gateway.zones import ZoneFiles
 from maptr.reconcile.probes import ProbeLog
-from maptr.registry.followed_file import TableState
+from maptr.registry.followed_file import BUILT_IN, TableState
 from maptr.zone.snapshot import Snapshot
 
 log = logging.getLogger("maptr.gateway")
@@ -106,7 +106,8 @@ class CurrentSite:
         """Return what the gateway answers from, without addresses and paths, because clients may read it."""
         found = [] if self.asks_no_dns else ["DNS"]
         if state.table is not None:
-            found.append(f"table of {len(state.table)} records")
+            built_in = f"built-in registry of {state.table.metadata.get('date')}, " if state.kind == BUILT_IN else ""
+            found.append(f"{built_in or 'table of '}{len(state.table)} records")
         if self._redirects is not None:
             found.append(f"redirects of {len(redirects.rules)} ARKs")
         return tuple(found)

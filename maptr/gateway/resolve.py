@@ -33,6 +33,7 @@ from maptr.gateway.message import (
     text,
 )
 from maptr.gateway.site import Site
+from maptr.registry.followed_file import GIVEN
 from maptr.url import MAX_URL
 
 STATUSES = (HTTPStatus.FOUND, HTTPStatus.SEE_OTHER)  # what a record may ask for
@@ -187,10 +188,12 @@ def redirect(request: Request, site: Site, ark: Ark, target: str, status: int | 
 def provenance(found: Discovery, now: float) -> Headers:
     """``Maptr-Source``, and how long the response may be kept.
 
-    ``Maptr-Source`` is a structured field (RFC 9651): dns, memory, disk or natab, with the parameters ``stale``,
-    ``age`` in seconds and ``reason``.
+    ``Maptr-Source`` is a structured field (RFC 9651): dns, memory, disk or natab, with the parameters ``table`` (its
+    kind, unless ``--table`` gave it), ``stale``, ``age`` in seconds and ``reason``.
     """
     parts = [found.source]
+    if found.table not in ("", GIVEN):
+        parts.append(f"table={found.table}")
     if found.stale:
         parts.append("stale")
     age = found.age(now)
@@ -206,7 +209,8 @@ def table_source(site: Site, ark: Ark, now: float) -> Headers:
     """``Maptr-Source`` of an answer from the table without a discovery."""
     state = site.table_state
     stale, reason = bool(state.trouble), state.trouble
-    return provenance(Discovery(ark, source="natab", stale=stale, reason=reason, fetched=state.fetched), now)[:1]
+    found = Discovery(ark, source="natab", stale=stale, reason=reason, fetched=state.fetched, table=state.kind)
+    return provenance(found, now)[:1]
 
 
 @lru_cache(maxsize=1024)

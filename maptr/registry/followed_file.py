@@ -27,6 +27,7 @@ from maptr.registry.table import MAX_TABLE, Table
 
 log = logging.getLogger("maptr.cache")
 
+GIVEN, BUILT_IN = "given", "builtin"  # kinds of tables; the others are in ``found``
 LATEST = 253_402_300_799.0  # the last second of the year 9999, the latest that a date can show, since 1970
 
 
@@ -35,7 +36,8 @@ class TableState:
     """A table at one moment, and also the source of a table that does not change.
 
     ``table`` is None if there was never a valid one. ``trouble`` is the reason if the file is invalid now. ``fetched``
-    is when the source last confirmed the content, in seconds since 1970.
+    is when the source last confirmed the content, in seconds since 1970. ``kind`` says where the table comes from (see
+    ``found``): "given", "configured", "pulled", "system" or "builtin".
     """
 
     table: Table | None = None
@@ -43,6 +45,7 @@ class TableState:
     fetched: float | None = None
     digest: str = ""
     origin: str = ""
+    kind: str = GIVEN
 
     def __repr__(self) -> str:
         return "no table" if self.table is None else repr(self.table)
@@ -69,9 +72,10 @@ class WatchedTable(Followed[TableState]):
         *,
         clock: Callable[[], float],
         scheme: str = "https",
+        kind: str = GIVEN,
         optional: bool = False,
     ) -> None:
-        super().__init__(Path(path), TableState(), self._read_table, self._keep, clock=clock, always=True)
+        super().__init__(Path(path), TableState(kind=kind), self._read_table, self._keep, clock=clock, always=True)
         self._optional = optional
         self._scheme = scheme
         self._marked_end = False
@@ -102,7 +106,7 @@ class WatchedTable(Followed[TableState]):
         fetched = confirmed or self.path.stat().st_mtime_ns / 1e9
         old = last.table
         if digest == last.digest:
-            return TableState(old, "", fetched, digest, origin)
+            return TableState(old, "", fetched, digest, origin, last.kind)
         bad: list[TableError] = []
         table = registry.read(content, filename=str(self.path), on_bad=bad.append, scheme=self._scheme)
         marked_end = _has_end(content)
@@ -117,7 +121,7 @@ class WatchedTable(Followed[TableState]):
         if bad:
             log.warning("%s: %d bad records, the first: %s", self.path, len(bad), bad[0])
         self._marked_end = marked_end
-        return TableState(table, "", fetched, digest, origin)
+        return TableState(table, "", fetched, digest, origin, last.kind)
 
 
 def _trouble(error: MaptrError | OSError) -> str:

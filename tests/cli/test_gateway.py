@@ -99,12 +99,11 @@ def test_each_mistake_is_reported(options: list[str], code: int, why: str) -> No
     assert why in " ".join(result.stderr.replace("│", " ").split())
 
 
-@pytest.mark.parametrize("text", ["[cache]\npolicy = 'natab-only'", "[cache]\nnatab = 'none.json'"])
-def test_a_check_names_a_table_that_is_not_there(text: str, tmp_path: Path) -> None:
-    (tmp_path / "maptr.toml").write_text(text)
+def test_a_check_names_a_table_that_is_not_there(tmp_path: Path) -> None:
+    (tmp_path / "maptr.toml").write_text("[cache]\nnatab = 'none.json'")
     done = run_process("gateway", "--check-config", cwd=tmp_path)
     assert (done.returncode, done.stdout.count("table")) == (1, 0)
-    assert done.stderr.endswith(": the file does not exist; there is no table\n")
+    assert done.stderr.endswith("none.json does not exist; the built-in table is used until it does\n")
 
 
 @pytest.mark.usefixtures("home")
@@ -114,15 +113,16 @@ def test_a_table_that_comes_after_the_start_is_taken(home: Path, configured: str
     config = home / "config.toml"
     config.write_text(f'{configured}[client]\nnameservers = ["{DEAD}"]\n')
     with GatewayProcess("--config", str(config)) as gateway:
-        assert gateway.ask("/ark:12345/x1").status == 503
-        at_start = "DNS" if "only" not in configured else "none"
-        assert f"maptr: sources: {at_start}" in gateway.lines
+        reply = gateway.ask("/ark:12345/x1")
+        assert (reply.status, reply.headers["maptr-source"][:19]) == (302, "natab;table=builtin")
+        assert "; DNS" not in gateway.lines or "only" not in configured
+        gateway.wait_for(r"^maptr: sources: .*built-in registry of 2026-07-14, 2232 records$")
         pulled = home / "data" / "maptr" / "naans"
         file = home / "naans" if "natab =" in configured else pulled
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_bytes(Path(SAMPLE).read_bytes())
         gateway.wait_for(r"^maptr: sources: .*table of 18 records$")
-        until(lambda: gateway.ask("/ark:12345/x1").status == 302, "the ARK is redirected")
+        until(lambda: "builtin" not in gateway.ask("/ark:12345/x1").headers["maptr-source"], "the file is used")
         assert "source: table of 18 records" in gateway.ask("/ready").text.splitlines()
 
 
@@ -162,7 +162,7 @@ def listening(*words: object) -> str:
 
 
 def test_the_configuration_is_found_where_other_commands_find_it(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert listening() == "listen 127.0.0.1:8080 (http)\ntable none\n"
+    assert listening() == "listen 127.0.0.1:8080 (http)\ntable 2232 records (built-in)\n"
     user = home / "config" / "maptr" / "maptr.toml"
     user.parent.mkdir(parents=True)
     user.write_text('[gateway]\nlisten = ["127.0.0.1:8001"]\n')
@@ -190,7 +190,10 @@ def test_serve_and_gateway_share_one_configuration_file() -> None:
         '[gateway]\nlisten = ["127.0.0.1:8443"]\ncertificate = "tls.crt"\nkey = "tls.key"\n'
     )
     assert "listen 127.0.0.1:5300 (udp, tcp)" in run("serve", "--check-config", code=0).stdout
-    assert listening() == "listen 127.0.0.1:8443 (https)\ntable 18 records\nzone ark.arpa. serial 2026010101\n"
+    assert (
+        listening()
+        == "listen 127.0.0.1:8443 (https)\ntable 18 records (configured)\nzone ark.arpa. serial 2026010101\n"
+    )
     Path("ark.arpa.zone").write_text("@ 60 SOA")
     done = run_process("gateway", "--check-config", cwd=Path.cwd())
     assert (done.returncode, done.stdout) == (1, "")
@@ -221,10 +224,9 @@ def test_a_table_that_is_pulled_later_is_used(home: Path) -> None:
     config.write_text(f'[table]\nfile = "naans.json"\nurl = "{SAMPLE}"\n[cache]\npolicy = "natab-only"\n')
     with GatewayProcess("--config", str(config)) as gateway:
         waiting = gateway.ask("/ready")
-        assert (waiting.status, waiting.text) == (503, "table: the file does not exist\n")
-        assert gateway.ask(f"/{ARK}").status == 503
+        assert (waiting.status, waiting.text) == (200, "ready\nsource: built-in registry of 2026-07-14, 2232 records\n")
         run("table", "pull", "--config", config, "--apply", code=0)
-        until(lambda: gateway.ask("/ready").status == 200, "a gateway with its table")
+        until(lambda: "source: table of" in gateway.ask("/ready").text, "a gateway with its table")
         assert redirect(gateway, f"/{ARK}") == (302, URL)
 
 

@@ -74,7 +74,6 @@ PROBE = ("table", "probe", "--table", SAMPLE)
         (("table", "check", "no-such-file"), 8, "No such file"),
         (("table", "check", "."), 2, "is a directory"),
         (("table", "convert", SAMPLE, "--to", "json", "-o", "no/where"), 8, "no/where"),
-        (("table", "drift"), 2, "no table was pulled and none is configured"),
         (("table", "drift", "--table", "no-such-file"), 8, "no-such-file"),
         ((*DRIFT, "@one", "@two"), 2, "give at most one @SERVER"),
         ((*DRIFT, "not a NAAN"), 2, "'not a NAAN' is not a NAAN or a shoulder: "),

@@ -139,7 +139,7 @@ def test_the_sample_answers_every_command_until_it_ends(user: User) -> None:
     assert up.end() == 0
     assert up.said.endswith("maptr: stopped\n")
     assert not user.running.exists()
-    user.run("url", ARK, "--timeout", "1", code=9)  # asks the system's resolver again
+    user.run("url", "ark:00000/x1", "--timeout", "1", code=9)  # asks the system's resolver again
     assert not (user.data / "naans").exists()
 
 
@@ -277,7 +277,7 @@ def test_maptr_up_starts_after_another_was_killed(user: User) -> None:
     assert user.running.exists()
     user.run("url", ARK, "--no-cache", "@127.0.0.1#9", code=9)
     user.environment["MAPTR_CLIENT_NAMESERVERS"] = "127.0.0.1#9"
-    user.run("url", ARK, code=9)  # the sample does not replace a dead server
+    user.run("url", "ark:00000/x1", code=9)  # the sample does not replace a dead server
     del user.environment["MAPTR_CLIENT_NAMESERVERS"]
     again = user.up("--sample").ready()
     assert "THE SAMPLE" in again.said

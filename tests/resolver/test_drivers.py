@@ -174,9 +174,9 @@ def test_cancelling_closes_sockets_and_tasks() -> None:
 def test_a_system_without_resolver_is_discovery_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("maptr.resolver.servers.RESOLV_CONF", str(tmp_path))  # a folder
     with pytest.raises(DiscoveryFailed, match="no resolver is configured"):
-        discover(ARK)
+        discover(ARK, table=None)
     with pytest.raises(DiscoveryFailed, match="no resolver is configured"):
-        asyncio.run(discover_async(ARK))
+        asyncio.run(discover_async(ARK, table=None))
 
 
 def test_a_discovery_is_immutable() -> None:

@@ -1,0 +1,60 @@
+"""The built-in registry: the public NAAN registry as this version of maptr carries it, with its date.
+
+``builtin.json`` is in the registry's own JSON, one record a line; ``scripts/registry`` writes it. A record is parsed
+when it is needed, because most programs need one.
+"""
+
+from __future__ import annotations
+
+import json
+import pkgutil
+import re
+from collections.abc import Iterable
+from datetime import datetime
+from functools import lru_cache
+from pathlib import Path
+
+from maptr.registry.followed_file import BUILT_IN, TableState
+from maptr.registry.json_records import read_record
+from maptr.registry.table import Entry, Table
+
+FILE = Path(__file__).with_name("builtin.json")
+
+_METADATA = re.compile(r'\{"metadata":(\{.*\}),"data":\[\Z')
+_KEY = re.compile(r'\{"what":"([^"]+)"')
+
+
+class LineTable(Table):
+    """A table whose records are lines of JSON, each parsed when it is first used. Any thread may use it."""
+
+    __slots__ = ("_by_naan",)
+
+    def __init__(self, lines: Iterable[str], date: str) -> None:
+        super().__init__(metadata={"date": date})
+        self._by_naan: dict[str, list[str]] = {}
+        for line in lines:
+            if match := _KEY.match(line):
+                self._entries[match[1]] = line
+                naan, _, shoulder = match[1].partition("/")
+                if shoulder:
+                    self._by_naan.setdefault(naan, []).append(shoulder)
+
+    def __getitem__(self, key: str) -> Entry:
+        entry: Entry | str = self._entries[key]
+        if isinstance(entry, str):
+            entry = self._entries[key] = read_record(json.loads(entry.removesuffix(",")))
+        return entry
+
+    def shoulders(self, naan: str) -> list[Entry]:
+        keys = sorted(self._by_naan.get(naan, ()), key=lambda shoulder: (-len(shoulder), shoulder))
+        return [self[f"{naan}/{shoulder}"] for shoulder in keys]
+
+
+@lru_cache(maxsize=1)
+def state() -> TableState:
+    """Return the built-in table, with its date as the time at which it was fetched."""
+    head, *lines = (pkgutil.get_data(__package__, FILE.name) or b"").decode().splitlines()
+    metadata = _METADATA.match(head)
+    date = json.loads(metadata[1])["date"] if metadata is not None else ""
+    fetched = datetime.fromisoformat(f"{date}T00:00:00+00:00").timestamp()
+    return TableState(LineTable(lines, date), fetched=fetched, kind=BUILT_IN)

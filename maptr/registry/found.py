@@ -1,0 +1,104 @@
+"""Where a table comes from: one order for every command, the library, the gateway and the server.
+
+1. the table of the caller: ``--table``, or ``table=`` of a client
+2. the table of the configuration, ``cache.natab`` or ``table.file``
+3. the table that ``maptr table pull`` wrote for this user
+4. the table of the system, ``/etc/natab`` (the place in the drafts), then ``/etc/maptr/naans``
+5. the built-in registry
+
+The first that exists is used. ``FoundTable`` is the source of a table by this order; it looks again while it is used.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import NamedTuple
+
+from maptr import paths
+from maptr.registry import builtin
+from maptr.registry.followed_file import BUILT_IN, GIVEN, TableState, WatchedTable
+
+log = logging.getLogger("maptr.cache")
+
+CONFIGURED, PULLED, SYSTEM = "configured", "pulled", "system"
+SYSTEM_TABLES = ("/etc/natab", "/etc/maptr/naans")
+NAMES = {GIVEN: "given", CONFIGURED: "configured", PULLED: "pulled", SYSTEM: "system's", BUILT_IN: "built-in"}
+LOOK_AGAIN = 1.0  # seconds between two looks which files exist
+
+
+class TableLocation(NamedTuple):
+    """A file in which a table may be."""
+
+    kind: str
+    path: str
+
+    @property
+    def exists(self) -> bool:
+        return self.kind == BUILT_IN or paths.exists(self.path)
+
+
+def table_locations(configured: str | None, environment: Mapping[str, str]) -> list[TableLocation]:
+    """Return the places in their order. ``configured`` is the path in the configuration."""
+    first = [TableLocation(CONFIGURED, configured)] if configured else []
+    system = [TableLocation(SYSTEM, path) for path in SYSTEM_TABLES]
+    return [
+        *first,
+        TableLocation(PULLED, paths.table_file(environment)),
+        *system,
+        TableLocation(BUILT_IN, str(builtin.FILE)),
+    ]
+
+
+class FoundTable:
+    """The table at the first place that has one. If its file cannot be read, the built-in table answers, as a
+    stale one."""
+
+    def __init__(
+        self,
+        configured: str | None = None,
+        *,
+        clock: Callable[[], float],
+        scheme: str = "https",
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        self.locations = table_locations(configured, os.environ if environment is None else environment)
+        self._clock = clock
+        self._scheme = scheme
+        self._next_look = 0.0
+        self._source: WatchedTable | None = None
+
+    def __repr__(self) -> str:
+        return f"<table {self.location.path!r}, {self.location.kind}>"
+
+    @property
+    def location(self) -> TableLocation:
+        """The file whose table is used. One that was removed stays in use, with its last good table."""
+        used = None if self._source is None else str(self._source.path)
+        return next(each for each in self.locations if each.exists or each.path == used)
+
+    @property
+    def is_read(self) -> bool:
+        return self._next_look > 0 and (self._source is None or self._source.is_read)
+
+    def current(self) -> TableState:
+        """Return the state now. The first call reads the file; later calls never wait."""
+        if (now := self._clock()) >= self._next_look:
+            self._look()
+            self._next_look = now + LOOK_AGAIN
+        source = self._source
+        if source is None:
+            return builtin.state()
+        state = source.current()
+        return state if state.table is not None else replace(builtin.state(), trouble=f"{source.path}: {state.trouble}")
+
+    def _look(self) -> None:
+        location, first = self.location, self.locations[0]
+        if first.kind == CONFIGURED and first != location and not self._next_look:
+            log.warning("%s does not exist; the %s table is used until it does", first.path, NAMES[location.kind])
+        if location.kind == BUILT_IN:
+            self._source = None
+        elif self._source is None or str(self._source.path) != location.path:
+            self._source = WatchedTable(location.path, clock=self._clock, scheme=self._scheme, kind=location.kind)
