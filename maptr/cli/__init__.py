@@ -12,8 +12,10 @@ COMMANDS: dict[str, Lazy] = {
     "url": ("maptr.cli.discover", "url", "Print the URL of each ARK and nothing else."),
     "ark": ("maptr.cli.ark", "ark", "Parse ARKs: normal form, shoulder, qualifier, check character."),
     "bulk": ("maptr.cli.bulk", "bulk", "Discover a file of ARKs, many at a time."),
+    "open": ("maptr.cli.discover", "open_", "Open the URL of an ARK in the browser."),
+    "naan": ("maptr.cli.naan", "naan", "Show who has a NAAN, and where its ARKs go."),
     "info": ("maptr.cli.discover", "info", "Ask the mapping authority of each ARK for a description."),
-    "table": ("maptr.cli.table", "table", "Pull, check, convert and export the NAAN registry."),
+    "table": ("maptr.cli.table", "table", "Show the table in use; pull, check, convert and export the registry."),
     "zone": ("maptr.cli.zone", "zone", "Build the zone from the registry; check, compare and sign zones."),
     "serve": ("maptr.cli.serve", "serve", "Answer DNS queries from zone files."),
     "gateway": ("maptr.cli.gateway", "gateway", "Redirect ARKs to their mapping authorities, over HTTP."),
@@ -25,7 +27,7 @@ COMMANDS: dict[str, Lazy] = {
 }
 
 SECTIONS = {  # of ``maptr --help``
-    "Look up ARKs": ("discover", "url", "info", "bulk", "ark"),
+    "Look up ARKs": ("discover", "url", "open", "naan", "info", "bulk", "ark"),
     "Try everything on this machine": ("up",),
     "Publish a registry in DNS": ("table", "zone", "serve", "status", "reload"),
     "Resolve ARKs for others": ("gateway", "config"),
@@ -35,7 +37,7 @@ SECTIONS = {  # of ``maptr --help``
 # The page of docs/ about a command and its subcommands.
 PAGES = {
     "": "quickstart.md",
-    **dict.fromkeys(("discover", "url", "info", "bulk"), "library.md"),
+    **dict.fromkeys(("discover", "url", "open", "naan", "info", "bulk"), "library.md"),
     "ark": "reference.md",
     **dict.fromkeys(("up", "completion"), "quickstart.md"),
     **dict.fromkeys(("zone", "serve", "status", "reload"), "admin.md"),

@@ -44,8 +44,8 @@ def discover(arks: tuple[str, ...], short: bool, **given: Any) -> None:
     @SERVER asks this resolver or authoritative server instead of the system's resolver. Several are tried in turn.
     @tcp://HOST, @tls://HOST and @https://HOST/PATH are asked by TCP, TLS and HTTPS.
 
-    Without @SERVER, a pulled table or a configured cache answers where DNS does not. The source of the answer, its
-    age and the reason are shown on stderr.
+    Without @SERVER, a table answers where DNS does not: that of maptr table, which may be the built-in registry. The
+    source of the answer, its age and the reason are shown on stderr.
 
     \b
     Examples:
@@ -70,6 +70,28 @@ def url(arks: tuple[str, ...], **given: Any) -> None:
     """
     options = LookupOptions.of(given)
     sys.exit(lookup.show_urls(lookup.prepare(arks, options), options))
+
+
+@command("open", exits={**_EXITS, 0: "opened"})
+@click.argument("ark", metavar="ARK")
+def open_(ark: str) -> None:
+    """Open the URL of an ARK in the browser.
+
+    The desktop entry of maptr runs it when a link that starts with ark: is clicked.
+
+    \b
+    Example:
+      maptr open ark:12148/btv1b8449691v
+    """
+    prepared = lookup.prepare([ark], lookup.DEFAULTS)
+
+    def show(ark: Argument, found: Discovery | None, error: MaptrError | None) -> int:
+        if error is None and found is not None:
+            output.inform(f"maptr: opening {found.url()}")
+            click.launch(found.url())
+        return output.EXIT_OK
+
+    sys.exit(lookup.answer(prepared, lookup.DEFAULTS, show))
 
 
 @command(

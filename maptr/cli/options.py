@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
     from maptr.config import Config
     from maptr.protocol.names import Labels
+    from maptr.registry.followed_file import TableState
     from maptr.registry.table import Table
 
 Command = TypeVar("Command", bound="Callable[..., Any] | click.Command")
@@ -123,13 +124,13 @@ PROFILE_OPTION = click.option(
     help="Read ARKs by this version of the ARK specification.",
 )
 TABLE_OPTION = click.option(
-    "--table", "file", type=FILE, help="Read this registry, in any format.  [default: the pulled table, or configured]"
+    "--table", "file", type=FILE, help="Read this registry, in any format.  [default: that of maptr table]"
 )
 
 
 def cache_table_option(kind: click.Path, callback: Callable[..., Any] | None = None) -> Callable[[Command], Command]:
     """Make ``--table`` for a registry that answers where DNS does not."""
-    help = "Use this registry where DNS does not answer.  [default: the pulled table, or configured]"
+    help = "Use this registry where DNS does not answer.  [default: that of maptr table]"
     return click.option("--table", type=kind, callback=callback, help=help)
 
 
@@ -247,6 +248,16 @@ def parse_name(option: str, text: str) -> Labels:
 def find_table(file: str | None, config: Config | None) -> str:
     """Return the file of TABLE_OPTION, or that of the table of this machine, which may be the built-in one."""
     return file or lookup.found_table(config).location.path
+
+
+def table_state(file: str | None, config: Config | None) -> TableState:
+    """Return the table of TABLE_OPTION, or else that of this machine. Exits if it cannot be read."""
+    from maptr.registry.followed_file import TableState  # late: ARK look-up does not need it
+
+    if file is not None:
+        return TableState(read_table(file, lookup.scheme_of(None, config))[0])
+    output.show_log()
+    return lookup.found_table(config).current()
 
 
 def only_servers(words: Sequence[str]) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections import Counter
 from dataclasses import replace
 from itertools import groupby
@@ -12,11 +13,15 @@ from pathlib import Path
 import click
 
 from maptr import plugins, registry
-from maptr.cli import options, output
+from maptr.cli import lookup, options, output
 from maptr.cli.group import Group
 from maptr.cli.options import input_name, output_option, read_table, refuse_foreign, refuse_input, write
+from maptr.cli.output import Painted
 from maptr.errors import TableError, printable
+from maptr.registry import builtin
 from maptr.registry import export as exporting
+from maptr.registry.followed_file import BUILT_IN, TableState, WatchedTable
+from maptr.registry.found import NAMES, FoundTable, TableLocation
 from maptr.registry.table import Table
 from maptr.zone.finding import Finding, Severity
 from maptr.zone.lint import lint
@@ -31,18 +36,66 @@ _REWRITE_EXITS = {
 
 @click.group(
     cls=Group,
+    invoke_without_command=True,
     lazy={
         "pull": ("maptr.cli.pull", "pull", "Pull the registry from its source."),
         "drift": ("maptr.cli.drift", "drift", "Compare a registry with DNS."),
         "probe": ("maptr.cli.drift", "probe", "Test whether the servers in a registry answer."),
     },
 )
-def table() -> None:
+@options.CONFIG_OPTION
+@options.JSON_OPTION
+@click.pass_context
+def table(ctx: click.Context, config: str | None, as_json: bool) -> None:
     """Pull, check, convert and export the NAAN registry.
+
+    Without a command, it shows where tables may be, and which one is in use.
+
+    The first one that exists answers where DNS does not: the configured table, that of maptr table pull, /etc/natab,
+    /etc/maptr/naans, or the built-in registry, which every installation has.
 
     A registry is the public JSON (version 1 or 2), the ANVL text of the registry, a natab, or the prefixes file of the
     central resolver. The format is recognised by the content, not by the name of the file.
     """
+    if ctx.invoked_subcommand is None:
+        _show_tables(lookup.found_table(lookup.read_config(config)), as_json=as_json)
+
+
+def _show_tables(found: FoundTable, *, as_json: bool) -> None:
+    """Print each place of a table, with the state of the table there, and mark the one in use."""
+    output.show_log()
+    used = found.location
+    rows = [(each, _state_at(each)) for each in found.locations]
+    if as_json:
+        listed = [
+            {
+                **each._asdict(),
+                "used": each == used,
+                "records": None if state.table is None else len(state.table),
+                "fetched": state.fetched,
+                "trouble": state.trouble or None,
+            }
+            for each, state in rows
+        ]
+        output.json_data({"tables": listed})
+        return
+    for each, state in rows:
+        text = state.trouble or "does not exist"
+        if state.table is not None and state.fetched is not None:
+            day = time.strftime("%Y-%m-%d", time.gmtime(state.fetched))
+            age = lookup.duration_text(max(0.0, time.time() - state.fetched))
+            text = f"{len(state.table)} records of {day}, {age} old"
+        mark = Painted("*", output.GOOD) if each == used else " "
+        output.data(mark, f" {NAMES[each.kind]:11} {each.path}: {text}")
+    output.inform("* is used: it is the first that exists; maptr table pull --apply gets today's registry")
+
+
+def _state_at(location: TableLocation) -> TableState:
+    if location.kind == BUILT_IN:
+        return builtin.state()
+    if not location.exists:
+        return TableState(kind=location.kind)
+    return WatchedTable(location.path, clock=time.monotonic, kind=location.kind).current()
 
 
 @table.command(

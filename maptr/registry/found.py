@@ -25,7 +25,7 @@ log = logging.getLogger("maptr.cache")
 
 CONFIGURED, PULLED, SYSTEM = "configured", "pulled", "system"
 SYSTEM_TABLES = ("/etc/natab", "/etc/maptr/naans")
-NAMES = {GIVEN: "given", CONFIGURED: "configured", PULLED: "pulled", SYSTEM: "system's", BUILT_IN: "built-in"}
+NAMES = {GIVEN: "given", CONFIGURED: "configured", PULLED: "pulled", SYSTEM: "system", BUILT_IN: "built-in"}
 LOOK_AGAIN = 1.0  # seconds between two looks which files exist
 
 

@@ -1,0 +1,133 @@
+"""``maptr naan``: what the registry and DNS say of an organisation and its ARKs."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from maptr.ark import Ark
+from maptr.cache import DNS_ONLY
+from maptr.cli import lookup, options, output
+from maptr.cli.group import command
+from maptr.cli.lookup import LookupOptions
+from maptr.cli.output import Painted
+from maptr.client import Client
+from maptr.discovery import Discovery, DiscoveryError
+from maptr.errors import ArkSyntaxError
+from maptr.registry.found import NAMES
+from maptr.registry.json_records import write_record
+from maptr.registry.search import search
+from maptr.registry.table import Entry, Table
+from maptr.resolver.call import LIFETIME
+
+if TYPE_CHECKING:
+    from maptr.config import Config
+    from maptr.registry.followed_file import TableState
+
+MAX_LISTED = 50  # NAANs of one search
+
+
+@command(
+    exits={
+        0: "found",
+        1: "the table has no such NAAN or organisation",
+        2: "bad usage",
+        8: "the table cannot be read",
+    }
+)
+@click.argument("words", nargs=-1, required=True, metavar="NAAN|ARK|NAME... [@SERVER[#PORT]]...")
+@options.TABLE_OPTION
+@options.ORIGIN_OPTION
+@options.timeout_option(LIFETIME, "Give up asking DNS after this time.", "lifetime")
+@options.CONFIG_OPTION
+@options.JSON_OPTION
+def naan(words: tuple[str, ...], file: str | None, config: str | None, as_json: bool, **given: Any) -> None:
+    """Show who has a NAAN, since when, where its ARKs go, its shoulders, and what DNS says.
+
+    The words are a NAAN, an ARK of it, or an acronym or a part of the name of an organisation, in any case and without
+    accents. Several matches are listed, one a line: NAAN, acronym, name.
+
+    \b
+    Examples:
+      maptr naan 12148
+      maptr naan bnf
+      maptr naan national library
+    """
+    known = lookup.read_config(config)
+    others, servers = lookup.split_servers(words)
+    state = options.table_state(file, known)
+    table = state.table or Table()
+    text = " ".join(others)
+    key = _naan_of(text)
+    found = [table[key]] if key in table else search(table, text)
+    if not found and key in {each.partition("/")[0] for each in table}:
+        found = [Entry(key)]
+    if not found:
+        output.fail(f"{text}: the {NAMES[state.kind]} table has no such NAAN or organisation", output.EXIT_NONE)
+    if len(found) > 1 and not as_json:
+        for entry in found[:MAX_LISTED]:
+            output.data(f"{entry.naan}\t{entry.who.acronym or ''}\t{entry.who.name}")
+        if len(found) > MAX_LISTED:
+            output.inform(f"{len(found) - MAX_LISTED} more: name more words")
+        sys.exit(output.EXIT_OK)
+    for entry in found[: 1 if not as_json else MAX_LISTED]:
+        said = _ask(entry.naan, servers, LookupOptions.of(given), known) if len(found) == 1 else None
+        _show_json(entry, table, state, said) if as_json else _show(entry, table, state, said)
+
+
+def _naan_of(text: str) -> str:
+    """Return the NAAN of an ARK, or the text in lower case."""
+    try:
+        return Ark.parse(text, bare=True).naan if ":" in text else text.lower().strip("/")
+    except ArkSyntaxError:
+        return text.lower()
+
+
+def _ask(naan: str, servers: list[str], given: LookupOptions, config: Config | None) -> Discovery:
+    """Return what DNS alone says of a NAAN."""
+    client_options = lookup.client_options(given, config) | {"policy": DNS_ONLY, "table": None}
+    try:
+        with Client(lookup.servers_of(servers, config) or None, **client_options) as client:
+            return client.discover(Ark(naan, ""), raise_on_none=False)
+    except DiscoveryError as error:
+        return error.discovery
+
+
+def _show_json(entry: Entry, table: Table, state: TableState, said: Discovery | None) -> None:
+    output.json_data(
+        {
+            "naan": entry.naan,
+            "entry": write_record(entry) if entry.naan in table else None,
+            "shoulders": [write_record(each) for each in table.shoulders(entry.naan)],
+            "table": state.kind,
+            "fetched": state.fetched,
+            "dns": None if said is None else said.to_dict(),
+        }
+    )
+
+
+def _show(entry: Entry, table: Table, state: TableState, said: Discovery | None) -> None:
+    def line(label: str, text: str) -> None:
+        output.data(Painted(f"{label:10}", output.MINOR), f" {text}")
+
+    who, policy = entry.who, entry.policy
+    line("NAAN", entry.naan)
+    if who.name:
+        line("who", f"{who.name}{f' ({who.acronym})' if who.acronym else ''}")
+    if entry.when:
+        line("since", entry.when)
+    if policy.policy or policy.url:
+        line("policy", " ".join(filter(None, (policy.policy, policy.url))))
+    for nma in entry.nmas:
+        line("ARKs go to", nma.target)
+    for each in table.shoulders(entry.naan):
+        name = f", {each.who.name}" if each.who.name else ""
+        line("shoulder", f"{each.shoulder}: {', '.join(nma.target for nma in each.nmas)}{name}")
+    day = "" if state.fetched is None else f" of {time.strftime('%Y-%m-%d', time.gmtime(state.fetched))}"
+    line("table", f"{NAMES[state.kind]}{day}")
+    if said is not None:
+        step = next((step.ended + step.remark for step in said.trace), said.reason)
+        line("DNS", ", ".join(said.urls()) or step)

@@ -1,0 +1,96 @@
+"""``maptr naan``, ``maptr open`` and ``maptr table`` without a command."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import click
+import pytest
+
+from maptr.registry import builtin
+from maptr.registry.search import search
+from tests.cli.test_lookup import server as sample_server
+from tests.support.command_line import home, run
+
+__all__ = ["home", "sample_server"]
+pytestmark = pytest.mark.usefixtures("home")
+
+DEAD = "127.0.0.1#9"
+DESKTOP = Path(__file__).resolve().parents[2] / "docs" / "desktop" / "maptr.desktop"
+
+
+def asked(*words: str, code: int = 0) -> list[str]:
+    return run("naan", *words, f"@{DEAD}", "--timeout", "0.2", code=code).stdout.splitlines()
+
+
+@pytest.mark.parametrize("words", [["12148"], ["BnF"], ["ark:/12148/btv1b8449691v"], ["library of france"]])
+def test_a_naan_is_found_by_number_acronym_ark_and_name(words: list[str]) -> None:
+    lines = asked(*words)
+    assert lines[:2] == ["NAAN       12148", "who        National Library of France (BNF)"]
+    assert "ARKs go to https://ark.bnf.fr/ark:/${content}" in lines
+    assert "table      built-in of 2026-07-14" in lines
+    assert lines[-1].startswith("DNS        12148.ark.arpa. NAPTR: ")
+
+
+def test_several_are_listed_and_none_is_exit_1() -> None:
+    lines = asked("national library of")
+    assert "12148\tBNF\tNational Library of France" in lines
+    assert len(lines) > 5
+    assert run("naan", "no such organisation", code=1).stderr == (
+        "maptr: no such organisation: the built-in table has no such NAAN or organisation\n"
+    )
+
+
+def test_what_dns_says(sample_server: str) -> None:
+    lines = run("naan", "12025", f"@{sample_server}", code=0).stdout.splitlines()
+    assert lines[-1] == "DNS        https://ark.nlm.example.org/ark:/12025"
+    document = json.loads(run("naan", "12025", "--json", f"@{sample_server}", code=0).stdout)
+    assert document["entry"]["who"]["acronym"] == "USNLM"
+    assert document["dns"]["candidates"][0]["host"] == "ark.nlm.example.org"
+
+
+def test_a_naan_with_shoulders_and_a_table_of_ones_own(sample: Path) -> None:
+    lines = asked("12345", "--table", str(sample))
+    assert any(line.startswith("shoulder   x6: https://x6.example.net") for line in lines)
+
+
+def test_search_ranks_and_folds() -> None:
+    table = builtin.state().table
+    assert table is not None
+    assert search(table, "epinal") == search(table, "ÉPINAL")
+    assert [entry.naan for entry in search(table, "12148")] == ["12148"]
+    assert search(table, "bnf")[0].naan == "12148"
+    assert search(table, "  ") == []
+
+
+def test_table_shows_every_place_and_the_one_in_use(home: Path) -> None:
+    lines = run("table", code=0).stdout.splitlines()
+    assert [line[:12].strip("* ") for line in lines] == ["pulled", "system", "system", "built-in"]
+    assert lines[-1].startswith("* built-in ")
+    assert ": 2232 records of 2026-07-14, " in lines[-1]
+    pulled = home / "data" / "maptr" / "naans"
+    pulled.parent.mkdir(parents=True)
+    pulled.write_text("12345: x\n  h.example.org\n")
+    tables = json.loads(run("table", "--json", code=0).stdout)["tables"]
+    assert [(one["kind"], one["records"]) for one in tables if one["used"]] == [("pulled", 1)]
+
+
+def test_open_opens_the_url(monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[str] = []
+    monkeypatch.setattr(click, "launch", opened.append)
+    monkeypatch.setenv("MAPTR_CACHE_POLICY", "natab-only")
+    run("open", "ark:12148/btv1b8449691v", code=0)
+    assert opened == ["https://ark.bnf.fr/ark:/12148/btv1b8449691v"]
+    run("open", "ark:99998/x", code=1)
+    assert len(opened) == 1
+
+
+def test_the_desktop_entry_is_valid() -> None:
+    import subprocess
+
+    program = shutil.which("desktop-file-validate")
+    if program is None:
+        pytest.skip("desktop-file-validate is not installed: run scripts/peers as root on Debian or Ubuntu")
+    assert subprocess.run([program, str(DESKTOP)], capture_output=True, text=True).stdout == ""
