@@ -20,7 +20,7 @@ COMMANDS: dict[str, Lazy] = {
     "serve": ("maptr.cli.serve", "serve", "Answer DNS queries from zone files."),
     "gateway": ("maptr.cli.gateway", "gateway", "Redirect ARKs to their mapping authorities, over HTTP."),
     "config": ("maptr.cli.config", "config", "Print the settings that make a resolver ask your server."),
-    "up": ("maptr.cli.up", "up", "Pull the registry; serve its zone and a gateway on this machine."),
+    "up": ("maptr.cli.up", "up", "Serve the zone of the registry and a gateway on this machine."),
     "reload": ("maptr.cli.control", "reload", "Make the running server read its zones again."),
     "completion": ("maptr.cli.completion", "completion", "Print the completion script for a shell."),
     "status": ("maptr.cli.control", "status", "Show the state of the running server."),

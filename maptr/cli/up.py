@@ -30,7 +30,9 @@ from maptr.files import name_for, write_atomically
 from maptr.protocol.address import Address
 from maptr.protocol.names import Labels, fold, to_text
 from maptr.protocol.numbers import HTTP_PORT, SERVER_PORT
-from maptr.registry.pull import OFFICIAL, Requirements, apply_pull, plan_pull
+from maptr.registry.followed_file import WatchedTable
+from maptr.registry.found import NAMES, PULLED
+from maptr.registry.pull import OFFICIAL, Requirements, apply_pull, begin_with_built_in, plan_pull
 from maptr.server import publisher, settings, state_folder
 from maptr.server.control import MAX_SOCKET_PATH
 from maptr.server.daemon import Daemon
@@ -63,7 +65,7 @@ SAMPLE = Path(__file__).resolve().parent.parent / "sample.json"
     "--http-port", help=f"Serve the gateway on this port of {HOSTS[0]}.  [default: {HTTP_PORT}, or a free one]"
 )
 @options.CONFIG_OPTION
-@click.option("--offline", is_flag=True, help="Pull nothing; serve the table pulled before.")
+@click.option("--offline", is_flag=True, help="Pull nothing; serve the table pulled before, or the built-in one.")
 @click.option("--sample", is_flag=True, help="Pull nothing; serve a small sample of example organisations.")
 @click.option("--force", is_flag=True, help="Accept a registry even if more than 30 % of it was removed or changed.")
 def up(
@@ -76,11 +78,11 @@ def up(
     sample: bool,
     force: bool,
 ) -> None:
-    """Pull the registry, serve its zone on this machine, and make every maptr command of this user ask there.
+    """Serve the zone of the registry on this machine, and make every maptr command of this user ask there.
 
-    The registry comes from the first source that has it. Without a source: that of [table] in the configuration, else
-    the public NAAN registry (https://cdluc3.github.io/naan_reg_priv/naan_records.json). If no source answers, the
-    table pulled before is served.
+    It starts at once, with the table pulled before or the built-in registry, and pulls today's meanwhile: from [table]
+    in the configuration, else the public NAAN registry (https://cdluc3.github.io/naan_reg_priv/naan_records.json).
+    A source that is named is pulled first.
 
     The gateway, with the same table and zone, is for a browser: open the URL that is printed. It needs the extra
     maptr[gateway]; without it, DNS alone is served.
@@ -143,25 +145,34 @@ class Registry(NamedTuple):
 
 
 def find_registry(sources: tuple[str, ...], config: Config | None, *, offline: bool, force: bool) -> Registry:
-    """Return the registry of the first source that has one, or else the last table pulled. Exits if there is none.
+    """Return the registry of the first of the given sources that has one.
 
-    Without sources, those of the configuration are used, else the public one. Raises ConfigError for a key that cannot
-    be read, and OSError for the table.
+    Without sources, or if none has one, it is the table pulled before; the server then pulls from the sources of the
+    configuration, else from the public one, before whose first pull it serves the built-in registry.
+
+    Raises ConfigError for a key that cannot be read, and OSError for the table.
     """
     known = config.table if config is not None and config.table.file else None
     file = (known.file if known is not None and known.file else Path(paths.table_file(os.environ))).absolute()
-    requirements, cafile = Requirements(), ""
+    must_pull, requirements, cafile = bool(sources) or force, Requirements(), ""
     again: dict[str, object] = {"every": EVERY}
     if not sources and config is not None and known is not None and known.sources:
         sources, requirements = known.sources, settings.requirements_of(config)
         key, cafile = (str(path.absolute()) if path else "" for path in (known.public_key, known.cafile))
+        must_pull = must_pull or not file.exists()  # the built-in registry is no table of another organisation
         again |= {"sha256": known.sha256, "public_key": key, "cafile": cafile}
     sources = tuple(source if "://" in source else str(Path(source).resolve()) for source in sources or (OFFICIAL,))
-    pulled = not offline and _pull(file, sources, requirements, cafile, force=force)
-    if not file.exists():
-        output.fail(f"no registry was pulled to {file}; maptr up --sample serves an example", output.EXIT_UNREADABLE)
-    if not pulled:
-        output.inform(f"registry  as it was pulled before: {file}")
+    is_public = sources == (OFFICIAL,)
+    if offline or not must_pull or not _pull(file, sources, requirements, cafile, force=force):
+        if not file.exists() and not is_public:
+            output.fail(f"no registry was pulled to {file}", output.EXIT_UNREADABLE)
+        if not file.exists():
+            file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            begin_with_built_in(file)
+        state = WatchedTable(file, clock=time.monotonic, kind=PULLED).current()
+        day = time.strftime("%Y-%m-%d", time.gmtime(state.fetched or 0))
+        later = "" if offline else f"; today's is pulled from {sources[0]} meanwhile"
+        output.inform(f"registry  the {NAMES[state.kind]} one of {day}, {file}{later}")
     if offline:
         return Registry(file, "registry")
     return Registry(file, "registry", {**again, "url": sources[0], "mirrors": list(sources[1:])})

@@ -77,6 +77,7 @@ class WatchedTable(Followed[TableState]):
     ) -> None:
         super().__init__(Path(path), TableState(kind=kind), self._read_table, self._keep, clock=clock, always=True)
         self._optional = optional
+        self._kind = kind
         self._scheme = scheme
         self._marked_end = False
 
@@ -106,7 +107,7 @@ class WatchedTable(Followed[TableState]):
         fetched = confirmed or self.path.stat().st_mtime_ns / 1e9
         old = last.table
         if digest == last.digest:
-            return TableState(old, "", fetched, digest, origin, last.kind)
+            return replace(last, trouble="", fetched=fetched, origin=origin)
         bad: list[TableError] = []
         table = registry.read(content, filename=str(self.path), on_bad=bad.append, scheme=self._scheme)
         marked_end = _has_end(content)
@@ -121,7 +122,7 @@ class WatchedTable(Followed[TableState]):
         if bad:
             log.warning("%s: %d bad records, the first: %s", self.path, len(bad), bad[0])
         self._marked_end = marked_end
-        return TableState(table, "", fetched, digest, origin, last.kind)
+        return TableState(table, "", fetched, digest, origin, BUILT_IN if origin == BUILT_IN else self._kind)
 
 
 def _trouble(error: MaptrError | OSError) -> str:

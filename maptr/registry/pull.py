@@ -24,8 +24,8 @@ from typing import Any
 from maptr import registry
 from maptr.errors import FetchError, ParserFailed, PullFailed, SignatureError, TableError, UnsafePlan, json_text
 from maptr.files import locked, read_up_to, write_atomically
-from maptr.registry import sandbox
-from maptr.registry.followed_file import pull_file, read_pull_file
+from maptr.registry import builtin, sandbox
+from maptr.registry.followed_file import BUILT_IN, pull_file, read_pull_file
 from maptr.registry.minisign import MAX_FILE, SUFFIX, PublicKey, verify
 from maptr.registry.plan import Plan
 from maptr.registry.table import MAX_TABLE, Table, normal_key
@@ -238,6 +238,15 @@ def apply_pull(pull: Pull, *, wall: Callable[[], float]) -> None:
         known = {"source": pull.source, "sha256": sha256, "etag": pull.etag, "modified": pull.modified}
         note = known | {"checked": wall()} | ({} if pull.signed is None else {"signed": pull.signed})
         write_atomically(pull_file(pull.path), json_text(note, indent=1).encode() + b"\n")
+
+
+def begin_with_built_in(path: Path) -> None:
+    """Write the built-in registry, with its date, to a file that a pull will replace. Raises OSError."""
+    content, fetched = builtin.FILE.read_bytes(), builtin.state().fetched
+    with locked(path.parent):
+        write_atomically(path, content)
+        note = {"source": BUILT_IN, "sha256": hashlib.sha256(content).hexdigest(), "checked": fetched}
+        write_atomically(pull_file(path), json_text(note, indent=1).encode() + b"\n")
 
 
 def _last_good(path: Path) -> Table:

@@ -27,6 +27,7 @@ from maptr import paths
 from maptr.cli import lookup
 from maptr.cli.up import SAMPLE, find_registry
 from maptr.protocol.numbers import SERVER_PORT as PORT
+from maptr.registry import builtin
 from maptr.registry.followed_file import pull_file
 from maptr.registry.pull import OFFICIAL
 from tests.support.command_line import MAPTR, home, run, run_process
@@ -177,6 +178,8 @@ def test_the_default_is_the_public_registry(home: Path, monkeypatch: pytest.Monk
         monkeypatch.setattr("maptr.cli.up.OFFICIAL", url)
         found = find_registry((), None, offline=False, force=False)
         assert (found.file, found.kind, found.pulled["url"]) == (file, "registry", url)
+        assert file.read_bytes() == builtin.FILE.read_bytes(), "it starts at once"
+        file.unlink()
         other = home / "other"
         other.write_bytes(natab(10000, 10001))
         Path("maptr.toml").write_text(f'[table]\nfile = "configured"\nurl = "{other}"\n')
@@ -189,10 +192,24 @@ def test_the_default_is_the_public_registry(home: Path, monkeypatch: pytest.Monk
     assert (again.file, again.pulled["url"]) == (file, url)
 
 
-def test_without_network_and_table_the_error_names_the_sample(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("cli.up", "cli.pull"):
-        monkeypatch.setattr(f"maptr.{module}.OFFICIAL", "http://127.0.0.1:9/naans")
-    for arguments in (["up"], ["up", "--offline"], ["table", "pull"], ["table", "pull", "--apply"]):
+@pytest.mark.parametrize("arguments", [[], ["--offline"]])
+def test_without_network_and_table_the_built_in_registry_is_served(user: User, arguments: list[str]) -> None:
+    """Every usable record of it answers by DNS and by HTTP."""
+    user.environment["HTTPS_PROXY"] = user.environment["https_proxy"] = "http://127.0.0.1:9"
+    up = user.up(*arguments).ready()
+    assert "registry  the built-in one of 2026-07-14" in up.said
+    assert user.urls("ark:12148/x1") == ["https://ark.bnf.fr/ark:/12148/x1"]
+    by_dns = user.run("url", "--policy", "dns-only", "ark:12148/x1")
+    assert by_dns.stdout == "https://ark.bnf.fr/ark:/12148/x1\n"
+    assert up.ask("/ark:12148/x1").headers["location"] == "https://ark.bnf.fr/ark:/12148/x1"
+    assert up.end() == 0
+    rows = user.run("table", "--json").stdout
+    assert [one["kind"] for one in json.loads(rows)["tables"] if one["used"]] == ["pulled"]
+
+
+def test_without_network_a_pull_names_the_sample(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("maptr.cli.pull.OFFICIAL", "http://127.0.0.1:9/naans")
+    for arguments in (["table", "pull"], ["table", "pull", "--apply"]):
         assert "maptr up --sample" in run(*arguments, code=8, out="").stderr.splitlines()[-1]
     assert not (home / "data" / "maptr" / "naans").exists()
 
@@ -244,11 +261,11 @@ def test_the_registry_is_pulled_and_served_and_the_table_stays(user: User) -> No
     content = natab(10000)
     with http_server(lambda request: sends(content)(request)) as url:
         refused = user.up(url).said_until_end()
-        assert re.search(r"registry  not taken: .*\(--force overrides\)(?s:.*)as it was pulled before", refused)
+        assert re.search(r"registry  not taken: .*\(--force overrides\)(?s:.*)the pulled one of", refused)
         assert "2 names" in user.up(url, "--force").said_until_end()
-    assert re.search(r"registry  not pulled: (?s:.*)as it was pulled before", user.up(url).said_until_end())
+    assert re.search(r"registry  not pulled: (?s:.*)the pulled one of", user.up(url).said_until_end())
     offline = user.up("--offline").said_until_end()
-    assert ("registry  as it was pulled before" in offline, "pulling from" in offline) == (True, False)
+    assert ("registry  the pulled one of" in offline, "pulling from" in offline) == (True, False)
 
 
 def test_each_pull_applies_the_checks_of_the_configuration(user: User) -> None:
