@@ -192,13 +192,10 @@ def redirects(gateway: GatewayProcess, table: Table) -> tuple[dict[str, tuple[in
     return found, sources
 
 
-def meant(table: Table, published: Registry, *, none: int, statuses: bool = True) -> dict[str, tuple[int, str]]:
-    """The redirects that the records mean. ``none`` is the status for those that no client can use. ``statuses``: those
-    of the records; a NAPTR record has none."""
+def meant(table: Table, published: Registry, *, none: int) -> dict[str, tuple[int, str]]:
+    """The redirects that the records mean. ``none`` is the status for those that no client can use."""
     return {
-        key: (none, "")
-        if key in published.left_out
-        else (entry.nmas[0].status if statuses else 302, entry.urls(probe(key))[0])
+        key: (none, "") if key in published.left_out else (entry.nmas[0].status, entry.urls(probe(key))[0])
         for key, entry in table.items()
     }
 
@@ -222,7 +219,7 @@ def test_the_gateway_redirects_every_record_even_without_dns_or_table(
         with GatewayProcess(dns, natab, "--policy", "dns-first") as gateway:  # the table alone
             assert redirects(gateway, table) == (meant(table, published, none=503), {"natab"})
         server.start()
-        with GatewayProcess(dns, "--policy", "dns-first") as gateway:  # DNS alone
+        with GatewayProcess(dns, "--policy", "dns-first") as gateway:
             found, sources = redirects(gateway, table)
-            assert found == meant(table, published, none=404, statuses=False)
+            assert found == meant(table, published, none=404), "the built-in table has the statuses"
             assert sources <= {"dns", "memory"}
