@@ -19,7 +19,7 @@ from maptr.discovery import Discovery, DiscoveryError
 from maptr.errors import ArkSyntaxError
 from maptr.registry.found import NAMES
 from maptr.registry.json_records import write_record
-from maptr.registry.search import search
+from maptr.registry.search import NaanIndex
 from maptr.registry.table import Entry, Table
 from maptr.resolver.call import LIFETIME
 
@@ -62,7 +62,7 @@ def naan(words: tuple[str, ...], file: str | None, config: str | None, as_json: 
     table = state.table or Table()
     text = " ".join(others)
     key = _naan_of(text)
-    found = [table[key]] if key in table else search(table, text)
+    found = [table[key]] if key in table else NaanIndex(table).search(text)
     if not found and key in {each.partition("/")[0] for each in table}:
         found = [Entry(key)]
     if not found:

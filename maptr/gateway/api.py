@@ -125,22 +125,29 @@ def discovery(found: Discovery, now: float) -> dict[str, Any]:
 # ---- the table and drift
 
 
-def _naans(request: Request, site: Site, limit: int = PAGE, after: str = "") -> Response:
-    """Return a page of the table, in its order."""
-    if after and after not in site.table:
+def _naans(request: Request, site: Site, limit: int = PAGE, after: str = "", q: str = "") -> Response:
+    """Return a page of the table, in its order, or of the NAANs that match a search, best first."""
+    if q.strip():
+        every = tuple(entry.naan for entry in site.naans(q))
+        places = {key: place for place, key in enumerate(every)}
+    else:
+        every = site.once("keys", lambda: tuple(site.table))
+        places = site.once("places", lambda: {key: place for place, key in enumerate(every)})
+    if after and after not in places:
         return problem(HTTPStatus.NOT_FOUND, f"the table has no record {shown(after)}: begin again without after")
-    every = site.once("keys", lambda: tuple(site.table))
-    places = site.once("places", lambda: {key: place for place, key in enumerate(every)})
     start = places[after] + 1 if after else 0
     keys = every[start : start + limit + 1]
     encoded = site.once("records", lambda: dict[str, str]())
     for key in keys[:limit]:
         if key not in encoded:
             encoded[key] = json_text(json_records.write_record(site.table[key]))
-    following = f"{BASE}naans?limit={limit}&after={quote(keys[limit - 1], safe='')}" if len(keys) > limit else None
+    search = f"&q={quote(q, safe='')}" if q.strip() else ""
+    following = None
+    if len(keys) > limit:
+        following = f"{BASE}naans?limit={limit}{search}&after={quote(keys[limit - 1], safe='')}"
     document = {
         "schema": SCHEMA,
-        "total": len(site.table),
+        "total": len(every),
         "fetched": site.table_state.fetched,
     }
     links = (("Link", f'<{following}>; rel="next"'),) if following else ()

@@ -18,6 +18,7 @@ from http import HTTPStatus
 from importlib import resources
 from itertools import islice
 from typing import Any, Generic, NamedTuple, TypeVar
+from urllib.parse import urlencode
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
@@ -48,6 +49,7 @@ _FILES = {"/style.css": "text/css; charset=utf-8", "/icon.svg": "image/svg+xml"}
 _MARK = b'<meta name="generator" content="maptr">'
 
 ROOM = 22_000  # bytes of one list on a page
+MAX_NAANS = 100  # of one page of their list
 MAX_SHOWN = 10  # deviating records on the first page, and changes of a record
 MAX_LINK = 1_000  # characters of a URL or an ARK to which a page links
 MINUTE = 60  # seconds for which a page may show the same time
@@ -203,6 +205,8 @@ def respond(request: Request, site: Site) -> Response | None:
         return Response(HTTPStatus.OK, (("Content-Type", kind), ("Cache-Control", "max-age=86400")), _file(path[1:]))
     if path == "/drift":
         return _drift(request, site)
+    if path == "/naan/":
+        return _naans(request, site)
     if path.startswith("/naan/"):
         return _naan(request, site)
     return None
@@ -349,6 +353,17 @@ def _drift(request: Request, site: Site) -> Response:
         **_overview(report, site.table),
     )
     return site.once((_drift, verdict, listed.number, int(request.now) // MINUTE), make)
+
+
+def _naans(request: Request, site: Site) -> Response:
+    """Return a page of the NAANs of the table, or of those that match a search."""
+    query, after = request.parameter("q"), request.parameter("after")
+    found = site.naans(query) if query.strip() else [site.table[key] for key in site.table.naans()]
+    keys = [entry.naan for entry in found]
+    start = keys.index(after) + 1 if after in keys else 0
+    shown = found[start : start + MAX_NAANS]
+    more = urlencode({"q": query, "after": shown[-1].naan}) if start + MAX_NAANS < len(found) else ""
+    return _page("naans.html", request, site=site, query=query, total=len(found), entries=shown, more=more)
 
 
 def _naan(request: Request, site: Site) -> Response | None:

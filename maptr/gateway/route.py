@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
-from urllib.parse import unquote, unquote_plus
+from urllib.parse import quote, unquote, unquote_plus
 
 from maptr.ark import MAX_TEXT, Ark, each_ark
 from maptr.discovery import Discovery
@@ -19,6 +19,7 @@ from maptr.gateway import api, describe, doh, pages, resolve
 from maptr.gateway.message import Answer, Headers, Lines, Lookup, Request, Response, preflight, text, unchanged
 from maptr.gateway.resolve import failure
 from maptr.gateway.site import Site
+from maptr.registry.search import MAX_QUERY
 
 METHODS = ("GET", "HEAD", "OPTIONS", "POST")
 ARK_METHODS = (*METHODS, "PUT", "DELETE")  # of an ARK in the path: the last three are for its authority
@@ -163,7 +164,11 @@ def _home(request: Request, site: Site) -> Answer:
     try:
         ark, _ = resolve.split_parameter(pages.searched(searched))
     except ArkSyntaxError as error:
-        return pages.home(request, site, error=error)
+        naans = [] if error.labelled or error.suggestion else site.naans(searched)
+        if not naans:
+            return pages.home(request, site, error=error)
+        where = f"/naan/{naans[0].naan}" if len(naans) == 1 else f"/naan/?q={quote(searched[:MAX_QUERY], safe='')}"
+        return text("", HTTPStatus.SEE_OTHER, (("Location", where),))
     ark = ark.sent(site.hyphens)
     target = f"/{ark.in_url if ark.name else ark}{ark.tail}"
     followed = request._replace(target=target, headers={"host": request.headers.get("host", "")})

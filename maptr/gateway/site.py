@@ -16,6 +16,7 @@ from maptr.reconcile.history import PastVerdict
 from maptr.reconcile.probes import Liveness
 from maptr.reconcile.verdict import Drift
 from maptr.registry.followed_file import TableState
+from maptr.registry.search import NaanIndex
 from maptr.registry.table import Entry, Table
 from maptr.registry.target import DEFAULT_STATUS
 from maptr.zone.snapshot import Snapshot
@@ -109,6 +110,10 @@ class Site:
     def entry(self, ark: Ark) -> Entry | None:
         """Return the record that serves an ARK."""
         return self.table.lookup(ark)
+
+    def naans(self, query: str) -> list[Entry]:
+        """Return the NAANs that match a search, best first."""
+        return self.once("index", lambda: NaanIndex(self.table)).search(query)
 
     def status(self, ark: Ark, target: str) -> int | None:
         """Return the HTTP status that the record of an ARK wants for a target, if it is not the usual one. A NAPTR

@@ -10,7 +10,7 @@ import click
 import pytest
 
 from maptr.registry import builtin
-from maptr.registry.search import search
+from maptr.registry.search import NaanIndex
 from tests.cli.test_lookup import server as sample_server
 from tests.support.command_line import home, run
 
@@ -59,10 +59,11 @@ def test_a_naan_with_shoulders_and_a_table_of_ones_own(sample: Path) -> None:
 def test_search_ranks_and_folds() -> None:
     table = builtin.state().table
     assert table is not None
-    assert search(table, "epinal") == search(table, "ÉPINAL")
-    assert [entry.naan for entry in search(table, "12148")] == ["12148"]
-    assert search(table, "bnf")[0].naan == "12148"
-    assert search(table, "  ") == []
+    search = NaanIndex(table).search
+    assert search("epinal") == search("ÉPINAL")
+    assert [entry.naan for entry in search("12148")] == ["12148"]
+    assert search("bnf")[0].naan == "12148"
+    assert search("  ") == []
 
 
 def test_table_shows_every_place_and_the_one_in_use(home: Path) -> None:

@@ -297,6 +297,7 @@ CASES: list[tuple[Gateway, str, str]] = [
     (full(), "naans", "?limit=2"),
     (full(), "naans", "?after=99999"),
     (full(), "naans", "?after=x"),
+    (full(), "naans", "?q=library"),
     (full(), "naans/{naan}", "12345"),
     (full(), "naans/{naan}", "00000"),
     (full(), "naans/{naan}", "a"),

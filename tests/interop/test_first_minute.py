@@ -1,0 +1,115 @@
+"""The first minute: the wheel alone, on a machine with no network but loopback, no file and no configuration."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from maptr.registry import builtin
+from maptr.registry.target import unusable
+from tests.support.namespaces import Network
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+ARK = "ark:/12148/btv1b8449691v"
+URL = "https://ark.bnf.fr/ark:/12148/btv1b8449691v"
+SECONDS = 60.0
+
+
+class Machine:
+    """A network namespace with loopback, an empty home, and the wheel in a folder of its own."""
+
+    def __init__(self, network: Network, folder: Path) -> None:
+        self.network = network
+        self.home, site = folder / "home", folder / "site"
+        self.home.mkdir()
+        words = ("install", "--quiet", "--no-deps", "--no-index", "--no-build-isolation", "--target", site, REPOSITORY)
+        subprocess.run([sys.executable, "-m", "pip", *map(str, words)], check=True, timeout=120, cwd=folder)
+        self.site = site
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(("XDG_", "MAPTR_"))}
+        self.environment = {**kept, "HOME": str(self.home), "PYTHONPATH": str(site)}
+
+    def command(self, *words: str) -> list[str]:
+        return self.network.command(sys.executable, *words)
+
+    def run(self, *words: str) -> subprocess.CompletedProcess[str]:
+        options = {"env": self.environment, "cwd": self.home, "timeout": SECONDS}
+        return subprocess.run(self.command(*words), capture_output=True, text=True, **options)  # type: ignore[call-overload,no-any-return]
+
+    def ask(self, url: str) -> str:
+        """Return the Location of a redirect, asked in the namespace."""
+        code = (
+            "import http.client, sys; c = http.client.HTTPConnection('127.0.0.1', 8080);"
+            f"c.request('GET', '{url}'); print(c.getresponse().getheader('Location'))"
+        )
+        return self.run("-c", code).stdout.strip()
+
+
+@pytest.fixture(scope="module")
+def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
+    network = Network()
+    try:
+        if network.refused:
+            pytest.skip(f"no network namespace: {network.refused}")
+        network.ip("link set lo up", or_skip=True)
+        yield Machine(network, tmp_path_factory.mktemp("machine"))
+    finally:
+        network.close()
+
+
+def test_the_first_command_and_the_first_line_of_python(machine: Machine) -> None:
+    done = machine.run("-m", "maptr", "url", ARK)
+    assert (done.returncode, done.stdout) == (0, f"{URL}\n")
+    assert done.stderr.startswith("maptr: from the built-in registry of ")
+    assert done.stderr.count("\n") == 1
+    done = machine.run("-c", f"import maptr; print(maptr.__file__, maptr.discover('{ARK}').url())")
+    assert done.stdout == f"{machine.site}/maptr/__init__.py {URL}\n", done.stderr
+    assert machine.run("-m", "maptr", "naan", "bnf").stdout.startswith("NAAN       12148\n")
+
+
+def test_two_hundred_naans_are_as_an_expansion_of_the_registry(machine: Machine) -> None:
+    table = builtin.state().table
+    assert table is not None
+    usable = [each for each in table.values() if each.nmas and not each.shoulder and not unusable(each.nmas[0].target)]
+    chosen = random.Random(7).sample(usable, 200)
+    meant = []
+    for entry in chosen:
+        url = entry.nmas[0].target
+        for name, value in (
+            ("content", f"{entry.naan}/zz9"),
+            ("pid", f"ark:{entry.naan}/zz9"),
+            ("value", "zz9"),
+            ("prefix", entry.naan),
+            ("suffix", "zz9"),
+        ):
+            url = url.replace(f"${{{name}}}", value)
+        meant.append(url)
+    done = machine.run("-m", "maptr", "url", *(f"ark:/{entry.naan}/zz9" for entry in chosen))
+    assert done.stdout.splitlines() == meant
+    assert done.returncode == 0
+    assert done.stderr.count("built-in registry") == 1
+
+
+@pytest.mark.parametrize("words", [["gateway"], ["up"]])
+def test_the_first_gateway_and_the_first_server(machine: Machine, words: list[str]) -> None:
+    options = {"env": machine.environment, "cwd": machine.home, "text": True}
+    command = machine.command("-u", "-m", "maptr", *words)
+    running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, **options)  # type: ignore[call-overload]
+    try:
+        end = time.monotonic() + SECONDS
+        while not (found := machine.ask(f"/{ARK}")) and time.monotonic() < end and running.poll() is None:
+            time.sleep(0.2)
+        assert found == URL
+        if words == ["up"]:
+            query = "q.udp(m.make_query('12148.ark.arpa', 'NAPTR'), '127.0.0.1', 5, 5300)"
+            answer = machine.run("-c", f"import dns.message as m, dns.query as q; print({query})").stdout
+            assert "https://ark.bnf.fr/ark:/12148/" in answer
+    finally:
+        running.terminate()
+        running.communicate(timeout=SECONDS)
