@@ -15,7 +15,7 @@ class NaanIndex:
     """The NAANs of a table by what they can be found by. Folding the names takes longest, so it is made once."""
 
     def __init__(self, table: Table) -> None:
-        self._rows = [_Row.of(table[naan]) for naan in table.naans()]
+        self._rows = [_Searchable.of(table[naan]) for naan in table.naans()]
 
     def search(self, query: str) -> list[Entry]:
         """Return the NAANs that match, best first: the number or acronym itself, its start, the start of the name, and
@@ -28,7 +28,7 @@ class NaanIndex:
         return [entry for _, entry in found]
 
 
-class _Row(NamedTuple):
+class _Searchable(NamedTuple):
     entry: Entry
     short: tuple[str, ...]  # number and acronym
     names: tuple[str, ...]
