@@ -529,10 +529,10 @@ class Discovery(Sequence[Candidate]):
             return ""
         if origin.lower() != names.to_text(names.ARK_ARPA):
             return f"{origin} does not exist in the DNS that was asked: name a server that has it (@SERVER)"
-        return (
-            "ark.arpa is not delegated on the public Internet, and the table does not have this NAAN: maptr table pull"
-            " --apply gets today's registry"
-        )
+        where = "ark.arpa is not delegated on the public Internet"
+        if self.states is not None and self.states[1].name == "HAS_NOT":
+            return f"{where}, and the table does not have this NAAN: maptr table pull --apply gets today's registry"
+        return f"{where}: maptr up serves it on this machine"
 
     def _none(self) -> str:
         """Return the message that there is no candidate, with the first unanswered query, or else the first query."""
