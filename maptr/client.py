@@ -13,6 +13,7 @@ from maptr.ark import Ark, Profile
 from maptr.cache import DNS_FIRST, DNS_ONLY, MAX_NAMES, PATIENCE, STALE_LIMIT
 from maptr.discovery import Discovery
 from maptr.errors import ConfigError
+from maptr.protocol.names import ARK_ARPA
 from maptr.resolver.call import Call, CallOptions, as_item, checked, need_asyncio, prefer
 from maptr.resolver.resolver import Resolver
 from maptr.resolver.servers import TLS
@@ -68,11 +69,12 @@ class Client:
 
     ``table``: a Table, or a file of any registry format, which is read again when it changes; None for no table. By
     default the table of this machine: that of ``maptr table pull``, else ``/etc/natab`` or ``/etc/maptr/naans``, else
-    the built-in registry; but none if ``nameservers`` are given, which shall answer alone. ``cache``: the SQLite
-    file that keeps answers, or ``":memory:"`` to keep them in memory only. ``policy``: which source answers:
-    "dns-first", "natab-first", "dns-only" or "natab-only". ``patience``: seconds to wait for DNS if a stale answer or
-    the table has one. ``stale_limit``: seconds past its TTL for which an answer may be given while DNS does not answer
-    (RFC 8767). ``table_limit``: seconds after which a table that its source has not confirmed is stale; None for never.
+    the built-in registry, if ``origin`` is ark.arpa; but none if ``nameservers`` are given, which shall answer alone.
+    ``cache``: the SQLite file that keeps answers, or ``":memory:"`` to keep them in memory only. ``policy``: which
+    source answers: "dns-first", "natab-first", "dns-only" or "natab-only". ``patience``: seconds to wait for DNS if a
+    stale answer or the table has one. ``stale_limit``: seconds past its TTL for which an answer may be given while DNS
+    does not answer (RFC 8767). ``table_limit``: seconds after which a table that its source has not confirmed is stale;
+    None for never.
     ``history``: the SQLite file of drift verdicts, by default that of ``cache``. ``size``: names kept in memory.
 
     ``concurrency``: questions outstanding in ``discover_many`` (default 256). ``rate``: packets a second to one server
@@ -143,7 +145,8 @@ class Client:
             return None
         from maptr.registry.found import FoundTable  # a client of given servers starts without it
 
-        return FoundTable(clock=time.monotonic, scheme=self.resolver.settings.scheme)
+        settings = self.resolver.settings
+        return FoundTable(clock=time.monotonic, scheme=settings.scheme, built_in=settings.origin == ARK_ARPA)
 
     @property
     def reconciles(self) -> bool:

@@ -163,7 +163,7 @@ def reconciling_client(
 ) -> Client:
     """Return a client with this table, or the one of this machine, and a cache. Raises ConfigError."""
     options = client_options(given, config) | limits
-    natab = table or options.get("table") or found_table(config)
+    natab = table or options.get("table") or found_table(config, str(options.get("origin", ORIGIN)))
     try:
         servers = servers_of(servers, config, given) or system_servers()
     except DiscoveryError as error:  # the table may still answer
@@ -292,13 +292,15 @@ def scheme_of(given: str | None, config: Config | None) -> str:
     return given or (config.client.scheme if config is not None else "https")
 
 
-def found_table(config: Config | None) -> FoundTable:
+def found_table(config: Config | None, origin: str = ORIGIN) -> FoundTable:
     """Return the table of this machine: the configured one, else that of ``maptr table pull``, of the system, or the
-    built-in one."""
+    built-in one, which does not answer for another origin: that is a DNS of its own."""
     from maptr.registry.found import FoundTable  # late: a look-up at a named server does not need it
 
     file = config and (config.cache.natab or config.table.file)
-    return FoundTable(str(file) if file else None, clock=time.monotonic, scheme=scheme_of(None, config))
+    is_public = origin.rstrip(".").lower() == ORIGIN.rstrip(".")
+    path, scheme = str(file) if file else None, scheme_of(None, config)
+    return FoundTable(path, clock=time.monotonic, scheme=scheme, built_in=is_public)
 
 
 def cache_file(config: Config | None) -> str | None:

@@ -40,6 +40,9 @@ class TableLocation(NamedTuple):
         return self.kind == BUILT_IN or paths.exists(self.path)
 
 
+NOWHERE = TableLocation("", "")
+
+
 def table_locations(configured: str | None, environment: Mapping[str, str]) -> list[TableLocation]:
     """Return the places in their order. ``configured`` is the path in the configuration."""
     first = [TableLocation(CONFIGURED, configured)] if configured else []
@@ -53,8 +56,10 @@ def table_locations(configured: str | None, environment: Mapping[str, str]) -> l
 
 
 class FoundTable:
-    """The table at the first place that has one. If its file cannot be read, the built-in table answers, as a
-    stale one."""
+    """The table at the first place that has one; none if ``built_in`` is False and there is no file.
+
+    If its file cannot be read, the built-in table answers, as a stale one.
+    """
 
     def __init__(
         self,
@@ -62,9 +67,11 @@ class FoundTable:
         *,
         clock: Callable[[], float],
         scheme: str = "https",
+        built_in: bool = True,
         environment: Mapping[str, str] | None = None,
     ) -> None:
-        self.locations = table_locations(configured, os.environ if environment is None else environment)
+        locations = table_locations(configured, os.environ if environment is None else environment)
+        self.locations = locations if built_in else locations[:-1]
         self._clock = clock
         self._scheme = scheme
         self._next_look = 0.0
@@ -77,7 +84,7 @@ class FoundTable:
     def location(self) -> TableLocation:
         """The file whose table is used. One that was removed stays in use, with its last good table."""
         used = None if self._source is None else str(self._source.path)
-        return next(each for each in self.locations if each.exists or each.path == used)
+        return next((each for each in self.locations if each.exists or each.path == used), NOWHERE)
 
     @property
     def is_read(self) -> bool:
@@ -90,15 +97,17 @@ class FoundTable:
             self._next_look = now + LOOK_AGAIN
         source = self._source
         if source is None:
-            return builtin.state()
+            return builtin.state() if self.location.kind == BUILT_IN else TableState()
         state = source.current()
-        return state if state.table is not None else replace(builtin.state(), trouble=f"{source.path}: {state.trouble}")
+        if state.table is not None or self.locations[-1].kind != BUILT_IN:
+            return state
+        return replace(builtin.state(), trouble=f"{source.path}: {state.trouble}")
 
     def _look(self) -> None:
         location, first = self.location, self.locations[0]
         if first.kind == CONFIGURED and first != location and not self._next_look:
             log.warning("%s does not exist; the %s table is used until it does", first.path, NAMES[location.kind])
-        if location.kind == BUILT_IN:
+        if location.kind == BUILT_IN or location == NOWHERE:
             self._source = None
         elif self._source is None or str(self._source.path) != location.path:
             self._source = WatchedTable(location.path, clock=self._clock, scheme=self._scheme, kind=location.kind)

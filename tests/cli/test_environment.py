@@ -117,7 +117,7 @@ def test_nohup_keeps_maptr_up(tmp_path: Path) -> None:
         )
     with up:
         try:
-            until(lambda: "ready" in log.read_text() or up.poll() is not None, log.read_text)
+            until(lambda: "ready;" in log.read_text() or up.poll() is not None, log.read_text)
             up.send_signal(signal.SIGHUP)
             done = run_process("url", ARK, cwd=tmp_path, env=environment)
             assert (done.stdout, up.poll()) == (f"{URL}\n", None)

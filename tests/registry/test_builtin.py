@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from maptr import Client, registry
+from maptr import Client, DiscoveryFailed, registry
 from maptr.cache.policy import Natab
 from maptr.registry import builtin, found
 from maptr.registry.found import FoundTable
@@ -94,6 +94,13 @@ def test_without_servers_a_client_has_the_table_of_the_machine() -> None:
     assert found.states[1] is Natab.HAS
     assert found.fetched is not None
     assert time.strftime("%Y-%m-%d", time.gmtime(found.fetched)) == "2026-07-14"
+
+
+def test_the_built_in_table_is_of_no_other_origin() -> None:
+    client = Client(origin="ark.example", policy="natab-only")
+    assert client.table.current().table is None
+    with pytest.raises(DiscoveryFailed):
+        client.discover("ark:12148/x")
 
 
 @pytest.mark.parametrize("options", [{"nameservers": "192.0.2.1"}, {"require": "secure"}, {"policy": "dns-only"}])
