@@ -126,6 +126,7 @@ class TableRecord(NamedTuple):
 
 
 TABLE = "table"  # the type of a step that a table answers
+GIVEN, CONFIGURED, PULLED, SYSTEM, BUILT_IN = "given", "configured", "pulled", "system", "builtin"  # kinds of tables
 
 
 class Step(NamedTuple):
@@ -338,8 +339,8 @@ class Discovery(Sequence[Candidate]):
 
     A cache adds where the data came from (``source``: dns, memory, disk or natab), whether it had expired (``stale``),
     why it was used (``reason`` in words, ``states`` for programs), and the wall-clock time at which it was fetched from
-    its origin (``fetched``, or None). ``table`` is the kind of the table that answered: given,
-    configured, pulled, system or builtin.
+    its origin (``fetched``, or None). ``table`` is the kind of the table that answered: given, configured, pulled,
+    system or builtin.
 
     ``work`` is what its walk took to read and match rules, in steps of regexp matching of about 0.25 µs.
 

@@ -18,7 +18,7 @@ from maptr.daemon import process
 from maptr.errors import ConfigError, MissingExtra
 from maptr.protocol.names import to_text
 from maptr.protocol.numbers import HTTP_PORT
-from maptr.registry.found import NAMES
+from maptr.registry.found import NAMES, FoundTable
 
 if TYPE_CHECKING:
     from maptr.client import Client
@@ -99,7 +99,7 @@ def gateway(words: tuple[str, ...], listen: tuple[str, ...], check_config: bool,
             output.error(str(each))
         raise click.exceptions.Exit(output.EXIT_NONE) from None
     if check_config:
-        _check(found, options, client, service)
+        _check(found, client, service)
         return
     try:
         service.bind()
@@ -129,13 +129,13 @@ def make_client(servers: list[str], given: LookupOptions, config: Config) -> Cli
     return lookup.reconciling_client(servers, given, config)
 
 
-def _check(config: Config, given: LookupOptions, client: Client, service: Service) -> None:
+def _check(config: Config, client: Client, service: Service) -> None:
     """Print what would be served. Exits with 1 if the log has errors of the table or a zone."""
     with client:
         state = client.table.current()
         zones = service.current.zone_files
-        awaited = config.cache.natab or (config.table.file if not config.table.url else None)
-        is_missing = "table" not in given.client and awaited is not None and not awaited.exists()
+        found = client.table
+        is_missing = isinstance(found, FoundTable) and found.missing and not config.table.url
         if state.trouble or zones.troubles or is_missing:
             raise click.exceptions.Exit(output.EXIT_NONE)
         scheme = "http" if config.gateway.certificate is None else "https"

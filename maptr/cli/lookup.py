@@ -17,7 +17,7 @@ from maptr.cache import DNS_FIRST
 from maptr.cli import output
 from maptr.cli.output import Painted
 from maptr.client import MEMORY, Client
-from maptr.discovery import Discovery, DiscoveryError, NoMappingAuthority, NoServer, Step
+from maptr.discovery import BUILT_IN, Discovery, DiscoveryError, NoMappingAuthority, NoServer, Step
 from maptr.errors import ArkSyntaxError, ConfigError, MaptrError, NmaError
 from maptr.protocol.numbers import PORT
 from maptr.resolver.call import LIFETIME, as_ark
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from maptr.registry.found import FoundTable
 
 ORIGIN = "ark.arpa."
-BUILT_IN = "builtin"  # as Discovery.table; registry.followed_file has it, whose import takes long
 OLD = 365 * 86_400  # seconds: a built-in registry of more than a year needs a warning
 SOURCES = {"dns": "DNS", "memory": "memory", "disk": "the cache on disk", "natab": "the table"}
 
@@ -163,7 +162,9 @@ def reconciling_client(
 ) -> Client:
     """Return a client with this table, or the one of this machine, and a cache. Raises ConfigError."""
     options = client_options(given, config) | limits
-    natab = table or options.get("table") or found_table(config, str(options.get("origin", ORIGIN)))
+    natab = table if table is not None else options.get("table")
+    if natab is None:
+        natab = found_table(config, str(options.get("origin", ORIGIN)))
     try:
         servers = servers_of(servers, config, given) or system_servers()
     except DiscoveryError as error:  # the table may still answer
@@ -386,8 +387,8 @@ def answer(
                 show(ark, discovery, error)
                 code = max(code, code_of(error))
                 output.error(str(error))
-    for text in filter(None, (note, advice if advice != note else "")):
-        options.inform(text)
+    if note or advice:
+        options.inform(note or advice)
     return code
 
 
@@ -395,7 +396,6 @@ def built_in_note(found: Discovery) -> str:
     """Return the note on an answer from the built-in registry; empty for any other answer."""
     if found.table != BUILT_IN or found.fetched is None:
         return ""
-    day = time.strftime("%Y-%m-%d", time.gmtime(found.fetched))
     dns = {
         "SILENT": "DNS did not answer",
         "NONE": "DNS has no record of it",
@@ -403,11 +403,9 @@ def built_in_note(found: Discovery) -> str:
     }.get(found.states[0].name if found.states else "", "")
     if found.missing_origin:
         dns = f"{found.missing_origin.rstrip('.')} is not delegated in your DNS"
-    old = (found.age(time.time()) or 0) > OLD
-    return (
-        f"from the built-in registry of {day}{', which is more than a year old' if old else ''}"
-        f"{'; ' if dns else ''}{dns}. maptr table pull --apply gets today's"
-    )
+    old = "more than a year old" if (found.age(time.time()) or 0.0) > OLD else ""
+    remarks = [f"from the built-in registry of {day_text(found.fetched)}", old, dns]
+    return f"{'; '.join(filter(None, remarks))}. maptr table pull --apply gets today's"
 
 
 def advice_of(found: Discovery | None) -> str:
@@ -433,6 +431,11 @@ def age_of(found: Discovery | None) -> float | None:
     """Return the age for JSON: seconds with three decimals."""
     age = None if found is None else found.age(time.time())
     return None if age is None else round(age, 3)
+
+
+def day_text(seconds: float) -> str:
+    """Write the day of a Unix time, in UTC."""
+    return time.strftime("%Y-%m-%d", time.gmtime(seconds))
 
 
 def duration_text(seconds: float) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import time
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -73,7 +72,7 @@ def naan(words: tuple[str, ...], file: str | None, config: str | None, as_json: 
         if len(found) > MAX_LISTED:
             output.inform(f"{len(found) - MAX_LISTED} more: name more words")
         sys.exit(output.EXIT_OK)
-    for entry in found[: 1 if not as_json else MAX_LISTED]:
+    for entry in found[:MAX_LISTED]:
         said = _ask(entry.naan, servers, LookupOptions.of(given), known) if len(found) == 1 else None
         _show_json(entry, table, state, said) if as_json else _show(entry, table, state, said)
 
@@ -126,7 +125,7 @@ def _show(entry: Entry, table: Table, state: TableState, said: Discovery | None)
     for each in table.shoulders(entry.naan):
         name = f", {each.who.name}" if each.who.name else ""
         line("shoulder", f"{each.shoulder}: {', '.join(nma.target for nma in each.nmas)}{name}")
-    day = "" if state.fetched is None else f" of {time.strftime('%Y-%m-%d', time.gmtime(state.fetched))}"
+    day = "" if state.fetched is None else f" of {lookup.day_text(state.fetched)}"
     line("table", f"{NAMES[state.kind]}{day}")
     if said is not None:
         step = next((step.ended + step.remark for step in said.trace), said.reason)

@@ -17,10 +17,11 @@ from maptr.cli import lookup, options, output
 from maptr.cli.group import Group
 from maptr.cli.options import input_name, output_option, read_table, refuse_foreign, refuse_input, write
 from maptr.cli.output import Painted
+from maptr.discovery import BUILT_IN
 from maptr.errors import TableError, printable
 from maptr.registry import builtin
 from maptr.registry import export as exporting
-from maptr.registry.followed_file import BUILT_IN, TableState, WatchedTable
+from maptr.registry.followed_file import TableState, WatchedTable
 from maptr.registry.found import NAMES, FoundTable, TableLocation
 from maptr.registry.table import Table
 from maptr.zone.finding import Finding, Severity
@@ -82,9 +83,8 @@ def _show_tables(found: FoundTable, *, as_json: bool) -> None:
     for each, state in rows:
         text = state.trouble or "does not exist"
         if state.table is not None and state.fetched is not None:
-            day = time.strftime("%Y-%m-%d", time.gmtime(state.fetched))
             age = lookup.duration_text(max(0.0, time.time() - state.fetched))
-            text = f"{len(state.table)} records of {day}, {age} old"
+            text = f"{len(state.table)} records of {lookup.day_text(state.fetched)}, {age} old"
         mark = Painted("*", output.GOOD) if each == used else " "
         output.data(mark, f" {NAMES[each.kind]:11} {each.path}: {text}")
     output.inform("* is used: it is the first that exists; maptr table pull --apply gets today's registry")

@@ -25,13 +25,14 @@ from maptr.cli import gateway, logstream, lookup, options, output
 from maptr.cli.group import command
 from maptr.cli.options import read_table
 from maptr.config import Config
+from maptr.discovery import PULLED
 from maptr.errors import ConfigError, MaptrError, PullFailed
 from maptr.files import name_for, write_atomically
 from maptr.protocol.address import Address
 from maptr.protocol.names import Labels, fold, to_text
 from maptr.protocol.numbers import HTTP_PORT, SERVER_PORT
 from maptr.registry.followed_file import WatchedTable
-from maptr.registry.found import NAMES, PULLED
+from maptr.registry.found import NAMES
 from maptr.registry.pull import OFFICIAL, Requirements, apply_pull, begin_with_built_in, plan_pull
 from maptr.server import publisher, settings, state_folder
 from maptr.server.control import MAX_SOCKET_PATH
@@ -170,9 +171,8 @@ def find_registry(sources: tuple[str, ...], config: Config | None, *, offline: b
             file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             begin_with_built_in(file)
         state = WatchedTable(file, clock=time.monotonic, kind=PULLED).current()
-        day = time.strftime("%Y-%m-%d", time.gmtime(state.fetched or 0))
         later = "" if offline else f"; today's is pulled from {sources[0]} meanwhile"
-        output.inform(f"registry  the {NAMES[state.kind]} one of {day}, {file}{later}")
+        output.inform(f"registry  the {NAMES[state.kind]} one of {lookup.day_text(state.fetched or 0)}, {file}{later}")
     if offline:
         return Registry(file, "registry")
     return Registry(file, "registry", {**again, "url": sources[0], "mirrors": list(sources[1:])})

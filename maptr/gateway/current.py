@@ -15,14 +15,16 @@ from maptr.cache import NATAB_ONLY
 from maptr.client import Client
 from maptr.config import Config
 from maptr.daemon.process import in_thread
-from maptr.discovery import DiscoveryFailed
+from maptr.discovery import BUILT_IN, DiscoveryFailed
 from maptr.files import Followed
 from maptr.gateway.metrics import Metrics
 from maptr.gateway.redirects import UNREAD, Redirects
 from maptr.gateway.site import DriftReport, Site
 from maptr.gateway.zones import ZoneFiles
 from maptr.reconcile.probes import ProbeLog
-from maptr.registry.followed_file import BUILT_IN, TableState
+from maptr.registry.followed_file import TableState
+from maptr.registry.search import NaanIndex
+from maptr.registry.table import Table
 from maptr.zone.snapshot import Snapshot
 
 log = logging.getLogger("maptr.gateway")
@@ -78,6 +80,9 @@ class CurrentSite:
         state, redirects, zones = await in_thread(
             lambda: (table.current(), file.current() if file else UNREAD, zones_of())
         )
+        index = self.site.index
+        if state.table is not self.site.table_state.table:  # in a thread, because it reads every record
+            index = await in_thread(lambda: NaanIndex(state.table or Table()))
         if file is not self._redirects:  # a reload has looked at the new one meanwhile
             return
         troubles = [f"table: {state.trouble}"] if state.trouble else []
@@ -95,6 +100,7 @@ class CurrentSite:
             self.site = replace(
                 now,
                 table_state=state,
+                index=index,
                 redirects=redirects.rules,
                 singles=redirects.naans,
                 zones=zones,

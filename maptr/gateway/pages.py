@@ -358,12 +358,11 @@ def _drift(request: Request, site: Site) -> Response:
 def _naans(request: Request, site: Site) -> Response:
     """Return a page of the NAANs of the table, or of those that match a search."""
     query, after = request.parameter("q"), request.parameter("after")
-    found = site.naans(query) if query.strip() else [site.table[key] for key in site.table.naans()]
-    keys = [entry.naan for entry in found]
+    keys = [entry.naan for entry in site.naans(query)] if query.strip() else site.table.naans()
     start = keys.index(after) + 1 if after in keys else 0
-    shown = found[start : start + MAX_NAANS]
-    more = urlencode({"q": query, "after": shown[-1].naan}) if start + MAX_NAANS < len(found) else ""
-    return _page("naans.html", request, site=site, query=query, total=len(found), entries=shown, more=more)
+    shown = [site.table[key] for key in keys[start : start + MAX_NAANS]]
+    more = urlencode({"q": query, "after": shown[-1].naan}) if start + MAX_NAANS < len(keys) else ""
+    return _page("naans.html", request, site=site, query=query, total=len(keys), entries=shown, more=more)
 
 
 def _naan(request: Request, site: Site) -> Response | None:

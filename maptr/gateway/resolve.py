@@ -13,7 +13,7 @@ from typing import Any
 
 from maptr import url
 from maptr.ark import Ark
-from maptr.discovery import TABLE, Candidate, Discovery, DiscoveryError, Outcome, Step
+from maptr.discovery import GIVEN, TABLE, Candidate, Discovery, DiscoveryError, Outcome, Step
 from maptr.errors import printable
 from maptr.gateway import describe, pages
 from maptr.gateway.message import (
@@ -33,7 +33,6 @@ from maptr.gateway.message import (
     text,
 )
 from maptr.gateway.site import Site
-from maptr.registry.followed_file import GIVEN
 from maptr.url import MAX_URL
 
 STATUSES = (HTTPStatus.FOUND, HTTPStatus.SEE_OTHER)  # what a record may ask for

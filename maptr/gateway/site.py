@@ -72,7 +72,7 @@ class Site:
     differs from that of the object. ``singles`` counts the redirects of each NAAN. ``hyphens`` is that of ``Settings``.
     ``describes``: the gateway answers every inflection itself. ``zones``, if there are any, and ``dns_context`` answer
     DNS over HTTPS. ``compares``: it compares the table with DNS. ``sources`` are what the gateway answers from, None
-    before the first look; ``troubles`` why it is not ready.
+    before the first look; ``troubles`` why it is not ready. ``index`` is that of the table.
     """
 
     public_url: str = ""
@@ -81,6 +81,7 @@ class Site:
     root: str = ""
     metadata: str = ""
     table_state: TableState = field(default_factory=TableState)
+    index: NaanIndex = field(default_factory=lambda: NaanIndex(NO_TABLE))
     redirects: Mapping[Ark, Redirect] = field(default_factory=dict)
     singles: Mapping[str, int] = field(default_factory=dict)
     liveness: Mapping[str, Liveness] = field(default_factory=dict)
@@ -113,7 +114,7 @@ class Site:
 
     def naans(self, query: str) -> list[Entry]:
         """Return the NAANs that match a search, best first."""
-        return self.once("index", lambda: NaanIndex(self.table)).search(query)
+        return self.index.search(query)
 
     def status(self, ark: Ark, target: str) -> int | None:
         """Return the HTTP status that the record of an ARK wants for a target, if it is not the usual one. A NAPTR

@@ -14,7 +14,8 @@ from datetime import datetime
 from functools import lru_cache
 from pathlib import Path
 
-from maptr.registry.followed_file import BUILT_IN, TableState
+from maptr.discovery import BUILT_IN
+from maptr.registry.followed_file import TableState
 from maptr.registry.json_records import read_record
 from maptr.registry.table import Entry, Table
 
@@ -27,27 +28,19 @@ _KEY = re.compile(r'\{"what":"([^"]+)"')
 class LineTable(Table):
     """A table whose records are lines of JSON, each parsed when it is first used. Any thread may use it."""
 
-    __slots__ = ("_by_naan",)
+    __slots__ = ()
 
     def __init__(self, lines: Iterable[str], date: str) -> None:
         super().__init__(metadata={"date": date})
-        self._by_naan: dict[str, list[str]] = {}
         for line in lines:
             if match := _KEY.match(line):
-                self._entries[match[1]] = line
-                naan, _, shoulder = match[1].partition("/")
-                if shoulder:
-                    self._by_naan.setdefault(naan, []).append(shoulder)
+                self._put(match[1], line)
 
     def __getitem__(self, key: str) -> Entry:
         entry: Entry | str = self._entries[key]
         if isinstance(entry, str):
             entry = self._entries[key] = read_record(json.loads(entry.removesuffix(",")))
         return entry
-
-    def shoulders(self, naan: str) -> list[Entry]:
-        keys = sorted(self._by_naan.get(naan, ()), key=lambda shoulder: (-len(shoulder), shoulder))
-        return [self[f"{naan}/{shoulder}"] for shoulder in keys]
 
 
 @lru_cache(maxsize=1)

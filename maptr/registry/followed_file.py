@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from maptr import registry
+from maptr.discovery import BUILT_IN, GIVEN
 from maptr.errors import ConfigError, LocatedError, MaptrError, TableError
 from maptr.files import Followed, read_whole
 from maptr.registry.natab import END
@@ -27,7 +28,6 @@ from maptr.registry.table import MAX_TABLE, Table
 
 log = logging.getLogger("maptr.cache")
 
-GIVEN, BUILT_IN = "given", "builtin"  # kinds of tables; the others are in ``found``
 LATEST = 253_402_300_799.0  # the last second of the year 9999, the latest that a date can show, since 1970
 
 
@@ -37,7 +37,7 @@ class TableState:
 
     ``table`` is None if there was never a valid one. ``trouble`` is the reason if the file is invalid now. ``fetched``
     is when the source last confirmed the content, in seconds since 1970. ``kind`` says where the table comes from (see
-    ``found``): "given", "configured", "pulled", "system" or "builtin".
+    ``found``).
     """
 
     table: Table | None = None

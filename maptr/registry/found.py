@@ -18,14 +18,14 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from maptr import paths
+from maptr.discovery import BUILT_IN, CONFIGURED, GIVEN, PULLED, SYSTEM
 from maptr.registry import builtin
-from maptr.registry.followed_file import BUILT_IN, GIVEN, TableState, WatchedTable
+from maptr.registry.followed_file import TableSource, TableState, WatchedTable
 
 log = logging.getLogger("maptr.cache")
 
-CONFIGURED, PULLED, SYSTEM = "configured", "pulled", "system"
 SYSTEM_TABLES = ("/etc/natab", "/etc/maptr/naans")
-NAMES = {GIVEN: "given", CONFIGURED: "configured", PULLED: "pulled", SYSTEM: "system", BUILT_IN: "built-in"}
+NAMES = {GIVEN: "given", CONFIGURED: "configured", PULLED: "pulled", SYSTEM: "system", BUILT_IN: "built-in", "": "no"}
 LOOK_AGAIN = 1.0  # seconds between two looks which files exist
 
 
@@ -41,6 +41,7 @@ class TableLocation(NamedTuple):
 
 
 NOWHERE = TableLocation("", "")
+NO_TABLE = TableState()
 
 
 def table_locations(configured: str | None, environment: Mapping[str, str]) -> list[TableLocation]:
@@ -75,7 +76,8 @@ class FoundTable:
         self._clock = clock
         self._scheme = scheme
         self._next_look = 0.0
-        self._source: WatchedTable | None = None
+        self._used = NOWHERE
+        self._source: TableSource = NO_TABLE
 
     def __repr__(self) -> str:
         return f"<table {self.location.path!r}, {self.location.kind}>"
@@ -83,31 +85,36 @@ class FoundTable:
     @property
     def location(self) -> TableLocation:
         """The file whose table is used. One that was removed stays in use, with its last good table."""
-        used = None if self._source is None else str(self._source.path)
-        return next((each for each in self.locations if each.exists or each.path == used), NOWHERE)
+        return next((each for each in self.locations if each.exists or each == self._used), NOWHERE)
+
+    @property
+    def missing(self) -> str:
+        """The configured file if it does not exist, else ""."""
+        first = self.locations[0]
+        return "" if first.kind != CONFIGURED or first == self._used or first.exists else first.path
 
     @property
     def is_read(self) -> bool:
-        return self._next_look > 0 and (self._source is None or self._source.is_read)
+        return self._next_look > 0 and (not isinstance(self._source, WatchedTable) or self._source.is_read)
 
     def current(self) -> TableState:
         """Return the state now. The first call reads the file; later calls never wait."""
         if (now := self._clock()) >= self._next_look:
             self._look()
             self._next_look = now + LOOK_AGAIN
-        source = self._source
-        if source is None:
-            return builtin.state() if self.location.kind == BUILT_IN else TableState()
-        state = source.current()
+        state = self._source.current()
         if state.table is not None or self.locations[-1].kind != BUILT_IN:
             return state
-        return replace(builtin.state(), trouble=f"{source.path}: {state.trouble}")
+        return replace(builtin.state(), trouble=f"{self._used.path}: {state.trouble}")
 
     def _look(self) -> None:
-        location, first = self.location, self.locations[0]
-        if first.kind == CONFIGURED and first != location and not self._next_look:
-            log.warning("%s does not exist; the %s table is used until it does", first.path, NAMES[location.kind])
-        if location.kind == BUILT_IN or location == NOWHERE:
-            self._source = None
-        elif self._source is None or str(self._source.path) != location.path:
+        location = self.location
+        if self.missing and not self._next_look:
+            log.warning("%s does not exist; the %s table is used until it does", self.missing, NAMES[location.kind])
+        if location == self._used:
+            return
+        self._used = location
+        if location.kind == BUILT_IN:
+            self._source = builtin.state()
+        else:
             self._source = WatchedTable(location.path, clock=self._clock, scheme=self._scheme, kind=location.kind)

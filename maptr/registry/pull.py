@@ -22,10 +22,11 @@ from pathlib import Path
 from typing import Any
 
 from maptr import registry
+from maptr.discovery import BUILT_IN
 from maptr.errors import FetchError, ParserFailed, PullFailed, SignatureError, TableError, UnsafePlan, json_text
 from maptr.files import locked, read_up_to, write_atomically
 from maptr.registry import builtin, sandbox
-from maptr.registry.followed_file import BUILT_IN, pull_file, read_pull_file
+from maptr.registry.followed_file import pull_file, read_pull_file
 from maptr.registry.minisign import MAX_FILE, SUFFIX, PublicKey, verify
 from maptr.registry.plan import Plan
 from maptr.registry.table import MAX_TABLE, Table, normal_key

@@ -169,16 +169,20 @@ class Table(Mapping[str, Entry]):
     def __init__(
         self, entries: Iterable[Entry] = (), *, metadata: Mapping[str, Any] | None = None, unread: Iterable[str] = ()
     ) -> None:
-        self._entries: dict[str, Any] = {}  # of Entry; a natab has line numbers too
-        self._shoulders: dict[str, list[Entry]] = {}
+        self._entries: dict[str, Any] = {}  # of Entry, or of what a subclass makes one from
+        self._shoulders: dict[str, list[str]] = {}
         self.metadata: Mapping[str, Any] = MappingProxyType(dict(metadata or {}))
         for entry in entries:
             if entry.key in self._entries:
                 raise ValueError(f"two records have the key {entry.key}")
-            self._entries[entry.key] = entry
-            if entry.shoulder:
-                self._shoulders.setdefault(entry.naan, []).append(entry)
+            self._put(entry.key, entry)
         self.unread = frozenset(unread) - self._entries.keys()
+
+    def _put(self, key: str, record: object) -> None:
+        self._entries[key] = record
+        naan, _, shoulder = key.partition("/")
+        if shoulder:
+            self._shoulders.setdefault(naan, []).append(shoulder)
 
     def __getitem__(self, key: str) -> Entry:
         entry: Entry = self._entries[key]
@@ -210,7 +214,8 @@ class Table(Mapping[str, Entry]):
 
     def shoulders(self, naan: str) -> list[Entry]:
         """Return the shoulder records of a NAAN in the order in which they match: longest first, then by text."""
-        return sorted(self._shoulders.get(naan, ()), key=lambda entry: (-len(entry.shoulder), entry.shoulder))
+        shoulders = sorted(self._shoulders.get(naan, ()), key=lambda shoulder: (-len(shoulder), shoulder))
+        return [self[f"{naan}/{shoulder}"] for shoulder in shoulders]
 
     def lookup(self, ark: Ark) -> Entry | None:
         """Return the record that serves an ARK: its longest matching shoulder, or else its NAAN, or else None."""

@@ -66,6 +66,12 @@ def test_a_pulled_table_answers_where_dns_does_not(home: Path, monkeypatch: pyte
     assert run("url", "--policy", "dns-only", ARK).exit_code == 9
 
 
+def test_a_given_table_without_a_good_record_is_not_replaced_by_the_built_in_one() -> None:
+    words = ("url", "ark:12148/x", "--table", "-", "--policy", "natab-only")
+    done = run_process(*words, input='{"data": [{"what": "???"}]}')
+    assert (done.returncode, done.stdout.strip()) == (1, "")
+
+
 def test_an_answer_of_dns_is_cached(home: Path, server: str, monkeypatch: pytest.MonkeyPatch) -> None:
     Path("maptr.toml").write_text(f'[client]\nnameservers = ["{server}"]\n[cache]\npath = "kept.sqlite"\n')
     first, second = run("discover", ARK), run("discover", ARK)

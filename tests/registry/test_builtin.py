@@ -80,6 +80,22 @@ def test_a_table_that_is_removed_or_damaged_keeps_answering(machine: Machine) ->
     assert (machine.kind(), machine.table.current().kind) == ("pulled", "pulled")
 
 
+def test_files_are_looked_for_once_a_second(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every redirect of a gateway asks for the table."""
+    looked: list[str] = []
+
+    def exists(path: str) -> bool:
+        looked.append(path)
+        return False
+
+    monkeypatch.setattr("maptr.paths.exists", exists)
+    machine.table.current()
+    looked.clear()
+    for _ in range(100):
+        assert machine.table.current().kind == "builtin"
+    assert looked == []
+
+
 def test_a_table_that_cannot_be_read_at_first_is_a_trouble_and_the_built_in_one_answers(machine: Machine) -> None:
     machine.pulled.write_text("nonsense")
     state = machine.table.current()

@@ -13,6 +13,7 @@ from maptr.gateway.message import Lines, Lookup, Response
 from maptr.gateway.route import route
 from maptr.gateway.site import Site
 from maptr.registry.followed_file import TableSource, TableState
+from maptr.registry.search import NaanIndex
 from maptr.registry.table import Table
 from maptr.walk import Answer
 from tests.support.caching import Rig
@@ -36,7 +37,7 @@ class Gateway:
     ) -> None:
         source: TableSource = TableState(table, trouble, fetched=None if table is None else FETCHED, origin=origin)
         self.rig = Rig(answers, source, policy)
-        self.site = Site(table_state=source.current(), **settings)
+        self.site = Site(table_state=source.current(), index=NaanIndex(table or Table()), **settings)
 
     def discover(self, ark: Ark) -> Discovery:
         try:
