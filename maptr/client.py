@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Generator, Iterable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Generator, Iterable, Iterator
 from contextlib import closing
 from typing import TYPE_CHECKING, Literal, Self, TypedDict, TypeVar, Unpack
 
@@ -91,6 +91,8 @@ class Client:
     Use ``async with`` if ``discover_async`` is used with a table or a cache.
     """
 
+    _make_resolver: Callable[..., Resolver] = Resolver
+
     def __init__(
         self,
         nameservers: Iterable[str] | dns.resolver.BaseResolver | None = None,
@@ -115,7 +117,7 @@ class Client:
     ) -> None:
         if require not in (None, "secure"):
             raise ConfigError(f"{require!r} cannot be required, only 'secure'", key="require")
-        self.resolver = Resolver(
+        self.resolver = self._make_resolver(
             nameservers,
             origin=origin,
             lifetime=lifetime,

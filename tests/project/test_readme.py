@@ -2,7 +2,8 @@
 
 Conventions:
 
-* Fenced blocks marked ``sh``, ``console`` and ``python`` are run, and one marked ``toml FILE`` is written to FILE.
+* Fenced blocks marked ``sh``, ``console`` and ``python`` are run, and one marked ``toml FILE`` or ``python FILE``
+  is written to FILE.
   Others are not, nor is a block directly below an HTML comment that starts with ``not run:`` and has the reason.
 * A page is one session in a temporary directory with a copy of ``zones/``. The project's commands are first on the
   PATH. Each command has its own shell: ``cd`` and ``export`` have no effect on the next one.
@@ -107,8 +108,9 @@ def commands(markdown: str) -> list[Command]:
                 language = ""
             elif (before, language) == ("python", "text"):
                 found[-1] = replace(found[-1], output=tuple(token.content.splitlines()))
-            elif language.startswith("toml "):
-                found.append(Command(start + 2, token.content, "toml", file=language.split()[1]))
+            elif language.startswith(("toml ", "python ")):
+                kind, file = language.split()
+                found.append(Command(start + 2, token.content, kind, file=file))
             elif language in FORMS:
                 found += _block(language, token.content, start + 2)
         before = language or token.content.strip()

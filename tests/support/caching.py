@@ -8,7 +8,7 @@ import random
 import subprocess
 import sys
 import threading
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +18,15 @@ from maptr.cache.sources import Sources
 from maptr.discovery import Discovery, Outcome
 from maptr.naptr.record import Naptr
 from maptr.paths import cache_file
-from maptr.protocol.names import Labels, parse, to_text
+from maptr.protocol.names import parse, to_text
 from maptr.reconcile.drift import Reconciler
 from maptr.reconcile.history import VerdictLog
 from maptr.reconcile.verdict import Drift
 from maptr.registry.followed_file import TableSource, table_source
 from maptr.registry.table import Entry, Nma, Table
-from maptr.resolver.resolver import Resolver
-from maptr.walk import DEFAULTS, Answer, Settings, Walk
+from maptr.resolver.call import StepHook
+from maptr.testing import Answers, OfflineResolver
+from maptr.walk import DEFAULTS, Answer, Question, Settings
 
 ARK = "ark:12345/x1"
 HOME = "12345.ark.arpa."
@@ -66,13 +67,13 @@ class Clock:
         return self.now
 
 
-class FakeDns(Resolver):
+class FakeDns(OfflineResolver):
     """A resolver with answers by name. ``asked`` lists the queries; ``gate`` holds answers until it is set."""
 
     def __init__(
         self, answers: Mapping[str, Answer] | None = None, lifetime: float = 5.0, settings: Settings = DEFAULTS
     ) -> None:
-        super().__init__([], lifetime=lifetime, settings=settings)
+        super().__init__(Answers(), lifetime=lifetime, settings=settings)
         self.answers = dict(answers or {})
         self.asked: list[str] = []
         self.calls = 0
@@ -80,43 +81,27 @@ class FakeDns(Resolver):
         self.gate: threading.Event | None = None
         self.error: BaseException | None = None
 
-    def answer(self, name: Labels) -> Answer:
-        text = to_text(name)
+    def answer(self, question: Question) -> tuple[Answer, float]:
+        text = to_text(question.name)
         self.asked.append(text)
-        return self.answers.get(text, Answer(Outcome.NXDOMAIN, ttl=60, zone=ZONE))._replace(security=self.security)
+        answer = self.answers.get(text, Answer(Outcome.NXDOMAIN, ttl=60, zone=ZONE))
+        return answer._replace(security=self.security), 0.0
 
-    def _walk(self, ark: Ark) -> Discovery:
-        if self.error is not None:
-            raise self.error
-        walk = Walk(ark, self.settings)
-        while questions := walk.next():
-            for question in questions:
-                walk.tell(question, self.answer(question.name))
-        return walk.result()
-
-    def discover(self, ark: Ark, lifetime: float, on_step: object = None) -> Discovery:
+    def discover(self, ark: Ark, lifetime: float, on_step: StepHook | None = None) -> Discovery:
         self.calls += 1
         if self.gate is not None:
             self.gate.wait(10)
-        return self._walk(ark)
+        if self.error is not None:
+            raise self.error
+        return super().discover(ark, lifetime, on_step)
 
-    async def discover_async(self, ark: Ark, lifetime: float, on_step: object = None) -> Discovery:
+    async def discover_async(self, ark: Ark, lifetime: float, on_step: StepHook | None = None) -> Discovery:
         self.calls += 1
         while self.gate is not None and not self.gate.is_set():
             await asyncio.sleep(0.005)
-        return self._walk(ark)
-
-    def discover_many(
-        self, pairs: Iterable[tuple[Any, Ark | Discovery]], lifetime: float, *, ordered: bool = True
-    ) -> Generator[tuple[Any, Discovery], None, None]:
-        for token, item in pairs:
-            yield token, item if isinstance(item, Discovery) else self.discover(item, lifetime)
-
-    async def discover_many_async(
-        self, pairs: AsyncIterator[tuple[Any, Ark | Discovery]], lifetime: float, *, ordered: bool = True
-    ) -> AsyncGenerator[tuple[Any, Discovery], None]:
-        async for token, item in pairs:
-            yield token, item if isinstance(item, Discovery) else await self.discover_async(item, lifetime)
+        if self.error is not None:
+            raise self.error
+        return await super().discover_async(ark, lifetime, on_step)
 
 
 class Rig:
