@@ -12,12 +12,18 @@ discovery   discover            the mapping authorities of an ARK
             Client              the object that has all options: servers, trust, table, memory
             Validator           DNSSEC validation from trust anchors
             Settings            limits of a discovery, and the scheme of its URLs
+            Policy              which source answers: "dns-first", "natab-first", "dns-only" or "natab-only"
 results     Discovery           the candidates that were found, best first, and how
             Candidate           one mapping authority
+            Step, Reading       one query of its trace, and one record that it gave
+            Outcome, Limit      how a query ended, and the limit that ended it
+            Drift, Verdict      a record of the table compared with DNS
 choosers    sticky, at_random, weighted     by hash, at random, or at random by preference
             Reachable, Own      the first that answers, or the one that the ARK came with
+            Chooser             their type: any function from a Discovery to one of its candidates
 ARKs        Ark                 an ARK, from any received text
             find_arks           the ARKs in prose
+            Profile             the version of the draft by which text is read: "current", "2019" or "2002"
 tables      Table, Entry, Nma   a registry of NAANs, one record of it, and one mapping authority of a record
 errors      MaptrError          the base of all others
             ArkSyntaxError      the text is not an ARK
@@ -25,6 +31,8 @@ errors      MaptrError          the base of all others
             DiscoveryError      no mapping authority, as one of:
                 NoMappingAuthority, DiscoveryFailed, DiscoveryTimeout       DNS said none, did not say, not in time
             TableError, UnsafePlan, ZoneError       a bad table file, a plan that removes too much, a bad zone
+
+``maptr.testing`` is public, too: DNS without a network, for your tests.
 
 These names are the public API: CHANGELOG.md names every change of them. Every other module and folder of the package is
 an inner room, which may change with any release; docs/architecture.md describes them.
@@ -38,8 +46,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from maptr.ark import Ark, find_arks
-    from maptr.choose import at_random, sticky, weighted
+    from maptr.ark import Ark, Profile, find_arks
+    from maptr.cache import Policy
+    from maptr.choose import Chooser, at_random, sticky, weighted
     from maptr.client import Client, discover, discover_async, discover_at, discover_many, discover_many_async
     from maptr.discovery import (
         Candidate,
@@ -47,10 +56,15 @@ if TYPE_CHECKING:
         DiscoveryError,
         DiscoveryFailed,
         DiscoveryTimeout,
+        Limit,
         NoMappingAuthority,
+        Outcome,
+        Reading,
+        Step,
     )
     from maptr.errors import ArkSyntaxError, ConfigError, MaptrError, TableError, UnsafePlan, ZoneError
     from maptr.nma.reachable import Own, Reachable
+    from maptr.reconcile.verdict import Drift, Verdict
     from maptr.registry.table import Entry, Nma, Table
     from maptr.resolver.validation.validator import Validator
     from maptr.walk import Settings
@@ -58,13 +72,16 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
-    "maptr.ark": "Ark find_arks",
-    "maptr.choose": "at_random sticky weighted",
+    "maptr.ark": "Ark Profile find_arks",
+    "maptr.cache": "Policy",
+    "maptr.choose": "Chooser at_random sticky weighted",
     "maptr.client": "Client discover discover_async discover_at discover_many discover_many_async",
     "maptr.resolver.validation.validator": "Validator",
-    "maptr.discovery": "Candidate Discovery DiscoveryError DiscoveryFailed DiscoveryTimeout NoMappingAuthority",
+    "maptr.discovery": "Candidate Discovery DiscoveryError DiscoveryFailed DiscoveryTimeout Limit NoMappingAuthority"
+    " Outcome Reading Step",
     "maptr.errors": "ArkSyntaxError ConfigError MaptrError TableError UnsafePlan ZoneError",
     "maptr.nma.reachable": "Own Reachable",
+    "maptr.reconcile.verdict": "Drift Verdict",
     "maptr.registry.table": "Entry Nma Table",
     "maptr.walk": "Settings",
 }
@@ -74,23 +91,32 @@ __all__ = [
     "Ark",
     "ArkSyntaxError",
     "Candidate",
+    "Chooser",
     "Client",
     "ConfigError",
     "Discovery",
     "DiscoveryError",
     "DiscoveryFailed",
     "DiscoveryTimeout",
+    "Drift",
     "Entry",
+    "Limit",
     "MaptrError",
     "Nma",
     "NoMappingAuthority",
+    "Outcome",
     "Own",
+    "Policy",
+    "Profile",
     "Reachable",
+    "Reading",
     "Settings",
+    "Step",
     "Table",
     "TableError",
     "UnsafePlan",
     "Validator",
+    "Verdict",
     "ZoneError",
     "at_random",
     "discover",
@@ -108,8 +134,18 @@ def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(import_module(_HOME[name]), name)
+    _be_quiet()
     globals()[name] = value
     return value
+
+
+def _be_quiet() -> None:
+    """Give the logger ``maptr`` a handler, so that a program which wants no log gets none, not even warnings."""
+    import logging  # late: ``import maptr`` is fast
+
+    logger = logging.getLogger("maptr")
+    if not logger.handlers:
+        logger.addHandler(logging.NullHandler())
 
 
 def __dir__() -> list[str]:

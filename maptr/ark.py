@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
-from maptr.errors import ArkSyntaxError, ConfigError
+from maptr.errors import ArkSyntaxError, ConfigError, json_text
 
 BETANUMERIC = "0123456789bcdfghjkmnpqrstvwxz"
 """The characters of a NAAN, in the order of their values for a check character (NOID, NCDA)."""
@@ -290,6 +290,31 @@ class Ark(_Parts):
             qualifier = qualifier[: max(qualifier.rfind("."), qualifier.rfind("/"))]
             steps.append(Ark(self.naan, self.name, qualifier))
         return tuple(steps)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return every part, in the types of JSON; None for a part that is not present."""
+        return {
+            "ark": str(self),
+            "resolution": self.resolution,
+            "naan": self.naan,
+            "shared": self.shared.meaning if self.shared else None,
+            "name": self.name,
+            "shoulder": self.shoulder,
+            "blade": self.blade,
+            "qualifier": self.qualifier,
+            "components": list(self.components),
+            "variants": list(self.variants),
+            "inflection": self.inflection,
+            "query": self.query,
+            "nma": self.nma,
+            "check": self.check(),
+            "check_character": check_character(f"{self.naan}/{self.name[:-1]}") if self.name[:-1] else None,
+            "notes": list(self.notes),
+        }
+
+    def to_json(self) -> str:
+        """Return ``to_dict`` as JSON. It is a tuple of texts, too, so ``json.dumps`` of it makes a list."""
+        return json_text(self.to_dict())
 
     def check(self) -> bool:
         """Return whether the last character of the base name is its check character (NOID Check Digit Algorithm)."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Generator, Iterable, Iterator
@@ -10,11 +11,11 @@ from typing import TYPE_CHECKING, Literal, Self, TypedDict, TypeVar, Unpack
 
 from maptr import paths
 from maptr.ark import Ark, Profile
-from maptr.cache import DNS_FIRST, DNS_ONLY, MAX_NAMES, PATIENCE, STALE_LIMIT
+from maptr.cache import DNS_FIRST, DNS_ONLY, MAX_NAMES, PATIENCE, STALE_LIMIT, Policy
 from maptr.discovery import Discovery
 from maptr.errors import ConfigError
 from maptr.protocol.names import ARK_ARPA
-from maptr.resolver.call import Call, CallOptions, as_item, checked, need_asyncio, prefer
+from maptr.resolver.call import Call, CallOptions, as_item, checked, log, log_discovery, need_asyncio, prefer
 from maptr.resolver.resolver import Resolver
 from maptr.resolver.servers import TLS
 from maptr.resolver.upstream import HTTPS, checked_count
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     import dns.resolver
 
     from maptr.cache.disk import Disk
-    from maptr.cache.policy import Policy
+    from maptr.cache.policy import SourcePolicy
     from maptr.cache.sources import Sources
     from maptr.nma.describe import Description
     from maptr.reconcile.history import PastVerdict
@@ -71,10 +72,10 @@ class Client:
     default the table of this machine: that of ``maptr table pull``, else ``/etc/natab`` or ``/etc/maptr/naans``, else
     the built-in registry, if ``origin`` is ark.arpa; but none if ``nameservers`` are given, which shall answer alone.
     ``cache``: the SQLite file that keeps answers, or ``":memory:"`` to keep them in memory only. ``policy``: which
-    source answers: "dns-first", "natab-first", "dns-only" or "natab-only". ``patience``: seconds to wait for DNS if a
-    stale answer or the table has one. ``stale_limit``: seconds past its TTL for which an answer may be given while DNS
-    does not answer (RFC 8767). ``table_limit``: seconds after which a table that its source has not confirmed is stale;
-    None for never.
+    source answers: a ``Policy`` ("dns-first", "natab-first", "dns-only", "natab-only"), or an object of your own.
+    ``patience``: seconds to wait for DNS if a stale answer or the table has one. ``stale_limit``: seconds past its TTL
+    for which an answer may be given while DNS does not answer (RFC 8767). ``table_limit``: seconds after which a table
+    that its source has not confirmed is stale; None for never.
     ``history``: the SQLite file of drift verdicts, by default that of ``cache``. ``size``: names kept in memory.
 
     ``concurrency``: questions outstanding in ``discover_many`` (default 256). ``rate``: packets a second to one server
@@ -105,7 +106,7 @@ class Client:
         require: Literal["secure"] | None = None,
         table: str | os.PathLike[str] | Table | TableSource | None = AUTO,
         cache: str | os.PathLike[str] | Disk | None = None,
-        policy: str | Policy = DNS_FIRST,
+        policy: Policy | SourcePolicy = DNS_FIRST,
         patience: float = PATIENCE,
         stale_limit: float = STALE_LIMIT,
         table_limit: float | None = None,
@@ -141,7 +142,7 @@ class Client:
         is_plain = self._table is None and cache is None and policy == DNS_FIRST
         self._sources = None if is_plain else self.sources
 
-    def _found(self, nameservers: object, policy: str | Policy, require: str | None) -> FoundTable | None:
+    def _found(self, nameservers: object, policy: str | SourcePolicy, require: str | None) -> FoundTable | None:
         """Return the table of this machine; None if only the given servers, or only DNS, shall answer."""
         if (nameservers is not None and policy == DNS_FIRST) or policy == DNS_ONLY or require:
             return None
@@ -252,7 +253,8 @@ class Client:
         it."""
         seconds = self.resolver.lifetime if lifetime is None else checked(lifetime, "lifetime")
         items = ((token, as_item(ark, position, profile)) for position, (token, ark) in enumerate(pairs))
-        return (self._sources or self.resolver).discover_many(items, seconds, ordered=ordered)
+        found = (self._sources or self.resolver).discover_many(items, seconds, ordered=ordered)
+        return _logged(found) if log.isEnabledFor(logging.DEBUG) else found
 
     def discover_many_async(
         self,
@@ -279,6 +281,7 @@ class Client:
         source = self._sources or self.resolver
         async with aclosing(source.discover_many_async(_items(arks, profile), seconds, ordered=ordered)) as stream:
             async for _, found in stream:
+                log_discovery(found)
                 yield found
 
     def describe(
@@ -486,6 +489,13 @@ def _refuse_one(arks: object) -> None:
     """Raise TypeError for text, which is an iterable of characters for type checkers, too."""
     if isinstance(arks, _Text):
         raise TypeError("expected several ARKs, got one: use discover(ark), or a list: [ark]")
+
+
+def _logged(pairs: Generator[tuple[Token, Discovery], None, None]) -> Generator[tuple[Token, Discovery], None, None]:
+    with closing(pairs):
+        for token, found in pairs:
+            log_discovery(found)
+            yield token, found
 
 
 def _discoveries(pairs: Generator[tuple[None, Discovery], None, None]) -> Generator[Discovery, None, None]:

@@ -13,7 +13,7 @@ import dns.exception
 
 from maptr import url
 from maptr.ark import Ark
-from maptr.errors import ArkSyntaxError, MaptrError, printable
+from maptr.errors import ArkSyntaxError, MaptrError, json_text, printable
 from maptr.naptr.automaton import Budget, BudgetSpent
 from maptr.naptr.record import Kind, Naptr
 from maptr.protocol import names
@@ -293,6 +293,10 @@ class Candidate(NamedTuple):
             orders.pop()
         return tuple(orders)
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return what it says in the types of JSON, without the URL, which is of one ARK."""
+        return {name: getattr(self, name) for name in _IN_JSON}
+
     def url(self, ark: Ark, *, scheme: str = "https") -> str:
         """Return the URL for an ARK: what the rule makes of it, or ``scheme://host[:port]/ark:NAAN/name`` for ``h``.
 
@@ -338,9 +342,9 @@ class Discovery(Sequence[Candidate]):
     item in the stream, from 0, and ``ark`` is empty. ``url`` and ``choose`` raise the error.
 
     A cache adds where the data came from (``source``: dns, memory, disk or natab), whether it had expired (``stale``),
-    why it was used (``reason`` in words, ``states`` for programs), and the wall-clock time at which it was fetched from
-    its origin (``fetched``, or None). ``table`` is the kind of the table that answered: given, configured, pulled,
-    system or builtin.
+    why it was used (``reason`` in words, ``states`` for programs), the wall-clock time at which it was fetched from its
+    origin (``fetched``, or None), and its ``age`` in seconds when the discovery was made. ``table`` is the kind of the
+    table that answered: given, configured, pulled, system or builtin.
 
     ``work`` is what its walk took to read and match rules, in steps of regexp matching of about 0.25 µs.
 
@@ -369,6 +373,7 @@ class Discovery(Sequence[Candidate]):
     reason: str
     states: States | None
     fetched: float | None
+    age: float | None
     error: ArkSyntaxError | None
     position: int | None
     work: int
@@ -389,6 +394,7 @@ class Discovery(Sequence[Candidate]):
         reason: str = "",
         states: States | None = None,
         fetched: float | None = None,
+        age: float | None = None,
         error: ArkSyntaxError | None = None,
         position: int | None = None,
         work: int = 0,
@@ -471,15 +477,16 @@ class Discovery(Sequence[Candidate]):
         """Return the URL of each candidate, best first."""
         return [candidate.url(self.ark, scheme=self.scheme) for candidate in self.candidates]
 
-    def age(self, now: float) -> float | None:
+    def age_at(self, now: float) -> float | None:
         """Return the seconds since ``fetched``, by the same clock; None if unknown, or if the clock was set back."""
         if self.fetched is None or self.fetched > now + CLOCK_SLACK:
             return None
         return max(0.0, now - self.fetched)
 
     def expiring(self, now: float, **changes: Any) -> Discovery:
-        """Return a copy whose ``expiration`` is counted from ``now``, with other changes."""
-        return self.replace(expiration=None if self.ttl is None else now + self.ttl, **changes)
+        """Return a copy whose ``expiration`` and ``age`` are counted from ``now``, with other changes."""
+        until = None if self.ttl is None else now + self.ttl
+        return self.replace(expiration=until, age=self.age_at(now), **changes)
 
     def preferring(self, chooser: Callable[[Discovery], Candidate]) -> Discovery:
         """Return a copy with the choice of the chooser first; the others keep their order."""
@@ -568,7 +575,7 @@ class Discovery(Sequence[Candidate]):
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Return everything, in the types of JSON."""
+        """Return everything, in the types of JSON. Its fields are those of ``maptr discover --json``."""
         return {
             "ark": str(self.ark) if self.error is None else None,
             "complete": self.complete,
@@ -579,14 +586,16 @@ class Discovery(Sequence[Candidate]):
             "reason": self.reason,
             "states": self.states and {"dns": self.states[0].name.lower(), "table": self.states[1].name.lower()},
             "fetched": self.fetched,
+            "age": None if self.age is None else round(self.age, 3),
             "ttl": self.ttl,
             "error": None if self.error is None else str(self.error),
-            "candidates": [
-                {"url": made, **{name: getattr(c, name) for name in _IN_JSON}}
-                for made, c in zip(self.urls(), self.candidates, strict=True)
-            ],
+            "candidates": [{"url": made, **c.to_dict()} for made, c in zip(self.urls(), self.candidates, strict=True)],
             "trace": [step.to_dict() for step in self.trace],
         }
+
+    def to_json(self) -> str:
+        """Return ``to_dict`` as JSON."""
+        return json_text(self.to_dict())
 
 
 class DiscoveryError(MaptrError):

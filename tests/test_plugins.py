@@ -72,7 +72,7 @@ def test_chooser_and_policy(example: Path, tmp_path: Path) -> None:
     assert "//a." in maptr(example, *words).stdout
     assert "//b." in maptr(example, *words, "--choose", "last").stdout
     assert maptr(example, *words[:-1], "office-hours", "@127.0.0.1#9", "--timeout", "1").stdout.startswith("https://a.")
-    found = Client("127.0.0.1#9", table=str(source), policy="office-hours", lifetime=0.5).discover("ark:12345/x6")
+    found = Client("127.0.0.1#9", table=str(source), policy="office-hours", lifetime=0.5).discover("ark:12345/x6")  # type: ignore[arg-type]
     assert found.url() == "https://a.example.org/ark:/12345/x6"
     assert named("last")(found) == found.best[-1]
 

@@ -11,14 +11,24 @@ from typing import Any
 import pytest
 
 import maptr
-from maptr import Ark, Client, ConfigError, DiscoveryFailed, DiscoveryTimeout, Entry, NoMappingAuthority, Table
+from maptr import (
+    Ark,
+    Client,
+    ConfigError,
+    DiscoveryError,
+    DiscoveryFailed,
+    DiscoveryTimeout,
+    Entry,
+    NoMappingAuthority,
+    Table,
+)
 from maptr.registry import builtin
 from maptr.testing import FAULTS, Answers, Reply, Slow, offline_client
 from tests.support.drivers import collect
 
 URL = "https://ark.example.org/ark:${content}"
 REPLIES: dict[str, Reply] = {"12345": URL, "12345/x6": ["https://x6.example/${suffix}", "https://b.example/${pid}"]}
-REPLIES |= {naan: fault for naan, fault in zip(("99991", "99992", "99993", "99994", "99995"), FAULTS, strict=True)}
+REPLIES |= dict(zip(("99991", "99992", "99993", "99994", "99995"), FAULTS, strict=True))
 OUTCOMES = {"none": "NXDOMAIN", "silent": "TIMEOUT", "servfail": "SERVFAIL", "slow": "NXDOMAIN", "bogus": "BOGUS"}
 
 
@@ -43,7 +53,7 @@ def test_urls_of_naans_and_shoulders() -> None:
 def test_faults(fault: str) -> None:
     naan = f"9999{FAULTS.index(fault) + 1}"
     client = offline_client(REPLIES)
-    wanted: dict[str, type[Exception]] = {"none": NoMappingAuthority, "slow": NoMappingAuthority}
+    wanted: dict[str, type[DiscoveryError]] = {"none": NoMappingAuthority, "slow": NoMappingAuthority}
     with pytest.raises(wanted.get(fault, DiscoveryFailed)) as caught:
         client.discover(f"ark:{naan}/x1")
     found = caught.value.discovery

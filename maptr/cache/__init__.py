@@ -5,7 +5,16 @@ Inner room: it may change with any release. ``help(maptr)`` lists the public nam
 
 from __future__ import annotations
 
-POLICIES = DNS_FIRST, NATAB_FIRST, DNS_ONLY, NATAB_ONLY = ("dns-first", "natab-first", "dns-only", "natab-only")
+from typing import Final, Literal, get_args
+
+Policy = Literal["dns-first", "natab-first", "dns-only", "natab-only"]
+"""The names of the built-in policies: which source answers. ``cache.policy`` has their rules."""
+
+POLICIES: tuple[Policy, ...] = get_args(Policy)
+DNS_FIRST: Final = "dns-first"
+NATAB_FIRST: Final = "natab-first"
+DNS_ONLY: Final = "dns-only"
+NATAB_ONLY: Final = "natab-only"
 
 PATIENCE = 0.3  # seconds that a caller waits for DNS if a stale answer or the table has one; RFC 8767 section 5: 1.8
 STALE_LIMIT = 86_400  # seconds past expiration; RFC 8767 section 5: one to three days

@@ -16,7 +16,7 @@ import dns.exception
 from maptr.ark import Ark
 from maptr.cache import PATIENCE
 from maptr.cache.lookups import CircuitBreakers, PendingLookup, PendingLookups, Steps, Wait
-from maptr.cache.policy import Choice, Dns, Natab, Policy, Take
+from maptr.cache.policy import Choice, Dns, Natab, SourcePolicy, Take
 from maptr.cache.store import Store
 from maptr.cache.table import TableReader
 from maptr.discovery import CLOCK_SLACK, Discovery, DiscoveryError, NoServer, Outcome, Step
@@ -43,7 +43,7 @@ class Engine:
         self,
         store: Store,
         settings: Settings,
-        policy: Policy,
+        policy: SourcePolicy,
         table: TableSource,
         *,
         patience: float = PATIENCE,

@@ -88,7 +88,7 @@ def _reason(choice: Choice) -> str:
     return f"{state}the table has it, but is {why}"
 
 
-class Policy(Protocol):
+class SourcePolicy(Protocol):
     """Chooses the source that answers.
 
     ``takes_dns`` is True if it takes an answer of DNS whatever the table says: the table is then not read while a fresh
@@ -173,10 +173,11 @@ def _from_neither(dns: Dns, natab: Natab, *, table_may_deny: bool) -> Choice:
     return Choice(Take.NONE if denied else Take.UNKNOWN, dns, natab)
 
 
-_POLICIES: dict[str, Policy] = {policy.name: policy for policy in (DnsFirst(), NatabFirst(), DnsOnly(), NatabOnly())}
+_BUILT_IN: tuple[SourcePolicy, ...] = DnsFirst(), NatabFirst(), DnsOnly(), NatabOnly()
+_POLICIES = {policy.name: policy for policy in _BUILT_IN}
 
 
-def named(policy: str | Policy) -> Policy:
+def named(policy: str | SourcePolicy) -> SourcePolicy:
     """Return the policy of that name, built in or of an installed package, or the policy itself.
 
     Raises ConfigError for an unknown name, PluginError, and TypeError.
@@ -185,7 +186,7 @@ def named(policy: str | Policy) -> Policy:
         if not hasattr(policy, "choose"):
             raise TypeError(f"policy: {policy!r} is neither a name nor a policy")
         return policy
-    found: Policy | None = _POLICIES.get(policy) or plugins.load(plugins.POLICIES, policy)
+    found: SourcePolicy | None = _POLICIES.get(policy) or plugins.load(plugins.POLICIES, policy)
     if found is None:
         known = ", ".join([*POLICIES, *plugins.names(plugins.POLICIES)])
         raise ConfigError(f"{policy!r} is not one of {known}", key="policy")

@@ -18,7 +18,7 @@ from maptr.cache import MAX_NAMES, PATIENCE, STALE_LIMIT
 from maptr.cache import policy as policies
 from maptr.cache.engine import Engine
 from maptr.cache.lookups import ThreadDriver
-from maptr.cache.policy import Policy
+from maptr.cache.policy import SourcePolicy
 from maptr.cache.store import LruDict, Store
 from maptr.discovery import Discovery, NoServer
 from maptr.registry.followed_file import TableSource, WatchedTable
@@ -47,7 +47,7 @@ class Sources:
         self,
         resolver: Resolver,
         table: TableSource,
-        policy: str | Policy,
+        policy: str | SourcePolicy,
         *,
         require: str | None = None,
         view: str = "",

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from maptr.ark import Ark, Profile, check_character, find_arks
+from maptr.ark import Ark, Profile, find_arks
 from maptr.cli import options, output
 from maptr.cli.group import command
 from maptr.cli.output import Painted
@@ -52,7 +52,7 @@ def ark(texts: tuple[str, ...], find: bool, profile: Profile, as_json: bool) -> 
         for parsed in arks:
             if as_json:
                 output.json_data(
-                    {**_document(parsed), "received": None if find else received, "error": None, "suggestion": None}
+                    {**parsed.to_dict(), "received": None if find else received, "error": None, "suggestion": None}
                 )
             else:
                 output.data(Painted(str(parsed), output.STRONG))
@@ -62,30 +62,9 @@ def ark(texts: tuple[str, ...], find: bool, profile: Profile, as_json: bool) -> 
     sys.exit(code)
 
 
-def _document(parsed: Ark) -> dict[str, Any]:
-    return {
-        "ark": str(parsed),
-        "resolution": parsed.resolution,
-        "naan": parsed.naan,
-        "shared": parsed.shared.meaning if parsed.shared else None,
-        "name": parsed.name,
-        "shoulder": parsed.shoulder,
-        "blade": parsed.blade,
-        "qualifier": parsed.qualifier,
-        "components": list(parsed.components),
-        "variants": list(parsed.variants),
-        "inflection": parsed.inflection,
-        "query": parsed.query,
-        "nma": parsed.nma,
-        "check": parsed.check(),
-        "check_character": check_character(f"{parsed.naan}/{parsed.name[:-1]}") if parsed.name[:-1] else None,
-        "notes": list(parsed.notes),
-    }
-
-
 def _rows(parsed: Ark) -> dict[str, str]:
     """Return the parts of an ARK by their labels; "" for one that is not present."""
-    parts = _document(parsed)
+    parts = parsed.to_dict()
     expected, check = parts["check_character"], ""
     if expected is not None:
         wrong = f"none, or wrong: after {parsed.name[:-1]} it is {expected}"

@@ -403,7 +403,7 @@ def built_in_note(found: Discovery) -> str:
     }.get(found.states[0].name if found.states else "", "")
     if found.missing_origin:
         dns = f"{found.missing_origin.rstrip('.')} is not delegated in your DNS"
-    old = "more than a year old" if (found.age(time.time()) or 0.0) > OLD else ""
+    old = "more than a year old" if (found.age_at(time.time()) or 0.0) > OLD else ""
     remarks = [f"from the built-in registry of {day_text(found.fetched)}", old, dns]
     return f"{'; '.join(filter(None, remarks))}. maptr table pull --apply gets today's"
 
@@ -422,14 +422,14 @@ def code_of(error: MaptrError) -> int:
 
 def provenance(found: Discovery) -> str:
     """Write the source, age and reason of a discovery."""
-    age = found.age(time.time())
+    age = found.age_at(time.time())
     old = "of unknown age" if age is None else f"{duration_text(age)} old"
     return f"from {SOURCES[found.source]}, {old}{', stale' if found.stale else ''} ({found.reason})"
 
 
 def age_of(found: Discovery | None) -> float | None:
     """Return the age for JSON: seconds with three decimals."""
-    age = None if found is None else found.age(time.time())
+    age = None if found is None else found.age_at(time.time())
     return None if age is None else round(age, 3)
 
 

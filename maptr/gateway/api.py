@@ -117,7 +117,7 @@ def _json(document: Mapping[str, Any], headers: Headers = ()) -> Response:
 
 def discovery(found: Discovery, now: float) -> dict[str, Any]:
     """Return a discovery as ``maptr discover --json`` prints it."""
-    age = found.age(now)
+    age = found.age_at(now)
     age = None if age is None else round(age, 3)
     return {"schema": SCHEMA, **found.to_dict(), "age": age, "error": why(found)}
 

@@ -278,7 +278,7 @@ def _result(request: Request, site: Site, ark: Ark, answer: Response, found: Dis
         "others": _part([where for where in urls if where != target], _url_weight, room=STEPS_ROOM),
         **_walk(ark, found, target),
         "entry": site.entry(ark),
-        "age": None if found is None else found.age(request.now),
+        "age": None if found is None else found.age_at(request.now),
         "is_single": ark in site.redirects,
     }
 

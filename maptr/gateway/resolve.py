@@ -195,7 +195,7 @@ def provenance(found: Discovery, now: float) -> Headers:
         parts.append(f"table={found.table}")
     if found.stale:
         parts.append("stale")
-    age = found.age(now)
+    age = found.age_at(now)
     if age is not None and (found.stale or found.source != "dns"):
         parts.append(f"age={int(age)}")
     if found.reason and (found.stale or found.source == "natab"):

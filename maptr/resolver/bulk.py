@@ -19,11 +19,12 @@ from maptr.ark import Ark
 from maptr.discovery import Discovery
 from maptr.resolver import aio, sync
 from maptr.resolver.aio import LoopWaiter
-from maptr.resolver.call import TimedWalk, need_asyncio
+from maptr.resolver.call import TimedWalk, log_answer, need_asyncio
 from maptr.resolver.multiplexer import Multiplexer, SelectorWaiter, Waiter
-from maptr.resolver.scheduler import Scheduler
+from maptr.resolver.scheduler import Scheduler, SharedQuestion
 from maptr.resolver.stub import Stub
 from maptr.resolver.upstream import Upstream
+from maptr.walk import Answer
 
 WINDOW = 4  # ARKs begun, or held back for order, for each question that may be outstanding
 INTAKE = 64  # ARKs taken from the stream before the sockets are read
@@ -180,6 +181,10 @@ class _Run(Generic[Token]):
             self._given += 1
         return ready
 
+    def _tell(self, question: SharedQuestion[tuple[int, Token]], answer: Answer) -> None:
+        log_answer(question.name, question.rdtype, answer)
+        self.scheduler.tell(question, answer)
+
     def tick(self) -> float | None:
         """Send queries and end walks, as limits and time allow.
 
@@ -190,7 +195,7 @@ class _Run(Generic[Token]):
         over = self.scheduler.tick(now)
         for question in self.scheduler.take():
             self._upstream.questions += 1
-            done = partial(self.scheduler.tell, question)
+            done = partial(self._tell, question)
             seconds, deadline = self._lifetime, question.deadline
             self._multiplexer.ask(question.name, done, question.rdtype, seconds=seconds, deadline=deadline)
         pauses = [pause for pause in (over, self._multiplexer.send()) if pause is not None]

@@ -5,6 +5,7 @@ Also a short-lived cache of the SOA answer of the origin.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypedDict
@@ -13,6 +14,7 @@ from maptr.ark import Ark, Profile
 from maptr.discovery import Discovery, Step
 from maptr.errors import ArkSyntaxError, ConfigError, NoEventLoop
 from maptr.protocol import names
+from maptr.protocol.names import Labels
 from maptr.protocol.numbers import SOA
 from maptr.walk import Answer, Question, Settings, Walk
 
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
 
 LIFETIME = 5.0  # seconds for a whole walk; dnspython's default for one resolution
 ORIGIN_SECONDS = 60.0  # for which the answer whether an origin exists is kept
+
+log = logging.getLogger("maptr.client")  # DEBUG: one line a query, and one a discovery
 
 StepHook = Callable[[Step], None]
 Clock = Callable[[], float]
@@ -58,6 +62,7 @@ class Call:
 
     def raise_for(self, found: Discovery, require: str | None) -> None:
         """Raise what ``discover`` raises for this discovery."""
+        log_discovery(found)
         found.raise_for_security(require)
         if self._raise_on_none or not found.complete:
             found.raise_for_none()
@@ -93,6 +98,7 @@ class TimedWalk:
 
     def tell(self, questions: list[Question], answers: list[Answer]) -> None:
         for question, answer in zip(questions, answers, strict=True):
+            log_answer(question.name, question.rdtype, answer)
             self.walk.tell(question, answer)
         self._show(self.walk.steps)
 
@@ -106,6 +112,21 @@ class TimedWalk:
             for step in steps[self._shown :]:
                 self._on_step(step)
             self._shown = len(steps)
+
+
+def log_answer(name: Labels, rdtype: int, answer: Answer) -> None:
+    """Write a line on the answer to a query, if the program wants these."""
+    if log.isEnabledFor(logging.DEBUG):
+        kind = "SOA" if rdtype == SOA else "NAPTR"
+        where = answer.note, None, answer.server, answer.elapsed, answer.security
+        step = Step(name, 0, answer.outcome, (), *where, rdtype=kind)
+        log.debug("query %s: %d records", step, len(answer.records))
+
+
+def log_discovery(found: Discovery) -> None:
+    """Write a line on a discovery, and why its source was taken, if the program wants these."""
+    if log.isEnabledFor(logging.DEBUG):
+        log.debug("found %s%s", found, f" [{found.reason}]" if found.candidates and found.reason else "")
 
 
 def need_asyncio() -> None:

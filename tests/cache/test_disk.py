@@ -41,7 +41,7 @@ def test_after_a_restart_answers_have_their_remaining_ttl(tmp_path: Path) -> Non
     again = Rig(ONE_HOST, path=tmp_path / "c")
     again.wall.now += 100
     found = again.sources.discover(ARK)
-    assert (found.source, found.ttl, found.age(again.wall()), found[0].host) == ("disk", 200, 100, "h.example")
+    assert (found.source, found.ttl, found.age_at(again.wall()), found[0].host) == ("disk", 200, 100, "h.example")
     assert ask(again) == "disk"
     again.pass_time(1)
     assert ask(again) == "memory"

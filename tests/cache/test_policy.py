@@ -100,7 +100,7 @@ def render(directory: Path) -> str:
     lines = [f"| policy | DNS | {' | '.join(columns)} |", "|---" * (len(columns) + 2) + "|"]
     cells = dict(zip(product(POLICIES, DNS), zip(*columns.values(), strict=True), strict=True))
     for policy in POLICIES:
-        name = policy  # in the first row only
+        name: str = policy  # in the first row only
         for dns, row in merged({dns: list(cells[policy, dns]) for dns in DNS}).items():
             lines.append(f"| {name} | {dns} | {' | '.join(row)} |")
             name = ""

@@ -16,8 +16,8 @@ def test_the_second_answer_comes_from_memory_with_the_remaining_ttl() -> None:
     first = rig.sources.discover(ARK)
     rig.pass_time(100)
     second = rig.sources.discover(ARK)
-    assert (first.source, first.ttl, first.age(rig.wall())) == ("dns", 300, 100)
-    assert (second.source, second.ttl, second.age(rig.wall())) == ("memory", 200, 100)
+    assert (first.source, first.ttl, first.age_at(rig.wall())) == ("dns", 300, 100)
+    assert (second.source, second.ttl, second.age_at(rig.wall())) == ("memory", 200, 100)
     assert second.expiration == rig.wall() + 200
     assert first.candidates == second.candidates
     assert rig.dns.asked == [HOME]
@@ -90,7 +90,7 @@ def test_rfc8767_5_a_stale_answer_is_given_within_its_limit_while_dns_is_silent(
     rig.pass_time(STALE_LIMIT + 299)
     stale = rig.sources.discover(ARK, lifetime=0.5)
     assert (stale.stale, stale.source, stale.ttl, stale[0].host) == (True, "memory", STALE_TTL, "h.example")
-    assert stale.age(rig.wall()) == STALE_LIMIT + 299
+    assert stale.age_at(rig.wall()) == STALE_LIMIT + 299
     assert "stale" in stale.reason
     rig.pass_time(2)
     with pytest.raises(DiscoveryFailed):

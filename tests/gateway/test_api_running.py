@@ -15,6 +15,7 @@ import pytest
 
 from maptr import registry
 from maptr.ark import Ark
+from maptr.cache import Policy
 from maptr.client import Client
 from maptr.discovery import Discovery
 from maptr.gateway.server import AT_ONCE
@@ -34,7 +35,7 @@ positive_data_acceptance.enabled = false  # most texts are not ARKs
 
 
 @contextmanager
-def gateway(policy: str) -> Iterator[int]:
+def gateway(policy: Policy) -> Iterator[int]:
     """The port of a gateway with the sample; with DNS, after the first comparison."""
     table = registry.read(SAMPLE.read_bytes())
     with serving(zone(RECORDS)) as port:
@@ -47,7 +48,7 @@ def gateway(policy: str) -> Iterator[int]:
 
 
 @pytest.mark.parametrize("policy", ["natab-only", "dns-only"])
-def test_every_operation_conforms_to_its_description(policy: str, tmp_path: Path) -> None:
+def test_every_operation_conforms_to_its_description(policy: Policy, tmp_path: Path) -> None:
     settings = tmp_path / "schemathesis.toml"
     settings.write_text(SETTINGS)
     options = "--max-examples 15 --seed 1 --phases examples,coverage,fuzzing --warnings off --no-color"

@@ -18,6 +18,7 @@ import dns.message
 import dns.rcode
 import pytest
 
+from maptr.cache import Policy
 from maptr.client import Client
 from maptr.config import parse
 from maptr.errors import ConfigError
@@ -74,7 +75,7 @@ class ChangingDns:
 def started(
     directory: Path,
     dns: ChangingDns | None = None,
-    policy: str = "dns-first",
+    policy: Policy = "dns-first",
     *,
     natab: bool = True,
     nameserver: str = "",
@@ -116,7 +117,7 @@ def test_ready_is_503_without_any_source(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("policy", ["dns-first", "natab-first", "dns-only"])
-def test_ready_is_503_while_dns_is_silent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, policy: str) -> None:
+def test_ready_is_503_while_dns_is_silent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, policy: Policy) -> None:
     """Kept answers and the table do not hide that."""
     monkeypatch.setattr(service, "DNS_EVERY", 0.05)
     server = ChangingDns()
