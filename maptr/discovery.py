@@ -593,6 +593,12 @@ class Discovery(Sequence[Candidate]):
             "trace": [step.to_dict() for step in self.trace],
         }
 
+    def _repr_html_(self) -> str:
+        """Return candidates and walk as HTML, which Jupyter shows."""
+        from maptr.notebook import html_of  # late: only notebooks need it
+
+        return html_of(self)
+
     def to_json(self) -> str:
         """Return ``to_dict`` as JSON."""
         return json_text(self.to_dict())

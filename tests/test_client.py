@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +19,7 @@ import pytest
 import maptr
 from maptr import Client, ConfigError, DiscoveryFailed, Entry, Nma, Table, UnsafePlan, Validator, registry
 from maptr.cache.disk import Disk
+from maptr.testing import offline_client
 from tests.resolver.validation.test_chain import PARENT, PARENT_KEYS
 from tests.support.drivers import collect, resolver_of
 from tests.support.peers import Maptr
@@ -191,3 +195,49 @@ def test_a_pull_replaces_the_table_under_the_guards(tmp_path: Path) -> None:
 def test_a_wrong_option_is_an_error_that_names_it(option: str, value: Any, error: type[Exception]) -> None:
     with pytest.raises(error, match=option):
         Client(**{option: value})
+
+
+# ---- the log
+
+PROGRAM = """
+import logging, sys
+from maptr import Client
+if sys.argv[1:]:
+    logging.basicConfig(level=sys.argv[1], format="%(levelname)s %(name)s %(message)s")
+from maptr.registry.found import FoundTable
+FoundTable("no-such-table.json", clock=lambda: 0.0).current()
+Client(["127.0.0.1#9"], lifetime=0.2)
+"""
+
+
+def test_the_library_writes_no_log_unless_the_program_wants_one() -> None:
+    def run(*words: str) -> str:
+        command = [sys.executable, "-c", PROGRAM, *words]
+        return subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stderr
+
+    assert run() == ""
+    assert run("WARNING").startswith("WARNING maptr.cache no-such-table.json does not exist")
+
+
+def test_a_line_for_each_query_and_each_discovery(caplog: pytest.LogCaptureFixture) -> None:
+    answers = {"12345": "https://ark.example.org/ark:${content}", "99999": "silent"}
+    client = offline_client(answers, table=TABLE)
+    with caplog.at_level(logging.DEBUG, "maptr"):
+        client.discover(ARK)
+        asyncio.run(client.discover_async(ARK))
+        list(client.discover_many([ARK, "ark:99999/x1", "nonsense"]))
+        asyncio.run(collect(client.discover_many_async([ARK])))
+    lines = [record.getMessage() for record in caplog.records if record.name == "maptr.client"]
+    assert [line.partition(" ")[0] for line in lines].count("found") == 6
+    assert "query 12345.ark.arpa. NAPTR: answer: 1 records" in lines
+    assert "query 99999.ark.arpa. NAPTR: no answer in time: 0 records" in lines
+    assert any(line.startswith("found ark:12345/x1: https://ark.example.org/") for line in lines)
+    assert {record.levelname for record in caplog.records} == {"DEBUG"}
+
+
+def test_bulk_queries_are_in_the_log(server: Maptr, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.DEBUG, "maptr"):
+        assert len(list(Client([at(server)]).discover_many([ARK, "ark:12345/x2"]))) == 2
+    lines = [record.getMessage().partition(" from ")[0] for record in caplog.records]
+    assert lines[0] == "query 12345.ark.arpa. NAPTR: answer"
+    assert [line.partition(" ")[0] for line in lines] == ["query", "found", "found"]

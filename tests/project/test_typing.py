@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import inspect
 import json
 import shutil
@@ -74,7 +75,8 @@ def public_functions() -> dict[str, inspect.Signature]:
         if isinstance(value, type):
             members = {name: getattr(value, name) for name in vars(value) if not name.startswith("_")}
             found |= {f"{value.__name__}.{name}": member for name, member in members.items() if callable(member)}
-        found[value.__name__] = value
+        if (isinstance(value, type) and not issubclass(value, enum.Enum)) or inspect.isroutine(value):
+            found[value.__name__] = value
     return {name: inspect.signature(function) for name, function in found.items()}
 
 

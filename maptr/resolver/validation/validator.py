@@ -35,7 +35,6 @@ from maptr.walk import Answer
 # By dns.name.Name or str: the keys of a Mapping are invariant, so that a dict[str, ...] would match neither.
 Anchors: TypeAlias = Mapping[Any, Iterable[Rdata]]
 MakeQuery = Callable[[Labels, int], StubQuery]
-TrustAnchors: TypeAlias = "Validator | Anchors | str | os.PathLike[str]"
 
 _BIND = re.compile(r"\b(trust-anchors|trusted-keys|managed-keys)\s*\{")
 _BIND_COMMENTS = re.compile(r'("[^"]*")|//[^\n]*|#[^\n]*|/\*.*?\*/', re.DOTALL)
@@ -118,6 +117,9 @@ class ValidatedExchange:
     def unanswered(self) -> Answer:
         """Return the answer for a walk whose time is over."""
         return Answer(Outcome.TIMEOUT, note=self._current.unanswered().note)
+
+
+TrustAnchors: TypeAlias = Validator | Anchors | str | os.PathLike[str]
 
 
 def _result(exchange: Exchange, elapsed: float) -> Resolved:
