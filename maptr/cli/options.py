@@ -309,6 +309,19 @@ def read_table(file: str, scheme: str = "https") -> tuple[Table, list[TableError
     return registry.read(read_bytes(file), filename=input_name(file), on_bad=bad.append, scheme=scheme), bad
 
 
+def _source(ctx: click.Context, param: click.Parameter, value: str | None) -> str:
+    if value is not None:
+        return value
+    found = lookup.found_table(lookup.read_config(None)).location
+    output.inform(f"the {found.kind_text} table, {found.path}")
+    return found.path
+
+
+def source_argument(name: str) -> Callable[[Command], Command]:
+    """Make the argument for a registry: a file, ``-``, or by default the table of this machine."""
+    return click.argument(name, type=INPUT, required=False, callback=_source)
+
+
 def input_name(file: str) -> str:
     """Return the name of an input for messages."""
     return "<stdin>" if file == "-" else file

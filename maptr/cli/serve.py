@@ -23,7 +23,7 @@ from maptr.cli.group import command
 from maptr.cli.options import ADDRESS, PATH, Command, Parsed
 from maptr.config import Config, KeyConfig, ZoneConfig
 from maptr.config.model import ServeConfig, read_algorithm, read_name, read_tsig_secret
-from maptr.daemon import process
+from maptr.daemon import process, pulling
 from maptr.daemon.certificate import Certificate
 from maptr.daemon.sockets import Sockets
 from maptr.dnssec.expiry import signature_state
@@ -280,6 +280,7 @@ def _run(config: Config, read: Callable[[], Config], bound: Sockets | None) -> N
         log.warning("serve.workers is ignored: one process answers; NSD or Knot as secondaries carry more")
     gc.disable()  # loading zones creates many objects and little garbage
     try:
+        pulling.begin(config)
         served = publisher.start(config.zones, clock=time.time)
         daemon = Daemon(config, served, reread=read, bound=bound)
         gc.freeze()  # exempt the zones, which stay, from garbage collection

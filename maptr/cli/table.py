@@ -22,7 +22,7 @@ from maptr.errors import TableError, printable
 from maptr.registry import builtin
 from maptr.registry import export as exporting
 from maptr.registry.followed_file import TableState, WatchedTable
-from maptr.registry.found import NAMES, FoundTable, TableLocation
+from maptr.registry.found import FoundTable, TableLocation
 from maptr.registry.table import Table
 from maptr.zone.finding import Finding, Severity
 from maptr.zone.lint import lint
@@ -86,7 +86,7 @@ def _show_tables(found: FoundTable, *, as_json: bool) -> None:
             age = lookup.duration_text(max(0.0, time.time() - state.fetched))
             text = f"{len(state.table)} records of {lookup.day_text(state.fetched)}, {age} old"
         mark = Painted("*", output.GOOD) if each == used else " "
-        output.data(mark, f" {NAMES[each.kind]:11} {each.path}: {text}")
+        output.data(mark, f" {each.kind_text:11} {each.path}: {text}")
     output.inform("* is used: it is the first that exists; maptr table pull --apply gets today's registry")
 
 
@@ -106,11 +106,11 @@ def _state_at(location: TableLocation) -> TableState:
         8: "FILE cannot be read or is not a registry",
     },
 )
-@click.argument("file", type=options.INPUT)
+@options.source_argument("file")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of lines.")
 @click.option("--strict", is_flag=True, help="Exit with 1 for warnings too.")
 def check(file: str, as_json: bool, strict: bool) -> None:
-    """List the errors and warnings in the registry in FILE (- for standard input).
+    """List the errors and warnings in the registry in FILE (- for standard input), by default the table in use.
 
     Each finding is one line on standard output: "FILE:LINE: severity: record: code: reason". The line is left out if
     it is not known; the record is - if it has no key. A record with an error cannot be read, or has no usable public
@@ -143,13 +143,13 @@ def check(file: str, as_json: bool, strict: bool) -> None:
 
 
 @table.command(short_help="Write a registry in another format.", exits=_REWRITE_EXITS)
-@click.argument("source", type=options.INPUT)
+@options.source_argument("source")
 @click.option("--to", "form", type=click.Choice(["json", "natab"]), required=True, help="Format to write.")
 @output_option("Write to FILE, atomically.  [default: standard output]")
 @click.option("--overwrite", is_flag=True, help="Replace FILE even if it is not what maptr table convert writes.")
 @options.NATAB_SCHEME_OPTION
 def convert(source: str, form: str, target: Path | None, overwrite: bool, scheme: str) -> None:
-    """Write the registry in SOURCE (- for standard input) in another format.
+    """Write the registry in SOURCE (- for standard input), by default the table in use, in another format.
 
     JSON holds everything. A natab holds hosts with their ports, acronyms, the name of the organisation and the policy
     URL; what it cannot hold is listed on standard error: "lost record: what; what". A host that is reached by http is
@@ -163,7 +163,7 @@ def convert(source: str, form: str, target: Path | None, overwrite: bool, scheme
 
 
 @table.command(short_help="Write a registry as configuration of another server.", exits=_REWRITE_EXITS)
-@click.argument("source", type=options.INPUT)
+@options.source_argument("source")
 @click.option(
     "--format", "form", type=options.NamedIn(plugins.EXPORTS, EXPORTS), required=True, help="Format to write."
 )
@@ -171,7 +171,7 @@ def convert(source: str, form: str, target: Path | None, overwrite: bool, scheme
 @click.option("--overwrite", is_flag=True, help="Replace FILE even if it is not what maptr table export writes.")
 @options.NATAB_SCHEME_OPTION
 def export(source: str, form: str, target: Path | None, overwrite: bool, scheme: str) -> None:
-    """Write the registry in SOURCE (- for standard input) for a server or program other than maptr.
+    """Write the registry in SOURCE (- for standard input), by default the table in use, for another server or program.
 
     nginx, apache and caddy are files to include, which redirect each ARK as maptr gateway does from a table alone; the
     comment at the top of each shows the lines around it. csv has one row for each mapping authority. json and natab

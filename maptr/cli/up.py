@@ -25,6 +25,7 @@ from maptr.cli import gateway, logstream, lookup, options, output
 from maptr.cli.group import command
 from maptr.cli.options import read_table
 from maptr.config import Config
+from maptr.daemon.pulling import requirements_of
 from maptr.discovery import PULLED
 from maptr.errors import ConfigError, MaptrError, PullFailed
 from maptr.files import name_for, write_atomically
@@ -34,7 +35,7 @@ from maptr.protocol.numbers import HTTP_PORT, SERVER_PORT
 from maptr.registry.followed_file import WatchedTable
 from maptr.registry.found import NAMES
 from maptr.registry.pull import OFFICIAL, Requirements, apply_pull, begin_with_built_in, plan_pull
-from maptr.server import publisher, settings, state_folder
+from maptr.server import publisher, state_folder
 from maptr.server.control import MAX_SOCKET_PATH
 from maptr.server.daemon import Daemon
 from maptr.server.state import Served
@@ -158,7 +159,7 @@ def find_registry(sources: tuple[str, ...], config: Config | None, *, offline: b
     must_pull, requirements, cafile = bool(sources) or force, Requirements(), ""
     again: dict[str, object] = {"every": EVERY}
     if not sources and config is not None and known is not None and known.sources:
-        sources, requirements = known.sources, settings.requirements_of(config)
+        sources, requirements = known.sources, requirements_of(config)
         key, cafile = (str(path.absolute()) if path else "" for path in (known.public_key, known.cafile))
         must_pull = must_pull or not file.exists()  # the built-in registry is no table of another organisation
         again |= {"sha256": known.sha256, "public_key": key, "cafile": cafile}

@@ -49,7 +49,7 @@ def zone() -> None:
         8: "SOURCE or an included file cannot be read, or FILE cannot be written",
     },
 )
-@click.argument("source", type=options.PATH)
+@options.source_argument("source")
 @options.output_option("Write the zone to FILE, atomically.  [default: standard output]")
 @click.option("--overwrite", is_flag=True, help="Replace FILE even if it is not a zone of this name.")
 @click.option("--force", is_flag=True, help="Replace FILE even if more than 30 % of its names would be removed.")
@@ -99,6 +99,8 @@ def build(
     as_json: bool,
 ) -> None:
     """Build the zone of SOURCE: a registry in any format (JSON, ANVL, natab, prefixes), or - for standard input.
+
+    Without SOURCE it is the table in use, which maptr table shows.
 
     Records with errors are left out and listed on stderr; maptr table check explains them. The zone is checked before
     it is written. An existing FILE must be a zone of the same name.

@@ -10,11 +10,14 @@ import asyncio
 import contextlib
 import ipaddress
 import logging
+import os
 import socket
 import ssl
 import time
 from collections.abc import Callable
+from pathlib import Path
 
+from maptr import paths
 from maptr.choose import Chooser
 from maptr.client import Client
 from maptr.config import Config
@@ -23,6 +26,7 @@ from maptr.daemon import process
 from maptr.daemon.background import Background, announced_reload
 from maptr.daemon.certificate import Certificate
 from maptr.daemon.process import in_thread
+from maptr.daemon.pulling import TablePulls
 from maptr.daemon.sockets import bound_at, explained, open_tcp
 from maptr.errors import ConfigError, reason_of
 from maptr.files import Followed
@@ -79,6 +83,7 @@ class Service:
         self._sockets: list[socket.socket] = []
         self._stopping = asyncio.Event()
         self._background = Background(self._reload)
+        self._pulls = TablePulls(clock=time.time)
 
     def bind(self) -> None:
         """Bind the sockets; ``bound`` then has the actual ports. Raises ConfigError."""
@@ -133,11 +138,19 @@ class Service:
         background, current = self._background, self.current
         background.start()
         background.repeat(REFRESH, current.refresh, "files not looked at")
+        background.run(self._pulls.keep_current(lambda: self._config, self._pulled_file))
         background.repeat(PROBES_EVERY, current.read_probes, "probes not read")
         if not current.asks_no_dns:
             background.repeat(DNS_EVERY, current.test_dns, "DNS not tested")
             if seconds := self._config.gateway.drift_every:
                 background.repeat(seconds, current.compare, "table and DNS not compared")
+
+    def _pulled_file(self) -> Path | None:
+        """Return the file into which this gateway pulls the table. ``maptr serve`` pulls that of its zones."""
+        table, zones = self._config.table, self._config.zones
+        if not table.url or any(zone.table is not None for zone in zones):
+            return None
+        return table.file or Path(paths.table_file(os.environ))
 
     async def _reload(self) -> None:
         if self._reread is not None:

@@ -12,6 +12,8 @@ Urls = tuple[str, ...]
 
 
 class Verdict(enum.StrEnum):
+    """How a record of the table compares with DNS. ``is_drift`` is True if somebody should look at it."""
+
     SAME = "same"  # the same URLs in the same order
     LOSSY = "lossy"  # equal as far as an h record, or natab, can tell
     MISSING = "missing"  # the table has it, DNS says there is none

@@ -36,6 +36,10 @@ class TableLocation(NamedTuple):
     path: str
 
     @property
+    def kind_text(self) -> str:
+        return NAMES[self.kind]
+
+    @property
     def exists(self) -> bool:
         return self.kind == BUILT_IN or paths.exists(self.path)
 

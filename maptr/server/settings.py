@@ -9,25 +9,22 @@ import os
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from maptr.answer.context import NO_COOKIES, Context, Identity
 from maptr.config import Config, KeyConfig, ZoneConfig
 from maptr.config.model import read_name
 from maptr.config.reader import check_references
 from maptr.daemon import process
-from maptr.errors import ConfigError, MissingExtra, SignatureError, nearest
+from maptr.daemon.pulling import requirements_of
+from maptr.errors import ConfigError, nearest
 from maptr.protocol.cookies import KEY_SIZE, CookieSettings
 from maptr.protocol.names import Labels, to_text
-from maptr.registry.minisign import PublicKey
 from maptr.server import metrics
 from maptr.server.query_log import QueryLog
 from maptr.server.responder import Responder
 from maptr.transfer.acl import AccessRule, NotifyTarget
 from maptr.transfer.catalog import catalog_zone
-
-if TYPE_CHECKING:
-    from maptr.registry.pull import Requirements
 
 # Settings of [serve] that a reload can change, and ``workers``, which is ignored. The others need a restart.
 RELOADED = frozenset({"nsid", "version", "hostname", "udp_payload", "cookies", "catalog", "workers"})
@@ -114,22 +111,6 @@ def responder_of(config: Config) -> Responder:
 def has_table(config: Config) -> bool:
     """Return whether a table is pulled, compared with DNS, or built into a zone."""
     return bool(config.table.url or config.table.drift) or any(zone.table for zone in config.zones)
-
-
-def requirements_of(config: Config) -> Requirements:
-    """Return the requirements for a pulled table. Raises ConfigError for an unreadable key."""
-    # Late: imports HTTP, which few servers need.
-    from maptr.registry.pull import Requirements
-
-    table = config.table
-    try:
-        key = None if table.public_key is None else PublicKey.parse(table.public_key.read_text("utf-8", "replace"))
-    except MissingExtra:
-        raise
-    except (OSError, SignatureError) as error:
-        reason = getattr(error, "strerror", "") or error
-        raise config.error("table.public_key", f"{table.public_key}: {reason}") from None
-    return Requirements(table.sha256 or None, key)
 
 
 def served_origin(text: str, served: Iterable[Labels]) -> Labels:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any
 
+from maptr.daemon.pulling import KeptRecord
 from maptr.errors import time_text
 from maptr.server.alarm import Alarm
 
@@ -124,14 +125,6 @@ class ServerDrift:
     def is_bad(self) -> bool:
         """Whether an operator must act."""
         return bool(self.deviating or self.error)
-
-
-@dataclass(frozen=True, slots=True)
-class KeptRecord:
-    """A record whose last good entry is kept, and the reason."""
-
-    record: str
-    reason: str
 
 
 @dataclass(frozen=True, slots=True)

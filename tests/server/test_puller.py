@@ -212,7 +212,7 @@ def test_a_pull_publishes_changed_tables_only(pulling: Pulling, url: str, answer
     answers["/naans"] = natab(*ELEVEN)
     pulling.pull()
     assert len(pulling.published) == 2
-    state = pulling.puller.state
+    state = pulling.puller.pulls.state
     assert (state.source, state.error, state.checked) == (url, "", 1_700_000_000.0)
 
 
@@ -227,7 +227,9 @@ def test_a_failed_pull_is_logged_once_and_retried_soon(
         f"table {tmp_path}/naans not pulled, the old one stays: {url}: the server answers 404 Not Found"
     ]
     assert 108 <= pulling.puller.pause() <= 132
-    assert alarms_of(pulling.puller) == [f"the table was not pulled, the old one stays: {pulling.puller.state.error}"]
+    assert alarms_of(pulling.puller) == [
+        f"the table was not pulled, the old one stays: {pulling.puller.pulls.state.error}"
+    ]
     assert pulling.published == []
     answers["/naans"] = good
     pulling.pull()
@@ -273,9 +275,9 @@ def test_a_cancelled_pull_stops_the_parser(
         assert await asyncio.to_thread(ended.wait, PATIENCE)
 
     started, ended = threading.Event(), threading.Event()
-    monkeypatch.setattr("maptr.server.puller.plan_pull", plan)
+    monkeypatch.setattr("maptr.daemon.pulling.plan_pull", plan)
     asyncio.run(main())
-    assert (pulling.puller.state.error, caplog.records) == ("", [])
+    assert (pulling.puller.pulls.state.error, caplog.records) == ("", [])
 
 
 def test_drift_report_names_the_records_that_a_server_lacks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -288,7 +290,7 @@ def test_drift_report_names_the_records_that_a_server_lacks(tmp_path: Path, monk
     with Maptr({"ark.arpa.": zone}) as server:
         pulling = Pulling(tmp_path, f'drift = ["127.0.0.1#{server.port}", "127.0.0.1#9"]\n')
         pulling.pull()
-    first, second = pulling.puller.state.drift
+    first, second = pulling.puller._drift
     assert (first.records, first.deviating, str(first)) == (9, ("10100 missing",), "1 of 9 records: 10100 missing")
     assert len(second.deviating) == 9
     assert str(second).endswith(" and 4 more")

@@ -1,0 +1,150 @@
+"""The table of a configuration, pulled from its sources at intervals. A failure leaves the table as it is."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from maptr.config import Config
+from maptr.daemon.process import in_thread
+from maptr.errors import MaptrError, MissingExtra, SignatureError, reason_of
+from maptr.registry import sandbox
+from maptr.registry.minisign import PublicKey
+from maptr.registry.plan import Plan
+from maptr.registry.pull import OFFICIAL, Requirements, apply_pull, begin_with_built_in, jittered, plan_pull
+
+log = logging.getLogger("maptr.serve")
+
+FIRST_RETRY = 30.0  # seconds after the first failed pull; doubled after each failure, up to the interval
+
+
+@dataclass(frozen=True, slots=True)
+class KeptRecord:
+    """A record whose last good entry is kept, and the reason."""
+
+    record: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class PullState:
+    """The last pulls: where the table came from, when it was confirmed and changed, and why the last one failed, or
+    ""."""
+
+    source: str = ""
+    checked: float | None = None
+    changed: float | None = None
+    error: str = ""
+    failed: float | None = None
+    kept: tuple[KeptRecord, ...] = ()
+
+
+class TablePulls:
+    """Pulls a table, again and again. ``state`` has the result."""
+
+    def __init__(self, *, clock: Callable[[], float]) -> None:
+        self.state = PullState()
+        self._failures = 0
+        self._clock = clock
+
+    def forget(self) -> None:
+        """Begin again, for a configuration without a table."""
+        self.state, self._failures = PullState(), 0
+
+    async def pull(self, config: Config, file: Path) -> bool:
+        """Pull the table into this file, and return whether it has changed."""
+        parser = sandbox.Parser()
+        try:
+            return await in_thread(lambda: self._pull(config, file, parser))
+        finally:
+            parser.stop()
+
+    def pause(self, every: float) -> float:
+        """Return the seconds until the next pull, with a random variation; fewer after a failure."""
+        if self._failures:
+            every = min(every, FIRST_RETRY * 2.0 ** min(self._failures - 1, 16))
+        return jittered(every, random.uniform)
+
+    async def keep_current(self, config: Callable[[], Config], file: Callable[[], Path | None]) -> None:
+        """Pull the table of the configuration at its interval, until cancelled. None: it is not to be pulled now."""
+        while True:
+            current, path = config(), file()
+            if path is not None:
+                try:
+                    await self.pull(current, path)
+                except Exception:
+                    log.exception("internal error, table not pulled")
+            await asyncio.sleep(self.pause(current.table.every))
+
+    def _pull(self, config: Config, file: Path, parser: sandbox.Parser) -> bool:
+        """Reads and writes files: call it in a thread."""
+        table = config.table
+        try:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            cafile = None if table.cafile is None else str(table.cafile)
+            found = plan_pull(
+                file, table.sources, requirements=requirements_of(config), cafile=cafile, read=parser.read
+            )
+            apply_pull(found, wall=self._clock)
+        except (MaptrError, OSError) as error:
+            if parser.is_stopped:
+                return False  # the server stops
+            reason = reason_of(error)
+            if reason != self.state.error:
+                log.error("table %s not pulled, the old one stays: %s", file, reason)
+            self._failures += 1
+            self.state = replace(self.state, error=reason, failed=self._clock())
+            return False
+        for reason in found.passed_over:
+            log.warning("table %s: source skipped: %s", file, reason)
+        kept = tuple(KeptRecord(*each) for each in found.plan.kept)
+        if kept and kept != self.state.kept:
+            log.error("table %s: %s", file, kept_text(kept))
+        if found.plan:
+            log.info("table %s pulled from %s: %s", file, found.source, _counted(found.plan))
+        elif self.state.error or not self.state.checked:
+            log.info("table %s up to date with %s", file, found.source)
+        now = self._clock()
+        self._failures = 0
+        self.state = PullState(found.source, now, now if found.plan else self.state.changed, kept=kept)
+        return bool(found.plan)
+
+
+def begin(config: Config) -> None:
+    """Write the built-in registry into the table's file if it does not exist and the public registry will be pulled
+    into it, so that a first start answers without a network. Raises OSError."""
+    file = config.table.file
+    if file is None or file.exists() or config.table.url != OFFICIAL:
+        return
+    file.parent.mkdir(parents=True, exist_ok=True)
+    begin_with_built_in(file)
+    log.info("table %s begins with the built-in registry; the public one is pulled now", file)
+
+
+def requirements_of(config: Config) -> Requirements:
+    """Return the requirements for a pulled table. Raises ConfigError for an unreadable key."""
+    table = config.table
+    try:
+        key = None if table.public_key is None else PublicKey.parse(table.public_key.read_text("utf-8", "replace"))
+    except MissingExtra:
+        raise
+    except (OSError, SignatureError) as error:
+        reason = getattr(error, "strerror", "") or error
+        raise config.error("table.public_key", f"{table.public_key}: {reason}") from None
+    return Requirements(table.sha256 or None, key)
+
+
+def kept_text(kept: Sequence[KeptRecord]) -> str:
+    count = f"{len(kept)} record{' keeps its' if len(kept) == 1 else 's keep their'} last good entry"
+    first, more = kept[0], len(kept) - 1
+    others = f" and {more} more" if more else ""
+    return f"{count}, as the source has unreadable data: {first.record}: {first.reason}{others}"
+
+
+def _counted(plan: Plan) -> str:
+    counts = {"added": len(plan.added), "changed": len(plan.changed), "removed": len(plan.removed)}
+    return ", ".join(f"{count} {what}" for what, count in counts.items())
