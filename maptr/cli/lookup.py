@@ -123,7 +123,13 @@ def prepare(words: Sequence[str], options: LookupOptions) -> Prepared:
     if not arks:
         raise ConfigError("no ARK given")
     if isinstance(arks[0], NotArk) and all(isinstance(ark, NotArk) for ark in arks):
-        raise arks[0].error
+        error = arks[0].error
+        if error.labelled or error.suggestion or not arks[0].word.strip():
+            raise error
+        import shlex  # late: only this mistake needs it
+
+        words = shlex.quote(" ".join(map(str, arks)))
+        raise ArkSyntaxError(f"{error}; maptr naan {words} finds an organisation") from None
     config = read_config(options.config)
     return Prepared(arks, client_of(servers, options, config), chooser_of(options, config))
 

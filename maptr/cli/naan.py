@@ -14,7 +14,7 @@ from maptr.cli.group import command
 from maptr.cli.lookup import LookupOptions
 from maptr.cli.output import Painted
 from maptr.client import Client
-from maptr.discovery import Discovery, DiscoveryError
+from maptr.discovery import BUILT_IN, Discovery, DiscoveryError
 from maptr.errors import ArkSyntaxError
 from maptr.registry.found import NAMES
 from maptr.registry.json_records import write_record
@@ -65,7 +65,8 @@ def naan(words: tuple[str, ...], file: str | None, config: str | None, as_json: 
     if not found and key in {each.partition("/")[0] for each in table}:
         found = [Entry(key)]
     if not found:
-        output.fail(f"{text}: the {NAMES[state.kind]} table has no such NAAN or organisation", output.EXIT_NONE)
+        newer = "; maptr table pull --apply gets today's registry" if state.kind == BUILT_IN else ""
+        output.fail(f"{text}: the {NAMES[state.kind]} table has no such NAAN or organisation{newer}", output.EXIT_NONE)
     if len(found) > 1 and not as_json:
         for entry in found[:MAX_LISTED]:
             output.data(f"{entry.naan}\t{entry.who.acronym or ''}\t{entry.who.name}")

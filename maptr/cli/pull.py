@@ -171,7 +171,7 @@ def _pull(plan: Callable[[], Pull], target: Path, *, act: bool, form: str | None
         for reason in error.reasons:
             output.error(str(reason))
         if official and not target.exists():
-            output.error("no registry; maptr table pull URL takes another, maptr up --sample serves an example")
+            output.error("nothing was written; maptr table shows the tables of this machine")
         else:
             stays = f"{target} stays as it is" if target.exists() else "nothing was written"
             output.error(f"no source had a registry; {stays}")

@@ -255,7 +255,9 @@ def serve(
         if not found.zones and path is not None:
             raise found.error("zone", "there is no zone to serve")
     if not found.zones:
-        raise click.UsageError("there is no zone to serve: give --zone ORIGIN=FILE, or --config FILE")
+        raise click.UsageError(
+            "there is no zone to serve: --zone ark.arpa=FILE serves the one that maptr zone build -o FILE makes"
+        )
     if check_config:
         _check(found, as_json=as_json)
         return

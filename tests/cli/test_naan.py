@@ -39,7 +39,8 @@ def test_several_are_listed_and_none_is_exit_1() -> None:
     assert "12148\tBNF\tNational Library of France" in lines
     assert len(lines) > 5
     assert run("naan", "no such organisation", code=1).stderr == (
-        "maptr: no such organisation: the built-in table has no such NAAN or organisation\n"
+        "maptr: no such organisation: the built-in table has no such NAAN or organisation"
+        "; maptr table pull --apply gets today's registry\n"
     )
 
 

@@ -75,7 +75,7 @@ def test_each_mistake_is_reported(zone_file: Path, options: tuple[str, ...], cod
 @pytest.mark.parametrize(
     ("words", "code", "why"),
     [
-        ([], 2, "there is no zone to serve: give --zone ORIGIN=FILE, or --config FILE"),
+        ([], 2, "there is no zone to serve: --zone ark.arpa=FILE serves the one that maptr zone build -o FILE makes"),
         (["--zone", "a.test=zone", "--json"], 2, "--json goes with --check-config"),
         (["--zone", "a.test=zone", "--zone", "a.test=zone"], 1, "zone a.test. is given twice"),
         (["--config", "nowhere.toml"], 8, "nowhere.toml: No such file or directory"),
