@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import click
@@ -13,6 +16,8 @@ from maptr.registry import builtin
 from maptr.registry.search import NaanIndex
 from tests.cli.test_lookup import server as sample_server
 from tests.support.command_line import home, run
+from tests.support.peers import find, require
+from tests.support.waiting import until
 
 __all__ = ["home", "sample_server"]
 pytestmark = pytest.mark.usefixtures("home")
@@ -89,10 +94,36 @@ def test_open_opens_the_url(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(opened) == 1
 
 
-def test_the_desktop_entry_is_valid() -> None:
-    import subprocess
+@pytest.mark.interop
+def test_xdg_open_opens_an_ark_with_the_desktop_entry(tmp_path: Path) -> None:
+    require("xdg-open")
+    applications = tmp_path / "applications"
+    applications.mkdir()
+    shutil.copy(DESKTOP, applications)
+    browser = tmp_path / "browser"
+    browser.write_text(f'#!/bin/sh\nprintf %s "$1" >"{tmp_path}/opened"\n')
+    browser.chmod(0o755)
+    (tmp_path / "maptr").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m maptr "$@"\n')
+    (tmp_path / "maptr").chmod(0o755)
+    path = os.pathsep.join([str(tmp_path), os.environ["PATH"]])
+    own = {
+        "PATH": path,
+        "BROWSER": str(browser),
+        "DISPLAY": ":0",
+        "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+    }
+    own |= {"HOME": str(tmp_path), "XDG_DATA_HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path)}
+    for command in (
+        ["xdg-mime", "default", "maptr.desktop", "x-scheme-handler/ark"],
+        ["xdg-open", "ark:/12148/btv1b8449691v"],
+    ):
+        subprocess.run(command, env={**os.environ, **own}, check=True, timeout=60)
+    until((tmp_path / "opened").exists, "the browser is called")
+    assert (tmp_path / "opened").read_text() == "https://ark.bnf.fr/ark:/12148/btv1b8449691v"
 
-    program = shutil.which("desktop-file-validate")
-    if program is None:
-        pytest.skip("desktop-file-validate is not installed: run scripts/peers as root on Debian or Ubuntu")
-    assert subprocess.run([program, str(DESKTOP)], capture_output=True, text=True).stdout == ""
+
+@pytest.mark.interop
+def test_the_desktop_entry_is_valid() -> None:
+    require("desktop-file-validate")
+    command = [str(find("desktop-file-validate")), str(DESKTOP)]
+    assert subprocess.run(command, capture_output=True, text=True, timeout=60).stdout == ""
