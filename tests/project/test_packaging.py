@@ -13,6 +13,7 @@ PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text("utf-8"))
 EXTRAS = {name: set(wants) for name, wants in PROJECT["project"]["optional-dependencies"].items()}
 DEV = EXTRAS.pop("dev")
 EXTRAS.pop("bench")  # programs with which scripts/bench compares maptr
+EXTRAS.pop("docs")  # what scripts/api needs
 _WHEEL = PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]
 SHARED = {Path(source): Path(target) for source, target in _WHEEL.get("shared-data", {}).items()}
 PAGES = [Path("README.md"), Path("CHANGELOG.md"), Path("CONTRIBUTING.md")]
