@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import time
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Generator, Iterable, Iterator
@@ -15,7 +14,7 @@ from maptr.cache import DNS_FIRST, DNS_ONLY, MAX_NAMES, PATIENCE, STALE_LIMIT, P
 from maptr.discovery import Discovery
 from maptr.errors import ConfigError
 from maptr.protocol.names import ARK_ARPA
-from maptr.resolver.call import Call, CallOptions, as_item, checked, log, log_discovery, need_asyncio, prefer
+from maptr.resolver.call import Call, CallOptions, as_item, checked, log_discovery, logs, need_asyncio, prefer
 from maptr.resolver.resolver import Resolver
 from maptr.resolver.servers import TLS
 from maptr.resolver.upstream import HTTPS, checked_count
@@ -254,7 +253,7 @@ class Client:
         seconds = self.resolver.lifetime if lifetime is None else checked(lifetime, "lifetime")
         items = ((token, as_item(ark, position, profile)) for position, (token, ark) in enumerate(pairs))
         found = (self._sources or self.resolver).discover_many(items, seconds, ordered=ordered)
-        return _logged(found) if log.isEnabledFor(logging.DEBUG) else found
+        return _logged(found) if logs() else found
 
     def discover_many_async(
         self,

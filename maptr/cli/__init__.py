@@ -19,6 +19,7 @@ COMMANDS: dict[str, Lazy] = {
     "zone": ("maptr.cli.zone", "zone", "Build the zone from the registry; check, compare and sign zones."),
     "serve": ("maptr.cli.serve", "serve", "Answer DNS queries from zone files."),
     "gateway": ("maptr.cli.gateway", "gateway", "Redirect ARKs to their mapping authorities, over HTTP."),
+    "redirects": ("maptr.cli.redirects", "redirects", "Check, import and export the redirects of single ARKs."),
     "config": ("maptr.cli.config", "config", "Print the settings that make a resolver ask your server."),
     "up": ("maptr.cli.up", "up", "Serve the zone of the registry and a gateway on this machine."),
     "reload": ("maptr.cli.control", "reload", "Make the running server read its zones again."),
@@ -30,7 +31,7 @@ SECTIONS = {  # of ``maptr --help``
     "Look up ARKs": ("discover", "url", "open", "naan", "info", "bulk", "ark"),
     "Try everything on this machine": ("up",),
     "Publish a registry in DNS": ("table", "zone", "serve", "status", "reload"),
-    "Resolve ARKs for others": ("gateway", "config"),
+    "Resolve ARKs for others": ("gateway", "redirects", "config"),
     "Other commands": ("completion",),
 }
 
@@ -41,7 +42,7 @@ PAGES = {
     "ark": "reference.md",
     **dict.fromkeys(("up", "completion"), "quickstart.md"),
     **dict.fromkeys(("zone", "serve", "status", "reload"), "admin.md"),
-    **dict.fromkeys(("table", "gateway", "config"), "operator.md"),
+    **dict.fromkeys(("table", "gateway", "redirects", "config"), "operator.md"),
 }
 
 

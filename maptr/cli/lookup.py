@@ -124,11 +124,12 @@ def prepare(words: Sequence[str], options: LookupOptions) -> Prepared:
         raise ConfigError("no ARK given")
     if isinstance(arks[0], NotArk) and all(isinstance(ark, NotArk) for ark in arks):
         error = arks[0].error
-        if error.labelled or error.suggestion or not arks[0].word.strip():
+        words = " ".join(map(str, arks))
+        if error.labelled or error.suggestion or not words.replace(" ", "").isalnum():
             raise error
         import shlex  # late: only this mistake needs it
 
-        words = shlex.quote(" ".join(map(str, arks)))
+        words = shlex.quote(words)
         raise ArkSyntaxError(f"{error}; maptr naan {words} finds an organisation") from None
     config = read_config(options.config)
     return Prepared(arks, client_of(servers, options, config), chooser_of(options, config))

@@ -521,6 +521,7 @@ class GatewayConfig:
     metadata: str = setting(TEXT.then(_template), "")  # the target of inflections, with ${pid} and ${inflection}
     inflections: str = setting(choice("forward", "describe"), "forward")
     redirects: Path | None = setting(PATH, None)  # a CSV or SQLite file with redirects of single ARKs
+    permanence: str = setting(TEXT, "")  # what is promised for them, in their descriptions
     drift_every: int = setting(DURATION, 3600)  # 0: never
     certificate: Path | None = setting(PATH, None)
     key: Path | None = setting(PATH, None)

@@ -31,6 +31,7 @@ from maptr.gateway.message import (
     preflight,
     problem,
 )
+from maptr.gateway.objects import OWN
 from maptr.gateway.resolve import NONE_AGE, RETRY_AFTER, look_up, provenance, retry, why
 from maptr.gateway.site import Site
 from maptr.reconcile.probes import Liveness, servers_of
@@ -96,7 +97,8 @@ def _nothing(document: Mapping[str, Any], found: Discovery) -> Response:
     """Return the problem of a discovery without candidates."""
     if found.complete:
         headers = (("Cache-Control", f"max-age={NONE_AGE}"),)
-        return problem(HTTPStatus.NOT_FOUND, document["error"], headers, discovery=document)
+        status = HTTPStatus.GONE if found.source == OWN else HTTPStatus.NOT_FOUND
+        return problem(status, document["error"], headers, discovery=document)
     return problem(HTTPStatus.SERVICE_UNAVAILABLE, document["error"], retry(found), discovery=document)
 
 
@@ -182,7 +184,7 @@ def _described(request: Request, site: Site, ark: Ark, found: Discovery) -> Resp
             "discovery": document,
             "drift": None if site.drift.at is None else drift,
             "liveness": [_liveness(one, request.now) for one in probed],
-            "redirects": site.singles.get(ark.naan, 0),
+            "redirects": site.objects.naans.get(ark.naan, 0),
         },
         _KEPT if found.complete else _NOT_KEPT,
     )

@@ -62,6 +62,7 @@ class CurrentSite:
             hyphens=config.client.hyphens,
             root=settings.root,
             metadata=settings.metadata,
+            permanence=settings.permanence,
             describes=settings.inflections == "describe",
             compares=bool(settings.drift_every) and not self.asks_no_dns,
             dns_context=Context(Identity(serve.nsid, serve.version, serve.hostname)),
@@ -95,14 +96,13 @@ class CurrentSite:
         sources = self._sources_of(state, redirects)
         if sources != now.sources:
             log.info("sources: %s", "; ".join(sources) or "none")
-        same = state is now.table_state and redirects.rules is now.redirects and zones is now.zones
+        same = state is now.table_state and redirects.objects is now.objects and zones is now.zones
         if not same or list(now.troubles) != troubles or sources != now.sources:
             self.site = replace(
                 now,
                 table_state=state,
                 index=index,
-                redirects=redirects.rules,
-                singles=redirects.naans,
+                objects=redirects.objects,
                 zones=zones,
                 troubles=tuple(troubles),
                 sources=sources,
@@ -115,7 +115,8 @@ class CurrentSite:
             built_in = f"built-in registry of {state.table.metadata.get('date')}, " if state.kind == BUILT_IN else ""
             found.append(f"{built_in or 'table of '}{len(state.table)} records")
         if self._redirects is not None:
-            found.append(f"redirects of {len(redirects.rules)} ARKs")
+            left = f", {redirects.left_out} bad rows left out" if redirects.left_out else ""
+            found.append(f"redirects of {len(redirects.objects)} ARKs{left}")
         return tuple(found)
 
     async def read_probes(self) -> None:

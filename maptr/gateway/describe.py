@@ -1,20 +1,24 @@
 """Descriptions of a NAAN or shoulder from the registry or DNS, as an ERC (ARK draft 5.1 to 5.3, 2002 draft 7.2 to 7.5).
 
-The gateway describes the record, never the object that an ARK identifies: it does not know the object.
+The gateway describes the record, never the object that an ARK identifies, because it does not know the object; except
+an own object of the gateway, whose row says what it is.
 """
 
 from __future__ import annotations
 
 import re
 import time
+from collections.abc import Mapping
 from http import HTTPStatus
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from maptr import url
 from maptr.ark import Ark
 from maptr.discovery import Discovery
 from maptr.gateway import pages
 from maptr.gateway.message import HTML, JSON, TEXT, Headers, Request, Response, as_json, kept, text
+from maptr.gateway.objects import OwnObject
 from maptr.gateway.site import Site
 from maptr.nma.describe import KERNEL, Segment, normal_date
 from maptr.registry import anvl
@@ -44,21 +48,56 @@ def respond(
     the header ``Maptr-Source``.
     """
     entry = entry or site.entry(ark) or Entry(ark.naan)
-    erc = segments(entry, site, found)
+    described = Described(f"ark:{entry.key}", _what(entry), segments(entry, site, found))
+    return _respond(request, ark, site, described, form, (*source, *kept(request.now, SECONDS)))
+
+
+def own_object(request: Request, ark: Ark, one: OwnObject, site: Site, *, form: str, source: Headers) -> Response:
+    """Return the description of an own object, in the same forms, from its row alone: nothing is invented."""
+    where = one.url or (f"(:unav) {one.reason}" if one.reason else "(:unav)")
+    erc = [_segment("erc", one.who, one.what, _date(one.when), where)]
+    if site.permanence:
+        erc.append(_segment("erc-support", "", f"(:permanence) {site.permanence}", "", ""))
+    described = Described(one.ark, f"the object {one.ark}", tuple(erc), is_object=True, more=one.more)
+    return _respond(request, ark, site, described, form, source)
+
+
+class Described(NamedTuple):
+    """What is described, a record or an object: its ARK, its name, its ERC, and the further columns of its row."""
+
+    ark: str
+    name: str
+    erc: tuple[Segment, ...]
+    is_object: bool = False
+    more: Mapping[str, str] = MappingProxyType({})
+
+    def to_dict(self, ark: Ark) -> dict[str, Any]:
+        """Return the description as JSON. ``ark`` is the one of the request."""
+        made = {
+            "schema": "maptr/1",
+            "ark": str(ark),
+            "describes": self.ark,
+            "segments": {segment.name: dict(segment.elements) for segment in self.erc},
+        }
+        return {**made, "more": dict(self.more)} if self.is_object else made
+
+
+def _respond(
+    request: Request, ark: Ark, site: Site, described: Described, form: str, more_headers: Headers
+) -> Response:
     headers: Headers = (
         ("HKMP-Status" if form == "hkmp" else "THUMP-Status", STATUS),
-        ("Link", f'</ark:{entry.key}>; rel="describes"'),
+        ("Link", f'</{described.ark}>; rel="describes"'),
         ("Vary", "Accept"),
-        *source,
-        *kept(request.now, SECONDS),
+        *more_headers,
     )
     kind = request.prefers(TEXT, HTML, JSON)
     if kind == HTML:
-        return pages.description(request, ark, entry, erc, site, headers)
+        return pages.description(request, ark, described.erc, site, headers, is_object=described.is_object)
     if kind == JSON:
-        return as_json(to_dict(ark, entry, erc), HTTPStatus.OK, headers)
-    note = "" if str(ark) == f"ark:{entry.key}" else f"# This describes {_what(entry)}, not {ark}.\n"
-    return text(f"{to_anvl(erc)}{note}", HTTPStatus.OK, headers)
+        return as_json(described.to_dict(ark), HTTPStatus.OK, headers)
+    note = "" if str(ark) == described.ark else f"# This describes {described.name}, not {ark}.\n"
+    return text(f"{to_anvl(described.erc)}{note}", HTTPStatus.OK, headers)
 
 
 def segments(entry: Entry, site: Site, found: Discovery | None = None) -> tuple[Segment, ...]:
@@ -126,13 +165,3 @@ def to_anvl(erc: tuple[Segment, ...]) -> str:
     for segment in erc:
         lines += [f"{segment.name}:", *(f"{label}: {anvl.encode(value)}" for label, value in segment.elements)]
     return "".join(f"{line}\n" for line in lines)
-
-
-def to_dict(ark: Ark, entry: Entry, erc: tuple[Segment, ...]) -> dict[str, Any]:
-    """Return the description as JSON: ``ark`` is the one of the request, ``describes`` the NAAN or shoulder."""
-    return {
-        "schema": "maptr/1",
-        "ark": str(ark),
-        "describes": f"ark:{entry.key}",
-        "segments": {segment.name: dict(segment.elements) for segment in erc},
-    }

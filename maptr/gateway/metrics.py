@@ -93,7 +93,7 @@ class Metrics:
         """Return the metrics as text."""
         self._ready.set(not site.troubles)
         self._table.set(len(site.table))
-        self._redirects.set(len(site.redirects))
+        self._redirects.set(len(site.objects))
         fetched = site.table_state.fetched
         self._age.set(float("nan") if fetched is None else time.time() - fetched)
         return Response(HTTPStatus.OK, (("Content-Type", CONTENT_TYPE_LATEST),), generate_latest(self._registry))

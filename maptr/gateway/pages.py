@@ -30,6 +30,7 @@ from maptr.errors import ArkSyntaxError, time_text, visible
 from maptr.gateway import drawing
 from maptr.gateway.drawing import AGREES, MARKS, RANKS, naan_of, shorten
 from maptr.gateway.message import Headers, Request, Response, html
+from maptr.gateway.objects import OWN
 from maptr.gateway.site import DriftReport, Site
 from maptr.nma.describe import Segment
 from maptr.reconcile.probes import Liveness
@@ -279,7 +280,7 @@ def _result(request: Request, site: Site, ark: Ark, answer: Response, found: Dis
         **_walk(ark, found, target),
         "entry": site.entry(ark),
         "age": None if found is None else found.age_at(request.now),
-        "is_single": ark in site.redirects,
+        "is_single": found is not None and found.source == OWN,
     }
 
 
@@ -398,7 +399,7 @@ def _naan(request: Request, site: Site) -> Response | None:
         ),
         report=site.drift,
         history=site.drift.history.get(naan, ())[:MAX_SHOWN],
-        singles=site.singles.get(naan, 0),
+        singles=site.objects.naans.get(naan, 0),
     )
 
 
@@ -433,13 +434,11 @@ def authorities(request: Request, ark: Ark, found: Discovery, site: Site, header
 
 
 def description(
-    request: Request, ark: Ark, entry: Entry, erc: tuple[Segment, ...], site: Site, headers: Headers
+    request: Request, ark: Ark, erc: tuple[Segment, ...], site: Site, headers: Headers, *, is_object: bool
 ) -> Response:
-    """Return the description of a record."""
-    known = entry.naan in site.table
-    return _page(
-        "description.html", request, HTTPStatus.OK, headers, site=site, ark=ark, entry=entry, erc=erc, known=known
-    )
+    """Return the description of a record, or of an own object."""
+    about = {"ark": ark, "erc": erc, "is_object": is_object, "known": ark.naan in site.table}
+    return _page("description.html", request, HTTPStatus.OK, headers, site=site, **about)
 
 
 def _page(

@@ -1,45 +1,300 @@
-"""Redirects of single ARKs (draft 3.4), from a CSV or SQLite file that is read again when it changes.
+"""The file of own objects: a CSV, or a SQLite database, which is read again when it changes.
 
-A CSV has the columns ``ark`` and ``url``, and may have ``status`` (302 or 303). A SQLite file has a table ``redirects``
-with the same columns. A file that is gone, cannot be read or has a bad line leaves the last good redirects in use.
+Both have the columns ``ark`` and ``url``, and may have others (``objects.COLUMNS``). ``maptr redirects import`` makes a
+database that needs no reading at a start: the gateway looks up each ARK in it, so that a million of them take little
+memory. Any other file is first read into such a database of its own. A bad row is left out and named; a file that
+cannot be read, or that lost too many rows, leaves the last good one in use.
 """
 
 from __future__ import annotations
 
 import csv
-import io
+import errno
+import json
 import logging
+import os
 import sqlite3
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from stat import S_ISREG
+from typing import NamedTuple
 from urllib.parse import quote
 
 from maptr import url
-from maptr.ark import Ark
-from maptr.errors import ArkSyntaxError, ConfigError, MaptrError
-from maptr.files import Followed, read_whole
-from maptr.gateway.site import Redirect
+from maptr.errors import ConfigError, LocatedError, MaptrError
+from maptr.files import Followed
+from maptr.gateway.objects import COLUMNS, GONE, REDIRECTING, NoObjects, OwnObject, OwnObjects, read_row, to_row
+from maptr.registry.plan import REMOVAL_LIMIT
 
 log = logging.getLogger("maptr.gateway")
 
-MAX_REDIRECTS = 1_000_000  # some 500 bytes each
+MAX_REDIRECTS = 5_000_000
 MAX_COLUMNS = 100
 MAX_LINE = 65_536  # characters of a line of CSV, bytes of a value of SQLite
-STATUSES = ("302", "303")
 LOCKED = 0.5  # seconds to wait for a writer of SQLite; then the file is read again later
+NAMED = 10  # bad rows that the log names one by one
 
 _SQLITE = b"SQLite format 3\0"
+APPLICATION, VERSION = 0x6D617074, 1  # application_id ("mapt") and user_version of our own databases
+_FIELDS = ", ".join(f'"{name}"' for name in COLUMNS)
+_SCHEMA = f"""
+CREATE TABLE redirects (
+    {", ".join(f'"{name}"' for name in COLUMNS if name not in ("ark", "status", "suffix"))},
+    ark TEXT PRIMARY KEY NOT NULL, status INTEGER NOT NULL, suffix INTEGER NOT NULL, more TEXT
+) WITHOUT ROWID;
+CREATE TABLE columns (name TEXT NOT NULL);
+PRAGMA application_id = {APPLICATION};
+PRAGMA user_version = {VERSION};
+"""
+
+
+class RowError(LocatedError):
+    """A bad row, with its file and line."""
+
+
+class Row(NamedTuple):
+    """A row and the number of its line, or of the row of a database."""
+
+    number: int
+    cells: Mapping[str, str]
+
+
+OnBad = Callable[[RowError], None]
+
+
+# ---- reading
+
+
+def rows_of(path: Path) -> tuple[list[str], Iterator[Row]]:
+    """Return the columns of a file, and its rows. Raises ConfigError that names the file and the line."""
+    try:
+        rows = _sqlite_rows(path) if _is_database(path) else _csv_rows(path)
+        first = next(rows)
+        return list(first.cells), _guarded(path, rows)
+    except (OSError, sqlite3.Error) as error:
+        raise _unreadable(path, error) from None
+
+
+Numbered = Iterator[tuple[int, OwnObject]]
+
+
+def objects_of(path: Path, rows: Iterable[Row], on_bad: OnBad, *, allow_private: bool = False) -> Numbered:
+    """Yield the object of each row with its number; a bad row is passed to ``on_bad`` and left out."""
+    for row in rows:
+        try:
+            yield row.number, read_row(row.cells, allow_private=allow_private)
+        except ValueError as error:
+            on_bad(RowError(str(error), filename=str(path), line=row.number))
+
+
+def _is_database(path: Path) -> bool:
+    """Raises OSError, also for a pipe or a device."""
+    with open(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as file:  # noqa: PTH123
+        if not S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise OSError(errno.EINVAL, "Is not a regular file")
+        return file.read(len(_SQLITE)) == _SQLITE
+
+
+def _unreadable(path: Path, error: Exception) -> ConfigError:
+    return ConfigError(getattr(error, "strerror", None) or str(error), filename=str(path))
+
+
+def _guarded(path: Path, rows: Iterator[Row]) -> Iterator[Row]:
+    try:
+        yield from rows
+    except (OSError, sqlite3.Error) as error:
+        raise _unreadable(path, error) from None
+
+
+def _csv_rows(path: Path) -> Iterator[Row]:
+    """Yield the columns as a row, then the rows of a CSV, each with the number of its last line."""
+    reader = csv.reader(_lines(path), strict=True)
+    try:
+        header = next(reader, [])
+        _check_columns(len(header), path, 1)
+        if missing := {"ark", "url"} - set(header):
+            raise ConfigError(f"the first line has no column {min(missing)}", filename=str(path), line=1)
+        yield Row(1, dict.fromkeys(header, ""))
+        for cells in reader:
+            _check_columns(len(cells), path, reader.line_num)
+            if cells:
+                yield Row(reader.line_num, dict(zip(header, cells, strict=False)))
+    except csv.Error as error:
+        raise ConfigError(str(error), filename=str(path), line=reader.line_num) from None
+
+
+def _lines(path: Path) -> Iterator[str]:
+    """Yield the lines of a CSV. Raises ConfigError for one that is too long or not UTF-8."""
+    with path.open("rb") as file:
+        number = 0
+        while raw := file.readline(4 * MAX_LINE + 1):
+            number += 1
+            try:
+                line = raw.decode("utf-8-sig" if number == 1 else "utf-8")
+            except UnicodeDecodeError:
+                raise ConfigError("not UTF-8", filename=str(path), line=number) from None
+            if len(line) > MAX_LINE:
+                raise ConfigError(f"a line of more than {MAX_LINE} characters", filename=str(path), line=number)
+            yield line
+
+
+def _check_columns(count: int, path: Path, line: int) -> None:
+    if count > MAX_COLUMNS:
+        raise ConfigError(f"{count} columns, {MAX_COLUMNS} at most", filename=str(path), line=line)
+
+
+def _opened(path: Path) -> sqlite3.Connection:
+    """Open a database to read. The schema of the file is not trusted to run functions."""
+    connection = sqlite3.connect(
+        f"file:{quote(str(path))}?mode=ro", uri=True, timeout=LOCKED, check_same_thread=False, isolation_level=None
+    )
+    try:
+        connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MAX_LINE)
+        connection.execute("PRAGMA trusted_schema = OFF")
+        # SQLite 3.37 says itself what it will read; an earlier one only shows that a view or virtual table has no page.
+        stored = "SELECT type, rootpage FROM sqlite_master WHERE name = 'redirects' COLLATE NOCASE"
+        listed = (kind for _, _, kind, *_ in connection.execute("PRAGMA table_list(redirects)"))
+        if any(kind != "table" or not page for kind, page in connection.execute(stored)) or set(listed) - {"table"}:
+            raise ConfigError("redirects is not a table", filename=str(path))
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _sqlite_rows(path: Path) -> Iterator[Row]:
+    """Yield the columns as a row, then the rows of the table, each with its number."""
+    with closing(_opened(path)) as connection:
+        store = ObjectStore(connection)
+        if store.is_own:
+            yield Row(0, dict.fromkeys(store.columns(), ""))
+            yield from (Row(number, to_row(one)) for number, one in enumerate(store.every(), 1))
+            return
+        columns = [name for (name,) in connection.execute("SELECT name FROM pragma_table_info('redirects')")]
+        _check_columns(len(columns), path, 0)
+        if missing := {"ark", "url"} - set(columns):
+            raise ConfigError(f"no such column: {min(missing)}", filename=str(path))
+        yield Row(0, dict.fromkeys(columns, ""))
+        number = 1
+        try:
+            for number, values in enumerate(connection.execute("SELECT * FROM redirects"), 1):
+                cells = ("" if value is None else str(value) for value in values)
+                yield Row(number, dict(zip(columns, cells, strict=True)))
+        except sqlite3.DataError as error:  # a value that is too long
+            raise ConfigError(str(error), filename=str(path), line=number + 1) from None
+
+
+# ---- the database of own objects
+
+
+class ObjectStore:
+    """Own objects in a database of ours. Any thread may use it. A row that cannot be used is as if it were not there,
+    and is logged."""
+
+    def __init__(self, connection: sqlite3.Connection, filename: str = "", *, allow_private: bool = False) -> None:
+        self._connection = connection
+        self._filename = filename
+        self._allow_private = allow_private
+        self.naans: Mapping[str, int] = {}
+        self.is_file = False  # whether it is the database in a file, and not made of one
+        self._count = 0
+
+    @property
+    def is_own(self) -> bool:
+        """Whether ``write_store`` made the database."""
+        names = ("application_id", "user_version")
+        return [self._connection.execute(f"PRAGMA {name}").fetchone()[0] for name in names] == [APPLICATION, VERSION]
+
+    def columns(self) -> list[str]:
+        """Return the columns of the file that it was made from."""
+        return [name for (name,) in self._connection.execute("SELECT name FROM columns")]
+
+    def count(self) -> None:
+        """Count the objects of each NAAN."""
+        naan = "substr(ark, 5, instr(ark, '/') - 5)"
+        pairs = self._connection.execute(f"SELECT {naan}, count(*) FROM redirects GROUP BY 1")  # noqa: S608
+        self.naans = dict(pairs)
+        self._count = sum(self.naans.values())
+
+    def __len__(self) -> int:
+        return self._count
+
+    def get(self, ark: str) -> OwnObject | None:
+        """Return the object of an ARK in normal form."""
+        try:
+            select = f"SELECT {_FIELDS}, more FROM redirects WHERE ark = ?"  # noqa: S608 - constants
+            found = self._connection.execute(select, (ark,)).fetchone()
+            return None if found is None else self._checked(_object(found))
+        except (sqlite3.Error, ValueError) as error:
+            log.error("%s: %s: %s", self._filename, ark, error)
+            return None
+
+    def _checked(self, one: OwnObject) -> OwnObject:
+        """Return the object if a request may lead there: the file may have been edited. Raises ValueError."""
+        if one.status not in (*REDIRECTING, GONE):
+            raise ValueError(f"the status {one.status} is none of a redirect")
+        if not one.is_gone:
+            url.parse_allowed(one.url, allow_private=self._allow_private)
+        return one
+
+    def every(self) -> Iterator[OwnObject]:
+        """Yield all objects in the order of their ARKs."""
+        select = f"SELECT {_FIELDS}, more FROM redirects ORDER BY ark"  # noqa: S608 - constants
+        yield from map(_object, self._connection.execute(select))
+
+    def arks(self) -> Iterator[str]:
+        yield from (ark for (ark,) in self._connection.execute("SELECT ark FROM redirects"))
+
+    def __contains__(self, ark: str) -> bool:
+        return self._connection.execute("SELECT 1 FROM redirects WHERE ark = ?", (ark,)).fetchone() is not None
+
+    def __del__(self) -> None:
+        self._connection.close()  # the last request that uses it is over
+
+
+def _object(values: tuple[object, ...]) -> OwnObject:
+    *texts, suffix, more = values
+    ark, target, status, reason, who, what, when = ("" if value is None else str(value) for value in texts)
+    kept = json.loads(str(more)) if more else {}
+    return OwnObject(ark, target, int(status or 0), reason, who, what, when, bool(suffix), kept)
+
+
+def write_store(
+    connection: sqlite3.Connection, columns: Iterable[str], objects: Numbered, on_bad: OnBad, path: Path
+) -> int:
+    """Write objects into an empty database, and return their number. A second row of an ARK is passed to ``on_bad``.
+
+    Raises ConfigError for more than MAX_REDIRECTS.
+    """
+    connection.executescript(f"PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; {_SCHEMA}")
+    connection.execute("BEGIN")
+    connection.executemany("INSERT INTO columns VALUES (?)", ((name,) for name in columns))
+    insert = f"INSERT OR IGNORE INTO redirects ({_FIELDS}, more) VALUES ({', '.join('?' * (len(COLUMNS) + 1))})"  # noqa: S608
+    count = 0
+    for number, one in objects:
+        more = json.dumps(one.more, ensure_ascii=False) if one.more else None
+        told = one.ark, one.url, one.status, one.reason, one.who, one.what, one.when, int(one.suffix), more
+        if connection.execute(insert, told).rowcount == 0:
+            on_bad(RowError(f"a second redirect of {one.ark}", filename=str(path), line=number))
+            continue
+        count += 1
+        if count > MAX_REDIRECTS:
+            raise ConfigError(f"more than {MAX_REDIRECTS} redirects", filename=str(path))
+    connection.execute("COMMIT")
+    return count
+
+
+# ---- following the file
 
 
 @dataclass(frozen=True, slots=True)
 class Redirects:
-    """The redirects of a file. ``naans`` counts those of each NAAN. ``trouble`` is why its last content is not used."""
+    """The own objects of a file. ``left_out`` counts its bad rows, ``trouble`` is why its last content is not used."""
 
-    rules: Mapping[Ark, Redirect] = field(default_factory=dict)
-    naans: Mapping[str, int] = field(default_factory=dict)
+    objects: OwnObjects = field(default_factory=NoObjects)
+    left_out: int = 0
     trouble: str = ""
 
 
@@ -47,13 +302,14 @@ UNREAD = Redirects()
 
 
 def follow(path: Path, *, allow_private: bool, clock: Callable[[], float]) -> Followed[Redirects]:
-    """Read the redirects of a file, which is read again when it changes. Raises ConfigError for the first reading."""
+    """Read the own objects of a file, which is read again when it changes. Raises ConfigError for the first reading."""
 
     def load(last: Redirects) -> Redirects:
-        rules = read(path, allow_private=allow_private)
+        made = read(path, allow_private=allow_private)
         if last is not UNREAD:
-            log.info("%s read: %d redirects", path, len(rules))
-        return Redirects(rules, Counter(ark.naan for ark in rules))
+            check_loss(last.objects, made.objects, path)
+            log.info("%s read: %d redirects", path, len(made.objects))
+        return made
 
     def keep(last: Redirects, error: MaptrError | OSError) -> Redirects:
         if last is UNREAD:
@@ -67,89 +323,39 @@ def follow(path: Path, *, allow_private: bool, clock: Callable[[], float]) -> Fo
     return file
 
 
-def read(path: Path, *, allow_private: bool = False) -> dict[Ark, Redirect]:
-    """Return the redirects in a file. Raises ConfigError that names the file and the line."""
+def read(path: Path, *, allow_private: bool = False) -> Redirects:
+    """Return the own objects of a file; bad rows are left out, and the log names them. Raises ConfigError."""
+    bad: list[RowError] = []
     try:
-        rows = _sqlite(path) if path.is_file() and _is_sqlite(path) else _csv(path)
-        rules: dict[Ark, Redirect] = {}
-        for number, (ark, target, status) in rows:
-            try:
-                parsed = Ark.parse(ark)
-                url.parse_allowed(target, allow_private=allow_private)
-                if status not in STATUSES:
-                    raise ValueError(f"the status {status} is not one of {', '.join(STATUSES)}")
-                if parsed in rules:
-                    raise ValueError(f"a second redirect of {parsed}")
-                if len(rules) == MAX_REDIRECTS:
-                    raise ValueError(f"more than {MAX_REDIRECTS} redirects")
-            except (ArkSyntaxError, ValueError) as error:
-                raise ConfigError(str(error), filename=str(path), line=number) from None
-            rules[parsed] = Redirect(target, int(status))
-        return rules
-    except OSError as error:
-        raise ConfigError(error.strerror or str(error), filename=str(path)) from None
-    except UnicodeDecodeError as error:
-        line = error.object.count(b"\n", 0, error.start) + 1
-        raise ConfigError("not UTF-8", filename=str(path), line=line) from None
-    except sqlite3.Error as error:
-        raise ConfigError(str(error), filename=str(path)) from None
+        if _is_database(path):
+            store = ObjectStore(_opened(path), str(path), allow_private=allow_private)
+            if store.is_own:
+                store.is_file = True
+                store.count()
+                return Redirects(store)
+        columns, rows = rows_of(path)
+        connection = sqlite3.connect("", check_same_thread=False, isolation_level=None)  # SQLite's own temporary file
+        store = ObjectStore(connection, str(path), allow_private=allow_private)
+        found = objects_of(path, rows, bad.append, allow_private=allow_private)
+        write_store(connection, columns, found, bad.append, path)
+        store.count()
+    except (OSError, sqlite3.Error) as error:
+        raise _unreadable(path, error) from None
+    for each in bad[:NAMED]:
+        log.error("%s; this row is left out", each)
+    if len(bad) > NAMED:
+        log.error("%s: %d rows are left out; maptr redirects check names all", path, len(bad))
+    return Redirects(store, len(bad))
 
 
-Row = tuple[str, str, str]
-
-
-def _is_sqlite(path: Path) -> bool:
-    with path.open("rb") as file:
-        return file.read(len(_SQLITE)) == _SQLITE
-
-
-def _csv(path: Path) -> Iterator[tuple[int, Row]]:
-    """Yield the rows of a CSV, each with the number of its last line."""
-    reader = csv.reader(_lines(path), strict=True)
-    try:
-        header = next(reader, [])
-        _check_columns(len(header), path, 1)
-        if missing := {"ark", "url"} - set(header):
-            raise ConfigError(f"the first line has no column {min(missing)}", filename=str(path), line=1)
-        for cells in reader:
-            _check_columns(len(cells), path, reader.line_num)
-            row = dict(zip(header, cells, strict=False))
-            if row:
-                yield reader.line_num, (row.get("ark", ""), row.get("url", ""), row.get("status") or STATUSES[0])
-    except csv.Error as error:
-        raise ConfigError(str(error), filename=str(path), line=reader.line_num) from None
-
-
-def _lines(path: Path) -> Iterator[str]:
-    """Yield the lines of a CSV. Raises ConfigError for one that is too long."""
-    for number, line in enumerate(io.StringIO(read_whole(path).decode("utf-8-sig"), newline=""), 1):
-        if len(line) > MAX_LINE:
-            raise ConfigError(f"a line of more than {MAX_LINE} characters", filename=str(path), line=number)
-        yield line
-
-
-def _check_columns(count: int, path: Path, line: int) -> None:
-    if count > MAX_COLUMNS:
-        raise ConfigError(f"{count} columns, {MAX_COLUMNS} at most", filename=str(path), line=line)
-
-
-def _sqlite(path: Path) -> Iterator[tuple[int, Row]]:
-    """Yield the rows of the table, each with its number. The schema of the file is not trusted to run functions."""
-    with closing(sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True, timeout=LOCKED)) as connection:
-        connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MAX_LINE)
-        connection.execute("PRAGMA trusted_schema = OFF")
-        # SQLite 3.37 says itself what it will read; an earlier one only shows that a view or virtual table has no page.
-        stored = "SELECT type, rootpage FROM sqlite_master WHERE name = 'redirects' COLLATE NOCASE"
-        listed = (kind for _, _, kind, *_ in connection.execute("PRAGMA table_list(redirects)"))
-        if any(kind != "table" or not page for kind, page in connection.execute(stored)) or set(listed) - {"table"}:
-            raise ConfigError("redirects is not a table", filename=str(path))
-        columns = {name for (name,) in connection.execute("SELECT name FROM pragma_table_info('redirects')")}
-        _check_columns(len(columns), path, 0)
-        status = "status" if "status" in columns else "NULL"
-        rows = connection.execute(f"SELECT ark, url, {status} FROM redirects")  # noqa: S608 - constants
-        number = 1
-        try:
-            for number, (ark, target, code) in enumerate(rows, 1):
-                yield number, (str(ark), str(target), str(code or STATUSES[0]))
-        except sqlite3.DataError as error:  # a value that is too long
-            raise ConfigError(str(error), filename=str(path), line=number + 1) from None
+def check_loss(old: OwnObjects, new: OwnObjects, path: Path) -> None:
+    """Raise ConfigError if a file has lost more than REMOVAL_LIMIT of the ARKs that it had."""
+    if not (isinstance(old, ObjectStore) and isinstance(new, ObjectStore)):
+        return
+    most, lost = len(old) * REMOVAL_LIMIT, 0
+    for ark in old.arks():
+        if ark not in new:
+            lost += 1
+            if lost > most:
+                share = f"more than {REMOVAL_LIMIT:.0%} of {len(old)} redirects would be lost"
+                raise ConfigError(share, filename=str(path))

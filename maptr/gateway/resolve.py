@@ -15,7 +15,7 @@ from maptr import url
 from maptr.ark import Ark
 from maptr.discovery import GIVEN, TABLE, Candidate, Discovery, DiscoveryError, Outcome, Step
 from maptr.errors import printable
-from maptr.gateway import describe, pages
+from maptr.gateway import describe, objects, pages
 from maptr.gateway.message import (
     HTML,
     JSON,
@@ -32,6 +32,7 @@ from maptr.gateway.message import (
     problem,
     text,
 )
+from maptr.gateway.objects import OWN, Match
 from maptr.gateway.site import Site
 from maptr.url import MAX_URL
 
@@ -40,8 +41,6 @@ STALE_AGE = 30  # seconds; RFC 8767 section 4: the TTL of a stale answer
 NONE_AGE = 300  # seconds for which a client may keep that there is none
 RETRY_AFTER = 30  # seconds until a client should ask again where DNS did not answer
 MAX_ARK = MAX_URL - 512  # bytes, which leave room for the rest of its URL at a mapping authority
-
-SINGLE = "redirects"  # the source of a discovery that the redirect of a single ARK makes
 
 _LABELLED = re.compile("(?i)/ark(?::|%3A)")  # the path of a request for an ARK, and nothing else
 _PARAMETER = re.compile(r"(?:^|&)maptr=(list|hkmp)(?=&|\Z)")
@@ -60,13 +59,13 @@ def split_parameter(ark: Ark) -> tuple[Ark, str]:
 
 
 def look_up(ark: Ark, site: Site, now: float, respond: Callable[[Discovery], Response]) -> Response | Lookup:
-    """Return the response that the discovery of an ARK makes: at once if the ARK has a redirect of its own.
+    """Return the response that the discovery of an ARK makes: at once if it is that of an own object.
 
     Pages, lists, redirects and the API all answer from this discovery. Its candidates are in the order in which the
     gateway redirects to them.
     """
-    if (single := _single(ark, site, now)) is not None:
-        return respond(single)
+    if (own := objects.match(site.objects, ark)) is not None:
+        return respond(_own(ark, own, now))
 
     def for_ark(found: Discovery) -> Response:
         trace = tuple(map(_for_public, found.trace))
@@ -84,23 +83,16 @@ def _for_public(step: Step) -> Step:
     return step._replace(server="", note=step.note if names_none else "", links=links)
 
 
-def _single(ark: Ark, site: Site, now: float) -> Discovery | None:
-    """Return the discovery that the redirect of a single ARK makes; None if the ARK has none.
-
-    A query string is added to that of the URL, before a fragment. A URL with a query string takes no inflection.
-    """
-    rule = site.redirects.get(ark) if site.redirects else None
-    if rule is None:
-        return None
-    base, mark, fragment = rule.url.partition("#")
-    added = ark.tail
-    if rule.has_query:
-        added = f"&{ark.query}" if ark.query and not ark.inflection else ""
-    target = f"{base}{added}{mark}{fragment}"
+def _own(ark: Ark, own: Match, now: float) -> Discovery:
+    """Return the discovery that an own object makes. One that is gone has no candidate."""
+    kept = {"source": OWN, "ttl": NONE_AGE, "expiration": now + NONE_AGE}
+    if own.object.is_gone:
+        return Discovery(ark, reason=objects.why_gone(own.object), **kept)  # type: ignore[arg-type]
+    target = objects.target_of(own, ark)
     where = url.parse(target)
-    host = where.host.in_url.lower()
-    one = Candidate(host, where.port, 0, 0, "", source=SINGLE, target=target, made_for=ark.in_url, status=rule.status)
-    return Discovery(ark, (one,), source=SINGLE, ttl=NONE_AGE, expiration=now + NONE_AGE)
+    host, status = where.host.in_url.lower(), own.object.status
+    one = Candidate(host, where.port, 0, 0, "", source=OWN, target=target, made_for=ark.in_url, status=status)
+    return Discovery(ark, (one,), **kept)  # type: ignore[arg-type]
 
 
 def answer(request: Request, ark: Ark, found: Discovery, site: Site, form: str = "") -> Response:
@@ -113,24 +105,31 @@ def answer(request: Request, ark: Ark, found: Discovery, site: Site, form: str =
 
 
 def _answer(request: Request, ark: Ark, found: Discovery, site: Site, form: str) -> Response:
-    if not found.candidates:
+    if not found.candidates and found.source != OWN:  # an own object that is gone says so below
         return _none(request, ark, found, site) if found.complete else _unknown(request, ark, found)
     headers = provenance(found, request.now)
+    is_own = found.source == OWN
+    own = objects.match(site.objects, ark) if is_own and ark.inflection else None
+    if own is not None and own.object.is_described:
+        return describe.own_object(request, ark, own.object, site, form=form, source=headers)
+    if is_own and not found.candidates:
+        return failure(request, HTTPStatus.GONE, found.reason, headers, ark)
     if wants_list(request, form):
         return authorities(request, ark, found, site, headers)
     host = request.headers.get("host", "")
     if (described_at := _described_at(request, ark, site)) is not None:
         return redirect(request, site, ark, described_at, None, headers)
-    is_single = found.source == SINGLE
     for best, target in zip(found, found.urls(), strict=True):
         if site.is_own(target, host):
             continue
-        takes_none = is_single and site.redirects[ark].has_query  # an inflection cannot be added to it
+        takes_none = own is not None and own.object.has_query  # an inflection cannot be added to it
         if ark.inflection and (site.describes or takes_none or site.is_suspect(best, found, request.now)):
             break
-        return redirect(request, site, ark, target, best.status or site.status(ark, target), headers)
-    source = table_source(site, ark, request.now) if is_single else headers[:1]
-    return describe.respond(request, ark, site, found=None if is_single else found, form=form, source=source)
+        wanted = best.status or site.status(ark, target)
+        is_allowed = wanted in (objects.REDIRECTING if is_own else STATUSES)
+        return redirect(request, site, ark, target, wanted if is_allowed else None, headers)
+    source = table_source(site, ark, request.now) if is_own else headers[:1]
+    return describe.respond(request, ark, site, found=None if is_own else found, form=form, source=source)
 
 
 def _host_decides(request: Request, ark: Ark, found: Discovery, site: Site) -> bool:
@@ -171,7 +170,7 @@ def redirect(request: Request, site: Site, ark: Ark, target: str, status: int | 
     """
     if len(target) > MAX_URL:
         return failure(request, HTTPStatus.REQUEST_URI_TOO_LONG, f"the URL of the ARK has more than {MAX_URL} bytes")
-    code = status if status in STATUSES else HTTPStatus.FOUND
+    code = status or HTTPStatus.FOUND
     if request.method not in ("GET", "HEAD"):
         code = HTTPStatus.SEE_OTHER if request.path == "/" else HTTPStatus.TEMPORARY_REDIRECT
     # The references are relative to the request: a header has no room for several long ARKs.

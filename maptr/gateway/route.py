@@ -15,7 +15,7 @@ from urllib.parse import quote, unquote, unquote_plus
 from maptr.ark import MAX_TEXT, Ark, each_ark
 from maptr.discovery import Discovery
 from maptr.errors import ArkSyntaxError
-from maptr.gateway import api, describe, doh, pages, resolve
+from maptr.gateway import api, describe, doh, objects, pages, resolve
 from maptr.gateway.message import Answer, Headers, Lines, Lookup, Request, Response, preflight, text, unchanged
 from maptr.gateway.resolve import failure
 from maptr.gateway.site import Site
@@ -148,7 +148,7 @@ def _resolve(request: Request, received: str, site: Site, show: Show = lambda re
         return show(too_long, None)
     ark, form = resolve.split_parameter(ark)
     entry = site.table.get(ark.without_hyphens.removeprefix("ark:").rstrip("/"))  # of a bare NAAN or shoulder
-    if entry is not None and ark not in site.redirects and not resolve.wants_list(request, form):
+    if entry is not None and objects.match(site.objects, ark) is None and not resolve.wants_list(request, form):
         source = resolve.table_source(site, ark, request.now)
         return show(describe.respond(request, ark, site, entry=entry, form=form, source=source), None)
     return resolve.look_up(

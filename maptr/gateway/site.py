@@ -12,6 +12,7 @@ from maptr.answer.context import PLAIN, Context
 from maptr.ark import Ark, Hyphens, each_ark
 from maptr.discovery import Candidate, Discovery
 from maptr.gateway.message import Response
+from maptr.gateway.objects import NoObjects, OwnObjects
 from maptr.reconcile.history import PastVerdict
 from maptr.reconcile.probes import Liveness
 from maptr.reconcile.verdict import Drift
@@ -51,25 +52,13 @@ class Traffic(NamedTuple):
     most: float | None
 
 
-@dataclass(frozen=True, slots=True)
-class Redirect:
-    """The target of a single ARK (draft 3.4)."""
-
-    url: str
-    status: int = DEFAULT_STATUS
-
-    @property
-    def has_query(self) -> bool:
-        return "?" in self.url.partition("#")[0]
-
-
 @dataclass(frozen=True)
 class Site:
     """Everything a response is made from: one value, of which ``route`` is a function. A change makes a new site.
 
     ``public_url`` is where clients reach the gateway, ``root`` the resolver to which it forwards an ARK that has no
     mapping authority; both without a final slash, and "" for none. ``metadata`` is the target of inflections where it
-    differs from that of the object. ``singles`` counts the redirects of each NAAN. ``hyphens`` is that of ``Settings``.
+    differs from that of the object. ``permanence`` is promised for own ``objects``. ``hyphens`` is as in ``Settings``.
     ``describes``: the gateway answers every inflection itself. ``zones``, if there are any, and ``dns_context`` answer
     DNS over HTTPS. ``compares``: it compares the table with DNS. ``sources`` are what the gateway answers from, None
     before the first look; ``troubles`` why it is not ready. ``index`` is that of the table.
@@ -80,10 +69,10 @@ class Site:
     hyphens: Hyphens = "remove"
     root: str = ""
     metadata: str = ""
+    permanence: str = ""
     table_state: TableState = field(default_factory=TableState)
     index: NaanIndex = field(default_factory=lambda: NaanIndex(NO_TABLE))
-    redirects: Mapping[Ark, Redirect] = field(default_factory=dict)
-    singles: Mapping[str, int] = field(default_factory=dict)
+    objects: OwnObjects = field(default_factory=NoObjects)
     liveness: Mapping[str, Liveness] = field(default_factory=dict)
     drift: DriftReport = DriftReport()
     describes: bool = False

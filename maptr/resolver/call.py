@@ -114,9 +114,15 @@ class TimedWalk:
             self._shown = len(steps)
 
 
+def logs() -> bool:
+    """Return whether the program wants a line for each query and each discovery."""
+    logger = log
+    return logger.isEnabledFor(logging.DEBUG)
+
+
 def log_answer(name: Labels, rdtype: int, answer: Answer) -> None:
     """Write a line on the answer to a query, if the program wants these."""
-    if log.isEnabledFor(logging.DEBUG):
+    if logs():
         kind = "SOA" if rdtype == SOA else "NAPTR"
         where = answer.note, None, answer.server, answer.elapsed, answer.security
         step = Step(name, 0, answer.outcome, (), *where, rdtype=kind)
@@ -125,8 +131,8 @@ def log_answer(name: Labels, rdtype: int, answer: Answer) -> None:
 
 def log_discovery(found: Discovery) -> None:
     """Write a line on a discovery, and why its source was taken, if the program wants these."""
-    if log.isEnabledFor(logging.DEBUG):
-        log.debug("found %s%s", found, f" [{found.reason}]" if found.candidates and found.reason else "")
+    if logs():
+        log.debug("found %s", f"{found} [{found.reason}]" if found.candidates and found.reason else found)
 
 
 def need_asyncio() -> None:

@@ -207,10 +207,10 @@ def test_without_network_and_table_the_built_in_registry_is_served(user: User, a
     assert [one["kind"] for one in json.loads(rows)["tables"] if one["used"]] == ["pulled"]
 
 
-def test_without_network_a_pull_names_the_sample(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_network_a_pull_names_the_tables_that_are_there(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("maptr.cli.pull.OFFICIAL", "http://127.0.0.1:9/naans")
     for arguments in (["table", "pull"], ["table", "pull", "--apply"]):
-        assert "maptr up --sample" in run(*arguments, code=8, out="").stderr.splitlines()[-1]
+        assert "maptr table shows the tables" in run(*arguments, code=8, out="").stderr.splitlines()[-1]
     assert not (home / "data" / "maptr" / "naans").exists()
 
 

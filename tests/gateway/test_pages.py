@@ -20,7 +20,8 @@ from maptr.ark import Ark
 from maptr.gateway import drawing, pages
 from maptr.gateway.message import Response
 from maptr.gateway.metrics import Metrics
-from maptr.gateway.site import DriftReport, Redirect, Traffic
+from maptr.gateway.objects import OwnObject
+from maptr.gateway.site import DriftReport, Traffic
 from maptr.naptr.record import Naptr
 from maptr.reconcile.history import PastVerdict
 from maptr.reconcile.probes import Liveness
@@ -29,7 +30,7 @@ from maptr.registry.table import Entry, NaanPolicy, Nma, Table, Who
 from maptr.walk import Answer
 from tests.support.caching import HOME, SILENT, dns_answer, host, redirect
 from tests.support.caching import table as table_of
-from tests.support.gateway import Gateway
+from tests.support.gateway import Gateway, objects
 
 NOW = 1_700_000_000.0
 MAX_PAGE = 50_000  # bytes
@@ -280,9 +281,7 @@ def test_the_page_says_what_a_request_for_the_ark_would_get() -> None:
     described = show(search("ark:12345"), library())
     assert described.title() == "ark:12345 is described by this gateway – maptr"
     assert "/ark:12345" in described.hrefs()
-    single = show(
-        search("ark:12345/x"), library(), redirects={Ark.parse("ark:12345/x"): Redirect("https://one.example/")}
-    )
+    single = show(search("ark:12345/x"), library(), objects=objects(OwnObject("ark:12345/x", "https://one.example/")))
     assert "https://one.example/" in single.hrefs()
     assert "its own redirect" in single.text
     forwarded = show(search("ark:12345/x"), answers={HOME: dns_answer()}, root="https://root.example")

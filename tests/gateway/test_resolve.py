@@ -12,14 +12,14 @@ import pytest
 
 from maptr.ark import SHARED_NAANS, Ark
 from maptr.discovery import Link, Outcome
-from maptr.gateway.site import Redirect
+from maptr.gateway.objects import OwnObject
 from maptr.naptr.record import Naptr
 from maptr.protocol.names import parse
 from maptr.reconcile.probes import SUSPECT_AFTER, Liveness
 from maptr.registry.table import Entry, Nma, Table
 from maptr.walk import Answer
 from tests.support.caching import HOME, ONE_HOST, SILENT, dns_answer, host, table
-from tests.support.gateway import Gateway
+from tests.support.gateway import Gateway, objects
 
 ARK = "/ark:12345/x1"
 TABLE = table(("12345", "natab.example"))
@@ -282,7 +282,7 @@ def test_the_gateway_answers_inflections_that_an_authority_does_not_support(tail
 
 
 def single(target: str = "https://one.example/1", status: int = 302, **settings: Any) -> Gateway:
-    return Gateway(TABLE, redirects={Ark.parse(ARK[1:]): Redirect(target, status)}, **settings)
+    return Gateway(TABLE, objects=objects(OwnObject(str(Ark.parse(ARK[1:])), target, status)), **settings)
 
 
 def test_single_redirects_precede_all_rules() -> None:
@@ -290,7 +290,7 @@ def test_single_redirects_precede_all_rules() -> None:
     found = single(status=303).ask("/ark:/12345/x-1/")
     assert (found.status, found.header("location")) == (303, "https://one.example/1")
     assert (found.header("maptr-source"), found.header("cache-control")) == ("redirects", "max-age=300")
-    assert single().location("/ark:12345/x1/c2") == "https://natab.example/ark:/12345/x1/c2"
+    assert single().location("/ark:12345/x1/c2") == "https://one.example/1/c2"
     assert single().location("/ark:12345/x2") == "https://natab.example/ark:/12345/x2"
 
 
@@ -315,7 +315,7 @@ def test_an_inflection_of_a_single_redirect_is_that_of_any_ark(inflection: str) 
 
 def test_a_single_redirect_is_the_answer_of_every_door() -> None:
     """Redirect, list, search page, and API give one answer."""
-    gateway = single("https://one.example/?id=5", singles={"12345": 1})
+    gateway = single("https://one.example/?id=5")
     target = "https://one.example/?id=5&x=1"
     assert gateway.location(f"{ARK}?x=1") == target
     assert gateway.ask(f"{ARK}?x=1&maptr=list", accept="text/plain").body.decode() == f"{target}\n"
@@ -334,8 +334,8 @@ def test_a_single_redirect_is_the_answer_of_every_door() -> None:
 
 def test_a_shoulder_with_a_redirect_of_its_own_is_redirected() -> None:
     shoulder = Ark.parse("ark:12345/x1")
-    rules = {shoulder: Redirect("https://one.example/x1")}
-    gateway = Gateway(Table([Entry("12345", "x1", (Nma("https://h.example/${content}"),))]), redirects=rules)
+    rules = objects(OwnObject(str(shoulder), "https://one.example/x1"))
+    gateway = Gateway(Table([Entry("12345", "x1", (Nma("https://h.example/${content}"),))]), objects=rules)
     assert gateway.location(ARK) == "https://one.example/x1"
 
 

@@ -17,10 +17,10 @@ from maptr import registry, url
 from maptr.ark import Ark
 from maptr.errors import ArkSyntaxError
 from maptr.gateway.message import Response
-from maptr.gateway.site import Redirect
+from maptr.gateway.objects import OwnObject
 from maptr.registry.table import Table
 from tests.support.caching import ONE_HOST, SILENT, dns_answer, host
-from tests.support.gateway import Gateway
+from tests.support.gateway import Gateway, objects
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 DOCUMENT: dict[str, Any] = tomllib.loads((REPOSITORY / "tests" / "vectors" / "gateway.toml").read_text("utf-8"))
@@ -105,10 +105,10 @@ ACCEPTS = st.one_of(
     st.sampled_from(["", "*/*", "text/html", "application/json", "application/linkset+json", "text/plain;q=x,,;"]),
     st.text(max_size=30),
 )
-RULES = {Ark.parse("ark:12345/x6"): Redirect("https://single.example/?a#b", 303)}
+RULES = objects(OwnObject("ark:12345/x6", "https://single.example/?a#b", 303))
 GATEWAYS = [
     Gateway(sample_table()),
-    Gateway(sample_table(), root=ROOT, redirects=RULES, metadata=f"{ROOT}/m/${{pid}}${{inflection}}"),
+    Gateway(sample_table(), root=ROOT, objects=RULES, metadata=f"{ROOT}/m/${{pid}}${{inflection}}"),
     Gateway(sample_table(), public_url="https://ark.example.org", describes=True, root="https://ark.nlm.example.org"),
     Gateway(None, ONE_HOST, policy="dns-first", root=ROOT),
     Gateway(None, {"12345.ark.arpa.": SILENT, "12025.ark.arpa.": dns_answer(host("10.0.0.1"))}, policy="dns-first"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 from maptr.ark import Ark
 from maptr.discovery import Discovery, DiscoveryError
 from maptr.gateway.message import Lines, Lookup, Response
+from maptr.gateway.objects import OwnObject
 from maptr.gateway.route import route
 from maptr.gateway.site import Site
 from maptr.registry.followed_file import TableSource, TableState
@@ -20,6 +22,18 @@ from tests.support.caching import Rig
 
 NONE: Mapping[str, str] = MappingProxyType({})
 FETCHED = 1_699_999_000.0  # a thousand seconds before the wall clock of a Rig
+
+
+class Objects(dict[str, OwnObject]):
+    """Own objects in memory."""
+
+    @property
+    def naans(self) -> Mapping[str, int]:
+        return Counter(Ark.parse(ark).naan for ark in self)
+
+
+def objects(*rows: OwnObject) -> Objects:
+    return Objects({row.ark: row for row in rows})
 
 
 class Gateway:

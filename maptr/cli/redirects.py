@@ -1,0 +1,187 @@
+"""``maptr redirects``: check, import and export the file of a gateway's own objects."""
+
+from __future__ import annotations
+
+import csv
+import os
+import sqlite3
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import closing, suppress
+from io import StringIO
+from pathlib import Path
+
+import click
+
+from maptr.cli import options, output
+from maptr.cli.group import Group
+from maptr.errors import ConfigError, cell
+from maptr.gateway.objects import COLUMNS, OwnObject, to_row
+from maptr.gateway.redirects import ObjectStore, RowError, check_loss, objects_of, read, rows_of, write_store
+
+TICK = 2_000  # rows between two changes of the progress bar
+
+
+@click.group(cls=Group)
+def redirects() -> None:
+    """Check, import and export the redirects of single ARKs, which maptr gateway serves (gateway.redirects).
+
+    A file has the columns ark and url, and may have: status (302, 303 or 307; 410 without a URL for an object that is
+    gone), reason (why it is gone), who, what and when (its description, for ?info), and suffix (no: longer ARKs are not
+    passed on). Any other column is kept.
+    """
+
+
+@redirects.command(
+    short_help="List the errors in a file of redirects.",
+    exits={0: "no errors", 1: "errors", 8: "FILE cannot be read"},
+)
+@click.argument("file", type=options.FILE_PATH)
+@click.option("--allow-private", is_flag=True, help="Allow hosts that are not public, too.")
+@options.JSON_OPTION
+def check(file: Path, allow_private: bool, as_json: bool) -> None:
+    """List the errors in FILE, a CSV or a SQLite database, each as "FILE:LINE: reason".
+
+    The line of a database is the number of the row. A summary goes to standard error.
+
+    \b
+    Example:
+      maptr redirects check redirects.csv
+    """
+    bad: list[RowError] = []
+    count = sum(1 for _ in _unique(file, bad, allow_private=allow_private))
+    if as_json:
+        errors = [{"line": error.line, "reason": error.reason} for error in bad]
+        output.json_data({"file": str(file), "redirects": count, "errors": errors})
+    else:
+        for error in bad:
+            output.data(str(error))
+        output.inform(f"{count} redirects, {len(bad)} errors")
+    sys.exit(output.EXIT_NONE if bad else output.EXIT_OK)
+
+
+@redirects.command(
+    "import",
+    short_help="Make the database of a file of redirects.",
+    exits={0: "written", 1: "a row is bad, or too many would be lost; nothing is written", 8: "a file cannot be used"},
+)
+@click.argument("file", type=options.FILE_PATH)
+@click.option("-o", "--output", "target", type=options.FILE_PATH, required=True, help="Write the database here.")
+@click.option("--allow-private", is_flag=True, help="Allow hosts that are not public, too.")
+@click.option("--force", is_flag=True, help="Replace a database even if more than 30 % of its redirects would be lost.")
+@click.option("--overwrite", is_flag=True, help="Replace a file that maptr redirects import did not write.")
+def import_(file: Path, target: Path, allow_private: bool, force: bool, overwrite: bool) -> None:
+    """Write the redirects in FILE, a CSV or a SQLite database, into a database in which the gateway looks up each ARK.
+
+    All errors are listed as by check, and then nothing is written. The new database replaces the old one at once, and a
+    gateway uses it within a second.
+
+    \b
+    Example:
+      maptr redirects import redirects.csv -o redirects.sqlite
+    """
+    bad: list[RowError] = []
+    old = _old(target, overwrite=overwrite)
+    folder = target.absolute().parent
+    try:
+        handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=folder)
+        os.close(handle)
+    except OSError as error:
+        output.fail(f"{folder}: {error.strerror}", output.EXIT_UNREADABLE)
+    beside = Path(name)
+    try:
+        with closing(sqlite3.connect(beside, isolation_level=None)) as connection:
+            columns, rows = rows_of(file)
+            found = _shown(objects_of(file, rows, bad.append, allow_private=allow_private))
+            count = write_store(connection, columns, found, bad.append, file)
+        for each in sorted(bad, key=lambda each: each.line):
+            output.data(str(each))
+        if bad:
+            output.fail(f"{len(bad)} errors; {target} is not written", output.EXIT_NONE)
+        if old is not None and not force:
+            check_loss(old, read(beside).objects, target)
+        beside.chmod(target.stat().st_mode & 0o777 if target.exists() else 0o644)
+        beside.replace(target)
+        output.inform(f"{target}: {count} redirects")
+    except ConfigError as error:
+        is_loss = error.filename == str(target)
+        advice = " (--force overrides)" if is_loss else ""
+        output.fail(f"{error}{advice}", output.EXIT_NONE if is_loss else output.EXIT_UNREADABLE)
+    finally:
+        with suppress(OSError):
+            beside.unlink(missing_ok=True)
+
+
+@redirects.command(
+    short_help="Write a file of redirects as CSV.",
+    exits={0: "written", 1: "a row is bad; nothing is written", 8: "a file cannot be used"},
+)
+@click.argument("file", type=options.FILE_PATH)
+@options.output_option("Write to FILE, atomically.  [default: standard output]")
+@click.option("--allow-private", is_flag=True, help="Allow hosts that are not public, too.")
+def export(file: Path, target: Path | None, allow_private: bool) -> None:
+    """Write the redirects in FILE as CSV, with all columns, sorted by ARK. maptr redirects import reads it again.
+
+    \b
+    Example:
+      maptr redirects export redirects.sqlite -o redirects.csv
+    """
+    options.refuse_input(target, [file])
+    bad: list[RowError] = []
+    columns = [name for name in _columns(file) if name not in COLUMNS]
+    rows = [to_row(one) for one in _unique(file, bad, allow_private=allow_private)]
+    for error in bad:
+        output.error(str(error))
+    if bad:
+        sys.exit(output.EXIT_NONE)
+    text = StringIO(newline="")
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow([*COLUMNS, *columns])
+    for row in sorted(rows, key=lambda row: row["ark"]):
+        writer.writerow([cell(row.get(name, "")) for name in (*COLUMNS, *columns)])
+    options.write(target, text.getvalue())
+
+
+def _columns(file: Path) -> list[str]:
+    try:
+        return rows_of(file)[0]
+    except ConfigError as error:
+        output.fail(str(error), output.EXIT_UNREADABLE)
+
+
+def _unique(file: Path, bad: list[RowError], *, allow_private: bool) -> Iterator[OwnObject]:
+    """Yield the objects of a file, each ARK once. Exits if the file cannot be read."""
+    seen: set[str] = set()
+    try:
+        for number, one in _shown(objects_of(file, rows_of(file)[1], bad.append, allow_private=allow_private)):
+            if one.ark in seen:
+                bad.append(RowError(f"a second redirect of {one.ark}", filename=str(file), line=number))
+                continue
+            seen.add(one.ark)
+            yield one
+    except ConfigError as error:
+        for each in bad:
+            output.data(str(each))
+        output.fail(str(error), output.EXIT_UNREADABLE)
+    bad.sort(key=lambda error: error.line)
+
+
+def _shown(objects: Iterator[tuple[int, OwnObject]]) -> Iterator[tuple[int, OwnObject]]:
+    """Pass objects on, with a progress bar."""
+    with output.progress("reading the redirects") as update:
+        for count, pair in enumerate(objects):
+            if not count % TICK:
+                update(done=count)
+            yield pair
+
+
+def _old(target: Path, *, overwrite: bool) -> ObjectStore | None:
+    """Return the database that will be replaced; None if there is none. Raises UsageError for another file."""
+    if not target.exists() or overwrite:
+        return None
+    with suppress(ConfigError):
+        objects = read(target, allow_private=True).objects
+        if isinstance(objects, ObjectStore) and objects.is_file:
+            return objects
+    raise click.UsageError(f"{target}: exists, and maptr did not write it: give --overwrite to replace it")

@@ -1,0 +1,160 @@
+"""Own objects: single ARKs that a gateway redirects (draft 3.4), describes (5.1), or says are gone.
+
+A longer ARK of a registered one is passed on to its URL, with the rest appended (suffix passthrough, as N2T and EZID do
+it). The longest registered ARK counts that ends before a ``/`` or ``.`` of the asked one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+from maptr import url
+from maptr.ark import Ark
+from maptr.errors import ArkSyntaxError
+from maptr.registry.target import DEFAULT_STATUS
+
+COLUMNS = ("ark", "url", "status", "reason", "who", "what", "when", "suffix")
+"""The columns that have a meaning; any other one is kept."""
+REDIRECTING, GONE = (302, 303, 307), 410
+SWITCH = {"": True, "yes": True, "true": True, "1": True, "no": False, "false": False, "0": False}
+OWN = "redirects"  # the source of a discovery that an own object makes
+MAX_CUTS = 32  # shorter ARKs that are looked for, of one ARK
+
+
+@dataclass(frozen=True, slots=True)
+class OwnObject:
+    """One row of the file of redirects. ``ark`` is in normal form, ``url`` empty for an object that is gone (410).
+
+    ``who``, ``what`` and ``when`` describe the object (draft 5.1), ``reason`` says why it is gone. ``suffix``: longer
+    ARKs are passed on. ``more`` has the other columns.
+    """
+
+    ark: str
+    url: str = ""
+    status: int = DEFAULT_STATUS
+    reason: str = ""
+    who: str = ""
+    what: str = ""
+    when: str = ""
+    suffix: bool = True
+    more: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def has_query(self) -> bool:
+        return "?" in self.url.partition("#")[0]
+
+    @property
+    def is_gone(self) -> bool:
+        return self.status == GONE
+
+    @property
+    def is_described(self) -> bool:
+        """Whether the row says anything of the object itself."""
+        return bool(self.who or self.what or self.when)
+
+
+class Match(NamedTuple):
+    """The own object that serves an ARK, and what the ARK has after that of the object."""
+
+    object: OwnObject
+    rest: str = ""
+
+
+class OwnObjects(Protocol):
+    """Own objects by their ARK in normal form."""
+
+    def get(self, ark: str) -> OwnObject | None: ...
+
+    def __len__(self) -> int: ...
+
+    @property
+    def naans(self) -> Mapping[str, int]:
+        """How many objects each NAAN has."""
+        ...
+
+
+class NoObjects:
+    """No own objects."""
+
+    naans: Mapping[str, int] = {}
+
+    def get(self, ark: str) -> OwnObject | None:
+        return None
+
+    def __len__(self) -> int:
+        return 0
+
+
+def match(objects: OwnObjects, ark: Ark) -> Match | None:
+    """Return the own object that serves an ARK: its own row, or the longest one that it begins with."""
+    if ark.naan not in objects.naans:
+        return None
+    if (found := objects.get(str(ark))) is not None:
+        return Match(found)
+    for base, rest in _shorter(ark):
+        if (found := objects.get(base)) is not None:
+            return Match(found, rest) if found.suffix else None
+    return None
+
+
+def _shorter(ark: Ark) -> Iterator[tuple[str, str]]:
+    """Yield the normal forms of the ARKs that an ARK begins with, longest first, each with the rest as it came."""
+    text = ark.resolution
+    start = text.find("/") + 2  # a name has one character at least
+    end = len(text)
+    for _ in range(MAX_CUTS):
+        end = max(text.rfind("/", start, end), text.rfind(".", start, end))
+        if end < 0:
+            return
+        try:
+            yield str(Ark.parse(text[:end])), text[end:]
+        except ArkSyntaxError:
+            continue
+
+
+def target_of(found: Match, ark: Ark) -> str:
+    """Return the URL of an ARK at its own object: the rest is appended, and the query string before a fragment.
+
+    A URL with a query string takes no inflection.
+    """
+    base, mark, fragment = found.object.url.partition("#")
+    added = ark.tail
+    if found.object.has_query:
+        added = f"&{ark.query}" if ark.query and not ark.inflection else ""
+    return f"{base}{found.rest.replace('#', '%23')}{added}{mark}{fragment}"
+
+
+def why_gone(one: OwnObject) -> str:
+    """Return what a tombstone says: that the object is gone, why, and what it was."""
+    was = "; ".join(filter(None, (one.what, one.who, one.when)))
+    reason = f": {one.reason}" if one.reason else ""
+    return f"{one.ark} is gone{reason}" + (f" (it was: {was})" if was else "")
+
+
+def read_row(row: Mapping[str, str], *, allow_private: bool = False) -> OwnObject:
+    """Return the object of a row. Raises ValueError, also as ArkSyntaxError, with what is wrong."""
+    ark = Ark.parse(row.get("ark", ""))
+    if ark.tail:
+        raise ValueError(f"{ark} has {ark.tail!r} after it, which is no part of an ARK")
+    text = row.get("status", "").strip() or str(DEFAULT_STATUS)
+    if text not in map(str, (*REDIRECTING, GONE)):
+        raise ValueError(f"the status {text} is not one of {', '.join(map(str, (*REDIRECTING, GONE)))}")
+    status, target = int(text), row.get("url", "")
+    if status == GONE and target:
+        raise ValueError(f"{ark} is gone (410), and has the URL {target}")
+    if status != GONE:
+        url.parse_allowed(target, allow_private=allow_private)
+    switch = row.get("suffix", "").strip().lower()
+    if switch not in SWITCH:
+        raise ValueError(f"suffix is {switch!r}, not yes or no")
+    reason, who, what, when = (row.get(name, "") for name in ("reason", "who", "what", "when"))
+    more = {name: value for name, value in row.items() if name not in COLUMNS and value}
+    return OwnObject(str(ark), target, status, reason, who, what, when, SWITCH[switch], more)
+
+
+def to_row(one: OwnObject) -> dict[str, str]:
+    """Return the row of an object, which ``read_row`` reads."""
+    known = one.ark, one.url, str(one.status), one.reason, one.who, one.what, one.when, "yes" if one.suffix else "no"
+    return {**dict(zip(COLUMNS, known, strict=True)), **one.more}

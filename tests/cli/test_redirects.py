@@ -1,0 +1,113 @@
+"""``maptr redirects``: check, import and export."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from maptr.gateway.redirects import ObjectStore, read
+from tests.support.command_line import home, run
+
+__all__ = ["home"]
+pytestmark = pytest.mark.usefixtures("home")
+
+GOOD = (
+    "ark,url,status,reason,who,what,when,suffix,shelf\n"
+    "ark:/12345/x-1,https://o.example.org/1,,,Me,A thing,1999,,top\n"
+    "ark:12345/x2,,410,withdrawn,Me,Gone,1998,no,\n"
+)
+BAD = "ark,url,status\nx,y\nark:12345/x1,https://o.example.org/1\nark:12345/x1,https://o.example.org/2\n"
+
+
+def write(path: Path, text: str) -> str:
+    path.write_text(text)
+    return str(path)
+
+
+def test_check_names_every_error(tmp_path: Path) -> None:
+    file = write(tmp_path / "r.csv", BAD + "ark:12345/x3,https://o.example.org/3,301\n")
+    done = run("redirects", "check", file, code=1)
+    assert done.stdout.splitlines() == [
+        f"{file}:2: no ark: label in 'x'",
+        f"{file}:4: a second redirect of ark:12345/x1",
+        f"{file}:5: the status 301 is not one of 302, 303, 307, 410",
+    ]
+    assert done.stderr == "1 redirects, 3 errors\n"
+    document = json.loads(run("redirects", "check", file, "--json", code=1).stdout)
+    assert (document["redirects"], [error["line"] for error in document["errors"]]) == (1, [2, 4, 5])
+    assert run("redirects", "check", write(tmp_path / "g.csv", GOOD)).stderr == "2 redirects, 0 errors\n"
+
+
+@pytest.mark.parametrize("text", ["ark,target\n", 'ark,url\n"', "\xff"])
+def test_a_file_that_cannot_be_read(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "r.csv"
+    path.write_bytes(text.encode("latin-1"))
+    for command in (["check"], ["export"], ["import", "-o", str(tmp_path / "o.sqlite")]):
+        done = run("redirects", command[0], str(path), *command[1:], code=8)
+        assert re.match(f"maptr: {re.escape(str(path))}:[12]: ", done.stderr)
+    assert not (tmp_path / "o.sqlite").exists()
+    assert not list(tmp_path.glob(".*")), "nothing is left beside it"
+    assert "No such file" in run("redirects", "check", str(tmp_path / "gone"), code=8).stderr
+
+
+def test_import_and_export_lose_nothing(tmp_path: Path) -> None:
+    file, database = write(tmp_path / "r.csv", GOOD), str(tmp_path / "r.sqlite")
+    assert run("redirects", "import", file, "-o", database).stderr == f"{database}: 2 redirects\n"
+    assert run("redirects", "check", database).stderr == "2 redirects, 0 errors\n"
+    text = run("redirects", "export", database).stdout
+    assert text == run("redirects", "export", file).stdout
+    first, gone = csv.DictReader(text.splitlines())
+    assert first["shelf"] == "top"
+    assert (first["ark"], first["status"], first["suffix"]) == ("ark:12345/x1", "302", "yes")
+    assert (gone["url"], gone["status"], gone["reason"], gone["suffix"]) == ("", "410", "withdrawn", "no")
+    again = write(tmp_path / "again.csv", text)
+    run("redirects", "import", again, "-o", str(tmp_path / "again.sqlite"))
+    assert run("redirects", "export", str(tmp_path / "again.sqlite")).stdout == text
+    run("redirects", "import", database, "-o", str(tmp_path / "copy.sqlite"))
+    assert run("redirects", "export", str(tmp_path / "copy.sqlite")).stdout == text
+
+
+def test_a_bad_row_keeps_the_old_database(tmp_path: Path) -> None:
+    database = tmp_path / "r.sqlite"
+    run("redirects", "import", write(tmp_path / "r.csv", GOOD), "-o", str(database))
+    before = database.read_bytes()
+    done = run("redirects", "import", write(tmp_path / "b.csv", BAD), "-o", str(database), code=1)
+    assert f"{tmp_path}/b.csv:2: no ark: label in 'x'" in done.stdout
+    assert done.stderr == f"maptr: 2 errors; {database} is not written\n"
+    assert database.read_bytes() == before
+
+
+def test_too_great_a_loss_is_refused_unless_forced(tmp_path: Path) -> None:
+    database = str(tmp_path / "r.sqlite")
+    many = "ark,url\n" + "".join(f"ark:12345/x{n},https://o.example.org/{n}\n" for n in range(10))
+    run("redirects", "import", write(tmp_path / "many.csv", many), "-o", database)
+    few = write(tmp_path / "few.csv", many[: many.index("ark:12345/x6")])
+    refused = run("redirects", "import", few, "-o", database, code=1).stderr
+    assert refused == f"maptr: {database}: more than 30% of 10 redirects would be lost (--force overrides)\n"
+    assert len(read(Path(database)).objects) == 10
+    run("redirects", "import", few, "-o", database, "--force")
+    assert len(read(Path(database)).objects) == 6
+
+
+def test_a_foreign_file_is_not_replaced(tmp_path: Path) -> None:
+    file = write(tmp_path / "r.csv", GOOD)
+    other = tmp_path / "other.sqlite"
+    with closing(sqlite3.connect(other)) as connection, connection:
+        connection.execute("CREATE TABLE redirects (ark, url)")
+    for target in (other, Path(file)):
+        before = target.read_bytes()
+        assert "maptr did not write it" in run("redirects", "import", file, "-o", str(target), code=2).stderr
+        assert target.read_bytes() == before
+    run("redirects", "import", file, "-o", str(other), "--overwrite")
+    assert isinstance(read(other).objects, ObjectStore)
+
+
+def test_cells_are_no_formulas_in_a_spreadsheet(tmp_path: Path) -> None:
+    file = write(tmp_path / "r.csv", "ark,url,what\nark:12345/x1,https://o.example.org/1,=1+1\n")
+    assert "'=1+1" in run("redirects", "export", file).stdout

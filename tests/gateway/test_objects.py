@@ -1,0 +1,149 @@
+"""Own objects: suffix passthrough, tombstones and descriptions, without files."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from maptr.ark import Ark
+from maptr.errors import ArkSyntaxError
+from maptr.gateway.objects import COLUMNS, OwnObject, match, read_row, target_of, to_row
+from tests.gateway.test_resolve import TABLE
+from tests.support.gateway import Gateway, objects
+
+ONE = OwnObject("ark:12345/x1", "https://o.example/1")
+PART = OwnObject("ark:12345/x1/f2", "https://o.example/1-2")
+CLOSED = OwnObject("ark:12345/x9", "https://o.example/9", suffix=False)
+GONE = OwnObject("ark:12345/x7", "", 410, "withdrawn by its author", "A. Author", "A report", "1999")
+TOLD = OwnObject("ark:12345/x5", "https://o.example/5?id=5", 302, "", "Some One", "A thing", "1999-12-31")
+
+
+def gateway(**settings: Any) -> Gateway:
+    return Gateway(TABLE, objects=objects(ONE, PART, CLOSED, GONE, TOLD), **settings)
+
+
+@pytest.mark.parametrize(
+    ("ark", "target"),
+    [
+        ("ark:12345/x1", "https://o.example/1"),
+        ("ark:12345/x1/c3.pdf", "https://o.example/1/c3.pdf"),
+        ("ark:12345/x1.v2", "https://o.example/1.v2"),
+        ("ark:12345/x1/f2", "https://o.example/1-2"),
+        ("ark:12345/x1/f2.pdf", "https://o.example/1-2.pdf"),
+        ("ark:12345/x1/f2/g3.pdf?a=b", "https://o.example/1-2/g3.pdf?a=b"),
+        ("ark:/12345/x-1/C%2Fc", "https://o.example/1/C%2Fc"),
+        ("ark:12345/x1/", "https://o.example/1"),
+        ("ark:12345/x5/c2", "https://o.example/5?id=5/c2"),
+        ("ark:12345/x5/c2?a=b", "https://o.example/5?id=5/c2&a=b"),
+    ],
+)
+def test_a_longer_ark_is_passed_on_with_its_rest(ark: str, target: str) -> None:
+    response = gateway().ask(f"/{ark}")
+    assert (response.status, response.header("location")) == (302, target)
+    assert response.header("maptr-source") == "redirects"
+
+
+@pytest.mark.parametrize("ark", ["ark:12345/x12", "ark:12345/x9/c2", "ark:12345/x", "ark:12345/zx1/f2"])
+def test_others_are_those_of_the_table(ark: str) -> None:
+    assert gateway().ask(f"/{ark}").header("maptr-source").startswith("natab")
+
+
+def test_suffix_can_be_switched_off_for_a_row() -> None:
+    assert gateway().location("/ark:12345/x9") == "https://o.example/9"
+    assert gateway().location("/ark:12345/x9/c2") == "https://natab.example/ark:/12345/x9/c2"
+
+
+@pytest.mark.parametrize("status", [302, 303, 307])
+def test_the_status_is_that_of_the_row(status: int) -> None:
+    own = objects(OwnObject("ark:12345/x1", "https://o.example/1", status))
+    assert Gateway(TABLE, objects=own).ask("/ark:12345/x1").status == status
+
+
+@pytest.mark.parametrize("accept", ["text/plain", "text/html", "application/json"])
+@pytest.mark.parametrize("ark", ["ark:12345/x7", "ark:12345/x7/c2"])
+def test_an_object_that_is_gone_says_what_it_was(accept: str, ark: str) -> None:
+    response = gateway().ask(f"/{ark}", accept=accept)
+    assert response.status == 410
+    body = response.body.decode()
+    assert "ark:12345/x7 is gone: withdrawn by its author (it was: A report; A. Author; 1999)" in body
+    assert response.header("content-type").startswith(accept.replace("application/json", "application/problem+json"))
+    assert gateway().ask(f"/{ark}", "HEAD").status == 410
+    problem = gateway().ask(f"/api/v1/discover?ark={ark}")
+    found = json.loads(problem.body)["discovery"]
+    assert (problem.status, found["candidates"], found["complete"], found["source"]) == (410, [], True, "redirects")
+
+
+@pytest.mark.parametrize("inflection", ["?info", "?", "??"])
+def test_a_described_object_answers_every_inflection_before_metadata(inflection: str) -> None:
+    asked = gateway(metadata="https://m.example/${pid}${inflection}", permanence="kept for ever")
+    response = asked.ask(f"/ark:12345/x5{inflection}")
+    assert response.status == 200
+    assert response.body.decode() == (
+        "erc:\nwho: Some One\nwhat: A thing\nwhen: 19991231\nwhere: https://o.example/5?id=5\n"
+        "erc-support:\nwho: (:unkn) unknown\nwhat: (:permanence) kept for ever\nwhen: (:unkn) unknown\n"
+        "where: (:unkn) unknown\n"
+    )
+    assert response.header("thump-status") == "0.6 200 OK"
+    elsewhere = asked.location(f"/ark:12345/x1{inflection}")  # its row says nothing of the object
+    assert elsewhere == f"https://m.example/ark:12345/x1{inflection}"
+
+
+def test_a_description_as_json_and_as_a_page() -> None:
+    own = objects(OwnObject("ark:12345/x5", "https://o.example/5", who="<b>", what="T & Co", more={"note": "kept"}))
+    asked = Gateway(TABLE, objects=own)
+    found = json.loads(asked.ask("/ark:12345/x5/c2?info", accept="application/json").body)
+    assert (found["ark"], found["describes"], found["more"]) == ("ark:12345/x5/c2", "ark:12345/x5", {"note": "kept"})
+    assert found["segments"] == {
+        "erc": {"who": "<b>", "what": "T & Co", "when": "(:unkn) unknown", "where": "https://o.example/5"}
+    }
+    page = asked.ask("/ark:12345/x5?info", accept="text/html").body.decode()
+    assert "Description of an object" in page
+    assert "&lt;b&gt;" in page
+    note = "# This describes the object ark:12345/x5, not ark:12345/x5/c2.\n"
+    assert asked.ask("/ark:12345/x5/c2?info").body.decode().endswith(note)
+
+
+def test_a_tombstone_with_a_description_answers_an_inflection() -> None:
+    response = gateway().ask("/ark:12345/x7?info")
+    assert response.status == 200
+    assert "where: (:unav) withdrawn by its author\n" in response.body.decode()
+
+
+NAMES = st.text("bcdfghjk0123456789", min_size=1, max_size=4)
+PATHS = st.lists(st.tuples(st.sampled_from("/."), NAMES), max_size=6).map(lambda parts: "".join(map("".join, parts)))
+
+
+@given(NAMES, PATHS, PATHS)
+def test_the_longest_registered_ark_counts(name: str, registered: str, rest: str) -> None:
+    try:
+        base = Ark.parse(f"ark:12345/{name}{registered}")
+        ark = Ark.parse(f"ark:12345/{name}{registered}{rest}")
+    except ArkSyntaxError:
+        return
+    one = OwnObject(str(base), "https://o.example/long")
+    found = match(objects(one, OwnObject(f"ark:12345/{name}", "https://o.example/short")), ark)
+    assert found is not None
+    longer = found.object.url == "https://o.example/long" or base.qualifier == ""
+    assert longer or str(ark) != str(base) + rest  # the normal form of a longer one may be in another order
+    assert target_of(found, ark).startswith(found.object.url)
+
+
+@given(st.text(max_size=40))
+def test_any_ark_has_a_match_or_none(text: str) -> None:
+    try:
+        ark = Ark.parse(f"ark:12345/x1{text}")
+    except ArkSyntaxError:
+        return
+    found = match(objects(ONE), ark)
+    assert found is None or (found.object == ONE and ark.resolution.endswith(found.rest))
+
+
+def test_a_row_is_written_as_it_is_read() -> None:
+    for one in (ONE, PART, CLOSED, GONE, TOLD, OwnObject("ark:12345/x2", "https://o.example/", more={"note": "a"})):
+        row = to_row(one)
+        assert read_row(row) == one
+        assert list(row)[: len(COLUMNS)] == list(COLUMNS)
