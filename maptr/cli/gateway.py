@@ -141,6 +141,8 @@ def _check(config: Config, client: Client, service: Service) -> None:
         scheme = "http" if config.gateway.certificate is None else "https"
         for address in config.gateway.listen:
             output.data(f"listen {address} ({scheme})")
+        for address in config.gateway.admin_listen:
+            output.data(f"listen {address} (http, for the operator)")
         output.data("table none" if state.table is None else f"table {len(state.table)} records ({NAMES[state.kind]})")
         for origin, view in zones.snapshot.zones.items() if zones.snapshot is not None else ():
             output.data(f"zone {to_text(origin)} serial {view.serial}")

@@ -279,6 +279,9 @@ SHA256 = TEXT.then(_sha256)
 NAME = TEXT.then(read_name)
 _ADDRESS = TEXT.then(lambda text: Address.from_text(text) if text else None)
 _ADDRESSES = list_of(TEXT.then(Address.from_text))
+_ONE_OR_MORE = ValueType(  # one text is one address
+    lambda value: _ADDRESSES.read([value] if isinstance(value, str) else value), _ADDRESSES.from_text
+)
 _NETWORKS = list_of(TEXT.then(read_network))
 _ACCESS = list_of(TEXT.then(AccessRule.from_text))
 _NOTIFY = list_of(TEXT.then(NotifyTarget.from_text))
@@ -516,6 +519,7 @@ class GatewayConfig:
     """``[gateway]``: the HTTP gateway."""
 
     listen: tuple[Address, ...] = setting(_ADDRESSES, (Address("127.0.0.1", HTTP_PORT),))
+    admin_listen: tuple[Address, ...] = setting(_ONE_OR_MORE, ())  # where its operator reaches metrics and statistics
     public_url: str = setting(TEXT.then(_own_url), "")  # where clients reach it
     root: str = setting(TEXT.then(_base_url), "")  # the resolver for ARKs without a mapping authority
     metadata: str = setting(TEXT.then(_template), "")  # the target of inflections, with ${pid} and ${inflection}

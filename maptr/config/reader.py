@@ -427,6 +427,9 @@ def _check_gateway(gateway: model.GatewayConfig) -> Mistakes:
     for index, address in enumerate(gateway.listen):
         if address.port and address in gateway.listen[:index]:
             yield ("gateway", "listen", index), f"{address} is given twice"
+    for index, address in enumerate(gateway.admin_listen):
+        if address.port and address in (*gateway.listen, *gateway.admin_listen[:index]):
+            yield ("gateway", "admin_listen", index), f"{address} is given twice"
     for name, value, other in (("key", gateway.key, "certificate"), ("certificate", gateway.certificate, "key")):
         if value is not None and getattr(gateway, other) is None:
             yield ("gateway", name), f"needs gateway.{other} too"

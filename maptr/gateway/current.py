@@ -46,6 +46,7 @@ class CurrentSite:
         self.zone_files = ZoneFiles(config.zones if zones is None else ())
         self._client = client
         self._zones = zones
+        self._has_admin = bool(config.gateway.admin_listen)  # bound at the start
         self._redirects: Followed[Redirects] | None = None
         self._dns_trouble = "" if self.asks_no_dns else "not tested yet"
         if self.asks_no_dns:
@@ -58,6 +59,7 @@ class CurrentSite:
         self.site = replace(
             self.site,
             public_url=settings.public_url,
+            has_admin=self._has_admin,
             has_tls=settings.certificate is not None,
             hyphens=config.client.hyphens,
             root=settings.root,

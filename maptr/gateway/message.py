@@ -36,7 +36,7 @@ class Request(NamedTuple):
     """One request. ``target`` is as received: no ``%`` pair is decoded, and a final ``?`` is kept.
 
     ``headers`` has the names in lower case, or finds them in any case. ``now`` is wall-clock time, ``client`` the
-    address of the client.
+    address of the client. ``is_admin``: it came to an address for the operator.
     """
 
     method: str
@@ -45,6 +45,7 @@ class Request(NamedTuple):
     body: bytes = b""
     now: float = 0.0
     client: str = ""
+    is_admin: bool = False
 
     @property
     def path(self) -> str:

@@ -49,10 +49,12 @@ def route(
     body: bytes = b"",
     now: float = 0.0,
     client: str = "",
+    is_admin: bool = False,
 ) -> Answer:
     """Return the response, the ARK to look up first, or the ARKs of a response in lines. ``now`` is wall-clock time.
 
-    ``raw_target`` is as received. ``client`` is the address of the client, for the rules of DNS.
+    ``raw_target`` is as received. ``client`` is the address of the client, for the rules of DNS. ``is_admin``: the
+    request came to an address for the operator; what is for operators is then answered there only.
     """
     if raw_target[:1] != "/":
         if absolute := _ORIGIN.match(raw_target):
@@ -60,7 +62,7 @@ def route(
         raw_target = "/" + raw_target.removeprefix("/")
     if "[" in raw_target or "]" in raw_target:  # as browsers send them, although RFC 3986 does not allow it
         raw_target = raw_target.replace("[", "%5B").replace("]", "%5D")
-    request = Request(method, raw_target, headers, body, now, client)
+    request = Request(method, raw_target, headers, body, now, client, is_admin or not site.has_admin)
     answer = _route(request, site)
     if isinstance(answer, Lookup):
         respond = answer.respond
@@ -106,7 +108,7 @@ def _route(request: Request, site: Site) -> Answer:
         return text("ok\n", headers=(("Cache-Control", "no-store"),))
     if path == "/ready":
         return _ready(site)
-    if path == METRICS and site.metrics is not None:
+    if path == METRICS and site.metrics is not None and request.is_admin:
         return site.metrics()
     if path == "/":
         return _home(request, site)

@@ -28,6 +28,7 @@ from maptr.ark import Ark
 from maptr.cache.sources import Sources
 from maptr.choose import Chooser
 from maptr.config.model import GatewayConfig
+from maptr.daemon.connections import Counts
 from maptr.discovery import Discovery, DiscoveryError
 from maptr.errors import printable
 from maptr.gateway.connections import MAX_TARGET, HttpConnection, HttpListener
@@ -55,7 +56,10 @@ _SPOKEN = "spoken"  # the version of HTTP in a request
 
 
 class HttpServer:
-    """Answers HTTP requests on bound sockets. ``site`` is asked for the state to answer from, at each request."""
+    """Answers HTTP requests on bound sockets. ``site`` is asked for the state to answer from, at each request.
+
+    ``is_admin``: the sockets are those of the operator.
+    """
 
     def __init__(
         self,
@@ -66,13 +70,15 @@ class HttpServer:
         metrics: Metrics,
         chooser: Chooser | None = None,
         tls: ssl.SSLContext | None = None,
+        is_admin: bool = False,
     ) -> None:
+        self._is_admin = is_admin
         self._chooser = chooser
         self._sources = sources
         self._site = site
         self._metrics = metrics
         self._ids = map(f"{secrets.token_hex(4)}-{{}}".format, itertools.count(1))
-        self._listener = HttpListener(metrics.connections, self._refuse)
+        self._listener = HttpListener(Counts() if is_admin else metrics.connections, self._refuse)
         self.configure(settings, tls)
 
     @property
@@ -193,7 +199,8 @@ class HttpServer:
             if isinstance(body, Response):
                 return body
             began = time.perf_counter()
-            answer = route(method, target, headers, self._site(), body=body, now=time.time(), client=client)
+            now, site = time.time(), self._site()
+            answer = route(method, target, headers, site, body=body, now=now, client=client, is_admin=self._is_admin)
             took = time.perf_counter() - began
             if isinstance(answer, Lookup):
                 found = await self._discover(answer.ark)

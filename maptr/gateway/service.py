@@ -72,15 +72,22 @@ class Service:
         self._allow_private = allow_private
         self._metrics = Metrics()
         self.current.configure(config, self._read_redirects(config.gateway), self._metrics)
-        self._http = HttpServer(
-            client.sources,
-            lambda: self.current.site,
-            config.gateway,
-            chooser=chooser,
-            metrics=self._metrics,
-            tls=_tls(config),
+        tls = _tls(config)
+        self._http, self._admin = (
+            HttpServer(
+                client.sources,
+                lambda: self.current.site,
+                config.gateway,
+                chooser=chooser,
+                metrics=self._metrics,
+                tls=None if is_admin else tls,
+                is_admin=is_admin,
+            )
+            for is_admin in (False, True)
         )
+        self.bound_admin: list[Address] = []
         self._sockets: list[socket.socket] = []
+        self._admin_sockets: list[socket.socket] = []
         self._stopping = asyncio.Event()
         self._background = Background(self._reload)
         self._pulls = TablePulls(clock=time.time)
@@ -88,12 +95,17 @@ class Service:
     def bind(self) -> None:
         """Bind the sockets; ``bound`` then has the actual ports. Raises ConfigError."""
         try:
-            for address in self._config.gateway.listen:
-                with explained(address, key="gateway.listen"):
-                    self._sockets.append(open_tcp(*address))
-                self.bound.append(bound_at(address, self._sockets[-1]))
+            settings = self._config.gateway
+            for key, addresses, sockets, bound in (
+                ("gateway.listen", settings.listen, self._sockets, self.bound),
+                ("gateway.admin_listen", settings.admin_listen, self._admin_sockets, self.bound_admin),
+            ):
+                for address in addresses:
+                    with explained(address, key=key):
+                        sockets.append(open_tcp(*address))
+                    bound.append(bound_at(address, sockets[-1]))
         except ConfigError as error:
-            for sock in self._sockets:
+            for sock in (*self._sockets, *self._admin_sockets):
                 sock.close()
             raise self._config.error(error.key, error.reason) from None
 
@@ -118,6 +130,9 @@ class Service:
             if not public_url and not all(ipaddress.ip_address(host).is_loopback for host, _ in self.bound):
                 log.warning("gateway.public_url is not set: the Host header decides which URLs are the gateway's own")
             self._http.start(self._sockets)
+            if self._admin_sockets:
+                self._admin.start(self._admin_sockets)
+                log.info("for operators: %s", ", ".join(f"http://{address}/" for address in self.bound_admin))
             log.info("ready, serving on %s", ", ".join(self.urls))
             process.notify(process.READY)
             await self._stopping.wait()
@@ -125,6 +140,7 @@ class Service:
             process.notify(process.STOPPING)
             await self._background.stop()
             await self._http.stop()
+            await self._admin.stop()
         log.info("stopped")
 
     def stop(self) -> None:
@@ -166,10 +182,12 @@ class Service:
             log.error("not reloaded: %s", reason_of(error))
             self._metrics.reloads.labels("refused").inc()
             return
-        if config.gateway.listen != self._config.gateway.listen:
-            log.warning("gateway.listen is as it was at the start: restart to change it")
+        for key in ("listen", "admin_listen"):
+            if getattr(config.gateway, key) != getattr(self._config.gateway, key):
+                log.warning("gateway.%s is as it was at the start: restart to change it", key)
         self._config = config
         self._http.configure(config.gateway, tls)
+        self._admin.configure(config.gateway, None)
         await in_thread(lambda: self.current.follow_zones(config))
         self.current.configure(config, redirects, self._metrics)
         await self.current.refresh()

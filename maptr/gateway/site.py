@@ -56,15 +56,17 @@ class Traffic(NamedTuple):
 class Site:
     """Everything a response is made from: one value, of which ``route`` is a function. A change makes a new site.
 
-    ``public_url`` is where clients reach the gateway, ``root`` the resolver to which it forwards an ARK that has no
-    mapping authority; both without a final slash, and "" for none. ``metadata`` is the target of inflections where it
-    differs from that of the object. ``permanence`` is promised for own ``objects``. ``hyphens`` is as in ``Settings``.
+    ``has_admin``: metrics and statistics are at an address of their own. ``public_url`` is where clients reach the
+    gateway, ``root`` the resolver to which it forwards an ARK that has no mapping authority; both without a final
+    slash, and "" for none. ``metadata`` is the target of inflections where it differs from that of the object.
+    ``permanence`` is promised for own ``objects``. ``hyphens`` is as in ``Settings``.
     ``describes``: the gateway answers every inflection itself. ``zones``, if there are any, and ``dns_context`` answer
     DNS over HTTPS. ``compares``: it compares the table with DNS. ``sources`` are what the gateway answers from, None
     before the first look; ``troubles`` why it is not ready. ``index`` is that of the table.
     """
 
     public_url: str = ""
+    has_admin: bool = False
     has_tls: bool = False
     hyphens: Hyphens = "remove"
     root: str = ""

@@ -1,0 +1,73 @@
+"""The address for the operator: what is answered there, and no longer in public."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from maptr.client import Client
+from maptr.config import load, parse
+from maptr.config.model import GatewayConfig
+from maptr.errors import ConfigError
+from maptr.gateway.service import Service
+from maptr.protocol.address import Address
+from tests.support.gateway import Gateway
+from tests.support.http_gateway import get, serving
+
+LOOPBACK = Address("127.0.0.1", 0)
+
+
+def gateway() -> tuple[Service, Client]:
+    client = Client(["127.0.0.1#9"], policy="natab-only", table=None)
+    config = parse('[gateway]\nlisten = ["127.0.0.1:0"]\nadmin_listen = "127.0.0.1:0"\n')
+    return Service(config, client), client
+
+
+def test_metrics_are_at_the_admin_address_only() -> None:
+    service, client = gateway()
+    with serving(service, client):
+        public, admin = service.bound[0].port, service.bound_admin[0].port
+        assert public != admin
+        assert get(public, "/metrics").status == 404
+        assert b"maptr_http_requests_total" in get(admin, "/metrics").body
+        for port in (public, admin):
+            assert get(port, "/health").body == b"ok\n"
+            assert get(port, "/ready").status == 503
+            assert get(port, "/ark:99999/x").status == 503
+
+
+def test_without_an_admin_address_metrics_are_public() -> None:
+    client = Client(["127.0.0.1#9"], policy="natab-only", table=None)
+    service = Service(parse('[gateway]\nlisten = ["127.0.0.1:0"]\n'), client)
+    with serving(service, client):
+        assert get(service.bound[0].port, "/metrics").status == 200
+
+
+def test_one_text_is_one_address_and_a_list_is_several(tmp_path: Path) -> None:
+    one = parse('[gateway]\nadmin_listen = "127.0.0.1:9154"\n').gateway
+    two = parse('[gateway]\nadmin_listen = ["127.0.0.1:9154", "[::1]:9154"]\n').gateway
+    assert one.admin_listen == (Address("127.0.0.1", 9154),)
+    assert [address.port for address in two.admin_listen] == [9154, 9154]
+    assert GatewayConfig().admin_listen == ()
+    for text in ('"127.0.0.1:8080"', '["127.0.0.1:9154", "127.0.0.1:9154"]'):
+        file = tmp_path / "maptr.toml"
+        file.write_text(f"[gateway]\nadmin_listen = {text}\n")
+        with pytest.raises(ConfigError, match=r"admin_listen: .* is given twice"):
+            load(file)
+
+
+def test_a_taken_address_names_its_key() -> None:
+    service, client = gateway()
+    with serving(service, client):
+        taken = service.bound_admin[0]
+        config = parse(f'[gateway]\nlisten = ["127.0.0.1:0"]\nadmin_listen = "{taken}"\n')
+        with pytest.raises(ConfigError, match=r"gateway.admin_listen: "):
+            Service(config, client).bind()
+
+
+def test_route_tells_operators_from_others() -> None:
+    public = Gateway(has_admin=True)
+    assert public.ask("/metrics").status == 404
+    assert public.ask("/stats").status == 404
+    assert public.ask("/api/v1/stats").status == 404
