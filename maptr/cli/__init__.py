@@ -20,6 +20,7 @@ COMMANDS: dict[str, Lazy] = {
     "serve": ("maptr.cli.serve", "serve", "Answer DNS queries from zone files."),
     "gateway": ("maptr.cli.gateway", "gateway", "Redirect ARKs to their mapping authorities, over HTTP."),
     "redirects": ("maptr.cli.redirects", "redirects", "Check, import and export the redirects of single ARKs."),
+    "stats": ("maptr.cli.stats", "stats", "Show what a gateway was asked."),
     "config": ("maptr.cli.config", "config", "Print the settings that make a resolver ask your server."),
     "up": ("maptr.cli.up", "up", "Serve the zone of the registry and a gateway on this machine."),
     "reload": ("maptr.cli.control", "reload", "Make the running server read its zones again."),
@@ -31,7 +32,7 @@ SECTIONS = {  # of ``maptr --help``
     "Look up ARKs": ("discover", "url", "open", "naan", "info", "bulk", "ark"),
     "Try everything on this machine": ("up",),
     "Publish a registry in DNS": ("table", "zone", "serve", "status", "reload"),
-    "Resolve ARKs for others": ("gateway", "redirects", "config"),
+    "Resolve ARKs for others": ("gateway", "redirects", "stats", "config"),
     "Other commands": ("completion",),
 }
 
@@ -42,7 +43,7 @@ PAGES = {
     "ark": "reference.md",
     **dict.fromkeys(("up", "completion"), "quickstart.md"),
     **dict.fromkeys(("zone", "serve", "status", "reload"), "admin.md"),
-    **dict.fromkeys(("table", "gateway", "redirects", "config"), "operator.md"),
+    **dict.fromkeys(("table", "gateway", "redirects", "stats", "config"), "operator.md"),
 }
 
 

@@ -243,6 +243,18 @@ def _own_url(text: str) -> str:
     return base
 
 
+def _link(text: str) -> str:
+    """Read the URL of a page."""
+    if text:
+        url.parse(text)
+    return text
+
+
+def _contact(text: str) -> str:
+    """Read an e-mail address or the URL of a page."""
+    return text if re.fullmatch(r"[^\s@:/]+@[^\s@:/]+", text) else _link(text)
+
+
 X_FORWARDED_FOR, FORWARDED = "X-Forwarded-For", "Forwarded"  # headers in which proxies name the client
 
 TEMPLATE_VARIABLES = ("${pid}", "${inflection}")
@@ -527,6 +539,12 @@ class GatewayConfig:
     redirects: Path | None = setting(PATH, None)  # a CSV or SQLite file with redirects of single ARKs
     permanence: str = setting(TEXT, "")  # what is promised for them, in their descriptions
     drift_every: int = setting(DURATION, 3600)  # 0: never
+    name: str = setting(TEXT, "")  # of the organisation that runs it, on its pages
+    contact: str = setting(TEXT.then(_contact), "")
+    imprint: str = setting(TEXT.then(_link), "")
+    text: str = setting(TEXT, "")  # on the first page
+    stats: Path | None = setting(PATH, None)  # a SQLite file that keeps the statistics
+    public_stats: bool = setting(BOOLEAN, False)
     certificate: Path | None = setting(PATH, None)
     key: Path | None = setting(PATH, None)
     max_connections: int = setting(integer(1, 100_000), 1000)

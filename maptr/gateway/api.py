@@ -34,6 +34,7 @@ from maptr.gateway.message import (
 from maptr.gateway.objects import OWN
 from maptr.gateway.resolve import NONE_AGE, RETRY_AFTER, look_up, provenance, retry, why
 from maptr.gateway.site import Site
+from maptr.gateway.statistics import DAYS
 from maptr.reconcile.probes import Liveness, servers_of
 from maptr.registry import json_records
 from maptr.registry.table import Table, shown
@@ -42,6 +43,7 @@ SCHEMA = "maptr/1"
 METHODS = ("GET", "HEAD", "OPTIONS")
 BASE = "/api/v1/"
 
+STATS = "stats"
 PAGE = 100  # records of a page, unless the request says otherwise
 MAX_AGE = 60  # seconds for which a client may keep a page of the table, or the drift
 
@@ -211,6 +213,13 @@ def _drift(request: Request, site: Site) -> Response:
     return _json(document, _KEPT)
 
 
+def _stats(request: Request, site: Site, days: int = DAYS) -> Response:
+    """Return what the gateway was asked."""
+    if site.statistics is None or not site.shows_statistics(request):
+        return problem(HTTPStatus.NOT_FOUND, "the statistics are at the address of the operator")
+    return _json(site.statistics(days).to_dict(), _NOT_KEPT)
+
+
 def _openapi(request: Request, site: Site) -> Response:
     return Response(HTTPStatus.OK, (("Content-Type", JSON), *_KEPT), _file())
 
@@ -220,6 +229,7 @@ OPERATIONS: Mapping[str, Callable[..., Answer]] = {
     "naans": _naans,
     "naans/{naan}": _naan,
     "drift": _drift,
+    STATS: _stats,
     "openapi.json": _openapi,
 }
 """The path of each operation below BASE, and its function of the request, the site, the values of the path, and those

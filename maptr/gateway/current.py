@@ -19,7 +19,8 @@ from maptr.discovery import BUILT_IN, DiscoveryFailed
 from maptr.files import Followed
 from maptr.gateway.metrics import Metrics
 from maptr.gateway.redirects import UNREAD, Redirects
-from maptr.gateway.site import DriftReport, Site
+from maptr.gateway.site import DriftReport, Front, Site
+from maptr.gateway.statistics import Statistics
 from maptr.gateway.zones import ZoneFiles
 from maptr.reconcile.probes import ProbeLog
 from maptr.registry.followed_file import TableState
@@ -52,7 +53,9 @@ class CurrentSite:
         if self.asks_no_dns:
             self.tested.set()
 
-    def configure(self, config: Config, redirects: Followed[Redirects] | None, metrics: Metrics) -> None:
+    def configure(
+        self, config: Config, redirects: Followed[Redirects] | None, metrics: Metrics, statistics: Statistics
+    ) -> None:
         """Use these settings and redirects from now on."""
         self._redirects = redirects
         settings, serve = config.gateway, config.serve
@@ -69,6 +72,9 @@ class CurrentSite:
             compares=bool(settings.drift_every) and not self.asks_no_dns,
             dns_context=Context(Identity(serve.nsid, serve.version, serve.hostname)),
             metrics=lambda: metrics.page(self.site),
+            statistics=statistics.report,
+            public_stats=settings.public_stats,
+            front=Front(settings.name, settings.contact, settings.imprint, settings.text),
             traffic=metrics.traffic,
         )
 

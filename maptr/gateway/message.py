@@ -163,6 +163,12 @@ def unchanged(request: Request, response: Response) -> Response:
     return response._replace(headers=headers)
 
 
+def not_kept(response: Response) -> Response:
+    """Return a response that no cache may keep."""
+    headers = [pair for pair in response.headers if pair[0] not in ("Cache-Control", "Expires")]
+    return response._replace(headers=(*headers, ("Cache-Control", "no-store")))
+
+
 def html(page: str, status: int = HTTPStatus.OK, headers: Headers = ()) -> Response:
     return Response(status, (("Content-Type", HTML), *headers), page.encode("utf-8", "replace"))
 

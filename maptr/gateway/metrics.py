@@ -18,22 +18,23 @@ from maptr.gateway.message import Response
 from maptr.gateway.site import Site, Traffic
 
 MALFORMED = "malformed"  # the kind of a request that cannot be read
-KINDS = ("resolve", "api", "page", "dns", "operator", MALFORMED)  # of requests, by their path
-_OPERATOR = ("/health", "/ready", "/metrics")
+RESOLVE = "resolve"  # the kind of a request for an ARK
+KINDS = (RESOLVE, "api", "page", "dns", "operator", MALFORMED)  # of requests, by their path
+_OPERATOR = ("/health", "/ready", "/metrics", "/stats")
 _BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5)
 
 
 def kind_of(target: str) -> str:
     """Return the kind of a request, by its target."""
     if target.startswith("/ark"):
-        return "resolve"
+        return RESOLVE
     if target.startswith("/api/"):
         return "api"
     if target.startswith("/dns-query"):
         return "dns"
     if target.startswith(_OPERATOR):
         return "operator"
-    return "resolve" if "ark:" in target.partition("?")[0] else "page"
+    return RESOLVE if "ark:" in target.partition("?")[0] else "page"
 
 
 class ConnectionMetrics(Counts, Collector):

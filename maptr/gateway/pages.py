@@ -29,9 +29,10 @@ from maptr.discovery import Discovery
 from maptr.errors import ArkSyntaxError, time_text, visible
 from maptr.gateway import drawing
 from maptr.gateway.drawing import AGREES, MARKS, RANKS, naan_of, shorten
-from maptr.gateway.message import Headers, Request, Response, html
+from maptr.gateway.message import Headers, Request, Response, html, not_kept, text
 from maptr.gateway.objects import OWN
 from maptr.gateway.site import DriftReport, Site
+from maptr.gateway.statistics import DAYS, DAYS_KEPT, INFLECTION, NAAN, REFERRER, SOURCE, STATUS
 from maptr.nma.describe import Segment
 from maptr.reconcile.probes import Liveness
 from maptr.reconcile.verdict import Drift, Verdict
@@ -46,9 +47,12 @@ _SAFE: Headers = (
     ("Content-Security-Policy", POLICY),
     ("Referrer-Policy", "no-referrer"),
 )
+_DAY: Headers = (("Cache-Control", "max-age=86400"),)
 _FILES = {"/style.css": "text/css; charset=utf-8", "/icon.svg": "image/svg+xml"}
 _MARK = b'<meta name="generator" content="maptr">'
 
+SITEMAP = "http://www.sitemaps.org/schemas/sitemap/0.9"
+MAX_SITEMAP = 50_000  # addresses of one sitemap
 ROOM = 22_000  # bytes of one list on a page
 MAX_NAANS = 100  # of one page of their list
 MAX_SHOWN = 10  # deviating records on the first page, and changes of a record
@@ -91,6 +95,14 @@ class Headline(NamedTuple):
 
     title: str
     detail: str
+
+
+class PeriodBar(NamedTuple):
+    """The requests of an hour or a day, and the height of its bar."""
+
+    start: float
+    requests: int
+    high: int
 
 
 class Fact(NamedTuple):
@@ -206,6 +218,15 @@ def respond(request: Request, site: Site) -> Response | None:
         return Response(HTTPStatus.OK, (("Content-Type", kind), ("Cache-Control", "max-age=86400")), _file(path[1:]))
     if path == "/drift":
         return _drift(request, site)
+    if path == "/stats" and site.shows_statistics(request):
+        return _statistics(request, site)
+    if path == "/favicon.ico":
+        return Response(HTTPStatus.FOUND, (("Location", "/icon.svg"), ("Cache-Control", "max-age=86400")))
+    if path == "/robots.txt":
+        where = f"Sitemap: {site.public_url}/sitemap.xml\n" if site.public_url else ""
+        return text(f"User-agent: *\nDisallow: /stats\nDisallow: /drift\nDisallow: /api/\n{where}", headers=_DAY)
+    if path == "/sitemap.xml" and site.public_url:
+        return site.once("sitemap", lambda: _sitemap(site))
     if path == "/naan/":
         return _naans(request, site)
     if path.startswith("/naan/"):
@@ -364,6 +385,35 @@ def _naans(request: Request, site: Site) -> Response:
     shown = [site.table[key] for key in keys[start : start + MAX_NAANS]]
     more = urlencode({"q": query, "after": shown[-1].naan}) if start + MAX_NAANS < len(keys) else ""
     return _page("naans.html", request, site=site, query=query, total=len(keys), entries=shown, more=more)
+
+
+def _sitemap(site: Site) -> Response:
+    """Return the pages of the NAANs, as search engines read them (sitemaps.org)."""
+    urls = [f"{site.public_url}/", *(f"{site.public_url}/naan/{naan}" for naan in site.table.naans())]
+    rows = "".join(f"<url><loc>{escape(where)}</loc></url>\n" for where in urls[:MAX_SITEMAP])
+    body = f'<?xml version="1.0" encoding="UTF-8"?>\n<urlset xmlns="{SITEMAP}">\n{rows}</urlset>\n'
+    return Response(HTTPStatus.OK, (("Content-Type", "application/xml"), *_DAY), body.encode())
+
+
+def _statistics(request: Request, site: Site) -> Response:
+    """Return what the gateway was asked, with a bar for each hour or day."""
+    assert site.statistics is not None  # noqa: S101 - ``respond`` has looked
+    wanted = request.parameter("days")
+    days = int(wanted) if re.fullmatch("[0-9]{1,3}", wanted) and 1 <= int(wanted) <= DAYS_KEPT else DAYS
+    report = site.statistics(days)
+    most = max((count for _, count in report.periods), default=0)
+    bars = [PeriodBar(start, count, round(60 * count / most) if most else 0) for start, count in report.periods]
+    failed = [(f"{one.naan} {one.status}", one.requests) for one in report.failed]
+    tables = [
+        ("NAANs", report.values[NAAN]),
+        ("What failed, by NAAN and status", failed),
+        ("Status", report.values[STATUS]),
+        ("Sources of the answers", report.values[SOURCE]),
+        ("Inflections", report.values[INFLECTION]),
+        ("Referring hosts", report.values[REFERRER]),
+    ]
+    about = {"days": days, "choices": (1, 7, 30, 365), "bars": bars, "most": most, "tables": tables}
+    return not_kept(_page("stats.html", request, site=site, report=report, **about))
 
 
 def _naan(request: Request, site: Site) -> Response | None:

@@ -29,6 +29,7 @@ from maptr.gateway.message import (
     Response,
     as_json,
     kept,
+    not_kept,
     problem,
     text,
 )
@@ -154,12 +155,6 @@ def _metadata(ark: Ark, site: Site) -> str:
 
 def wants_list(request: Request, form: str) -> bool:
     return form == "list" or request.names(LINKSET) or request.names(LINKSET_TEXT)
-
-
-def not_kept(response: Response) -> Response:
-    """Return a response that no cache may keep."""
-    headers = [pair for pair in response.headers if pair[0] not in ("Cache-Control", "Expires")]
-    return response._replace(headers=(*headers, ("Cache-Control", "no-store")))
 
 
 def redirect(request: Request, site: Site, ark: Ark, target: str, status: int | None, headers: Headers) -> Response:

@@ -34,10 +34,11 @@ from maptr.errors import printable
 from maptr.gateway.connections import MAX_TARGET, HttpConnection, HttpListener
 from maptr.gateway.limits import BURST, FREE_WORK, NAAN_WORK, Clients
 from maptr.gateway.message import Lines, Lookup, Response, problem, text
-from maptr.gateway.metrics import MALFORMED, Metrics, kind_of
+from maptr.gateway.metrics import MALFORMED, RESOLVE, Metrics, kind_of
 from maptr.gateway.proxies import Proxies
 from maptr.gateway.route import MAX_BODY, route
 from maptr.gateway.site import Site
+from maptr.gateway.statistics import Statistics
 from maptr.rate_limit import TokenBuckets
 
 log = logging.getLogger("maptr.gateway")
@@ -68,6 +69,7 @@ class HttpServer:
         settings: GatewayConfig,
         *,
         metrics: Metrics,
+        statistics: Statistics,
         chooser: Chooser | None = None,
         tls: ssl.SSLContext | None = None,
         is_admin: bool = False,
@@ -77,6 +79,7 @@ class HttpServer:
         self._sources = sources
         self._site = site
         self._metrics = metrics
+        self._statistics = statistics
         self._ids = map(f"{secrets.token_hex(4)}-{{}}".format, itertools.count(1))
         self._listener = HttpListener(Counts() if is_admin else metrics.connections, self._refuse)
         self.configure(settings, tls)
@@ -147,7 +150,11 @@ class HttpServer:
         finally:
             self._listener.connections.idle(connection)
         seconds = time.perf_counter() - started
-        self._metrics.count(kind_of(request.raw_path), response.status, seconds)
+        kind = kind_of(request.raw_path)
+        self._metrics.count(kind, response.status, seconds)
+        if kind == RESOLVE:
+            source, referrer = response.header("Maptr-Source"), request.headers.get(hdrs.REFERER, "")
+            self._statistics.count(request.raw_path, response.status, source, referrer)
         if self._settings.access_log:
             self._log(client, request.method, request.raw_path, response.status, seconds, number)
         return made

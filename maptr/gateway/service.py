@@ -12,9 +12,11 @@ import ipaddress
 import logging
 import os
 import socket
+import sqlite3
 import ssl
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from maptr import paths
@@ -35,15 +37,42 @@ from maptr.gateway.current import CurrentSite
 from maptr.gateway.metrics import Metrics
 from maptr.gateway.redirects import Redirects, follow
 from maptr.gateway.server import HttpServer
+from maptr.gateway.statistics import Statistics
 from maptr.protocol.address import Address
 from maptr.zone.snapshot import Snapshot
 
 log = logging.getLogger("maptr.gateway")
 
 REFRESH = 1.0  # seconds between two looks at the files of table and redirects
+STATS_EVERY = 60.0  # seconds between two times that the counts in memory are written
 PROBES_EVERY = 60.0  # seconds between two readings of the probes that maptr table probe keeps
 DNS_EVERY = 5.0  # seconds between two tests whether DNS answers
 FIRST_TEST = 1.0  # seconds that the start waits for the first of them
+
+
+@dataclass
+class Door:
+    """An HTTP server and its addresses; ``key`` is their setting."""
+
+    key: str
+    addresses: tuple[Address, ...]
+    http: HttpServer
+    bound: list[Address] = field(default_factory=list)
+    _sockets: list[socket.socket] = field(default_factory=list)
+
+    def bind(self) -> None:
+        """Raises ConfigError."""
+        for address in self.addresses:
+            with explained(address, key=self.key):
+                self._sockets.append(open_tcp(*address))
+            self.bound.append(bound_at(address, self._sockets[-1]))
+
+    def start(self) -> None:
+        self.http.start(self._sockets)
+
+    def close(self) -> None:
+        for sock in self._sockets:
+            sock.close()
 
 
 class Service:
@@ -65,54 +94,59 @@ class Service:
         allow_private: bool = False,
     ) -> None:
         pages.prepare()
-        self.bound: list[Address] = []
         self.current = CurrentSite(client, config, zones)
         self._config = config
         self._reread = reread
         self._allow_private = allow_private
         self._metrics = Metrics()
-        self.current.configure(config, self._read_redirects(config.gateway), self._metrics)
+        self._statistics = Statistics(config.gateway.stats, wall=time.time)
+        self.current.configure(config, self._read_redirects(config.gateway), self._metrics, self._statistics)
         tls = _tls(config)
-        self._http, self._admin = (
-            HttpServer(
-                client.sources,
-                lambda: self.current.site,
-                config.gateway,
-                chooser=chooser,
-                metrics=self._metrics,
-                tls=None if is_admin else tls,
-                is_admin=is_admin,
+        self._public, self._admin = (
+            Door(
+                "gateway.admin_listen" if is_admin else "gateway.listen",
+                config.gateway.admin_listen if is_admin else config.gateway.listen,
+                HttpServer(
+                    client.sources,
+                    lambda: self.current.site,
+                    config.gateway,
+                    chooser=chooser,
+                    metrics=self._metrics,
+                    statistics=self._statistics,
+                    tls=None if is_admin else tls,
+                    is_admin=is_admin,
+                ),
             )
             for is_admin in (False, True)
         )
-        self.bound_admin: list[Address] = []
-        self._sockets: list[socket.socket] = []
-        self._admin_sockets: list[socket.socket] = []
         self._stopping = asyncio.Event()
         self._background = Background(self._reload)
         self._pulls = TablePulls(clock=time.time)
 
+    @property
+    def bound(self) -> list[Address]:
+        """The addresses, with their actual ports, once they are bound."""
+        return self._public.bound
+
+    @property
+    def bound_admin(self) -> list[Address]:
+        """The same of the addresses for the operator."""
+        return self._admin.bound
+
     def bind(self) -> None:
-        """Bind the sockets; ``bound`` then has the actual ports. Raises ConfigError."""
+        """Bind the sockets. Raises ConfigError."""
         try:
-            settings = self._config.gateway
-            for key, addresses, sockets, bound in (
-                ("gateway.listen", settings.listen, self._sockets, self.bound),
-                ("gateway.admin_listen", settings.admin_listen, self._admin_sockets, self.bound_admin),
-            ):
-                for address in addresses:
-                    with explained(address, key=key):
-                        sockets.append(open_tcp(*address))
-                    bound.append(bound_at(address, sockets[-1]))
+            self._public.bind()
+            self._admin.bind()
         except ConfigError as error:
-            for sock in (*self._sockets, *self._admin_sockets):
-                sock.close()
+            self._public.close()
+            self._admin.close()
             raise self._config.error(error.key, error.reason) from None
 
     @property
     def urls(self) -> list[str]:
         """Where the gateway can be reached."""
-        scheme = "https" if self._http.has_tls else "http"
+        scheme = "https" if self._public.http.has_tls else "http"
         return [f"{scheme}://{address}/" for address in self.bound]
 
     async def run(self, *, signals: bool = False) -> None:
@@ -129,9 +163,9 @@ class Service:
             public_url = self._config.gateway.public_url
             if not public_url and not all(ipaddress.ip_address(host).is_loopback for host, _ in self.bound):
                 log.warning("gateway.public_url is not set: the Host header decides which URLs are the gateway's own")
-            self._http.start(self._sockets)
-            if self._admin_sockets:
-                self._admin.start(self._admin_sockets)
+            self._public.start()
+            if self.bound_admin:
+                self._admin.start()
                 log.info("for operators: %s", ", ".join(f"http://{address}/" for address in self.bound_admin))
             log.info("ready, serving on %s", ", ".join(self.urls))
             process.notify(process.READY)
@@ -139,8 +173,10 @@ class Service:
         finally:
             process.notify(process.STOPPING)
             await self._background.stop()
-            await self._http.stop()
-            await self._admin.stop()
+            await self._public.http.stop()
+            await self._admin.http.stop()
+            with contextlib.suppress(sqlite3.Error):
+                self._statistics.close()
         log.info("stopped")
 
     def stop(self) -> None:
@@ -155,11 +191,18 @@ class Service:
         background.start()
         background.repeat(REFRESH, current.refresh, "files not looked at")
         background.run(self._pulls.keep_current(lambda: self._config, self._pulled_file))
+        background.repeat(STATS_EVERY, self._keep_statistics, "statistics not kept")
         background.repeat(PROBES_EVERY, current.read_probes, "probes not read")
         if not current.asks_no_dns:
             background.repeat(DNS_EVERY, current.test_dns, "DNS not tested")
             if seconds := self._config.gateway.drift_every:
                 background.repeat(seconds, current.compare, "table and DNS not compared")
+
+    async def _keep_statistics(self) -> None:
+        try:
+            await in_thread(self._statistics.keep)
+        except sqlite3.Error as error:
+            log.error("statistics not kept: %s", error)
 
     def _pulled_file(self) -> Path | None:
         """Return the file into which this gateway pulls the table. ``maptr serve`` pulls that of its zones."""
@@ -186,10 +229,10 @@ class Service:
             if getattr(config.gateway, key) != getattr(self._config.gateway, key):
                 log.warning("gateway.%s is as it was at the start: restart to change it", key)
         self._config = config
-        self._http.configure(config.gateway, tls)
-        self._admin.configure(config.gateway, None)
+        self._public.http.configure(config.gateway, tls)
+        self._admin.http.configure(config.gateway, None)
         await in_thread(lambda: self.current.follow_zones(config))
-        self.current.configure(config, redirects, self._metrics)
+        self.current.configure(config, redirects, self._metrics, self._statistics)
         await self.current.refresh()
         self._metrics.reloads.labels("done").inc()
         log.info("reloaded")

@@ -11,8 +11,9 @@ from maptr import url
 from maptr.answer.context import PLAIN, Context
 from maptr.ark import Ark, Hyphens, each_ark
 from maptr.discovery import Candidate, Discovery
-from maptr.gateway.message import Response
+from maptr.gateway.message import Request, Response
 from maptr.gateway.objects import NoObjects, OwnObjects
+from maptr.gateway.statistics import Report
 from maptr.reconcile.history import PastVerdict
 from maptr.reconcile.probes import Liveness
 from maptr.reconcile.verdict import Drift
@@ -41,6 +42,21 @@ class DriftReport:
     at: float | None = None
     serial: int | None = None
     history: Mapping[str, Sequence[PastVerdict]] = field(default_factory=dict)
+
+
+class Front(NamedTuple):
+    """What the pages say of the organisation that runs the gateway: its name, an e-mail address or a URL of its
+    contact, the URL of its imprint, and a text for the first page; "" for none."""
+
+    name: str = ""
+    contact: str = ""
+    imprint: str = ""
+    text: str = ""
+
+    @property
+    def contact_url(self) -> str:
+        is_mail = "@" in self.contact and "://" not in self.contact
+        return f"mailto:{self.contact}" if is_mail else self.contact
 
 
 class Traffic(NamedTuple):
@@ -82,6 +98,9 @@ class Site:
     zones: Snapshot | None = None
     dns_context: Context = PLAIN
     metrics: Callable[[], Response] | None = None
+    statistics: Callable[[int], Report] | None = None
+    public_stats: bool = False
+    front: Front = field(default_factory=Front)
     traffic: Callable[[], Traffic] | None = None
     troubles: tuple[str, ...] = ()
     sources: tuple[str, ...] | None = None
@@ -98,6 +117,10 @@ class Site:
     @property
     def table(self) -> Table:
         return self.table_state.table or NO_TABLE
+
+    def shows_statistics(self, request: Request) -> bool:
+        """Return whether the sender of a request may see the statistics: an operator, or anybody if they are public."""
+        return self.statistics is not None and (self.public_stats or (self.has_admin and request.is_admin))
 
     def entry(self, ark: Ark) -> Entry | None:
         """Return the record that serves an ARK."""

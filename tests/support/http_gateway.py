@@ -8,6 +8,7 @@ import gc
 import socket
 import ssl
 import sys
+import time
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Self
@@ -20,6 +21,7 @@ from maptr.gateway.metrics import Metrics
 from maptr.gateway.server import HttpServer
 from maptr.gateway.service import Service
 from maptr.gateway.site import Site
+from maptr.gateway.statistics import Statistics
 from maptr.protocol.address import Address
 from maptr.registry.followed_file import TableState
 from tests.support.caching import ONE_HOST, Rig, table
@@ -193,7 +195,14 @@ def gateway(
     """An HTTP server over a scripted DNS, by default with the table ``TABLE`` and one host in DNS."""
     rig = rig or Rig(ONE_HOST, natab=TABLE)
     metrics = Metrics()
-    http = HttpServer(rig.sources, lambda: found.site, settings_of(**settings), metrics=metrics, tls=tls)
+    http = HttpServer(
+        rig.sources,
+        lambda: found.site,
+        settings_of(**settings),
+        metrics=metrics,
+        statistics=Statistics(wall=time.time),
+        tls=tls,
+    )
     sock = open_tcp("127.0.0.1", 0)
     with loop_for(rig.sources.stop) as running:
         found = Gateway(sock.getsockname()[1], http, rig, running, site or Site(table_state=TableState(TABLE)))

@@ -1,0 +1,58 @@
+"""``maptr stats``: what a gateway was asked, from the file of its statistics."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+
+import click
+
+from maptr.cli import lookup, options, output
+from maptr.cli.group import command
+from maptr.cli.output import Painted
+from maptr.gateway.statistics import DAYS, DAYS_KEPT, INFLECTION, NAAN, REFERRER, SOURCE, STATUS, Statistics
+
+SHOWN = 10  # values of one kind
+
+
+@command(
+    exits={0: "printed", 2: "bad usage, or the configuration names no file", 8: "the file cannot be read"},
+)
+@click.argument("file", type=options.FILE_PATH, required=False)
+@click.option(
+    "--days", type=click.IntRange(1, DAYS_KEPT), default=DAYS, metavar="N", help="Count the last N days, up to now."
+)
+@options.CONFIG_OPTION
+@options.JSON_OPTION
+def stats(file: Path | None, days: int, config: str | None, as_json: bool) -> None:
+    """Show what a gateway was asked: NAANs, failures, sources, inflections and referrers; no client is kept.
+
+    FILE is that of gateway.stats, by default the configured one. The gateway writes it once a minute, and has the
+    counts up to now at /stats and /api/v1/stats.
+
+    \b
+    Example:
+      maptr stats /var/lib/maptr/stats.sqlite --days 30
+    """
+    known = lookup.read_config(config)
+    path = file or (known.gateway.stats if known is not None else None)
+    if path is None:
+        raise click.UsageError("the configuration has no gateway.stats: name a FILE")
+    if not path.is_file():
+        output.fail(f"{path}: No such file", output.EXIT_UNREADABLE)
+    report = Statistics(path, wall=time.time).report(days)
+    if as_json:
+        output.json_data(report.to_dict())
+        sys.exit(output.EXIT_OK)
+    output.data(Painted(f"{report.requests} requests in {days} days", output.STRONG))
+    for title, rows in (
+        ("NAANs", report.values[NAAN]),
+        ("failed", [(f"{one.naan} {one.status}", one.requests) for one in report.failed]),
+        ("status", report.values[STATUS]),
+        ("sources", report.values[SOURCE]),
+        ("inflections", report.values[INFLECTION]),
+        ("referrers", report.values[REFERRER]),
+    ):
+        for label, count in rows[:SHOWN]:
+            output.data(Painted(f"{title:12}", output.MINOR), f"{count:>10} {label}")

@@ -1,0 +1,194 @@
+"""What a gateway was asked: NAANs, failures, sources, inflections and referrers, by hour and day, without any client.
+
+The counts of the last minute are in memory, the others in SQLite: hours for two weeks, days for a year. What is kept is
+bounded: of each kind, the values that were counted most, and the rest as "other".
+"""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterable
+from contextlib import closing
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from maptr.errors import ConfigError
+
+HOUR, DAY = 3_600, 86_400  # seconds
+HOURS_KEPT, DAYS_KEPT = 14 * 24, 400
+MAX_VALUES = 200  # of one kind in an hour and in a day
+DAYS = 7  # of a report, if none are named
+LISTED = 50  # values of one kind in a report
+OTHER = "other"
+REQUESTS, NAAN, FAILED, STATUS, SOURCE, INFLECTION, REFERRER = KINDS = (
+    *("requests", "naan", "failed", "status", "source", "inflection", "referrer"),
+)
+FAILING = (400, 404, 410, 414, 503)  # of an ARK: not one, none, gone, too long, not known
+
+_NAAN = re.compile(r"(?ai)ark(?::|%3A)/*([0-9a-z-]{1,64})(?=[/?#.]|%2F|\Z)")
+_INFLECTION = re.compile(r"\?(?:info|\?)?\Z")
+_HOST = re.compile(r"(?ai)https?://([a-z0-9.-]{1,253}|\[[0-9a-f:.]{2,45}\])(?=[:/?#]|\Z)")
+
+Key = tuple[int, str, str]
+"""The start of an hour, the kind and the value."""
+
+
+class Failure(NamedTuple):
+    """The failed requests for the ARKs of a NAAN with one HTTP status."""
+
+    naan: str
+    status: int
+    requests: int
+
+
+class Report(NamedTuple):
+    """The counts since a time: the requests of each hour or day, and the most frequent values of each kind.
+
+    ``seconds`` are those of a period.
+    """
+
+    since: float
+    until: float
+    requests: int
+    periods: tuple[tuple[float, int], ...]
+    seconds: int
+    values: dict[str, tuple[tuple[str, int], ...]]
+
+    @property
+    def failed(self) -> list[Failure]:
+        """The failures by NAAN and HTTP status, the most frequent first."""
+        parts = ((*value.partition(" "), count) for value, count in self.values[FAILED])
+        return [Failure(naan, int(status), count) for naan, _, status, count in parts]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the report in the types of JSON."""
+        return {
+            "schema": "maptr/1",
+            "since": self.since,
+            "until": self.until,
+            "requests": self.requests,
+            "naans": [{"naan": value, "requests": count} for value, count in self.values[NAAN]],
+            "failed": [{"naan": one.naan, "status": one.status, "requests": one.requests} for one in self.failed],
+            "statuses": dict(self.values[STATUS]),
+            "sources": dict(self.values[SOURCE]),
+            "inflections": dict(self.values[INFLECTION]),
+            "referrers": [{"host": value, "requests": count} for value, count in self.values[REFERRER]],
+            "seconds": self.seconds,
+            "periods": [{"start": start, "requests": count} for start, count in self.periods],
+        }
+
+
+class Statistics:
+    """Counts of one gateway. ``file`` keeps them; None: only this process does. Any thread may use it.
+
+    Raises ConfigError for a file that cannot be used.
+    """
+
+    def __init__(self, file: Path | None = None, *, wall: Callable[[], float]) -> None:
+        self._wall = wall
+        self._waiting: Counter[Key] = Counter()
+        self._known: dict[tuple[int, str], set[str]] = {}
+        self._lock = threading.Lock()
+        try:
+            self._store = sqlite3.connect(str(file or ":memory:"), check_same_thread=False, isolation_level=None)
+            self._store.execute("PRAGMA journal_mode = WAL")
+            self._store.execute("PRAGMA synchronous = NORMAL")
+            for table in ("hours", "days"):
+                self._store.execute(
+                    f"CREATE TABLE IF NOT EXISTS {table} (start INTEGER, kind TEXT, value TEXT, n INTEGER,"
+                    " PRIMARY KEY (start, kind, value)) WITHOUT ROWID"
+                )
+        except sqlite3.Error as error:
+            raise ConfigError(f"{file}: {error}", key="gateway.stats") from None
+
+    def count(self, target: str, status: int, source: str, referrer: str) -> None:
+        """Count the answer to a request for an ARK. ``source`` and ``referrer`` are headers, or ""."""
+        hour = int(self._wall()) // HOUR * HOUR
+        found = _NAAN.search(target)
+        naan = found[1].replace("-", "").lower() if found is not None else "none"
+        self._add(hour, REQUESTS, "")
+        self._add(hour, NAAN, naan)
+        self._add(hour, STATUS, str(int(status)))
+        if status in FAILING:
+            self._add(hour, FAILED, f"{naan} {int(status)}")
+        if source:
+            self._add(hour, SOURCE, source.partition(";")[0])
+        if "?" in target and (inflection := _INFLECTION.search(target)) is not None:
+            self._add(hour, INFLECTION, inflection[0])
+        if referrer and (host := _HOST.match(referrer)) is not None:
+            self._add(hour, REFERRER, host[1].lower())
+
+    def _add(self, hour: int, kind: str, value: str) -> None:
+        known = self._known.setdefault((hour, kind), set())
+        if value not in known:
+            if len(known) >= MAX_VALUES:
+                value = f"{OTHER} 0" if kind == FAILED else OTHER
+            known.add(value)
+        self._waiting[hour, kind, value] += 1
+
+    def keep(self) -> None:
+        """Write the counts in memory, and remove old ones. Raises sqlite3.Error; they then stay in memory."""
+        waiting, self._waiting = self._waiting, Counter()
+        now = int(self._wall())
+        self._known = {key: known for key, known in self._known.items() if key[0] > now - 2 * HOUR}
+        try:
+            with self._lock, self._store:
+                self._store.execute("BEGIN")
+                for table, size, most in (("hours", HOUR, HOURS_KEPT), ("days", DAY, DAYS_KEPT)):
+                    self._store.executemany(
+                        f"INSERT INTO {table} VALUES (?, ?, ?, ?)"  # noqa: S608 - constants
+                        " ON CONFLICT DO UPDATE SET n = n + excluded.n",
+                        ((start // size * size, kind, value, n) for (start, kind, value), n in waiting.items()),
+                    )
+                    self._store.execute(f"DELETE FROM {table} WHERE start < ?", (now - size * most,))  # noqa: S608
+                self._shorten(now // DAY * DAY - DAY)
+        except sqlite3.Error:
+            self._waiting.update(waiting)
+            raise
+
+    def _shorten(self, day: int) -> None:
+        """Count the rare values of the last whole day together."""
+        for kind in (NAAN, FAILED, REFERRER):
+            rest = OTHER if kind != FAILED else f"{OTHER} 0"
+            select = "SELECT value, n FROM days WHERE start = ? AND kind = ? AND value != ? ORDER BY n DESC, value"
+            known = (day, kind, rest)
+            rare = self._store.execute(f"{select} LIMIT -1 OFFSET {MAX_VALUES}", known).fetchall()
+            lost = sum(n for _, n in rare)
+            if lost:
+                delete = "DELETE FROM days WHERE start = ? AND kind = ? AND value = ?"
+                self._store.executemany(delete, ((day, kind, value) for value, _ in rare))
+                insert = "INSERT INTO days VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET n = n + excluded.n"
+                self._store.execute(insert, (*known, lost))
+
+    def report(self, days: int = DAYS) -> Report:
+        """Return the counts of the last days, by hour for two weeks at most, and by day otherwise."""
+        now = self._wall()
+        seconds = HOUR if days * 24 <= HOURS_KEPT else DAY
+        since = (int(now) // seconds + 1) * seconds - days * DAY
+        table = "hours" if seconds == HOUR else "days"
+        periods: Counter[float] = Counter()
+        counts: dict[str, Counter[str]] = {kind: Counter() for kind in KINDS}
+        with self._lock:
+            select = f"SELECT start, n FROM {table} WHERE kind = ? AND start >= ?"  # noqa: S608 - constants
+            periods.update(dict(self._store.execute(select, (REQUESTS, since))))
+            select = f"SELECT kind, value, sum(n) FROM {table} WHERE start >= ? GROUP BY 1, 2"  # noqa: S608
+            rows: Iterable[tuple[str, str, int]] = self._store.execute(select, (since,)).fetchall()
+        for kind, value, n in rows:
+            if kind in counts:
+                counts[kind][value] += n
+        for (start, kind, value), n in list(self._waiting.items()):
+            counts[kind][value] += n
+            if kind == REQUESTS:
+                periods[start // seconds * seconds] += n
+        ordered = {kind: sorted(counts[kind].items(), key=lambda pair: (-pair[1], pair[0])) for kind in KINDS[1:]}
+        listed = {kind: tuple(pairs[:LISTED]) for kind, pairs in ordered.items()}
+        whole = tuple((float(start), periods[start]) for start in range(since, int(now) + 1, seconds))
+        return Report(float(since), now, sum(counts[REQUESTS].values()), whole, seconds, listed)
+
+    def close(self) -> None:
+        """Keep the last counts, and close the file."""
+        with closing(self._store):
+            self.keep()

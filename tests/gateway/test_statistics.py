@@ -1,0 +1,223 @@
+"""Statistics: what is counted, that it is bounded and without clients, and who may see it."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from maptr.client import Client
+from maptr.config import parse
+from maptr.errors import ConfigError
+from maptr.gateway import statistics
+from maptr.gateway.service import Service
+from maptr.gateway.site import Front
+from maptr.gateway.statistics import DAY, HOUR, MAX_VALUES, Statistics
+from tests.gateway.test_service import TABLE
+from tests.support.caching import Clock
+from tests.support.command_line import home, run
+from tests.support.gateway import Gateway
+from tests.support.http_gateway import get, serving
+
+__all__ = ["home"]
+NOON = 1_700_006_400.0  # the start of an hour
+
+
+def counted(*requests: tuple[str, int, str, str], file: Path | None = None) -> tuple[Statistics, Clock]:
+    clock = Clock(NOON)
+    made = Statistics(file, wall=clock)
+    for each in requests:
+        made.count(*each)
+    return made, clock
+
+
+REQUESTS = (
+    ("/ark:/12345/x1?info", 302, "natab;table=builtin;age=5", "https://Library.example/page?secret=1"),
+    ("/ark:12345/x2", 302, "dns", ""),
+    ("/https://n2t.net/ark:/99999/x?a=b", 404, "dns", "not a URL"),
+    ("/ark:99999/x??", 503, "", ""),
+    ("/ark:", 400, "", ""),
+    ("/ark:12345/gone?", 410, "redirects", "https://library.example/"),
+)
+
+
+def test_what_is_counted() -> None:
+    made, _ = counted(*REQUESTS)
+    document = made.report(1).to_dict()
+    assert document["requests"] == 6
+    assert document["naans"] == [
+        {"naan": "12345", "requests": 3},
+        {"naan": "99999", "requests": 2},
+        {"naan": "none", "requests": 1},
+    ]
+    assert {(one["naan"], one["status"]) for one in document["failed"]} == {
+        ("99999", 404),
+        ("99999", 503),
+        ("none", 400),
+        ("12345", 410),
+    }
+    assert document["sources"] == {"dns": 2, "natab": 1, "redirects": 1}
+    assert document["inflections"] == {"?info": 1, "??": 1, "?": 1}
+    assert document["referrers"] == [{"host": "library.example", "requests": 2}]
+    assert sum(one["requests"] for one in document["periods"]) == 6
+    assert len(document["periods"]) == 24
+
+
+def test_the_file_keeps_the_counts(tmp_path: Path) -> None:
+    path = tmp_path / "stats.sqlite"
+    made, clock = counted(*REQUESTS, file=path)
+    before = made.report(1)
+    made.keep()
+    assert made.report(1) == before
+    made.count("/ark:12345/x1", 302, "dns", "")
+    made.close()
+    again = Statistics(path, wall=clock)
+    assert again.report(1).requests == 7
+    clock.now += 2 * DAY
+    assert (again.report(1).requests, again.report(7).requests, again.report(365).requests) == (0, 7, 7)
+    assert b"secret" not in path.read_bytes()
+
+
+def test_hours_and_days_are_forgotten_in_time() -> None:
+    made, clock = counted(REQUESTS[0])
+    made.keep()
+    clock.now += 15 * DAY
+    made.keep()
+    assert (made.report(14).requests, made.report(30).requests) == (0, 1)
+    clock.now += 400 * DAY
+    made.keep()
+    assert made.report(400).requests == 0
+
+
+def test_counts_are_bounded() -> None:
+    made, clock = counted()
+    for hour in range(30):
+        for number in range(MAX_VALUES + 50):
+            made.count(f"/ark:{hour}00{number}/x", 404, "dns", f"https://h{hour}x{number}.example/")
+        assert len(made._waiting) <= 3 * (MAX_VALUES + 1) + 4
+        clock.now += HOUR
+        made.keep()
+    clock.now += DAY
+    made.keep()
+    select = "SELECT max(n) FROM (SELECT count(*) AS n FROM days GROUP BY start, kind)"
+    per_day = "SELECT count(*) FROM days WHERE kind = 'naan' AND start = ?"
+    first_day = int(NOON) // DAY * DAY
+    with made._lock:
+        assert made._store.execute(per_day, (first_day + DAY,)).fetchone()[0] <= MAX_VALUES + 1
+        assert made._store.execute(select).fetchone()[0] <= 24 * (MAX_VALUES + 1)
+    assert made.report(30).requests == 30 * (MAX_VALUES + 50), "the rest is counted together"
+    assert sum(made.report(30).values["status"][0][1:]) == 30 * (MAX_VALUES + 50)
+
+
+def test_a_disk_that_is_full_loses_no_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    made, _ = counted(*REQUESTS)
+    made._store.execute("PRAGMA query_only = ON")
+    with pytest.raises(sqlite3.Error):
+        made.keep()
+    made._store.execute("PRAGMA query_only = OFF")
+    assert made.report(1).requests == 6
+
+
+def test_a_file_of_something_else_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "stats.sqlite"
+    path.write_text("not a database, but a text that is long enough to be one" * 20)
+    with pytest.raises(ConfigError, match=r"stats\.sqlite: file is not a database"):
+        Statistics(path, wall=Clock())
+
+
+def test_the_operator_sees_them_and_the_public_does_not(tmp_path: Path) -> None:
+    lines = f'listen = ["127.0.0.1:0"]\nadmin_listen = "127.0.0.1:0"\nstats = "{tmp_path}/stats.sqlite"\n'
+    client = Client(["127.0.0.1#9"], policy="natab-only", table=TABLE)
+    service = Service(parse(f"[gateway]\n{lines}"), client)
+    with serving(service, client):
+        public, admin = service.bound[0].port, service.bound_admin[0].port
+        assert get(public, "/ark:12345/x1", "Referer: https://library.example/").status == 302
+        assert get(public, "/ark:77777/x1").status == 404
+        for path in ("/stats", "/api/v1/stats"):
+            assert get(public, path).status == 404
+            assert get(admin, path).status == 200
+        document = json.loads(get(admin, "/api/v1/stats?days=1").body)
+        assert document["requests"] == 2
+        assert document["failed"] == [{"naan": "77777", "status": 404, "requests": 1}]
+        page = get(admin, "/stats?days=30").body.decode()
+        assert "2 requests for ARKs" in page
+        assert "<svg" in page
+        assert get(admin, "/api/v1/stats?days=0").status == 400
+    with closing(sqlite3.connect(tmp_path / "stats.sqlite")) as kept:
+        assert kept.execute("SELECT sum(n) FROM hours WHERE kind = 'requests'").fetchone() == (2,)
+        texts = "".join(str(row) for row in kept.execute("SELECT * FROM hours"))
+    assert "127.0.0.1" not in texts
+
+
+def test_they_may_be_public() -> None:
+    made, _ = counted(*REQUESTS)
+    assert Gateway(statistics=made.report, public_stats=True).ask("/stats").status == 200
+    assert Gateway(statistics=made.report, public_stats=True).ask("/api/v1/stats").status == 200
+    assert Gateway(statistics=made.report).ask("/stats").status == 404, "there is no address for the operator"
+
+
+@pytest.mark.usefixtures("home")
+def test_the_command_reads_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "stats.sqlite"
+    made, clock = counted(*REQUESTS, file=path)
+    made.close()
+    monkeypatch.setattr("maptr.cli.stats.time.time", clock)
+    text = run("stats", str(path), "--days", "1").stdout
+    assert text.startswith("6 requests in 1 days\n")
+    assert "NAANs                3 12345\n" in text
+    assert json.loads(run("stats", str(path), "--days", "1", "--json").stdout) == made_report(path, clock)
+    assert "no gateway.stats" in run("stats", code=2).stderr
+    assert "No such file" in run("stats", str(tmp_path / "gone"), code=8).stderr
+
+
+def made_report(path: Path, clock: Clock) -> object:
+    return json.loads(json.dumps(Statistics(path, wall=clock).report(1).to_dict()))
+
+
+# ---- the pages of the operator
+
+
+def test_pages_have_the_name_and_the_links_of_the_operator() -> None:
+    front = Front("ARKs & more", "a@example.org", "https://example.org/imprint", "Links that stay.")
+    page = Gateway(TABLE, front=front).ask("/", accept="text/html").body.decode()
+    for part in (
+        "ARKs &amp; more",
+        'href="mailto:a@example.org"',
+        'href="https://example.org/imprint"',
+        "Links that stay.",
+    ):
+        assert part in page
+    assert "Contact" not in Gateway(TABLE).ask("/", accept="text/html").body.decode()
+
+
+@pytest.mark.parametrize(
+    ("line", "is_right"),
+    [
+        ('contact = "a@example.org"', True),
+        ('contact = "https://example.org/contact"', True),
+        ('contact = "javascript:alert(1)"', False),
+        ('contact = "a@b@c"', False),
+        ('imprint = "data:text/html,x"', False),
+        ('imprint = ""', True),
+    ],
+)
+def test_links_of_the_operator_are_checked(line: str, is_right: bool) -> None:
+    if is_right:
+        parse(f"[gateway]\n{line}\n")
+    else:
+        with pytest.raises(ConfigError, match=r"gateway\.(contact|imprint): "):
+            parse(f"[gateway]\n{line}\n")
+
+
+def test_files_for_search_engines() -> None:
+    public = Gateway(TABLE, public_url="https://ark.example.org")
+    assert "Sitemap: https://ark.example.org/sitemap.xml\n" in public.ask("/robots.txt").body.decode()
+    sitemap = public.ask("/sitemap.xml")
+    assert sitemap.header("content-type") == "application/xml"
+    assert "<loc>https://ark.example.org/naan/12345</loc>" in sitemap.body.decode()
+    assert Gateway(TABLE).ask("/sitemap.xml").status == 404
+    assert Gateway(TABLE).location("/favicon.ico") == "/icon.svg"
+    assert statistics.KINDS[0] == "requests"
