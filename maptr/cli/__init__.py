@@ -24,6 +24,7 @@ COMMANDS: dict[str, Lazy] = {
     "config": ("maptr.cli.config", "config", "Print the settings that make a resolver ask your server."),
     "up": ("maptr.cli.up", "up", "Serve the zone of the registry and a gateway on this machine."),
     "reload": ("maptr.cli.control", "reload", "Make the running server read its zones again."),
+    "control": ("maptr.cli.control", "control", "Make the running server pull, notify or sign now."),
     "completion": ("maptr.cli.completion", "completion", "Print the completion script for a shell."),
     "status": ("maptr.cli.control", "status", "Show the state of the running server."),
 }
@@ -31,7 +32,7 @@ COMMANDS: dict[str, Lazy] = {
 SECTIONS = {  # of ``maptr --help``
     "Look up ARKs": ("discover", "url", "open", "naan", "info", "bulk", "ark"),
     "Try everything on this machine": ("up",),
-    "Publish a registry in DNS": ("table", "zone", "serve", "status", "reload"),
+    "Publish a registry in DNS": ("table", "zone", "serve", "status", "control", "reload"),
     "Resolve ARKs for others": ("gateway", "redirects", "stats", "config"),
     "Other commands": ("completion",),
 }
@@ -42,7 +43,7 @@ PAGES = {
     **dict.fromkeys(("discover", "url", "open", "naan", "info", "bulk"), "library.md"),
     "ark": "reference.md",
     **dict.fromkeys(("up", "completion"), "quickstart.md"),
-    **dict.fromkeys(("zone", "serve", "status", "reload"), "admin.md"),
+    **dict.fromkeys(("zone", "serve", "status", "control", "reload"), "admin.md"),
     **dict.fromkeys(("table", "gateway", "redirects", "stats", "config"), "operator.md"),
 }
 

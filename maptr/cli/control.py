@@ -18,9 +18,10 @@ from maptr.cli.group import command
 from maptr.cli.lookup import duration_text
 from maptr.cli.options import JSON_OPTION, PATH, server_config
 from maptr.cli.output import Painted
-from maptr.errors import ConfigError, json_text, time_text
+from maptr.errors import ConfigError, json_text, nearest, time_text
 from maptr.paths import LOCAL_CONFIG
 from maptr.protocol.names import to_text
+from maptr.server.alarm import Alarm
 from maptr.server.status import (
     SecondaryStatus,
     Status,
@@ -169,7 +170,85 @@ def _show_status(found: Status) -> None:
             f"{connections['refused']} refused, {connections['shed']} closed to make room"
         )
     for alarm in found.alarms:
-        output.data(Painted("ALARM", output.BAD), f" {alarm.text}")
+        output.data(Painted("ALARM", output.BAD), f" {alarm.text}{_for(alarm, found)}")
+    for alarm in found.silenced:
+        output.data(Painted("silenced", output.MINOR), f" {alarm.text}{_for(alarm, found)}")
+
+
+@command(
+    exits={
+        0: "done, or there was nothing to do",
+        1: "it failed: the old state stays",
+        3: "the server is not running",
+        8: "the configuration cannot be read",
+    }
+)
+@click.argument("verb", type=click.Choice(["zone-status", "pull", "notify", "sign"]))
+@click.argument("zone", required=False, shell_complete=_zones)
+@_FILE
+@_SOCKET
+@JSON_OPTION
+def control(verb: str, zone: str | None, file: str | None, path: str | None, as_json: bool) -> None:
+    """Make the running server do now what it does by itself in time. Each VERB may be repeated without harm.
+
+    zone-status shows ZONE, or all zones. pull gets the table from its sources, and publishes what changed. notify sends
+    NOTIFY to the secondaries of ZONE, or of all zones. sign renews the signatures that are due, with the keys that are
+    there now. Every version is on disk when it is served, so there is nothing to flush.
+
+    \b
+    Examples:
+      maptr control pull
+      maptr control zone-status ark.arpa
+    """
+    where = _socket(file, path)
+    if verb == "zone-status":
+        _zone_status(where, zone, as_json=as_json)
+        return
+    if zone is not None and verb != "notify":
+        raise click.UsageError(f"{verb} is for all zones")
+    request = {"command": verb} | ({"zone": zone} if zone is not None else {})
+    reply = _ask(where, request, RELOAD_SECONDS)
+    error = str(reply.get("error") or "")
+    if as_json:
+        output.json_data({"verb": verb, **reply})
+    elif verb == "pull" and not error:
+        changed = reply["changed"] is not None and reply["changed"] == reply["checked"]
+        output.data(f"table {reply['file']} {'changed' if changed else 'up to date'}, from {reply['source']}")
+    elif verb == "notify" and not error:
+        for one in reply["notified"]:
+            output.data(f"NOTIFY {one}")
+    elif verb == "sign" and not error:
+        found = read_reload(reply)
+        for each in found.zones or ():
+            _show_result(each)
+        if not found.zones:
+            output.data("no signature is due")
+    if error:
+        output.fail(error, output.EXIT_NONE)
+
+
+def _zone_status(where: tuple[Path, str], zone: str | None, *, as_json: bool) -> None:
+    """Show one zone or all of them. Exits with 1 if one of them is not served, or has an alarm."""
+    found = read_status(_ask(where, {"command": "status"}, STATUS_SECONDS))
+    wanted = None if zone is None else f"{zone.rstrip('.').lower()}."
+    zones = [each for each in found.zones if wanted in (None, each.zone.lower())]
+    if not zones:
+        near = nearest(zone or "", [each.zone for each in found.zones])
+        output.fail(f"no zone {zone} is served; the nearest is {near or 'none'}", output.EXIT_NONE)
+    if as_json:
+        output.json_data({"zones": to_json(found)["zones"] if zone is None else [to_json(each) for each in zones]})
+    else:
+        for each in zones:
+            _show_zone(each)
+    names = {each.zone.lower() for each in zones}
+    alarms = [alarm for alarm in found.alarms if alarm.zone.lower() in names]
+    sys.exit(output.EXIT_NONE if alarms or any(each.serial is None for each in zones) else output.EXIT_OK)
+
+
+def _for(alarm: Alarm, found: Status) -> str:
+    """Return the age of an alarm in words."""
+    age = None if alarm.since is None else found.started + found.uptime - alarm.since
+    return "" if age is None else f" (for {duration_text(max(0.0, age))})"
 
 
 def _show_zone(zone: ZoneStatus) -> None:
@@ -181,6 +260,9 @@ def _show_zone(zone: ZoneStatus) -> None:
         due = f", to be signed again {time_text(zone.signing.due)}" if zone.signing and zone.signing.due else ""
         state = f" serial {zone.serial}, {zone.names} names{loaded}{signed}{due}"
         output.data("zone ", Painted(zone.zone, output.STRONG), state)
+    for key in zone.signing.key_states if zone.signing else ():
+        step = f"; next: {key.next}, not before {time_text(key.at)}" if key.at else ""
+        output.data(f"  key {key.tag:05d} {key.role} {key.algorithm} {key.state} since {time_text(key.since)}{step}")
     for secondary in zone.secondaries:
         _show_secondary(secondary)
     for warning in zone.warnings:

@@ -30,7 +30,7 @@ PACKAGES = ("aiohttp", "jinja2", "prometheus_client")
 @command(
     exits={
         0: "stopped; with --check-config: no errors",
-        1: "the configuration is bad or an address cannot be bound; with --check-config: also a bad table",
+        1: "the configuration is bad or an address cannot be bound; with --check-config: also a bad table or redirect",
         2: "bad usage, or the extra maptr[gateway] is not installed",
         8: "a file cannot be read",
     }
@@ -80,7 +80,9 @@ def gateway(words: tuple[str, ...], listen: tuple[str, ...], check_config: bool,
 
     try:
         found = read(options.config)
-        if not check_config:
+        if check_config:
+            output.show_log()
+        else:
             logstream.configure(found.serve.log_level, found.serve.log_format)
         client = make_client(servers, options, found)
         service = Service(
@@ -136,7 +138,10 @@ def _check(config: Config, client: Client, service: Service) -> None:
         zones = service.current.zone_files
         found = client.table
         is_missing = isinstance(found, FoundTable) and found.missing and not config.table.url
-        if state.trouble or zones.troubles or is_missing:
+        if bad := service.current.rows_left_out:
+            file = config.gateway.redirects
+            output.error(f"{file}: {bad} bad rows would be left out; maptr redirects check {file} names them")
+        if state.trouble or zones.troubles or is_missing or bad:
             raise click.exceptions.Exit(output.EXIT_NONE)
         scheme = "http" if config.gateway.certificate is None else "https"
         for address in config.gateway.listen:

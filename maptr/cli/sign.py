@@ -152,6 +152,14 @@ def keys() -> None:
 _BAD = "other users can read KEYS, or a key in it is bad"  # an exit code
 _FOLDER = click.argument("folder", metavar="KEYS", type=click.Path(path_type=Path))
 _TAG = click.argument("tag", type=click.IntRange(0, 65535))
+_TTL = click.option(
+    "--ttl",
+    type=click.IntRange(0, 0x7FFFFFFF),
+    default=zonekeys.MAX_TTL_OF_ZONE,
+    metavar="SECONDS",
+    help="The longest TTL of the zone, or that of the DS: caches may have old data for so long.",
+)
+_FORCE = click.option("--force", is_flag=True, help="Change it now, even if caches need its old state.")
 _STATES = click.Choice(["published", "active", "retired"])
 
 
@@ -192,9 +200,10 @@ def add(folder: Path, role: str, algorithm: str, state: str | None) -> None:
 
 @keys.command("list", short_help="List the keys.", exits={0: "listed", 1: _BAD, 8: "KEYS cannot be read"})
 @_FOLDER
+@_TTL
 @options.JSON_OPTION
-def list_keys(folder: Path, as_json: bool) -> None:
-    """List the keys in KEYS: tag, role, algorithm, state and file.
+def list_keys(folder: Path, ttl: int, as_json: bool) -> None:
+    """List the keys in KEYS: tag, role, algorithm, state and file; and on stderr the next step of a rollover.
 
     \b
     Example:
@@ -202,45 +211,62 @@ def list_keys(folder: Path, as_json: bool) -> None:
     """
     files = zonekeys.read_keys(folder)
     if as_json:
-        fields = ("tag", "role", "algorithm", "state")
-        keys = [{name: getattr(file.key, name) for name in fields} | {"file": str(file.path)} for file in files]
-        output.json_data({"keys": keys})
+        steps = [zonekeys.step_of(file.path.name, file.path.stat().st_mtime, ttl) for file in files]
+        known = [(file, step._asdict()) for file, step in zip(files, steps, strict=True) if step is not None]
+        output.json_data({"keys": [{**step, "file": str(file.path)} for file, step in known]})
     else:
         for file in files:
             _show(file)
+            step = zonekeys.step_of(file.path.name, file.path.stat().st_mtime, ttl)
+            if step is not None and step.at is not None:
+                output.inform(f"{step.tag:05d} next: {step.next}, not before {time_text(step.at)}")
 
 
 @keys.command(
     "set",
     short_help="Change the state of a key.",
-    exits={0: "changed", 1: f"there is no such key, {_BAD}", 8: "KEYS cannot be read or written"},
+    exits={0: "changed", 1: f"it is too early, there is no such key, {_BAD}", 8: "KEYS cannot be read or written"},
 )
 @_FOLDER
 @_TAG
 @click.argument("state", type=_STATES)
-def set_state(folder: Path, tag: int, state: str) -> None:
+@_TTL
+@_FORCE
+def set_state(folder: Path, tag: int, state: str, ttl: int, force: bool) -> None:
     """Change the state of the key TAG, which renames its file.
+
+    A published key becomes active only when every cache can have it, and a key is retired only while another one is
+    active; else the command says when, and changes nothing.
 
     \b
     Example:
       maptr zone keys set keys 12345 retired
     """
-    _show(zonekeys.set_state(folder, tag, zonekeys.KeyState(state)))
+    wanted = zonekeys.KeyState(state)
+    if not force:
+        zonekeys.check_change(folder, tag, wanted, time.time(), ttl)
+    _show(zonekeys.set_state(folder, tag, wanted))
 
 
 @keys.command(
     short_help="Delete a key.",
-    exits={0: "removed", 1: f"the key is active or does not exist, {_BAD}", 8: "KEYS cannot be read or written"},
+    exits={0: "removed", 1: f"it is too early, the key is active, or there is none, {_BAD}", 8: "KEYS cannot be used"},
 )
 @_FOLDER
 @_TAG
-def remove(folder: Path, tag: int) -> None:
+@_TTL
+@_FORCE
+def remove(folder: Path, tag: int, ttl: int, force: bool) -> None:
     """Delete the key TAG, which must not be active.
+
+    A retired key is removed only when no cache needs it any more; else the command says when, and changes nothing.
 
     \b
     Example:
       maptr zone keys remove keys 12345
     """
+    if not force:
+        zonekeys.check_change(folder, tag, None, time.time(), ttl)
     output.inform(f"removed {zonekeys.remove_key(folder, tag).path}")
 
 

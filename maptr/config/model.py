@@ -410,6 +410,7 @@ class ServeConfig:
     tcp: TcpConfig = section(TcpConfig)
     catalog: CatalogConfig = section(CatalogConfig)
     secondaries: SecondariesConfig = section(SecondariesConfig)
+    silence: tuple[str, ...] = setting(list_of(TEXT), ())  # alarms that are somebody else's
     log_level: str = setting(choice("debug", "info", "warning", "error"), "info")
     log_format: str = setting(choice("text", "json"), "text")
     query_log: QueryLogConfig = section(QueryLogConfig)
@@ -496,6 +497,7 @@ class TableConfig:
     public_key: Path | None = setting(PATH, None)  # for a minisign signature
     cafile: Path | None = setting(PATH, None)
     drift: tuple[str, ...] = setting(list_of(TEXT), ())  # servers to compare with the table
+    drift_except: tuple[str, ...] = setting(list_of(TEXT), ())  # NAANs that others serve
 
     @property
     def sources(self) -> tuple[str, ...]:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import dns.exception
 import dns.name
 
-from maptr.errors import MissingExtra, SigningError
+from maptr.errors import MissingExtra, SigningError, time_text
 from maptr.files import PRIVATE, write_private
 from maptr.protocol.names import Labels
 from maptr.protocol.numbers import SECURE_ENTRY_POINT, ZONE_KEY
@@ -33,6 +33,8 @@ OTHERS = 0o077  # permission bits of group and others
 MAX_PEM = 4096  # bytes; a PKCS #8 key of either algorithm has about 240
 MAX_KEYS = 16  # keys in a folder: no rollover needs more, and the DNSKEY response stays small
 CURVE = "secp256r1"  # the curve of ECDSAP256SHA256 (RFC 6605)
+MAX_TTL_OF_ZONE = 86_400  # seconds; of the zones that maptr builds, and the usual TTL of a DS
+MARGIN = 3_600  # seconds for secondaries, or the parent's servers, to get a new version
 EXAMPLE = "csk-ecdsap256sha256-12345.active.pem"
 
 
@@ -164,6 +166,54 @@ def require_cryptography() -> None:
         raise MissingExtra("signing needs the package cryptography: pip install 'maptr[dnssec]'")
 
 
+# ---- rollovers
+
+
+class KeyStep(NamedTuple):
+    """A key in its state since a time, and its next step in a rollover: "activate", "remove" or "", not before ``at``.
+
+    A published key may become active, and a retired one may be removed, when its last change has reached every
+    secondary or the parent (MARGIN), and then every cache (the longest TTL; RFC 7583 3.2 and 3.3).
+    """
+
+    tag: int
+    role: str
+    algorithm: str
+    state: str
+    since: float
+    next: str = ""
+    at: float | None = None
+
+
+def step_of(name: str, since: float, ttl: int = MAX_TTL_OF_ZONE) -> KeyStep | None:
+    """Return the step of a key by the name of its file, and the time at which that was written; None for no key."""
+    match = _NAME.fullmatch(name)
+    if match is None:
+        return None
+    step = {KeyState.PUBLISHED: "activate", KeyState.RETIRED: "remove"}.get(KeyState(match["state"]), "")
+    at = since + ttl + MARGIN if step else None
+    return KeyStep(int(match["tag"]), match["role"], match["algorithm"], match["state"], since, step, at)
+
+
+def check_change(folder: Path, tag: int, state: KeyState | None, now: float, ttl: int = MAX_TTL_OF_ZONE) -> None:
+    """Raise SigningError if a rollover must not change the state of a key now; None is its removal.
+
+    Caches would have data that no key verifies: see ``KeyStep``. A key is retired only while another one is active.
+    """
+    files = read_keys(folder)
+    path, key = _find(folder, tag)
+    step = step_of(path.name, path.stat().st_mtime, ttl)
+    wanted = "activate" if state is KeyState.ACTIVE else "remove" if state is None else ""
+    if step is not None and step.at is not None and step.next == wanted and now < step.at:
+        what = "become active" if wanted == "activate" else "be removed"
+        reason = f"{key} may {what} at {time_text(step.at)}, not before: caches must have forgotten what was before it"
+        raise SigningError(reason, filename=str(path))
+    if state is KeyState.RETIRED and key.state is KeyState.ACTIVE:
+        others = [each.key for each in files if each.key.tag != tag and each.key.state is KeyState.ACTIVE]
+        if not any(other.role in (key.role, Role.CSK) for other in others):
+            raise SigningError(f"{key} is the only active one: activate its successor first", filename=str(path))
+
+
 # ---- the key folder
 
 
@@ -226,8 +276,11 @@ def add_key(folder: Path, role: Role, algorithm: Algorithm, state: KeyState) -> 
 def set_state(folder: Path, tag: int, state: KeyState) -> KeyFile:
     """Change the state of a key by renaming its file. Raises SigningError and OSError."""
     path, key = _find(folder, tag)
+    if key.state is state:
+        return KeyFile(path, key)
     key = replace(key, state=state)
     moved = path.rename(folder / _name(key))
+    os.utime(moved)  # since when it is in this state
     _sync(folder)
     return KeyFile(moved, key)
 

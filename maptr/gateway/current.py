@@ -53,6 +53,11 @@ class CurrentSite:
         if self.asks_no_dns:
             self.tested.set()
 
+    @property
+    def rows_left_out(self) -> int:
+        """How many rows of the redirects are bad."""
+        return 0 if self._redirects is None else self._redirects.value.left_out
+
     def configure(
         self, config: Config, redirects: Followed[Redirects] | None, metrics: Metrics, statistics: Statistics
     ) -> None:

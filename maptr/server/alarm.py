@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from maptr.protocol.names import fold, parse, to_text
 
 
 class AlarmKind(enum.StrEnum):
@@ -32,3 +36,41 @@ class Alarm:
     text: str
     zone: str = ""
     secondary: str = ""
+    since: float | None = field(default=None, metadata={"is_time": True})
+
+
+class AlarmLog:
+    """Dates alarms: each has the time since which it is there without a break. ``now`` is in seconds since 1970."""
+
+    def __init__(self) -> None:
+        self._since: dict[tuple[str, str, str], float] = {}
+
+    def dated(self, alarms: Iterable[Alarm], now: float) -> tuple[Alarm, ...]:
+        """Return the alarms that are there now, each once, with their times."""
+        present = {(alarm.kind, alarm.zone, alarm.secondary): alarm for alarm in alarms}
+        self._since = {key: self._since.get(key, now) for key in present}
+        return tuple(replace(alarm, since=self._since[key]) for key, alarm in present.items())
+
+
+class Silence(NamedTuple):
+    """Alarms that are somebody else's: of a kind, or of a kind and a zone, or of these and a secondary; "" is any."""
+
+    kind: str
+    zone: str = ""
+    secondary: str = ""
+
+    @classmethod
+    def parse(cls, text: str) -> Silence:
+        """Read ``KIND [ZONE [SECONDARY]]``. Raises ValueError."""
+        words = text.split()
+        if not 1 <= len(words) <= 3 or words[0] not in tuple(AlarmKind):
+            raise ValueError(f"{text!r} is not KIND [ZONE [SECONDARY]]; the kinds are {', '.join(AlarmKind)}")
+        zone = to_text(fold(parse(words[1]))) if len(words) > 1 else ""
+        return cls(words[0], zone, words[2] if len(words) > 2 else "")
+
+    def covers(self, alarm: Alarm) -> bool:
+        return (
+            alarm.kind == self.kind
+            and self.zone in ("", alarm.zone.lower())
+            and self.secondary in ("", alarm.secondary)
+        )

@@ -22,9 +22,10 @@ from maptr.daemon import process, sockets
 from maptr.daemon.certificate import Certificate
 from maptr.daemon.process import in_thread
 from maptr.daemon.sockets import Sockets, bound_at, limits_within_descriptors
+from maptr.errors import ConfigError
 from maptr.protocol.address import Address
 from maptr.server import control, metrics, settings, udp
-from maptr.server.alarm import Alarm, AlarmKind
+from maptr.server.alarm import Alarm, AlarmKind, AlarmLog
 from maptr.server.counters import Counters, total
 from maptr.server.journals import access_of
 from maptr.server.reloader import Reloader
@@ -36,13 +37,16 @@ from maptr.server.udp import BatchListener, UdpListener
 
 log = logging.getLogger("maptr.serve")
 
+ALARM_EVERY = 10.0  # seconds between two looks at the alarms, which date them
+
 
 class Daemon:
     """Serves the zones of a configuration until it is stopped.
 
     ``served`` has these zones as loaded. A reload reads the configuration again with ``reread``. ``responder`` answers
     queries, by default with the configured settings; ``bound`` has the sockets if they are already bound. ``clock`` is
-    in seconds since 1970. Raises ConfigError for an unusable certificate.
+    in seconds since 1970. Many attributes: one for each part that it owns. Raises ConfigError for an unusable
+    certificate.
     """
 
     def __init__(
@@ -71,6 +75,7 @@ class Daemon:
         self.tls_bound: list[Address] = []
         self._sockets = bound
         self._stopping = asyncio.Event()
+        self._alarm_log = AlarmLog()
 
     def bind(self) -> None:
         """Bind all sockets; afterwards, ``bound`` has the actual ports. Raises ConfigError."""
@@ -123,6 +128,7 @@ class Daemon:
             stack.push_async_callback(self.reloader.stop)
             stack.callback(process.notify, process.STOPPING)
             self.reloader.start()
+            self.reloader.background.repeat(ALARM_EVERY, self._date_alarms, "alarms not looked at")
             await self._stopping.wait()
         log.info("stopped")
 
@@ -155,14 +161,38 @@ class Daemon:
         self._stopping.set()
 
     async def execute(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Execute a control request: ``{"command": "status"}``, or ``reload`` with optional ``zone`` and ``force``."""
+        """Execute a control request: ``{"command": "status"}``, ``pull``, ``sign``, ``notify`` with an optional
+        ``zone``, or ``reload`` with optional ``zone`` and ``force``."""
         zone, force = request.get("zone"), request.get("force", False)
         match request.get("command"):
             case "status":
                 return await in_thread(lambda: asdict(self.status()))
+            case "pull" if zone is None:
+                return await self._pull()
+            case "notify" if zone is None or isinstance(zone, str):
+                return self._notify(zone)
+            case "sign" if zone is None:
+                return asdict(await self.reloader.sign_now())
             case "reload" if isinstance(force, bool) and (zone is None or isinstance(zone, str)):
                 return asdict(await self.reloader.reload_now(zone, force=force))
-        return {"error": "no such command: status, or reload with zone (a text) and force (true or false)"}
+        known = "status, pull, notify, sign, or reload, with zone (a text) and force (true or false)"
+        return {"error": f"no such command: {known}"}
+
+    async def _pull(self) -> dict[str, Any]:
+        puller = self.reloader.puller
+        if puller is None or not puller.pulls_table:
+            return {"error": "no table is pulled: table.url and table.file say where from, and where to"}
+        await puller.pull_now()
+        status = puller.status()
+        return {} if status is None else asdict(status)
+
+    def _notify(self, zone: str | None) -> dict[str, Any]:
+        """Send NOTIFY to the secondaries of a zone, or of all zones."""
+        try:
+            origin = None if zone is None else settings.served_origin(zone, self.reloader.served.states)
+        except ConfigError as error:
+            return {"error": str(error)}
+        return {"notified": self.reloader.monitor.notify_again(self.responder.state, origin)}
 
     async def respond_http(self, path: str) -> metrics.HttpResponse:
         return await in_thread(lambda: metrics.respond(path, self.status()))
@@ -171,6 +201,8 @@ class Daemon:
         """Return the status. It takes long with many zones: call it in a thread."""
         reloader, now = self.reloader, self._clock()
         counters = total(self._counters)
+        alarms = self._alarm_log.dated(self._alarms(now), now)
+        silences = settings.silences_of(reloader.config)
         return Status(
             version=__version__,
             pid=os.getpid(),
@@ -187,8 +219,13 @@ class Daemon:
             table=None if reloader.puller is None else reloader.puller.status(),
             queries=counters.to_dict(),
             **counters.groups(),
-            alarms=tuple(self._alarms(now)),
+            alarms=tuple(alarm for alarm in alarms if not any(one.covers(alarm) for one in silences)),
+            silenced=tuple(alarm for alarm in alarms if any(one.covers(alarm) for one in silences)),
         )
+
+    async def _date_alarms(self) -> None:
+        now = self._clock()
+        self._alarm_log.dated(self._alarms(now), now)
 
     @property
     def _certificate_error(self) -> str:

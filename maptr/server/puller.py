@@ -78,6 +78,11 @@ class Puller:
         if table.drift and file.exists():
             await self._look_for_drift(config, file)
 
+    @property
+    def pulls_table(self) -> bool:
+        table = self._config().table
+        return bool(table.file and table.url)
+
     def pause(self) -> float:
         """Return the seconds until the next pull, with a random variation; fewer after a failure."""
         return self.pulls.pause(self._config().table.every)
@@ -142,5 +147,7 @@ def _report(config: Config, file: Path, server: str, clock: Clock) -> ServerDrif
                 verdicts += [one for group in client.drift_many() for one in group]
     except (MaptrError, OSError) as error:
         return ServerDrift(server, clock(), 0, error=reason_of(error))
+    theirs = set(config.table.drift_except)
+    verdicts = [one for one in verdicts if one.record.partition("/")[0] not in theirs]
     deviating = [one for one in verdicts if one.verdict.is_drift or one.verdict == "unknown"]
     return ServerDrift(server, clock(), len(verdicts), tuple(f"{one.record} {one.verdict}" for one in deviating))

@@ -61,24 +61,24 @@ class Reloader:
         self.certificate = certificate
         self._reread = reread
         self._clock = clock
-        self._background = Background(self.reload_now)
+        self.background = Background(self.reload_now)
         self._busy = asyncio.Lock()
 
     def start(self) -> None:
         """Start to reload on request, to sign and pull when due, to log alarms, and to monitor secondaries."""
         self.monitor.update(self._responder.state)
-        self._background.start()
-        self._background.repeat(ALARM_INTERVAL, self._log_alarms, "alarms not looked at")
-        self._background.repeat(signer.CHECK_INTERVAL, self.sign_now, "zones not signed")
+        self.background.start()
+        self.background.repeat(ALARM_INTERVAL, self._log_alarms, "alarms not looked at")
+        self.background.repeat(signer.CHECK_INTERVAL, self.sign_now, "zones not signed")
         self._pull()
 
     async def stop(self) -> None:
-        await self._background.stop()
+        await self.background.stop()
         await self.monitor.stop()
 
     def request(self) -> None:
         """Request a reload. A request during a reload causes another one after it."""
-        self._background.request_reload()
+        self.background.request_reload()
 
     async def reload_now(self, zone: str | None = None, *, force: bool = False) -> ReloadResult:
         """Reload one zone, or the configuration and all zones."""
@@ -118,7 +118,7 @@ class Reloader:
             from maptr.server.puller import Puller  # late, for a fast start: imports HTTP, which few servers need
 
             self.puller = Puller(lambda: self.config, self.reload_now, clock=self._clock)
-            self._background.run(self.puller.run())
+            self.background.run(self.puller.run())
 
     def _read(self, zone: str | None, force: bool) -> tuple[Config, Context, Served, list[ZoneResult]]:
         """Read one zone, or the configuration and all zones. Raises ConfigError; OSError for the configuration file."""
@@ -128,17 +128,20 @@ class Reloader:
         elif self._reread is not None:
             new = self._reread()
             settings.check_change(config, new)
+            settings.silences_of(new)
             config, context = new, settings.context_of(new, context)
         served, results = publish(config.zones, self.served, clock=self._clock, only=only, force=force)
         return config, context, served, results
 
-    async def sign_now(self) -> None:
+    async def sign_now(self) -> ReloadResult:
         """Sign the zones whose keys have changed or whose signatures are due, without reading their files again."""
+        results: list[ZoneResult] = []
         async with self._busy:
             if any(zone.keys for zone in self.served.zones):
                 served, results = await in_thread(lambda: sign_again(self.served, clock=self._clock))
                 if results:
                     await self._adopt(self.config, self._responder.context, served, results)
+        return ReloadResult(tuple(results))
 
     async def _adopt(self, config: Config, context: Context, served: Served, results: list[ZoneResult]) -> None:
         """Serve what a reload has read, then log it and notify secondaries. Raises ConfigError."""

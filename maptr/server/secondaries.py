@@ -89,6 +89,16 @@ class SecondaryMonitor:
         if catalog is not None and (before is None or before.access.catalog is not catalog):
             self.notify(catalog.view, catalog.secondaries.notify, access.keys)
 
+    def notify_again(self, state: ServerState, only: Labels | None = None) -> list[str]:
+        """Send NOTIFY for one zone, or for all. Returns the secondaries, each with its zone."""
+        found = []
+        for origin, view in state.snapshot.zones.items():
+            targets = state.access.secondaries.get(origin, Secondaries()).notify
+            if only in (None, origin):
+                self.notify(view, targets, state.access.keys)
+                found += [f"{to_text(origin)} {target}" for target in targets]
+        return found
+
     def statuses(self, zone: ZoneState) -> tuple[SecondaryStatus, ...]:
         """Return the status of each secondary of a zone."""
         name, serial, now = zone.zone.name, None if zone.view is None else zone.view.serial, self._clock()

@@ -21,13 +21,14 @@ from maptr.errors import ConfigError, nearest
 from maptr.protocol.cookies import KEY_SIZE, CookieSettings
 from maptr.protocol.names import Labels, to_text
 from maptr.server import metrics
+from maptr.server.alarm import Silence
 from maptr.server.query_log import QueryLog
 from maptr.server.responder import Responder
 from maptr.transfer.acl import AccessRule, NotifyTarget
 from maptr.transfer.catalog import catalog_zone
 
 # Settings of [serve] that a reload can change, and ``workers``, which is ignored. The others need a restart.
-RELOADED = frozenset({"nsid", "version", "hostname", "udp_payload", "cookies", "catalog", "workers"})
+RELOADED = frozenset({"nsid", "version", "hostname", "udp_payload", "cookies", "catalog", "silence", "workers"})
 
 
 class Overrides(NamedTuple):
@@ -68,6 +69,7 @@ def mistakes(config: Config) -> list[ConfigError]:
     """Return an error for each setting that cannot take effect on this system."""
     errors: list[ConfigError] = []
     looks: list[Callable[[Config], object]] = [process.check_user, _check_catalog, metrics.check]
+    looks += [silences_of] if config.serve.silence else []
     looks += [requirements_of] if config.table.public_key is not None else []
     for look in looks:
         try:
@@ -111,6 +113,17 @@ def responder_of(config: Config) -> Responder:
 def has_table(config: Config) -> bool:
     """Return whether a table is pulled, compared with DNS, or built into a zone."""
     return bool(config.table.url or config.table.drift) or any(zone.table for zone in config.zones)
+
+
+def silences_of(config: Config) -> tuple[Silence, ...]:
+    """Return the alarms that are silenced. Raises ConfigError."""
+    found = []
+    for index, text in enumerate(config.serve.silence):
+        try:
+            found.append(Silence.parse(text))
+        except ValueError as error:
+            raise config.error(f"serve.silence[{index}]", str(error)) from None
+    return tuple(found)
 
 
 def served_origin(text: str, served: Iterable[Labels]) -> Labels:

@@ -13,7 +13,7 @@ from maptr.config import ZoneConfig
 from maptr.dnssec.expiry import EXPIRING, Signatures, SignatureState, Validity
 from maptr.protocol.names import Labels, to_text
 from maptr.server.alarm import Alarm, AlarmKind
-from maptr.server.status import LeftOutStatus, SecondaryStatus, SigningStatus, ZoneStatus
+from maptr.server.status import KeyStatus, LeftOutStatus, SecondaryStatus, SigningStatus, ZoneStatus
 from maptr.zone.diff import stripped
 from maptr.zone.lint import LeftOut
 from maptr.zone.snapshot import Snapshot, ZoneView
@@ -55,9 +55,14 @@ class SigningState:
         """The time of the next attempt after a failure; None after a success."""
         return (self.failed_at or 0.0) + RETRY if self.error else None
 
-    def status(self, keys: Path) -> SigningStatus:
+    def status(self, keys: Path, ttl: int) -> SigningStatus:
+        """Return the status of signing with the keys in a folder. ``ttl`` is the longest one of the zone."""
+        from maptr.dnssec.keys import step_of  # late: most servers do not sign
+
         failed_at = self.failed_at if self.error else None
-        return SigningStatus(str(keys), self.unsigned, self.due or None, self.error, failed_at, self.retry_at)
+        steps = (step_of(name, nanoseconds / 1e9, ttl) for name, _, _, _, nanoseconds in self.key_files)
+        states = tuple(KeyStatus(*step) for step in steps if step is not None)
+        return SigningStatus(str(keys), self.unsigned, self.due or None, self.error, failed_at, self.retry_at, states)
 
     def is_due(self, key_files: KeyFiles, now: float) -> bool:
         """Return whether to sign now: the keys have changed, the signatures are due, or a retry is due."""
@@ -112,7 +117,7 @@ class ZoneState:
             left_out=None if left_out is None else left_out_status(left_out),
             signatures=None if self.view is None else signatures.state,
             signatures_expire=signatures.expires,
-            signing=None if self.zone.keys is None else self.signed.status(self.zone.keys),
+            signing=None if self.zone.keys is None else self.signed.status(self.zone.keys, self.zone.ttl),
             secondaries=secondaries,
         )
 

@@ -25,9 +25,23 @@ def _time() -> Any:
 
 
 @dataclass(frozen=True, slots=True)
+class KeyStatus:
+    """A key of a zone, its state since a time, and its next step in a rollover: "activate", "remove" or "", which must
+    not be before ``at``."""
+
+    tag: int
+    role: str
+    algorithm: str
+    state: str
+    since: float = _time()
+    next: str = ""
+    at: float | None = _time()
+
+
+@dataclass(frozen=True, slots=True)
 class SigningStatus:
     """The signing of a zone by the server. ``unsigned_serial`` is that of the zone file, ``due`` the next signing,
-    ``error`` the reason of the last failure, "" after a success."""
+    ``error`` the reason of the last failure, "" after a success, ``key_states`` its keys."""
 
     keys: str
     unsigned_serial: int | None
@@ -35,6 +49,7 @@ class SigningStatus:
     error: str = ""
     failed: float | None = _time()
     retry: float | None = _time()
+    key_states: tuple[KeyStatus, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,6 +221,7 @@ class Status:
     rate_limit: Counts = field(default_factory=dict)
     cookies: Counts = field(default_factory=dict)
     connections: Counts = field(default_factory=dict)
+    silenced: tuple[Alarm, ...] = ()
     alarms: tuple[Alarm, ...] = ()
 
 
@@ -232,6 +248,10 @@ def read_reload(document: Mapping[str, Any]) -> ReloadResult:
     )
 
 
+def _read_signing(document: Mapping[str, Any]) -> SigningStatus:
+    return SigningStatus(**{**document, "key_states": tuple(KeyStatus(**each) for each in document["key_states"])})
+
+
 def read_status(document: Mapping[str, Any]) -> Status:
     """Return the status that the control socket sent: ``dataclasses.asdict`` of it as JSON."""
     table = document["table"]
@@ -243,6 +263,7 @@ def read_status(document: Mapping[str, Any]) -> Status:
         "reloads": Reloads(**document["reloads"]),
         "table": table,
         "alarms": tuple(Alarm(**alarm) for alarm in document["alarms"]),
+        "silenced": tuple(Alarm(**alarm) for alarm in document["silenced"]),
     }
     return Status(**{**document, **parts})
 
@@ -250,7 +271,7 @@ def read_status(document: Mapping[str, Any]) -> Status:
 def _read_zone(zone: Mapping[str, Any]) -> ZoneStatus:
     parts = {
         "left_out": zone["left_out"] and LeftOutStatus(**zone["left_out"]),
-        "signing": zone["signing"] and SigningStatus(**zone["signing"]),
+        "signing": zone["signing"] and _read_signing(zone["signing"]),
         "secondaries": tuple(SecondaryStatus(**each) for each in zone["secondaries"]),
     }
     return ZoneStatus(**{**zone, **parts})

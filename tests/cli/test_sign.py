@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import json
+import os
 import re
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -262,6 +264,41 @@ def test_a_byte_order_mark_is_refused_with_its_file(work: Path, name: str) -> No
         read_verified((work / "in.zone").read_bytes(), (b"example",), work / "in.zone")
 
 
+def test_a_rollover_in_the_order_of_the_page_waits_for_caches(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder, now, hour = work / "keys", time.time(), 3600
+    monkeypatch.setattr("maptr.cli.sign.time.time", lambda: now)
+
+    def written(key: dict[str, Any], hours_ago: float) -> None:
+        os.utime(key["file"], (now - hours_ago * hour,) * 2)
+
+    def keys() -> dict[str, dict[str, Any]]:
+        return {key["state"]: key for key in json.loads(run("keys", "list", folder, "--json").stdout)["keys"]}
+
+    old = keys()["active"]
+    assert (old["next"], old["at"]) == ("", None)
+    said = "is the only active one: activate its successor first"
+    assert said in run("keys", "set", folder, old["tag"], "retired").stderr
+    run("keys", "add", folder)
+    new = keys()["published"]
+    assert (new["next"], round(new["at"] - new["since"])) == ("activate", 25 * hour)
+    written(new, 24.9)
+    refused = run("keys", "set", folder, new["tag"], "active")
+    assert (refused.exit_code, "may become active at " in refused.stderr) == (1, True)
+    assert "published" in keys()
+    assert run("keys", "set", folder, new["tag"], "active", "--ttl", 3600).exit_code == 0, "the zone has shorter TTLs"
+    run("keys", "set", folder, new["tag"], "published")
+    written(keys()["published"], 25.1)
+    assert run("keys", "set", folder, new["tag"], "active").exit_code == 0
+    assert run("keys", "set", folder, old["tag"], "retired").exit_code == 0
+    assert keys()["retired"]["next"] == "remove"
+    refused = run("keys", "remove", folder, old["tag"])
+    assert (refused.exit_code, "may be removed at " in refused.stderr) == (1, True)
+    written(keys()["retired"], 25.1)
+    assert "next: remove, not before" in run("keys", "list", folder).stderr
+    assert run("keys", "remove", folder, old["tag"]).exit_code == 0
+    assert list(keys()) == ["active"]
+
+
 def test_keys_are_listed_renamed_removed_and_written_as_ds(work: Path) -> None:
     folder = work / "keys"
     assert " published " in run("keys", "add", folder).stdout
@@ -273,8 +310,8 @@ def test_keys_are_listed_renamed_removed_and_written_as_ds(work: Path) -> None:
     assert shown.startswith(f"example. IN DS {int(active)} 13 2 ")
     assert run("keys", "ds", folder, "example", "--dnskey").stdout.startswith("example. IN DNSKEY 257 3 13 ")
     assert run("keys", "remove", folder, active).exit_code == 1
-    assert run("keys", "set", folder, active, "retired").exit_code == 0
+    assert run("keys", "set", folder, active, "retired", "--force").exit_code == 0
     assert run("keys", "ds", folder, "example").exit_code == 1
-    assert run("keys", "remove", folder, active).exit_code == 0
+    assert run("keys", "remove", folder, active, "--force").exit_code == 0
     assert '"state": "published"' in run("keys", "list", folder, "--json").stdout
     assert run("keys", "set", folder, active, "active").exit_code == 1

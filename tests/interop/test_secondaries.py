@@ -262,6 +262,7 @@ def test_a_secondary_with_a_wrong_secret_is_an_alarm_that_says_so(
 
         (alarm,) = until(alarms, running.log)
         assert alarm.pop("text").endswith("the secondary refuses our TSIG key: BADSIG")
+        assert alarm.pop("since").endswith("Z")
         where = f"{HOST}:{secondary.port} key:xfr."
         assert alarm == {"kind": "secondary-unknown", "zone": "ark.arpa.", "secondary": where}
         assert f"zone ark.arpa.: secondary {where} has an unknown serial" in running.log()

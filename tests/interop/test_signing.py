@@ -72,7 +72,7 @@ class Work:
         return command("keys", "add", self.keys, *options).split()[0]
 
     def set(self, key: str, state: str) -> None:
-        command("keys", "set", self.keys, key, state)
+        command("keys", "set", self.keys, key, state, "--force")
 
     def anchors(self) -> list[str]:
         return command("keys", "ds", self.keys, ORIGIN).splitlines()
@@ -190,7 +190,7 @@ def test_a_key_is_rolled_over(work: Work, others: tuple[str, ...], role: str, ne
     assert cds(zones[-1]) == set(ds[2])
     assert (ds[2] == ds[0]) is (role == "zsk")
     secure_with(work, *([ds[0]] if role == "zsk" else [ds[0], ds[2]]), two_csks=role == "csk")
-    command("keys", "remove", work.keys, old)
+    command("keys", "remove", work.keys, old, "--force")
     zones.append(work.sign())
     assert work.anchors() == ds[2]
     secure_with(work, ds[2])

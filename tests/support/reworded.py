@@ -21,7 +21,9 @@ from typing import Any
 
 ZONES = Path(__file__).resolve().parents[2] / "zones"
 WORDS = re.compile(r"[a-z]{3,}[,;:]? [a-z]{2,}|[a-z]{2,}[,;:]? [a-z]{3,}|: is it ")
-NO_MESSAGE = re.compile("charset=|^(from|import) |(CREATE|SELECT|INSERT|DELETE) ")  # a media type, a program, or SQL
+NO_MESSAGE = re.compile(  # a media type, a program, or SQL
+    "charset=|^(from|import) |(CREATE|SELECT|INSERT|DELETE|WHERE|CONFLICT|FROM) | INTEGER|PRIMARY KEY"
+)
 MARK = "¶"
 # Modules with texts of two words that are data: names in a row, the label of a metric.
 OTHER_TEXTS = ("maptr.gateway.api", "maptr.dnssec.expiry")

@@ -108,8 +108,8 @@ def rollover(site: Site) -> list[Happening]:
 
     def activate() -> None:
         (old,), (new,) = site.key_tags("active"), site.key_tags("published")
+        site.keys("set", "keys", new, "active", "--force")  # the months of the soak are simulated
         site.keys("set", "keys", old, "retired")
-        site.keys("set", "keys", new, "active")
 
     def new_ds() -> None:
         site.follow_keys()
@@ -122,5 +122,5 @@ def rollover(site: Site) -> list[Happening]:
     return [
         change_keys("new key added", lambda: site.keys("add", "keys")),
         change_keys("new key active, new DS", activate, new_ds),
-        change_keys("old key removed", lambda: site.keys("remove", "keys", *site.key_tags("retired"))),
+        change_keys("old key removed", lambda: site.keys("remove", "keys", *site.key_tags("retired"), "--force")),
     ]
