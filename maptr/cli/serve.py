@@ -282,7 +282,7 @@ def _run(config: Config, read: Callable[[], Config], bound: Sockets | None) -> N
         log.warning("serve.workers is ignored: one process answers; NSD or Knot as secondaries carry more")
     gc.disable()  # loading zones creates many objects and little garbage
     try:
-        pulling.begin(config)
+        pulling.begin(config, clock=time.time)
         served = publisher.start(config.zones, clock=time.time)
         daemon = Daemon(config, served, reread=read, bound=bound)
         gc.freeze()  # exempt the zones, which stay, from garbage collection

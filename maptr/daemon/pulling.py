@@ -114,11 +114,18 @@ class TablePulls:
         return bool(found.plan)
 
 
-def begin(config: Config) -> None:
-    """Write the built-in registry into the table's file if it does not exist and the public registry will be pulled
-    into it, so that a first start answers without a network. Raises OSError."""
-    file = config.table.file
-    if file is None or file.exists() or config.table.url != OFFICIAL:
+def begin(config: Config, *, clock: Callable[[], float]) -> None:
+    """Make the table's file for a first start, so that the zones that are built from it can be served at once.
+
+    If the public registry will be pulled, that is the built-in one, which needs no network; else the first pull is made
+    now, before anything is served. If that fails, the log says why, and it is tried again while the server runs. Raises
+    OSError.
+    """
+    file, sources = config.table.file, config.table.sources
+    if file is None or file.exists() or not sources:
+        return
+    if config.table.url != OFFICIAL:
+        asyncio.run(TablePulls(clock=clock).pull(config, file))
         return
     file.parent.mkdir(parents=True, exist_ok=True)
     begin_with_built_in(file)

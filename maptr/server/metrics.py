@@ -25,10 +25,11 @@ from maptr.answer.context import Transport
 from maptr.config import Config
 from maptr.daemon.request_server import RequestServer
 from maptr.dnssec.expiry import Signatures
+from maptr.reconcile.verdict import Verdict
 from maptr.server.alarm import AlarmKind
 from maptr.server.counters import RCODES
 from maptr.server.secondaries import NotifyState
-from maptr.server.status import Status, ZoneStatus
+from maptr.server.status import Status, TableStatus, ZoneStatus
 
 log = logging.getLogger("maptr.serve")
 
@@ -75,7 +76,7 @@ def render(status: Status) -> bytes:
     from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily
 
     def collect() -> Iterator[CounterMetricFamily | GaugeMetricFamily]:
-        for name, text, labels, samples in chain(_process(status), _queries(status), _zones(status)):
+        for name, text, labels, samples in chain(_process(status), _queries(status), _table(status), _zones(status)):
             kind = CounterMetricFamily if name.endswith("_total") else GaugeMetricFamily
             family = kind(f"maptr_{name}", text, labels=labels)
             for values, value in samples:
@@ -187,6 +188,22 @@ def _queries(status: Status) -> Iterator[Family]:
         ("connections_shed_total", "connections", "shed", "Idle connections closed to make room."),
     ):
         yield name, text, [], _one(getattr(status, group)[key])
+
+
+def _table(status: Status) -> Iterator[Family]:
+    table = status.table or TableStatus("")
+    failed = [] if status.table is None else _one(float(bool(table.error)))
+    yield "table_checked_time_seconds", "When the source last confirmed the table.", [], _one(table.checked)
+    yield "table_changed_time_seconds", "When a pull last changed the table.", [], _one(table.changed)
+    yield "table_pull_failed", "1 while the last pull failed.", [], failed
+    found = Counter((report.server, each.rpartition(" ")[2]) for report in table.drift for each in report.deviating)
+    samples = [
+        ([report.server, verdict], float(found[report.server, verdict]))
+        for report in table.drift
+        for verdict in map(str, Verdict)
+    ]
+    text = "Records of the table that a server answers otherwise, by verdict."
+    yield "table_drift_records", text, ["server", "verdict"], samples
 
 
 def _zones(status: Status) -> Iterator[Family]:

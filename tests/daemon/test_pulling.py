@@ -8,6 +8,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import dns.message
+import dns.query
+import dns.rcode
 import pytest
 
 from maptr import registry
@@ -21,7 +24,10 @@ from maptr.registry.pull import OFFICIAL
 from tests.support.http_gateway import get, serving
 from tests.support.http_server import http_server, sends
 from tests.support.registries import natab
+from tests.support.server_process import Site, site
 from tests.support.waiting import until
+
+__all__ = ["site"]
 
 
 def config(folder: Path, url: str, more: str = "") -> Config:
@@ -64,17 +70,35 @@ def test_a_gateway_leaves_the_table_of_a_zone_to_the_server(tmp_path: Path) -> N
 
 def test_a_first_start_without_a_network_serves_the_built_in_registry(tmp_path: Path) -> None:
     settings = config(tmp_path, OFFICIAL)
-    pulling.begin(settings)
+    pulling.begin(settings, clock=time.time)
     table = registry.read((tmp_path / "naans").read_bytes())
     state = builtin.state()
     assert state.table is not None
     assert table == state.table
     (tmp_path / "naans").write_bytes(natab(10000))
-    pulling.begin(settings)
+    pulling.begin(settings, clock=time.time)
     assert (tmp_path / "naans").read_bytes() == natab(10000), "a table that exists stays"
 
 
-@pytest.mark.parametrize("url", ["https://registry.example/naans.json", ""])
+@pytest.mark.parametrize("url", ["http://127.0.0.1:9/naans.json", ""])
 def test_the_built_in_registry_is_no_stand_in_for_another(tmp_path: Path, url: str) -> None:
-    pulling.begin(config(tmp_path, url) if url else Config())
+    pulling.begin(config(tmp_path, url) if url else Config(), clock=time.time)
     assert not (tmp_path / "naans").exists()
+
+
+def test_a_first_start_pulls_another_registry_before_it_serves(tmp_path: Path) -> None:
+    with http_server(sends(natab(10000))) as url:
+        pulling.begin(config(tmp_path, url), clock=time.time)
+    assert (tmp_path / "naans").read_bytes() == natab(10000)
+
+
+def test_no_query_fails_and_no_error_is_logged_at_a_first_start(site: Site) -> None:
+    source = site.directory / "source"
+    source.write_bytes(natab(10000))
+    table = f'[table]\nfile = "naans"\nurl = "{source}"\n'
+    zone = '[[zone]]\nname = "ark.arpa"\nfile = "ark.zone"\ntable = "naans"\n'
+    site.config.write_text(f'[serve]\nlisten = ["127.0.0.1:0"]\n{zone}{table}')
+    port = site.start()
+    reply = dns.query.udp(dns.message.make_query("10000.ark.arpa", "NAPTR"), "127.0.0.1", 20, port)
+    assert (reply.rcode(), len(reply.answer)) == (dns.rcode.NOERROR, 1)
+    assert "ERROR" not in site.server.log()

@@ -1,0 +1,135 @@
+"""docs/monitoring: alert rules with promtool, each query in a real Prometheus over a real maptr, the Nagios check."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.peers import find, free_port, require
+from tests.support.server_process import Site, site
+from tests.support.waiting import until
+
+__all__ = ["site"]
+pytestmark = pytest.mark.interop
+BOX = Path(__file__).resolve().parents[2] / "docs" / "monitoring"
+EXPRESSIONS = [
+    *re.findall(r"^        expr: (.*)$", (BOX / "alerts.yml").read_text("utf-8"), re.MULTILINE),
+    *(
+        target["expr"]
+        for panel in json.loads((BOX / "dashboard.json").read_text("utf-8"))["panels"]
+        for target in panel["targets"]
+    ),
+]
+
+
+def promtool(*words: str) -> str:
+    require("promtool")
+    done = subprocess.run([str(find("promtool")), *words], cwd=BOX, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_each_alert_fires_and_clears() -> None:
+    names = re.findall(r"- alert: (\w+)", (BOX / "alerts.yml").read_text("utf-8"))
+    tested = re.findall(r"alertname: (\w+)", (BOX / "alerts.test.yml").read_text("utf-8"))
+    assert sorted(tested) == sorted([*names, *names]), "one test that it fires, one that it clears"
+    assert "SUCCESS" in promtool("check", "rules", "alerts.yml")
+    assert "SUCCESS" in promtool("test", "rules", "alerts.test.yml")
+
+
+@pytest.fixture
+def prometheus(site: Site, tmp_path: Path) -> Iterator[int]:
+    """The port of a Prometheus that has scraped a server and a gateway."""
+    require("prometheus")
+    metrics, admin, port = free_port(), free_port(), free_port()
+    site.configure(serve=f'metrics = "127.0.0.1:{metrics}"', extra='notify = ["127.0.0.1:9"]\n')
+    with site.config.open("a") as file:
+        file.write(f'[gateway]\nlisten = ["127.0.0.1:0"]\nadmin_listen = "127.0.0.1:{admin}"\n')
+    site.start()
+    gateway = subprocess.Popen(
+        [sys.executable, "-m", "maptr", "gateway", "--config", str(site.config), "--policy", "natab-only"],
+        stderr=subprocess.DEVNULL,
+    )
+    targets = ", ".join(f"'127.0.0.1:{each}'" for each in (metrics, admin))
+    (tmp_path / "prometheus.yml").write_text(
+        f"global: {{scrape_interval: 1s}}\nrule_files: ['{BOX}/alerts.yml']\n"
+        f"scrape_configs:\n  - job_name: maptr\n    static_configs: [{{targets: [{targets}]}}]\n"
+    )
+    running = subprocess.Popen(
+        [
+            str(find("prometheus")),
+            f"--config.file={tmp_path}/prometheus.yml",
+            f"--storage.tsdb.path={tmp_path}/data",
+            f"--web.listen-address=127.0.0.1:{port}",
+        ],
+        stderr=subprocess.DEVNULL,
+        cwd=tmp_path,
+    )
+    try:
+        until(lambda: len(asked(port, "maptr_zone_serial")) == 2, "the server is scraped", seconds=60)
+        until(lambda: asked(port, "maptr_gateway_ready"), "the gateway is scraped", seconds=60)
+        yield port
+    finally:
+        for process in (running, gateway):
+            process.terminate()
+            process.wait(30)
+
+
+def asked(port: int, expression: str) -> list[Any]:
+    """The result of a query; empty if Prometheus does not answer yet."""
+    url = f"http://127.0.0.1:{port}/api/v1/query?query={urllib.parse.quote(expression, safe='')}"
+    try:
+        with urllib.request.urlopen(url, timeout=20) as response:
+            document = json.load(response)
+    except urllib.error.HTTPError as error:
+        if error.code == 503:  # it starts
+            return []
+        raise AssertionError(f"{expression}: {error.read().decode()}") from None
+    except OSError:
+        return []
+    assert document["status"] == "success", document
+    found: list[Any] = document["data"]["result"]
+    return found
+
+
+def test_every_query_is_understood_and_names_metrics_that_there_are(prometheus: int) -> None:
+    assert len(EXPRESSIONS) > 20
+    for expression in EXPRESSIONS:
+        asked(prometheus, expression)
+    for metric in ("maptr_alarms", "maptr_queries_total", "maptr_zone_secondary_lag_seconds", "maptr_table_records"):
+        until(partial(asked, prometheus, metric), metric)
+
+
+def test_the_check_for_nagios(site: Site, tmp_path: Path) -> None:
+    (tmp_path / "maptr").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m maptr "$@"\n')
+    (tmp_path / "maptr").chmod(0o755)
+    path = os.pathsep.join([str(tmp_path), os.environ["PATH"]])
+
+    def check(*words: str) -> tuple[int, str]:
+        own = {**os.environ, "PATH": path, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+        done = subprocess.run([BOX / "check_maptr", *words], capture_output=True, text=True, timeout=60, env=own)
+        return done.returncode, done.stdout
+
+    options = ("--config", str(site.config))
+    code, text = check(*options)
+    assert (code, text.startswith("MAPTR CRITICAL - maptr: not running")) == (2, True)
+    site.start()
+    assert check(*options) == (0, "MAPTR OK - 2 zones\n")
+    site.write_zone("a.test", "nonsense")
+    site.run("reload")
+    code, text = check(*options)
+    assert (code, text.startswith("MAPTR CRITICAL - ALARM zone a.test. was not reloaded")) == (2, True)
+    code, text = check("--no-such-option")
+    assert (code, text.startswith("MAPTR UNKNOWN - ")) == (3, True)
