@@ -41,7 +41,7 @@ def formatter(form: str) -> logging.Formatter:
     """Return the formatter of ``text`` or ``json``. Text for systemd's journal lacks time and level, which it adds."""
     if form == "json":
         return JsonFormatter()
-    made = logging.Formatter(SHORT_FORMAT if _is_journal() else TEXT_FORMAT, TIME_FORMAT)
+    made = TextFormatter(SHORT_FORMAT if _is_journal() else TEXT_FORMAT, TIME_FORMAT)
     made.converter = time.gmtime
     return made
 
@@ -53,6 +53,13 @@ def _is_journal() -> bool:
     except (AttributeError, OSError, ValueError):
         return False
     return os.environ.get("JOURNAL_STREAM") == f"{status.st_dev}:{status.st_ino}"
+
+
+class TextFormatter(logging.Formatter):
+    """One line of text; one that is whole already, of an access log for other programs, has nothing before it."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return record.getMessage() if getattr(record, "is_whole", False) else super().format(record)
 
 
 class JsonFormatter(logging.Formatter):

@@ -557,6 +557,7 @@ class GatewayConfig:
     client_header: str = setting(choice(X_FORWARDED_FOR, FORWARDED), X_FORWARDED_FOR)
     proxy_protocol: bool = setting(BOOLEAN, False)  # of connections from proxies
     access_log: bool = setting(BOOLEAN, False)
+    access_log_format: str = setting(choice("maptr", "combined"), "maptr")
 
 
 @dataclass(frozen=True)

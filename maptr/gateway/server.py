@@ -38,7 +38,7 @@ from maptr.gateway.metrics import MALFORMED, RESOLVE, Metrics, kind_of
 from maptr.gateway.proxies import Proxies
 from maptr.gateway.route import MAX_BODY, route
 from maptr.gateway.site import Site
-from maptr.gateway.statistics import Statistics
+from maptr.gateway.statistics import NAAN_IN, Statistics
 from maptr.rate_limit import TokenBuckets
 
 log = logging.getLogger("maptr.gateway")
@@ -156,7 +156,7 @@ class HttpServer:
             source, referrer = response.header("Maptr-Source"), request.headers.get(hdrs.REFERER, "")
             self._statistics.count(request.raw_path, response.status, source, referrer)
         if self._settings.access_log:
-            self._log(client, request.method, request.raw_path, response.status, seconds, number)
+            self._log(client, request, response, seconds, number)
         return made
 
     def _client_of(self, proxy: str, request: web.BaseRequest) -> str:
@@ -181,7 +181,7 @@ class HttpServer:
         headers = _all_headers(response, number)
         self._metrics.count(MALFORMED, status, 0.0)
         if self._settings.access_log:
-            self._log(cast(HttpConnection, request.protocol).client, "-", "-", status, 0.0, number)
+            self._log(cast(HttpConnection, request.protocol).client, None, response, 0.0, number)
         made = web.Response(status=status, headers=headers, body=response.body)
         made.force_close()
         return made
@@ -318,12 +318,33 @@ class HttpServer:
 
     # ---- log
 
-    def _log(self, client: str, method: str, target: str, status: int, seconds: float, number: str) -> None:
-        """A line of the access log; in JSON also as members."""
-        shown = {"client": client, "method": method, "target": _shown(target), "status": status}
-        members = {**shown, "seconds": round(seconds, 6), "id": number}
+    def _log(
+        self, client: str, request: web.BaseRequest | None, response: Response, seconds: float, number: str
+    ) -> None:
+        """A line of the access log; in JSON also as members. ``request`` is None if it cannot be read."""
+        method, target = ("-", "-") if request is None else (request.method, _shown(request.raw_path))
+        shown = {"client": client, "method": method, "target": target, "status": int(response.status)}
+        found = NAAN_IN.search(target)
+        members = {
+            **shown,
+            "seconds": round(seconds, 6),
+            "id": number,
+            "naan": found[1].lower() if found is not None else "",
+            "source": response.header("Maptr-Source").partition(";")[0],
+            "location": _shown(response.header("Location")),
+        }
         line = '%(client)s "%(method)s %(target)s" %(status)d %(seconds).6f %(id)s'
-        access_log.info(line, members, extra={"members": members})
+        if self._settings.access_log_format == "combined":
+            line = '%(client)s - - [%(at)s] "%(method)s %(target)s HTTP/1.1" %(status)d %(size)d "%(from)s" "%(agent)s"'
+        headers = {} if request is None else request.headers
+        more = {
+            "at": time.strftime("%d/%b/%Y:%H:%M:%S +0000", time.gmtime()),
+            "size": len(response.body),
+            "from": _shown(headers.get(hdrs.REFERER, "-")),
+            "agent": _shown(headers.get(hdrs.USER_AGENT, "-")),
+        }
+        whole = self._settings.access_log_format == "combined"
+        access_log.info(line, members | more, extra={"members": members, "is_whole": whole})
 
 
 async def _pieces(body: bytes) -> AsyncGenerator[bytes, None]:

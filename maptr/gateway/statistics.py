@@ -28,7 +28,7 @@ REQUESTS, NAAN, FAILED, STATUS, SOURCE, INFLECTION, REFERRER = KINDS = (
 )
 FAILING = (400, 404, 410, 414, 503)  # of an ARK: not one, none, gone, too long, not known
 
-_NAAN = re.compile(r"(?ai)ark(?::|%3A)/*([0-9a-z-]{1,64})(?=[/?#.]|%2F|\Z)")
+NAAN_IN = re.compile(r"(?ai)ark(?::|%3A)/*([0-9a-z-]{1,64})(?=[/?#.]|%2F|\Z)")
 _INFLECTION = re.compile(r"\?(?:info|\?)?\Z")
 _HOST = re.compile(r"(?ai)https?://([a-z0-9.-]{1,253}|\[[0-9a-f:.]{2,45}\])(?=[:/?#]|\Z)")
 
@@ -107,7 +107,7 @@ class Statistics:
     def count(self, target: str, status: int, source: str, referrer: str) -> None:
         """Count the answer to a request for an ARK. ``source`` and ``referrer`` are headers, or ""."""
         hour = int(self._wall()) // HOUR * HOUR
-        found = _NAAN.search(target)
+        found = NAAN_IN.search(target)
         naan = found[1].replace("-", "").lower() if found is not None else "none"
         self._add(hour, REQUESTS, "")
         self._add(hour, NAAN, naan)

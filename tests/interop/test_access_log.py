@@ -1,0 +1,70 @@
+"""The access log in the combined format, read by the real GoAccess and fail2ban; and in JSON with what was answered."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.support.http_gateway import ConfiguredGateway, get
+from tests.support.peers import find, require
+from tests.support.waiting import until
+
+pytestmark = pytest.mark.interop
+ZONES = Path(__file__).resolve().parents[2] / "zones"
+COMBINED = re.compile(
+    r'127\.0\.0\.1 - - \[\d\d/[A-Z][a-z]{2}/\d{4}:\d\d:\d\d:\d\d \+0000\] "(.+) HTTP/1\.1" (\d{3}) (\d+) "(.+)" "(.+)"'
+)
+
+
+def lines_of(folder: Path, more: str, table: str = "") -> list[str]:
+    """The lines of the access log after three requests."""
+    config = folder / "maptr.toml"
+    config.write_text(f'[gateway]\nlisten = ["127.0.0.1:0"]\naccess_log = true\n{more}[serve]\n{table}')
+    options = f"--config={config}", f"--table={ZONES / 'sample.json'}", "--policy=natab-only"
+    gateway = ConfiguredGateway(*options)
+    gateway.launch()
+    try:
+        port = gateway.ready()
+        get(port, "/ark:12345/x6np1", "Referer: https://library.example/a?b", "User-Agent: curl/8 (x)")
+        get(port, "/ark:77777/x", 'User-Agent: "quoted"')
+        get(port, "/health")
+        until(lambda: gateway.log().count("/health") == 1, gateway.log)
+        return [line for line in gateway.log().splitlines() if "GET" in line]
+    finally:
+        gateway.stop()
+
+
+def test_goaccess_and_fail2ban_read_the_combined_format(tmp_path: Path) -> None:
+    require("goaccess", "fail2ban-regex")
+    lines = lines_of(tmp_path, 'access_log_format = "combined"\n')
+    matches = [COMBINED.fullmatch(line) for line in lines]
+    assert all(matches), lines
+    first, second, _ = (match.groups() for match in matches if match is not None)
+    assert first == ("GET /ark:12345/x6np1", "302", first[2], "https://library.example/a?b", "curl/8 (x)")
+    assert second[3:] == ("-", "%22quoted%22")
+    log = tmp_path / "access.log"
+    log.write_text("".join(f"{line}\n" for line in lines))
+    report = tmp_path / "report.json"
+    command = [str(find("goaccess")), str(log), "--log-format=COMBINED", "-o", str(report), "--no-progress"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, env={**os.environ, "TERM": "dumb"})
+    assert done.returncode == 0, done.stderr
+    general = json.loads(report.read_text())["general"]
+    assert (general["valid_requests"], general["failed_requests"]) == (3, 0)
+    rule = '^<HOST> -.*"GET [^"]*" 404 '
+    command = [str(find("fail2ban-regex")), str(log), rule]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=tmp_path)
+    assert "1 matched, 2 missed" in done.stdout, done.stdout
+
+
+def test_json_lines_say_what_was_answered(tmp_path: Path) -> None:
+    lines = lines_of(tmp_path, "", 'log_format = "json"\n')
+    first, second, health = map(json.loads, lines)
+    assert (first["naan"], first["source"]) == ("12345", "natab")
+    assert first["location"].startswith("https://x6.example.net:8443/")
+    assert (second["naan"], second["status"], second["location"]) == ("77777", 404, "")
+    assert (health["naan"], health["source"]) == ("", "")
