@@ -29,7 +29,8 @@ def lines_of(folder: Path, more: str, table: str = "") -> list[str]:
     gateway = ConfiguredGateway(*options)
     gateway.launch()
     try:
-        port = gateway.ready()
+        ports = until(lambda: re.findall(r"serving on http://127\.0\.0\.1:(\d+)/", gateway.log()), gateway.log)
+        port = int(ports[0])
         get(port, "/ark:12345/x6np1", "Referer: https://library.example/a?b", "User-Agent: curl/8 (x)")
         get(port, "/ark:77777/x", 'User-Agent: "quoted"')
         get(port, "/health")
