@@ -18,7 +18,7 @@ from maptr.cli.group import Group
 from maptr.cli.options import input_name, output_option, read_table, refuse_foreign, refuse_input, write
 from maptr.cli.output import Painted
 from maptr.discovery import BUILT_IN
-from maptr.errors import TableError, printable
+from maptr.errors import ConfigError, TableError, printable
 from maptr.registry import builtin
 from maptr.registry import export as exporting
 from maptr.registry.followed_file import TableState, WatchedTable
@@ -169,8 +169,13 @@ def convert(source: str, form: str, target: Path | None, overwrite: bool, scheme
 )
 @output_option("Write to FILE, atomically.  [default: standard output]")
 @click.option("--overwrite", is_flag=True, help="Replace FILE even if it is not what maptr table export writes.")
+@click.option(
+    "--redirects",
+    type=options.FILE_PATH,
+    help="Redirect the single ARKs in this file first, as gateway.redirects does; for nginx, apache and caddy.",
+)
 @options.NATAB_SCHEME_OPTION
-def export(source: str, form: str, target: Path | None, overwrite: bool, scheme: str) -> None:
+def export(source: str, form: str, target: Path | None, overwrite: bool, redirects: Path | None, scheme: str) -> None:
     """Write the registry in SOURCE (- for standard input), by default the table in use, for another server or program.
 
     nginx, apache and caddy are files to include, which redirect each ARK as maptr gateway does from a table alone; the
@@ -184,10 +189,36 @@ def export(source: str, form: str, target: Path | None, overwrite: bool, scheme:
     Example:
       maptr table export naans.json --format nginx -o /etc/nginx/ark.conf
     """
-    _rewrite(source, form, target, overwrite=overwrite, scheme=scheme)
+    if redirects is not None and form not in exporting.SERVERS:
+        raise click.UsageError(f"--redirects is for {', '.join(exporting.SERVERS)}, not for {form}")
+    _rewrite(source, form, target, overwrite=overwrite, scheme=scheme, redirects=redirects)
 
 
-def _rewrite(source: str, form: str, target: Path | None, *, overwrite: bool, scheme: str) -> None:
+def _own_rules(file: Path) -> tuple[list[exporting.RedirectRule], list[registry.Loss]]:
+    """Return the rules of a file of redirects, and what they lack. Exits for a bad row, or one that a server lacks."""
+    from maptr.gateway.redirects import RowError, objects_of, rows_of  # late: only these exports need it
+
+    bad: list[RowError] = []
+    rules, losses = [], []
+    try:
+        for _, one in objects_of(file, rows_of(file)[1], bad.append):
+            key = one.ark.removeprefix("ark:")
+            rule, lost = exporting.own_rule(key, one.url, one.status, suffix=one.suffix)
+            rules.append(rule)
+            losses += [registry.Loss(key, lost)] if lost else []
+            losses += [registry.Loss(key, "its description")] if one.is_described else []
+    except ConfigError as error:
+        output.fail(str(error), output.EXIT_UNREADABLE)
+    for each in bad:
+        output.error(str(each))
+    if bad:
+        sys.exit(output.EXIT_NONE)
+    return rules, losses
+
+
+def _rewrite(
+    source: str, form: str, target: Path | None, *, overwrite: bool, scheme: str, redirects: Path | None = None
+) -> None:
     """Write a registry in another format, and list what the format cannot hold."""
     refuse_input(target, [source])
     refuse_foreign(target, lambda content: _is_written(content, form), overwrite=overwrite)
@@ -196,7 +227,9 @@ def _rewrite(source: str, form: str, target: Path | None, *, overwrite: bool, sc
         for error in bad:
             output.error(str(error))
         sys.exit(output.EXIT_NONE)
-    text, losses = _written(read, form)
+    own, lost = ([], []) if redirects is None else _own_rules(redirects)
+    text, losses = exporting.write(read, form, own) if own else _written(read, form)
+    losses += lost
     for record, group in groupby(losses, key=attrgetter("record")):
         output.inform(f"lost {record}: {'; '.join(loss.what for loss in group)}")
     write(target, printable(text, keep="\n\t") if target is None else text)

@@ -17,7 +17,7 @@ import csv
 import hashlib
 import io
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import astuple
 from itertools import groupby
 from typing import NamedTuple
@@ -28,7 +28,7 @@ from maptr.registry.natab import Loss
 from maptr.registry.table import Entry, Table, normal_key
 from maptr.registry.target import DEFAULT_STATUS, template_parts, unusable
 
-SEE_OTHER = 303
+SEE_OTHER, TEMPORARY, GONE = 303, 307, 410
 MAX_TOKEN = 4000  # bytes of a target with its variables; nginx reads its configuration through a buffer of 4,096
 MAX_HASHED = 40  # characters of a NAAN in nginx's hash, whose buckets have 64 bytes by default
 
@@ -49,16 +49,24 @@ _RE2 = _PCRE.replace("(?>", "(?:").replace("++", "+").replace("*+", "*")
 
 class RedirectRule(NamedTuple):
     """The redirect of one record. ``pieces`` has pairs of a literal text and the slot after it: ``name``, ``suffix`` or
-    "". Without pieces, no rule redirects its ARKs, not even that of a shorter shoulder or of the NAAN."""
+    "". Without pieces, no rule redirects its ARKs, not even that of a shorter shoulder or of the NAAN.
+
+    That of an own object of a gateway has its whole name as ``shoulder``. ``rest`` is the pattern of what may follow,
+    and ``takes_tail`` whether the inflection or query string is added to its URL.
+    """
 
     naan: str
     shoulder: str
     status: int = DEFAULT_STATUS
     pieces: tuple[tuple[str, str], ...] = ()
+    is_own: bool = False
+    rest: str = ".*"
+    takes_tail: bool = True
 
     @property
     def key(self) -> str:
-        return f"{self.naan}/{self.shoulder}" if self.shoulder else self.naan
+        key = f"{self.naan}/{self.shoulder}" if self.shoulder else self.naan
+        return f"={key}" if self.is_own else key
 
     def url(self, escape: Callable[[str], str], slots: dict[str, str]) -> str:
         """Return the URL in a server's syntax, without the tail. ``slots`` has its syntax of name and suffix."""
@@ -74,18 +82,35 @@ Export = Callable[[Table], tuple[str, list[Loss]]]
 """Writes a table as text, and returns a Loss for everything that the text cannot hold. The type of ``maptr.exports``"""
 
 
-def write(table: Table, form: str) -> tuple[str, list[Loss]]:
+def write(table: Table, form: str, own: Iterable[RedirectRule] = ()) -> tuple[str, list[Loss]]:
     """Write a format of FORMATS or of an installed package, and return a Loss for everything that it cannot hold.
 
-    Raises PluginError.
+    ``own`` are rules of single ARKs, which precede those of the table in the configuration of a server. Raises
+    PluginError.
     """
     if form == "csv":
         return _csv(table)
     if form not in _SERVERS:
         return _load(form)(table)
     losses: list[Loss] = []
-    body = "".join(f"{line}\n" for line in _SERVERS[form](_rules(table, losses)))
+    rules = _rules(table, losses)
+    ordered = sorted(own, key=lambda rule: (-len(rule.shoulder), rule.shoulder))
+    for naan in dict.fromkeys(rule.naan for rule in ordered):
+        rules[naan] = [*(rule for rule in ordered if rule.naan == naan), *rules.get(naan, ())]
+    body = "".join(f"{line}\n" for line in _SERVERS[form](dict(sorted(rules.items()))))
     return f"{_SEAL.format(_checksum(body))}\n{body}", losses
+
+
+def own_rule(key: str, target: str, status: int, *, suffix: bool) -> tuple[RedirectRule, str]:
+    """Return the rule of an own object, ``NAAN/NAME``, and what it lacks ("" for nothing)."""
+    naan, _, name = key.partition("/")
+    base, mark, fragment = target.partition("#")
+    pieces = ((base, "suffix"), (f"{mark}{fragment}", "")) if target else ()
+    rest = "(?:[/.].*)?" if suffix else ""
+    rule = RedirectRule(naan, name, status, pieces, True, rest, not mark and "?" not in base)
+    if len(_nginx_value(rule)) > MAX_TOKEN:
+        return rule._replace(pieces=()), f"the whole redirect: a target of over {MAX_TOKEN} bytes"
+    return rule, "" if rule.takes_tail else "inflections and query strings, which are not added to its URL"
 
 
 def is_written(content: bytes, form: str) -> bool:
@@ -141,13 +166,24 @@ def _rule(entry: Entry) -> tuple[RedirectRule, str]:
     return rule, "; ".join(f"the NMA {other.target}" for other in others)
 
 
+def _redirecting(rules: dict[str, list[RedirectRule]]) -> tuple[int, ...]:
+    """Return the statuses of redirects that a configuration needs."""
+    used = {rule.status for its in rules.values() for rule in its}
+    return (SEE_OTHER, DEFAULT_STATUS, *([TEMPORARY] if TEMPORARY in used else []))
+
+
+def _has_gone(rules: dict[str, list[RedirectRule]]) -> bool:
+    return any(rule.status == GONE for its in rules.values() for rule in its)
+
+
 # ---- nginx
 
 
 def _nginx_value(rule: RedirectRule) -> str:
     slots = {"name": "${maptr_name}", "suffix": "${maptr_suffix}"}
     made = rule.url(lambda text: text.replace("$", "${maptr_dollar}"), slots)
-    return f'"{rule.status} {made}${{maptr_tail}}"' if made else '""'
+    tail = "${maptr_tail}" if rule.takes_tail else ""
+    return f'"{rule.status} {made or "-"}{tail}"' if made or rule.status == GONE else '""'
 
 
 def _nginx(rules: dict[str, list[RedirectRule]]) -> Iterator[str]:
@@ -156,15 +192,15 @@ def _nginx(rules: dict[str, list[RedirectRule]]) -> Iterator[str]:
         "#",
         "# Redirects of ARKs for nginx. Include this file in the block http, and write in a block server:",
         "#",
-        "#     if ($maptr_303) { return 303 $maptr_303; }",
-        "#     if ($maptr_302) { return 302 $maptr_302; }",
+        *(f"#     if ($maptr_{status}) {{ return {status} $maptr_{status}; }}" for status in _redirecting(rules)),
+        *(["#     if ($maptr_410) { return 410; }"] if _has_gone(rules) else []),
         "",
         'geo $maptr_dollar { default "$"; }',
         "map $request_uri $maptr_naan {",
         f'    "~*^{_PCRE.format("?<maptr_found>", "?<maptr_name>", "?<maptr_tail>")}$" $maptr_found;',
         "}",
     )
-    for status in (DEFAULT_STATUS, SEE_OTHER):
+    for status in (*_redirecting(rules), *([GONE] if _has_gone(rules) else [])):
         yield f'map $maptr_target $maptr_{status} {{ "~^{status} (?<maptr_{status}_url>.+)$" $maptr_{status}_url; }}'
     yield "map $maptr_naan $maptr_target {"
     for number, (naan, its) in enumerate(rules.items()):
@@ -175,7 +211,7 @@ def _nginx(rules: dict[str, list[RedirectRule]]) -> Iterator[str]:
         if its[0].shoulder:
             yield f"map $maptr_name $maptr_at_{number} {{"
             for rule in its:
-                name = f'"~{rule.pattern("(?<maptr_suffix>.*)")}"' if rule.shoulder else "default"
+                name = f'"~{rule.pattern(f"(?<maptr_suffix>{rule.rest})")}"' if rule.shoulder else "default"
                 yield f"    {name} {_nginx_value(rule)};"
             yield "}"
 
@@ -212,11 +248,12 @@ def _apache(rules: dict[str, list[RedirectRule]]) -> Iterator[str]:
         for rule in group:
             yield f'RewriteCond "%{{ENV:MAPTR_NAAN}}" "={rule.naan}" [NC]'
             if rule.shoulder:
-                yield f'RewriteCond "%{{ENV:MAPTR_NAME}}" "{rule.pattern("(.*)")}"'
+                yield f'RewriteCond "%{{ENV:MAPTR_NAME}}" "{rule.pattern(f"({rule.rest})")}"'
             slots = {"name": "%{ENV:MAPTR_NAME}", "suffix": "%1"}
             made = rule.url(lambda text: re.sub("[$%]", r"\\\g<0>", text), slots)
-            flags = f"R={rule.status},NE,L,UnsafeAllow3F" if made else "L"
-            yield f'RewriteRule "^" "{f"{made}%{{ENV:MAPTR_TAIL}}?" if made else "-"}" [{flags}]'
+            flags = f"R={rule.status},NE,L,UnsafeAllow3F" if made or rule.status == GONE else "L"
+            made += "%{ENV:MAPTR_TAIL}?" if made and rule.takes_tail else ""
+            yield f'RewriteRule "^" "{made or "-"}" [{flags}]'
 
 
 # ---- Caddy
@@ -241,19 +278,25 @@ def _caddy(rules: dict[str, list[RedirectRule]]) -> Iterator[str]:
     for naan, its in rules.items():
         for rule in its:
             if rule.shoulder:
-                pattern = rule.pattern("(.*)").replace("^", f"^(?i:{naan})/", 1)
+                pattern = rule.pattern(f"({rule.rest})").replace("^", f"^(?i:{naan})/", 1)
                 yield f'        "~{pattern}" "{rule.key.replace("$", "$$")}" "${{1}}"'
         if not naan.isdigit():
             yield f'        "~^(?i:{naan})/" "{naan}" ""'
     yield from ('        default "{re.maptr.1}" ""', "    }")
     slots = {"name": "{re.maptr.2}", "suffix": "{maptr_suffix}"}
-    for status in (DEFAULT_STATUS, SEE_OTHER):
+    for status in _redirecting(rules):
         yield f"    map {{maptr_record}} {{maptr_{status}}} {{"
         for rule in (rule for its in rules.values() for rule in its):
             if rule.pieces and rule.status == status:
-                yield f'        "{rule.key}" "{rule.url(str, slots)}{{re.maptr.3}}"'
+                tail = "{re.maptr.3}" if rule.takes_tail else ""
+                yield f'        "{rule.key}" "{rule.url(str, slots)}{tail}"'
         yield from ('        default ""', "    }")
-    for status in (DEFAULT_STATUS, SEE_OTHER):
+    gone = [rule.key for its in rules.values() for rule in its if rule.status == GONE]
+    if gone:
+        yield "    map {maptr_record} {maptr_410} {"
+        yield from (f'        "{key}" "gone"' for key in gone)
+        yield from ('        default ""', "    }", "    @maptr_410 vars {maptr_410} gone", "    respond @maptr_410 410")
+    for status in _redirecting(rules):
         yield f"    @maptr_{status} vars_regexp {{maptr_{status}}} ^http"
         yield f"    redir @maptr_{status} {{maptr_{status}}} {status}"
     yield "}"
@@ -288,6 +331,7 @@ _SERVERS: dict[str, Callable[[dict[str, list[RedirectRule]]], Iterator[str]]] = 
     "apache": _apache,
     "caddy": _caddy,
 }
+SERVERS = tuple(_SERVERS)
 FORMATS = (*_SERVERS, "csv")
 
 

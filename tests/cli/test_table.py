@@ -148,3 +148,21 @@ def test_an_empty_source_is_a_usage_error(tmp_path: Path) -> None:
     result = run("pull", "", "--table", str(tmp_path / "naans"))
     assert result.exit_code == 2
     assert "SOURCE is empty" in result.stderr
+
+
+def test_exports_of_servers_carry_own_objects(tmp_path: Path) -> None:
+    own, table = tmp_path / "own.csv", tmp_path / "naans"
+    table.write_text("12345: x\n  a.example.org\n")
+    own.write_text("ark,url,status,what\nark:12345/k1,https://o.example.org/?id=1,,A thing\nark:12345/k2,,410,\n")
+    done = run("export", str(table), "--format", "nginx", "--redirects", str(own))
+    assert "return 410;" in done.stdout
+    assert "https://o.example.org/?id=1" in done.stdout
+    lost = "inflections and query strings, which are not added to its URL; its description"
+    assert done.stderr == f"lost 12345/k1: {lost}\n"
+    done = run("export", str(table), "--format", "csv", "--redirects", str(own), code=2)
+    assert "--redirects is for nginx, apache, caddy, not for csv" in done.stderr
+    own.write_text("ark,url\nx,y\n")
+    done = run("export", str(table), "--format", "caddy", "--redirects", str(own), code=1)
+    assert done.stderr == f"maptr: {own}:2: no ark: label in 'x'\n"
+    own.write_text("ark\n")
+    run("export", str(table), "--format", "caddy", "--redirects", str(own), code=8)

@@ -132,6 +132,42 @@ def test_hostile_targets_redirect_exactly_to_their_url(server: type[WebServer], 
     check(server, table)
 
 
+OWN = {
+    "12345/k1": ("https://own.example.org/1", 302, True),
+    "12345/k1/f2": ("https://own.example.org/1-2", 303, True),
+    "12345/k3": ("https://own.example.org/3?id=3", 302, True),
+    "12345/k4": ("https://own.example.org/4", 307, False),
+    "12345/k5": ("https://own.example.org/5#top", 302, True),
+    "12345/k7": ("", 410, True),
+    "12345/x6own": ("https://own.example.org/6", 302, True),
+    "99991/k1": ("https://own.example.org/n1", 302, True),
+}
+OWN_ANSWERS = {
+    "/ark:12345/k1": Seen(302, "https://own.example.org/1"),
+    "/ark:/12345/k-1?info": Seen(302, "https://own.example.org/1?info"),
+    "/ark:12345/k1/c3.pdf?a=b": Seen(302, "https://own.example.org/1/c3.pdf?a=b"),
+    "/ark:12345/k1.v2": Seen(302, "https://own.example.org/1.v2"),
+    "/ark:12345/k1/f2/g": Seen(303, "https://own.example.org/1-2/g"),
+    "/ark:12345/k3?info": Seen(302, "https://own.example.org/3?id=3"),
+    "/ark:12345/k4": Seen(307, "https://own.example.org/4"),
+    "/ark:12345/k5": Seen(302, "https://own.example.org/5#top"),
+    "/ark:12345/k7": Seen(410, None),
+    "/ark:12345/k7/c2": Seen(410, None),
+    "/ark:12345/x6own": Seen(302, "https://own.example.org/6"),
+    "/ark:99991/k1": Seen(302, "https://own.example.org/n1"),
+}
+
+
+def test_own_objects_precede_the_table(server: type[WebServer]) -> None:
+    rules = [export.own_rule(key, url, status, suffix=suffix)[0] for key, (url, status, suffix) in OWN.items()]
+    text, _ = export.write(TABLE, server.name, rules)
+    of_table = ["/ark:12345/k12", "/ark:12345/k4/c2", "/ark:12345/x6np1"]
+    with server(text) as running:
+        assert dict(zip(OWN_ANSWERS, running.ask(list(OWN_ANSWERS)), strict=True)) == OWN_ANSWERS
+        assert running.ask(of_table) == [expected(TABLE, target) for target in of_table]
+        assert running.ask(["/ark:99991/x2"])[0].location is None
+
+
 def test_requests_without_an_ark_are_not_redirected(server: type[WebServer], sample: Path) -> None:
     text, _ = export.write(registry.read(sample.read_bytes()), server.name)
     others = [
