@@ -541,6 +541,7 @@ class GatewayConfig:
     redirects: Path | None = setting(PATH, None)  # a CSV or SQLite file with redirects of single ARKs
     permanence: str = setting(TEXT, "")  # what is promised for them, in their descriptions
     drift_every: int = setting(DURATION, 3600)  # 0: never
+    probe_every: int = setting(DURATION, 0)  # each server of the table, so often; 0: never
     name: str = setting(TEXT, "")  # of the organisation that runs it, on its pages
     contact: str = setting(TEXT.then(_contact), "")
     imprint: str = setting(TEXT.then(_link), "")

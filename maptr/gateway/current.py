@@ -22,7 +22,7 @@ from maptr.gateway.redirects import UNREAD, Redirects
 from maptr.gateway.site import DriftReport, Front, Site
 from maptr.gateway.statistics import Statistics
 from maptr.gateway.zones import ZoneFiles
-from maptr.reconcile.probes import ProbeLog
+from maptr.reconcile.probes import ProbeLog, Prober, probe_some
 from maptr.registry.followed_file import TableState
 from maptr.registry.search import NaanIndex
 from maptr.registry.table import Table
@@ -49,6 +49,7 @@ class CurrentSite:
         self._zones = zones
         self._has_admin = bool(config.gateway.admin_listen)  # bound at the start
         self._redirects: Followed[Redirects] | None = None
+        self._prober = Prober()
         self._dns_trouble = "" if self.asks_no_dns else "not tested yet"
         if self.asks_no_dns:
             self.tested.set()
@@ -138,6 +139,13 @@ class CurrentSite:
         if history is not None:
             found = await in_thread(ProbeLog(history, wall=time.time).all)
             self.site = replace(self.site, liveness=found)
+
+    async def probe(self, every: float) -> None:
+        """Probe a few of the servers of the table that were not probed for so many seconds."""
+        history = self._client.history
+        if history is not None and self.site.table:
+            await in_thread(lambda: probe_some(self.site.table, ProbeLog(history, wall=time.time), every, self._prober))
+            await self.read_probes()
 
     async def test_dns(self) -> None:
         """Test whether DNS answers."""

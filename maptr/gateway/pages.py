@@ -48,6 +48,8 @@ _SAFE: Headers = (
     ("Referrer-Policy", "no-referrer"),
 )
 _DAY: Headers = (("Cache-Control", "max-age=86400"),)
+_MINUTES: Headers = (("Cache-Control", "max-age=300"),)
+MAX_FEED = 100  # entries of a feed
 _FILES = {"/style.css": "text/css; charset=utf-8", "/icon.svg": "image/svg+xml"}
 _MARK = b'<meta name="generator" content="maptr">'
 
@@ -220,6 +222,10 @@ def respond(request: Request, site: Site) -> Response | None:
         return _drift(request, site)
     if path == "/stats" and site.shows_statistics(request):
         return _statistics(request, site)
+    if path == "/servers":
+        return _servers(request, site)
+    if path == "/servers.atom":
+        return _servers_feed(request, site)
     if path == "/favicon.ico":
         return Response(HTTPStatus.FOUND, (("Location", "/icon.svg"), ("Cache-Control", "max-age=86400")))
     if path == "/robots.txt":
@@ -385,6 +391,39 @@ def _naans(request: Request, site: Site) -> Response:
     shown = [site.table[key] for key in keys[start : start + MAX_NAANS]]
     more = urlencode({"q": query, "after": shown[-1].naan}) if start + MAX_NAANS < len(keys) else ""
     return _page("naans.html", request, site=site, query=query, total=len(keys), entries=shown, more=more)
+
+
+def _silent(site: Site) -> list[Liveness]:
+    """Return the servers that did not answer their last probe, the latest first."""
+    silent = [one for one in site.liveness.values() if one.failures]
+    return sorted(silent, key=lambda one: (-(one.since or 0), one.place))
+
+
+def _servers(request: Request, site: Site) -> Response:
+    """Return which mapping authorities did not answer, and since when."""
+    silent = _silent(site)
+    listed = _part(silent, lambda one: len(one.place) + len(one.note) + 200, _page_number(request))
+    return _page("servers.html", request, site=site, probed=len(site.liveness), silent=silent, listed=listed)
+
+
+def _servers_feed(request: Request, site: Site) -> Response:
+    """Return the same as a feed (RFC 4287)."""
+    base = site.public_url or f"urn:maptr:{site.front.name or 'gateway'}"
+    silent = _silent(site)[:MAX_FEED]
+    updated = time_text(max((one.since or 0 for one in silent), default=0))
+    entries = "".join(
+        f"<entry><id>{escape(f'{base}/servers#{one.place}@{int(one.since or 0)}')}</id>"
+        f"<title>{escape(one.place)} does not answer</title><updated>{time_text(one.since or 0)}</updated>"
+        f"<summary>{escape(visible(one.note))}</summary></entry>\n"
+        for one in silent
+    )
+    name = escape(site.front.name or "maptr")
+    head = f"<id>{escape(f'{base}/servers')}</id><title>Mapping authorities that do not answer</title>"
+    body = (
+        f'<?xml version="1.0" encoding="UTF-8"?>\n<feed xmlns="http://www.w3.org/2005/Atom">{head}'
+        f"<updated>{updated}</updated><author><name>{name}</name></author>\n{entries}</feed>\n"
+    )
+    return Response(HTTPStatus.OK, (("Content-Type", "application/atom+xml"), *_MINUTES), body.encode())
 
 
 def _sitemap(site: Site) -> Response:

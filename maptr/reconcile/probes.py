@@ -9,6 +9,7 @@ its candidates are tried last, and reports name it.
 from __future__ import annotations
 
 import queue
+import random
 import sqlite3
 import threading
 import time
@@ -36,6 +37,7 @@ TRUSTED_FOR = 604_800.0  # seconds for which the last probe is valid
 CONCURRENCY = 8  # probes of a Prober at a time
 PAUSE = 2.0  # seconds between two probes of one address, whatever the host names
 PROBE_SECONDS = 5.0  # for one probe of a Prober
+AT_ONCE = 20  # servers that a gateway probes in a minute, at most
 MIN_AGE = 3600.0  # seconds before the same place may be probed again
 
 _SCHEMA = """
@@ -220,6 +222,22 @@ class Prober:
                 yield
             finally:
                 self._open_at[address] = self._clock() + PAUSE
+
+
+def probe_some(table: Table, log: ProbeLog, every: float, prober: Prober, rng: random.Random | None = None) -> int:
+    """Probe AT_ONCE servers of a table that were not probed for ``every`` seconds, and keep the results.
+
+    If none of several answers, perhaps because of the network of this machine, nothing is kept. Returns the number that
+    is kept.
+    """
+    known, now = log.all(), time.time()
+    due = [place for place in servers_of(table) if place not in known or not 0 <= now - known[place].at < every]
+    (rng or random.Random()).shuffle(due)  # spreads the probes of one host
+    probes = list(prober.probe(due[:AT_ONCE]))
+    asked = [probe for probe in probes if probe.outcome is not ProbeResult.NOT_ASKED]
+    if len(asked) > 1 and all(probe.outcome is ProbeResult.SILENT for probe in asked):
+        return 0
+    return len(asked) if log.record(probes) else 0
 
 
 def servers_of(table: Table, naans: Iterable[str] = ()) -> list[str]:
