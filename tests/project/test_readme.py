@@ -2,8 +2,8 @@
 
 Conventions:
 
-* Fenced blocks marked ``sh``, ``console`` and ``python`` are run, and one marked ``toml FILE`` or ``python FILE``
-  is written to FILE.
+* Fenced blocks marked ``sh``, ``console`` and ``python`` are run, and one marked ``toml FILE``, ``yaml FILE`` or
+  ``python FILE`` is written to FILE.
   Others are not, nor is a block directly below an HTML comment that starts with ``not run:`` and has the reason.
 * A page is one session in a temporary directory with a copy of ``zones/``. The project's commands are first on the
   PATH. Each command has its own shell: ``cd`` and ``export`` have no effect on the next one.
@@ -108,7 +108,7 @@ def commands(markdown: str) -> list[Command]:
                 language = ""
             elif (before, language) == ("python", "text"):
                 found[-1] = replace(found[-1], output=tuple(token.content.splitlines()))
-            elif language.startswith(("toml ", "python ")):
+            elif language.startswith(("toml ", "python ", "yaml ")):
                 kind, file = language.split()
                 found.append(Command(start + 2, token.content, kind, file=file))
             elif language in FORMS:
