@@ -224,20 +224,20 @@ class Prober:
                 self._open_at[address] = self._clock() + PAUSE
 
 
-def probe_some(table: Table, log: ProbeLog, every: float, prober: Prober, rng: random.Random | None = None) -> int:
+def probe_some(table: Table, history: ProbeLog, every: float, prober: Prober, rng: random.Random | None = None) -> int:
     """Probe AT_ONCE servers of a table that were not probed for ``every`` seconds, and keep the results.
 
     If none of several answers, perhaps because of the network of this machine, nothing is kept. Returns the number that
     is kept.
     """
-    known, now = log.all(), time.time()
+    known, now = history.all(), time.time()
     due = [place for place in servers_of(table) if place not in known or not 0 <= now - known[place].at < every]
     (rng or random.Random()).shuffle(due)  # spreads the probes of one host
     probes = list(prober.probe(due[:AT_ONCE]))
     asked = [probe for probe in probes if probe.outcome is not ProbeResult.NOT_ASKED]
     if len(asked) > 1 and all(probe.outcome is ProbeResult.SILENT for probe in asked):
         return 0
-    return len(asked) if log.record(probes) else 0
+    return len(asked) if history.record(probes) else 0
 
 
 def servers_of(table: Table, naans: Iterable[str] = ()) -> list[str]:
