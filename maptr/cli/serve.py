@@ -18,7 +18,8 @@ from typing import Any
 import click
 
 from maptr import config as configuration
-from maptr.cli import logstream, output
+from maptr import paths
+from maptr.cli import logstream, lookup, output
 from maptr.cli.group import command
 from maptr.cli.options import ADDRESS, PATH, Command, Parsed
 from maptr.config import Config, KeyConfig, ZoneConfig
@@ -28,6 +29,7 @@ from maptr.daemon.certificate import Certificate
 from maptr.daemon.sockets import Sockets
 from maptr.dnssec.expiry import signature_state
 from maptr.errors import ConfigError, MaptrError, MissingExtra, SigningError, ZoneError, raise_all
+from maptr.files import name_for
 from maptr.protocol.address import Address
 from maptr.protocol.names import to_text
 from maptr.protocol.numbers import SERVER_PORT
@@ -60,6 +62,18 @@ def _key(text: str) -> KeyConfig:
     return KeyConfig(read_key_name(name), read_algorithm(algorithm), read_tsig_secret(secret))
 
 
+def _zone(text: str) -> ZoneConfig:
+    """Read ``ORIGIN=FILE``, or ``ORIGIN`` for the zone of the table in use. Raises ValueError."""
+    if "=" in text:
+        return ZoneConfig.from_text(text)
+    name = read_name(text)
+    found = lookup.found_table(lookup.read_config(None), to_text(name)).location
+    if not found.kind:
+        raise ValueError(f"{text!r} is not ORIGIN=FILE, and there is no table of {to_text(name)}")
+    folder = Path(paths.data_folder(os.environ)) / "serve"
+    return ZoneConfig(name, folder / f"{name_for(name)}.zone", table=Path(found.path))
+
+
 @command(
     exits={
         0: "stopped; with --check-config: no errors",
@@ -74,10 +88,10 @@ def _key(text: str) -> KeyConfig:
 )
 @click.option(
     "--zone",
-    type=Parsed("origin=file", ZoneConfig.from_text),
+    type=Parsed("origin[=file]", _zone),
     multiple=True,
-    help="Serve this zone from this file, such as ark.arpa=ark.arpa.zone, instead of that in the configuration. The "
-    "option can be repeated.",
+    help="Serve this zone from this file, such as ark.arpa=ark.arpa.zone, instead of that in the configuration. "
+    "Without a file it is the zone of the table in use, which maptr table shows. The option can be repeated.",
 )
 @_setting(
     "--listen",
@@ -205,6 +219,8 @@ def serve(
         maptr serve --zone ark.arpa=ark.arpa.zone --listen 127.0.0.1:5300
         maptr: ready, serving 1 zone on 127.0.0.1:5300 (udp, tcp)
 
+    maptr serve --zone ark.arpa serves the zone of the table in use; the built-in registry is one.
+
     With a configuration: maptr serve --config maptr.toml. Each setting of its [serve] can also be given in the
     environment, such as MAPTR_SERVE_LISTEN=127.0.0.1:53,[::1]:53. Options override the environment, and the
     environment overrides the file.
@@ -255,9 +271,7 @@ def serve(
         if not found.zones and path is not None:
             raise found.error("zone", "there is no zone to serve")
     if not found.zones:
-        raise click.UsageError(
-            "there is no zone to serve: --zone ark.arpa=FILE serves the one that maptr zone build -o FILE makes"
-        )
+        raise click.UsageError("there is no zone to serve: --zone ark.arpa serves that of the public registry")
     if check_config:
         _check(found, as_json=as_json)
         return

@@ -52,7 +52,7 @@ class Overrides(NamedTuple):
             if zone.name in (earlier.name for earlier in self.zones[:at]):
                 raise ConfigError(f"zone {to_text(zone.name)} is given twice")
             new = replace(zone, state=config.serve.state, scheme=config.client.scheme)
-            zones[zone.name] = replace(zones.get(zone.name, new), file=zone.file, table=None)
+            zones[zone.name] = replace(zones.get(zone.name, new), file=zone.file, table=zone.table)
         keys = {key.name: key for key in config.keys}
         for at, key in enumerate(self.keys):
             if key.name in (earlier.name for earlier in self.keys[:at]):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 import random
@@ -54,8 +55,8 @@ class Machine:
     def command(self, *words: str) -> list[str]:
         return self.network.command(sys.executable, *words)
 
-    def run(self, *words: str) -> subprocess.CompletedProcess[str]:
-        options = {"env": self.environment, "cwd": self.home, "timeout": SECONDS}
+    def run(self, *words: str, text: str = "") -> subprocess.CompletedProcess[str]:
+        options = {"env": self.environment, "cwd": self.home, "timeout": SECONDS, "input": text}
         return subprocess.run(self.command(*words), capture_output=True, text=True, **options)  # type: ignore[call-overload,no-any-return]
 
     def ask(self, url: str) -> str:
@@ -133,6 +134,24 @@ def test_the_first_gateway_and_the_first_server(machine: Machine, words: list[st
             done = machine.run("-c", EVERY_RECORD, *(f"ark:/{key}9zz" for key in meant_urls()))
             assert done.returncode == 0, done.stderr
             assert json.loads(done.stdout) == [[url, url] for url in meant_urls().values()]
+    finally:
+        running.terminate()
+        running.communicate(timeout=SECONDS)
+
+
+def test_the_first_dns_server_needs_no_file(machine: Machine) -> None:
+    options = {"env": machine.environment, "cwd": machine.home, "text": True}
+    command = machine.command("-u", "-m", "maptr", "serve", "--zone", "ark.arpa", "--listen", "127.0.0.1:5300")
+    running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, **options)  # type: ignore[call-overload]
+    try:
+        for line in running.stdout:
+            if "ready, serving 1 zone" in line:
+                break
+        meant = meant_urls()
+        arks = "".join(f"ark:/{key}9zz\n" for key in meant)
+        found = machine.run("-m", "maptr", "bulk", "-", "@127.0.0.1#5300", text=arks)
+        urls = [row["url"] for row in csv.DictReader(found.stdout.splitlines())]
+        assert urls == list(meant.values())
     finally:
         running.terminate()
         running.communicate(timeout=SECONDS)
