@@ -137,6 +137,7 @@ class Service:
     def bind(self) -> None:
         """Bind the sockets. Raises ConfigError."""
         try:
+            self._statistics.open()
             self._public.bind()
             self._admin.bind()
         except ConfigError as error:
@@ -202,9 +203,11 @@ class Service:
                 background.repeat(seconds, current.compare, "table and DNS not compared")
 
     async def _keep_statistics(self) -> None:
+        taken = self._statistics.take()
         try:
-            await in_thread(self._statistics.keep)
+            await in_thread(lambda: self._statistics.write(taken))
         except sqlite3.Error as error:
+            self._statistics.put_back(taken)
             log.error("statistics not kept: %s", error)
 
     def _pulled_file(self) -> Path | None:
@@ -228,7 +231,7 @@ class Service:
             log.error("not reloaded: %s", reason_of(error))
             self._metrics.reloads.labels("refused").inc()
             return
-        for key in ("listen", "admin_listen"):
+        for key in ("listen", "admin_listen", "stats", "probe_every"):
             if getattr(config.gateway, key) != getattr(self._config.gateway, key):
                 log.warning("gateway.%s is as it was at the start: restart to change it", key)
         self._config = config

@@ -12,6 +12,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterable
 from contextlib import closing
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -82,9 +83,9 @@ class Report(NamedTuple):
 
 
 class Statistics:
-    """Counts of one gateway. ``file`` keeps them; None: only this process does. Any thread may use it.
+    """Counts of one gateway. ``file`` keeps them; None: only this process does. One thread counts; any may write.
 
-    Raises ConfigError for a file that cannot be used.
+    The file is made by ``open``, or at the first use of what is kept. Raises ConfigError if it cannot be used.
     """
 
     def __init__(self, file: Path | None = None, *, wall: Callable[[], float]) -> None:
@@ -92,17 +93,26 @@ class Statistics:
         self._waiting: Counter[Key] = Counter()
         self._known: dict[tuple[int, str], set[str]] = {}
         self._lock = threading.Lock()
+        self._file = file
+
+    @cached_property
+    def _store(self) -> sqlite3.Connection:
         try:
-            self._store = sqlite3.connect(str(file or ":memory:"), check_same_thread=False, isolation_level=None)
-            self._store.execute("PRAGMA journal_mode = WAL")
-            self._store.execute("PRAGMA synchronous = NORMAL")
+            store = sqlite3.connect(str(self._file or ":memory:"), check_same_thread=False, isolation_level=None)
+            store.execute("PRAGMA journal_mode = WAL")
+            store.execute("PRAGMA synchronous = NORMAL")
             for table in ("hours", "days"):
-                self._store.execute(
+                store.execute(
                     f"CREATE TABLE IF NOT EXISTS {table} (start INTEGER, kind TEXT, value TEXT, n INTEGER,"
                     " PRIMARY KEY (start, kind, value)) WITHOUT ROWID"
                 )
         except sqlite3.Error as error:
-            raise ConfigError(f"{file}: {error}", key="gateway.stats") from None
+            raise ConfigError(f"{self._file}: {error}", key="gateway.stats") from None
+        return store
+
+    def open(self) -> None:
+        """Open the file, and make it if it does not exist."""
+        _ = self._store
 
     def count(self, target: str, status: int, source: str, referrer: str) -> None:
         """Count the answer to a request for an ARK. ``source`` and ``referrer`` are headers, or ""."""
@@ -131,23 +141,36 @@ class Statistics:
 
     def keep(self) -> None:
         """Write the counts in memory, and remove old ones. Raises sqlite3.Error; they then stay in memory."""
-        waiting, self._waiting = self._waiting, Counter()
-        now = int(self._wall())
-        self._known = {key: known for key, known in self._known.items() if key[0] > now - 2 * HOUR}
+        taken = self.take()
         try:
-            with self._lock, self._store:
-                self._store.execute("BEGIN")
-                for table, size, most in (("hours", HOUR, HOURS_KEPT), ("days", DAY, DAYS_KEPT)):
-                    self._store.executemany(
-                        f"INSERT INTO {table} VALUES (?, ?, ?, ?)"  # noqa: S608 - constants
-                        " ON CONFLICT DO UPDATE SET n = n + excluded.n",
-                        ((start // size * size, kind, value, n) for (start, kind, value), n in waiting.items()),
-                    )
-                    self._store.execute(f"DELETE FROM {table} WHERE start < ?", (now - size * most,))  # noqa: S608
-                self._shorten(now // DAY * DAY - DAY)
+            self.write(taken)
         except sqlite3.Error:
-            self._waiting.update(waiting)
+            self.put_back(taken)
             raise
+
+    def take(self) -> Counter[Key]:
+        """Return the counts in memory, to be written. In the thread that counts, as ``put_back``."""
+        taken, self._waiting = self._waiting, Counter()
+        now = self._wall()
+        self._known = {key: known for key, known in self._known.items() if key[0] > now - 2 * HOUR}
+        return taken
+
+    def put_back(self, taken: Counter[Key]) -> None:
+        self._waiting.update(taken)
+
+    def write(self, taken: Counter[Key]) -> None:
+        """Write counts, and remove old ones; in any thread. Raises sqlite3.Error."""
+        now = int(self._wall())
+        with self._lock, self._store:
+            self._store.execute("BEGIN")
+            for table, size, most in (("hours", HOUR, HOURS_KEPT), ("days", DAY, DAYS_KEPT)):
+                self._store.executemany(
+                    f"INSERT INTO {table} VALUES (?, ?, ?, ?)"  # noqa: S608 - constants
+                    " ON CONFLICT DO UPDATE SET n = n + excluded.n",
+                    ((start // size * size, kind, value, n) for (start, kind, value), n in taken.items()),
+                )
+                self._store.execute(f"DELETE FROM {table} WHERE start < ?", (now - size * most,))  # noqa: S608
+            self._shorten(now // DAY * DAY - DAY)
 
     def _shorten(self, day: int) -> None:
         """Count the rare values of the last whole day together."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import threading
+from collections import Counter
 from contextlib import closing
 from pathlib import Path
 
@@ -121,11 +123,44 @@ def test_a_disk_that_is_full_loses_no_count(monkeypatch: pytest.MonkeyPatch) -> 
     assert made.report(1).requests == 6
 
 
+def test_counting_goes_on_while_counts_are_written() -> None:
+    made, _ = counted()
+    taken = Counter[statistics.Key]()
+    stop = threading.Event()
+
+    def write() -> None:
+        while not stop.is_set():
+            made.write(taken)
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    for number in range(2000):
+        made.count(f"/ark:{number}/x", 302, "dns", "")
+        if not number % 50:
+            made.put_back(made.take())
+    stop.set()
+    thread.join()
+    made.keep()
+    assert made.report(1).requests == 2000
+
+
 def test_a_file_of_something_else_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "stats.sqlite"
     path.write_text("not a database, but a text that is long enough to be one" * 20)
     with pytest.raises(ConfigError, match=r"stats\.sqlite: file is not a database"):
-        Statistics(path, wall=Clock())
+        Statistics(path, wall=Clock()).open()
+
+
+def test_a_check_of_the_configuration_makes_no_file(tmp_path: Path) -> None:
+    """Perhaps root checks what another user runs."""
+    path = tmp_path / "stats.sqlite"
+    client = Client(["127.0.0.1#9"], policy="natab-only", table=TABLE)
+    made = Service(parse(f'[gateway]\nlisten = ["127.0.0.1:0"]\nstats = "{path}"\n'), client)
+    assert not path.exists()
+    made.bind()
+    assert path.exists()
+    made._public.close()
+    made._statistics.close()
 
 
 def test_the_operator_sees_them_and_the_public_does_not(tmp_path: Path) -> None:
