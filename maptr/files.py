@@ -22,7 +22,7 @@ T = TypeVar("T")
 PRIVATE = 0o600  # the mode of files in a state folder: zone data may be confidential
 MAX_WHOLE = 1 << 28  # bytes that ``read_whole`` reads: 256 MiB, a zone of some two million names
 CHUNK = 1 << 20  # bytes
-LOOK_EVERY = 1.0  # seconds between two looks at the status of a followed file
+LOOK_EVERY = 0.25  # seconds between two looks at the status of a followed file
 READ_EVERY = 60.0  # seconds after which such a file is read although its status has not changed
 MAX_NAME = 200  # bytes of a zone's name in a file name, which may have 255 with prefix and suffix
 
@@ -185,7 +185,7 @@ class Followed(Generic[T]):
 
     ``read`` makes the next value from the last one. If it raises a MaptrError or OSError, or if the file changes
     meanwhile, the next value is that of ``failed``, which gets the last one and the error: the last good content, with
-    the reason why it stays. The status of the file is looked at once a second. A file that could not be read is read
+    the reason why it stays. The status of the file is looked at every LOOK_EVERY seconds. A file that could not be read is read
     again after a minute, and with ``always`` any other too. ``clock`` is monotonic. Safe for threads.
     """
 
@@ -215,7 +215,7 @@ class Followed(Generic[T]):
         return self._signature is not None
 
     def is_due(self) -> bool:
-        """Return whether to read the file now. Looks at its status, once a second at most."""
+        """Return whether to read the file now. Looks at its status, unless it did so a moment ago."""
         now = self._clock()
         if now < self._look_at or self._lock.locked():
             return False

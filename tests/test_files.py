@@ -125,7 +125,7 @@ def test_a_followed_file_is_read_again_when_it_changes(tmp_path: Path) -> None:
     assert not source.file.is_read
     assert source.after(0) == "1"
     path.write_text("22")
-    assert source.after(LOOK_EVERY / 2) == "1", "its status is looked at once a second"
+    assert source.after(LOOK_EVERY / 2) == "1", "its status is not looked at each time"
     assert source.after(LOOK_EVERY / 2) == "22"
     assert (source.after(READ_EVERY), source.readings) == ("22", 2)
 

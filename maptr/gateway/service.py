@@ -43,7 +43,7 @@ from maptr.zone.snapshot import Snapshot
 
 log = logging.getLogger("maptr.gateway")
 
-REFRESH = 1.0  # seconds between two looks at the files of table and redirects
+REFRESH = 0.5  # seconds between two looks at the files of table and redirects
 STATS_EVERY = 60.0  # seconds between two times that the counts in memory are written
 PROBE_ROUND = 60.0  # seconds between two rounds of probes by the gateway itself
 PROBES_EVERY = 60.0  # seconds between two readings of the probes that maptr table probe keeps
