@@ -185,8 +185,8 @@ class Followed(Generic[T]):
 
     ``read`` makes the next value from the last one. If it raises a MaptrError or OSError, or if the file changes
     meanwhile, the next value is that of ``failed``, which gets the last one and the error: the last good content, with
-    the reason why it stays. The status of the file is looked at every LOOK_EVERY seconds. A file that could not be read is read
-    again after a minute, and with ``always`` any other too. ``clock`` is monotonic. Safe for threads.
+    the reason why it stays. The status of the file is looked at every LOOK_EVERY seconds. A file that could not be
+    read is read again after a minute, and with ``always`` any other too. ``clock`` is monotonic. Safe for threads.
     """
 
     def __init__(
