@@ -148,7 +148,8 @@ class Session(ExitStack):
         self.python = python
         self.ports = {port: str(free_port()) for port in DOCUMENTED_PORTS}
         self.environment = {
-            **{name: value for name, value in os.environ.items() if not name.startswith("XDG_")},
+            # Without PYTHONUNBUFFERED and the like, which most readers do not have.
+            **{name: value for name, value in os.environ.items() if not name.startswith(("XDG_", "PYTHONU"))},
             "PATH": os.pathsep.join((str(python.parent), SEARCH)),  # a resolved link leaves the environment
             "HOME": str(directory),
             "NO_COLOR": "1",
