@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from enum import StrEnum
 
 import dns.exception
 
@@ -120,8 +121,24 @@ class ArkSyntaxError(MaptrError, ValueError):
         self.labelled = labelled
 
 
+class Fault(StrEnum):
+    """Why a mapping authority did not answer."""
+
+    DNS = "dns"  # no address of its host was found
+    UNREACHABLE = "unreachable"  # connection refused or broken, no route
+    TIMEOUT = "timeout"
+    TLS = "tls"
+    EXPIRED = "expired"  # its certificate
+    NOT_HTTP = "not-http"
+    SERVER_ERROR = "server-error"  # status 500 or above (RFC 9110 15.6)
+
+
 class NmaError(MaptrError):
     """A mapping authority could not be asked: no allowed address, no connection, or no HTTP response."""
+
+    def __init__(self, message: str = "", fault: Fault = Fault.UNREACHABLE) -> None:
+        super().__init__(message)
+        self.fault = fault
 
 
 class LocatedError(MaptrError):

@@ -54,7 +54,7 @@ _COLUMNS = (
     " WHERE t.type = 'table' AND t.name NOT LIKE 'sqlite_%'"
 )
 # Columns that the tables of every release have; ``reconcile.probes`` adds its table when it is first used.
-_OURS = {"answer": {"view", "name", "outcome"}, "verdict": {"view", "record", "verdict"}, "probe": {"place", "at"}}
+_OURS = {"answer": {"view", "name", "outcome"}, "verdict": {"view", "record", "verdict"}, "period": {"place", "since"}}
 _SCHEMA = """
 CREATE TABLE answer (
     view TEXT, name BLOB, outcome TEXT, records BLOB, note TEXT, server TEXT, security TEXT, fetched REAL, expires REAL,

@@ -128,7 +128,7 @@ def bulk(
     lookup.refuse_schemes(lookup.servers_of(servers, config), servers, config, "maptr bulk asks servers", (HTTPS,))
     limits = {"concurrency": concurrency, "rate": rate, "max_connections": max_connections}
     with lookup.client_of(servers, options, config, **limits) as client:
-        chooser = lookup.chooser_of(options, config)
+        chooser = lookup.chooser_of(options, config, client)
         rows = _run(client, source, out, column, options, chooser, ordered=not unordered)
     _report(rows, client.resolver.questions, column, options, resume=resume)
     if rows.counts[UNKNOWN]:

@@ -1,4 +1,4 @@
-"""``maptr table drift`` and ``probe``: comparison of a table with DNS, and connection tests of its servers."""
+"""``maptr table drift`` and ``probe``: comparison of a table with DNS, and requests to its servers."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import random
 import sys
 import time
 from collections import Counter
+from collections.abc import Iterable
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,9 +22,9 @@ from maptr.cli.lookup import LookupOptions
 from maptr.cli.options import read_table, refuse_foreign, refuse_input, write
 from maptr.cli.output import Painted
 from maptr.client import Client
-from maptr.errors import ConfigError, MissingExtra
+from maptr.errors import ConfigError, MissingExtra, time_text
 from maptr.reconcile.history import open_history
-from maptr.reconcile.probes import MIN_AGE, ProbeLog, Prober, ProbeResult, servers_of
+from maptr.reconcile.probes import MIN_AGE, ProbeLog, Prober, ProbeResult, due, is_offline, servers_of
 
 if TYPE_CHECKING:
     from maptr.cache.disk import Disk
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from maptr.reconcile.verdict import Drift
 
 MAX_CONCURRENCY = 32
-PROBE_COLORS = {ProbeResult.SILENT: output.BAD, ProbeResult.NOT_ASKED: output.DOUBTFUL}
+PROBE_COLORS = {ProbeResult.FAILED: output.BAD, ProbeResult.NOT_ASKED: output.DOUBTFUL}
 
 
 @command(
@@ -147,7 +148,7 @@ def history_at(file: str, *, own: bool = False) -> Disk:
         output.fail(str(error), output.EXIT_UNREADABLE)
 
 
-def _silent(found: list[Drift], servers: list[str], history: Disk | None) -> list[Liveness]:
+def _silent(found: list[Drift], servers: Iterable[str], history: Disk | None) -> list[Liveness]:
     """Return the mapping authorities that did not answer the last probe in the history."""
     if history is None:
         return []
@@ -172,7 +173,7 @@ def _report(found: list[Drift], table: str, everything: bool, as_json: bool, sil
             output.inform(f"neither side has anything for {one.record}")
     for place in silent:
         output.inform(
-            Painted("silent", output.BAD), f" {place.place}: {place.failures} in a row when last probed: {place.note}"
+            Painted("failed", output.BAD), f" {place.place}: {place.failures} in a row when last probed: {place.note}"
         )
     numbers = ", ".join(f"{number} {verdict}" for verdict, number in sorted(counts.items()))
     output.inform(f"{len(found)} records: {numbers or 'none'}")
@@ -219,12 +220,15 @@ def probe(
     allow_private: bool,
     as_json: bool,
 ) -> None:
-    """Connect to each server that the registry names, for all NAANs or the given ones, and disconnect.
+    """Send a HEAD request to each server that the registry names, for all NAANs or the given ones.
 
-    No page is requested. A server is probed once, and not again within an hour; two probes of one address are two
-    seconds apart. Prints "silent SERVER: reason" for servers that do not answer. The history keeps the results:
-    table drift reports them, and --choose reachable tries servers last that were silent three times in a row. They
-    remove no record. No other command probes.
+    It asks for the ARK that the registry has for tests, else for the root of the server, and follows no redirect. Any
+    response below 500 is an answer. A server is probed once, and not again within an hour; two probes of one address
+    are two seconds apart. The User-Agent has gateway.public_url or gateway.contact of the configuration.
+
+    Prints "failed SERVER: reason" for servers that do not answer, and certificates that end within 14 days. The history
+    keeps the results: table drift reports them, and --choose reachable tries servers last that failed three times in a
+    row. They remove no record. No other command probes.
 
     \b
     Example:
@@ -238,15 +242,14 @@ def probe(
     path = history or lookup.cache_file(settings) or default
     disk = history_at(path, own=path == default)
     probe_log = ProbeLog(disk, wall=time.time)
-    known, now = probe_log.all(), time.time()
     found = servers_of(table, wanted)
-    due = [place for place in found if again or place not in known or not 0 <= now - known[place].at < MIN_AGE]
-    random.shuffle(due)  # spreads the probes of one host
-    prober = Prober(concurrency=concurrency, seconds=timeout, allow_private=allow_private)
+    asked = due(found, probe_log, 0.0 if again else MIN_AGE, random.Random())
+    contact = settings.gateway.public_url or settings.gateway.contact if settings is not None else ""
+    prober = Prober(concurrency=concurrency, seconds=timeout, allow_private=allow_private, contact=contact)
     probes: list[Probe] = []
     try:
-        with output.progress("probing", len(due)) as update:
-            for one in prober.probe(due):
+        with output.progress("probing", len(asked)) as update:
+            for one in prober.probe(asked):
                 probes.append(one)
                 update(advance=1)
                 if one.outcome != "answered" and not as_json:
@@ -254,19 +257,24 @@ def probe(
     except KeyboardInterrupt:
         kept = probe_log.record(probes)
         disk.close()
-        so_far = f"{len(probes)} of {len(due)} servers were probed"
+        so_far = f"{len(probes)} of {len(asked)} servers were probed"
         output.interrupted(f"{so_far}{' and are kept' if kept else ''}; run it again for the others")
     counts = Counter(one.outcome for one in probes)
-    offline = counts[ProbeResult.SILENT] > 1 and not counts[ProbeResult.ANSWERED]
+    offline = is_offline(probes)
     kept = offline or probe_log.record(probes)
-    disk.close()
     if as_json:
         output.json_data({"table": named, "probes": [one.to_dict() for one in probes]})
+    now = time.time()
+    for known in probe_log.all().values():
+        if known.place in found and known.certificate_end is not None and known.certificate_ends_soon(now):
+            ends = time_text(known.certificate_end)
+            output.inform(Painted("certificate", output.DOUBTFUL), f" of {known.place}: until {ends}")
+    disk.close()
     numbers = ", ".join(f"{counts[outcome]} {outcome}" for outcome in ProbeResult)
-    output.inform(f"{len(found)} servers: {numbers}, {len(found) - len(due)} probed within the hour")
+    output.inform(f"{len(found)} servers: {numbers}, {len(found) - len(asked)} probed within the hour")
     if offline:
         reason = "no server answered, perhaps because of the network of this machine; nothing was kept"
         output.fail(reason, output.EXIT_NO_ANSWER)
     if not kept:
         output.fail(f"{disk.path}: cannot be written", output.EXIT_UNREADABLE)
-    sys.exit(output.EXIT_NONE if counts[ProbeResult.SILENT] else output.EXIT_OK)
+    sys.exit(output.EXIT_NONE if counts[ProbeResult.FAILED] else output.EXIT_OK)

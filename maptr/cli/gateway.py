@@ -89,7 +89,7 @@ def gateway(words: tuple[str, ...], listen: tuple[str, ...], check_config: bool,
             found,
             client,
             reread=lambda: read(found.filename or options.config),
-            chooser=lookup.chooser_of(options, found),
+            chooser=lookup.chooser_of(options, found, client),
             allow_private=options.allow_private,
         )
     except MissingExtra:

@@ -132,7 +132,8 @@ def prepare(words: Sequence[str], options: LookupOptions) -> Prepared:
         words = shlex.quote(words)
         raise ArkSyntaxError(f"{error}; maptr naan {words} finds an organisation") from None
     config = read_config(options.config)
-    return Prepared(arks, client_of(servers, options, config), chooser_of(options, config))
+    client = client_of(servers, options, config)
+    return Prepared(arks, client, chooser_of(options, config, client))
 
 
 def _parse(word: str, profile: Profile) -> Argument:
@@ -285,14 +286,19 @@ def refuse_schemes(
             raise ConfigError(f"@{reason}") if given or config is None else config.error("client.nameservers", reason)
 
 
-def chooser_of(given: LookupOptions, config: Config | None) -> Chooser | None:
-    """Return the chooser of the option or of the configuration; None for the first candidate."""
+def chooser_of(given: LookupOptions, config: Config | None, client: Client) -> Chooser | None:
+    """Return the chooser of the option or of the configuration; None for the first candidate.
+
+    Servers that did not answer the probes in the history of the client come last.
+    """
     name = given.choose or (config.client.choose if config is not None else "first")
     if name == "first":
         return None
     from maptr.nma.reachable import named
+    from maptr.reconcile.probes import ProbeLog
 
-    return named(name, allow_private=given.allow_private, require=given.client.get("require"))
+    suspects = ProbeLog(client.history, wall=time.time).is_suspect if client.history is not None else None
+    return named(name, allow_private=given.allow_private, require=given.client.get("require"), suspects=suspects)
 
 
 def scheme_of(given: str | None, config: Config | None) -> str:

@@ -287,7 +287,8 @@ class Gateway:
 
         given = lookup.DEFAULTS
         self.client = gateway.make_client([], given, config)
-        self.service = Service(config, self.client, zones=self._zones, chooser=lookup.chooser_of(given, config))
+        chooser = lookup.chooser_of(given, config, self.client)
+        self.service = Service(config, self.client, zones=self._zones, chooser=chooser)
         self._daemon = daemon
         self._known: Snapshot | None = None
 

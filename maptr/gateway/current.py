@@ -49,7 +49,7 @@ class CurrentSite:
         self._zones = zones
         self._has_admin = bool(config.gateway.admin_listen)  # bound at the start
         self._redirects: Followed[Redirects] | None = None
-        self._prober = Prober()
+        self._prober = Prober(contact=config.gateway.public_url or config.gateway.contact)
         self._dns_trouble = "" if self.asks_no_dns else "not tested yet"
         if self.asks_no_dns:
             self.tested.set()

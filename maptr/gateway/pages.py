@@ -27,7 +27,7 @@ from maptr import __version__, url
 from maptr.ark import Ark, each_ark
 from maptr.discovery import Discovery
 from maptr.errors import ArkSyntaxError, time_text, visible
-from maptr.gateway import drawing
+from maptr.gateway import drawing, servers
 from maptr.gateway.drawing import AGREES, MARKS, RANKS, naan_of, shorten
 from maptr.gateway.message import Headers, Request, Response, html, not_kept, text
 from maptr.gateway.objects import OWN
@@ -49,7 +49,7 @@ _SAFE: Headers = (
 )
 _DAY: Headers = (("Cache-Control", "max-age=86400"),)
 _MINUTES: Headers = (("Cache-Control", "max-age=300"),)
-MAX_FEED = 100  # entries of a feed
+ATOM = "application/atom+xml"
 _FILES = {"/style.css": "text/css; charset=utf-8", "/icon.svg": "image/svg+xml"}
 _MARK = b'<meta name="generator" content="maptr">'
 
@@ -225,7 +225,7 @@ def respond(request: Request, site: Site) -> Response | None:
     if path == "/servers":
         return _servers(request, site)
     if path == "/servers.atom":
-        return _servers_feed(request, site)
+        return Response(HTTPStatus.OK, (("Content-Type", ATOM), *_MINUTES), servers.feed(site, request.now))
     if path == "/favicon.ico":
         return Response(HTTPStatus.FOUND, (("Location", "/icon.svg"), ("Cache-Control", "max-age=86400")))
     if path == "/robots.txt":
@@ -393,37 +393,19 @@ def _naans(request: Request, site: Site) -> Response:
     return _page("naans.html", request, site=site, query=query, total=len(keys), entries=shown, more=more)
 
 
-def _silent(site: Site) -> list[Liveness]:
-    """Return the servers that did not answer their last probe, the latest first."""
-    silent = [one for one in site.liveness.values() if one.failures]
-    return sorted(silent, key=lambda one: (-(one.since or 0), one.place))
-
-
 def _servers(request: Request, site: Site) -> Response:
-    """Return which mapping authorities did not answer, and since when."""
-    silent = _silent(site)
-    listed = _part(silent, lambda one: len(one.place) + len(one.note) + 200, _page_number(request))
-    return _page("servers.html", request, site=site, probed=len(site.liveness), silent=silent, listed=listed)
-
-
-def _servers_feed(request: Request, site: Site) -> Response:
-    """Return the same as a feed (RFC 4287)."""
-    base = site.public_url or f"urn:maptr:{site.front.name or 'gateway'}"
-    silent = _silent(site)[:MAX_FEED]
-    updated = time_text(max((one.since or 0 for one in silent), default=0))
-    entries = "".join(
-        f"<entry><id>{escape(f'{base}/servers#{one.place}@{int(one.since or 0)}')}</id>"
-        f"<title>{escape(one.place)} does not answer</title><updated>{time_text(one.since or 0)}</updated>"
-        f"<summary>{escape(visible(one.note))}</summary></entry>\n"
-        for one in silent
+    """Return which mapping authorities answer, since when, and their outages."""
+    listed = site.once(_servers, lambda: _parts(servers.in_order(site, request.now), _server_weight))
+    return _page(
+        "servers.html",
+        request,
+        site=site,
+        probed=len(site.liveness),
+        silent=sum(1 for one in site.liveness.values() if one.failures),
+        listed=_one_of(listed, _page_number(request)),
+        outages_of=servers.outages,
+        days=servers.DAYS,
     )
-    name = escape(site.front.name or "maptr")
-    head = f"<id>{escape(f'{base}/servers')}</id><title>Mapping authorities that do not answer</title>"
-    body = (
-        f'<?xml version="1.0" encoding="UTF-8"?>\n<feed xmlns="http://www.w3.org/2005/Atom">{head}'
-        f"<updated>{updated}</updated><author><name>{name}</name></author>\n{entries}</feed>\n"
-    )
-    return Response(HTTPStatus.OK, (("Content-Type", "application/atom+xml"), *_MINUTES), body.encode())
 
 
 def _sitemap(site: Site) -> Response:
@@ -604,6 +586,10 @@ def _fact_weight(fact: Fact) -> int:
         return _weight(150, fact.name)
     urls = (*one.table[:MAX_URLS], *one.dns[:MAX_URLS], *one.records[:MAX_URLS])
     return _weight(700, fact.name, one.reason, one.probe, *urls)
+
+
+def _server_weight(one: Liveness) -> int:
+    return _weight(400 + 150 * len(one.history), one.place, one.note)
 
 
 def _url_weight(text: str) -> int:

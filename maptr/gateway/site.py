@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 
 from maptr import url
 from maptr.answer.context import PLAIN, Context
-from maptr.ark import Ark, Hyphens, each_ark
+from maptr.ark import Ark, Hyphens
 from maptr.discovery import Candidate, Discovery
 from maptr.gateway.message import Request, Response
 from maptr.gateway.objects import NoObjects, OwnObjects
@@ -27,7 +27,6 @@ T = TypeVar("T")
 
 MAX_MADE = 200  # pages and lists of one site
 NO_TABLE = Table()
-MAX_EXAMPLE = 400  # characters of a record's text in which an ARK is searched
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -154,9 +153,7 @@ class Site:
     @cached_property
     def example(self) -> str:
         """An ARK to try: the first one that the registry has for tests, else the first NAAN."""
-        tests = (entry.extra.get("test_identifier") for entry in self.table.values())
-        arks = (ark for text in tests if isinstance(text, str) for ark in each_ark(text[:MAX_EXAMPLE]))
-        ark = next(arks, None)
+        ark = next(filter(None, (entry.test_ark for entry in self.table.values())), None)
         return str(ark) if ark else f"ark:{next(iter(self.table), '12345').partition('/')[0]}"
 
     def is_circular(self, ark: Ark, host: str) -> bool:

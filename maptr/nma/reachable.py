@@ -147,17 +147,23 @@ def _place(candidate: Candidate, discovery: Discovery) -> url.Url:
     return url.parse(candidate.url(discovery.ark, scheme=discovery.scheme))
 
 
-def named(name: str, *, allow_private: bool = False, require: str | None = None) -> Chooser:
+def named(
+    name: str,
+    *,
+    allow_private: bool = False,
+    require: str | None = None,
+    suspects: Callable[[url.Url], bool] | None = None,
+) -> Chooser:
     """Return the chooser with a name in CHOOSERS, or of an installed package. Raises ConfigError, PluginError.
 
     It connects to public hosts only, unless ``allow_private``. With ``require`` (see ``raise_for_security``), only
-    candidates of the discovery are chosen.
+    candidates of the discovery are chosen. ``suspects`` is that of Reachable.
     """
     match name:
         case "random":
             return at_random(random.Random())
         case "reachable":
-            return Reachable(allow_private=allow_private)
+            return Reachable(allow_private=allow_private, suspects=suspects)
         case "own":
             return Own(allow_private=allow_private, found_only=require is not None)
         case "first":

@@ -21,6 +21,22 @@ def open_history(path: str | os.PathLike[str], *, wall: Callable[[], float], own
     return Disk(path, wall=wall, own=own)
 
 
+def transaction(disk: Disk, write: Callable[[sqlite3.Connection], None]) -> bool:
+    """Call ``write`` in one transaction, after that of another process. False if the file cannot be written."""
+
+    def run(connection: sqlite3.Connection) -> bool:
+        connection.execute(f"PRAGMA busy_timeout = {BUSY_HISTORY_MS}")
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+            with connection:  # ends the transaction
+                write(connection)
+        finally:
+            connection.execute(f"PRAGMA busy_timeout = {BUSY_MS}")
+        return True
+
+    return disk.run(run) is True
+
+
 @dataclass(frozen=True, slots=True)
 class History:
     """The earlier statements of table and DNS about one record, the latest first."""
@@ -49,18 +65,11 @@ class VerdictLog:
     def record(self, view: str, verdicts: list[Drift]) -> bool:
         """Keep each verdict that differs from the last one of its record. False if the file cannot be written."""
 
-        def write(connection: sqlite3.Connection) -> bool:
-            connection.execute(f"PRAGMA busy_timeout = {BUSY_HISTORY_MS}")
-            try:
-                connection.execute("BEGIN IMMEDIATE")
-                with connection:  # ends the transaction
-                    for drift in verdicts:
-                        self._write(connection, view, drift)
-            finally:
-                connection.execute(f"PRAGMA busy_timeout = {BUSY_MS}")
-            return True
+        def write(connection: sqlite3.Connection) -> None:
+            for drift in verdicts:
+                self._write(connection, view, drift)
 
-        return self.disk.run(write) is True
+        return transaction(self.disk, write)
 
     def _write(self, connection: sqlite3.Connection, view: str, drift: Drift) -> None:
         state = (str(drift.verdict), json.dumps(drift.table), json.dumps(drift.dns))

@@ -1,6 +1,7 @@
-"""Probes of mapping authorities, kept in the cache's SQLite file, and the liveness that follows from them.
+"""Probes of mapping authorities: HEAD requests, and the liveness that follows from them, in the cache's SQLite file.
 
-A ``Prober`` has a few connections at a time, and never two at once to one address.
+A server is probed by one request, to the ARK that its registrant names for tests, else to its root. Any response below
+500 is an answer. A ``Prober`` has a few connections at a time, and never two at once to one address.
 
 Liveness is advisory: it never removes a candidate. A server that did not answer several probes in a row is *suspect*:
 its candidates are tried last, and reports name it.
@@ -14,35 +15,41 @@ import sqlite3
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
+from functools import partial
 from itertools import groupby
 from typing import Any
 
 from maptr import url
 from maptr.cache.disk import Disk
-from maptr.errors import NmaError
+from maptr.errors import Fault, NmaError
+from maptr.reconcile.history import transaction
 from maptr.registry.table import Table
 from maptr.registry.target import example_url
 from maptr.web import http
-from maptr.web.http import ProbeFunction, can_connect
+from maptr.web.http import Head
 
-MAX_PROBES = 50  # of one server
+MAX_PERIODS = 20  # of one server
+KEPT_FOR = 90 * 86_400.0  # seconds
 SUSPECT_AFTER = 3  # unanswered probes in a row
 TRUSTED_FOR = 604_800.0  # seconds for which the last probe is valid
+CERTIFICATE_WARNING = 14 * 86_400.0  # seconds before the end of a certificate; many are renewed 30 days before it
 
 CONCURRENCY = 8  # probes of a Prober at a time
 PAUSE = 2.0  # seconds between two probes of one address, whatever the host names
 PROBE_SECONDS = 5.0  # for one probe of a Prober
 AT_ONCE = 20  # servers that a gateway probes in a minute, at most
 MIN_AGE = 3600.0  # seconds before the same place may be probed again
+_UNSUPPORTED = 501  # the server does not know the method (RFC 9110 15.6.2)
 
 _SCHEMA = """
-CREATE TABLE IF NOT EXISTS probe (
-    place TEXT, at REAL, answered INTEGER, note TEXT, PRIMARY KEY (place, at)
+CREATE TABLE IF NOT EXISTS period (
+    place TEXT, since REAL, at REAL, probes INTEGER, fault TEXT, note TEXT, status INTEGER, certificate_end REAL,
+    PRIMARY KEY (place, since)
 ) WITHOUT ROWID
 """
 
@@ -51,26 +58,47 @@ class ProbeResult(StrEnum):
     """How a probe ended. A place that is not asked (a private address, not an http URL) has not failed."""
 
     ANSWERED = "answered"
-    SILENT = "silent"
+    FAILED = "failed"
     NOT_ASKED = "not asked"
 
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """A probe of a place, such as ``https://ark.example.org:8443``; ``at`` is in seconds since 1970."""
+    """A probe of a place, such as ``https://ark.example.org:8443``; ``at`` is in seconds since 1970.
+
+    ``status`` is that of the HTTP response. ``certificate_end`` is known if the certificate is valid.
+    """
 
     place: str
     at: float
     outcome: ProbeResult
     note: str = ""
+    fault: Fault | None = None
+    status: int | None = None
+    certificate_end: float | None = None
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
 
 
 @dataclass(frozen=True, slots=True)
+class Period:
+    """The time from the first probe of one result to the last, both in seconds since 1970: a server answered (no
+    ``fault``), or it did not, and the fault is that of the last probe."""
+
+    since: float
+    at: float
+    probes: int
+    fault: Fault | None = None
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Liveness:
-    """The state of a place: ``failures`` in a row, the first at ``since``, the last at ``at``."""
+    """The state of a place since ``since``, by the last probe at ``at``, after so many ``failures`` in a row.
+
+    ``history`` has the periods, the latest first. ``certificate_end`` is that of the last valid certificate.
+    """
 
     place: str
     at: float
@@ -78,30 +106,42 @@ class Liveness:
     failures: int = 0
     since: float | None = None
     note: str = ""
+    fault: Fault | None = None
+    status: int | None = None
+    certificate_end: float | None = None
+    history: Sequence[Period] = field(default_factory=list)
 
     @classmethod
-    def of(cls, place: str, probes: Iterable[tuple[float, bool, str]]) -> Liveness:
-        """Return the state after some probes, given as (time, answered, note), oldest first."""
-        found = cls(place, 0.0)
-        for at, answered, note in probes:
-            if answered:
-                found = cls(place, at, at)
-            else:
-                since = at if found.since is None else found.since
-                found = replace(found, at=at, failures=found.failures + 1, since=since, note=note)
-        return found
+    def of(
+        cls, place: str, periods: Sequence[Period], status: int | None = None, certificate_end: float | None = None
+    ) -> Liveness:
+        """Return the state after some periods, the latest first."""
+        last = periods[0]
+        answered_at = next((one.at for one in periods if one.fault is None), None)
+        failures = 0 if last.fault is None else last.probes
+        state = (last.since, last.note, last.fault, status, certificate_end, periods)
+        return cls(place, last.at, answered_at, failures, *state)
+
+    @property
+    def outages(self) -> list[Period]:
+        return [one for one in self.history if one.fault is not None]
 
     def is_suspect(self, now: float) -> bool:
         return self.failures >= SUSPECT_AFTER and abs(now - self.at) <= TRUSTED_FOR
+
+    def certificate_ends_soon(self, now: float) -> bool:
+        """Return whether the certificate has ended, or ends within CERTIFICATE_WARNING, if the last probe saw it."""
+        seen = self.fault in (None, Fault.EXPIRED, Fault.SERVER_ERROR)
+        return seen and self.certificate_end is not None and self.certificate_end - now < CERTIFICATE_WARNING
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
 
 
 class ProbeLog:
-    """The log of probes in the file ``disk``. ``wall`` is the wall clock. Safe for threads.
+    """The log of probes in the file ``disk``, of each server the last MAX_PERIODS periods. ``wall`` is the wall clock.
 
-    A file that cannot be read has no probes.
+    Safe for threads. A file that cannot be read has no probes. A server that was not probed for KEPT_FOR is forgotten.
     """
 
     def __init__(self, disk: Disk, *, wall: Callable[[], float]) -> None:
@@ -110,23 +150,15 @@ class ProbeLog:
 
     def record(self, probes: Iterable[Probe]) -> bool:
         """Keep the probes of servers that were asked. False if the file cannot be written."""
-        rows = [
-            (probe.place, probe.at, probe.outcome is ProbeResult.ANSWERED, probe.note)
-            for probe in probes
-            if probe.outcome is not ProbeResult.NOT_ASKED
-        ]
+        asked = [probe for probe in probes if probe.outcome is not ProbeResult.NOT_ASKED]
 
-        def write(connection: sqlite3.Connection) -> bool:
+        def write(connection: sqlite3.Connection) -> None:
             connection.execute(_SCHEMA)
-            connection.executemany("INSERT OR REPLACE INTO probe VALUES (?, ?, ?, ?)", rows)
-            connection.executemany(
-                "DELETE FROM probe WHERE place = ?1 AND at NOT IN"
-                " (SELECT at FROM probe WHERE place = ?1 ORDER BY at DESC LIMIT ?2)",
-                [(place, MAX_PROBES) for place in {row[0] for row in rows}],
-            )
-            return True
+            for probe in asked:
+                _write(connection, probe)
+            connection.execute("DELETE FROM period WHERE at < ?", (self._wall() - KEPT_FOR,))
 
-        return self._disk.run(write) is True
+        return transaction(self._disk, write)
 
     def all(self) -> dict[str, Liveness]:
         return self._read("")
@@ -138,20 +170,47 @@ class ProbeLog:
         return known is not None and known.is_suspect(self._wall())
 
     def _read(self, which: str, *values: str) -> dict[str, Liveness]:
-        def read(connection: sqlite3.Connection) -> list[tuple[str, float, int, str]]:
+        def read(connection: sqlite3.Connection) -> list[tuple[Any, ...]]:
             connection.execute(_SCHEMA)
-            query = f"SELECT place, at, answered, note FROM probe {which} ORDER BY place, at"  # noqa: S608 - constants
+            query = f"SELECT * FROM period {which} ORDER BY place, since DESC"  # noqa: S608 - constants
             return connection.execute(query, values).fetchall()
 
-        rows = self._disk.run(read) or []
-        return {
-            place: Liveness.of(place, [(at, bool(answered), note) for _, at, answered, note in group])
-            for place, group in groupby(rows, key=lambda row: row[0])
-        }
+        found = {}
+        for place, group in groupby(self._disk.run(read) or [], key=lambda row: str(row[0])):
+            rows = list(group)
+            periods = [
+                Period(since, at, count, fault and Fault(fault), note) for _, since, at, count, fault, note, *_ in rows
+            ]
+            found[place] = Liveness.of(place, periods, *rows[0][6:])
+        return found
+
+
+def _write(connection: sqlite3.Connection, probe: Probe) -> None:
+    """Extend the last period of a place by a probe with its result, or begin another one."""
+    place, at, fault = probe.place, probe.at, probe.fault
+    query = "SELECT since, fault IS NULL, certificate_end FROM period WHERE place = ? ORDER BY since DESC LIMIT 1"
+    since, answered, known_end = connection.execute(query, (place,)).fetchone() or (at, None, None)
+    values = (fault, probe.note, probe.status, probe.certificate_end or known_end)
+    if answered == (fault is None):
+        connection.execute(
+            "UPDATE period SET at = max(at, ?), probes = probes + 1, fault = ?, note = ?, status = ?,"
+            " certificate_end = ? WHERE place = ? AND since = ?",
+            (at, *values, place, since),
+        )
+        return
+    connection.execute("INSERT OR REPLACE INTO period VALUES (?, ?, ?, 1, ?, ?, ?, ?)", (place, at, at, *values))
+    connection.execute(
+        "DELETE FROM period WHERE place = ?1 AND since NOT IN"
+        " (SELECT since FROM period WHERE place = ?1 ORDER BY since DESC LIMIT ?2)",
+        (place, MAX_PERIODS),
+    )
 
 
 class Prober:
-    """Probes the places of mapping authorities. ``look_up`` has the signature of ``http.look_up``."""
+    """Probes mapping authorities. ``contact`` tells their operators who asks: a URL or an e-mail address.
+
+    ``ask`` has the first arguments and the errors of ``http.head``, ``look_up`` those of ``http.look_up``.
+    """
 
     def __init__(
         self,
@@ -159,30 +218,32 @@ class Prober:
         concurrency: int = CONCURRENCY,
         seconds: float = PROBE_SECONDS,
         allow_private: bool = False,
-        ask: ProbeFunction | None = None,
+        contact: str = "",
+        ask: Callable[[url.Url, float], Head] | None = None,
         look_up: Callable[[str, int, float], list[str]] = http.look_up,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._concurrency, self._seconds, self._allow_private = concurrency, seconds, allow_private
-        self._ask = ask or can_connect(allow_private=allow_private)
+        agent = f"{http.USER_AGENT} (+{contact})" if contact.isascii() and contact else http.USER_AGENT
+        self._ask = ask or partial(http.head, allow_private=allow_private, user_agent=agent)
         self._look_up = look_up
         self._clock, self._wall, self._sleep = clock, wall, sleep
         self._locks: dict[str, threading.Lock] = {}  # by address
         self._open_at: dict[str, float] = {}
 
-    def probe(self, places: Iterable[str]) -> Iterator[Probe]:
-        """Probe each place once; the results come as the probes end."""
-        waiting = deque(dict.fromkeys(places))
+    def probe(self, servers: Mapping[str, str]) -> Iterator[Probe]:
+        """Probe each place once, by the URL that is given for it; the results come as the probes end."""
+        waiting = deque(servers.items())
         done: queue.SimpleQueue[Future[Probe]] = queue.SimpleQueue()
 
         def work() -> None:
             with suppress(IndexError):  # nothing is left
                 while True:
-                    place, future = waiting.popleft(), Future[Probe]()
+                    server, future = waiting.popleft(), Future[Probe]()
                     try:
-                        future.set_result(self.one(place))
+                        future.set_result(self.one(*server))
                     except BaseException as error:
                         future.set_exception(error)
                     done.put(future)
@@ -196,21 +257,23 @@ class Prober:
         finally:
             waiting.clear()
 
-    def one(self, place: str) -> Probe:
-        """Probe one place, after the pause that its address needs."""
-        outcome, note = ProbeResult.ANSWERED, ""
+    def one(self, place: str, target: str) -> Probe:
+        """Probe one place by a URL of it, after the pause that its address needs."""
+        made = partial(Probe, place)
         try:
-            where = url.parse_allowed(place, allow_private=self._allow_private)
+            where = url.parse_allowed(target, allow_private=self._allow_private)
             addresses = self._look_up(where.host.text, where.port or http.PORTS[where.scheme], self._seconds)
             if not self._allow_private and all(map(url.is_local, addresses)):
                 raise ValueError(f"{addresses[0]} is not a public address")
             with self._turn(addresses[0]):
-                self._ask(where, self._seconds)
+                found = self._ask(where, self._seconds)
         except ValueError as error:
-            outcome, note = ProbeResult.NOT_ASKED, str(error)
+            return made(self._wall(), ProbeResult.NOT_ASKED, str(error))
         except NmaError as error:
-            outcome, note = ProbeResult.SILENT, str(error)
-        return Probe(place, self._wall(), outcome, note)
+            return made(self._wall(), ProbeResult.FAILED, str(error), error.fault)
+        if found.status == _UNSUPPORTED or found.status < 500:
+            return made(self._wall(), ProbeResult.ANSWERED, "", None, *found)
+        return made(self._wall(), ProbeResult.FAILED, f"HTTP status {found.status}", Fault.SERVER_ERROR, *found)
 
     @contextmanager
     def _turn(self, address: str) -> Iterator[None]:
@@ -227,25 +290,41 @@ class Prober:
 def probe_some(table: Table, history: ProbeLog, every: float, prober: Prober, rng: random.Random | None = None) -> int:
     """Probe AT_ONCE servers of a table that were not probed for ``every`` seconds, and keep the results.
 
-    If none of several answers, perhaps because of the network of this machine, nothing is kept. Returns the number that
-    is kept.
+    Returns the number that is kept: none if ``is_offline``.
     """
-    known, now = history.all(), time.time()
-    due = [place for place in servers_of(table) if place not in known or not 0 <= now - known[place].at < every]
-    (rng or random.Random()).shuffle(due)  # spreads the probes of one host
-    probes = list(prober.probe(due[:AT_ONCE]))
+    probes = list(prober.probe(due(servers_of(table), history, every, rng or random.Random(), AT_ONCE)))
     asked = [probe for probe in probes if probe.outcome is not ProbeResult.NOT_ASKED]
-    if len(asked) > 1 and all(probe.outcome is ProbeResult.SILENT for probe in asked):
-        return 0
-    return len(asked) if history.record(probes) else 0
+    return len(asked) if not is_offline(asked) and history.record(asked) else 0
 
 
-def servers_of(table: Table, naans: Iterable[str] = ()) -> list[str]:
-    """Return the servers of a table, each once, in its order; only those of ``naans`` if any are given."""
+def due(
+    servers: Mapping[str, str], history: ProbeLog, every: float, rng: random.Random, most: int | None = None
+) -> dict[str, str]:
+    """Return the servers that were not probed for ``every`` seconds, ``most`` of them, in an order that spreads the
+    probes of one host."""
+    known, now = history.all(), time.time()
+    found = [one for one in servers.items() if one[0] not in known or not 0 <= now - known[one[0]].at < every]
+    rng.shuffle(found)
+    return dict(found[:most])
+
+
+def is_offline(probes: Sequence[Probe]) -> bool:
+    """Return whether none of several servers sent a response, perhaps because of the network of this machine."""
+    asked = [probe for probe in probes if probe.outcome is not ProbeResult.NOT_ASKED]
+    return len(asked) > 1 and all(probe.status is None for probe in asked)
+
+
+def servers_of(table: Table, naans: Iterable[str] = ()) -> dict[str, str]:
+    """Return the servers of a table in its order, each with the URL to probe: that of the first ARK for tests, else its
+    root. Only the servers of ``naans`` if any are given."""
     wanted = set(naans)
-    found: dict[str, None] = {}
+    found: dict[str, str] = {}
     for entry in table.values():
         for nma in entry.nmas if not wanted or entry.naan in wanted else ():
-            if (place := url.server_of(example_url(nma.target))) is not None:
-                found[place] = None
-    return list(found)
+            if (place := url.server_of(example_url(nma.target))) is None:
+                continue
+            root, ark = f"{place}/", entry.test_ark
+            target = nma.url(ark, entry.shoulder) if ark is not None else root
+            if found.setdefault(place, root) == root and url.server_of(target) == place:
+                found[place] = target
+    return found

@@ -13,12 +13,14 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any, TypeVar
 
-from maptr.ark import BETANUMERIC, MAX_NAAN, Ark
+from maptr.ark import BETANUMERIC, MAX_NAAN, Ark, each_ark
 from maptr.errors import TableError, printable
 from maptr.registry.target import DEFAULT_STATUS, expand
 
 MAX_TABLE = 64 << 20  # bytes of a registry file; the real one has 1.2 million, natab for 100,000 NAANs 8 million
 MAX_SHOULDER = 63  # characters; the longest registered one has 8, and a regexp field of 255 bytes must hold it
+
+MAX_EXAMPLE = 400  # characters of a record's text in which an ARK is searched
 
 # An entry takes one or two kilobytes of memory, and a hostile source has room for millions.
 MAX_ENTRIES = 500_000  # the real registry has 2,232
@@ -26,6 +28,7 @@ MAX_BAD = 10_000  # bad records of one file
 
 _NAAN = re.compile(f"[{BETANUMERIC}]+\\Z")
 _SHOULDER = re.compile(r"[A-Za-z0-9=~*+@_$.%-]+\Z")  # the characters of a name (ARK draft 2.4) except "/"
+_PATH = re.compile(r"[A-Za-z0-9=~*+@_$.-]+(?:/[A-Za-z0-9=~*+@_$.-]+)*")  # a name and qualifiers, without %-encoding
 _LABEL = re.compile(r"ark:/?", re.IGNORECASE)
 
 
@@ -144,6 +147,17 @@ class Entry:
     def key(self) -> str:
         """``12345`` or ``12345/x6``: the record's name in tables, plans, findings and messages."""
         return f"{self.naan}/{self.shoulder}" if self.shoulder else self.naan
+
+    @property
+    def test_ark(self) -> Ark | None:
+        """The ARK that the registrant allows to ask for tests: an ARK of this record, or its name without the NAAN.
+
+        None without one, and for examples of the registry's form, such as ``ark:00000/x8rd9``.
+        """
+        text = self.extra.get("test_identifier")
+        text = text[:MAX_EXAMPLE].strip() if isinstance(text, str) else ""
+        arks = each_ark(f"ark:{self.naan}/{text}" if _PATH.fullmatch(text) else text)
+        return next((ark for ark in arks if ark.naan == self.naan and ark.name.startswith(self.shoulder)), None)
 
     def urls(self, ark: Ark) -> list[str]:
         """Return the URL of an ARK at each NMA, in order."""

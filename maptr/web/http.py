@@ -2,6 +2,7 @@
 
     get(url, ...)       a page of a mapping authority, cut at a limit
     fetch(url, ...)     a file, if it has changed
+    head(url, ...)      whether a server answers, and when its certificate ends
 
 A host name is looked up once, addresses that are not public are refused, and the connection goes to an address that
 was checked, so that DNS rebinding has no effect. No proxy is used.
@@ -10,6 +11,7 @@ was checked, so that DNS rebinding has no effect. No proxy is used.
 from __future__ import annotations
 
 import http.client
+import re
 import socket
 import ssl
 import threading
@@ -23,10 +25,11 @@ from typing import NamedTuple
 from urllib.parse import urljoin
 
 from maptr import __version__, url
-from maptr.errors import FetchError, NmaError, reason_of
+from maptr.errors import Fault, FetchError, NmaError, reason_of
 from maptr.files import read_up_to
 
 MAX_REDIRECTS = 5  # RFC 9110 15.4 leaves the limit to the client; RFC 2068 10.3 had five
+MAX_HEAD = 4096  # bytes that are read of the response to HEAD
 MAX_PAGE = 262_144  # bytes of a page; an ERC record has hundreds
 MAX_FILE = 64 << 20  # bytes of a file
 MAX_ADDRESSES = 4  # of one host
@@ -36,6 +39,8 @@ CONNECT_SECONDS = 8.0  # for the addresses and a connection: three tries of TCP 
 PORTS = {"http": 80, "https": 443}
 REDIRECTS = frozenset({301, 302, 303, 307, 308})
 USER_AGENT = f"maptr/{__version__}"
+_STATUS_LINE = re.compile(rb"HTTP/1\.[01] ([1-9][0-9]{2})")  # RFC 9112 4
+_HAS_EXPIRED = 10  # X509_V_ERR_CERT_HAS_EXPIRED of OpenSSL
 ACCEPT_FILE = "application/json, text/plain, application/yaml, */*;q=0.1"
 
 
@@ -98,7 +103,8 @@ def connection(
             raise TimeoutError
     except (OSError, http.client.HTTPException, ValueError) as error:
         late = ended.is_set() or isinstance(error, TimeoutError)
-        raise NmaError(f"{where.host.text}: {'no answer in time' if late else _reason(error)}") from None
+        fault = Fault.TIMEOUT if late else _fault(error)
+        raise NmaError(f"{where.host.text}: {'no answer in time' if late else _reason(error)}", fault) from None
     finally:
         timer.cancel()
         current.close()
@@ -114,18 +120,49 @@ def can_connect(*, allow_private: bool = False) -> ProbeFunction:
     return probe
 
 
-def request(sock: socket.socket, where: url.Url, headers: Mapping[str, str]) -> http.client.HTTPResponse:
-    """Send a GET request on a connection, and read the header of the response."""
+class Head(NamedTuple):
+    """The status of a response to HEAD, and the end of the server's certificate (seconds since 1970, None for http)."""
+
+    status: int
+    certificate_end: float | None
+
+
+def head(where: url.Url, seconds: float, *, allow_private: bool = False, user_agent: str = USER_AGENT) -> Head:
+    """Send a HEAD request (RFC 9110 9.3.2), with TLS verified, and follow no redirect. Raises NmaError.
+
+    One status line is read, so that a server cannot send more, and an interim response (1xx) is an answer too.
+    """
+    with connection(where, seconds=seconds, allow_private=allow_private) as sock:
+        certificate = sock.getpeercert() if isinstance(sock, ssl.SSLSocket) else None
+        send(sock, where, {"User-Agent": user_agent}, method="HEAD")
+        start = b""
+        while (line := _STATUS_LINE.match(start)) is None and (more := sock.recv(MAX_HEAD - len(start))):
+            start += more
+        if line is None:
+            raise http.client.BadStatusLine("no HTTP response")
+    end = ssl.cert_time_to_seconds(str(certificate["notAfter"])) if certificate else None
+    return Head(int(line[1]), end)
+
+
+def send(
+    sock: socket.socket, where: url.Url, headers: Mapping[str, str], method: str = "GET"
+) -> http.client.HTTPConnection:
+    """Send a request without a body on a connection."""
     client = http.client.HTTPConnection(where.host.text)
     client.sock = sock
     rest = where.rest.partition("#")[0]
-    client.putrequest("GET", rest if rest.startswith("/") else f"/{rest}", skip_host=True, skip_accept_encoding=True)
+    client.putrequest(method, rest if rest.startswith("/") else f"/{rest}", skip_host=True, skip_accept_encoding=True)
     port = f":{where.port}" if where.port is not None else ""
-    fixed = {"Accept-Encoding": "identity", "User-Agent": USER_AGENT, "Connection": "close"}
-    for name, value in {"Host": where.host.in_url + port, **headers, **fixed}.items():
+    fixed = {"Accept-Encoding": "identity", "Connection": "close"}
+    for name, value in {"Host": where.host.in_url + port, "User-Agent": USER_AGENT, **headers, **fixed}.items():
         client.putheader(name, value)
     client.endheaders()
-    return client.getresponse()
+    return client
+
+
+def request(sock: socket.socket, where: url.Url, headers: Mapping[str, str]) -> http.client.HTTPResponse:
+    """Send a GET request on a connection, and read the header of the response."""
+    return send(sock, where, headers).getresponse()
 
 
 def get(target: str, *, seconds: float, accept: str = "*/*", allow_private: bool = False) -> Page:
@@ -248,7 +285,7 @@ def _validator(value: str) -> str:
 def connect(host: str, port: int, seconds: float, *, allow_private: bool) -> socket.socket:
     """Open a TCP connection within a number of seconds for all addresses together. Raises NmaError."""
     deadline = time.monotonic() + seconds
-    failures = []
+    failures, fault = [], Fault.TIMEOUT
     addresses = look_up(host, port, seconds)
     public = [text for text in addresses if allow_private or not url.is_local(text)]
     if addresses and not public:
@@ -261,13 +298,14 @@ def connect(host: str, port: int, seconds: float, *, allow_private: bool) -> soc
         try:  # each address has its share of the time
             sock = socket.create_connection((address, port), timeout=left / (len(tried) - number))
         except OSError as error:
+            fault = fault if isinstance(error, TimeoutError) else Fault.UNREACHABLE
             failures.append(
                 f"{error.strerror or error}" if address == host else f"{address}: {error.strerror or error}"
             )
         else:
             sock.settimeout(max(0.001, deadline - time.monotonic()))
             return sock
-    raise NmaError(f"{host}: {'; '.join(failures) or 'no answer in time'}")
+    raise NmaError(f"{host}: {'; '.join(failures) or 'no answer in time'}", fault)
 
 
 def _mixed(addresses: list[str]) -> list[str]:
@@ -295,9 +333,17 @@ def look_up(host: str, port: int, seconds: float) -> list[str]:
     try:
         return found.result(timeout=max(0.0, seconds))
     except TimeoutError:
-        raise NmaError(f"{host}: no address in time") from None
+        raise NmaError(f"{host}: no address in time", Fault.DNS) from None
     except (OSError, UnicodeError) as error:
-        raise NmaError(f"{host}: no address: {reason_of(error)}") from None
+        raise NmaError(f"{host}: no address: {reason_of(error)}", Fault.DNS) from None
+
+
+def _fault(error: Exception) -> Fault:
+    if isinstance(error, ssl.SSLCertVerificationError) and error.verify_code == _HAS_EXPIRED:
+        return Fault.EXPIRED
+    if isinstance(error, ssl.SSLError):
+        return Fault.TLS
+    return Fault.UNREACHABLE if isinstance(error, OSError) else Fault.NOT_HTTP
 
 
 def _reason(error: Exception) -> str:

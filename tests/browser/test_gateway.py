@@ -13,6 +13,7 @@ import pytest
 from maptr import registry
 from maptr.cache.disk import Disk
 from maptr.client import Client
+from maptr.errors import Fault
 from maptr.gateway.service import Service
 from maptr.reconcile.probes import Probe, ProbeLog, ProbeResult
 from maptr.walk import Settings
@@ -64,7 +65,7 @@ def gateway(sample: Path, authority: str, tmp_path_factory: pytest.TempPathFacto
         document["data"].append({"what": naan, "who": {"name": HOSTILE}, "target": target})
     table.write_text(json.dumps(document))
     history = Disk(folder / "history.sqlite", wall=lambda: 1_790_000_000.0)
-    probes = [Probe(hosts[0], 1_789_000_000.0 + n, ProbeResult.SILENT, HOSTILE) for n in range(3)]
+    probes = [Probe(hosts[0], 1_789_000_000.0 + n, ProbeResult.FAILED, HOSTILE, Fault.TIMEOUT) for n in range(3)]
     assert ProbeLog(history, wall=lambda: 0.0).record(probes)
     with ExitStack() as stack:
         server = stack.enter_context(Maptr({"ark.arpa.": zone}))

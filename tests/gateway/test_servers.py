@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import random
+import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -15,23 +18,41 @@ import pytest
 from maptr.cache.disk import Disk
 from maptr.client import Client
 from maptr.config import parse
-from maptr.errors import NmaError
+from maptr.errors import Fault, NmaError, time_text
 from maptr.gateway import service
+from maptr.gateway.pages import moment
+from maptr.gateway.servers import outages
 from maptr.gateway.service import Service
 from maptr.gateway.site import Front
-from maptr.reconcile.probes import AT_ONCE, Liveness, ProbeLog, Prober, probe_some
+from maptr.reconcile.probes import AT_ONCE, CERTIFICATE_WARNING, Liveness, Period, ProbeLog, Prober, probe_some
 from maptr.registry.table import Entry, Nma, Table
+from maptr.walk import Settings
+from maptr.web.http import Head
 from tests.support.gateway import Gateway
 from tests.support.http_gateway import get, serving
+from tests.support.http_server import pages
 from tests.support.waiting import until
 
+REPOSITORY = Path(__file__).resolve().parents[2]
 ATOM = "{http://www.w3.org/2005/Atom}"
 NOW = 1_700_000_000.0
-SILENT = {
-    "https://a.example": Liveness("https://a.example", NOW, None, 3, NOW - 500, "no answer"),
-    "https://b.example": Liveness("https://b.example", NOW, None, 1, NOW - 100, "<script>"),
-    "https://c.example": Liveness("https://c.example", NOW, NOW),
+DAY = 86_400.0
+KNOWN = {
+    "https://a.example": [Period(NOW - 500, NOW, 3, Fault.TIMEOUT, "no answer")],
+    "https://b.example": [Period(NOW - 100, NOW, 1, Fault.DNS, "<script>"), Period(NOW - 9 * DAY, NOW - 200, 9)],
+    "https://c.example": [
+        Period(NOW - 2 * DAY, NOW, 3),
+        Period(NOW - 5 * DAY, NOW - 3 * DAY, 3, Fault.SERVER_ERROR, "HTTP status 503"),
+        Period(NOW - 80 * DAY, NOW - 6 * DAY, 70),
+    ],
+    "https://d.example": [Period(NOW - 80 * DAY, NOW, 80)],
 }
+LIVENESS = {place: Liveness.of(place, periods) for place, periods in KNOWN.items()}
+
+
+def ending(place: str, seconds: float) -> dict[str, Liveness]:
+    """A server that answers, and whose certificate ends in so many seconds."""
+    return {place: Liveness.of(place, [Period(NOW - DAY, NOW, 2)], 200, NOW + seconds)}
 
 
 def table(count: int) -> Table:
@@ -45,10 +66,11 @@ class Network:
         self.silent = silent
         self.asked: list[str] = []
 
-    def ask(self, where: Any, seconds: float) -> None:
+    def ask(self, where: Any, seconds: float) -> Head:
         self.asked.append(where.host.text)
         if self.silent is None or where.host.text in self.silent:
-            raise NmaError("no answer")
+            raise NmaError("no answer", Fault.TIMEOUT)
+        return Head(200, None)
 
     def prober(self) -> Prober:
         options: dict[str, Any] = {"ask": self.ask, "look_up": lambda host, *_: ["93.184.216.34"]}
@@ -79,29 +101,139 @@ def test_nothing_is_kept_if_no_server_answers(tmp_path: Path) -> None:
         assert log.all() == {}
 
 
-def test_the_page_and_the_feed_name_those_that_are_silent() -> None:
-    gateway = Gateway(liveness=SILENT, front=Front("ARKs of <Example>"), public_url="https://ark.example.org")
-    page = gateway.ask("/servers", accept="text/html").body.decode()
-    assert "2 of 3 mapping authorities do not answer" in page
-    assert page.index("https://b.example") < page.index("https://a.example"), "the latest first"
-    assert "&lt;script&gt;" in page
-    assert "https://c.example" not in page
+def entries(gateway: Gateway) -> list[dict[str, str]]:
+    """The title, time, identifier and summary of each entry of the feed."""
     answer = gateway.ask("/servers.atom")
     assert answer.header("content-type") == "application/atom+xml"
     feed = ElementTree.fromstring(answer.body)
+    found = [{part.tag.removeprefix(ATOM): part.text or "" for part in one} for one in feed.findall(f"{ATOM}entry")]
+    assert len({one["id"] for one in found}) == len(found)
+    assert feed.findtext(f"{ATOM}updated") == (found[0]["updated"] if found else "1970-01-01T00:00:00Z")
+    return found
+
+
+def test_the_page_shows_each_server_and_those_first_that_do_not_answer() -> None:
+    page = Gateway(liveness=LIVENESS).ask("/servers", accept="text/html").body.decode()
+    assert "2 of 4 mapping authorities do not answer" in page
+    order = [page.index(f"https://{name}.example") for name in "bacd"]
+    assert order == sorted(order), "the latest change first"
+    assert "&lt;script&gt;" in page
+    assert f"since {moment(NOW - 100)}, 1 probe: " in page
+    assert f"Answers</span> since {moment(NOW - 2 * DAY)}" in page
+    drawn = [re.findall(r'<rect x="([0-9.]+)" width="([0-9.]+)"', one) for one in page.split("<tr>")[2:]]
+    assert drawn == [[("90.0", "1.0")], [("89.99", "1.0")], [("85.0", "3.0")], []]
+    assert f"{moment(NOW - 5 * DAY)} to {moment(NOW - 2 * DAY)}: server-error" in page
+    assert 'aria-label="1 outage"' in page
+
+
+def test_the_feed_has_one_entry_for_each_change() -> None:
+    gateway = Gateway(liveness=LIVENESS, front=Front("ARKs of <Example>"), public_url="https://ark.example.org")
+    found = entries(gateway)
+    assert [(one["title"], one["updated"], one["summary"]) for one in found] == [
+        ("https://b.example does not answer", time_text(NOW - 100), "<script>"),
+        ("https://a.example does not answer", time_text(NOW - 500), "no answer"),
+        ("https://c.example answers again", time_text(NOW - 2 * DAY), ""),
+        ("https://c.example does not answer", time_text(NOW - 5 * DAY), "HTTP status 503"),
+    ]
+    assert all(one["id"].startswith("https://ark.example.org/servers#") for one in found)
+    feed = ElementTree.fromstring(gateway.ask("/servers.atom").body)
     assert feed.findtext(f"{ATOM}author/{ATOM}name") == "ARKs of <Example>"
-    titles = [entry.findtext(f"{ATOM}title") for entry in feed.findall(f"{ATOM}entry")]
-    assert titles == ["https://b.example does not answer", "https://a.example does not answer"]
-    ids = [entry.findtext(f"{ATOM}id") or "" for entry in feed.findall(f"{ATOM}entry")]
-    assert len(set(ids)) == 2
-    assert all(each.startswith("https://ark.example.org/servers#") for each in ids)
 
 
-@pytest.mark.parametrize("liveness", [{}, {"https://c.example": SILENT["https://c.example"]}])
+@pytest.mark.parametrize(("days", "warned", "titles"), [(15.0, False, 0), (13.0, True, 1), (-1.0, True, 2)])
+def test_the_end_of_a_certificate_is_shown_and_announced(days: float, warned: bool, titles: int) -> None:
+    gateway = Gateway(liveness=ending("https://a.example", days * DAY))
+    page = gateway.ask("/servers", accept="text/html").body.decode()
+    assert "All 1 mapping authorities answer" in page
+    assert (f'class="bad">{moment(NOW + days * DAY)}' in page) is warned
+    assert moment(NOW + days * DAY) in page
+    found = entries(gateway)
+    until = f"https://a.example has a certificate until {time_text(NOW + days * DAY)}"
+    assert [one["title"] for one in found] == ["https://a.example has an expired certificate", until][2 - titles :]
+    if titles:
+        assert found[-1]["updated"] == time_text(NOW + days * DAY - CERTIFICATE_WARNING)
+
+
+def test_an_entry_keeps_its_identifier_while_an_outage_goes_on() -> None:
+    first, later = (
+        entries(
+            Gateway(
+                liveness={
+                    "https://a.example": Liveness.of(
+                        "https://a.example", [Period(NOW - 500, NOW + probes, probes, Fault.DNS)]
+                    )
+                }
+            )
+        )
+        for probes in (1, 7)
+    )
+    assert first == later
+
+
+def test_an_outage_that_is_older_than_the_picture_is_not_drawn() -> None:
+    old = [Period(NOW - 91 * DAY, NOW, 90), Period(NOW - 95 * DAY, NOW - 92 * DAY, 3, Fault.DNS)]
+    across = [Period(NOW - 80 * DAY, NOW, 90), Period(NOW - 95 * DAY, NOW - 81 * DAY, 3, Fault.DNS)]
+    assert outages(Liveness.of("https://a.example", old), NOW) == []
+    (one,) = outages(Liveness.of("https://a.example", across), NOW)
+    assert (one.x, one.width, one.until) == (0.0, 10.0, NOW - 80 * DAY)
+
+
+def test_the_page_of_many_servers_is_in_parts() -> None:
+    one = Liveness.of("", [Period(NOW - n * DAY, NOW - n * DAY, 1, Fault.DNS if n % 2 else None) for n in range(20)])
+    gateway = Gateway(liveness={f"https://{n}.example": replace(one, place=f"https://{n}.example") for n in range(900)})
+    first = gateway.ask("/servers", accept="text/html").body
+    assert len(first) < 50_000
+    last = int(re.findall(rb"1 of ([0-9]+)", first)[0])
+    pages = [gateway.ask(f"/servers?page={n + 1}", accept="text/html").body for n in range(last)]
+    assert sum(page.count(b"<tr><td>") for page in pages) == 900
+
+
+@pytest.mark.parametrize("liveness", [{}, {"https://d.example": LIVENESS["https://d.example"]}])
 def test_the_page_without_a_silent_server(liveness: dict[str, Liveness]) -> None:
     page = Gateway(liveness=liveness).ask("/servers", accept="text/html").body.decode()
     assert ("No mapping authority was probed" if not liveness else "All 1 mapping authorities answer") in page
-    assert ElementTree.fromstring(Gateway(liveness=liveness).ask("/servers.atom").body).find(f"{ATOM}entry") is None
+    assert entries(Gateway(liveness=liveness)) == []
+
+
+def test_a_gateway_probes_real_servers_and_chooses_one_that_answers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From the request of the probe to the page, the feed, the API and the redirect."""
+    monkeypatch.setattr(service, "PROBE_ROUND", 0.05)
+    monkeypatch.setattr("maptr.reconcile.probes.PAUSE", 0.0)
+    with pages(lambda path: (503, {}, b"")) as sick, pages(lambda path: (405, {}, b"")) as well:
+        nmas = tuple(Nma(f"{one.url}/ark:/${{content}}") for one in (sick, well))
+        registry = Table([Entry("12345", nmas=nmas, extra={"test_identifier": "ark:/12345/b6"})])
+        client = Client(
+            ["127.0.0.1#9"],
+            table=registry,
+            cache=tmp_path / "cache.sqlite",
+            policy="natab-only",
+            settings=Settings(allow_private=True),
+        )
+        text = '[gateway]\nlisten = ["127.0.0.1:0"]\nprobe_every = "1d"\ncontact = "arks@example.org"\n'
+        made = Service(parse(text), client, allow_private=True)
+        made.current._prober = Prober(allow_private=True)
+        with serving(made, client):
+            port = made.bound[0].port
+            assert dict(get(port, "/ark:12345/x1").headers)["location"].startswith(sick.url), "the first one"
+            until(lambda: b"1 of 2 mapping authorities do not answer" in get(port, "/servers").body, "they were probed")
+            assert (sick.asked, well.asked) == (["/ark:/12345/b6"], ["/ark:/12345/b6"]), "once in a period"
+            assert b"does not answer" in get(port, "/servers.atom").body
+            (dead,) = [one for one in json.loads(get(port, "/api/v1/naans/12345").body)["liveness"] if one["fault"]]
+            assert (dead["place"], dead["fault"], dead["status"]) == (sick.url, "server-error", 503)
+            assert client.history is not None
+            log = ProbeLog(client.history, wall=time.time)
+            log.record(list(made.current._prober.probe({sick.url: f"{sick.url}/"})) * 2)
+            until(lambda: dict(get(port, "/ark:12345/x1").headers)["location"].startswith(well.url), "the other one")
+
+
+def test_the_faults_are_those_of_the_description_and_of_the_pages() -> None:
+    described = json.loads((REPOSITORY / "maptr" / "gateway" / "openapi.json").read_text("utf-8"))
+    assert described["components"]["schemas"]["Fault"]["enum"] == list(Fault)
+    page, reference = ((REPOSITORY / "docs" / f"{name}.md").read_text("utf-8") for name in ("operator", "reference"))
+    assert all(f"`{fault}`" in page for fault in Fault)
+    assert all(f'"{fault}"' in reference for fault in Fault)
 
 
 @pytest.mark.parametrize("line", ["", 'probe_every = "1d"\n'])

@@ -19,7 +19,7 @@ from maptr.ark import Ark
 from maptr.daemon.pulling import KeptRecord
 from maptr.discovery import Link, Outcome, Step
 from maptr.nma.describe import Description, Segment
-from maptr.reconcile.probes import Liveness
+from maptr.reconcile.probes import Liveness, Period
 from maptr.registry.table import Entry, Table
 from maptr.server.alarm import Alarm, AlarmKind
 from maptr.server.state import left_out_status
@@ -142,7 +142,7 @@ def test_table_commands(tmp_path: Path) -> None:
     assert printed("table pull", *pulled) == documented("table pull")
     with serving(zone(RECORDS)) as port:
         drifted = run("table", "drift", "--table", into, f"@127.0.0.1#{port}", "--json")
-    drifted[0]["silent"] = [Liveness("https://h.example", at=1.0).to_dict()]
+    drifted[0]["silent"] = [Liveness.of("https://h.example", [Period(1.0, 1.0, 1)]).to_dict()]
     assert printed("table drift", *drifted) == documented("table drift")
     into.write_text("12345:\n    127.0.0.1  ACR\n")
     probed = run("table", "probe", "--table", into, "--history", tmp_path / "h", "--json")

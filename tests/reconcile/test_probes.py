@@ -1,88 +1,291 @@
-"""The log of probes on disk, and the liveness that follows from them."""
+"""Probes of real servers on loopback, the log of probes on disk, and the liveness that follows from them."""
 
 from __future__ import annotations
 
+import socket
 import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from maptr import url
+from maptr import __version__, url
 from maptr.cache.disk import Disk
-from maptr.errors import NmaError
+from maptr.errors import Fault, NmaError
 from maptr.reconcile.probes import (
-    MAX_PROBES,
+    CERTIFICATE_WARNING,
+    KEPT_FOR,
+    MAX_PERIODS,
     SUSPECT_AFTER,
     TRUSTED_FOR,
     Liveness,
+    Period,
     Probe,
     ProbeLog,
     Prober,
     ProbeResult,
+    is_offline,
     servers_of,
 )
 from maptr.registry.table import Entry, Nma, Table
+from maptr.web.http import Head
 from tests.support.caching import ARK, Clock, Rig
+from tests.support.certificates import write_certificate
+from tests.support.http_server import raw_server
+from tests.support.ports import free_port
+from tests.support.web_servers import Nginx
 
 PLACE = "https://a.example"
+DAY = 86_400.0
+
+
+def probe(at: float, fault: Fault | None = None, **more: Any) -> Probe:
+    note = f"{fault} at {at:g}" if fault else ""
+    return Probe(PLACE, at, ProbeResult.FAILED if fault else ProbeResult.ANSWERED, note, fault, **more)
 
 
 def probes(*answered: bool, start: float = 0.0) -> list[Probe]:
-    return [
-        Probe(
-            PLACE,
-            start + at,
-            *((ProbeResult.ANSWERED, "") if one else (ProbeResult.SILENT, f"silence {at}")),
-        )
-        for at, one in enumerate(answered)
-    ]
+    return [probe(start + at, None if one else Fault.TIMEOUT) for at, one in enumerate(answered)]
+
+
+# ---- requests to real servers
+
+
+@contextmanager
+def listener(
+    script: bytes = b"", *, drip: float | None = None, close: bool = True
+) -> Iterator[tuple[str, list[bytes]]]:
+    """A server that reads a request and sends a script, at once or byte by byte, then closes or waits. Its place, and
+    what it received."""
+    received: list[bytes] = []
+    over = threading.Event()
+
+    def serve(sock: socket.socket) -> None:
+        peer, _ = sock.accept()
+        with peer:
+            received.append(peer.recv(65536))
+            try:
+                for part in [script] if drip is None else [script[n : n + 1] for n in range(len(script))]:
+                    peer.sendall(part)
+                    if drip is not None and over.wait(drip):
+                        return
+            except OSError:
+                return  # the client has closed
+            if not close:
+                over.wait(30)
+
+    with socket.create_server(("127.0.0.1", 0)) as sock:
+        thread = threading.Thread(target=serve, args=(sock,))
+        thread.start()
+        yield f"http://127.0.0.1:{sock.getsockname()[1]}", received
+        over.set()
+        thread.join()
+
+
+def probed(place: str, target: str = "", **options: Any) -> Probe:
+    return Prober(allow_private=True, **{"seconds": 5.0} | options).one(place, target or f"{place}/")
+
+
+def test_the_request_is_a_head_that_says_who_asks() -> None:
+    with listener(b"HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1:1/\r\n\r\n") as (place, received):
+        found = probed(place, f"{place}/ark:/12345/b6?info", contact="https://ark.example.org")
+    assert (found.outcome, found.status, found.fault, found.note) == (ProbeResult.ANSWERED, 302, None, "")
+    line, *headers = received[0].decode().split("\r\n")
+    assert line == "HEAD /ark:/12345/b6?info HTTP/1.1"
+    assert f"User-Agent: maptr/{__version__} (+https://ark.example.org)" in headers
+    assert f"Host: {place.removeprefix('http://')}" in headers
+    assert "Connection: close" in headers
+
+
+@pytest.mark.parametrize("contact", ["", "bücher@example.org"])
+def test_a_contact_that_no_header_can_hold_is_left_out(contact: str) -> None:
+    with listener(b"HTTP/1.0 200 OK\r\n\r\n") as (place, received):
+        assert probed(place, contact=contact).outcome is ProbeResult.ANSWERED
+    assert f"User-Agent: maptr/{__version__}\r\n".encode() in received[0]
+
+
+@pytest.mark.parametrize("status", [200, 204, 301, 401, 403, 404, 405, 410, 429, 499, 501])
+def test_a_status_that_is_an_answer(status: int) -> None:
+    with listener(b"HTTP/1.1 %d x\r\n\r\n" % status) as (place, _):
+        found = probed(place)
+    assert (found.outcome, found.status, found.fault) == (ProbeResult.ANSWERED, status, None)
+
+
+@pytest.mark.parametrize("status", [500, 502, 503, 504, 599])
+def test_a_server_error_is_a_failure_with_its_status(status: int) -> None:
+    with listener(b"HTTP/1.1 %d x\r\n\r\n" % status) as (place, _):
+        found = probed(place)
+    assert (found.outcome, found.status, found.fault) == (ProbeResult.FAILED, status, Fault.SERVER_ERROR)
+    assert not is_offline([found, found]), "a response shows that the network works"
+
+
+@pytest.mark.parametrize(
+    ("script", "options", "fault"),
+    [
+        (b"", {}, Fault.NOT_HTTP),
+        (b"SSH-2.0-OpenSSH_9.6\r\n", {"close": False}, Fault.TIMEOUT),
+        (b"SSH-2.0-OpenSSH_9.6\r\n", {}, Fault.NOT_HTTP),
+        (b"HTTP/1.1 OK\r\n\r\n", {}, Fault.NOT_HTTP),
+        (b"x" * 1_000_000, {}, Fault.NOT_HTTP),
+        (b"", {"close": False}, Fault.TIMEOUT),
+        (b"y" * 1000, {"drip": 0.02}, Fault.TIMEOUT),
+    ],
+)
+def test_a_hostile_server_cannot_hold_a_probe(script: bytes, options: dict[str, Any], fault: Fault) -> None:
+    start = time.monotonic()
+    with listener(script, **options) as (place, _):
+        found = probed(place, seconds=1.0)
+    assert (found.outcome, found.fault, found.status) == (ProbeResult.FAILED, fault, None)
+    assert found.note
+    assert time.monotonic() - start < 10
+
+
+def test_endless_headers_are_not_read() -> None:
+    with raw_server(b"HTTP/1.1 200 OK\r\n", b"X-More: " + b"x" * 50_000 + b"\r\n") as port:
+        found = probed(f"http://127.0.0.1:{port}", seconds=30.0)
+    assert (found.outcome, found.status) == (ProbeResult.ANSWERED, 200)
+
+
+def test_no_connection_and_no_address() -> None:
+    assert probed(f"http://127.0.0.1:{free_port()}").fault is Fault.UNREACHABLE
+    assert probed("http://no-such-host.invalid").fault is Fault.DNS
+
+
+@pytest.fixture
+def trusted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder for a certificate that clients trust."""
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "tls.crt"))
+    return tmp_path
+
+
+def nginx(folder: Path, port: int, location: str) -> Nginx:
+    """nginx with TLS on a port, and a log of the requests there."""
+    return Nginx(
+        f"log_format probe '$request $http_user_agent';\nserver {{ listen 127.0.0.1:{port} ssl;\n"
+        f"ssl_certificate {folder}/tls.crt; ssl_certificate_key {folder}/tls.key;\n"
+        f"access_log {folder}/asked probe; location / {{ {location} }} }}\n"
+    )
+
+
+def test_nginx_with_tls_answers_and_shows_the_end_of_its_certificate(trusted: Path) -> None:
+    write_certificate(trusted, hours=48)
+    port, before = free_port(), time.time()
+    with nginx(trusted, port, "return 302 https://elsewhere.example/;") as server:
+        found = probed(f"https://127.0.0.1:{port}", f"https://127.0.0.1:{port}/ark:/12345/b6", contact="a@b.example")
+        plain = probed(f"http://127.0.0.1:{server.port}")
+        wrong = probed(f"https://127.0.0.1:{server.port}")
+        lines = (trusted / "asked").read_text().splitlines()
+    assert (found.outcome, found.status) == (ProbeResult.ANSWERED, 302), found
+    assert found.certificate_end is not None
+    assert before - 2 <= found.certificate_end - 48 * 3600 <= time.time()
+    assert lines == [f"HEAD /ark:/12345/b6 HTTP/1.1 maptr/{__version__} (+a@b.example)"]
+    assert (plain.outcome, plain.certificate_end) == (ProbeResult.ANSWERED, None)
+    assert wrong.fault is Fault.TLS, "https to a port of http"
+
+
+@pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")  # a failed handshake leaves its socket
+def test_nginx_with_a_certificate_that_is_not_trusted_or_has_expired(
+    trusted: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_certificate(trusted, hours=-1)
+    port = free_port()
+    with nginx(trusted, port, "return 200;"):
+        assert probed(f"https://127.0.0.1:{port}").fault is Fault.EXPIRED
+        monkeypatch.delenv("SSL_CERT_FILE")
+        assert probed(f"https://127.0.0.1:{port}").fault is Fault.TLS
+
+
+# ---- the log
+
+
+@contextmanager
+def log_at(path: Path, wall: Clock) -> Iterator[ProbeLog]:
+    disk = Disk(path, wall=wall)
+    yield ProbeLog(disk, wall=wall)
+    disk.close()
 
 
 def test_probes_are_kept_and_shared_between_processes(tmp_path: Path) -> None:
-    wall = Clock(100.0)
-    disk = Disk(tmp_path / "c.sqlite", wall=wall)
-    log = ProbeLog(disk, wall=wall)
-    assert log.all() == {}
-    assert log.record([*probes(True, False, False), Probe("http://x", 0.0, ProbeResult.NOT_ASKED)])
-    where = url.parse(PLACE)
-    assert not log.is_suspect(where)
-    assert log.record(probes(False, start=10.0))
-    assert log.is_suspect(where)
-    assert list(log.all()) == [PLACE] == [where.server]
-    assert log.all()[PLACE].note == "silence 0"
-    other = ProbeLog(Disk(tmp_path / "c.sqlite", wall=wall), wall=wall)
-    assert other.is_suspect(where)
-    log.record(probes(*[True] * (2 * MAX_PROBES), start=100.0))
-    assert not other.is_suspect(where)
-    count = disk.run(lambda connection: connection.execute("SELECT count(*) FROM probe").fetchone()[0])
-    assert count == MAX_PROBES
+    wall, where = Clock(100.0), url.parse(PLACE)
+    with log_at(tmp_path / "c.sqlite", wall) as log, log_at(tmp_path / "c.sqlite", wall) as other:
+        assert log.all() == {}
+        assert log.record([*probes(True, False, False), Probe("http://x", 0.0, ProbeResult.NOT_ASKED)])
+        assert not log.is_suspect(where)
+        assert log.record(probes(False, start=10.0))
+        assert log.is_suspect(where)
+        assert list(log.all()) == [PLACE] == [where.server]
+        found = log.all()[PLACE]
+        assert (found.failures, found.since, found.at, found.answered_at) == (3, 1.0, 10.0, 0.0)
+        assert (found.fault, found.note) == (Fault.TIMEOUT, "timeout at 10")
+        assert list(found.history) == [Period(1.0, 10.0, 3, Fault.TIMEOUT, "timeout at 10"), Period(0.0, 0.0, 1)]
+        assert other.is_suspect(where)
+        other.record(probes(True, start=20.0))
+        assert not log.is_suspect(where)
+
+
+def test_the_history_is_bounded(tmp_path: Path) -> None:
+    wall = Clock(1000 * DAY)
+    with log_at(tmp_path / "c.sqlite", wall) as log:
+        log.record(probes(*[True, False] * MAX_PERIODS, start=wall.now))
+        periods = log.all()[PLACE].history
+        assert len(periods) == MAX_PERIODS
+        assert [one.since - wall.now for one in periods] == list(range(2 * MAX_PERIODS - 1, MAX_PERIODS - 1, -1))
+        log.record([probe(wall.now + day * DAY) for day in range(1, 400)])
+        assert len(log.all()[PLACE].history) == MAX_PERIODS, "the present period is extended"
+        wall.now += 399 * DAY
+        log.record([probe(wall.now)])
+        (only,) = log.all()[PLACE].history
+        assert (only.since, only.at, only.fault) == (1001 * DAY, wall.now, None)
+        wall.now += KEPT_FOR + 1
+        log.record([])
+        assert log.all() == {}, "a server that is not probed for so long is forgotten"
+
+
+def test_the_fault_of_an_outage_is_that_of_its_last_probe(tmp_path: Path) -> None:
+    with log_at(tmp_path / "c.sqlite", Clock(10.0)) as log:
+        log.record([probe(1.0, Fault.DNS), probe(2.0, Fault.SERVER_ERROR, status=503)])
+        found = log.all()[PLACE]
+    assert (found.since, found.failures, found.fault, found.status) == (1.0, 2, Fault.SERVER_ERROR, 503)
+    assert len(found.history) == 1
+
+
+def test_the_end_of_a_certificate_is_remembered_until_another_one_is_seen(tmp_path: Path) -> None:
+    now, end = 1000 * DAY, 1010 * DAY
+    with log_at(tmp_path / "c.sqlite", Clock(now)) as log:
+        log.record([probe(now, certificate_end=end), probe(now + 1, Fault.EXPIRED)])
+        found = log.all()[PLACE]
+        assert (found.certificate_end, found.fault) == (end, Fault.EXPIRED)
+        assert found.certificate_ends_soon(now)
+        assert not found.certificate_ends_soon(end - CERTIFICATE_WARNING)
+        log.record([probe(now + 2, Fault.TIMEOUT)])
+        assert not log.all()[PLACE].certificate_ends_soon(now), "it was not seen, and may be new"
+        log.record([probe(now + 3, certificate_end=now + 60 * DAY)])
+        assert not log.all()[PLACE].certificate_ends_soon(now)
 
 
 def test_an_existing_cache_file_and_a_missing_folder(tmp_path: Path) -> None:
     Rig({}, path=tmp_path / "c.sqlite").sources.discover(ARK, raise_on_none=False)
-    assert ProbeLog(Disk(tmp_path / "c.sqlite", wall=Clock()), wall=Clock()).record(probes(True))
+    assert ProbeLog(Disk(tmp_path / "c.sqlite", wall=Clock()), wall=Clock(1.0)).record(probes(True))
     nowhere = ProbeLog(Disk(tmp_path / "none" / "c.sqlite", wall=Clock(), own=True), wall=Clock())
     assert not nowhere.record(probes(False, False, False))
     assert (nowhere.all(), nowhere.is_suspect(url.parse(PLACE))) == ({}, False)
 
 
-@pytest.mark.parametrize(
-    ("answered", "failures"), [((), 0), ((True,), 0), ((False,), 1), ((False, True), 0), ((True, False, False), 2)]
-)
-def test_failures_are_counted_since_the_last_answer(answered: tuple[bool, ...], failures: int) -> None:
-    found = Liveness.of(PLACE, [(float(at), one, "x") for at, one in enumerate(answered)])
-    assert found.failures == failures
-    assert not found.is_suspect(10.0), "one or two unanswered probes are not enough"
-
-
 def test_a_place_is_suspect_for_a_week() -> None:
-    found = Liveness.of(PLACE, [(float(at), False, "x") for at in range(SUSPECT_AFTER)])
-    assert (found.since, found.at) == (0.0, SUSPECT_AFTER - 1.0)
+    found = Liveness.of(PLACE, [Period(0.0, 2.0, SUSPECT_AFTER, Fault.DNS, "x")])
+    assert (found.since, found.at) == (0.0, 2.0)
     assert found.is_suspect(TRUSTED_FOR)
     assert not found.is_suspect(TRUSTED_FOR + SUSPECT_AFTER)
     assert not found.is_suspect(-2 * TRUSTED_FOR), "the clock was wrong when the probes were sent"
+    fewer = Liveness.of(PLACE, [Period(0.0, 2.0, SUSPECT_AFTER - 1, Fault.DNS, "x")])
+    assert not fewer.is_suspect(3.0)
+
+
+# ---- what is probed
 
 
 def test_the_places_of_a_table() -> None:
@@ -92,9 +295,43 @@ def test_the_places_of_a_table() -> None:
             Entry("2000", nmas=(Nma("https://a.example:8443/y"), Nma("N/A"), Nma("ftp://c.example/"))),
         ]
     )
-    assert servers_of(several) == ["https://a.example:8443", "http://b.example"]
-    assert servers_of(several, ["2000"]) == ["https://a.example:8443"]
+    assert servers_of(several) == {
+        "https://a.example:8443": "https://a.example:8443/",
+        "http://b.example": "http://b.example/",
+    }
+    assert list(servers_of(several, ["2000"])) == ["https://a.example:8443"]
     assert url.server_of("http://[2001:DB8::1]:80/x") == "http://[2001:db8::1]"
+
+
+@pytest.mark.parametrize(
+    ("text", "asked"),
+    [
+        ("ark:/12345/b6", "ark:/12345/b6"),
+        ("see https://n2t.net/ark:/12345/b6", "ark:/12345/b6"),
+        ("servicestatus", "ark:/12345/servicestatus"),
+        ("bg/preview/x-y", "ark:/12345/bg/preview/xy"),
+        ("ark:00000/x8rd9", ""),  # the example of the registry's form
+        ("ark:YourNAAN/servicestatus", ""),
+        ("https://example.org/health", ""),
+        ("${prefix}/${value}", ""),
+        ("[MYNAAN]/000000", ""),
+        ("brıq", ""),
+        ("..", ""),
+        (None, ""),
+        (["x"], ""),
+    ],
+)
+def test_the_ark_for_tests_is_asked_if_it_is_one_of_the_record(text: object, asked: str) -> None:
+    entry = Entry("12345", nmas=(Nma("https://a.example/ark:/${content}"),), extra={"test_identifier": text})
+    other = Entry("12346", nmas=(Nma("https://a.example/${pid}"),))
+    assert servers_of(Table([other, entry])) == {PLACE: f"{PLACE}/{asked}"}
+
+
+def test_an_ark_for_tests_belongs_to_its_shoulder() -> None:
+    nmas = (Nma("https://a.example/${suffix}"),)
+    own, foreign = (Entry("12345", "x6", nmas, extra={"test_identifier": text}) for text in ("x6np1", "b6np1"))
+    assert servers_of(Table([own])) == {PLACE: f"{PLACE}/np1"}
+    assert servers_of(Table([foreign])) == {PLACE: f"{PLACE}/"}
 
 
 class Network:
@@ -108,14 +345,15 @@ class Network:
 
     def look_up(self, host: str, port: int, seconds: float) -> list[str]:
         if host not in self.addresses:
-            raise NmaError(f"{host}: no address")
+            raise NmaError(f"{host}: no address", Fault.DNS)
         return self.addresses[host]
 
-    def ask(self, where: url.Url, seconds: float) -> None:
+    def ask(self, where: url.Url, seconds: float) -> Head:
         with self._lock:
             self.asked.append((where.host.text, self.clock()))
         if where.host.text in self.dead:
             raise NmaError(f"{where.host.text}: refused")
+        return Head(200, None)
 
     def sleep(self, seconds: float) -> None:
         with self._lock:
@@ -127,7 +365,7 @@ class Network:
 
 def test_hosts_at_one_address_are_probed_in_turn_with_a_pause() -> None:
     network = Network({f"h{number}.example": ["93.184.216.34"] for number in range(5)})
-    found = list(network.prober().probe([f"https://h{number}.example" for number in range(5)]))
+    found = list(network.prober().probe({f"https://h{n}.example": f"https://h{n}.example/" for n in range(5)}))
     assert [one.outcome for one in found] == [ProbeResult.ANSWERED] * 5
     times = [at for _, at in network.asked]
     assert [later - sooner for sooner, later in pairwise(times)] == [2.0] * 4
@@ -142,16 +380,30 @@ def test_places_that_are_not_public_are_not_asked() -> None:
         "http://127.0.0.1": ProbeResult.NOT_ASKED,
         "http://localhost": ProbeResult.NOT_ASKED,
         "https://a.example": ProbeResult.ANSWERED,
-        "https://b.example": ProbeResult.SILENT,
-        "http://none.example": ProbeResult.SILENT,
+        "https://b.example": ProbeResult.FAILED,
+        "http://none.example": ProbeResult.FAILED,
     }
-    found = {one.place: one for one in network.prober().probe(expected)}
+    found = {one.place: one for one in network.prober().probe({place: f"{place}/" for place in expected})}
     assert {place: one.outcome for place, one in found.items()} == expected
     assert sorted(name for name, _ in network.asked) == ["a.example", "b.example"]
     assert found["http://in.example"].note == "192.168.1.1 is not a public address"
-    assert found["https://b.example"].note == "b.example: refused"
-    assert network.prober(allow_private=True).one("http://in.example").outcome is ProbeResult.ANSWERED
-    assert network.prober().one("N/A").outcome is ProbeResult.NOT_ASKED
+    assert (found["https://b.example"].note, found["https://b.example"].fault) == (
+        "b.example: refused",
+        Fault.UNREACHABLE,
+    )
+    assert found["http://none.example"].fault is Fault.DNS
+    allowed = network.prober(allow_private=True)
+    assert allowed.one("http://in.example", "http://in.example/").outcome is ProbeResult.ANSWERED
+    assert network.prober().one("N/A", "N/A").outcome is ProbeResult.NOT_ASKED
+
+
+def test_a_host_whose_address_becomes_private_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("maptr.web.http.look_up", lambda *_: ["127.0.0.1"])
+    found = Prober(look_up=lambda *_: ["93.184.216.34"]).one(PLACE, f"{PLACE}/")
+    assert (found.outcome, found.note) == (
+        ProbeResult.FAILED,
+        "a.example is not asked: 127.0.0.1 is not a public address",
+    )
 
 
 def test_an_unexpected_exception_is_raised_and_stops_the_rest() -> None:
@@ -162,4 +414,4 @@ def test_an_unexpected_exception_is_raised_and_stops_the_rest() -> None:
 
     network.look_up = broken  # type: ignore[method-assign]
     with pytest.raises(ZeroDivisionError):
-        list(network.prober().probe(["https://a.example"]))
+        list(network.prober().probe({PLACE: f"{PLACE}/"}))

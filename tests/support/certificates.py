@@ -1,4 +1,4 @@
-"""Self-signed certificates for tests of TLS, valid for an hour."""
+"""Self-signed certificates for tests of TLS."""
 
 from __future__ import annotations
 
@@ -11,19 +11,25 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 
-def write_certificate(directory: Path, name: str = "ns1.example", *, passphrase: bytes | None = None) -> None:
-    """Write ``tls.crt`` and ``tls.key``, valid for the name, for loopback addresses and for fe80::1."""
+def write_certificate(
+    directory: Path, name: str = "ns1.example", *, passphrase: bytes | None = None, hours: int = 1
+) -> None:
+    """Write ``tls.crt`` and ``tls.key``, valid for the name, for loopback addresses and for fe80::1.
+
+    It ends in so many ``hours``, which may be below 0.
+    """
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
     now = datetime.datetime.now(datetime.UTC)
+    end = now + datetime.timedelta(hours=hours)
     certificate = (
         x509.CertificateBuilder()
         .subject_name(subject)
         .issuer_name(subject)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(hours=1))
-        .not_valid_after(now + datetime.timedelta(hours=1))
+        .not_valid_before(min(now, end) - datetime.timedelta(hours=1))
+        .not_valid_after(end)
         .add_extension(
             x509.SubjectAlternativeName(
                 [

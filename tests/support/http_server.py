@@ -17,10 +17,13 @@ Handle = Callable[[BaseHTTPRequestHandler], None]
 
 @contextmanager
 def http_server(handle: Handle, *, certificate: Path | None = None) -> Iterator[str]:
-    """The URL of a server that answers each GET with ``handle``; with TLS if there is a folder with a certificate."""
+    """The URL of a server that answers GET and HEAD by ``handle``; with TLS if there is a folder with a certificate."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
+            handle(self)
+
+        def do_HEAD(self) -> None:
             handle(self)
 
         def log_message(self, format: str, *args: object) -> None:

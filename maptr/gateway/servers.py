@@ -1,0 +1,90 @@
+"""Mapping authorities by their probes: the list of the page ``/servers``, and its feed (RFC 4287)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from markupsafe import escape
+
+from maptr.errors import time_text, visible
+from maptr.gateway.site import Site
+from maptr.reconcile.probes import CERTIFICATE_WARNING, Liveness, Period
+
+DAY = 86_400.0
+DAYS = 90  # of a picture
+MAX_FEED = 100  # entries of a feed
+
+
+class Outage(NamedTuple):
+    """A period without an answer, its end (None if it goes on), and its place in a picture that is DAYS wide."""
+
+    period: Period
+    until: float | None
+    x: float
+    width: float
+
+
+def outages(one: Liveness, now: float) -> list[Outage]:
+    """Return the outages of a server within DAYS, the latest first. One ends with the first probe that is answered."""
+    found, until = [], None
+    for period in one.history:
+        end = now if until is None else until
+        if period.fault is not None and now - end < DAYS * DAY:
+            x = max(0.0, DAYS - (now - period.since) / DAY)
+            width = DAYS - (now - end) / DAY - x
+            found.append(Outage(period, until, round(x, 2), round(max(1.0, width), 2)))
+        until = period.since
+    return found
+
+
+def in_order(site: Site, now: float) -> list[Liveness]:
+    """Return all servers: those that do not answer, the latest first; those whose certificate ends; the others."""
+
+    def rank(one: Liveness) -> tuple[bool, bool, float, str]:
+        changed = (one.since or 0.0) if one.failures or len(one.history) > 1 else 0.0
+        return not one.failures, not one.certificate_ends_soon(now), -changed, one.place
+
+    return sorted(site.liveness.values(), key=rank)
+
+
+class _Change(NamedTuple):
+    place: str
+    at: float
+    kind: str  # distinguishes the changes of a server at one time
+    what: str
+    note: str = ""
+
+
+def _changes(one: Liveness, now: float) -> Iterator[_Change]:
+    for number, period in enumerate(one.history, 1):
+        if period.fault is not None:
+            yield _Change(one.place, period.since, "", "does not answer", period.note)
+        elif number < len(one.history):
+            yield _Change(one.place, period.since, "", "answers again")
+    if one.certificate_end is not None and one.certificate_ends_soon(now):
+        date = time_text(one.certificate_end)
+        yield _Change(
+            one.place, one.certificate_end - CERTIFICATE_WARNING, "certificate", f"has a certificate until {date}"
+        )
+        if one.certificate_end <= now:
+            yield _Change(one.place, one.certificate_end, "certificate", "has an expired certificate")
+
+
+def feed(site: Site, now: float) -> bytes:
+    """Return the changes of all servers, the latest first, as a feed."""
+    name = site.front.name or "maptr"
+    base = f"{site.public_url or f'urn:maptr:{name}'}/servers"
+    changes = [change for one in site.liveness.values() for change in _changes(one, now)]
+    latest = sorted(changes, key=lambda change: (-change.at, change.place))[:MAX_FEED]
+    entries = "".join(
+        f"<entry><id>{escape(f'{base}#{one.place}@{one.kind}{int(one.at)}')}</id>"
+        f"<title>{escape(f'{one.place} {one.what}')}</title><updated>{time_text(one.at)}</updated>"
+        f"<summary>{escape(visible(one.note))}</summary></entry>\n"
+        for one in latest
+    )
+    return (
+        f'<?xml version="1.0" encoding="UTF-8"?>\n<feed xmlns="http://www.w3.org/2005/Atom"><id>{escape(base)}</id>'
+        f"<title>Changes of mapping authorities</title><updated>{time_text(latest[0].at if latest else 0)}</updated>"
+        f"<author><name>{escape(name)}</name></author>\n{entries}</feed>\n"
+    ).encode()
