@@ -39,6 +39,7 @@ TARGETS = {
     "hostile NAAN": f"/naan/{NAAN}",
     "description": "/ark:12025",
     "authorities": "/ark:12025/x6np1?maptr=list",
+    "servers": "/servers",
 }
 ERRORS = {"no page": "/nothing", "no ARK": f"/ark:{quote(HOSTILE)}", "no authority": "/ark:55555/x1"}
 
@@ -130,7 +131,7 @@ def test_from_the_map_to_a_naan_and_back(browser: Chromium, gateway: Service) ->
 
 
 def test_hostile_texts_of_the_registry_are_texts(browser: Chromium, gateway: Service) -> None:
-    for target in ("/", "/drift", f"/naan/{MISSING}", f"/?q=ark:{NAAN}/x1", f"/ark:{NAAN}"):
+    for target in ("/", "/drift", "/servers", f"/naan/{MISSING}", f"/?q=ark:{NAAN}/x1", f"/ark:{NAAN}"):
         page = browser.open(at(gateway, target))
         assert HOSTILE in page.value("document.body.textContent"), target
         assert page.value("document.images.length + document.scripts.length") == 0
