@@ -403,7 +403,7 @@ def _servers(request: Request, site: Site) -> Response:
         probed=len(site.liveness),
         silent=sum(1 for one in site.liveness.values() if one.failures),
         listed=_one_of(listed, _page_number(request)),
-        outages_of=servers.outages,
+        picture_of=servers.picture,
         days=servers.DAYS,
     )
 

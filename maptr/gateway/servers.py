@@ -25,17 +25,28 @@ class Outage(NamedTuple):
     width: float
 
 
-def outages(one: Liveness, now: float) -> list[Outage]:
-    """Return the outages of a server within DAYS, the latest first. One ends with the first probe that is answered."""
-    found, until = [], None
+class Picture(NamedTuple):
+    """The outages of a server within DAYS, the latest first, and where the picture begins: at the first probe."""
+
+    x: float
+    outages: list[Outage]
+
+
+def picture(one: Liveness, now: float) -> Picture:
+    """Return the outages of a server. An outage ends with the first probe that is answered."""
+
+    def place(at: float) -> float:
+        return round(max(0.0, DAYS - (now - at) / DAY), 2)
+
+    found: list[Outage] = []
+    until: float | None = None
     for period in one.history:
-        end = now if until is None else until
-        if period.fault is not None and now - end < DAYS * DAY:
-            x = max(0.0, DAYS - (now - period.since) / DAY)
-            width = DAYS - (now - end) / DAY - x
-            found.append(Outage(period, until, round(x, 2), round(max(1.0, width), 2)))
+        end = place(now if until is None else until)
+        if period.fault is not None and end > 0:
+            x = max(0.0, min(place(period.since), end - 1))  # visible, however short
+            found.append(Outage(period, until, x, round(end - x, 2)))
         until = period.since
-    return found
+    return Picture(place(now if until is None else until), found)
 
 
 def in_order(site: Site, now: float) -> list[Liveness]:

@@ -21,7 +21,7 @@ from maptr.config import parse
 from maptr.errors import Fault, NmaError, time_text
 from maptr.gateway import service
 from maptr.gateway.pages import moment
-from maptr.gateway.servers import outages
+from maptr.gateway.servers import picture
 from maptr.gateway.service import Service
 from maptr.gateway.site import Front
 from maptr.reconcile.probes import AT_ONCE, CERTIFICATE_WARNING, Liveness, Period, ProbeLog, Prober, probe_some
@@ -119,9 +119,9 @@ def test_the_page_shows_each_server_and_those_first_that_do_not_answer() -> None
     assert order == sorted(order), "the latest change first"
     assert "&lt;script&gt;" in page
     assert f"since {moment(NOW - 100)}, 1 probe: " in page
-    assert f"Answers</span> since {moment(NOW - 2 * DAY)}" in page
-    drawn = [re.findall(r'<rect x="([0-9.]+)" width="([0-9.]+)"', one) for one in page.split("<tr>")[2:]]
-    assert drawn == [[("90.0", "1.0")], [("89.99", "1.0")], [("85.0", "3.0")], []]
+    assert f"since {moment(NOW - 2 * DAY)}<" in page
+    drawn = [re.findall(r'<rect x="([0-9.]+)" width="([0-9.]+)"', one) for one in page.split("<li>")[1:]]
+    assert drawn == [[("89.0", "1.0")], [("89.0", "1.0")], [("85.0", "3.0")], []]
     assert f"{moment(NOW - 5 * DAY)} to {moment(NOW - 2 * DAY)}: server-error" in page
     assert 'aria-label="1 outage"' in page
 
@@ -145,7 +145,7 @@ def test_the_end_of_a_certificate_is_shown_and_announced(days: float, warned: bo
     gateway = Gateway(liveness=ending("https://a.example", days * DAY))
     page = gateway.ask("/servers", accept="text/html").body.decode()
     assert "All 1 mapping authorities answer" in page
-    assert (f'class="bad">{moment(NOW + days * DAY)}' in page) is warned
+    assert (f'class="bad">certificate until {moment(NOW + days * DAY)}' in page) is warned
     assert moment(NOW + days * DAY) in page
     found = entries(gateway)
     until = f"https://a.example has a certificate until {time_text(NOW + days * DAY)}"
@@ -173,8 +173,9 @@ def test_an_entry_keeps_its_identifier_while_an_outage_goes_on() -> None:
 def test_an_outage_that_is_older_than_the_picture_is_not_drawn() -> None:
     old = [Period(NOW - 91 * DAY, NOW, 90), Period(NOW - 95 * DAY, NOW - 92 * DAY, 3, Fault.DNS)]
     across = [Period(NOW - 80 * DAY, NOW, 90), Period(NOW - 95 * DAY, NOW - 81 * DAY, 3, Fault.DNS)]
-    assert outages(Liveness.of("https://a.example", old), NOW) == []
-    (one,) = outages(Liveness.of("https://a.example", across), NOW)
+    assert picture(Liveness.of("https://a.example", old), NOW) == (0.0, [])
+    assert picture(LIVENESS["https://c.example"], NOW).x == 10.0, "its first probe"
+    (one,) = picture(Liveness.of("https://a.example", across), NOW).outages
     assert (one.x, one.width, one.until) == (0.0, 10.0, NOW - 80 * DAY)
 
 
@@ -185,7 +186,7 @@ def test_the_page_of_many_servers_is_in_parts() -> None:
     assert len(first) < 50_000
     last = int(re.findall(rb"1 of ([0-9]+)", first)[0])
     pages = [gateway.ask(f"/servers?page={n + 1}", accept="text/html").body for n in range(last)]
-    assert sum(page.count(b"<tr><td>") for page in pages) == 900
+    assert sum(page.count(b"<li><span") for page in pages) == 900
 
 
 @pytest.mark.parametrize("liveness", [{}, {"https://d.example": LIVENESS["https://d.example"]}])
