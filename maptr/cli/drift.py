@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import random
 import sys
 import time
 from collections import Counter
@@ -23,8 +22,9 @@ from maptr.cli.options import read_table, refuse_foreign, refuse_input, write
 from maptr.cli.output import Painted
 from maptr.client import Client
 from maptr.errors import ConfigError, MissingExtra, time_text
+from maptr.reconcile import probes
 from maptr.reconcile.history import open_history
-from maptr.reconcile.probes import MIN_AGE, ProbeLog, Prober, ProbeResult, due, is_offline, servers_of
+from maptr.reconcile.probes import ProbeLog, Prober, ProbeResult
 
 if TYPE_CHECKING:
     from maptr.cache.disk import Disk
@@ -118,10 +118,9 @@ def drift(
         except KeyboardInterrupt:
             kept = "verdicts so far are in the history" if disk is not None else "nothing was kept"
             output.interrupted(f"{kept}; run it again")
-        silent = _silent(found, servers_of(table, naans), disk)
+        silent = _silent(found, probes.servers_of(table, naans), disk)
     _report(found, named, everything, as_json, silent)
     if page is not None:
-        origin = lookup.origin_of(origin, known)
         asked = " ".join(f"@{server}" for server in servers) or "the system's resolver"
         write(
             page,
@@ -152,7 +151,7 @@ def _silent(found: list[Drift], servers: Iterable[str], history: Disk | None) ->
     """Return the mapping authorities that did not answer the last probe in the history."""
     if history is None:
         return []
-    known = ProbeLog(history, wall=time.time).all()
+    known = ProbeLog(history).all()
     places = dict.fromkeys([*servers, *(url.server_of(where) for one in found for where in one.dns)])
     return [known[place] for place in places if place in known and known[place].failures]
 
@@ -200,12 +199,12 @@ def _report(found: list[Drift], table: str, everything: bool, as_json: bool, sil
 @click.option("--again", is_flag=True, help="Also probe servers that were probed within the last hour.")
 @click.option(
     "--concurrency",
-    default=8,
+    default=probes.CONCURRENCY,
     metavar="N",
     type=click.IntRange(1, MAX_CONCURRENCY),
     help="Probe at most this many servers at a time.",
 )
-@options.timeout_option(5.0, "Give up a server after this time.")
+@options.timeout_option(probes.PROBE_SECONDS, "Give up a server after this time.")
 @options.CONFIG_OPTION
 @click.option("--allow-private", is_flag=True, help="Also probe servers on hosts that are not public.")
 @options.JSON_OPTION
@@ -241,29 +240,29 @@ def probe(
     default = paths.cache_file(os.environ)
     path = history or lookup.cache_file(settings) or default
     disk = history_at(path, own=path == default)
-    probe_log = ProbeLog(disk, wall=time.time)
-    found = servers_of(table, wanted)
-    asked = due(found, probe_log, 0.0 if again else MIN_AGE, random.Random())
+    probe_log = ProbeLog(disk)
+    found = probes.servers_of(table, wanted)
+    asked = dict(probes.due(found, probe_log, 0.0 if again else probes.MIN_AGE))
     contact = settings.gateway.public_url or settings.gateway.contact if settings is not None else ""
     prober = Prober(concurrency=concurrency, seconds=timeout, allow_private=allow_private, contact=contact)
-    probes: list[Probe] = []
+    done: list[Probe] = []
     try:
         with output.progress("probing", len(asked)) as update:
             for one in prober.probe(asked):
-                probes.append(one)
+                done.append(one)
                 update(advance=1)
                 if one.outcome != "answered" and not as_json:
                     output.data(Painted(one.outcome, PROBE_COLORS[one.outcome]), f" {one.place}: {one.note}")
     except KeyboardInterrupt:
-        kept = probe_log.record(probes)
+        kept = probe_log.record(done)
         disk.close()
-        so_far = f"{len(probes)} of {len(asked)} servers were probed"
+        so_far = f"{len(done)} of {len(asked)} servers were probed"
         output.interrupted(f"{so_far}{' and are kept' if kept else ''}; run it again for the others")
-    counts = Counter(one.outcome for one in probes)
-    offline = is_offline(probes)
-    kept = offline or probe_log.record(probes)
+    counts = Counter(one.outcome for one in done)
+    offline = probes.is_offline(done)
+    kept = offline or probe_log.record(done)
     if as_json:
-        output.json_data({"table": named, "probes": [one.to_dict() for one in probes]})
+        output.json_data({"table": named, "probes": [one.to_dict() for one in done]})
     now = time.time()
     for known in probe_log.all().values():
         if known.place in found and known.certificate_end is not None and known.certificate_ends_soon(now):

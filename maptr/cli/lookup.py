@@ -297,7 +297,7 @@ def chooser_of(given: LookupOptions, config: Config | None, client: Client) -> C
     from maptr.nma.reachable import named
     from maptr.reconcile.probes import ProbeLog
 
-    suspects = ProbeLog(client.history, wall=time.time).is_suspect if client.history is not None else None
+    suspects = ProbeLog(client.history).is_suspect if client.history is not None else None
     return named(name, allow_private=given.allow_private, require=given.client.get("require"), suspects=suspects)
 
 

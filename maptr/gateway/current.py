@@ -133,19 +133,15 @@ class CurrentSite:
             found.append(f"redirects of {len(redirects.objects)} ARKs{left}")
         return tuple(found)
 
-    async def read_probes(self) -> None:
-        """Read the probes that ``maptr table probe`` keeps."""
-        history = self._client.history
-        if history is not None:
-            found = await in_thread(ProbeLog(history, wall=time.time).all)
-            self.site = replace(self.site, liveness=found)
-
     async def probe(self, every: float) -> None:
-        """Probe a few of the servers of the table that were not probed for so many seconds."""
-        history = self._client.history
-        if history is not None and self.site.table:
-            await in_thread(lambda: probe_some(self.site.table, ProbeLog(history, wall=time.time), every, self._prober))
-            await self.read_probes()
+        """Probe a few of the servers of the table that were not probed for so many seconds, 0 for none. Read the
+        results, and those of ``maptr table probe``."""
+        if self._client.history is not None:
+            log = ProbeLog(self._client.history)
+            if every:
+                await in_thread(lambda: probe_some(self.site.table, log, every, self._prober))
+            found = await in_thread(log.all)
+            self.site = replace(self.site, liveness=found)
 
     async def test_dns(self) -> None:
         """Test whether DNS answers."""

@@ -45,8 +45,7 @@ log = logging.getLogger("maptr.gateway")
 
 REFRESH = 0.5  # seconds between two looks at the files of table and redirects
 STATS_EVERY = 60.0  # seconds between two times that the counts in memory are written
-PROBE_ROUND = 60.0  # seconds between two rounds of probes by the gateway itself
-PROBES_EVERY = 60.0  # seconds between two readings of the probes that maptr table probe keeps
+PROBE_ROUND = 60.0  # seconds between two rounds of probes, or two readings of those that maptr table probe keeps
 DNS_EVERY = 5.0  # seconds between two tests whether DNS answers
 FIRST_TEST = 1.0  # seconds that the start waits for the first of them
 
@@ -194,9 +193,8 @@ class Service:
         background.repeat(REFRESH, current.refresh, "files not looked at")
         background.run(self._pulls.keep_current(lambda: self._config, self._pulled_file))
         background.repeat(STATS_EVERY, self._keep_statistics, "statistics not kept")
-        background.repeat(PROBES_EVERY, current.read_probes, "probes not read")
-        if every := self._config.gateway.probe_every:
-            background.repeat(PROBE_ROUND, lambda: current.probe(every), "servers not probed")
+        every = self._config.gateway.probe_every
+        background.repeat(PROBE_ROUND, lambda: current.probe(every), "servers not probed")
         if not current.asks_no_dns:
             background.repeat(DNS_EVERY, current.test_dns, "DNS not tested")
             if seconds := self._config.gateway.drift_every:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
@@ -15,7 +15,7 @@ from maptr.discovery import Discovery
 from maptr.naptr.record import Naptr
 from maptr.protocol import names
 from maptr.protocol.names import ARK_ARPA
-from maptr.reconcile.history import NO_HISTORY, History, VerdictLog
+from maptr.reconcile.history import PastVerdict, VerdictLog
 from maptr.reconcile.verdict import Drift, Urls, Verdict
 from maptr.registry.table import Entry, Table
 from maptr.registry.target import unusable
@@ -35,7 +35,7 @@ class Reconciler:
     def verdicts(self, naans: Iterable[str] | None = None) -> Iterator[list[Drift]]:
         """Yield the verdicts on each NAAN and its shoulders; None for every NAAN of the table and of the history."""
         table, view = self.sources.engine.table.current().table or Table(), self.sources.view
-        histories = self.log.histories(view) if self.log is not None else {}
+        histories = self.log.changes(view) if self.log is not None else {}
         if naans is None:
             naans = sorted({record.partition("/")[0] for record in [*table, *histories]})
         verdicts: list[Drift] = []
@@ -61,11 +61,12 @@ class Reconciler:
 
 
 def reconcile(
-    naan: str, table: Table, discover: Callable[[Ark], Discovery], histories: Mapping[str, History]
+    naan: str, table: Table, discover: Callable[[Ark], Discovery], histories: Mapping[str, Sequence[PastVerdict]]
 ) -> Iterator[Drift]:
     """Yield the verdicts on a NAAN and on its shoulders, including shoulders that only DNS has.
 
-    ``discover`` returns a discovery without candidates instead of raising. ``histories`` are by record.
+    ``discover`` returns a discovery without candidates instead of raising. ``histories`` are by record, the latest
+    verdict first.
     """
     shoulders = {entry.shoulder: entry for entry in table.shoulders(naan)}
     whole = table.get(naan)
@@ -75,10 +76,10 @@ def reconcile(
         if said not in shoulders and not _equals_naan(naan, said, whole, found, discover):
             shoulders[said] = Entry(naan, said)  # not in the table: extra
     if whole is not None or found.candidates or not found.complete or not shoulders:
-        yield compare(naan, whole, probe, found, histories.get(naan, NO_HISTORY))
+        yield compare(naan, whole, probe, found, histories.get(naan, ()))
     for shoulder in sorted(shoulders):
         entry, probe = shoulders[shoulder], probe_of(naan, shoulder, shoulders)
-        in_table, history = table.get(entry.key), histories.get(entry.key, NO_HISTORY)
+        in_table, history = table.get(entry.key), histories.get(entry.key, ())
         yield compare(entry.key, in_table, probe, discover(probe), history)
 
 
@@ -92,16 +93,18 @@ def _equals_naan(
     return _normalized(expected(whole, probe)) == _normalized(urls_of(discover(probe)))
 
 
-def compare(record: str, entry: Entry | None, probe: Ark, found: Discovery, history: History = NO_HISTORY) -> Drift:
+def compare(
+    record: str, entry: Entry | None, probe: Ark, found: Discovery, history: Sequence[PastVerdict] = ()
+) -> Drift:
     """Return the verdict on one record. ``entry`` is None if the table does not have it."""
     table = expected(entry, probe) if entry is not None else ()
     said = urls_of(found)
     records = tuple(naptr.to_text() for naptr in _rules_of(found))
     verdict, reason = _judge(entry, table, found, said)
     if verdict.is_drift and verdict is not Verdict.UNPUBLISHED:
-        if said and said in history.table:
+        if said and any(said == past.table for past in history):
             verdict, reason = Verdict.STALE, "DNS says what the table said earlier"
-        elif table and table in history.dns:
+        elif table and any(table == past.dns for past in history):
             verdict, reason = Verdict.STALE, "the table says what DNS said earlier"
     return Drift(record, verdict, str(probe), table, said, reason, records)
 

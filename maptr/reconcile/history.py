@@ -6,7 +6,7 @@ import json
 import os
 import sqlite3
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from maptr.cache.disk import BUSY_MS, Disk
@@ -37,23 +37,15 @@ def transaction(disk: Disk, write: Callable[[sqlite3.Connection], None]) -> bool
     return disk.run(run) is True
 
 
-@dataclass(frozen=True, slots=True)
-class History:
-    """The earlier statements of table and DNS about one record, the latest first."""
-
-    table: list[Urls] = field(default_factory=list)
-    dns: list[Urls] = field(default_factory=list)
-
-
-NO_HISTORY = History()
-
-
 class PastVerdict(NamedTuple):
-    """An earlier verdict on a record, from its first run at ``at`` (wall-clock time) until the next one."""
+    """An earlier verdict on a record, from its first run at ``at`` (wall-clock time) until the next one, with the URLs
+    that each side gave."""
 
     at: float
     verdict: Verdict
     reason: str = ""
+    table: Urls = ()
+    dns: Urls = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,21 +81,12 @@ class VerdictLog:
             (view, drift.record, MAX_STATES),
         )
 
-    def histories(self, view: str) -> dict[str, History]:
-        """Return the history of each record that has one."""
-        query = "SELECT record, in_table, in_dns FROM verdict WHERE view = ? ORDER BY id DESC"
-        histories: dict[str, History] = {}
-        for record, in_table, in_dns in self.disk.run(lambda c: c.execute(query, (view,)).fetchall()) or ():
-            history = histories.setdefault(record, History())
-            history.table.append(tuple(json.loads(in_table)))
-            history.dns.append(tuple(json.loads(in_dns)))
-        return histories
-
     def changes(self, view: str) -> dict[str, list[PastVerdict]]:
         """Return the verdicts on each record that has any, the latest first; each as long as it did not change."""
-        query = "SELECT record, at, verdict, reason FROM verdict WHERE view = ? ORDER BY id DESC"
+        query = "SELECT record, at, verdict, reason, in_table, in_dns FROM verdict WHERE view = ? ORDER BY id DESC"
         found: dict[str, list[PastVerdict]] = {}
-        for record, at, verdict, reason in self.disk.run(lambda c: c.execute(query, (view,)).fetchall()) or ():
+        for record, at, verdict, reason, *urls in self.disk.run(lambda c: c.execute(query, (view,)).fetchall()) or ():
             if verdict in frozenset(Verdict):  # another release may have others
-                found.setdefault(record, []).append(PastVerdict(at, Verdict(verdict), reason))
+                table, dns = (tuple(json.loads(side)) for side in urls)
+                found.setdefault(record, []).append(PastVerdict(at, Verdict(verdict), reason, table, dns))
         return found

@@ -122,10 +122,6 @@ class Liveness:
         state = (last.since, last.note, last.fault, status, certificate_end, periods)
         return cls(place, last.at, answered_at, failures, *state)
 
-    @property
-    def outages(self) -> list[Period]:
-        return [one for one in self.history if one.fault is not None]
-
     def is_suspect(self, now: float) -> bool:
         return self.failures >= SUSPECT_AFTER and abs(now - self.at) <= TRUSTED_FOR
 
@@ -138,15 +134,14 @@ class Liveness:
         return asdict(self)
 
 
+@dataclass(frozen=True, slots=True)
 class ProbeLog:
-    """The log of probes in the file ``disk``, of each server the last MAX_PERIODS periods. ``wall`` is the wall clock.
+    """The log of probes in the file ``disk``, of each server the last MAX_PERIODS periods.
 
     Safe for threads. A file that cannot be read has no probes. A server that was not probed for KEPT_FOR is forgotten.
     """
 
-    def __init__(self, disk: Disk, *, wall: Callable[[], float]) -> None:
-        self._disk = disk
-        self._wall = wall
+    disk: Disk
 
     def record(self, probes: Iterable[Probe]) -> bool:
         """Keep the probes of servers that were asked. False if the file cannot be written."""
@@ -156,9 +151,9 @@ class ProbeLog:
             connection.execute(_SCHEMA)
             for probe in asked:
                 _write(connection, probe)
-            connection.execute("DELETE FROM period WHERE at < ?", (self._wall() - KEPT_FOR,))
+            connection.execute("DELETE FROM period WHERE at < ?", (self.disk.wall() - KEPT_FOR,))
 
-        return transaction(self._disk, write)
+        return transaction(self.disk, write)
 
     def all(self) -> dict[str, Liveness]:
         return self._read("")
@@ -167,7 +162,7 @@ class ProbeLog:
         """Return whether a server did not answer several probes in a row: the ``suspects`` of ``Reachable``."""
         place = where.server
         known = self._read("WHERE place = ?", place).get(place)
-        return known is not None and known.is_suspect(self._wall())
+        return known is not None and known.is_suspect(self.disk.wall())
 
     def _read(self, which: str, *values: str) -> dict[str, Liveness]:
         def read(connection: sqlite3.Connection) -> list[tuple[Any, ...]]:
@@ -176,7 +171,7 @@ class ProbeLog:
             return connection.execute(query, values).fetchall()
 
         found = {}
-        for place, group in groupby(self._disk.run(read) or [], key=lambda row: str(row[0])):
+        for place, group in groupby(self.disk.run(read) or [], key=lambda row: str(row[0])):
             rows = list(group)
             periods = [
                 Period(since, at, count, fault and Fault(fault), note) for _, since, at, count, fault, note, *_ in rows
@@ -287,25 +282,23 @@ class Prober:
                 self._open_at[address] = self._clock() + PAUSE
 
 
-def probe_some(table: Table, history: ProbeLog, every: float, prober: Prober, rng: random.Random | None = None) -> int:
+def probe_some(table: Table, history: ProbeLog, every: float, prober: Prober) -> int:
     """Probe AT_ONCE servers of a table that were not probed for ``every`` seconds, and keep the results.
 
     Returns the number that is kept: none if ``is_offline``.
     """
-    probes = list(prober.probe(due(servers_of(table), history, every, rng or random.Random(), AT_ONCE)))
+    probes = list(prober.probe(dict(due(servers_of(table), history, every)[:AT_ONCE])))
     asked = [probe for probe in probes if probe.outcome is not ProbeResult.NOT_ASKED]
     return len(asked) if not is_offline(asked) and history.record(asked) else 0
 
 
-def due(
-    servers: Mapping[str, str], history: ProbeLog, every: float, rng: random.Random, most: int | None = None
-) -> dict[str, str]:
-    """Return the servers that were not probed for ``every`` seconds, ``most`` of them, in an order that spreads the
+def due(servers: Mapping[str, str], history: ProbeLog, every: float) -> list[tuple[str, str]]:
+    """Return the servers that were not probed for ``every`` seconds, with their URLs, in an order that spreads the
     probes of one host."""
-    known, now = history.all(), time.time()
+    known, now = history.all(), history.disk.wall()
     found = [one for one in servers.items() if one[0] not in known or not 0 <= now - known[one[0]].at < every]
-    rng.shuffle(found)
-    return dict(found[:most])
+    random.shuffle(found)
+    return found
 
 
 def is_offline(probes: Sequence[Probe]) -> bool:

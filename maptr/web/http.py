@@ -160,11 +160,6 @@ def send(
     return client
 
 
-def request(sock: socket.socket, where: url.Url, headers: Mapping[str, str]) -> http.client.HTTPResponse:
-    """Send a GET request on a connection, and read the header of the response."""
-    return send(sock, where, headers).getresponse()
-
-
 def get(target: str, *, seconds: float, accept: str = "*/*", allow_private: bool = False) -> Page:
     """Return the page at a URL, after redirects. Raises NmaError, also for a URL that must not be followed."""
     deadline = time.monotonic() + seconds
@@ -174,7 +169,7 @@ def get(target: str, *, seconds: float, accept: str = "*/*", allow_private: bool
         where = url.parse(target)
         with (
             connection(where, seconds=deadline - time.monotonic(), allow_private=allow_private) as sock,
-            request(sock, where, {"Accept": accept}) as response,
+            send(sock, where, {"Accept": accept}).getresponse() as response,
         ):
             headers = tuple((name.lower(), value) for name, value in response.getheaders())
             body = read_up_to(response, MAX_PAGE)
@@ -251,7 +246,7 @@ def _get_file(
             where, seconds=seconds, connect_seconds=CONNECT_SECONDS, allow_private=not only_public, context=context
         ) as sock:
             public = not url.is_local(sock.getpeername()[0])
-            with request(sock, where, {"Accept": ACCEPT_FILE, **known}) as response:
+            with send(sock, where, {"Accept": ACCEPT_FILE, **known}).getresponse() as response:
                 location = response.getheader("Location", "") if response.status in REDIRECTS else ""
                 fetched = None if location else _receive(source, response, etag, modified, max_bytes)
     except NmaError as error:

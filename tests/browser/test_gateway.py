@@ -67,7 +67,7 @@ def gateway(sample: Path, authority: str, tmp_path_factory: pytest.TempPathFacto
     table.write_text(json.dumps(document))
     history = Disk(folder / "history.sqlite", wall=lambda: 1_790_000_000.0)
     probes = [Probe(hosts[0], 1_789_000_000.0 + n, ProbeResult.FAILED, HOSTILE, Fault.TIMEOUT) for n in range(3)]
-    assert ProbeLog(history, wall=lambda: 0.0).record(probes)
+    assert ProbeLog(history).record(probes)
     with ExitStack() as stack:
         server = stack.enter_context(Maptr({"ark.arpa.": zone}))
         client = Client(

@@ -66,7 +66,7 @@ def test_a_network_failure_is_not_kept(tmp_path: Path) -> None:
     result = run("probe", "--table", file, "--history", str(history), "--allow-private")
     assert result.exit_code == 9
     assert "perhaps because of the network of this machine; nothing was kept" in result.stderr
-    assert ProbeLog(Disk(history, wall=Clock()), wall=Clock()).all() == {}
+    assert ProbeLog(Disk(history, wall=Clock())).all() == {}
 
 
 def test_a_certificate_that_ends_soon_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import random
 import re
 import time
 from collections.abc import Iterator
@@ -81,7 +80,7 @@ class Network:
 def kept(folder: Path) -> Iterator[ProbeLog]:
     disk = Disk(folder / "probes.sqlite", wall=time.time, own=False)
     try:
-        yield ProbeLog(disk, wall=time.time)
+        yield ProbeLog(disk)
     finally:
         disk.close()
 
@@ -89,7 +88,7 @@ def kept(folder: Path) -> Iterator[ProbeLog]:
 def test_a_round_probes_a_few_that_are_due(tmp_path: Path) -> None:
     network, every = Network({"h1.example"}), 86_400.0
     with kept(tmp_path) as log:
-        counts = [probe_some(table(50), log, every, network.prober(), random.Random(1)) for _ in range(4)]
+        counts = [probe_some(table(50), log, every, network.prober()) for _ in range(4)]
         assert counts == [AT_ONCE, AT_ONCE, 50 - 2 * AT_ONCE, 0]
         assert sorted(network.asked) == sorted({f"h{n}.example" for n in range(50)})
         assert [place for place, one in log.all().items() if one.failures] == ["https://h1.example"]
@@ -224,7 +223,7 @@ def test_a_gateway_probes_real_servers_and_chooses_one_that_answers(
             (dead,) = [one for one in json.loads(get(port, "/api/v1/naans/12345").body)["liveness"] if one["fault"]]
             assert (dead["place"], dead["fault"], dead["status"]) == (sick.url, "server-error", 503)
             assert client.history is not None
-            log = ProbeLog(client.history, wall=time.time)
+            log = ProbeLog(client.history)
             log.record(list(made.current._prober.probe({sick.url: f"{sick.url}/"})) * 2)
             until(lambda: dict(get(port, "/ark:12345/x1").headers)["location"].startswith(well.url), "the other one")
 

@@ -111,7 +111,7 @@ async def remembered() -> list[Discovery]:
     with Client(["192.0.2.1"], table="naans", cache="cache.sqlite", policy="natab-first", rate=100.0) as client:
         found = client.discover("ark:12345/x1", chooser=first)
         disk = Disk("probes.sqlite", wall=time.time)
-        chooser = Reachable(suspects=ProbeLog(disk, wall=time.time).is_suspect)
+        chooser = Reachable(suspects=ProbeLog(disk).is_suspect)
         return [found, await client.discover_async(found.ark, lifetime=1.0, raise_on_none=False, chooser=chooser)]
 
 

@@ -17,8 +17,8 @@ from maptr.client import Client
 from maptr.discovery import Discovery, Outcome
 from maptr.naptr.record import Naptr, read
 from maptr.reconcile.drift import compare, probe_of, reconcile, said_shoulders
-from maptr.reconcile.history import MAX_STATES, History, VerdictLog
-from maptr.reconcile.verdict import Drift, Verdict
+from maptr.reconcile.history import MAX_STATES, PastVerdict, VerdictLog
+from maptr.reconcile.verdict import Drift, Urls, Verdict
 from maptr.registry.table import Entry, Nma, Table
 from maptr.walk import Answer, Settings
 from tests.support.caching import Clock, Rig, dns_answer, host, redirect
@@ -43,10 +43,14 @@ def dns_of(*rules: Naptr, outcome: Outcome | None = None) -> Callable[[Ark], Dis
 
 
 def verdicts(
-    table: Table, discover: Callable[[Ark], Discovery], histories: dict[str, History] | None = None
+    table: Table, discover: Callable[[Ark], Discovery], histories: dict[str, list[PastVerdict]] | None = None
 ) -> dict[str, str]:
     naan = next(iter(table), "12345").partition("/")[0]
     return {drift.record: str(drift.verdict) for drift in reconcile(naan, table, discover, histories or {})}
+
+
+def past(table: Urls = (), dns: Urls = ()) -> PastVerdict:
+    return PastVerdict(0.0, Verdict.SAME, "", table, dns)
 
 
 WHOLE = entry("12345", "https://h.example:8443/p/ark:/${content}")
@@ -183,17 +187,17 @@ def test_an_older_state_of_the_other_side_is_stale() -> None:
     old = entry("12345", "https://old.example/ark:/${content}")
     probe = probe_of("12345", "", ())
     was = (old.urls(probe)[0],)
-    assert verdicts(Table([WHOLE]), dns_of(*records(old)), {"12345": History(table=[was])}) == {"12345": "stale"}
-    assert verdicts(Table([old]), dns_of(*records(WHOLE)), {"12345": History(dns=[was])}) == {"12345": "stale"}
-    assert verdicts(Table(), dns_of(*records(old)), {"12345": History(table=[was])}) == {"12345": "stale"}
+    assert verdicts(Table([WHOLE]), dns_of(*records(old)), {"12345": [past(table=was)]}) == {"12345": "stale"}
+    assert verdicts(Table([old]), dns_of(*records(WHOLE)), {"12345": [past(dns=was)]}) == {"12345": "stale"}
+    assert verdicts(Table(), dns_of(*records(old)), {"12345": [past(table=was)]}) == {"12345": "stale"}
     now = (*WHOLE.urls(probe),)
-    for history in (History(table=[was]), History(table=[now, was, now], dns=[now, was, now])):
+    for history in ([past(table=was)], [past(table=one, dns=one) for one in (now, was, now)]):
         assert verdicts(Table([WHOLE]), dns_of(*records(WHOLE)), {"12345": history}) == {"12345": "same"}
 
 
 def test_an_older_state_of_a_shoulder_that_cannot_be_published_is_not_stale() -> None:
     probe = probe_of("12345", "x6", ())
-    was = {"12345/x6": History(table=[(*WHOLE.urls(probe),)], dns=[(*WHOLE.urls(probe),)])}
+    was = {"12345/x6": [past(table=(*WHOLE.urls(probe),), dns=(*WHOLE.urls(probe),))]}
     found = verdicts(Table([WHOLE, HIDDEN]), dns_of(*records(WHOLE)), was)
     assert found == {"12345": "same", "12345/x6": "unpublished"}
 
@@ -257,8 +261,7 @@ def test_the_history_of_verdicts_holds_changes_only(tmp_path: Path) -> None:
         now.now += 1
     rows = disk.run(lambda connection: connection.execute("SELECT at, verdict, reason FROM verdict").fetchall())
     assert rows == [(1000.0, "same", "why"), (1002.0, "missing", "why"), (1003.0, "differs", "why")]
-    assert list(log.histories("")["12345"].dns) == [("b",), (), ("a",)]
-    assert log.histories("another view") == {}
+    assert [one.dns for one in log.changes("")["12345"]] == [("b",), (), ("a",)]
     found = [(one.at, str(one.verdict), one.reason) for one in log.changes("")["12345"]]
     assert found == rows[::-1]
     assert log.changes("another view") == {}
@@ -266,7 +269,7 @@ def test_the_history_of_verdicts_holds_changes_only(tmp_path: Path) -> None:
     assert len(log.changes("")["12345"]) == 2
     for number in range(2 * MAX_STATES):
         log.record("", [Drift("12345", Verdict.DIFFERS, "p", (str(number),))])
-    kept = log.histories("")["12345"].table
+    kept = [one.table for one in log.changes("")["12345"]]
     assert kept == [(str(number),) for number in reversed(range(MAX_STATES, 2 * MAX_STATES))]
 
 

@@ -205,7 +205,7 @@ def test_nginx_with_a_certificate_that_is_not_trusted_or_has_expired(
 @contextmanager
 def log_at(path: Path, wall: Clock) -> Iterator[ProbeLog]:
     disk = Disk(path, wall=wall)
-    yield ProbeLog(disk, wall=wall)
+    yield ProbeLog(disk)
     disk.close()
 
 
@@ -269,8 +269,8 @@ def test_the_end_of_a_certificate_is_remembered_until_another_one_is_seen(tmp_pa
 
 def test_an_existing_cache_file_and_a_missing_folder(tmp_path: Path) -> None:
     Rig({}, path=tmp_path / "c.sqlite").sources.discover(ARK, raise_on_none=False)
-    assert ProbeLog(Disk(tmp_path / "c.sqlite", wall=Clock()), wall=Clock(1.0)).record(probes(True))
-    nowhere = ProbeLog(Disk(tmp_path / "none" / "c.sqlite", wall=Clock(), own=True), wall=Clock())
+    assert ProbeLog(Disk(tmp_path / "c.sqlite", wall=Clock(1.0))).record(probes(True))
+    nowhere = ProbeLog(Disk(tmp_path / "none" / "c.sqlite", wall=Clock(), own=True))
     assert not nowhere.record(probes(False, False, False))
     assert (nowhere.all(), nowhere.is_suspect(url.parse(PLACE))) == ({}, False)
 
