@@ -225,7 +225,8 @@ def respond(request: Request, site: Site) -> Response | None:
     if path == "/servers":
         return _servers(request, site)
     if path == "/servers.atom":
-        return Response(HTTPStatus.OK, (("Content-Type", ATOM), *_MINUTES), servers.feed(site, request.now))
+        feed = site.once((servers.feed, int(request.now) // MINUTE), lambda: servers.feed(site, request.now))
+        return Response(HTTPStatus.OK, (("Content-Type", ATOM), *_MINUTES), feed)
     if path == "/favicon.ico":
         return Response(HTTPStatus.FOUND, (("Location", "/icon.svg"), ("Cache-Control", "max-age=86400")))
     if path == "/robots.txt":
@@ -589,7 +590,8 @@ def _fact_weight(fact: Fact) -> int:
 
 
 def _server_weight(one: Liveness) -> int:
-    return _weight(400 + 150 * len(one.history), one.place, one.note)
+    outages = (len(one.history) + 1) // 2  # each has 120 bytes in the picture
+    return _weight(600 + 120 * outages, one.place, one.note)
 
 
 def _url_weight(text: str) -> int:

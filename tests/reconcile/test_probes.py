@@ -253,6 +253,23 @@ def test_the_fault_of_an_outage_is_that_of_its_last_probe(tmp_path: Path) -> Non
     assert len(found.history) == 1
 
 
+def test_probes_of_two_processes_at_once_are_all_counted(tmp_path: Path) -> None:
+    wall = Clock(1000.0)
+
+    def record() -> None:
+        with log_at(tmp_path / "c.sqlite", wall) as log:
+            for _ in range(50):
+                assert log.record([probe(wall.now)])
+
+    threads = [threading.Thread(target=record) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    with log_at(tmp_path / "c.sqlite", wall) as log:
+        assert [one.probes for one in log.all()[PLACE].history] == [200]
+
+
 def test_the_end_of_a_certificate_is_remembered_until_another_one_is_seen(tmp_path: Path) -> None:
     now, end = 1000 * DAY, 1010 * DAY
     with log_at(tmp_path / "c.sqlite", Clock(now)) as log:
