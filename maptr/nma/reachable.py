@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from functools import partial
 from typing import ClassVar
 
 from maptr import plugins, url
@@ -22,7 +23,7 @@ from maptr.discovery import Candidate, Discovery
 from maptr.errors import ConfigError, NmaError
 from maptr.naptr.regexp import Prefix, Substitution
 from maptr.resolver.call import checked
-from maptr.web.http import ProbeFunction, can_connect
+from maptr.web.http import ProbeFunction, try_connection
 
 SECONDS = 2.0  # for one probe of a chooser
 ALL_SECONDS = 6.0  # for one choice
@@ -59,7 +60,7 @@ class Reachable:
         if isinstance(schemes, str) or not set(schemes) <= {"https", "http"}:
             raise ConfigError(f"{schemes!r} are not schemes among https and http", key="schemes")
         self._schemes, self._seconds = schemes, checked(seconds, "seconds")
-        self._probe = probe or can_connect(allow_private=allow_private)
+        self._probe = probe or partial(try_connection, allow_private=allow_private)
         self._suspects = suspects or (lambda where: False)
         self._clock = time.monotonic
         self._known: dict[str, tuple[bool, float]] = {}  # the oldest first

@@ -31,7 +31,6 @@ from maptr.reconcile.history import transaction
 from maptr.registry.table import Table
 from maptr.registry.target import example_url
 from maptr.web import http
-from maptr.web.http import Head
 
 MAX_PERIODS = 20  # of one server
 KEPT_FOR = 90 * 86_400.0  # seconds
@@ -202,10 +201,7 @@ def _write(connection: sqlite3.Connection, probe: Probe) -> None:
 
 
 class Prober:
-    """Probes mapping authorities. ``contact`` tells their operators who asks: a URL or an e-mail address.
-
-    ``ask`` has the first arguments and the errors of ``http.head``, ``look_up`` those of ``http.look_up``.
-    """
+    """Probes mapping authorities. ``contact`` tells their operators who asks: a URL or an e-mail address."""
 
     def __init__(
         self,
@@ -214,16 +210,12 @@ class Prober:
         seconds: float = PROBE_SECONDS,
         allow_private: bool = False,
         contact: str = "",
-        ask: Callable[[url.Url, float], Head] | None = None,
-        look_up: Callable[[str, int, float], list[str]] = http.look_up,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._concurrency, self._seconds, self._allow_private = concurrency, seconds, allow_private
-        agent = f"{http.USER_AGENT} (+{contact})" if contact.isascii() and contact else http.USER_AGENT
-        self._ask = ask or partial(http.head, allow_private=allow_private, user_agent=agent)
-        self._look_up = look_up
+        self._user_agent = f"{http.USER_AGENT} (+{contact})" if contact.isascii() and contact else http.USER_AGENT
         self._clock, self._wall, self._sleep = clock, wall, sleep
         self._locks: dict[str, threading.Lock] = {}  # by address
         self._open_at: dict[str, float] = {}
@@ -257,11 +249,11 @@ class Prober:
         made = partial(Probe, place)
         try:
             where = url.parse_allowed(target, allow_private=self._allow_private)
-            addresses = self._look_up(where.host.text, where.port or http.PORTS[where.scheme], self._seconds)
+            addresses = http.look_up(where.host.text, where.port or http.PORTS[where.scheme], self._seconds)
             if not self._allow_private and all(map(url.is_local, addresses)):
                 raise ValueError(f"{addresses[0]} is not a public address")
             with self._turn(addresses[0]):
-                found = self._ask(where, self._seconds)
+                found = http.head(where, self._seconds, allow_private=self._allow_private, user_agent=self._user_agent)
         except ValueError as error:
             return made(self._wall(), ProbeResult.NOT_ASKED, str(error))
         except NmaError as error:

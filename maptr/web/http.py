@@ -110,14 +110,10 @@ def connection(
         current.close()
 
 
-def can_connect(*, allow_private: bool = False) -> ProbeFunction:
-    """Return a probe that succeeds if TCP, and TLS for https, can be set up."""
-
-    def probe(where: url.Url, seconds: float) -> None:
-        with connection(where, seconds=seconds, allow_private=allow_private):
-            pass
-
-    return probe
+def try_connection(where: url.Url, seconds: float, *, allow_private: bool = False) -> None:
+    """Set up TCP, and TLS for https, and disconnect. Raises NmaError."""
+    with connection(where, seconds=seconds, allow_private=allow_private):
+        pass
 
 
 class Head(NamedTuple):

@@ -239,7 +239,7 @@ def large_zone(work: Path, size: int) -> Iterator[list[object]]:
 Setting = Callable[[Path, int], AbstractContextManager[list[object]]]
 LONG_WORK = [
     (slow_dns, "bulk arks", 0, ["ARKs"], "ark:12345/x,https://"),
-    (silent_authority, "table probe --table natab --allow-private --history h", 1, ["probing"], "silent "),
+    (silent_authority, "table probe --table natab --allow-private --history h", 1, ["probing"], "failed "),
     (slow_registry, "table pull --table t", 1, ["pulling the registry"], "+ 12025"),
     (large_zone, "zone sign zone keys", 0, ["signing the names"], " IN RRSIG "),
 ]
@@ -277,7 +277,7 @@ def test_data_and_bar_on_one_terminal_do_not_mix(work: Path) -> None:
             shown = run_in_terminal(*LONG_WORK[1][1].split(), "--again", "--timeout", seconds, cwd=work)
             if "probing" in shown.sent:
                 break
-    assert [line.split()[0] for line in shown.lines] == ["silent", "1"], shown.lines
+    assert [line.split()[0] for line in shown.lines] == ["failed", "1"], shown.lines
     assert "probing" in shown.sent
 
 

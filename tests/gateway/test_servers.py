@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 from xml.etree import ElementTree
 
 import pytest
 
+from maptr import url
 from maptr.cache.disk import Disk
 from maptr.client import Client
 from maptr.config import parse
@@ -61,19 +61,18 @@ def table(count: int) -> Table:
 class Network:
     """A network whose ``silent`` hosts do not answer."""
 
-    def __init__(self, silent: set[str] | None = None) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, silent: set[str] | None = None) -> None:
         self.silent = silent
         self.asked: list[str] = []
+        monkeypatch.setattr("maptr.web.http.look_up", lambda host, *_: ["93.184.216.34"])
+        monkeypatch.setattr("maptr.web.http.head", self.head)
+        monkeypatch.setattr("maptr.reconcile.probes.PAUSE", 0.0)
 
-    def ask(self, where: Any, seconds: float) -> Head:
+    def head(self, where: url.Url, seconds: float, **options: object) -> Head:
         self.asked.append(where.host.text)
         if self.silent is None or where.host.text in self.silent:
             raise NmaError("no answer", Fault.TIMEOUT)
         return Head(200, None)
-
-    def prober(self) -> Prober:
-        options: dict[str, Any] = {"ask": self.ask, "look_up": lambda host, *_: ["93.184.216.34"]}
-        return Prober(sleep=lambda seconds: None, **options)
 
 
 @contextmanager
@@ -85,18 +84,19 @@ def kept(folder: Path) -> Iterator[ProbeLog]:
         disk.close()
 
 
-def test_a_round_probes_a_few_that_are_due(tmp_path: Path) -> None:
-    network, every = Network({"h1.example"}), 86_400.0
+def test_a_round_probes_a_few_that_are_due(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    network, every = Network(monkeypatch, {"h1.example"}), 86_400.0
     with kept(tmp_path) as log:
-        counts = [probe_some(table(50), log, every, network.prober()) for _ in range(4)]
+        counts = [probe_some(table(50), log, every, Prober()) for _ in range(4)]
         assert counts == [AT_ONCE, AT_ONCE, 50 - 2 * AT_ONCE, 0]
         assert sorted(network.asked) == sorted({f"h{n}.example" for n in range(50)})
         assert [place for place, one in log.all().items() if one.failures] == ["https://h1.example"]
 
 
-def test_nothing_is_kept_if_no_server_answers(tmp_path: Path) -> None:
+def test_nothing_is_kept_if_no_server_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Network(monkeypatch)
     with kept(tmp_path) as log:
-        assert probe_some(table(5), log, 1.0, Network().prober()) == 0
+        assert probe_some(table(5), log, 1.0, Prober()) == 0
         assert log.all() == {}
 
 
@@ -238,11 +238,10 @@ def test_the_faults_are_those_of_the_description_and_of_the_pages() -> None:
 
 @pytest.mark.parametrize("line", ["", 'probe_every = "1d"\n'])
 def test_a_gateway_probes_only_if_it_is_told_to(line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    network = Network(set())
+    network = Network(monkeypatch, set())
     monkeypatch.setattr(service, "PROBE_ROUND", 0.05)
     client = Client(["127.0.0.1#9"], table=table(3), cache=tmp_path / "cache.sqlite", policy="natab-only")
     made = Service(parse(f'[gateway]\nlisten = ["127.0.0.1:0"]\n{line}'), client)
-    made.current._prober = network.prober()
     with serving(made, client):
         port = made.bound[0].port
         if line:

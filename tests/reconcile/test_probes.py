@@ -354,18 +354,22 @@ def test_an_ark_for_tests_belongs_to_its_shoulder() -> None:
 class Network:
     """Host names with addresses, some of them dead, and a clock that ``sleep`` advances."""
 
-    def __init__(self, addresses: dict[str, list[str]], dead: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self, monkeypatch: pytest.MonkeyPatch, addresses: dict[str, list[str]], dead: tuple[str, ...] = ()
+    ) -> None:
         self.addresses, self.dead = addresses, dead
         self.clock = Clock(0.0)
         self.asked: list[tuple[str, float]] = []
         self._lock = threading.Lock()
+        monkeypatch.setattr("maptr.web.http.look_up", self.look_up)
+        monkeypatch.setattr("maptr.web.http.head", self.head)
 
     def look_up(self, host: str, port: int, seconds: float) -> list[str]:
         if host not in self.addresses:
             raise NmaError(f"{host}: no address", Fault.DNS)
         return self.addresses[host]
 
-    def ask(self, where: url.Url, seconds: float) -> Head:
+    def head(self, where: url.Url, seconds: float, **options: object) -> Head:
         with self._lock:
             self.asked.append((where.host.text, self.clock()))
         if where.host.text in self.dead:
@@ -377,21 +381,20 @@ class Network:
             self.clock.now += seconds
 
     def prober(self, **options: Any) -> Prober:
-        return Prober(ask=self.ask, look_up=self.look_up, clock=self.clock, wall=Clock(7), sleep=self.sleep, **options)
+        return Prober(clock=self.clock, wall=Clock(7), sleep=self.sleep, **options)
 
 
-def test_hosts_at_one_address_are_probed_in_turn_with_a_pause() -> None:
-    network = Network({f"h{number}.example": ["93.184.216.34"] for number in range(5)})
+def test_hosts_at_one_address_are_probed_in_turn_with_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    network = Network(monkeypatch, {f"h{number}.example": ["93.184.216.34"] for number in range(5)})
     found = list(network.prober().probe({f"https://h{n}.example": f"https://h{n}.example/" for n in range(5)}))
     assert [one.outcome for one in found] == [ProbeResult.ANSWERED] * 5
     times = [at for _, at in network.asked]
     assert [later - sooner for sooner, later in pairwise(times)] == [2.0] * 4
 
 
-def test_places_that_are_not_public_are_not_asked() -> None:
-    network = Network(
-        {"in.example": ["192.168.1.1"], "a.example": ["93.184.216.34"], "b.example": ["93.184.216.35"]}, ("b.example",)
-    )
+def test_places_that_are_not_public_are_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    addresses = {"in.example": ["192.168.1.1"], "a.example": ["93.184.216.34"], "b.example": ["93.184.216.35"]}
+    network = Network(monkeypatch, addresses, dead=("b.example",))
     expected = {
         "http://in.example": ProbeResult.NOT_ASKED,
         "http://127.0.0.1": ProbeResult.NOT_ASKED,
@@ -415,20 +418,19 @@ def test_places_that_are_not_public_are_not_asked() -> None:
 
 
 def test_a_host_whose_address_becomes_private_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("maptr.web.http.look_up", lambda *_: ["127.0.0.1"])
-    found = Prober(look_up=lambda *_: ["93.184.216.34"]).one(PLACE, f"{PLACE}/")
+    answers = iter(["93.184.216.34", "127.0.0.1"])
+    monkeypatch.setattr("maptr.web.http.look_up", lambda *_: [next(answers)])
+    found = Prober().one(PLACE, f"{PLACE}/")
     assert (found.outcome, found.note) == (
         ProbeResult.FAILED,
         "a.example is not asked: 127.0.0.1 is not a public address",
     )
 
 
-def test_an_unexpected_exception_is_raised_and_stops_the_rest() -> None:
-    network = Network({"a.example": ["93.184.216.34"]})
-
+def test_an_unexpected_exception_is_raised_and_stops_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(host: str, port: int, seconds: float) -> list[str]:
         raise ZeroDivisionError("a bug")
 
-    network.look_up = broken  # type: ignore[method-assign]
+    monkeypatch.setattr("maptr.web.http.look_up", broken)
     with pytest.raises(ZeroDivisionError):
-        list(network.prober().probe({PLACE: f"{PLACE}/"}))
+        list(Prober().probe({PLACE: f"{PLACE}/"}))
