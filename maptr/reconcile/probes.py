@@ -148,9 +148,10 @@ class ProbeLog:
 
         def write(connection: sqlite3.Connection) -> None:
             connection.execute(_SCHEMA)
+            now = self.disk.wall()  # a period that begins later was kept while the clock was wrong
+            connection.execute("DELETE FROM period WHERE at < ? OR since > ?", (now - KEPT_FOR, now))
             for probe in asked:
                 _write(connection, probe)
-            connection.execute("DELETE FROM period WHERE at < ?", (self.disk.wall() - KEPT_FOR,))
 
         return transaction(self.disk, write)
 
@@ -187,7 +188,7 @@ def _write(connection: sqlite3.Connection, probe: Probe) -> None:
     values = (fault, probe.note, probe.status, probe.certificate_end or known_end)
     if answered == (fault is None):
         connection.execute(
-            "UPDATE period SET at = max(at, ?), probes = probes + 1, fault = ?, note = ?, status = ?,"
+            "UPDATE period SET at = ?, probes = probes + 1, fault = ?, note = ?, status = ?,"
             " certificate_end = ? WHERE place = ? AND since = ?",
             (at, *values, place, since),
         )
@@ -219,6 +220,11 @@ class Prober:
         self._clock, self._wall, self._sleep = clock, wall, sleep
         self._locks: dict[str, threading.Lock] = {}  # by address
         self._open_at: dict[str, float] = {}
+        self._tried: dict[str, float] = {}  # by place
+
+    def may_try(self, place: str, seconds: float) -> bool:
+        """Return whether a place was not tried for so many seconds, whether the result was kept or not."""
+        return self._clock() - self._tried.get(place, float("-inf")) >= seconds
 
     def probe(self, servers: Mapping[str, str]) -> Iterator[Probe]:
         """Probe each place once, by the URL that is given for it; the results come as the probes end."""
@@ -247,6 +253,7 @@ class Prober:
     def one(self, place: str, target: str) -> Probe:
         """Probe one place by a URL of it, after the pause that its address needs."""
         made = partial(Probe, place)
+        self._tried[place] = self._clock()
         try:
             where = url.parse_allowed(target, allow_private=self._allow_private)
             addresses = http.look_up(where.host.text, where.port or http.PORTS[where.scheme], self._seconds)
@@ -277,9 +284,10 @@ class Prober:
 def probe_some(table: Table, history: ProbeLog, every: float, prober: Prober) -> int:
     """Probe AT_ONCE servers of a table that were not probed for ``every`` seconds, and keep the results.
 
-    Returns the number that is kept: none if ``is_offline``.
+    Returns the number that is kept: none if ``is_offline``. A server whose result is not kept has to wait, too.
     """
-    probes = list(prober.probe(dict(due(servers_of(table), history, every)[:AT_ONCE])))
+    servers = [one for one in due(servers_of(table), history, every) if prober.may_try(one[0], min(every, MIN_AGE))]
+    probes = list(prober.probe(dict(servers[:AT_ONCE])))
     asked = [probe for probe in probes if probe.outcome is not ProbeResult.NOT_ASKED]
     return len(asked) if not is_offline(asked) and history.record(asked) else 0
 

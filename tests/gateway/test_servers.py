@@ -23,10 +23,11 @@ from maptr.gateway.pages import moment
 from maptr.gateway.servers import picture
 from maptr.gateway.service import Service
 from maptr.gateway.site import Front
-from maptr.reconcile.probes import AT_ONCE, CERTIFICATE_WARNING, Liveness, Period, ProbeLog, Prober, probe_some
+from maptr.reconcile.probes import AT_ONCE, CERTIFICATE_WARNING, MIN_AGE, Liveness, Period, ProbeLog, Prober, probe_some
 from maptr.registry.table import Entry, Nma, Table
 from maptr.walk import Settings
 from maptr.web.http import Head
+from tests.support.caching import Clock
 from tests.support.gateway import Gateway
 from tests.support.http_gateway import get, serving
 from tests.support.http_server import pages
@@ -94,9 +95,13 @@ def test_a_round_probes_a_few_that_are_due(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_nothing_is_kept_if_no_server_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    Network(monkeypatch)
+    network, clock = Network(monkeypatch), Clock(0.0)
+    prober = Prober(clock=clock)
     with kept(tmp_path) as log:
-        assert probe_some(table(5), log, 1.0, Prober()) == 0
+        for now, asked in ((0.0, 5), (60.0, 5), (MIN_AGE, 10)):
+            clock.now = now
+            assert probe_some(table(5), log, 86_400.0, prober) == 0
+            assert len(network.asked) == asked, "they are not asked again and again"
         assert log.all() == {}
 
 

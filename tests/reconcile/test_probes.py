@@ -228,21 +228,31 @@ def test_probes_are_kept_and_shared_between_processes(tmp_path: Path) -> None:
 
 
 def test_the_history_is_bounded(tmp_path: Path) -> None:
-    wall = Clock(1000 * DAY)
+    start = 1000 * DAY
+    wall = Clock(start)
     with log_at(tmp_path / "c.sqlite", wall) as log:
-        log.record(probes(*[True, False] * MAX_PERIODS, start=wall.now))
+        log.record(probes(*[True, False] * MAX_PERIODS, start=start))
         periods = log.all()[PLACE].history
-        assert len(periods) == MAX_PERIODS
-        assert [one.since - wall.now for one in periods] == list(range(2 * MAX_PERIODS - 1, MAX_PERIODS - 1, -1))
-        log.record([probe(wall.now + day * DAY) for day in range(1, 400)])
-        assert len(log.all()[PLACE].history) == MAX_PERIODS, "the present period is extended"
-        wall.now += 399 * DAY
-        log.record([probe(wall.now)])
+        assert [one.since - start for one in periods] == list(range(2 * MAX_PERIODS - 1, MAX_PERIODS - 1, -1))
+        for day in range(1, 200):
+            wall.now = start + day * DAY
+            log.record([probe(wall.now)])
+            assert len(log.all()[PLACE].history) == (MAX_PERIODS if day <= 90 else 1), "the present one is extended"
         (only,) = log.all()[PLACE].history
-        assert (only.since, only.at, only.fault) == (1001 * DAY, wall.now, None)
+        assert (only.since, only.at, only.probes, only.fault) == (1001 * DAY, wall.now, 199, None)
         wall.now += KEPT_FOR + 1
         log.record([])
         assert log.all() == {}, "a server that is not probed for so long is forgotten"
+
+
+def test_probes_of_a_clock_that_was_ahead_do_not_stay_the_last_ones(tmp_path: Path) -> None:
+    wall = Clock(1000 * DAY)
+    with log_at(tmp_path / "c.sqlite", wall) as log:
+        log.record([probe(wall.now, Fault.DNS), probe(wall.now + 1)])
+        wall.now = 900 * DAY
+        log.record([probe(wall.now, Fault.TIMEOUT)])
+        found = log.all()[PLACE]
+    assert (found.since, found.at, found.fault, len(found.history)) == (wall.now, wall.now, Fault.TIMEOUT, 1)
 
 
 def test_the_fault_of_an_outage_is_that_of_its_last_probe(tmp_path: Path) -> None:
