@@ -134,7 +134,8 @@ class Fault(StrEnum):
 
 
 class NmaError(MaptrError):
-    """A mapping authority could not be asked: no allowed address, no connection, or no HTTP response."""
+    """A mapping authority could not be asked: no allowed address, no connection, or no HTTP response. ``fault`` is the
+    kind of it."""
 
     def __init__(self, message: str = "", fault: Fault = Fault.UNREACHABLE) -> None:
         super().__init__(message)
