@@ -26,30 +26,47 @@ def truth(sample: Path) -> Truth:
 
 
 @pytest.mark.parametrize(
-    ("answer", "in_dns", "verdict"),
+    ("answer", "oldest", "verdict"),
     [
-        (Answer(NEW), {1}, Verdict.RIGHT),
-        (Answer(OLD), {0, 1}, Verdict.STALE),
-        (Answer(OLD), {1}, Verdict.WRONG),
-        (Answer(OLD, source="memory", stale=True, age=60), {1}, Verdict.STALE),
-        (Answer(OLD, source="natab", age=20), {1}, Verdict.STALE),
-        (Answer(OLD, source="natab", age=2), {1}, Verdict.WRONG),
-        (Answer(OLD, source="natab"), {0}, Verdict.WRONG),
-        (Answer("https://evil.example/"), {0, 1}, Verdict.WRONG),
-        (Answer(None), {0, 1}, Verdict.WRONG),
-        (Answer(None, silent=True), {0, 1}, Verdict.SILENT),
+        (Answer(NEW), 1, Verdict.RIGHT),
+        (Answer(OLD), 0, Verdict.STALE),
+        (Answer(OLD), 1, Verdict.WRONG),
+        (Answer(OLD, source="memory", stale=True, age=60), 1, Verdict.STALE),
+        (Answer(OLD, source="natab", age=20), 1, Verdict.STALE),
+        (Answer(OLD, source="natab", age=2), 1, Verdict.WRONG),
+        (Answer(OLD, source="natab"), 0, Verdict.WRONG),
+        (Answer("https://evil.example/"), 0, Verdict.WRONG),
+        (Answer(None), 0, Verdict.WRONG),
+        (Answer(None, silent=True), 0, Verdict.SILENT),
     ],
 )
 def test_an_older_answer_is_stale_only_if_dns_or_the_response_says_so(
-    truth: Truth, answer: Answer, in_dns: set[int], verdict: Verdict
+    truth: Truth, answer: Answer, oldest: int, verdict: Verdict
 ) -> None:
-    assert truth.judge(CANARY_ARK, answer, in_dns, CHANGED + 10) is verdict
+    assert truth.judge(CANARY_ARK, answer, oldest, CHANGED + 10) is verdict
 
 
-def test_the_versions_in_dns_are_those_that_a_secondary_served(truth: Truth) -> None:
-    for server, version in (("a", 0), ("a", 1), ("b", 0), ("b", None)):
+@pytest.mark.parametrize(
+    ("seen", "oldest"),
+    [
+        ([], 1),
+        ([("a", 1), ("b", 1), ("b", None)], 1),
+        ([("a", 0), ("a", 1), ("b", 1)], 0),
+    ],
+)
+def test_dns_has_the_versions_since_the_oldest_that_a_secondary_served(
+    truth: Truth, seen: list[tuple[str, int | None]], oldest: int
+) -> None:
+    for server, version in seen:
         truth.saw(server, version)
-    assert truth.in_dns() == {0, 1}
+    assert truth.oldest_in_dns() == oldest
+
+
+def test_a_version_that_nobody_saw_between_two_others_is_stale_not_wrong(sample: Path, truth: Truth) -> None:
+    truth.advance(with_canary(json.loads(sample.read_bytes()), 2), CHANGED + 1)
+    for version in (0, 2):
+        truth.saw("a", version)
+    assert truth.judge(CANARY_ARK, Answer(NEW), truth.oldest_in_dns(), CHANGED + 10) is Verdict.STALE
 
 
 def test_the_timeline_is_one_svg_file() -> None:

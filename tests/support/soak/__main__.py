@@ -199,15 +199,15 @@ class Soak:
         for client in CLIENTS:
             cut_off = happening.silent if when == "meanwhile" else frozenset()
             asked = arks[:FEW] if client in cut_off or client == COMMAND else arks
-            in_dns = self.truth.in_dns()
+            oldest = self.truth.oldest_in_dns()
             found: Counter[Verdict] = Counter()
             answers = self._ask(client, asked)
             deadline = time.monotonic() + (RETRY if happening.silent and not cut_off else 0)
             while any(answer.silent for answer in answers) and time.monotonic() < deadline:
                 time.sleep(1)
-                in_dns, answers = self.truth.in_dns(), self._ask(client, asked)
+                oldest, answers = self.truth.oldest_in_dns(), self._ask(client, asked)
             for ark, answer in zip(asked, answers, strict=True):
-                verdict = self.truth.judge(ark, answer, in_dns, self.site.now)
+                verdict = self.truth.judge(ark, answer, oldest, self.site.now)
                 found[verdict] += 1
                 # Without DNS, the gateway knows only what its table has.
                 unknown = client == HTTP and cut_off and None in (self.truth.expected(ark, one) for one in self.pulled)
@@ -218,7 +218,7 @@ class Soak:
                     raise Failed(
                         f"step {self.step} (day {self.day:.1f}), {when}, with {happening.name or 'no fault'}"
                         f" at {happening.row}: {client} asked for {ark}\n  expected: {expected}"
-                        f" (version {self.truth.version}; in DNS {sorted(in_dns)})\n  actual:   {answer}"
+                        f" (version {self.truth.version}; in DNS from version {oldest})\n  actual:   {answer}"
                     )
             self._count(client, found)
 

@@ -116,18 +116,17 @@ class Truth:
         entry = self.tables[version].lookup(parsed)
         return next(iter(entry.urls(parsed)), None) if entry else None
 
-    def in_dns(self) -> set[int]:
-        """The versions that a secondary served at most a TTL ago."""
+    def oldest_in_dns(self) -> int:
+        """The oldest version that a secondary served at most a TTL ago: DNS may answer with it, or with a later one.
+
+        Between two sightings on a busy machine, a secondary may have served versions in which nobody saw it.
+        """
         now = time.monotonic()
         limit = now - TTL - SLACK
-        found = set()
-        for seen in self.seen.values():
-            for sighting, following in pairwise([*seen, Sighting(now, -1)]):
-                if following.at >= limit:
-                    found.add(sighting.version)
-        return found
+        spans = [span for seen in self.seen.values() for span in pairwise([*seen, Sighting(now, -1)])]
+        return min((one.version for one, following in spans if following.at >= limit), default=self.version)
 
-    def judge(self, ark: str, answer: Answer, in_dns: set[int], now: float) -> Verdict:
+    def judge(self, ark: str, answer: Answer, oldest_in_dns: int, now: float) -> Verdict:
         """An older answer is stale if DNS or the response says so: a TTL has not passed, or the age is given."""
         if answer.silent:
             return Verdict.SILENT
@@ -136,7 +135,7 @@ class Truth:
         for version in range(self.version - 1, -1, -1):
             if answer.url == self.expected(ark, version):
                 superseded = now - self.since[version + 1]
-                if version in in_dns and answer.source != "natab":
+                if version >= oldest_in_dns and answer.source != "natab":
                     return Verdict.STALE
                 if answer.stale or (answer.source == "natab" and (answer.age or 0) + SLACK >= superseded):
                     return Verdict.STALE
