@@ -1,11 +1,11 @@
-"""The work of a server beside its requests: reloads, and what is repeated at intervals."""
+"""The work of a server beside its requests: reloads, and what is repeated at intervals, with its log."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Hashable, Iterator
 from typing import Any
 
 from maptr.daemon import process
@@ -55,6 +55,26 @@ class Background:
         await self._requested.wait()
         self._requested.clear()
         await self._reload()
+
+
+class Repetitions:
+    """What a repeated work has logged, so that a warning comes once, again when it has changed, and again when it comes
+    back."""
+
+    def __init__(self) -> None:
+        self._logged: dict[Hashable, object] = {}
+
+    def is_new(self, about: Hashable, found: object) -> bool:
+        """Return whether to log what was found. A false value is nothing to log."""
+        if not found:
+            self.forget(about)
+            return False
+        before, self._logged[about] = self._logged.get(about), found
+        return found != before
+
+    def forget(self, about: Hashable) -> bool:
+        """Let the next line about it come. Returns whether there was one."""
+        return self._logged.pop(about, None) is not None
 
 
 @contextlib.contextmanager

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from maptr.config import Config
+from maptr.daemon.background import Repetitions
 from maptr.daemon.process import in_thread
 from maptr.errors import MaptrError, MissingExtra, SignatureError, reason_of
 from maptr.registry import sandbox
@@ -47,13 +48,12 @@ class TablePulls:
     """Pulls a table, again and again. ``state`` has the result."""
 
     def __init__(self, *, clock: Callable[[], float]) -> None:
-        self.state = PullState()
-        self._failures = 0
         self._clock = clock
+        self.forget()
 
     def forget(self) -> None:
         """Begin again, for a configuration without a table."""
-        self.state, self._failures = PullState(), 0
+        self.state, self._failures, self._logged = PullState(), 0, Repetitions()
 
     async def pull(self, config: Config, file: Path) -> bool:
         """Pull the table into this file, and return whether it has changed."""
@@ -94,15 +94,17 @@ class TablePulls:
             if parser.is_stopped:
                 return False  # the server stops
             reason = reason_of(error)
-            if reason != self.state.error:
+            if self._logged.is_new("error", reason):
                 log.error("table %s not pulled, the old one stays: %s", file, reason)
             self._failures += 1
             self.state = replace(self.state, error=reason, failed=self._clock())
             return False
-        for reason in found.passed_over:
-            log.warning("table %s: source skipped: %s", file, reason)
+        self._logged.forget("error")
+        if self._logged.is_new("skipped", found.passed_over):
+            for reason in found.passed_over:
+                log.warning("table %s: source skipped: %s", file, reason)
         kept = tuple(KeptRecord(*each) for each in found.plan.kept)
-        if kept and kept != self.state.kept:
+        if self._logged.is_new("kept", kept):
             log.error("table %s: %s", file, kept_text(kept))
         if found.plan:
             log.info("table %s pulled from %s: %s", file, found.source, _counted(found.plan))

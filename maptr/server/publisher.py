@@ -116,7 +116,8 @@ def _publish(state: ZoneState, now: float, force: bool, starting: bool) -> tuple
     state = replace(state, error="", failed_at=None, left_out=left_out)
     warnings = checked.first_warnings()
     for warning in warnings if view is not old else ():
-        log.warning("zone %s: %s", name, warning)
+        if warning not in state.warnings:
+            log.warning("zone %s: %s", name, warning)
     # The operator may have removed the cause of an earlier failure to sign.
     if zone.keys is not None and (view is not old or state.signed.error or signer.is_due(state, now)):
         return _sign(state, view, now, warnings, changed=view is not old)

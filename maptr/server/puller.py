@@ -12,6 +12,7 @@ from pathlib import Path
 
 from maptr.client import Client
 from maptr.config import Config
+from maptr.daemon.background import Repetitions
 from maptr.daemon.process import in_thread
 from maptr.daemon.pulling import TablePulls, kept_text
 from maptr.errors import MaptrError, reason_of
@@ -38,10 +39,12 @@ class Puller:
     def __init__(self, config: Callable[[], Config], publish: Publish, *, clock: Clock) -> None:
         self.pulls = TablePulls(clock=clock)
         self._drift: tuple[ServerDrift, ...] = ()
+        self._logged = Repetitions()
         self._config = config
         self._publish = publish
         self._clock = clock
         self._wanted = asyncio.Event()
+        self._pulling = asyncio.Lock()
 
     def wake(self) -> None:
         """Pull now. Called after a reload."""
@@ -66,10 +69,15 @@ class Puller:
                 pass
 
     async def pull_now(self) -> None:
+        """Pull the table, publish the zones that are built from it, and look for drift. One pull waits for another."""
+        async with self._pulling:
+            await self._pull()
+
+    async def _pull(self) -> None:
         config = self._config()
         if config.table.file is None:
             self.pulls.forget()
-            self._drift = ()
+            self._drift, self._logged = (), Repetitions()
             return
         table, file = config.table, config.table.file
         if table.url and await self.pulls.pull(config, file):
@@ -103,9 +111,8 @@ class Puller:
             if wait is None or not any(report.is_bad for report in reports):
                 break
             await asyncio.sleep(wait)
-        before = {report.server: str(report) for report in self._drift}
         for report in reports:
-            if str(report) != before.get(report.server):
+            if self._logged.is_new(report.server, str(report)):
                 level = logging.WARNING if report.is_bad else logging.INFO
                 log.log(level, "drift of %s against the table: %s", report.server, report)
         self._drift = reports

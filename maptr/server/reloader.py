@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from maptr.answer.context import Context
 from maptr.config import Config
-from maptr.daemon.background import Background, announced_reload
+from maptr.daemon.background import Background, Repetitions, announced_reload
 from maptr.daemon.certificate import Certificate
 from maptr.daemon.process import in_thread
 from maptr.dnssec.expiry import Signatures
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("maptr.serve")
 
-ALARM_INTERVAL = 86400.0  # seconds between two log lines about an alarm
+ALARM_INTERVAL = 86400.0  # seconds between two log lines about signatures that need attention
 
 
 class Reloader:
@@ -61,6 +61,7 @@ class Reloader:
         self.certificate = certificate
         self._reread = reread
         self._clock = clock
+        self._logged = Repetitions()
         self.background = Background(self.reload_now)
         self._busy = asyncio.Lock()
 
@@ -158,16 +159,16 @@ class Reloader:
         self.monitor.update(state, before)
 
     async def _log_alarms(self) -> None:
-        log_alarms(self.served, self._clock())
+        log_alarms(self.served, self._clock(), self._logged)
 
 
-def log_alarms(served: Served, now: float) -> None:
-    """Log each zone whose signatures need attention, and each zone that lacks records of its table."""
+def log_alarms(served: Served, now: float, logged: Repetitions) -> None:
+    """Log each zone whose signatures need attention, daily, and each zone that lacks other records of its table."""
     for origin, state in served.states.items():
-        found = state.signatures(now)
-        if found.is_alarm:
+        found, left_out = state.signatures(now), state.left_out
+        if logged.is_new((origin, "signatures"), found.is_alarm and (found, now // ALARM_INTERVAL)):
             level = logging.WARNING if found.state is Signatures.EXPIRING else logging.ERROR
             log.log(level, "zone %s: %s", to_text(origin), found.text(now))
-        if state.left_out and state.left_out.records:
-            level = logging.ERROR if state.left_out.answered_by_others else logging.WARNING
-            log.log(level, "zone %s: %s", to_text(origin), state.left_out)
+        if left_out is not None and logged.is_new((origin, "left out"), left_out.records and left_out):
+            level = logging.ERROR if left_out.answered_by_others else logging.WARNING
+            log.log(level, "zone %s: %s", to_text(origin), left_out)

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from maptr.config.model import SecondariesConfig
+from maptr.daemon.background import Repetitions
 from maptr.protocol.names import Labels, to_text
 from maptr.protocol.numbers import NOERROR, NOTIMP
 from maptr.server.alarm import Alarm, AlarmKind
@@ -68,7 +69,7 @@ class SecondaryMonitor:
         self._notifying: Tasks = {}
         self._observing: Tasks = {}
         self._slots = asyncio.Semaphore(AT_ONCE)
-        self._alarmed: set[Replica] = set()  # secondaries whose alarm was logged
+        self._logged = Repetitions()
 
     def update(self, state: ServerState, before: ServerState | None = None) -> None:
         """Send NOTIFY for the zones whose serial differs from the one in ``before``; for all zones if that is None.
@@ -141,7 +142,7 @@ class SecondaryMonitor:
         """Monitor these secondaries and no others, each with its expected serial and the key to sign with."""
         for replica in self._wanted.keys() - wanted.keys():
             self._note(replica, observed_serial=None, observed=None, observed_error="", behind_since=None)
-            self._alarmed.discard(replica)
+            self._logged.forget((replica, "serial"))
             self._observing.pop(replica).cancel()
         before, self._wanted = self._wanted, dict(wanted)
         for replica in wanted:
@@ -186,6 +187,7 @@ class SecondaryMonitor:
                     self._note(replica, notify=NotifyState.DONE, since=self._clock(), serial=view.serial)
                     if replica in self._wanted:
                         _restart(self._observing, replica, self._observe(replica, AFTER_NOTIFY))
+                    self._logged.forget((replica, "notify"))
                     log.info("%s: done", what)
                     return
                 reason = f"rcode {rcode}"
@@ -194,7 +196,8 @@ class SecondaryMonitor:
             # A refusal or an ICMP error may arrive at once, for example while the secondary is starting.
             await asyncio.sleep(max(0.0, started + timeout - clock()))
         self._note(replica, notify=NotifyState.GIVEN_UP, since=self._clock(), notify_error=reason)
-        log.warning("%s: given up, %s; the secondary will ask after its refresh time", what, reason)
+        if self._logged.is_new((replica, "notify"), reason):
+            log.warning("%s: given up, %s; the secondary will ask after its refresh time", what, reason)
 
     async def _observe(self, replica: Replica, pause: float) -> None:
         """Ask for the serial after ``pause`` seconds, and then at intervals."""
@@ -216,11 +219,10 @@ class SecondaryMonitor:
     def _log_alarm(self, replica: Replica, serial: int) -> None:
         """Log the beginning and the end of an alarm about the serial of a secondary."""
         found = self._alarm(replica)
-        if found is not None and found[0] is not AlarmKind.NOTIFY_GIVEN_UP and replica not in self._alarmed:
-            self._alarmed.add(replica)
-            log.error("zone %s: secondary %s %s", to_text(replica[0]), replica[1], found[1])
-        elif self.state(*replica).behind_since is None and replica in self._alarmed:
-            self._alarmed.discard(replica)
+        if found is not None and found[0] is not AlarmKind.NOTIFY_GIVEN_UP:
+            if self._logged.is_new((replica, "serial"), True):
+                log.error("zone %s: secondary %s %s", to_text(replica[0]), replica[1], found[1])
+        elif self.state(*replica).behind_since is None and self._logged.forget((replica, "serial")):
             log.info("zone %s: secondary %s has serial %d, as it should", to_text(replica[0]), replica[1], serial)
 
 

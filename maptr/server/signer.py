@@ -70,8 +70,9 @@ def sign(
             log.info("zone %s signed, serial %d, until %s", name, view.serial, time_text(validity.expires))
         due = validity.expires - zone.signing.refresh
         return view, SigningState(unsigned.serial, validity.begins, due, keys)
-    stays = "queries get SERVFAIL" if old is None else f"serial {old.serial} stays"
-    log.error("zone %s not signed, %s, next try in %d s: %s", name, stays, RETRY, reason)
+    if reason != before.error:
+        stays = "queries get SERVFAIL" if old is None else f"serial {old.serial} stays"
+        log.error("zone %s not signed, %s, next try in %d s: %s", name, stays, RETRY, reason)
     return old, replace(before, key_files=keys, pending=unsigned, error=reason, failed_at=now)
 
 

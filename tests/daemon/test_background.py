@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from maptr.daemon.background import Background
+from maptr.daemon.background import Background, Repetitions
 
 
 def test_a_request_during_a_reload_causes_another_one() -> None:
@@ -55,3 +55,12 @@ def test_work_is_repeated_after_an_exception(caplog: pytest.LogCaptureFixture) -
 
     assert asyncio.run(run()) == 3
     assert [record.getMessage() for record in caplog.records] == ["internal error, nothing done"] * 2
+
+
+def test_a_warning_is_logged_once_and_again_when_it_changes_or_comes_back() -> None:
+    logged = Repetitions()
+    found = ["a", "a", "b", "b", "", "b"]
+    assert [logged.is_new("zone", each) for each in found] == [True, False, True, False, False, True]
+    assert logged.is_new("other zone", "b")
+    assert [logged.forget("zone") for _ in "twice"] == [True, False, False, False, False]
+    assert logged.is_new("zone", "b")

@@ -9,6 +9,7 @@ import pytest
 from dns.rdatatype import RRSIG, TXT
 
 from maptr.config import ZoneConfig
+from maptr.daemon.background import Repetitions
 from maptr.dnssec.expiry import EXPIRING, Signatures, signature_state
 from maptr.dnssec.keys import Role, ZoneKey
 from maptr.dnssec.policy import SigningPolicy
@@ -36,7 +37,7 @@ def test_signature_state_and_alarm_at_each_time(keys: dict[Role, ZoneKey], caplo
         assert (found.state, found.expires) == (state, end)
         caplog.clear()
         with caplog.at_level(logging.WARNING, "maptr.serve"):
-            log_alarms(Served({view.origin: ZoneState(source).serving(view, now)}), now)
+            log_alarms(Served({view.origin: ZoneState(source).serving(view, now)}), now, Repetitions())
         assert bool(caplog.records) is found.is_alarm
         assert all("zone example.: signatures" in record.getMessage() for record in caplog.records)
     assert signature_state(view_zone(example_zone()), NOW).state is Signatures.UNSIGNED

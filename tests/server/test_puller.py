@@ -15,11 +15,14 @@ from maptr import config as configuration
 from maptr import registry
 from maptr.cli.group import main
 from maptr.config import Config
+from maptr.daemon.background import Repetitions
 from maptr.dnssec import keys as zonekeys
 from maptr.dnssec.keys import Algorithm, KeyState, Role
 from maptr.errors import ParserFailed
 from maptr.protocol.names import Labels
 from maptr.protocol.numbers import RRSIG
+from maptr.server.daemon import Daemon
+from maptr.server.publisher import start
 from maptr.server.puller import Puller
 from maptr.server.reloader import log_alarms
 from maptr.server.status import ServerDrift, ZoneResult, to_json
@@ -353,7 +356,9 @@ where: https://cdlib.nlm.nih.gov
 """
 
 
-def test_left_out_records_are_in_the_status_and_logged_daily(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_left_out_records_are_in_the_status_and_logged_when_they_change(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     site = Site(tmp_path)
     site.table.write_text(SHOULDER)
     site.start()
@@ -364,7 +369,9 @@ def test_left_out_records_are_in_the_status_and_logged_daily(tmp_path: Path, cap
     line = "2 records left out: a bad-record; 12345/x7 no-public-host, its ARKs get the answer of 12345"
     assert told.text == line
     assert site.alarms() == [f"zone ark.arpa.: {line}"]
-    log_alarms(site.served, 0.0)
+    logged = Repetitions()
+    for now in (0.0, 1.0, 86400.0):
+        log_alarms(site.served, now, logged)
     assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
         ("ERROR", f"zone ark.arpa.: {line}")
     ]
@@ -372,7 +379,7 @@ def test_left_out_records_are_in_the_status_and_logged_daily(tmp_path: Path, cap
     site.table.write_text(SHOULDER.replace("/x7", "/x6").replace("10.0.0.1", "x6.nlm.nih.gov"))
     site.reload()
     assert site.alarms() == []
-    log_alarms(site.served, 0.0)
+    log_alarms(site.served, 0.0, logged)
     assert [record.levelname for record in caplog.records] == ["WARNING"]
 
 
@@ -389,3 +396,33 @@ def test_after_a_refused_table_the_left_out_records_are_those_of_the_served_tabl
     site.start()  # reads the zone's file, but not its table
     assert site.state.left_out is None
     assert site.state.status(0.0).left_out is None
+
+
+def test_a_table_that_is_pulled_again_and_again_repeats_no_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    records = [SHOULDER]
+
+    def serve(request: Any) -> None:
+        records.append(f"\nnaa:\nwhat: {20000 + len(records)}\nwhere: https://main.nlm.nih.gov\n")
+        sends("".join(records).encode())(request)
+
+    async def run() -> None:
+        daemon = Daemon(site.config, start(site.config.zones, clock=site.clock), clock=site.clock)
+        running = asyncio.create_task(daemon.run())
+        try:
+            async with asyncio.timeout(PATIENCE):
+                while daemon.reloader.reloads.done < 4:
+                    await asyncio.sleep(0.01)
+                    await daemon.execute({"command": "pull"})
+        finally:
+            daemon.stop()
+            await running
+
+    with http_server(serve) as url:
+        sources = f'url = "http://127.0.0.1:9/"\nmirrors = ["{url}"]\n'
+        site = Site(tmp_path, f'listen = ["127.0.0.1:0"]\n[table]\nfile = "naans"\n{sources}')
+        asyncio.run(run())
+    said = [record.getMessage() for record in caplog.records if record.levelname in ("WARNING", "ERROR")]
+    parts = ("not loaded, queries get SERVFAIL", "source skipped: http://127.0.0.1:9/", "2 records left out")
+    assert [[part in text for part in parts].index(True) for text in said] == [0, 1, 2]

@@ -145,6 +145,23 @@ def test_notify_is_repeated_until_it_is_acknowledged_or_given_up(
     assert logged in caplog.text
 
 
+def test_a_secondary_that_does_not_answer_is_logged_once_and_again_after_an_answer(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def run() -> None:
+        monitor = SecondaryMonitor(lambda: NOW, notify_timeouts=(0.05,))
+        async with Secondary(lambda request: [answer(request)] if serial == 3 else []) as secondary:
+            target = target_of(secondary.port)
+            for serial in range(1, 6):
+                monitor.notify(view_of(serial), [target], {})
+                while monitor.state(EXAMPLE, target).notify is NotifyState.PENDING:
+                    await asyncio.sleep(0.01)
+
+    asyncio.run(run())
+    said = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert [" serial 1 " in text or " serial 4 " in text for text in said] == [True, True]
+
+
 def test_an_error_may_have_no_question() -> None:
     assert notify.read_response(SOA_QUERY, SOA_QUERY[:2] + b"\x80\1" + bytes(8)) == 1
 
