@@ -202,7 +202,7 @@ class Daemon:
         reloader, now = self.reloader, self._clock()
         counters = total(self._counters)
         alarms = self._alarm_log.dated(self._alarms(now), now)
-        silences = settings.silences_of(reloader.config)
+        silenced = tuple(alarm for alarm in alarms if any(silence.covers(alarm) for silence in reloader.silences))
         return Status(
             version=__version__,
             pid=os.getpid(),
@@ -219,8 +219,8 @@ class Daemon:
             table=None if reloader.puller is None else reloader.puller.status(),
             queries=counters.to_dict(),
             **counters.groups(),
-            alarms=tuple(alarm for alarm in alarms if not any(one.covers(alarm) for one in silences)),
-            silenced=tuple(alarm for alarm in alarms if any(one.covers(alarm) for one in silences)),
+            alarms=tuple(alarm for alarm in alarms if alarm not in silenced),
+            silenced=silenced,
         )
 
     async def _date_alarms(self) -> None:

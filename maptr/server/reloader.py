@@ -52,6 +52,7 @@ class Reloader:
         clock: Clock,
     ) -> None:
         self.config = config
+        self.silences = settings.silences_of(config)
         self.served = served
         self.config_error = ""
         self.reloads = Reloads()
@@ -129,7 +130,6 @@ class Reloader:
         elif self._reread is not None:
             new = self._reread()
             settings.check_change(config, new)
-            settings.silences_of(new)
             config, context = new, settings.context_of(new, context)
         served, results = publish(config.zones, self.served, clock=self._clock, only=only, force=force)
         return config, context, served, results
@@ -154,7 +154,7 @@ class Reloader:
 
         state = await in_thread(make)
         self._responder.swap(state)
-        self.config, self.served = config, served
+        self.config, self.silences, self.served = config, settings.silences_of(config), served
         log_results(results)
         self.monitor.update(state, before)
 

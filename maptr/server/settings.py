@@ -68,8 +68,7 @@ class Overrides(NamedTuple):
 def mistakes(config: Config) -> list[ConfigError]:
     """Return an error for each setting that cannot take effect on this system."""
     errors: list[ConfigError] = []
-    looks: list[Callable[[Config], object]] = [process.check_user, _check_catalog, metrics.check]
-    looks += [silences_of] if config.serve.silence else []
+    looks: list[Callable[[Config], object]] = [process.check_user, _check_catalog, metrics.check, silences_of]
     looks += [requirements_of] if config.table.public_key is not None else []
     for look in looks:
         try:
@@ -86,10 +85,11 @@ def _check_catalog(config: Config) -> None:
 
 
 def check_change(now: Config, new: Config) -> None:
-    """Raise ConfigError for a changed setting that needs a restart."""
+    """Raise ConfigError for a changed setting that needs a restart, and for a silence that cannot be read."""
     for name in vars(now.serve):
         if name not in RELOADED and getattr(now.serve, name) != getattr(new.serve, name):
             raise new.error(f"serve.{name}", "changed, which needs a restart; nothing was reloaded")
+    silences_of(new)
 
 
 def context_of(config: Config, before: Context | None = None) -> Context:

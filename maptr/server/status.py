@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, replace
-from typing import Any
+from typing import Any, get_args, get_origin, get_type_hints
 
 from maptr.daemon.pulling import KeptRecord
 from maptr.errors import time_text
@@ -240,38 +240,24 @@ def to_json(value: Any) -> Any:
     return [*map(to_json, value)] if isinstance(value, tuple) else value
 
 
+def _read(hint: Any, value: Any) -> Any:
+    """Return the dataclass, or the dataclasses, of which the control socket sent ``dataclasses.asdict`` as JSON."""
+    if value is None or not (is_dataclass(hint) or get_args(hint)):
+        return value
+    if not is_dataclass(hint):  # tuple[ZoneStatus, ...], or TableStatus | None
+        part = get_args(hint)[0]
+        return tuple(_read(part, each) for each in value) if get_origin(hint) is tuple else _read(part, value)
+    types = get_type_hints(hint)
+    return hint(**{name: _read(types[name], each) for name, each in value.items()})  # type: ignore[operator]
+
+
 def read_reload(document: Mapping[str, Any]) -> ReloadResult:
     """Return the result that the control socket sent, also for a request that it refused."""
-    zones = document.get("zones")
-    return ReloadResult(
-        None if zones is None else tuple(ZoneResult(**zone) for zone in zones), document.get("error", "")
-    )
-
-
-def _read_signing(document: Mapping[str, Any]) -> SigningStatus:
-    return SigningStatus(**{**document, "key_states": tuple(KeyStatus(**each) for each in document["key_states"])})
+    result: ReloadResult = _read(ReloadResult, document)
+    return result
 
 
 def read_status(document: Mapping[str, Any]) -> Status:
-    """Return the status that the control socket sent: ``dataclasses.asdict`` of it as JSON."""
-    table = document["table"]
-    if table is not None:
-        kept = tuple(KeptRecord(**each) for each in table["kept"])
-        table = TableStatus(**{**table, "kept": kept, "drift": tuple(ServerDrift(**each) for each in table["drift"])})
-    parts = {
-        "zones": tuple(map(_read_zone, document["zones"])),
-        "reloads": Reloads(**document["reloads"]),
-        "table": table,
-        "alarms": tuple(Alarm(**alarm) for alarm in document["alarms"]),
-        "silenced": tuple(Alarm(**alarm) for alarm in document["silenced"]),
-    }
-    return Status(**{**document, **parts})
-
-
-def _read_zone(zone: Mapping[str, Any]) -> ZoneStatus:
-    parts = {
-        "left_out": zone["left_out"] and LeftOutStatus(**zone["left_out"]),
-        "signing": zone["signing"] and _read_signing(zone["signing"]),
-        "secondaries": tuple(SecondaryStatus(**each) for each in zone["secondaries"]),
-    }
-    return ZoneStatus(**{**zone, **parts})
+    """Return the status that the control socket sent."""
+    status: Status = _read(Status, document)
+    return status
