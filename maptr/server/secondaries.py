@@ -18,7 +18,7 @@ from maptr.server.notify import NoResponse, exchange, make_request, read_respons
 from maptr.server.responder import ServerState
 from maptr.server.state import Clock, ZoneState
 from maptr.server.status import SecondaryStatus
-from maptr.transfer.acl import NotifyTarget, Secondaries, TsigKey
+from maptr.transfer.acl import NotifyTarget, TsigKey
 from maptr.zone.snapshot import ZoneView
 
 log = logging.getLogger("maptr.serve")
@@ -79,9 +79,8 @@ class SecondaryMonitor:
         wanted: dict[Replica, tuple[int, TsigKey | None]] = {}
         access = state.access
         for origin, view in state.snapshot.zones.items():
-            targets = access.secondaries.get(origin, Secondaries()).notify
-            for target in targets:
-                wanted[origin, target] = (view.serial, None if target.key is None else access.keys[target.key])
+            targets = access.secondaries_of(origin).notify
+            wanted |= {(origin, target): (view.serial, _key_of(target, access.keys)) for target in targets}
             known = before.snapshot.zones.get(origin) if before is not None else None
             if known is None or known.serial != view.serial:
                 self.notify(view, targets, access.keys)
@@ -94,8 +93,8 @@ class SecondaryMonitor:
         """Send NOTIFY for one zone, or for all. Returns the secondaries, each with its zone."""
         found = []
         for origin, view in state.snapshot.zones.items():
-            targets = state.access.secondaries.get(origin, Secondaries()).notify
             if only in (None, origin):
+                targets = state.access.secondaries_of(origin).notify
                 self.notify(view, targets, state.access.keys)
                 found += [f"{to_text(origin)} {target}" for target in targets]
         return found
@@ -135,8 +134,7 @@ class SecondaryMonitor:
         of all targets."""
         for target in targets:
             self._note((view.origin, target), notify=NotifyState.PENDING, since=self._clock(), notify_error="")
-            sending = self._notify(view, target, None if target.key is None else keys[target.key])
-            _restart(self._notifying, (view.origin, target), sending)
+            _restart(self._notifying, (view.origin, target), self._notify(view, target, _key_of(target, keys)))
 
     def follow(self, wanted: Mapping[Replica, tuple[int, TsigKey | None]]) -> None:
         """Monitor these secondaries and no others, each with its expected serial and the key to sign with."""
@@ -224,6 +222,10 @@ class SecondaryMonitor:
                 log.error("zone %s: secondary %s %s", to_text(replica[0]), replica[1], found[1])
         elif self.state(*replica).behind_since is None and self._logged.forget((replica, "serial")):
             log.info("zone %s: secondary %s has serial %d, as it should", to_text(replica[0]), replica[1], serial)
+
+
+def _key_of(target: NotifyTarget, keys: Mapping[Labels, TsigKey]) -> TsigKey | None:
+    return None if target.key is None else keys[target.key]
 
 
 def _restart(tasks: Tasks, replica: Replica, work: Coroutine[None, None, None]) -> None:

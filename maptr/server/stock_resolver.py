@@ -21,10 +21,10 @@ from maptr.zone.snapshot import Snapshot
 class MaptrResolver(BaseResolver):  # type: ignore[misc] # dnslib has no types
     """Answers from ``snapshot``, which may be replaced at any time.
 
-    >>> import dns.zone
     >>> from dnslib.server import DNSServer
-    >>> zone = dns.zone.from_text("@ SOA ns hostmaster 1 1 1 1 1\\n@ NS ns", "example.", relativize=False)
-    >>> stock = DNSServer(MaptrResolver(Snapshot.from_zones([zone])), address="127.0.0.1", port=0)
+    >>> from maptr.zone.reader import read_plain
+    >>> zone = read_plain(b"@ 60 SOA ns hostmaster 1 1 1 1 1\\n@ 60 NS ns\\n", (b"example",)).view
+    >>> stock = DNSServer(MaptrResolver(Snapshot.of([zone])), address="127.0.0.1", port=0)
     >>> stock.start_thread()
     >>> stock.stop()
     >>> stock.server.server_close()

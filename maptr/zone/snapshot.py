@@ -15,11 +15,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
-import dns.name
-import dns.zone
-
 from maptr.errors import ZoneError
-from maptr.protocol.names import WILDCARD, Labels, fold, from_wire, is_below, to_text, to_wire
+from maptr.protocol.names import WILDCARD, Labels, fold, from_wire, to_text, to_wire
 from maptr.protocol.numbers import AAAA, NAPTR, NS, NSEC, NSEC3, NSEC3PARAM, RRSIG, SOA, TXT, A
 from maptr.zone.denial import Denial, chain_of
 from maptr.zone.rrset import Node, RRset, pack_record, pack_records, read_node, split_rrsets, ttl_of, types_of
@@ -206,11 +203,6 @@ class Snapshot(NamedTuple):
     broken: frozenset[Labels] = frozenset()  # origins of configured zones that could not be loaded
 
     @classmethod
-    def from_zones(cls, zones: Iterable[dns.zone.Zone]) -> Snapshot:
-        """Make a snapshot of dnspython zones. Raises ZoneError as ``view_zone`` does, and for two of one origin."""
-        return cls.of(map(view_zone, zones))
-
-    @classmethod
     def of(cls, zones: Iterable[ZoneView], *, broken: Iterable[Labels] = ()) -> Snapshot:
         """Make a snapshot of views. Raises ZoneError for two of one origin."""
         views: dict[Labels, ZoneView] = {}
@@ -227,31 +219,3 @@ class Snapshot(NamedTuple):
             if view is not None:
                 return view
         return None
-
-
-def view_zone(zone: dns.zone.Zone) -> ZoneView:
-    """Make the view of a dnspython zone, relativized or not.
-
-    Raises ZoneError for a zone without an origin or SOA, and for records outside the zone.
-    """
-    if zone.origin is None:
-        raise ZoneError("the zone has no origin")
-    origin = fold(zone.origin.labels[:-1])
-    nodes = PackedNodes.pack(_records(zone, zone.origin))
-    outside = [owner for owner in map(from_wire, nodes.table) if not is_below(owner, origin)]
-    if outside:
-        raise ZoneError(f"{to_text(outside[0])} is outside the zone {to_text(origin)}")
-    if SOA not in nodes.get(origin, {}):
-        raise ZoneError(f"zone {to_text(origin)} has no SOA")
-    return ZoneView.of(origin, nodes)
-
-
-def _records(zone: dns.zone.Zone, origin: dns.name.Name) -> Iterator[tuple[Labels, int, int, bytes]]:
-    """Yield owner, type, TTL and rdata of each record. The signatures of a name have the least of their TTLs."""
-    for name, node in zone.nodes.items():
-        owner = name.derelativize(origin).labels[:-1]
-        least = min((rdataset.ttl for rdataset in node if rdataset.rdtype == RRSIG), default=0)
-        for rdataset in node:
-            ttl = least if rdataset.rdtype == RRSIG else rdataset.ttl
-            for rdata in rdataset:
-                yield owner, int(rdataset.rdtype), ttl, rdata.to_wire(origin=origin) or b""

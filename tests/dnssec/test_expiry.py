@@ -15,8 +15,8 @@ from maptr.dnssec.keys import Role, ZoneKey
 from maptr.dnssec.policy import SigningPolicy
 from maptr.server.reloader import log_alarms
 from maptr.server.state import Served, ZoneState
-from maptr.zone.snapshot import view_zone
 from tests.support.signing import NOW, example_zone, sign_example, sign_zone
+from tests.support.zones import view_zone
 
 
 def test_signature_state_and_alarm_at_each_time(keys: dict[Role, ZoneKey], caplog: pytest.LogCaptureFixture) -> None:

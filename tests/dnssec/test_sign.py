@@ -26,8 +26,8 @@ from maptr.protocol.names import from_wire
 from maptr.zone import text as zonetext
 from maptr.zone.diff import ZoneDiff, stripped
 from maptr.zone.reader import read_plain
-from maptr.zone.snapshot import view_zone
 from tests.support import signing
+from tests.support.zones import view_zone
 
 ed25519 = pytest.importorskip("cryptography.hazmat.primitives.asymmetric.ed25519", reason="signing needs maptr[dnssec]")
 

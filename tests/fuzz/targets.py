@@ -29,12 +29,13 @@ from maptr.transfer.session import Access
 from maptr.zone.snapshot import Snapshot
 from tests.support.answers import SNAPSHOT
 from tests.support.transfers import allowing, answered
+from tests.support.zones import snapshot_of_zones
 
 CORPUS = Path(__file__).parent / "corpus"
 
 # The same zone signed by BIND with keys that were thrown away: NSEC, NSEC3, and NSEC3 with opt-out and a salt.
 SIGNED = tuple(
-    Snapshot.from_zones([dns.zone.from_file(str(path), "example.", relativize=False)])
+    snapshot_of_zones(dns.zone.from_file(str(path), "example.", relativize=False))
     for path in sorted((CORPUS.parent / "zones").glob("*.zone"))
 )
 PROOFS = frozenset({NSEC, NSEC3, RRSIG})

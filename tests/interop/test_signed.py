@@ -22,10 +22,10 @@ import pytest
 
 from maptr.answer.context import Transport
 from maptr.answer.respond import respond
-from maptr.zone.snapshot import Snapshot
 from tests.answer import test_respond_oracle as generator
 from tests.support.peers import Bind, Knot, Maptr, Nsd, Peer
 from tests.support.signers import WAYS, sign
+from tests.support.zones import snapshot_of_zones
 
 ZONES_A_WAY = 2
 QUERY_TYPES = ("A", "TXT", "DS", "NSEC", "NSEC3", "ANY", "NAPTR", "CNAME", "NS", "DNSKEY", "DNAME")
@@ -138,7 +138,7 @@ def compare(zones: list[Zone], rng: random.Random) -> tuple[Counter[str], list[s
     files = {zone.origin: zone.path for zone in zones}
     # By a reader that serve does not use.
     read = (dns.zone.from_file(str(zone.path), zone.origin, relativize=False) for zone in zones)
-    snapshot = Snapshot.from_zones(read)
+    snapshot = snapshot_of_zones(*read)
     tally: Counter[str] = Counter()
     differences: list[str] = []
     with Nsd(files) as nsd, Knot(files) as knot, Maptr(files) as maptr:

@@ -11,9 +11,9 @@ import pytest
 
 import maptr
 from maptr.answer.respond import respond
-from maptr.zone.snapshot import Snapshot
 from tests.support.hostile import hostile
 from tests.support.signers import signed_zone
+from tests.support.zones import snapshot_of_zones
 
 PACKAGE = Path(maptr.__file__).parent
 MODULES = sorted(
@@ -27,7 +27,7 @@ MODULES = sorted(
 def test_examples(name: str) -> None:
     module = import_module(name)
     zone, key = signed_zone("ark.arpa.", '12345 NAPTR 0 0 "h" "ark" "" ark.example.org.')
-    snapshot = Snapshot.from_zones([zone])
+    snapshot = snapshot_of_zones(zone)
 
     def answer(query: bytes, transport: str) -> list[bytes]:
         reply = respond(query, snapshot)

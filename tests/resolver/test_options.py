@@ -29,7 +29,6 @@ from maptr import (
 )
 from maptr.answer.respond import respond
 from maptr.errors import NmaError
-from maptr.zone.snapshot import Snapshot
 from tests.support.drivers import (
     MEMORY_DRIVERS,
     RESOLVER_DRIVERS,
@@ -48,6 +47,7 @@ from tests.support.drivers import (
 )
 from tests.support.hostile import Hostile, hostile
 from tests.support.signers import signed_zone
+from tests.support.zones import snapshot_of_zones
 
 ARK = "ark:12345/x1"
 
@@ -80,7 +80,7 @@ def served() -> Iterator[tuple[Hostile, dns.rdata.Rdata]]:
         "ark.arpa.", '12345 NAPTR 0 0 "h" "ark" "" b.example.\n12345 NAPTR 0 1 "h" "ark" "" a.example.'
     )
     other, _ = signed_zone("ark.example.", '12345 NAPTR 0 0 "h" "ark" "" other.example.')
-    snapshot = Snapshot.from_zones([zone, other])
+    snapshot = snapshot_of_zones(zone, other)
 
     def answer(query: bytes, transport: str) -> list[bytes]:
         reply = respond(query, snapshot)

@@ -20,10 +20,10 @@ from maptr import Client, Discovery, Validator
 from maptr.answer.context import Transport
 from maptr.answer.respond import respond
 from maptr.discovery import Outcome
-from maptr.zone.snapshot import Snapshot
 from tests.support.drivers import RESOLVER_DRIVERS, STUB_DRIVERS, Driver, found_by, name_of
 from tests.support.hostile import AA, CNAME, NAPTR, NS, A, Hostile, hostile, naptr, question, record, reply
 from tests.support.signers import NS_RECORDS, signed_zone
+from tests.support.zones import snapshot_of_zones
 
 ISLAND, PLAIN, FORGED, NOWHERE = "1.island.example.", "1.plain.ark.arpa.", "1.forged.ark.arpa.", "1.nowhere.example."
 
@@ -93,7 +93,7 @@ def tree() -> Iterator[Tree]:
 
     plain = unsigned("plain.ark.arpa.", host("plain") + to("back", ISLAND))
     nowhere = unsigned("nowhere.example.", host("nowhere"))
-    snapshot = Snapshot.from_zones([top, forged, island, plain, nowhere])
+    snapshot = snapshot_of_zones(top, forged, island, plain, nowhere)
 
     def answer(query: bytes, transport: str) -> list[bytes]:
         made = respond(query, snapshot, transport=Transport.TCP)

@@ -38,8 +38,9 @@ from tests.answer.test_ready import NOW, SECRETS, make_query
 from tests.support.answers import ANSWER, PACKETS
 from tests.support.running import PATIENCE
 from tests.support.streams import responding, wait_for
+from tests.support.zones import snapshot_of_zones
 
-SNAPSHOT = Snapshot.from_zones([dns.zone.from_text(ANSWER["zone"], "example.", relativize=False)])
+SNAPSHOT = snapshot_of_zones(dns.zone.from_text(ANSWER["zone"], "example.", relativize=False))
 HOSTS = ["127.0.0.1", "::1", "0.0.0.0", "::"]
 LIMIT = RrlConfig(responses_per_second=5, exempt=())
 NO_LIMIT = RrlConfig(responses_per_second=1_000_000, exempt=())  # no response is limited, but each is counted
@@ -284,7 +285,7 @@ def test_cookies_can_be_required() -> None:
 
 def test_a_reload_clears_the_ready_responses() -> None:
     text = "@ 60 SOA ns h 2 2 3 4 5\n@ 60 NS ns\n12345 60 TXT new\nnowhere 60 TXT there"
-    new = Snapshot.from_zones([dns.zone.from_text(text, "example.", relativize=False)])
+    new = snapshot_of_zones(dns.zone.from_text(text, "example.", relativize=False))
     responder = make_responder()
     with listening(responder) as (_, address):
         for query in (KNOWN, ABSENT) * 2:

@@ -9,6 +9,7 @@ from typing import Any
 import dns.zone
 
 from maptr.zone.snapshot import Snapshot
+from tests.support.zones import snapshot_of_zones
 
 VECTORS = Path(__file__).resolve().parents[1] / "vectors"
 
@@ -20,7 +21,7 @@ def load_vectors(name: str) -> dict[str, Any]:
 def snapshot_of(*zones: str | tuple[str, str]) -> Snapshot:
     """A snapshot of zones in master file format: the text of ``example.``, or a text and its origin."""
     pairs = [(zone, "example.") if isinstance(zone, str) else zone for zone in zones]
-    return Snapshot.from_zones(dns.zone.from_text(text, origin, relativize=False) for text, origin in pairs)
+    return snapshot_of_zones(*(dns.zone.from_text(text, origin, relativize=False) for text, origin in pairs))
 
 
 ANSWER, PACKETS, EDNS = load_vectors("answer"), load_vectors("packets"), load_vectors("edns")

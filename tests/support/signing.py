@@ -16,9 +16,10 @@ from maptr.dnssec.keys import Algorithm, KeySet, KeyState, Role, ZoneKey
 from maptr.dnssec.policy import SigningPolicy
 from maptr.dnssec.sign import Renewal
 from maptr.zone.diff import records, soa_of, with_serial
-from maptr.zone.snapshot import ZoneView, view_zone
+from maptr.zone.snapshot import ZoneView
 from tests.answer.test_respond_oracle import random_zone, zone_text
 from tests.support.answers import VECTORS
+from tests.support.zones import view_zone
 
 
 def sign_zone(

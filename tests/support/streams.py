@@ -33,6 +33,7 @@ from maptr.transfer.session import Access
 from maptr.zone.snapshot import Snapshot
 from tests.support.running import PATIENCE, Running, answering, daemon_of
 from tests.support.waiting import until
+from tests.support.zones import snapshot_of_zones
 
 ZONE = "\n".join(
     [
@@ -44,7 +45,7 @@ ZONE = "\n".join(
         *(f'big 60 TXT "{i:0200d}"' for i in range(250)),
     ]
 )
-SNAPSHOT = Snapshot.from_zones([dns.zone.from_text(ZONE, "ark.arpa.", relativize=False)])
+SNAPSHOT = snapshot_of_zones(dns.zone.from_text(ZONE, "ark.arpa.", relativize=False))
 QUERY = dns.message.make_query("12345.ark.arpa.", "NAPTR")
 WIRE = QUERY.to_wire()
 FRAME = len(WIRE).to_bytes(2, "big") + WIRE
@@ -186,7 +187,7 @@ def large() -> Snapshot:
     """A zone of a megabyte, built when a test needs it."""
     text = "@ 60 SOA ns host 1 7200 3600 1209600 300\n@ 60 NS ns\nns 60 A 192.0.2.1\n"
     text += "\n".join(f'n{i} 60 TXT "{i:0250d}"' for i in range(3000))
-    return Snapshot.from_zones([dns.zone.from_text(text, "ark.arpa.", relativize=False)])
+    return snapshot_of_zones(dns.zone.from_text(text, "ark.arpa.", relativize=False))
 
 
 @contextlib.contextmanager

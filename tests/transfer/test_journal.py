@@ -18,8 +18,8 @@ from maptr.protocol.numbers import SOA
 from maptr.server.journals import journal_path, read_journal, write_journal
 from maptr.transfer.journal import Journal, decode, encode
 from maptr.zone.diff import Difference, digest
-from maptr.zone.snapshot import view_zone
 from tests.answer.test_respond_oracle import random_zone, zone_text
+from tests.support.zones import view_zone
 from tests.transfer.test_session import journal_of, view_of, zone_of
 
 

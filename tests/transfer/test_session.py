@@ -30,9 +30,10 @@ from maptr.transfer.acl import Secondaries, TsigKey, keyring
 from maptr.transfer.catalog import catalog_zone, member_label
 from maptr.transfer.journal import Journal
 from maptr.transfer.session import MESSAGE_SIZE, Access, Catalog
-from maptr.zone.snapshot import Snapshot, ZoneView, view_zone
+from maptr.zone.snapshot import Snapshot, ZoneView
 from tests.answer.test_respond_oracle import ORIGIN, random_zone, zone_text
 from tests.support.transfers import HERE, allowing, answered
+from tests.support.zones import view_zone
 
 NOW = 1_800_000_000
 EXAMPLE = (b"example",)

@@ -26,8 +26,8 @@ from maptr.server.responder import Responder, ServerState
 from maptr.transfer import tsig
 from maptr.transfer.acl import TsigKey, keyring
 from maptr.transfer.session import Access
-from maptr.zone.snapshot import Snapshot
 from tests.support.transfers import HERE, answered
+from tests.support.zones import snapshot_of_zones
 
 SECRET = b"a secret of thirty-two octets..."
 NOW = 1_800_000_000
@@ -35,7 +35,7 @@ ALGORITHMS = ("hmac-sha1", "hmac-sha224", "hmac-sha256", "hmac-sha384", "hmac-sh
 CUT_ALGORITHMS = ("hmac-sha256-128", "hmac-sha384-192", "hmac-sha512-256")
 ZONE = "@ 60 SOA ns h 7 2 3 4 5\n@ 60 NS ns\nns 60 A 192.0.2.1\n"
 SOA_QUERY = dns.message.make_query("example.", "SOA").to_wire()
-SNAPSHOT = Snapshot.from_zones([dns.zone.from_text(ZONE, "example.", relativize=False)])
+SNAPSHOT = snapshot_of_zones(dns.zone.from_text(ZONE, "example.", relativize=False))
 
 
 def key(algorithm: str = "hmac-sha256", name: Labels = (b"xfr",)) -> TsigKey:
@@ -108,7 +108,7 @@ def test_rfc8945_6_a_signed_query_gets_a_signed_response(algorithm: str) -> None
 def test_rfc8945_5_3_a_signed_response_fits_the_udp_limit() -> None:
     for size in range(200):
         text = f'@ 60 SOA ns h 7 2 3 4 5\n@ 60 NS ns\nt 60 TXT "{"x" * 200}" "{"x" * size}"\n'
-        snapshot = Snapshot.from_zones([dns.zone.from_text(text, "example.", relativize=False)])
+        snapshot = snapshot_of_zones(dns.zone.from_text(text, "example.", relativize=False))
         question = dns.message.make_query("t.example.", "TXT").to_wire()
         wire, signer = tsig.sign_query(question, key(), NOW)
         access = Access(keys=keyring([key()]))

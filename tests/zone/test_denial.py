@@ -22,8 +22,9 @@ from maptr.answer.context import Transport
 from maptr.answer.respond import respond
 from maptr.errors import ZoneError
 from maptr.zone.denial import MAX_ITERATIONS
-from maptr.zone.snapshot import Snapshot, view_zone
+from maptr.zone.snapshot import Snapshot
 from tests.support.answers import load_vectors
+from tests.support.zones import snapshot_of_zones, view_zone
 
 VECTORS = load_vectors("dnssec")
 
@@ -50,7 +51,7 @@ def fake_signature(name: dns.name.Name, rdtype: dns.rdatatype.RdataType) -> dns.
 
 
 ZONES = {kind: load(text) for kind, text in VECTORS["zone"].items()}
-SNAPSHOTS = {kind: Snapshot.from_zones([zone]) for kind, zone in ZONES.items()}
+SNAPSHOTS = {kind: snapshot_of_zones(zone) for kind, zone in ZONES.items()}
 
 
 def ask(snapshot: Snapshot, name: str, rdtype: str, *, do: bool = True, payload: int = 1232) -> dns.message.Message:
@@ -103,7 +104,7 @@ def test_proofs_along_a_cname_chain_are_not_repeated() -> None:
         .replace("ai           A ", "c.w CNAME d.w\nai           A ")
         .replace("*.w          MX    1 ai", "*.w CNAME ml")
     )
-    reply = ask(Snapshot.from_zones([load(text)]), "a.z.w.example.", "MX")
+    reply = ask(snapshot_of_zones(load(text)), "a.z.w.example.", "MX")
     assert reply.rcode() == dns.rcode.NXDOMAIN
     proofs = [record for record in shown(reply.authority) if record.endswith(" NSEC")]
     assert len(proofs) == len(set(proofs)) == 6  # three records and their signatures
@@ -129,7 +130,7 @@ def test_a_chain_that_cannot_be_used_is_refused(text: str) -> None:
 
 def test_the_nsec3_parameters_that_have_a_chain_are_used() -> None:
     zone = load(with_parameters("1 0 0 -", "1 0 12 aabbccdd", "9 0 12 aabbccdd"))
-    assert shown(ask(Snapshot.from_zones([zone]), "ns1.example.", "MX").authority) == expected(
+    assert shown(ask(snapshot_of_zones(zone), "ns1.example.", "MX").authority) == expected(
         {"authority": ["example. SOA", "2t7b4g4vsa5smi47k61mv5bv1a22bojr.example. NSEC3"]}, "authority"
     )
 
@@ -141,7 +142,7 @@ def test_an_incomplete_chain_gives_incomplete_proofs() -> None:
         for number, line in enumerate(lines):
             if " NSEC" not in line:
                 continue
-            snapshot = Snapshot.from_zones([load("\n".join(lines[:number] + lines[number + 1 :]) + "\n")])
+            snapshot = snapshot_of_zones(load("\n".join(lines[:number] + lines[number + 1 :]) + "\n"))
             for case in VECTORS["case"]:
                 if case["zone"] == kind:
                     ask(snapshot, case["name"], case["type"])

@@ -6,8 +6,7 @@ import pytest
 
 from maptr.errors import ZoneError
 from maptr.zone.diff import Published, choose_serial, decide
-from maptr.zone.snapshot import view_zone
-from tests.support.zones import view_of, zone_of, zonemd_of
+from tests.support.zones import view_of, view_zone, zone_of, zonemd_of
 
 TEN = "".join(f"n{number} A 192.0.2.9\n" for number in range(8))  # with the apex and ns, ten names
 

@@ -18,9 +18,10 @@ from maptr.zone.check import check_integrity, check_rules, examine
 from maptr.zone.masterfile import Locations, read_master_file
 from maptr.zone.reader import ZoneFile, read_plain, read_zone_file
 from maptr.zone.rrset import RRset
-from maptr.zone.snapshot import INERT, PackedNodes, ZoneView, is_text, view_zone
+from maptr.zone.snapshot import INERT, PackedNodes, ZoneView, is_text
 from tests.answer.test_respond_oracle import ORIGIN, random_zone, zone_text
 from tests.support.answers import load_vectors
+from tests.support.zones import view_zone
 
 EXAMPLE = (b"example",)
 LINES = load_vectors("zone_lines")

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from maptr.zone import text as zonetext
-from maptr.zone.snapshot import view_zone
 from tests.support.signing import example_zone
+from tests.support.zones import view_zone
 
 
 def text_of(made: dns.zone.Zone) -> str:

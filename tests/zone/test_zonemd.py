@@ -9,10 +9,9 @@ import pytest
 from maptr.dnssec.policy import SigningPolicy
 from maptr.dnssec.sign import Renewal
 from maptr.errors import ZoneError
-from maptr.zone.snapshot import view_zone
 from maptr.zone.zonemd import check_digest, zone_digest
 from tests.support.signing import NOW, one_key, random_view, to_zone
-from tests.support.zones import view_of, zone_of, zonemd_of
+from tests.support.zones import view_of, view_zone, zone_of, zonemd_of
 
 
 @pytest.mark.parametrize("kind", [1, 2], ids=["SHA-384", "SHA-512"])

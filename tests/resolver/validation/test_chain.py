@@ -43,6 +43,7 @@ from maptr.resolver.validation.signed import MAX_CHECKS_RRSET, Bogus, VerifiedRR
 from maptr.resolver.validation.validator import Validator, read_anchors, usable_anchors
 from maptr.walk import Answer
 from maptr.zone.snapshot import Snapshot
+from tests.support.zones import snapshot_of_zones
 
 pytest.importorskip("cryptography", reason="validation needs maptr[dnssec]")
 from cryptography.hazmat.primitives.asymmetric import ec, ed448, ed25519, rsa
@@ -92,7 +93,7 @@ CHILD_ZONE, CHILD_KEYS = sign(CHILD, CHILD_TEXT)
 DS = dns.dnssec.make_ds(CHILD, CHILD_KEYS[0], "SHA256")
 PARENT_ZONE, PARENT_KEYS = sign(PARENT, f"{PARENT_TEXT}ark 3600 DS {DS}\n")
 PLAIN_ZONE = dns.zone.from_text(PLAIN_TEXT, "plain.arpa.", relativize=False)
-SNAPSHOT = Snapshot.from_zones([PARENT_ZONE, CHILD_ZONE, PLAIN_ZONE])
+SNAPSHOT = snapshot_of_zones(PARENT_ZONE, CHILD_ZONE, PLAIN_ZONE)
 
 
 def packet(lookup: DnssecQuestion, snapshot: Snapshot = SNAPSHOT) -> bytes:
@@ -201,7 +202,7 @@ def test_an_island_needs_no_parent() -> None:
 def test_from_the_root_down() -> None:
     delegation = f"arpa. 3600 NS ns.\narpa. 3600 DS {dns.dnssec.make_ds(PARENT, PARENT_KEYS[0], 'SHA256')}\n"
     root, keys = sign(".", f"@ 3600 SOA ns. admin. 1 3600 600 86400 60\n@ 3600 NS ns.\n{delegation}")
-    snapshot = Snapshot.from_zones([root, PARENT_ZONE, CHILD_ZONE, PLAIN_ZONE])
+    snapshot = snapshot_of_zones(root, PARENT_ZONE, CHILD_ZONE, PLAIN_ZONE)
     ask = partial(honest, snapshot=snapshot)
     for name, security in (("1.ark.arpa.", "secure"), ("nothing.", "secure"), ("1.plain.arpa.", "insecure")):
         answer = settle(name, ask, trusting({".": keys}))
@@ -275,7 +276,7 @@ def test_a_failed_lookup_of_keys_is_indeterminate(what: str, outcome: Outcome) -
 def test_only_ds_of_unknown_algorithms_are_insecure(change: dict[str, Any]) -> None:
     """RFC 4035 5.2, RFC 6840 5.2; a DS with known algorithms has to match a key."""
     zone, keys = sign(PARENT, f"{PARENT_TEXT}ark 3600 DS {DS.replace(**change)}\n")
-    ask = partial(honest, snapshot=Snapshot.from_zones([zone, CHILD_ZONE]))
+    ask = partial(honest, snapshot=snapshot_of_zones(zone, CHILD_ZONE))
     assert settle("1.ark.arpa.", ask, trusting({PARENT: keys})).security == "insecure"
 
 
