@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -13,9 +12,9 @@ from maptr.answer.context import Context, ReceivedQuery, Transport
 from maptr.answer.message import Reply
 from maptr.answer.ready import ID, Ready, kind_number, kind_of, truncated
 from maptr.answer.rrl import Action, RateLimiter, RateLimits
-from maptr.config.model import IDLE_TIMEOUT, RrlConfig
+from maptr.config.model import RrlConfig
 from maptr.errors import ZoneError
-from maptr.protocol.cookies import KEY_SIZE, CookieSettings, answer_cookie, packed_address, timestamp
+from maptr.protocol.cookies import answer_cookie, packed_address, timestamp
 from maptr.server.counters import Counters
 from maptr.server.query_log import LogLimit, QueryLog
 from maptr.transfer.session import Access, Answered, answer
@@ -61,19 +60,17 @@ class Responder:
 
     def __init__(
         self,
-        context: Context | None = None,
+        context: Context,
         *,
-        rrl: RrlConfig | None = None,
+        rrl: RrlConfig = RrlConfig(),  # noqa: B008 - it is frozen
         clock: Callable[[], float] = time.monotonic,
         query_log: QueryLog | None = None,
     ) -> None:
         self.query_log = query_log
         # The limiter needs a lock, because each UDP socket has its own thread.
-        self.limiter = RateLimiter(clock, threading.Lock(), RateLimits(**vars(rrl or RrlConfig())))
+        self.limiter = RateLimiter(clock, threading.Lock(), RateLimits(**vars(rrl)))
         self._reports = LogLimit(1, clock)
         self._refusals = LogLimit(clock=clock)
-        cookies = CookieSettings((os.urandom(KEY_SIZE),))
-        context = context or Context(cookies=cookies, clock=time.time, idle_timeout=IDLE_TIMEOUT)
         self.swap(ServerState(Snapshot.of([]), Access(), context))
 
     def swap(self, state: ServerState) -> None:

@@ -1,24 +1,34 @@
-"""The monitoring of secondaries: NOTIFY for each new serial, and SOA queries that ask which serial they have."""
+"""Secondaries: NOTIFY (RFC 1996) for each new serial, and SOA queries that ask which serial they have."""
 
 from __future__ import annotations
 
 import asyncio
 import enum
 import logging
-from collections.abc import Coroutine, Iterable, Iterator, Mapping
+import secrets
+import socket
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
+import dns.rcode
+from dnslib import DNSError, DNSHeader, DNSQuestion
+from dnslib.label import DNSLabel
+
+from maptr.answer.message import Message, MessageBuffer
 from maptr.config.model import SecondariesConfig
 from maptr.daemon.background import Repetitions
-from maptr.protocol.names import Labels, to_text
-from maptr.protocol.numbers import NOERROR, NOTIMP
+from maptr.protocol.address import Address
+from maptr.protocol.names import Labels, read_name, to_text
+from maptr.protocol.numbers import AA, HEADER_SIZE, IN, MAX_MESSAGE, NOERROR, NOTIFY, NOTIMP, RCODE_BITS, SOA, TC
+from maptr.resolver.servers import socket_address
 from maptr.server.alarm import Alarm, AlarmKind
-from maptr.server.notify import NoResponse, exchange, make_request, read_response, read_serial
 from maptr.server.responder import ServerState
 from maptr.server.state import Clock, ZoneState
 from maptr.server.status import SecondaryStatus
+from maptr.transfer import tsig
 from maptr.transfer.acl import NotifyTarget, TsigKey
+from maptr.zone.rrset import RRset
 from maptr.zone.snapshot import ZoneView
 
 log = logging.getLogger("maptr.serve")
@@ -31,6 +41,7 @@ NOTIFY_TIMEOUTS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
 AFTER_NOTIFY = 5.0
 IF_DIFFERENT = 60.0
 QUERY_TIMEOUT = 5.0  # seconds for a response over UDP, and then over TCP
+MAX_SOA_RECORDS = 100  # records of a response to an SOA query, including NS records, addresses and signatures
 AT_ONCE = 50  # secondaries queried or notified at the same time
 
 Replica = tuple[Labels, NotifyTarget]  # a zone at one of its secondaries
@@ -51,19 +62,9 @@ class SecondaryMonitor:
     All methods except ``statuses``, ``alarms`` and ``state`` are for the event loop's thread. Times are in seconds.
     """
 
-    def __init__(
-        self,
-        clock: Clock,
-        settings: SecondariesConfig = SecondariesConfig(),  # noqa: B008 - it is frozen
-        *,
-        notify_timeouts: Iterable[float] = NOTIFY_TIMEOUTS,
-        if_different: float = IF_DIFFERENT,
-        timeout: float = QUERY_TIMEOUT,
-    ) -> None:
+    def __init__(self, clock: Clock, settings: SecondariesConfig) -> None:
         self._clock = clock
         self._settings = settings
-        self._notify_timeouts, self._timeout = tuple(notify_timeouts), timeout
-        self._if_different = min(if_different, settings.interval)
         self._wanted: dict[Replica, tuple[int, TsigKey | None]] = {}
         self._states: dict[Replica, SecondaryStatus] = {}
         self._notifying: Tasks = {}
@@ -148,6 +149,10 @@ class SecondaryMonitor:
                 self._note_serial(replica, wanted[replica][0])
                 _restart(self._observing, replica, self._observe(replica, self._if_different))
 
+    @property
+    def _if_different(self) -> float:
+        return min(IF_DIFFERENT, self._settings.interval)
+
     def state(self, origin: Labels, target: NotifyTarget) -> SecondaryStatus:
         return self._states.get((origin, target), SecondaryStatus(str(target)))
 
@@ -172,7 +177,7 @@ class SecondaryMonitor:
         what = f"NOTIFY of zone {to_text(view.origin)} serial {view.serial} to {target}"
         replica, reason = (view.origin, target), "no answer"
         clock = asyncio.get_running_loop().time
-        for timeout in self._notify_timeouts:
+        for timeout in NOTIFY_TIMEOUTS:
             started = clock()
             request = make_request(view.origin, view.soa)
             try:
@@ -205,7 +210,7 @@ class SecondaryMonitor:
             request, found = make_request(replica[0]), None
             try:
                 async with self._slots:
-                    found = read_serial(await exchange(request, replica[1], key, self._clock, self._timeout))
+                    found = read_serial(await exchange(request, replica[1], key, self._clock, QUERY_TIMEOUT))
             except NoResponse as error:
                 self._note(replica, observed_error=str(error))
             else:
@@ -232,3 +237,105 @@ def _restart(tasks: Tasks, replica: Replica, work: Coroutine[None, None, None]) 
     if replica in tasks:
         tasks[replica].cancel()
     tasks[replica] = asyncio.get_running_loop().create_task(work)
+
+
+# ---- one exchange with a secondary
+
+
+class NoResponse(Exception):
+    """There is no usable response, with the reason."""
+
+
+async def exchange(request: bytes, target: NotifyTarget, key: TsigKey | None, clock: Clock, timeout: float) -> bytes:
+    """Return the response over UDP, or over TCP if that is truncated. Signs the request if there is a key.
+
+    ``timeout`` is for each of the two. Raises NoResponse.
+    """
+    refused = ""
+    packet, signer = (request, None) if key is None else tsig.sign_query(request, key, int(clock()))
+
+    def fits(response: bytes) -> bool:
+        nonlocal refused
+        if read_response(request, response) is None:
+            return False
+        if signer is None or tsig.check_reply(response, signer, int(clock())):
+            return True
+        refused = tsig.refusal(response, signer) or refused
+        return False
+
+    try:
+        async with asyncio.timeout(timeout):
+            response = await _ask_by_udp(packet, target.address, fits)
+        if not response[2] << 8 & TC:
+            return response
+        async with asyncio.timeout(timeout):
+            response = await _ask_by_tcp(packet, target.address)
+    except (OSError, EOFError) as error:
+        if refused and isinstance(error, TimeoutError):
+            raise NoResponse(f"the secondary refuses our TSIG key: {refused}") from None
+        silent = isinstance(error, TimeoutError) and not error.strerror
+        raise NoResponse("no answer" if silent else getattr(error, "strerror", None) or str(error)) from None
+    if fits(response):
+        return response
+    if refused:
+        raise NoResponse(f"the secondary refuses our TSIG key: {refused}")
+    raise NoResponse("a TCP response to another query, or without a valid signature")
+
+
+async def _ask_by_udp(packet: bytes, address: Address, fits: Callable[[bytes], bool]) -> bytes:
+    family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_DGRAM) as sock:
+        sock.setblocking(False)
+        sock.connect(socket_address(*address))
+        sock.send(packet)
+        # A forged refusal must not hide the response that follows it.
+        while not fits(response := await asyncio.get_running_loop().sock_recv(sock, MAX_MESSAGE)):
+            await asyncio.sleep(0)  # a flood of packets must not block the event loop
+        return response
+
+
+async def _ask_by_tcp(packet: bytes, address: Address) -> bytes:
+    reader, writer = await asyncio.open_connection(*address)
+    try:
+        writer.write(len(packet).to_bytes(2, "big") + packet)
+        return await reader.readexactly(int.from_bytes(await reader.readexactly(2), "big"))
+    finally:
+        writer.close()
+
+
+def make_request(origin: Labels, soa: RRset | None = None) -> bytes:
+    """Return an SOA query without recursion; with ``soa``, a NOTIFY with AA set and this hint (RFC 1996 3.7)."""
+    buffer = MessageBuffer()
+    DNSHeader(secrets.randbits(16), NOTIFY << 11 | AA if soa else 0, 1, bool(soa)).pack(buffer)
+    buffer.put_question(DNSQuestion(DNSLabel(origin), SOA, IN), len(origin))
+    if soa:
+        buffer.put_rrset(soa, MAX_MESSAGE)
+    return bytes(buffer.data)
+
+
+def read_response(request: bytes, packet: bytes) -> int | None:
+    """Return the rcode if the packet is the response to the request, otherwise None."""
+    end = read_name(request, HEADER_SIZE)[1] + 4
+    if len(packet) < HEADER_SIZE or packet[:2] != request[:2] or (packet[2] ^ request[2]) & 0xF8 != 0x80:
+        return None
+    # An error response may have no question, such as BIND's FORMERR.
+    if packet[4:6] != b"\0\0" and packet[HEADER_SIZE:end] != request[HEADER_SIZE:end]:
+        return None
+    return packet[3] & RCODE_BITS
+
+
+def read_serial(response: bytes) -> int:
+    """Return the serial in the response to an SOA query. Raises NoResponse with the reason if it has none."""
+    try:
+        message = Message.parse(response, MAX_SOA_RECORDS)
+    except DNSError as error:
+        raise NoResponse(f"a malformed response: {error}") from None
+    rcode = int.from_bytes(response[2:4], "big") & RCODE_BITS
+    if rcode:
+        raise NoResponse(dns.rcode.to_text(dns.rcode.Rcode.make(rcode)))
+    if not message.header.aa:
+        raise NoResponse("a response without AA")
+    serials = [bytes(record.rdata.data[-20:-16]) for record in message.rr if record.rtype == SOA]
+    if len(serials) != 1 or len(serials[0]) != 4:
+        raise NoResponse("a response without SOA")
+    return int.from_bytes(serials[0], "big")

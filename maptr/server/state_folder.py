@@ -46,7 +46,7 @@ def make(config: Config) -> None:
             raise config.error("serve.state", f"{config.serve.state}: {error.strerror}") from None
 
 
-def lock(config: Config, timeout: float = LOCK_TIMEOUT) -> int | None:
+def lock(config: Config) -> int | None:
     """Lock the folder, because two servers would overwrite each other's files. Raises ConfigError if it is locked.
 
     Returns the file descriptor, to be closed when the server ends; the end of the process releases the lock too.
@@ -59,7 +59,7 @@ def lock(config: Config, timeout: float = LOCK_TIMEOUT) -> int | None:
         handle = os.open(folder / LOCK, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     except OSError:
         return None
-    end = time.monotonic() + timeout
+    end = time.monotonic() + LOCK_TIMEOUT
     while True:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -51,9 +51,7 @@ class Journal:
                 return self.differences[number:]
         return None
 
-    def extend(
-        self, old: ZoneView, new: ZoneView, *, max_differences: int = MAX_DIFFERENCES, max_bytes: int = MAX_BYTES
-    ) -> Journal:
+    def extend(self, old: ZoneView, new: ZoneView) -> Journal:
         """Return the journal after a reload, without the oldest differences if it would exceed its limits.
 
         If the serial did not increase (RFC 1982), a new journal starts, because secondaries cannot follow the change.
@@ -68,7 +66,7 @@ class Journal:
         size = 0
         for each in reversed((*self.differences, change)):
             size += _DIFFERENCE.size + len(each.data)
-            if size > max_bytes or len(kept) == max_differences:
+            if size > MAX_BYTES or len(kept) == MAX_DIFFERENCES:
                 break
             kept.append(each)
         return Journal(new.origin, new.serial, after, tuple(reversed(kept)))

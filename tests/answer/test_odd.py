@@ -46,7 +46,7 @@ class PathsCompared:
     """A responder with the shortcut, and the general path to compare it with."""
 
     def __init__(self, snapshot: Snapshot, context: Context) -> None:
-        self.responder = Responder(rrl=RrlConfig(responses_per_second=0))
+        self.responder = Responder(context, rrl=RrlConfig(responses_per_second=0))
         self.responder.swap(ServerState(snapshot, Access(), context))
         self.snapshot, self.context = snapshot, context
         self.counters = Counters()

@@ -18,7 +18,7 @@ import dns.zone
 import pytest
 
 from maptr import registry
-from maptr.answer.context import ReceivedQuery
+from maptr.answer.context import PLAIN, ReceivedQuery
 from maptr.cache.sources import Sources
 from maptr.config.model import RrlConfig
 from maptr.protocol.address import Address
@@ -50,7 +50,7 @@ class Recording(Responder):
     """The responder of maptr, which also records every query."""
 
     def __init__(self) -> None:
-        super().__init__(rrl=RrlConfig(responses_per_second=0))
+        super().__init__(PLAIN, rrl=RrlConfig(responses_per_second=0))
         self.queries: list[bytes] = []
 
     def answers(self, query: ReceivedQuery, counters: Counters) -> Iterator[bytes]:

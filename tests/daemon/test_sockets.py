@@ -93,7 +93,7 @@ import asyncio, socket, sys, time
 import maptr
 from maptr.resolver.dnspython import make_resolver
 from maptr.protocol.names import ARK_ARPA
-from maptr.server.notify import exchange, make_request, read_serial
+from maptr.server.secondaries import exchange, make_request, read_serial
 from maptr.transfer.acl import NotifyTarget
 port, tls = sys.argv[1:]
 ark = "ark:12345/x60np1wh8k"

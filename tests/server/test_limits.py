@@ -80,7 +80,7 @@ def test_a_client_with_a_valid_tsig_is_not_limited() -> None:
 
 def test_limits_and_cookies_are_on_by_default() -> None:
     responder = responding(SNAPSHOT)
-    assert responder.context.cookies.secrets != Responder().context.cookies.secrets
+    assert responder.context.cookies.secrets != responding().context.cookies.secrets
     assert None in answers(responder, 200)
 
 

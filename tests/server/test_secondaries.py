@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from itertools import islice
 from typing import Any
+from unittest import mock
 
 import dns.flags
 import dns.message
@@ -22,7 +23,7 @@ from maptr.config.model import SecondariesConfig
 from maptr.protocol.address import Address
 from maptr.protocol.names import parse, to_wire
 from maptr.protocol.numbers import NOTAUTH
-from maptr.server import notify, secondaries
+from maptr.server import secondaries
 from maptr.server.alarm import Alarm, AlarmKind
 from maptr.server.secondaries import NotifyState, SecondaryMonitor
 from maptr.server.status import SecondaryStatus
@@ -34,7 +35,7 @@ from tests.transfer.test_session import EXAMPLE, KEY, NOW, view_of
 
 Reply = Callable[[bytes], list[bytes]]
 PATIENCE = 20.0
-SOA_QUERY = b"\0\1" + notify.make_request(EXAMPLE)[2:]
+SOA_QUERY = b"\0\1" + secondaries.make_request(EXAMPLE)[2:]
 
 
 def answer(request: bytes, rcode: int = 0) -> bytes:
@@ -106,20 +107,21 @@ def requests_for(
 async def notifying(
     target: NotifyTarget, serials: tuple[int, ...], keys: list[TsigKey], timeouts: tuple[float, ...]
 ) -> None:
-    monitor = SecondaryMonitor(lambda: NOW, notify_timeouts=timeouts)
-    for serial in serials:
-        monitor.notify(view_of(serial), [target], keyring(keys))
-        await asyncio.sleep(0)
-    while (state := monitor.state(EXAMPLE, target)) and state.notify is NotifyState.PENDING:
-        await asyncio.sleep(0.01)
+    monitor = SecondaryMonitor(lambda: NOW, SecondariesConfig())
+    with mock.patch.object(secondaries, "NOTIFY_TIMEOUTS", timeouts):
+        for serial in serials:
+            monitor.notify(view_of(serial), [target], keyring(keys))
+            await asyncio.sleep(0)
+        while (state := monitor.state(EXAMPLE, target)) and state.notify is NotifyState.PENDING:
+            await asyncio.sleep(0.01)
 
 
 def test_rfc1996_3_7_notify_message_and_rfc1035_3_3_13_soa_query() -> None:
-    message = dns.message.from_wire(notify.make_request(EXAMPLE, view_of(7).soa))
+    message = dns.message.from_wire(secondaries.make_request(EXAMPLE, view_of(7).soa))
     assert (message.opcode(), message.flags & ~0x7800) == (dns.opcode.NOTIFY, dns.flags.AA)
     assert str(message.question[0]) == "example. IN SOA"
     assert message.answer[0][0].serial == 7
-    query = dns.message.from_wire(notify.make_request(EXAMPLE))
+    query = dns.message.from_wire(secondaries.make_request(EXAMPLE))
     assert (int(query.flags), str(query.question[0]), query.answer) == (0, "example. IN SOA", [])
 
 
@@ -146,10 +148,12 @@ def test_notify_is_repeated_until_it_is_acknowledged_or_given_up(
 
 
 def test_a_secondary_that_does_not_answer_is_logged_once_and_again_after_an_answer(
-    caplog: pytest.LogCaptureFixture,
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(secondaries, "NOTIFY_TIMEOUTS", (0.05,))
+
     async def run() -> None:
-        monitor = SecondaryMonitor(lambda: NOW, notify_timeouts=(0.05,))
+        monitor = SecondaryMonitor(lambda: NOW, SecondariesConfig())
         async with Secondary(lambda request: [answer(request)] if serial == 3 else []) as secondary:
             target = target_of(secondary.port)
             for serial in range(1, 6):
@@ -163,7 +167,7 @@ def test_a_secondary_that_does_not_answer_is_logged_once_and_again_after_an_answ
 
 
 def test_an_error_may_have_no_question() -> None:
-    assert notify.read_response(SOA_QUERY, SOA_QUERY[:2] + b"\x80\1" + bytes(8)) == 1
+    assert secondaries.read_response(SOA_QUERY, SOA_QUERY[:2] + b"\x80\1" + bytes(8)) == 1
 
 
 def test_responses_to_other_requests_are_ignored() -> None:
@@ -205,7 +209,7 @@ def test_an_icmp_error_is_a_failed_attempt(caplog: pytest.LogCaptureFixture) -> 
 
 def test_stop_ends_pending_notifications() -> None:
     async def run() -> None:
-        monitor = SecondaryMonitor(lambda: NOW)
+        monitor = SecondaryMonitor(lambda: NOW, SecondariesConfig())
         monitor.notify(view_of(1), [target_of(9)], {})
         await asyncio.sleep(0)
         await monitor.stop()
@@ -239,7 +243,7 @@ def observed_state(
     """Return the state that the monitor records for a secondary, or another port, that should have serial 7."""
 
     async def run() -> SecondaryStatus:
-        monitor = SecondaryMonitor(lambda: NOW, if_different=0.02, timeout=timeout)
+        monitor = SecondaryMonitor(lambda: NOW, SecondariesConfig())
         async with secondary, asyncio.timeout(PATIENCE):
             target = target_of(port or secondary.port, key)
             monitor.follow({(EXAMPLE, target): (7, key)})
@@ -250,7 +254,8 @@ def observed_state(
             await monitor.stop()
         return replace(found, secondary="", behind_since=None)  # which has tests of its own
 
-    return asyncio.run(run())
+    with mock.patch.multiple(secondaries, IF_DIFFERENT=0.02, QUERY_TIMEOUT=timeout):
+        return asyncio.run(run())
 
 
 @pytest.mark.parametrize(
@@ -269,8 +274,8 @@ def observed_state(
 def test_read_serial_returns_the_serial_or_the_error(reply: bytes, said: int | str) -> None:
     def read(packet: bytes) -> int | str:
         try:
-            return notify.read_serial(packet)
-        except notify.NoResponse as error:
+            return secondaries.read_serial(packet)
+        except secondaries.NoResponse as error:
             return str(error)
 
     found = read(reply)
@@ -343,15 +348,11 @@ class Watch:
         self.now = float(NOW)
         self.key = key
         self.secondary = Secondary(answer)
-        self.monitor = SecondaryMonitor(
-            lambda: self.now,
-            SecondariesConfig(interval=1, alarm_after=300),
-            notify_timeouts=(0.05,),
-            if_different=0.01,
-            timeout=0.05,
-        )
+        self.monitor = SecondaryMonitor(lambda: self.now, SecondariesConfig(interval=1, alarm_after=300))
+        self._patch = mock.patch.multiple(secondaries, NOTIFY_TIMEOUTS=(0.05,), IF_DIFFERENT=0.01, QUERY_TIMEOUT=0.05)
 
     async def __aenter__(self) -> Watch:
+        self._patch.start()
         await self.secondary.__aenter__()
         self.target = target_of(self.secondary.port, self.key)
         return self
@@ -359,6 +360,7 @@ class Watch:
     async def __aexit__(self, *_: object) -> None:
         await self.monitor.stop()
         await self.secondary.__aexit__()
+        self._patch.stop()
 
     def follow(self, serial: int) -> None:
         self.monitor.follow({(EXAMPLE, self.target): (serial, self.key)})

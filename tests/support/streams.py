@@ -19,6 +19,7 @@ import dns.message
 import dns.zone
 import pytest
 
+from maptr.config import Config
 from maptr.config.model import TcpConfig, TlsConfig
 from maptr.daemon.certificate import Certificate
 from maptr.daemon.sockets import open_tcp
@@ -27,6 +28,7 @@ from maptr.server import stream
 from maptr.server.counters import Counters
 from maptr.server.daemon import Daemon
 from maptr.server.responder import Responder, ServerState
+from maptr.server.settings import context_of
 from maptr.server.stream import Connections, TcpListener
 from maptr.transfer.acl import AccessRule
 from maptr.transfer.session import Access
@@ -62,7 +64,7 @@ def serving(*addresses: Address) -> Iterator[Daemon]:
 
 def responding(snapshot: Snapshot = SNAPSHOT, *, context: dict[str, Any] | None = None, **settings: Any) -> Responder:
     """A responder that answers from a snapshot; some fields of its context may be given."""
-    responder = Responder(**settings)
+    responder = Responder(context_of(Config()), **settings)
     responder.swap(ServerState(snapshot, Access(), replace(responder.context, **context or {})))
     return responder
 

@@ -16,6 +16,7 @@ from maptr.errors import JournalError, ZoneError
 from maptr.protocol.names import parse
 from maptr.protocol.numbers import SOA
 from maptr.server.journals import journal_path, read_journal, write_journal
+from maptr.transfer import journal as transfer_journal
 from maptr.transfer.journal import Journal, decode, encode
 from maptr.zone.diff import Difference, digest
 from tests.answer.test_respond_oracle import random_zone, zone_text
@@ -51,24 +52,26 @@ def test_a_serial_that_did_not_increase_starts_a_new_journal(serial: int) -> Non
     assert after.serial == serial
 
 
-def test_the_oldest_differences_beyond_the_limit_are_dropped() -> None:
+def test_the_oldest_differences_beyond_the_limit_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transfer_journal, "MAX_DIFFERENCES", 7)
     journal = Journal.start(view_of(0))
     for serial in range(20):
-        journal = journal.extend(view_of(serial), view_of(serial + 1), max_differences=7)
+        journal = journal.extend(view_of(serial), view_of(serial + 1))
     assert [change.from_serial for change in journal.differences] == list(range(13, 20))
     assert journal.since(12) is None
     assert journal.since(13) is not None
 
 
-def test_the_size_of_a_journal_is_limited() -> None:
+def test_the_size_of_a_journal_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transfer_journal, "MAX_BYTES", 3000)
     views = [view_of(serial, f"a 60 TXT {'x' * 200} {serial}\n") for serial in range(21)]
     journal = Journal.start(views[0])
     for old, new in itertools.pairwise(views):
-        journal = journal.extend(old, new, max_bytes=3000)
+        journal = journal.extend(old, new)
     assert 1 < len(journal.differences) < 6
     assert sum(len(change.data) for change in journal.differences) <= 3000
     large = view_of(21, "\n".join(f"n{i} 60 TXT {'x' * 200}" for i in range(30)))
-    assert journal.extend(views[-1], large, max_bytes=3000).differences == ()
+    assert journal.extend(views[-1], large).differences == ()
 
 
 @given(st.integers(0, 2**32), st.integers(0, 4))

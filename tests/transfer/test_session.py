@@ -274,7 +274,7 @@ def test_transfers_and_refusals_are_logged(
     query: dns.message.Message, kind: str, note: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     one, two = view_of(1), view_of(2)
-    what, responder = f"{kind} of zone example. to 127.0.0.1", Responder()
+    what, responder = f"{kind} of zone example. to 127.0.0.1", Responder(PLAIN)
     for secondaries, line in ((OPEN, f"{what}: {note}"), (Secondaries(), f"{what} refused")):
         access = access_of(journal_of(one, two), secondaries)
         assert logged(query, ServerState(Snapshot.of([two]), access, PLAIN), responder, caplog) == [line]

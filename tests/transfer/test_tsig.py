@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import struct
 from collections.abc import Callable
-from dataclasses import replace
 from unittest import mock
 
 import dns.message
@@ -19,7 +18,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from maptr.answer.context import ReceivedQuery, Transport
+from maptr.answer.context import Context, ReceivedQuery, Transport
 from maptr.protocol.names import Labels
 from maptr.server.counters import Counters
 from maptr.server.responder import Responder, ServerState
@@ -160,8 +159,8 @@ def test_rfc8945_5_2_2_a_change_of_any_bit_is_detected() -> None:
 
 def test_invalid_signatures_are_logged(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
-    responder = Responder(clock=lambda: 0.0)
-    context = replace(responder.context, clock=lambda: float(NOW))
+    context = Context(clock=lambda: float(NOW))
+    responder = Responder(context, clock=lambda: 0.0)
     responder.swap(ServerState(SNAPSHOT, Access(keys=keyring([key()])), context))
     good, _ = signed(dnspython_key())
     for query in (
