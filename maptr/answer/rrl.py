@@ -63,8 +63,8 @@ class RateLimits:
 class RateLimiter:
     """Counts responses and decides which are sent. ``clock`` is monotonic, in seconds.
 
-    ``tally`` counts the responses that are not sent in full; the caller may replace it before the first response. With
-    a ``lock``, several threads may use one limiter; only rare paths take the lock.
+    ``tally`` counts the responses that are not sent in full. With a ``lock``, several threads may use one limiter; only
+    rare paths take the lock.
     """
 
     def __init__(

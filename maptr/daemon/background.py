@@ -58,8 +58,7 @@ class Background:
 
 
 class Repetitions:
-    """What a repeated work has logged, so that a warning comes once, again when it has changed, and again when it comes
-    back."""
+    """What a repeated work has logged: a warning comes once, and again when it has changed or comes back."""
 
     def __init__(self) -> None:
         self._logged: dict[Hashable, object] = {}

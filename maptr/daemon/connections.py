@@ -30,18 +30,9 @@ class Connection(Protocol):
     def abort(self) -> None: ...
 
 
-class ConnectionCounts(Protocol):
-    """Connections: open now, accepted, refused because the client had too many, and closed to make room."""
-
-    open: int
-    accepted: int
-    refused: int
-    shed: int
-
-
 @dataclass(slots=True, eq=False)
 class Counts:
-    """The counts of a server that has no others."""
+    """Connections: open now, accepted, refused because the client had too many, and closed to make room."""
 
     open: int = 0
     accepted: int = 0
@@ -58,7 +49,7 @@ class OpenConnections(Generic[C]):
     A connection is idle until ``busy``, and again after ``idle``.
     """
 
-    def __init__(self, limits: TcpConfig, counts: ConnectionCounts) -> None:
+    def __init__(self, limits: TcpConfig, counts: Counts) -> None:
         self.limits = limits
         self.counts = counts
         self._clients: dict[C, str] = {}
@@ -75,8 +66,7 @@ class OpenConnections(Generic[C]):
         return connection in self._clients
 
     def admit(self, connection: C, address: str, *, exempt: bool = False) -> bool:
-        """Count a new connection. Returns False if its client has too many, unless it is exempt from that limit, or if
-        no connection is idle at the limit of all."""
+        """Count a new connection. Returns False if its client has too many, unless exempt, or if none can make room."""
         if not (exempt or self.has_room(address)) or (
             len(self._clients) >= self.limits.max_connections and not self.shed()
         ):

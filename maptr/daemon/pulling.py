@@ -33,8 +33,7 @@ class KeptRecord:
 
 @dataclass(frozen=True, slots=True)
 class PullState:
-    """The last pulls: where the table came from, when it was confirmed and changed, and why the last one failed, or
-    ""."""
+    """The last pulls: where the table came from, when it was confirmed and changed, and why the last one failed."""
 
     source: str = ""
     checked: float | None = None

@@ -42,8 +42,7 @@ RESERVED = 2 * MAX_REQUESTS + OTHER_FILES  # MAX_REQUESTS each for the control s
 
 @dataclass(slots=True)
 class Sockets:
-    """Bound sockets: one of ``udp`` and ``tcp`` for each address, one of ``tls`` for each TLS address, and the two of
-    operators."""
+    """Bound sockets: UDP and TCP for each address, TLS for each TLS address, and the two of operators."""
 
     udp: list[socket.socket] = field(default_factory=list)
     tcp: list[socket.socket] = field(default_factory=list)

@@ -18,7 +18,7 @@ from typing import Any, cast
 from aiohttp import web
 
 from maptr.config.model import GatewayConfig, TcpConfig
-from maptr.daemon.connections import Acceptor, ConnectionCounts, OpenConnections
+from maptr.daemon.connections import Acceptor, Counts, OpenConnections
 from maptr.daemon.sockets import limits_within_descriptors
 from maptr.gateway.proxies import Proxies, read_proxy_header
 
@@ -115,7 +115,7 @@ class HttpConnection(web.RequestHandler):
 class HttpListener:
     """Accepts connections for ``manager``. ``refuse`` responds to a request that aiohttp cannot read."""
 
-    def __init__(self, counts: ConnectionCounts, refuse: Refuse) -> None:
+    def __init__(self, counts: Counts, refuse: Refuse) -> None:
         self.refuse = refuse
         self.connections: OpenConnections[HttpConnection] = OpenConnections(TcpConfig(), counts)
         self.is_stopping = False

@@ -1,4 +1,4 @@
-"""Counters of queries, responses and connections. One thread writes to each ``Counters``; ``total`` adds them up."""
+"""Counters of queries and responses. One thread writes to each ``Counters``; ``total`` adds them up."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from operator import add
 import dns.rcode
 
 from maptr.answer.context import Transport
-from maptr.answer.rrl import Tally
 from maptr.protocol.numbers import HEADER_SIZE
 
 # RFC 1035 4.1.1, RFC 2136 2.2 and RFC 6891 9. In the header's four bits, 7 means YXRRSET, which maptr never sends, or
@@ -22,7 +21,7 @@ _NAMES = {**{code: f"RCODE{code}" for code in range(SILENCE)}, **RCODES, SILENCE
 
 
 @dataclass(slots=True)
-class Counters(Tally):
+class Counters:
     """The number of queries by transport and by RCODE of the response, and of other events, since the start."""
 
     # UDP in batches (``udp.py``): queries received, answered with a ready response, answered on the general path, not
@@ -37,11 +36,6 @@ class Counters(Tally):
     # Queries with a valid server cookie, and with another cookie, which get a new one (RFC 7873 5.2).
     verified: int = 0
     unverified: int = 0
-    # Connections: open now, accepted, refused because the client had too many, and closed to make room.
-    open: int = 0
-    accepted: int = 0
-    refused: int = 0
-    shed: int = 0
     queries: dict[Transport, list[int]] = field(default_factory=lambda: {each: [0] * len(_NAMES) for each in Transport})
 
     def count(self, transport: Transport, reply: bytes | None) -> int:
@@ -71,9 +65,7 @@ class Counters(Tally):
 
 GROUPS = {
     "batches": ("received", "ready", "general", "silent", "overload", "lost", "calls"),
-    "rate_limit": ("dropped", "truncated"),
     "cookies": ("verified", "unverified"),
-    "connections": ("open", "accepted", "refused", "shed"),
 }
 
 

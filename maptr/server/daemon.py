@@ -45,8 +45,7 @@ class Daemon:
 
     ``served`` has these zones as loaded. A reload reads the configuration again with ``reread``. ``responder`` answers
     queries, by default with the configured settings; ``bound`` has the sockets if they are already bound. ``clock`` is
-    in seconds since 1970. Many attributes: one for each part that it owns. Raises ConfigError for an unusable
-    certificate.
+    in seconds since 1970. Raises ConfigError for an unusable certificate.
     """
 
     def __init__(
@@ -67,7 +66,7 @@ class Daemon:
         limits = limits_within_descriptors(serve.tcp, 2 * len(serve.listen) + len(tls.listen))
         # The first counters are the event loop's, each other one a UDP socket's.
         self._counters: Sequence[Counters] = [Counters()]
-        self._connections = Connections(limits, self._counters[0])
+        self._connections = Connections(limits)
         self.reloader = Reloader(config, served, self.responder, certificate=certificate, reread=reread, clock=clock)
         self.started_at = clock()
         self.metrics_bound: Address | None = None
@@ -135,7 +134,6 @@ class Daemon:
     def _listeners(self, sockets: Sockets) -> list[UdpListener | BatchListener | TcpListener]:
         main = self._counters[0]
         self._counters = [main, *(Counters() for _ in sockets.udp)]
-        self.responder.limiter.tally = main
         answer, tls = functools.partial(self.responder.answers, counters=main), self.reloader.certificate
         listen = UdpListener if udp.why_not() else BatchListener
         return [
@@ -219,6 +217,8 @@ class Daemon:
             table=None if reloader.puller is None else reloader.puller.status(),
             queries=counters.to_dict(),
             **counters.groups(),
+            rate_limit=asdict(self.responder.limiter.tally),
+            connections=asdict(self._connections.counts),
             alarms=tuple(alarm for alarm in alarms if alarm not in silenced),
             silenced=silenced,
         )

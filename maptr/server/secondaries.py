@@ -131,8 +131,7 @@ class SecondaryMonitor:
         return None
 
     def notify(self, view: ZoneView, targets: Iterable[NotifyTarget], keys: Mapping[Labels, TsigKey]) -> None:
-        """Start to send NOTIFY, and return at once. This ends the sending of an earlier serial. ``keys`` has the keys
-        of all targets."""
+        """Start to send NOTIFY, instead of that of an earlier serial. ``keys`` has the keys of all targets."""
         for target in targets:
             self._note((view.origin, target), notify=NotifyState.PENDING, since=self._clock(), notify_error="")
             _restart(self._notifying, (view.origin, target), self._notify(view, target, _key_of(target, keys)))

@@ -26,8 +26,7 @@ def _time() -> Any:
 
 @dataclass(frozen=True, slots=True)
 class KeyStatus:
-    """A key of a zone, its state since a time, and its next step in a rollover: "activate", "remove" or "", which must
-    not be before ``at``."""
+    """A key of a zone, its state since a time, and its next step: "activate", "remove" or "", not before ``at``."""
 
     tag: int
     role: str
@@ -99,8 +98,7 @@ class SecondaryStatus:
 
 @dataclass(frozen=True, slots=True)
 class ZoneStatus:
-    """A zone. ``serial`` is None if it was never loaded; ``error`` is why its last file was refused, else "".
-    ``signatures`` is a ``Signatures`` value."""
+    """A zone. ``serial`` is None if it was never loaded; ``error`` is why its last file was refused, else ""."""
 
     zone: str
     file: str
@@ -111,7 +109,7 @@ class ZoneStatus:
     failed: float | None = _time()
     warnings: tuple[str, ...] = ()
     left_out: LeftOutStatus | None = None
-    signatures: str | None = None
+    signatures: str | None = None  # of ``Signatures``
     signatures_expire: float | None = _time()
     signing: SigningStatus | None = None
     secondaries: tuple[SecondaryStatus, ...] = ()
@@ -158,8 +156,7 @@ class TableStatus:
 
 @dataclass(frozen=True, slots=True)
 class ZoneResult:
-    """The result of a reload for one zone: loaded, reloaded, signed (same file, new signatures), unchanged, refused
-    or removed."""
+    """A zone after a reload: loaded, reloaded, signed (same file, new signatures), unchanged, refused or removed."""
 
     zone: str
     result: str
@@ -175,8 +172,7 @@ class ZoneResult:
 
 @dataclass(frozen=True, slots=True)
 class ReloadResult:
-    """The result of a reload: ``zones`` is None if it failed for the configuration; ``error`` is why it failed, or why
-    the certificate was refused, else ""."""
+    """The result of a reload. ``zones`` is None if it failed; ``error`` is why, or why the certificate was refused."""
 
     zones: tuple[ZoneResult, ...] | None = None
     error: str = ""
@@ -200,7 +196,7 @@ class Reloads:
 class Status:
     """The document of ``maptr status --json``, and so flat.
 
-    ``queries`` counts them by transport and RCODE; the last four groups of counters are those of ``Counters``.
+    ``queries`` counts them by transport and RCODE, ``batches`` and ``cookies`` are those of ``Counters``.
     """
 
     version: str

@@ -21,7 +21,7 @@ from typing import cast
 from maptr.answer.context import ReceivedQuery, Transport
 from maptr.config.model import TcpConfig
 from maptr.daemon.certificate import Certificate
-from maptr.daemon.connections import Acceptor, ConnectionCounts, OpenConnections
+from maptr.daemon.connections import Acceptor, Counts, OpenConnections
 from maptr.errors import ZoneError
 
 log = logging.getLogger("maptr.serve")
@@ -281,8 +281,8 @@ class Stream(asyncio.Protocol):
 class Connections(OpenConnections[Stream]):
     """The open connections of all listeners, with their deadlines. They make room also while they are answered."""
 
-    def __init__(self, limits: TcpConfig, counts: ConnectionCounts) -> None:
-        super().__init__(limits, counts)
+    def __init__(self, limits: TcpConfig) -> None:
+        super().__init__(limits, Counts())
         self.turns = RoundRobin()
         shortest = min(limits.idle_timeout, WRITE_TIMEOUT, HANDSHAKE_TIMEOUT)
         self._check_interval = max(CHECK_INTERVAL, shortest / CHECKS)

@@ -49,8 +49,7 @@ ProbeFunction = Callable[[url.Url, float], None]
 
 
 class Page(NamedTuple):
-    """An HTTP response. ``url`` is the one after redirects, header names are in lower case, ``cut`` is true if the body
-    had more than MAX_PAGE bytes."""
+    """An HTTP response, after redirects. Header names are in lower case; ``cut``: it had more than MAX_PAGE bytes."""
 
     url: str
     status: int
@@ -226,8 +225,7 @@ def fetch(
 def _get_file(
     source: str, etag: str, modified: str, cafile: str | None, deadline: float, max_bytes: int, only_public: bool
 ) -> tuple[Fetched | None, str, bool]:
-    """Send one request. Returns the file, or None and the location of a redirect, and whether the server's address is
-    public."""
+    """Send one request. Returns the file, or None and a redirect's location, and whether the address is public."""
     try:
         where = url.parse(source)
         context = ssl.create_default_context(cafile=cafile) if where.scheme == "https" else None

@@ -260,8 +260,7 @@ def _cut_above(zone: ZoneView, name: Labels) -> Labels:
 
 
 def _from_wildcard(zone: ZoneView, name: Labels) -> Node:
-    """Return the node that a wildcard gives a name that does not exist (RFC 4592 3.3). NSD and Knot use its addresses
-    as glue."""
+    """Return the node that a wildcard gives a name without records (RFC 4592 3.3): glue, for NSD and Knot."""
     if name in zone.nodes:
         return {}
     encloser = next(above for above in _above(zone, name) if above in zone.nodes)
@@ -276,8 +275,7 @@ def check_rules(
 ) -> list[Finding]:
     """Check the NAPTR records. The findings are sorted by owner and have file and line from ``locations``.
 
-    ``owners`` are the folded names to check, if all others are known to have no findings and no redirects to names of
-    the zone.
+    ``owners`` are the folded names to check, if all others have no findings and no redirects to names of the zone.
     """
     found = set(_RuleChecks(zone, owners, locations or Locations()).findings())
     return sorted(found, key=lambda f: (f.record, f.line, f.code, f.value))

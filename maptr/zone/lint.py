@@ -86,8 +86,8 @@ def lint(table: Table, *, unread: Iterable[TableError] = ()) -> list[Finding]:
 def publishable(table: Table, *, origin: Labels = ARK_ARPA, unread: Iterable[TableError] = ()) -> tuple[Table, LeftOut]:
     """Return the part of a table that the zone ``origin`` can hold, and the findings for the rest.
 
-    Records with an error are left out, and so are NMAs that no client can use or whose rule is too long. ``unread`` has
-    the records that could not be read.
+    Records with an error are left out, and NMAs that no client can use or whose rule is too long. ``unread`` are the
+    records that could not be read.
     """
     left_out = _left_out(table, origin, unread)
     usable: list[Entry] = []

@@ -22,7 +22,6 @@ from maptr.answer.message import Message
 from maptr.answer.respond import make_reply
 from maptr.config.model import TcpConfig
 from maptr.protocol.cookies import CookieSettings
-from maptr.server.counters import Counters
 from maptr.server.stream import Connections, Stream
 from maptr.transfer.acl import TsigKey
 from maptr.transfer.session import Access
@@ -141,7 +140,7 @@ def converse_over(pieces: list[bytes], answer: Callable[[bytes], bytes | None]) 
         return [] if reply is None else [reply]
 
     async def run() -> bytes:
-        sink, conversation = Sink(), Stream(replies, Connections(TcpConfig(), Counters()))
+        sink, conversation = Sink(), Stream(replies, Connections(TcpConfig()))
         conversation.connection_made(sink)
         for piece in pieces:
             conversation.data_received(piece)

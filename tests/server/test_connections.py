@@ -23,7 +23,6 @@ from maptr.config.model import TcpConfig, TlsConfig
 from maptr.daemon.certificate import ALPN, Certificate
 from maptr.errors import ConfigError
 from maptr.protocol.address import Address
-from maptr.server.counters import Counters
 from maptr.server.daemon import Daemon
 from maptr.server.status import ReloadResult
 from maptr.server.stream import Connections, Stream
@@ -177,11 +176,11 @@ def test_connections_closed_during_the_handshake_are_released(directory: Path, s
         for _ in range(40):
             socks.append(stack.enter_context(streams.connect(server.port)))
             socks[-1].sendall(said)
-        streams.wait_for(lambda: server.counters.accepted == 40)
+        streams.wait_for(lambda: server.connections.counts.accepted == 40)
         for sock in socks[:-2]:
             while not streams.is_closed(sock):  # skip the server's handshake messages
                 pass
-        streams.wait_for(lambda: (server.counters.open, server.counters.shed) == (2, 38))
+        streams.wait_for(lambda: (server.connections.counts.open, server.connections.counts.shed) == (2, 38))
         with connect_tls(server.port, directory) as secure:
             assert streams.ask(secure).id == streams.QUERY.id
 
@@ -189,7 +188,7 @@ def test_connections_closed_during_the_handshake_are_released(directory: Path, s
 def test_a_slow_handshake_is_disconnected_at_the_time_limit(directory: Path) -> None:
     with listening_tls(directory, HANDSHAKE_TIMEOUT=0.2, max_per_client=100) as server, contextlib.ExitStack() as stack:
         slow = [stack.enter_context(streams.connect(server.port)) for _ in range(50)]
-        streams.wait_for(lambda: server.counters.accepted == 50)
+        streams.wait_for(lambda: server.connections.counts.accepted == 50)
         for octet in hello()[:-1]:
             for sock in slow:
                 with contextlib.suppress(OSError):
@@ -197,7 +196,7 @@ def test_a_slow_handshake_is_disconnected_at_the_time_limit(directory: Path) -> 
         with streams.limited(HANDSHAKE_TIMEOUT=PATIENCE), connect_tls(server.port, directory) as other:
             assert streams.ask(other).id == streams.QUERY.id
         assert all(map(streams.is_closed, slow))
-        streams.wait_for(lambda: not server.counters.open)
+        streams.wait_for(lambda: not server.connections.counts.open)
 
 
 def test_stop_ends_handshakes(directory: Path) -> None:
@@ -207,9 +206,9 @@ def test_stop_ends_handshakes(directory: Path) -> None:
             sock.sendall(hello())
         begun = stack.enter_context(connect_tls(server.port, directory))
         assert streams.ask(begun).id == streams.QUERY.id
-        streams.wait_for(lambda: server.counters.accepted == 11)
+        streams.wait_for(lambda: server.connections.counts.accepted == 11)
         server.stop()
-        assert server.counters.open == 0
+        assert server.connections.counts.open == 0
         for sock in socks:
             while not streams.is_closed(sock):
                 pass
@@ -288,7 +287,7 @@ def test_abandoned_connections_and_handshakes_are_released(directory: Path, secu
                 sock.sendall(begun[: number * len(begun) // 199])
                 if number % 3:
                     streams.linger(sock)
-        streams.wait_for(lambda: (server.counters.accepted, server.counters.open) == (200, 0))
+        streams.wait_for(lambda: (server.connections.counts.accepted, server.connections.counts.open) == (200, 0))
         with dial() as sock:
             assert streams.ask(sock).id == streams.QUERY.id
 
@@ -351,7 +350,7 @@ def test_the_error_for_an_unusable_certificate_names_the_file(tmp_path: Path, fa
 
 def test_ipv6_clients_are_counted_by_64_bit_prefix() -> None:
     async def admitted(*clients: str) -> list[bool]:
-        connections = Connections(TcpConfig(max_per_client=1), Counters())
+        connections = Connections(TcpConfig(max_per_client=1))
         return [connections.admit(Stream(lambda _: (), connections), client) for client in clients]
 
     assert asyncio.run(admitted("2001:db8::1", "2001:db8::2", "2001:db8:0:1::1")) == [True, False, True]

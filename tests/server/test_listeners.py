@@ -71,7 +71,7 @@ def test_a_client_with_too_many_connections_is_refused() -> None:
         with streams.connect(server.port) as three:
             assert streams.is_closed(three)
         one.close()
-        streams.wait_for(lambda: server.counters.open == 1)
+        streams.wait_for(lambda: server.connections.counts.open == 1)
         with streams.connect(server.port) as four:
             assert streams.ask(four).id == streams.QUERY.id
 
@@ -164,7 +164,7 @@ def test_queries_sent_before_the_connection_is_accepted_are_answered() -> None:
         assert streams.receive_message(two).id == streams.QUERY.id
         assert len(streams.receive_message(two).answer[0]) == 250
         assert streams.is_closed(two)
-        streams.wait_for(lambda: server.counters.open == 3)  # "two" and "gone" are closed
+        streams.wait_for(lambda: server.connections.counts.open == 3)  # "two" and "gone" are closed
         half.sendall(streams.FRAME[-1:])
         one.sendall(streams.FRAME)
         nothing.sendall(streams.FRAME)
@@ -194,4 +194,4 @@ def test_connections_wait_for_a_file_descriptor(
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
         assert streams.receive_message(later).id == streams.QUERY.id
-    assert server.counters.shed == len(idle)
+    assert server.connections.counts.shed == len(idle)

@@ -15,7 +15,6 @@ from maptr.answer.context import Transport
 from maptr.answer.respond import respond
 from maptr.config.model import TcpConfig
 from maptr.errors import ZoneError
-from maptr.server.counters import Counters
 from maptr.server.stream import HELD_BUFFER, MAX_TURN, Connections, RoundRobin, Stream
 from tests.fuzz.targets import converse_over
 from tests.support.answers import PACKETS, SNAPSHOT
@@ -40,7 +39,7 @@ def talking(answer: Callable[[bytes], Iterator[bytes]], talk: Callable[[Stream, 
 
     async def run() -> Mock:
         transport = transport_of_test()
-        stream = Stream(answer, Connections(TcpConfig(), Counters()))
+        stream = Stream(answer, Connections(TcpConfig()))
         stream.connection_made(transport)
         talk(stream, transport)
         for _ in range(10):
@@ -92,7 +91,7 @@ def test_messages_are_made_only_as_the_client_reads() -> None:
 
 def test_the_responses_of_all_connections_progress_evenly() -> None:
     async def run() -> None:
-        connections = Connections(TcpConfig(), Counters())
+        connections = Connections(TcpConfig())
         streams = [Stream(each, connections) for each in responses]
         for stream in streams:
             stream.connection_made(transport_of_test())

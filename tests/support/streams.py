@@ -82,11 +82,10 @@ class Listening:
     """A TcpListener on a port of its own, with its counters."""
 
     def __init__(self, certificate: Certificate | None, limits: TcpConfig) -> None:
-        self.counters = Counters()
         sock = open_tcp("127.0.0.1", 0)
         self.port = sock.getsockname()[1]
-        self.connections = Connections(limits, self.counters)
-        answers = functools.partial(responding().answers, counters=self.counters)
+        self.connections = Connections(limits)
+        answers = functools.partial(responding().answers, counters=Counters())
         self.listener = TcpListener(sock, answers, self.connections, certificate)
         self.running = Running()
         self.failures: list[dict[str, Any]] = []
@@ -120,7 +119,7 @@ def listening(certificate: Certificate | None = None, *, start: bool = True, **l
             wait_for(lambda: not asyncio.all_tasks(found.running.loop))
             found.running.close()
     wait_for(lambda: open_descriptors() <= descriptors)
-    assert (found.counters.open, found.failures) == (0, [])
+    assert (found.connections.counts.open, found.failures) == (0, [])
 
 
 def open_descriptors() -> int:
