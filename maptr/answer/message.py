@@ -279,9 +279,8 @@ class Query:
 def lay_out(query: Query, rcode: int, result: LookupResult = NO_RECORDS, *, ede: int | None = None) -> Reply:
     """Lay out a response within its limit, with whole RRsets only.
 
-    If an RRset of the answer or authority section does not fit, the response has TC and no records except OPT
-    (RFC 2181 9, RFC 6891 7). If glue does not fit, it has TC and the glue that fits (RFC 9471 3.1). Other additional
-    addresses are left out without TC.
+    If the answer or authority section does not fit, the response has TC and no records except OPT (RFC 2181 9, RFC 6891
+    7); if glue does not, TC and the glue that fits (RFC 9471 3.1). Other addresses are left out without TC.
     """
     payload, limit = query.context.udp_payload, query.limit
     if query.transport is Transport.UDP:  # RFC 6891 6.2.5

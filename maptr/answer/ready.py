@@ -1,8 +1,7 @@
 """The response cache, called the shortcut: ready responses that were learned from the general path.
 
-This module does not decide the content of a response. ``Ready.find`` looks for a ready response to a query. If there is
-none, the caller asks the general path (``respond.py``) and passes the response to ``Ready.learn``, which keeps it if
-other queries have the same response.
+This module does not decide the content of a response. ``Ready.find`` looks for a ready one. If there is none, the
+caller asks the general path (``respond.py``), and ``Ready.learn`` keeps its response if other queries have the same.
 
 **The key** of a query has two parts: the name in lower case, and the *form*, which is everything else except the ID and
 the cookie: header, type, class and EDNS. The spelling of the name and the cookie do not matter, because the caller
@@ -19,13 +18,12 @@ sends the question of the query and appends a new cookie.
   REFUSED for names outside all zones, and referrals. Once the general path has answered for one of these names with
   its only RRset, the zone's table gives the answers for the others in the same way.
 
-The denials of two names differ only in the length of the question, by which the compression pointers move.
-Nonexistent names are never stored.
+The denials of two names differ only in the length of the question, by which compression pointers move. Nonexistent
+names are never stored.
 
 **The arena** holds the part of a response between the question and the cookie: records and OPT. A ready response is one
 ``RECORD``: three iovecs for the kernel (the question, a part of the arena, the cookie), the header, and values for the
-counters and the rate limit. ``udp.py`` copies these records next to each other; ``Ready.response`` joins the bytes for
-other callers.
+counters and the rate limit. ``udp.py`` copies such records side by side; ``Ready.response`` joins the bytes for others.
 
 **Expiry:** a response is valid as long as the zones are. A reload makes new zones, for which the server makes a new
 ``Ready``. When a table or the arena is full, the next ``tidy`` clears all tables and the arena.

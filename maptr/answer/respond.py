@@ -9,8 +9,7 @@ The steps are taken in this order; the first one that decides the response ends 
    (``_answer_without_lookup``).
 5. UPDATE, NOTIFY and class CHAOS; then the answer of the zone, or SERVFAIL or REFUSED without a zone (``_answer``).
 
-Pure: no socket, thread, clock, log or file. ``lookup.py`` has the algorithm for zones, ``message.py`` reads and writes
-messages and EDNS options.
+Pure: no socket, thread, clock, log or file. ``lookup.py`` has the algorithm for zones, ``message.py`` reads and writes.
 """
 
 from __future__ import annotations
@@ -55,9 +54,8 @@ def make_reply(
 ) -> Reply | None:
     """Return the response as ``respond`` does, with the information that the rate limit and the shortcut need.
 
-    ``reserve`` bytes of the limit are left free for a signature. ``rcode``, if not None, is the response to a
-    well-formed query: an error, or NOERROR with AA for the start of a zone transfer. With either, the response is for
-    one client.
+    ``reserve`` bytes of the limit are left free for a signature. ``rcode`` is the response to a well-formed query: an
+    error, or NOERROR with AA for the start of a zone transfer. With either, the response is for one client.
     """
     if len(query.wire) < numbers.HEADER_SIZE or query.wire[2] & 0x80:
         return None  # a response to a response could start a loop

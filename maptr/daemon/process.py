@@ -92,8 +92,7 @@ def check_user(config: Config) -> None:
 def drop_privileges(config: Config, user: User, *, listening: bool = True) -> Sockets | None:
     """Bind the sockets as root if ``listening``, then become the user. Raises ConfigError.
 
-    Missing folders for the state and the control socket are created for the user, who binds the control socket later.
-    ``config`` may be without its secrets.
+    Creates missing folders for the state and the control socket, which the user binds later. Needs no secrets.
     """
     bound = None
     if listening:

@@ -119,8 +119,7 @@ def begin(config: Config, *, clock: Callable[[], float]) -> None:
     """Make the table's file for a first start, so that the zones that are built from it can be served at once.
 
     If the public registry will be pulled, that is the built-in one, which needs no network; else the first pull is made
-    now, before anything is served. If that fails, the log says why, and it is tried again while the server runs. Raises
-    OSError.
+    now, before anything is served, and tried again while the server runs. Raises OSError.
     """
     file, sources = config.table.file, config.table.sources
     if file is None or file.exists() or not sources:

@@ -134,9 +134,8 @@ def is_wildcard(sock: socket.socket) -> bool:
 def limits_within_descriptors(limits: TcpConfig, listening: int) -> TcpConfig:
     """Return the limits, with fewer connections if the system does not allow so many open files (getrlimit(2)).
 
-    First raises the soft limit as far as needed and possible. ``listening`` is the number of listening sockets. At the
-    limit of connections, the one that has been idle longest is closed; without a free file descriptor, no connection
-    could be accepted.
+    First raises the soft limit as far as needed and possible. ``listening`` is the number of listening sockets. Without
+    a free file descriptor, no connection could be accepted, and none would make room.
     """
     others = RESERVED + listening
     wanted = limits.max_connections + others

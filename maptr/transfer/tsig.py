@@ -164,8 +164,8 @@ def check_query(received: ReceivedQuery, keys: Mapping[Labels, TsigKey], now: in
 def find(message: bytes) -> TsigRecord | None:
     """Return the TSIG record of a message, or None.
 
-    Raises ValueError for a TSIG record that is not the last record, or not of class ANY with TTL 0 (RFC 8945 4.2, 5.2),
-    and for a malformed message.
+    Raises ValueError for a malformed message, and for a TSIG record that is not the last record, or not of class ANY
+    with TTL 0 (RFC 8945 4.2, 5.2).
     """
     if len(message) < HEADER_SIZE:
         raise ValueError("header cut short")

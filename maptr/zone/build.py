@@ -64,8 +64,8 @@ class NameServer:
 class ZoneSettings:
     """The content of a zone besides its table. Without ``servers``, its name server is ``localhost``.
 
-    ``include`` has (file name, content) of files whose records are added as they are. Names that they delegate are not
-    taken from the table.
+    ``include`` has the names and contents of files whose records are added. Names that they delegate are not taken from
+    the table.
     """
 
     origin: Labels = ARK_ARPA
@@ -142,8 +142,7 @@ def _header(serial: int, settings: ZoneSettings) -> Iterator[str]:
 def _who(entry: Entry) -> Iterator[str]:
     """Yield TXT rdata, one ``key=value`` a record (RFC 1464), with UTF-8 as ``\\DDD``.
 
-    A long value is split into several strings, and cut after MAX_WHO bytes: a record has at most 65,535 (RFC 1035
-    3.2.1).
+    A long value is split into several strings, and cut: a record has at most 65,535 bytes (RFC 1035 3.2.1).
     """
     acronym = entry.who.acronym or next((nma.acronym for nma in entry.nmas if nma.acronym), None)
     for key, value in (("who", entry.who.name), ("native", entry.who.name_native), ("acronym", acronym)):

@@ -1,8 +1,7 @@
 """Authenticated denial of existence: the NSEC or NSEC3 records that prove absence (RFC 4035 3.1.3, RFC 5155 7.2).
 
-A zone has one chain, which is made when the zone is loaded. Each record of a proof then takes one bisection, and for
-NSEC3 one hash. ``answer/lookup.py`` decides which proof a response needs. All names are folded. If the chain is
-incomplete, the proofs are too.
+A zone has one chain, made when it is loaded. Each record of a proof then takes one bisection, and for NSEC3 one hash.
+``answer/lookup.py`` chooses the proof. All names are folded. If the chain is incomplete, the proofs are too.
 """
 
 from __future__ import annotations

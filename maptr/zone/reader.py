@@ -81,8 +81,7 @@ _SINGLETONS = (SOA.to_bytes(2, "big"), _CNAME_WIRE, DNAME.to_bytes(2, "big"))
 class ZoneFile(NamedTuple):
     """A zone that was read from a file.
 
-    ``included`` has the files that it includes, with their content. ``doubtful`` has the names whose NAPTR records must
-    be checked, or is None if all must.
+    ``included`` are the files that it includes. ``doubtful`` are the names whose NAPTR records to check; None: all.
     """
 
     view: ZoneView
@@ -97,8 +96,7 @@ class LineError(Exception):
 def read_zone_file(data: bytes, origin: Labels, path: Path) -> ZoneFile:
     """Read the zone in the content of a file. ``origin`` is folded.
 
-    Raises ZoneError with file and line for an error, which includes records outside the zone, and OSError if a file
-    that it includes cannot be read.
+    Raises ZoneError with file and line, also for records outside the zone, and OSError for an included file.
     """
     plain = read_plain(data, origin)
     if plain is not None:

@@ -161,8 +161,7 @@ def _host_rules(entry: Entry, order: int) -> Iterator[Naptr]:
 def host_labels(nma: Nma) -> Labels:
     """Return the host of a target as an ``h`` replacement, with the port in its last label; empty if none can be made.
 
-    An IPv6 address is not a domain name. Port 80 means http, so it is written for an http target without a port, and
-    https on port 80 cannot be written.
+    An IPv6 address is not a domain name. Port 80 means http: http targets without a port have it, https cannot have it.
     """
     try:
         where = url.parse(example_url(nma.target))

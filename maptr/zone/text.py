@@ -38,8 +38,7 @@ def to_text(zone: ZoneView) -> str:
 def rdata_text(rdtype: int, octets: bytes) -> str:
     """Write uncompressed rdata in presentation format.
 
-    Rdata that is not valid, or has a name with characters that name servers read differently, is written in the generic
-    form of RFC 3597, which all read alike.
+    Invalid rdata, or a name that name servers would read differently, is written in the generic form of RFC 3597.
     """
     try:
         if rdtype == NAPTR:

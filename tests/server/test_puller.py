@@ -238,6 +238,9 @@ def test_a_failed_pull_is_logged_once_and_retried_soon(
     pulling.pull()
     assert alarms_of(pulling.puller) == []
     assert pulling.published == ["ark.arpa."]
+    del answers["/naans"]
+    pulling.pull()
+    assert len([record for record in caplog.records if record.levelname == "ERROR"]) == 2, "it came back"
 
 
 def test_a_record_that_became_unreadable_is_an_alarm_until_it_is_repaired(
