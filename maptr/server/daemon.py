@@ -45,7 +45,8 @@ class Daemon:
 
     ``served`` has these zones as loaded. A reload reads the configuration again with ``reread``. ``responder`` answers
     queries, by default with the configured settings; ``bound`` has the sockets if they are already bound. ``clock`` is
-    in seconds since 1970. Raises ConfigError for an unusable certificate.
+    in seconds since 1970. Many attributes: one for each part that it owns. Raises ConfigError for an unusable
+    certificate.
     """
 
     def __init__(

@@ -1,15 +1,28 @@
-"""The state folder: stored serials."""
+"""The state folder: stored serials, and a server that is restored from a backup."""
 
 from __future__ import annotations
 
+import json
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
+import dns.dnssec
+import dns.message
+import dns.name
+import dns.query
+import dns.rrset
 import pytest
 
 from maptr.config import ZoneConfig
 from maptr.protocol.names import parse
 from maptr.server import state_folder
 from maptr.zone.diff import Published
+from tests.support.command_line import run
+from tests.support.server_process import Site, zone_text
+from tests.support.waiting import until
 from tests.support.zone_site import ZoneSite
 
 
@@ -42,3 +55,62 @@ def test_a_damaged_serial_file_is_ignored(tmp_path: Path, record: str) -> None:
     (path,) = tmp_path.iterdir()
     path.write_bytes(record.encode("latin-1"))
     assert state_folder.read_serial(tmp_path, parse("ark.arpa")) is None
+
+
+# --- the backup of docs/admin.md
+
+NAME = dns.name.from_text("a.test.")
+
+
+@pytest.fixture
+def folders() -> Iterator[tuple[Path, Path]]:
+    made = [Path(tempfile.mkdtemp(prefix="maptr-")) for _ in range(2)]  # short enough for a socket
+    yield made[0], made[1]
+    for folder in made:
+        shutil.rmtree(folder)
+
+
+def signed(port: int) -> tuple[dns.rrset.RRset, int]:
+    """The keys of the zone, verified with themselves, and its serial."""
+    query = dns.message.make_query(NAME, "DNSKEY", want_dnssec=True)
+    answer = dns.query.tcp(query, "127.0.0.1", 20, port).answer
+    keys, signatures = answer
+    dns.dnssec.validate(keys, signatures, {NAME: keys})
+    soa = dns.query.udp(dns.message.make_query(NAME, "SOA"), "127.0.0.1", 20, port).answer[0][0]
+    return keys, soa.serial
+
+
+def configure(site: Site) -> None:
+    signing = 'keys = "keys"\nserial = "increment"\n'
+    (site.directory / "state").mkdir(exist_ok=True)
+    site.configure(signing, zones=("a.test",), serve='state = "state"')
+
+
+def test_a_restored_server_goes_on(folders: tuple[Path, Path]) -> None:
+    old, new = Site(folders[0]), folders[1]
+    with old.stack:
+        run("zone", "keys", "add", old.directory / "keys", code=0)
+        configure(old)
+        port = old.start()
+        for number in range(2, 5):
+            old.write_zone("a.test", zone_text(1, f"192.0.2.{number}"))
+            old.run("reload")
+        keys, serial = signed(port)
+        assert serial > 1
+        backup = folders[0].with_suffix(".tar")
+        command = ["tar", "--create", "--file", str(backup), "--exclude=run", "--directory", str(old.directory), "."]
+        subprocess.run(command, check=True)  # while it runs
+    try:
+        subprocess.run(["tar", "--extract", "--file", str(backup), "--directory", str(new)], check=True)
+    finally:
+        backup.unlink()
+    restored = Site.__new__(Site)
+    restored.directory, restored.config, restored.stack = new, new / "maptr.toml", old.stack.__class__()
+    with restored.stack:
+        port = restored.start()
+        assert signed(port) == (keys, serial)
+        restored.write_zone("a.test", zone_text(1, "192.0.2.9"))
+        restored.run("reload")
+        until(lambda: signed(port)[1] == serial + 1, "the next serial")
+        (zone,) = json.loads(restored.run("status", "--json").stdout)["zones"]
+        assert zone["signatures"] == "ok"

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import dns.zone
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from maptr import registry
 from maptr.errors import ZoneError
 from maptr.registry.table import Entry, Nma, Table, Who
 from maptr.zone.build import Build, NameServer, ZoneSettings, build, serial_of
@@ -155,3 +158,23 @@ def test_the_serial_is_read_from_text_that_build_made() -> None:
     assert (one[0], two[0]) == (7, 8)
     assert one[1] == two[1]
     assert serial_of(["$ORIGIN ark.arpa.", "nothing here"]) is None
+
+
+# --- the sample in zones/
+
+ZONES = Path(__file__).resolve().parents[2] / "zones"
+
+
+def test_the_zone_is_the_one_built_from_the_sample() -> None:
+    table = registry.read((ZONES / "sample.json").read_bytes())
+    include = ("delegations.zone", (ZONES / "delegations.zone").read_bytes())
+    settings = ZoneSettings(servers=(NameServer.parse("ns1=192.0.2.1"),), include=(include,))
+    built = build(table, 2026010101, settings)
+    assert (ZONES / "ark.arpa.zone").read_text() == built.text
+    assert built.delegated == ("20775",)
+    assert built.left_out == ()
+
+
+@pytest.mark.parametrize("file", ["ark.arpa.zone", "20775.ark.arpa.zone"])
+def test_sample_zone_has_no_findings(file: str) -> None:
+    assert examine((ZONES / file).read_text()).findings == []
