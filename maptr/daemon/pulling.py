@@ -20,6 +20,8 @@ from maptr.registry.pull import OFFICIAL, Requirements, apply_pull, begin_with_b
 
 log = logging.getLogger("maptr.serve")
 
+Time = float  # seconds since 1970; a field of this type is shown in the format of RFC 3339
+MAX_NAMED = 5  # records named in the text of a drift
 FIRST_RETRY = 30.0  # seconds after the first failed pull; doubled after each failure, up to the interval
 
 
@@ -32,15 +34,43 @@ class KeptRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class PullState:
-    """The last pulls: where the table came from, when it was confirmed and changed, and why the last one failed."""
+class ServerDrift:
+    """The comparison of one server with the table. ``deviating`` has a text "RECORD VERDICT" for each difference."""
 
-    source: str = ""
-    checked: float | None = None
-    changed: float | None = None
+    server: str
+    at: Time
+    records: int = 0
+    deviating: tuple[str, ...] = ()
     error: str = ""
-    failed: float | None = None
+
+    def __str__(self) -> str:
+        if self.error:
+            return f"not known: {self.error}"
+        if not self.deviating:
+            return f"none in {self.records} records"
+        more = len(self.deviating) - MAX_NAMED
+        named = ", ".join(self.deviating[:MAX_NAMED]) + (f" and {more} more" if more > 0 else "")
+        return f"{len(self.deviating)} of {self.records} records: {named}"
+
+    @property
+    def is_bad(self) -> bool:
+        """Whether an operator must act."""
+        return bool(self.deviating or self.error)
+
+
+@dataclass(frozen=True, slots=True)
+class TableStatus:
+    """The table that is pulled or compared with servers: where it came from, when it was confirmed and changed, why the
+    last pull failed, or "", and the last comparisons."""
+
+    file: str = ""
+    source: str = ""
+    checked: Time | None = None
+    changed: Time | None = None
+    error: str = ""
+    failed: Time | None = None
     kept: tuple[KeptRecord, ...] = ()
+    drift: tuple[ServerDrift, ...] = ()
 
 
 class TablePulls:
@@ -52,7 +82,7 @@ class TablePulls:
 
     def forget(self) -> None:
         """Begin again, for a configuration without a table."""
-        self.state, self._failures, self._logged = PullState(), 0, Repetitions()
+        self.state, self._failures, self._logged = TableStatus(), 0, Repetitions()
 
     async def pull(self, config: Config, file: Path) -> bool:
         """Pull the table into this file, and return whether it has changed."""
@@ -111,7 +141,8 @@ class TablePulls:
             log.info("table %s up to date with %s", file, found.source)
         now = self._clock()
         self._failures = 0
-        self.state = PullState(found.source, now, now if found.plan else self.state.changed, kept=kept)
+        changed = now if found.plan else self.state.changed
+        self.state = TableStatus(str(file), found.source, now, changed, kept=kept)
         return bool(found.plan)
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from maptr.daemon.pulling import Time
 from maptr.protocol.names import fold, parse, to_text
 
 
@@ -36,7 +37,7 @@ class Alarm:
     text: str
     zone: str = ""
     secondary: str = ""
-    since: float | None = field(default=None, metadata={"is_time": True})
+    since: Time | None = None
 
 
 class AlarmLog:

@@ -23,13 +23,14 @@ from types import SimpleNamespace
 
 from maptr.answer.context import Transport
 from maptr.config import Config
+from maptr.daemon.pulling import TableStatus
 from maptr.daemon.request_server import RequestServer
 from maptr.dnssec.expiry import Signatures
 from maptr.reconcile.verdict import Verdict
 from maptr.server.alarm import AlarmKind
 from maptr.server.counters import RCODES
 from maptr.server.secondaries import NotifyState
-from maptr.server.status import Status, TableStatus, ZoneStatus
+from maptr.server.status import Status, ZoneStatus
 
 log = logging.getLogger("maptr.serve")
 
@@ -191,7 +192,7 @@ def _queries(status: Status) -> Iterator[Family]:
 
 
 def _table(status: Status) -> Iterator[Family]:
-    table = status.table or TableStatus("")
+    table = status.table or TableStatus()
     failed = [] if status.table is None else _one(float(bool(table.error)))
     yield "table_checked_time_seconds", "When the source last confirmed the table.", [], _one(table.checked)
     yield "table_changed_time_seconds", "When a pull last changed the table.", [], _one(table.changed)

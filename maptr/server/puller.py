@@ -8,13 +8,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from maptr.client import Client
 from maptr.config import Config
 from maptr.daemon.background import Repetitions
 from maptr.daemon.process import in_thread
-from maptr.daemon.pulling import TablePulls, kept_text
+from maptr.daemon.pulling import ServerDrift, TablePulls, TableStatus, kept_text
 from maptr.errors import MaptrError, reason_of
 from maptr.protocol.names import to_text
 from maptr.reconcile.history import open_history
@@ -22,7 +23,6 @@ from maptr.reconcile.verdict import Drift
 from maptr.registry import sandbox
 from maptr.server.alarm import Alarm, AlarmKind
 from maptr.server.state import Clock
-from maptr.server.status import ServerDrift, TableStatus
 
 log = logging.getLogger("maptr.serve")
 
@@ -124,9 +124,7 @@ class Puller:
         table = self._config().table
         if not (table.url or table.drift):
             return None
-        state = self.pulls.state
-        times = state.source, state.checked, state.changed, state.error, state.failed
-        return TableStatus(str(table.file), *times, state.kept, self._drift)
+        return replace(self.pulls.state, file=str(table.file), drift=self._drift)
 
     def alarms(self) -> Iterator[Alarm]:
         state = self.pulls.state

@@ -10,18 +10,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any, get_args, get_origin, get_type_hints
 
-from maptr.daemon.pulling import KeptRecord
+from maptr.daemon.pulling import TableStatus, Time
 from maptr.errors import time_text
 from maptr.server.alarm import Alarm
 
-MAX_NAMED = 5  # records named in the text of a drift
-
 Counts = Mapping[str, int]
-
-
-def _time() -> Any:
-    """Declare a field with a time; None before it came."""
-    return field(default=None, metadata={"is_time": True})
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,9 +25,9 @@ class KeyStatus:
     role: str
     algorithm: str
     state: str
-    since: float = _time()
+    since: Time
     next: str = ""
-    at: float | None = _time()
+    at: Time | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +37,10 @@ class SigningStatus:
 
     keys: str
     unsigned_serial: int | None
-    due: float | None = _time()
+    due: Time | None = None
     error: str = ""
-    failed: float | None = _time()
-    retry: float | None = _time()
+    failed: Time | None = None
+    retry: Time | None = None
     key_states: tuple[KeyStatus, ...] = ()
 
 
@@ -72,16 +65,16 @@ class SecondaryStatus:
 
     secondary: str
     notify: str | None = None
-    since: float | None = _time()
+    since: Time | None = None
     age: float | None = None
     notify_error: str = ""
     serial: int | None = None
     observed_serial: int | None = None
-    observed: float | None = _time()
+    observed: Time | None = None
     observed_age: float | None = None
     lags: bool | None = None
     observed_error: str = ""
-    behind_since: float | None = _time()
+    behind_since: Time | None = None
     lag: float | None = None
 
     def at(self, now: float, serial: int | None) -> SecondaryStatus:
@@ -104,54 +97,15 @@ class ZoneStatus:
     file: str
     serial: int | None = None
     names: int = 0
-    loaded: float | None = _time()
+    loaded: Time | None = None
     error: str = ""
-    failed: float | None = _time()
+    failed: Time | None = None
     warnings: tuple[str, ...] = ()
     left_out: LeftOutStatus | None = None
     signatures: str | None = None  # of ``Signatures``
-    signatures_expire: float | None = _time()
+    signatures_expire: Time | None = None
     signing: SigningStatus | None = None
     secondaries: tuple[SecondaryStatus, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class ServerDrift:
-    """The comparison of one server with the table. ``deviating`` has a text "RECORD VERDICT" for each difference."""
-
-    server: str
-    at: float = _time()
-    records: int = 0
-    deviating: tuple[str, ...] = ()
-    error: str = ""
-
-    def __str__(self) -> str:
-        if self.error:
-            return f"not known: {self.error}"
-        if not self.deviating:
-            return f"none in {self.records} records"
-        more = len(self.deviating) - MAX_NAMED
-        named = ", ".join(self.deviating[:MAX_NAMED]) + (f" and {more} more" if more > 0 else "")
-        return f"{len(self.deviating)} of {self.records} records: {named}"
-
-    @property
-    def is_bad(self) -> bool:
-        """Whether an operator must act."""
-        return bool(self.deviating or self.error)
-
-
-@dataclass(frozen=True, slots=True)
-class TableStatus:
-    """The table that is pulled or compared with servers. ``error`` is the reason of the last failure, else ""."""
-
-    file: str
-    source: str = ""
-    checked: float | None = _time()
-    changed: float | None = _time()
-    error: str = ""
-    failed: float | None = _time()
-    kept: tuple[KeptRecord, ...] = ()
-    drift: tuple[ServerDrift, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +143,7 @@ class Reloads:
     done: int = 0
     refused: int = 0
     failed: int = 0
-    last: float | None = _time()
+    last: Time | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +156,7 @@ class Status:
     version: str
     pid: int
     config: str | None = None
-    started: float = _time()
+    started: Time = 0.0
     uptime: float = 0.0
     listen: tuple[str, ...] = ()
     listen_tls: tuple[str, ...] = ()
@@ -229,7 +183,7 @@ def to_json(value: Any) -> Any:
     """Return a status, or a part of it, for JSON, with its times as text."""
     if is_dataclass(value):
         return {
-            each.name: time_text(found) if each.metadata and found is not None else to_json(found)
+            each.name: time_text(found) if str(each.type).startswith("Time") and found is not None else to_json(found)
             for each in fields(value)
             for found in (getattr(value, each.name),)
         }

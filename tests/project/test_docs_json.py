@@ -16,14 +16,14 @@ from typing import Any
 import pytest
 
 from maptr.ark import Ark
-from maptr.daemon.pulling import KeptRecord
+from maptr.daemon.pulling import KeptRecord, ServerDrift, TableStatus
 from maptr.discovery import Link, Outcome, Step
 from maptr.nma.describe import Description, Segment
 from maptr.reconcile.probes import Liveness, Period
 from maptr.registry.table import Entry, Table
 from maptr.server.alarm import Alarm, AlarmKind
 from maptr.server.state import left_out_status
-from maptr.server.status import ServerDrift, TableStatus, ZoneResult, to_json
+from maptr.server.status import ZoneResult, to_json
 from maptr.zone.lint import LeftOut, lint
 from tests.support import command_line
 from tests.support.scripted import serving, zone

@@ -16,6 +16,7 @@ from maptr import registry
 from maptr.cli.group import main
 from maptr.config import Config
 from maptr.daemon.background import Repetitions
+from maptr.daemon.pulling import ServerDrift
 from maptr.dnssec import keys as zonekeys
 from maptr.dnssec.keys import Algorithm, KeyState, Role
 from maptr.errors import ParserFailed
@@ -25,7 +26,7 @@ from maptr.server.daemon import Daemon
 from maptr.server.publisher import start
 from maptr.server.puller import Puller
 from maptr.server.reloader import log_alarms
-from maptr.server.status import ServerDrift, ZoneResult, to_json
+from maptr.server.status import ZoneResult, to_json
 from tests.support.http_server import http_server, sends
 from tests.support.peers import Maptr
 from tests.support.registries import natab
