@@ -69,20 +69,17 @@ class Puller:
                 pass
 
     async def pull_now(self) -> None:
-        """Pull the table, publish the zones that are built from it, and look for drift. One pull waits for another."""
-        async with self._pulling:
-            await self._pull()
-
-    async def _pull(self) -> None:
+        """Pull the table, publish the zones that are built from it, and look for drift."""
         config = self._config()
         if config.table.file is None:
             self.pulls.forget()
             self._drift, self._logged = (), Repetitions()
             return
         table, file = config.table, config.table.file
-        if table.url and await self.pulls.pull(config, file):
-            for zone in self._zones(file):
-                await self._publish(zone)
+        async with self._pulling:  # of two pulls at once, one would fail, because the other changes the file
+            if table.url and await self.pulls.pull(config, file):
+                for zone in self._zones(file):
+                    await self._publish(zone)
         if table.drift and file.exists():
             await self._look_for_drift(config, file)
 

@@ -344,12 +344,15 @@ CATALOG = parse("catalog.invalid.")
 class Watch:
     """A monitor with a clock of its own, whose secondary is asked again and again. An alarm comes after 300 seconds."""
 
-    def __init__(self, answer: Reply, key: TsigKey | None = None) -> None:
+    def __init__(self, answer: Reply, key: TsigKey | None = None, timeout: float = 0.05) -> None:
+        self.timeout = timeout
         self.now = float(NOW)
         self.key = key
         self.secondary = Secondary(answer)
         self.monitor = SecondaryMonitor(lambda: self.now, SecondariesConfig(interval=1, alarm_after=300))
-        self._patch = mock.patch.multiple(secondaries, NOTIFY_TIMEOUTS=(0.05,), IF_DIFFERENT=0.01, QUERY_TIMEOUT=0.05)
+        self._patch = mock.patch.multiple(
+            secondaries, NOTIFY_TIMEOUTS=(timeout,), IF_DIFFERENT=0.01, QUERY_TIMEOUT=timeout
+        )
 
     async def __aenter__(self) -> Watch:
         self._patch.start()
@@ -372,7 +375,7 @@ class Watch:
         async with asyncio.timeout(PATIENCE):
             while len(self.secondary.asked) < asked + 2:
                 await asyncio.sleep(0.005)
-        await asyncio.sleep(0.06)  # longer than a query takes
+        await asyncio.sleep(self.timeout + 0.01)  # longer than a query takes
         return list(self.monitor.alarms(EXAMPLE, [self.target]))
 
 
@@ -448,7 +451,7 @@ def test_rfc8945_5_3_2_an_unsigned_refusal_of_the_key_is_said_and_is_no_answer(
         return tsig.attach(answer(bare, NOTAUTH), replace(record, error=getattr(tsig, name)), b"")
 
     async def reasons(reply: Reply) -> tuple[SecondaryStatus, list[Alarm]]:
-        async with Watch(reply, KEY) as watch:
+        async with Watch(reply, KEY, timeout=0.5) as watch:
             watch.monitor.notify(view_of(7), [watch.target], keyring([KEY]))
             watch.follow(7)
             alarms = await watch.alarms_after(300)

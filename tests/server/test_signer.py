@@ -265,6 +265,7 @@ def test_after_a_failure_the_old_zone_stays_and_signing_is_retried(
     assert site.look() == ""
     site.now += 1
     assert site.look() == "refused"
+    assert caplog.text.count(" not signed, serial 1 stays") == 1, "the same reason is not logged again"
     shutil.rmtree(site.keys, ignore_errors=True)
     shutil.copytree(site.directory / "saved", site.keys)
     assert site.look() == "unchanged", "at once, and the zone is good as it is"

@@ -1,0 +1,23 @@
+"""Publishing of zone files: what is logged."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from maptr.config import ZoneConfig
+from maptr.protocol.names import parse
+from tests.support.zone_site import ZoneSite
+
+
+def test_a_finding_is_logged_again_only_if_it_is_new(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    site = ZoneSite(ZoneConfig(parse("ark.arpa"), tmp_path / "z"), now=0.0)
+    site.zone.file.write_text("")
+    site.start()
+    for serial, servers in enumerate(("a", "a", "ab", "b"), 1):
+        delegations = "".join(f"{server} NS {server}\n" for server in servers)
+        site.zone.file.write_text(f"$TTL 60\n@ SOA ns h {serial} 2 3 4 5\n@ NS ns\nns A 192.0.2.1\n{delegations}")
+        assert site.reload().serial == serial
+    said = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert [text.partition("its server ")[2][:1] for text in said] == ["a", "b"]
