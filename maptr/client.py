@@ -14,7 +14,7 @@ from maptr.cache import DNS_FIRST, DNS_ONLY, MAX_NAMES, PATIENCE, STALE_LIMIT, P
 from maptr.discovery import Discovery
 from maptr.errors import ConfigError
 from maptr.protocol.names import ARK_ARPA
-from maptr.resolver.call import Call, CallOptions, as_item, checked, log_discovery, logs, need_asyncio, prefer
+from maptr.resolver.call import Call, CallOptions, as_item, checked, log_discovery, logs, prefer
 from maptr.resolver.resolver import Resolver
 from maptr.resolver.servers import TLS
 from maptr.resolver.upstream import HTTPS, checked_count
@@ -212,7 +212,6 @@ class Client:
         if self._sources is not None:
             return await self._sources.discover_async(ark, **options)
         call = Call(ark, self.resolver.lifetime, **options)
-        need_asyncio()
         from maptr.resolver.aio import prefer_async  # asyncio doubles the start time of a program
 
         found = await self.resolver.discover_async(call.ark, call.lifetime, call.on_step)
@@ -274,7 +273,6 @@ class Client:
     async def _many_async(
         self, arks: Iterable[_Text] | AsyncIterable[_Text], seconds: float, ordered: bool, profile: Profile
     ) -> AsyncGenerator[Discovery, None]:
-        need_asyncio()
         from contextlib import aclosing  # imported with asyncio
 
         source = self._sources or self.resolver

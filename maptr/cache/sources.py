@@ -23,7 +23,7 @@ from maptr.cache.store import LruDict, Store
 from maptr.discovery import Discovery, NoServer
 from maptr.registry.followed_file import TableSource, WatchedTable
 from maptr.registry.found import FoundTable
-from maptr.resolver.call import Call, CallOptions, are_defaults, need_asyncio, prefer
+from maptr.resolver.call import Call, CallOptions, are_defaults, prefer
 
 if TYPE_CHECKING:
     from maptr.cache.aio import TaskDriver
@@ -97,10 +97,11 @@ class Sources:
             return recent[1]
         call = Call(ark, self._resolver.lifetime, **options)
         if self._tasks is None:
-            need_asyncio()
             # Late, as asyncio below: it doubles the start time of a program that does not await.
             from maptr.cache.aio import TaskDriver
+            from maptr.resolver.aio import need_asyncio
 
+            need_asyncio()
             self._tasks = TaskDriver(self._resolver.discover_async, self.engine.finish)
         table = self.engine.table
         if isinstance(table, WatchedTable | FoundTable) and not table.is_read:

@@ -1,53 +1,28 @@
-"""The walk of ``Resolver.discover`` on an event loop. The questions of one depth are asked side by side."""
+"""The asyncio side of a resolver: a module of its own, because a program that does not await starts without it."""
 
 from __future__ import annotations
 
 import asyncio
 import socket
-from contextlib import closing, suppress
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from maptr.discovery import Discovery
-from maptr.resolver.call import TimedWalk, need_asyncio, prefer
+from maptr.errors import NoEventLoop
+from maptr.resolver.call import prefer
 from maptr.resolver.multiplexer import Ready
-from maptr.resolver.stub import Stub
-from maptr.resolver.sync import StubLookups
-from maptr.resolver.upstream import Upstream, names_ark
 
 if TYPE_CHECKING:
-    import dns.resolver
-
     from maptr.choose import Chooser
-    from maptr.resolver.dnspython import DnspythonLookups
 
 
-async def discover_async(upstream: Upstream, run: TimedWalk) -> Discovery:
-    """Run a walk to its end."""
-    need_asyncio()
-    with names_ark(run.walk.ark):
-        asked = await opened(upstream, run.left)
-    if isinstance(asked, Stub):
-        with closing(StubLookups(asked, run, LoopWaiter())) as lookups:
-            return await _walk(upstream, run, lookups)
-    from maptr.resolver.dnspython import DnspythonLookups  # dnspython takes 70 ms to import
-
-    asking = DnspythonLookups(asked, run, upstream.validator, trust_ad=upstream.trust_ad, awaited=True)
-    return await _walk(upstream, run, asking)
-
-
-async def opened(upstream: Upstream, seconds: float) -> Stub | dns.resolver.BaseResolver:
-    """``Upstream.opened``, in a thread if it looks up names."""
-    if upstream.blocks:
-        return await asyncio.to_thread(upstream.opened, seconds)
-    return upstream.opened(seconds)
-
-
-async def _walk(upstream: Upstream, run: TimedWalk, lookups: StubLookups | DnspythonLookups) -> Discovery:
-    origin = upstream.origin
-    while questions := run.walk.next():
-        known = origin.recall(questions)
-        run.tell(questions, known or origin.remember(questions, await lookups.ask_async(questions)))
-    return run.result()
+def need_asyncio() -> None:
+    """Raise NoEventLoop unless asyncio runs the caller."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        advice = "under trio, await trio.to_thread.run_sync(discover, ark)"
+        raise NoEventLoop(f"no event loop of asyncio runs here: {advice}") from None
 
 
 async def prefer_async(found: Discovery, chooser: Chooser | None) -> Discovery:
@@ -80,3 +55,6 @@ class LoopWaiter:
             async with asyncio.timeout(seconds):
                 await self._event.wait()
         self._event.clear()
+
+    def close(self) -> None:
+        """Do nothing: the event loop belongs to the program."""

@@ -1,26 +1,18 @@
 """Bulk lookups: a stream of ARKs in, discoveries out, with hundreds of queries outstanding and each name queried once.
 
-The walks are in ``scheduler``, the sockets in ``multiplexer``. Memory does not grow with the stream. A dnspython
-resolver is asked for one ARK at a time, and servers by HTTPS for a few at a time.
+The walks are in ``scheduler``, the sockets in ``multiplexer``. Memory does not grow with the stream.
 """
 
 from __future__ import annotations
 
-import copy
-from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Generator, Hashable, Iterable
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing
+from collections.abc import Hashable
 from functools import partial
-from itertools import islice
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import Generic, TypeAlias, TypeVar
 
 from maptr.ark import Ark
 from maptr.discovery import Discovery
-from maptr.resolver import aio, sync
-from maptr.resolver.aio import LoopWaiter
-from maptr.resolver.call import TimedWalk, log_answer, need_asyncio
-from maptr.resolver.multiplexer import Multiplexer, SelectorWaiter, Waiter
+from maptr.resolver.call import log_answer
+from maptr.resolver.multiplexer import Multiplexer, Waiter
 from maptr.resolver.scheduler import Scheduler, SharedQuestion
 from maptr.resolver.stub import Stub
 from maptr.resolver.upstream import Upstream
@@ -34,95 +26,7 @@ Item: TypeAlias = Ark | Discovery
 """An ARK, or the discovery of an item that needs none, which is passed on as it is."""
 
 
-def discover_many(
-    upstream: Upstream, pairs: Iterable[tuple[Token, Item]], lifetime: float, *, ordered: bool
-) -> Generator[tuple[Token, Discovery], None, None]:
-    """Yield each token with its discovery. ``lifetime`` bounds each walk from the first packet of its first question.
-
-    Closing the generator closes every socket. Raises NoServer.
-    """
-    stub = upstream.opened(lifetime)
-    if not isinstance(stub, Stub):
-        yield from _by_dnspython(upstream, pairs, lifetime)
-        return
-    waiter = SelectorWaiter()
-    with closing(waiter), closing(_Run[Token](upstream, stub, lifetime, waiter, ordered)) as run:
-        stream = iter(pairs)
-        while not run.over:
-            if wanted := run.wanted:
-                run.start(list(islice(stream, wanted)), wanted)
-            pause = run.tick()
-            yield from run.ready()
-            if run.scheduler.open:
-                waiter.wait(0 if run.wanted else pause)
-
-
-async def discover_many_async(
-    upstream: Upstream, pairs: AsyncIterator[tuple[Token, Item]], lifetime: float, *, ordered: bool
-) -> AsyncGenerator[tuple[Token, Discovery], None]:
-    """``discover_many`` on the running event loop."""
-    need_asyncio()
-    stub = await aio.opened(upstream, lifetime)
-    if not isinstance(stub, Stub):
-        twin = _with_cache(upstream)
-        async for token, item in pairs:
-            if not isinstance(item, Discovery):
-                item = await aio.discover_async(twin, _walk(twin, item, lifetime))
-            yield token, item
-        return
-    waiter = LoopWaiter()
-    with closing(_Run[Token](upstream, stub, lifetime, waiter, ordered)) as run:
-        while not run.over:
-            if wanted := run.wanted:
-                taken = [pair for _ in range(wanted) if (pair := await anext(pairs, None)) is not None]
-                run.start(taken, wanted)
-            pause = run.tick()
-            for done in run.ready():
-                yield done
-            if run.scheduler.open:
-                await waiter.wait(0 if run.wanted else pause)
-
-
-def _by_dnspython(
-    upstream: Upstream, pairs: Iterable[tuple[Token, Item]], lifetime: float
-) -> Generator[tuple[Token, Discovery], None, None]:
-    """Ask a dnspython resolver; one that was made for servers by HTTPS also in several threads."""
-    twin = _with_cache(upstream)
-
-    def ask(item: Item) -> Discovery:
-        return item if isinstance(item, Discovery) else sync.discover(twin, _walk(twin, item, lifetime))
-
-    if upstream.is_dnspython:
-        yield from ((token, ask(item)) for token, item in pairs)
-        return
-    waiting: deque[tuple[Token, Future[Discovery]]] = deque()
-    with ThreadPoolExecutor(upstream.max_connections) as pool:
-        for token, item in pairs:
-            waiting.append((token, pool.submit(ask, item)))
-            if len(waiting) >= upstream.max_connections:
-                token, future = waiting.popleft()
-                yield token, future.result()
-        for token, future in waiting:
-            yield token, future.result()
-
-
-def _with_cache(upstream: Upstream) -> Upstream:
-    """Return a copy whose dnspython resolver keeps answers for the run, if it was made for servers by HTTPS."""
-    twin = copy.copy(upstream)
-    if not upstream.is_dnspython:
-        import dns.resolver  # only for HTTPS: it takes 70 ms to import
-
-        made: Any = copy.copy(upstream.opened(0.0))
-        made.cache = dns.resolver.LRUCache()
-        twin.use(made)
-    return twin
-
-
-def _walk(upstream: Upstream, ark: Ark, lifetime: float) -> TimedWalk:
-    return TimedWalk(ark, upstream.settings, lifetime, clock=upstream.clock)
-
-
-class _Run(Generic[Token]):
+class Run(Generic[Token]):
     """One run: ARKs in, walks in progress, discoveries out, in the order of the stream if ``ordered``."""
 
     def __init__(self, upstream: Upstream, stub: Stub, lifetime: float, waiter: Waiter, ordered: bool) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypedDict
 
 from maptr.ark import Ark, Profile
 from maptr.discovery import Discovery, Step
-from maptr.errors import ArkSyntaxError, ConfigError, NoEventLoop
+from maptr.errors import ArkSyntaxError, ConfigError
 from maptr.protocol import names
 from maptr.protocol.names import Labels
 from maptr.protocol.numbers import SOA
@@ -116,8 +116,7 @@ class TimedWalk:
 
 def logs() -> bool:
     """Return whether the program wants a line for each query and each discovery."""
-    logger = log
-    return logger.isEnabledFor(logging.DEBUG)
+    return log.isEnabledFor(logging.DEBUG)
 
 
 def log_answer(name: Labels, rdtype: int, answer: Answer) -> None:
@@ -133,17 +132,6 @@ def log_discovery(found: Discovery) -> None:
     """Write a line on a discovery, and why its source was taken, if the program wants these."""
     if logs():
         log.debug("found %s", f"{found} [{found.reason}]" if found.candidates and found.reason else found)
-
-
-def need_asyncio() -> None:
-    """Raise NoEventLoop unless asyncio runs the caller."""
-    import asyncio  # late: it doubles the start time of a program that does not await
-
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        advice = "under trio, await trio.to_thread.run_sync(discover, ark)"
-        raise NoEventLoop(f"no event loop of asyncio runs here: {advice}") from None
 
 
 def as_ark(ark: Ark | str | bytes, profile: Profile) -> Ark:

@@ -9,6 +9,7 @@ import asyncio
 import copy
 import time
 from collections.abc import Iterable
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import dns.asyncresolver
@@ -43,35 +44,27 @@ Resolving = TypeVar("Resolving", dns.resolver.Resolver, dns.asyncresolver.Resolv
 
 
 class DnspythonLookups:
-    """The lookups of one walk at a dnspython ``resolver``; ``awaited`` for ``ask_async``. A failure is an answer, too.
+    """The lookups of one walk at a dnspython ``resolver``. A failure is an answer, too.
 
     Either kind of resolver serves both: a copy of the other kind has its servers and settings.
     """
 
     def __init__(
-        self,
-        resolver: dns.resolver.BaseResolver,
-        run: TimedWalk,
-        validator: Validator | None,
-        *,
-        trust_ad: bool,
-        awaited: bool = False,
+        self, resolver: dns.resolver.BaseResolver, run: TimedWalk, validator: Validator | None, *, trust_ad: bool
     ) -> None:
-        self._run = run
-        self._validator = validator
-        self._trust_ad = trust_ad
-        asked: Any = as_async(resolver) if awaited else as_sync(resolver)
-        self._resolver = _with_bits(asked, trust_ad, validate=validator is not None)
+        self._resolver = resolver
+        self._start = partial(_Lookup, run=run, validator=validator, trust_ad=trust_ad)
+        self._with_bits = partial(_with_bits, trust_ad=trust_ad, validate=validator is not None)
 
     def ask(self, questions: list[Question]) -> list[Answer]:
         """Return the answers to questions that are asked one after the other."""
-        return [self._ask(question) for question in questions]
+        resolver = self._with_bits(as_sync(self._resolver))
+        return [self._ask(resolver, self._start(question)) for question in questions]
 
-    def _ask(self, question: Question) -> Answer:
-        lookup = _Lookup(question, self._run, self._validator, trust_ad=self._trust_ad)
+    def _ask(self, resolver: dns.resolver.Resolver, lookup: _Lookup) -> Answer:
         while lookup.answer is None:
             try:
-                found = self._resolver.resolve(**lookup.arguments())
+                found: Any = resolver.resolve(**lookup.arguments())
             except Exception as error:
                 found = error
             lookup.tell(found)
@@ -79,19 +72,22 @@ class DnspythonLookups:
 
     async def ask_async(self, questions: list[Question]) -> list[Answer]:
         """Return the answers to questions that are asked side by side."""
+        resolver = self._with_bits(as_async(self._resolver))
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(self._ask_async(question)) for question in questions]
+            tasks = [group.create_task(self._ask_async(resolver, self._start(question))) for question in questions]
         return [task.result() for task in tasks]
 
-    async def _ask_async(self, question: Question) -> Answer:
-        lookup = _Lookup(question, self._run, self._validator, trust_ad=self._trust_ad)
+    async def _ask_async(self, resolver: dns.asyncresolver.Resolver, lookup: _Lookup) -> Answer:
         while lookup.answer is None:
             try:
-                found = await self._resolver.resolve(**lookup.arguments())
+                found: Any = await resolver.resolve(**lookup.arguments())
             except Exception as error:
                 found = error
             lookup.tell(found)
         return lookup.answer
+
+    def close(self) -> None:
+        """Do nothing: the resolver belongs to the client."""
 
 
 class _Lookup:

@@ -52,6 +52,7 @@ class Waiter(Protocol):
 
     def watch(self, sock: socket.socket, ready: Ready, *, write: bool = False) -> None: ...
     def unwatch(self, sock: socket.socket) -> None: ...
+    def close(self) -> None: ...
 
 
 class SelectorWaiter:
@@ -400,10 +401,11 @@ class Multiplexer:
         return None if wait == inf else max(0.0, wait)
 
     def close(self) -> None:
-        """Close every socket. Outstanding questions are not answered."""
+        """Close every socket, and the waiter. Outstanding questions are not answered."""
         self._sockets.close()
         for pending in self._outstanding:
             self._release(pending)
+        self._waiter.close()
 
     # ---- sending
 

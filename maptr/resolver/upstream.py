@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from maptr.ark import MAX_NAAN, Ark
-from maptr.discovery import NoServer
+from maptr.ark import MAX_NAAN
 from maptr.errors import ConfigError
 from maptr.protocol import names
 from maptr.resolver.call import LIFETIME, Clock, KnownOrigin, checked
@@ -86,10 +84,6 @@ class Upstream:
         texts = (text.removeprefix(TCP).removeprefix(TLS).partition("#")[0] for text in self.given)
         return not all(map(is_address, texts))
 
-    def use(self, resolver: dns.resolver.BaseResolver) -> None:
-        """Ask this resolver from now on."""
-        self._asked = resolver
-
     def opened(self, seconds: float) -> Stub | dns.resolver.BaseResolver:
         """Return the stub or the dnspython resolver that asks. The first call looks up servers given by name, each for
         so many seconds. Raises NoServer, and ConfigError for a missing package."""
@@ -104,16 +98,6 @@ class Upstream:
             else:
                 self._asked = Stub(self.given, trust_ad=self.trust_ad, validator=self.validator, lifetime=seconds)
         return self._asked
-
-
-@contextmanager
-def names_ark(ark: Ark) -> Iterator[None]:
-    """Add the ARK to the discovery of an error that says that no server can be asked."""
-    try:
-        yield
-    except NoServer as error:
-        error.discovery = error.discovery.replace(ark=ark)
-        raise
 
 
 def with_origin(settings: Settings | None, origin: str | dns.name.Name) -> Settings:

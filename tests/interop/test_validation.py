@@ -35,8 +35,8 @@ from maptr.discovery import Outcome
 from maptr.protocol import names
 from maptr.resolver.call import TimedWalk
 from maptr.resolver.multiplexer import SelectorWaiter
+from maptr.resolver.resolver import StubLookups
 from maptr.resolver.stub import Stub
-from maptr.resolver.sync import StubLookups
 from maptr.resolver.validation.validator import Validator
 from maptr.walk import DEFAULTS, Question
 from tests.support.drivers import RESOLVER_DRIVERS, STUB_DRIVERS, at, by_discover
@@ -285,7 +285,7 @@ def test_every_verdict_is_that_of_unbound(tree: Tree, server: Bind, resolver: Un
     stub = Stub([at(server)], validator=validator)
     for name in tree.questions:
         run = TimedWalk(Ark("1", "x"), DEFAULTS, 20.0, clock=time.monotonic)
-        with closing(SelectorWaiter()) as waiter, closing(StubLookups(stub, run, waiter)) as lookups:
+        with closing(StubLookups(stub, run, SelectorWaiter())) as lookups:
             (answer,) = lookups.ask([Question(names.parse(name))])
         security, outcomes = judged(resolver, name)
         if answer.outcome is Outcome.SERVFAIL:  # BIND finds no proof itself: there is nothing to judge

@@ -77,6 +77,9 @@ class Watched:
     def unwatch(self, sock: socket.socket) -> None:
         self.socks.remove(sock)
 
+    def close(self) -> None:
+        pass
+
 
 def test_rfc5452_9_2_sockets_are_several_and_each_is_replaced_after_its_uses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(multiplexer, "REUSES", 3)
