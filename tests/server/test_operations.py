@@ -73,6 +73,8 @@ def messages() -> list[tuple[str, str]]:
     for path in sorted((REPOSITORY / "maptr").rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
             match node:
+                case ast.Call(func=ast.Attribute(value=ast.Name(id="log"), attr="isEnabledFor")):
+                    continue
                 case ast.Call(
                     func=ast.Attribute(value=ast.Name(id="log"), attr="log"),
                     args=[_, ast.Constant(value=str(text)), *_],
