@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Generator, Iterable, Iterator
 from contextlib import closing
+from itertools import count
 from typing import TYPE_CHECKING, Literal, Self, TypedDict, TypeVar, Unpack
 
 from maptr import paths
@@ -15,9 +16,8 @@ from maptr.discovery import Discovery
 from maptr.errors import ConfigError
 from maptr.protocol.names import ARK_ARPA
 from maptr.resolver.call import Call, CallOptions, as_item, checked, log_discovery, logs, prefer
-from maptr.resolver.resolver import Resolver
-from maptr.resolver.servers import TLS
-from maptr.resolver.upstream import HTTPS, checked_count
+from maptr.resolver.resolver import Resolver, checked_count
+from maptr.resolver.servers import HTTPS, TLS
 from maptr.walk import Settings
 
 if TYPE_CHECKING:
@@ -504,15 +504,13 @@ def _discoveries(pairs: Generator[tuple[None, Discovery], None, None]) -> Genera
 async def _items(
     arks: Iterable[_Text] | AsyncIterable[_Text], profile: Profile
 ) -> AsyncIterator[tuple[None, Ark | Discovery]]:
-    position = 0
-    async for item in arks if isinstance(arks, AsyncIterable) else _as_async(arks):
-        yield None, as_item(item, position, profile)
-        position += 1
-
-
-async def _as_async(arks: Iterable[_Text]) -> AsyncIterator[_Text]:
-    for ark in arks:
-        yield ark
+    position = count()
+    if isinstance(arks, AsyncIterable):
+        async for ark in arks:
+            yield None, as_item(ark, next(position), profile)
+    else:
+        for ark in arks:
+            yield None, as_item(ark, next(position), profile)
 
 
 def _disk(path: str | os.PathLike[str] | Disk | None) -> Disk | None:

@@ -28,7 +28,7 @@ from maptr.cli.options import output_option, refuse_input
 from maptr.discovery import Discovery, DiscoveryError, NoMappingAuthority
 from maptr.errors import ArkSyntaxError, cell, printable
 from maptr.resolver.call import as_ark, prefer
-from maptr.resolver.upstream import HTTPS
+from maptr.resolver.servers import HTTPS
 
 if TYPE_CHECKING:
     from maptr.choose import Chooser

@@ -21,8 +21,7 @@ from maptr.discovery import BUILT_IN, Discovery, DiscoveryError, NoMappingAuthor
 from maptr.errors import ArkSyntaxError, ConfigError, MaptrError, NmaError
 from maptr.protocol.numbers import PORT
 from maptr.resolver.call import LIFETIME, as_ark
-from maptr.resolver.servers import TCP, TLS, check_server, find_servers, is_address, system_servers
-from maptr.resolver.upstream import HTTPS
+from maptr.resolver.servers import HTTPS, TCP, TLS, check_server, find_servers, is_address, system_servers
 from maptr.walk import Settings
 
 if TYPE_CHECKING:

@@ -11,12 +11,10 @@ from typing import Generic, TypeAlias, TypeVar
 
 from maptr.ark import Ark
 from maptr.discovery import Discovery
-from maptr.resolver.call import log_answer
-from maptr.resolver.multiplexer import Multiplexer, Waiter
+from maptr.resolver.call import Clock, log_answer
+from maptr.resolver.multiplexer import Multiplexer
 from maptr.resolver.scheduler import Scheduler, SharedQuestion
-from maptr.resolver.stub import Stub
-from maptr.resolver.upstream import Upstream
-from maptr.walk import Answer
+from maptr.walk import Answer, Settings
 
 WINDOW = 4  # ARKs begun, or held back for order, for each question that may be outstanding
 INTAKE = 64  # ARKs taken from the stream before the sockets are read
@@ -29,21 +27,15 @@ Item: TypeAlias = Ark | Discovery
 class Run(Generic[Token]):
     """One run: ARKs in, walks in progress, discoveries out, in the order of the stream if ``ordered``."""
 
-    def __init__(self, upstream: Upstream, stub: Stub, lifetime: float, waiter: Waiter, ordered: bool) -> None:
-        clock = upstream.clock
-        self.scheduler: Scheduler[tuple[int, Token]] = Scheduler(upstream.settings, lifetime=lifetime, clock=clock)
-        self._multiplexer = Multiplexer(
-            stub,
-            waiter,
-            concurrency=upstream.concurrency,
-            rate=upstream.rate,
-            max_connections=upstream.max_connections,
-            clock=clock,
-        )
-        self.close = self._multiplexer.close
-        self._upstream = upstream
+    def __init__(
+        self, multiplexer: Multiplexer, settings: Settings, lifetime: float, *, ordered: bool, clock: Clock
+    ) -> None:
+        self.scheduler: Scheduler[tuple[int, Token]] = Scheduler(settings, lifetime=lifetime, clock=clock)
+        self.close = multiplexer.close
+        self._multiplexer = multiplexer
         self._lifetime = lifetime
         self._ordered = ordered
+        self._clock = clock
         self._held: dict[int, tuple[Token, Discovery]] = {}
         self._started = self._given = 0
         self._ended = False
@@ -53,7 +45,7 @@ class Run(Generic[Token]):
         """How many ARKs may be started before the sockets are read."""
         if self._ended or self._multiplexer.waiting >= INTAKE:
             return 0  # more would only wait, and take memory
-        return max(0, min(INTAKE, self._upstream.concurrency * WINDOW - self.scheduler.open - len(self._held)))
+        return max(0, min(INTAKE, self._multiplexer.concurrency * WINDOW - self.scheduler.open - len(self._held)))
 
     @property
     def over(self) -> bool:
@@ -94,11 +86,10 @@ class Run(Generic[Token]):
 
         Returns the seconds until the next call is due, None for never.
         """
-        now = self._upstream.clock()
+        now = self._clock()
         self._multiplexer.expire()  # first: a question that ends with its walk says why
         over = self.scheduler.tick(now)
         for question in self.scheduler.take():
-            self._upstream.questions += 1
             done = partial(self._tell, question)
             seconds, deadline = self._lifetime, question.deadline
             self._multiplexer.ask(question.name, done, question.rdtype, seconds=seconds, deadline=deadline)

@@ -220,27 +220,26 @@ class _Repeating(dns.nameserver.AddressAndPortNameserver):
     Bytes after the last record are ignored.
     """
 
-    def query(self, request: Any, timeout: float, *arguments: Any, **options: Any) -> Any:
+    def query(self, request: Any, timeout: float, *arguments: Any, left: int = MAX_CLOSED, **options: Any) -> Any:
         deadline = time.monotonic() + timeout
-        options["ignore_trailing"] = True
-        for left in reversed(range(MAX_CLOSED + 1)):
-            try:
-                return super().query(request, max(0.0, deadline - time.monotonic()), *arguments, **options)
-            except (EOFError, ConnectionResetError, BrokenPipeError):
-                if not left:
-                    raise
-        raise AssertionError("unreachable")
+        try:
+            return super().query(request, timeout, *arguments, **options | {"ignore_trailing": True})
+        except (EOFError, ConnectionResetError, BrokenPipeError):
+            if not left:
+                raise
+        return self.query(request, max(0.0, deadline - time.monotonic()), *arguments, left=left - 1, **options)
 
-    async def async_query(self, request: Any, timeout: float, *arguments: Any, **options: Any) -> Any:
+    async def async_query(
+        self, request: Any, timeout: float, *arguments: Any, left: int = MAX_CLOSED, **options: Any
+    ) -> Any:
         deadline = time.monotonic() + timeout
-        options["ignore_trailing"] = True
-        for left in reversed(range(MAX_CLOSED + 1)):
-            try:
-                return await super().async_query(request, max(0.0, deadline - time.monotonic()), *arguments, **options)
-            except (EOFError, ConnectionResetError, BrokenPipeError):
-                if not left:
-                    raise
-        raise AssertionError("unreachable")
+        try:
+            return await super().async_query(request, timeout, *arguments, **options | {"ignore_trailing": True})
+        except (EOFError, ConnectionResetError, BrokenPipeError):
+            if not left:
+                raise
+        left_seconds = max(0.0, deadline - time.monotonic())
+        return await self.async_query(request, left_seconds, *arguments, left=left - 1, **options)
 
 
 class _TlsNameserver(_Repeating, dns.nameserver.DoTNameserver):

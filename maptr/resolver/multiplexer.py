@@ -343,9 +343,9 @@ class Multiplexer:
     ) -> None:
         self._stub = stub
         self._waiter = waiter
+        self.concurrency = concurrency
         # The first question alone looks up the keys that validate the others.
         self._concurrency = concurrency if stub.validator is None else 1
-        self._full_concurrency = concurrency
         self._packets = TokenBuckets(rate or 0.0, 1 + (rate or 0.0) * RATE_BURST, clock)  # to each server
         self._clock = clock
         self._queues = _Queues()
@@ -519,7 +519,7 @@ class Multiplexer:
 
     def _time_out(self, pending: Pending, attempt: Attempt) -> None:
         attempt.exchange.timed_out(attempt)
-        self._concurrency = self._full_concurrency
+        self._concurrency = self.concurrency
         self._stub.demote(attempt.server)
         self._next(pending)
 
@@ -536,7 +536,7 @@ class Multiplexer:
 
     def _finish(self, pending: Pending, now: float) -> None:
         del self._outstanding[pending]
-        self._concurrency = self._full_concurrency
+        self._concurrency = self.concurrency
         answer = pending.exchange.answer or pending.exchange.unanswered()
         pending.done(answer.after(pending.elapsed(now)))
 

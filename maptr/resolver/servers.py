@@ -25,7 +25,7 @@ MAX_ATTEMPTS = 5  # RES_MAXRETRY of glibc
 MAX_ADDRESSES = 8  # of one server given by name
 CASE_BLIND_SECONDS = 600.0  # without 0x20 at a server: bounds what one forged response can switch off
 MAX_CASE_BLIND = 100  # servers kept
-TCP, TLS = "tcp://", "tls://"  # before a server that is asked by TCP or TLS only
+TCP, TLS, HTTPS = "tcp://", "tls://", "https://"  # before a server that is asked by this transport only
 DOT_PORT = 853  # RFC 7858 3.1
 
 Found = list[tuple[Any, ...]]  # the result of ``getaddrinfo``

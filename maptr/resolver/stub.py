@@ -54,6 +54,7 @@ class Stub:
         self.trust_ad = trust_ad
         self.validator = validator
         self.case_blind = CaseBlind()
+        self.questions = 0
 
     def __repr__(self) -> str:
         return f"<Stub of {', '.join(map(str, self.servers))}>"
@@ -68,7 +69,8 @@ class Stub:
         return context
 
     def exchange(self, name: Labels, rdtype: int = NAPTR) -> AnyExchange:
-        """Return a question to these servers, for a driver."""
+        """Return a question to these servers, for a driver. ``questions`` counts them."""
+        self.questions += 1
         if self.validator is not None:
             return self.validator.exchange(name, rdtype, self._query)
         return Exchange(self._query(name, rdtype))
