@@ -92,28 +92,25 @@ def write_atomically(path: Path, content: bytes) -> None:
         _fill_and_rename(handle, Path(name), target, (content,), mode)
 
 
-def write_private(path: Path, *parts: bytes, sync: bool = True) -> None:
-    """Atomically replace a file with mode 0600 that only one process writes.
+def write_private(path: Path, *parts: bytes) -> None:
+    """Atomically replace a file with mode 0600 that only one process writes, and flush it to disk.
 
     The temporary file always has the same name, so that a crash leaves one such file at most, which the next write
-    removes. ``sync`` flushes to disk. Raises OSError; nothing is then left beside the file.
+    removes. Raises OSError; nothing is then left beside the file.
     """
     temporary = path.with_name(f".{path.name}.new")
     with _naming(path):
         temporary.unlink(missing_ok=True)
         handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE)
-        _fill_and_rename(handle, temporary, path, parts, PRIVATE, sync=sync)
+        _fill_and_rename(handle, temporary, path, parts, PRIVATE)
 
 
-def _fill_and_rename(
-    handle: int, temporary: Path, target: Path, parts: Iterable[bytes], mode: int, *, sync: bool = True
-) -> None:
+def _fill_and_rename(handle: int, temporary: Path, target: Path, parts: Iterable[bytes], mode: int) -> None:
     try:
         with os.fdopen(handle, "wb") as file:
             file.writelines(parts)
-            if sync:
-                file.flush()
-                os.fsync(handle)
+            file.flush()
+            os.fsync(handle)
             os.fchmod(handle, mode)
         temporary.replace(target)
     except BaseException:

@@ -1,7 +1,4 @@
-"""One call of ``discover``: its options, and the walk that answers it, with its deadline and its hook.
-
-Also a short-lived cache of the SOA answer of the origin.
-"""
+"""One call of ``discover``: its options, and the walk that answers it, with its deadline and its hook."""
 
 from __future__ import annotations
 
@@ -22,7 +19,6 @@ if TYPE_CHECKING:
     from maptr.choose import Chooser
 
 LIFETIME = 5.0  # seconds for a whole walk; dnspython's default for one resolution
-ORIGIN_SECONDS = 60.0  # for which the answer whether an origin exists is kept
 
 log = logging.getLogger("maptr.client")  # DEBUG: one line a query, and one a discovery
 
@@ -161,22 +157,3 @@ def checked(given: float, key: str) -> float:
     if not given >= 0:
         raise ConfigError(f"{given} is not a number of seconds", key=key)
     return given
-
-
-class KnownOrigin:
-    """Keeps the answer for the SOA of a client's origin for ORIGIN_SECONDS. Threads may share it."""
-
-    def __init__(self, clock: Clock = time.monotonic) -> None:
-        self._clock = clock
-        self._kept: tuple[float, list[Answer]] = 0.0, []
-
-    def recall(self, questions: list[Question]) -> list[Answer] | None:
-        """Return the answer that is kept, if this is the question for it."""
-        until, answers = self._kept
-        return answers if questions[0].rdtype == SOA and answers and until > self._clock() else None
-
-    def remember(self, questions: list[Question], answers: list[Answer]) -> list[Answer]:
-        """Return the same answers, after keeping that of the origin."""
-        if questions[0].rdtype == SOA and answers[0].outcome.answered:
-            self._kept = self._clock() + ORIGIN_SECONDS, answers
-        return answers

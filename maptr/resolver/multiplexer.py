@@ -40,6 +40,7 @@ MAX_BURSTS = 64  # read from one socket before queries are given up
 BURST = 64  # packets read from one socket before the others are read
 RATE_BURST = 0.01  # seconds of the rate that may be sent at once, besides one packet
 
+CLOSED_EARLY = "the server closes the connection early"
 _TOO_MANY_FILES = (errno.EMFILE, errno.ENFILE)
 _CLOSED = (ConnectionResetError, ConnectionAbortedError, BrokenPipeError)
 
@@ -179,7 +180,8 @@ class TcpExchange:
         if code not in (0, errno.EINPROGRESS):
             self._sock.close()
             raise OSError(code, os.strerror(code))
-        waiter.watch(self._sock, self._send, write=True)
+        self._writes = True  # what the waiter waits for
+        waiter.watch(self._sock, self._go_on, write=True)
 
     def close(self) -> None:
         self._waiter.unwatch(self._sock)
@@ -190,43 +192,43 @@ class TcpExchange:
         made.setblocking(False)
         return made
 
+    def _go_on(self) -> None:
+        """Do what the connection allows now, and wait for what it needs next."""
+        try:
+            self._talk()
+        except OSError as error:
+            write = self._needs_to_write(error)
+            if write is None:
+                self._done(self._reason(error))
+            elif write is not self._writes:
+                self._writes = write
+                self._waiter.unwatch(self._sock)
+                self._waiter.watch(self._sock, self._go_on, write=write)
+
+    def _talk(self) -> None:
+        """Send the query and read the response. Raises OSError, also for what would block."""
+        if self._left:
+            self._check_connected()
+        while self._left:
+            self._left = self._left[self._sock.send(self._left) :]
+        while len(self._got) < (end := 2 + int.from_bytes(self._got[:2], "big")):
+            part = self._sock.recv(MAX_MESSAGE)
+            if not part:
+                raise ConnectionResetError(CLOSED_EARLY)
+            self._got += part
+        self._done(self._got[2:end])
+
     def _check_connected(self) -> None:
         """Raise the OSError of the connection, if there was one."""
         if code := self._sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
             raise OSError(code, os.strerror(code))
 
-    def _send(self) -> None:
-        try:
-            self._check_connected()
-            self._left = self._left[self._sock.send(self._left) :]
-        except BlockingIOError:
-            return
-        except OSError as error:
-            self._done(error)
-            return
-        if not self._left:
-            self._waiter.unwatch(self._sock)
-            self._waiter.watch(self._sock, self._read)
+    def _needs_to_write(self, error: OSError) -> bool | None:
+        """Return whether to wait until the socket can be written to, or read; None for an error that ends it."""
+        return bool(self._left) if isinstance(error, BlockingIOError) else None
 
-    def _read(self) -> None:
-        try:
-            self._receive()
-        except BlockingIOError:
-            return
-        except OSError as error:
-            self._done(error)
-
-    def _receive(self) -> bool:
-        """Read what has come, and return whether that is the whole response. Raises OSError."""
-        part = self._sock.recv(MAX_MESSAGE)
-        if not part:
-            raise ConnectionResetError("the server closes the connection early")
-        self._got += part
-        size = int.from_bytes(self._got[:2], "big")
-        is_whole = len(self._got) >= max(2, size + 2)
-        if is_whole:
-            self._done(self._got[2 : size + 2])
-        return is_whole
+    def _reason(self, error: OSError) -> OSError:
+        return error
 
 
 class TlsExchange(TcpExchange):
@@ -253,39 +255,28 @@ class TlsExchange(TcpExchange):
             raise OSError(str(error)) from None
         return self._tls
 
-    def _send(self) -> None:
-        """Do what the connection allows now, and wait for what it needs next."""
-        import ssl
-
-        write = False
-        try:
-            self._check_connected()
-            self._talk()
-            return
-        except ssl.SSLWantReadError:
-            pass
-        except ssl.SSLWantWriteError:
-            write = True
-        except ssl.SSLCertVerificationError as error:
-            self._done(OSError(f"its certificate is refused: {error.verify_message}"))
-            return
-        except (ssl.SSLEOFError, ssl.SSLZeroReturnError):
-            self._done(ConnectionResetError("the server closes the connection early"))
-            return
-        except OSError as error:
-            self._done(error)
-            return
-        self._waiter.unwatch(self._sock)
-        self._waiter.watch(self._sock, self._send, write=write)
-
     def _talk(self) -> None:
+        self._check_connected()  # the TLS socket itself would only say that it is not connected
         if not self._is_open:
             self._tls.do_handshake()
             self._is_open = True
-        while self._left:
-            self._left = self._left[self._tls.send(self._left) :]
-        while not self._receive():
-            pass
+        super()._talk()
+
+    def _needs_to_write(self, error: OSError) -> bool | None:
+        import ssl
+
+        if isinstance(error, ssl.SSLWantReadError | ssl.SSLWantWriteError):
+            return isinstance(error, ssl.SSLWantWriteError)
+        return None
+
+    def _reason(self, error: OSError) -> OSError:
+        import ssl
+
+        if isinstance(error, ssl.SSLCertVerificationError):
+            return OSError(f"its certificate is refused: {error.verify_message}")
+        if isinstance(error, ssl.SSLEOFError | ssl.SSLZeroReturnError):
+            return ConnectionResetError(CLOSED_EARLY)
+        return error
 
 
 class _TcpLimit:

@@ -13,14 +13,15 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, 
 from contextlib import closing
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from maptr.ark import MAX_NAAN, Ark
 from maptr.discovery import Discovery, NoServer
 from maptr.errors import ConfigError
 from maptr.protocol import names
 from maptr.protocol.names import Labels
-from maptr.resolver.call import LIFETIME, Clock, KnownOrigin, StepHook, TimedWalk, checked
+from maptr.protocol.numbers import SOA
+from maptr.resolver.call import LIFETIME, Clock, StepHook, TimedWalk, checked
 from maptr.resolver.multiplexer import CONCURRENCY, MAX_CONNECTIONS, Multiplexer, SelectorWaiter, Waiter
 from maptr.resolver.servers import HTTPS, TCP, TLS, check_server, is_address, system_servers
 from maptr.resolver.stub import Stub
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
     from maptr.resolver.bulk import Item, Run, Token
     from maptr.resolver.dnspython import DnspythonLookups
     from maptr.resolver.validation.validator import TrustAnchors, Validator
+
+ORIGIN_SECONDS = 60.0  # for which the answer whether the origin exists is kept
 
 
 class Resolver:
@@ -77,7 +80,7 @@ class Resolver:
                 " apply"
             )
         self.clock = clock
-        self.origin = KnownOrigin()
+        self._origin: tuple[float, list[Answer]] = 0.0, []  # the answer whether it exists, and until when it is kept
         self._asked: Stub | dns.resolver.BaseResolver | None = None
 
     def __repr__(self) -> str:
@@ -119,26 +122,43 @@ class Resolver:
 
     def discover(self, ark: Ark, lifetime: float, on_step: StepHook | None = None) -> Discovery:
         run = TimedWalk(ark, self.settings, lifetime, on_step, clock=self.clock)
-        with closing(self._lookups(self._opened_for(run), run, SelectorWaiter)) as lookups:
+        return self._walk(run, self._opened_for(run))
+
+    def _walk(self, run: TimedWalk, asked: Stub | dns.resolver.BaseResolver) -> Discovery:
+        with closing(self._lookups(asked, run, SelectorWaiter)) as lookups:
             while questions := run.walk.next():
-                known = self.origin.recall(questions)
-                run.tell(questions, known or self.origin.remember(questions, lookups.ask(questions)))
+                run.tell(questions, self._known(questions) or self._kept(questions, lookups.ask(questions)))
         return run.result()
 
     async def discover_async(self, ark: Ark, lifetime: float, on_step: StepHook | None = None) -> Discovery:
         """``discover``, awaited. Cancelling it cancels its queries. The questions of one depth are asked together."""
         import asyncio  # it doubles the start time of a program
 
-        from maptr.resolver.aio import LoopWaiter, need_asyncio
+        from maptr.resolver.aio import need_asyncio
 
         need_asyncio()
         run = TimedWalk(ark, self.settings, lifetime, on_step, clock=self.clock)
         asked = await asyncio.to_thread(self._opened_for, run) if self.blocks else self._opened_for(run)
+        return await self._walk_async(run, asked)
+
+    async def _walk_async(self, run: TimedWalk, asked: Stub | dns.resolver.BaseResolver) -> Discovery:
+        from maptr.resolver.aio import LoopWaiter
+
         with closing(self._lookups(asked, run, LoopWaiter)) as lookups:
             while questions := run.walk.next():
-                known = self.origin.recall(questions)
-                run.tell(questions, known or self.origin.remember(questions, await lookups.ask_async(questions)))
+                run.tell(questions, self._known(questions) or self._kept(questions, await lookups.ask_async(questions)))
         return run.result()
+
+    def _known(self, questions: list[Question]) -> list[Answer]:
+        """Return the answer for the SOA of the origin, if this is the question for it and the answer is kept."""
+        until, answers = self._origin
+        return answers if questions[0].rdtype == SOA and until > self.clock() else []
+
+    def _kept(self, questions: list[Question], answers: list[Answer]) -> list[Answer]:
+        """Return the same answers, after keeping that of the origin."""
+        if questions[0].rdtype == SOA and answers[0].outcome.answered:
+            self._origin = self.clock() + ORIGIN_SECONDS, answers
+        return answers
 
     def _opened_for(self, run: TimedWalk) -> Stub | dns.resolver.BaseResolver:
         """Return what asks, within the time of a walk. The discovery of a NoServer has the ARK."""
@@ -166,7 +186,7 @@ class Resolver:
         """
         stub = self.opened(lifetime)
         if not isinstance(stub, Stub):
-            yield from self._one_by_one(pairs, lifetime)
+            yield from self._one_by_one(stub, pairs, lifetime)
             return
         waiter = SelectorWaiter()
         with closing(self._run(stub, lifetime, waiter, ordered)) as run:
@@ -190,9 +210,11 @@ class Resolver:
         need_asyncio()
         stub = await asyncio.to_thread(self.opened, lifetime) if self.blocks else self.opened(lifetime)
         if not isinstance(stub, Stub):
-            twin = self._with_cache()
+            asked = self._for_run(stub)
             async for token, item in pairs:
-                yield token, item if isinstance(item, Discovery) else await twin.discover_async(item, lifetime)
+                if not isinstance(item, Discovery):
+                    item = await self._walk_async(TimedWalk(item, self.settings, lifetime, clock=self.clock), asked)
+                yield token, item
             return
         waiter = LoopWaiter()
         with closing(self._run(stub, lifetime, waiter, ordered)) as run:
@@ -220,15 +242,17 @@ class Resolver:
         return Run(multiplexer, self.settings, lifetime, ordered=ordered, clock=self.clock)
 
     def _one_by_one(
-        self, pairs: Iterable[tuple[Token, Item]], lifetime: float
+        self, resolver: dns.resolver.BaseResolver, pairs: Iterable[tuple[Token, Item]], lifetime: float
     ) -> Generator[tuple[Token, Discovery], None, None]:
         """Ask a dnspython resolver; one that was made for servers by HTTPS also in several threads."""
         from concurrent.futures import ThreadPoolExecutor
 
-        twin = self._with_cache()
+        asked = self._for_run(resolver)
 
         def ask(item: Item) -> Discovery:
-            return item if isinstance(item, Discovery) else twin.discover(item, lifetime)
+            if isinstance(item, Discovery):
+                return item
+            return self._walk(TimedWalk(item, self.settings, lifetime, clock=self.clock), asked)
 
         if self.is_dnspython:
             yield from ((token, ask(item)) for token, item in pairs)
@@ -243,16 +267,15 @@ class Resolver:
             for token, future in waiting:
                 yield token, future.result()
 
-    def _with_cache(self) -> Self:
-        """Return a copy whose dnspython resolver keeps answers for the run, if it was made for servers by HTTPS."""
-        twin = copy.copy(self)
-        if not self.is_dnspython:
-            import dns.resolver  # only for HTTPS: it takes 70 ms to import
+    def _for_run(self, resolver: dns.resolver.BaseResolver) -> dns.resolver.BaseResolver:
+        """Return a resolver for many ARKs: one that was made for servers by HTTPS then keeps its answers."""
+        if self.is_dnspython:
+            return resolver
+        import dns.resolver  # only for HTTPS: it takes 70 ms to import
 
-            made: Any = copy.copy(self.opened(0.0))
-            made.cache = dns.resolver.LRUCache()
-            twin._asked = made
-        return twin
+        made = copy.copy(resolver)
+        made.cache = dns.resolver.LRUCache()
+        return made
 
     def serial(self) -> int | None:
         """Return the serial of the zone at the origin, asked now; None if DNS does not say."""

@@ -7,7 +7,6 @@ import socket
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from functools import partial
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -216,34 +215,33 @@ class ResolverOptions(NamedTuple):
         return found
 
 
-def system_servers(path: str | None = None) -> list[str]:
+def system_servers() -> list[str]:
     """Return the first three servers in resolv.conf(5), as ``nameservers`` takes them; LOCALHOST if it names none.
 
     Skips a server that cannot be asked, with a line in the log. Raises DiscoveryFailed if the file cannot be read.
     """
-    path = path or RESOLV_CONF
-    named, options = _read_resolv_conf(path)
-    servers = list(islice(filter(partial(_is_usable, path), named), MAX_SYSTEM_SERVERS)) or [LOCALHOST]
+    named, options = _read_resolv_conf()
+    servers = list(islice(filter(_is_usable, named), MAX_SYSTEM_SERVERS)) or [LOCALHOST]
     return [f"{TCP}{text}" for text in servers] if options.tcp else servers
 
 
-def options_for(servers: Iterable[Server], path: str | None = None) -> ResolverOptions:
+def options_for(servers: Iterable[Server]) -> ResolverOptions:
     """Return the options of resolv.conf(5) if all of the servers are in it, otherwise none."""
     if all(server.port == PORT for server in servers):
         with suppress(NoServer):
-            named, options = _read_resolv_conf(path or RESOLV_CONF)
+            named, options = _read_resolv_conf()
             if all(server.address in (named or [LOCALHOST]) for server in servers):
                 return options
     return ResolverOptions()
 
 
-def _read_resolv_conf(path: str) -> tuple[list[str], ResolverOptions]:
+def _read_resolv_conf() -> tuple[list[str], ResolverOptions]:
     """Return the servers and the options, with those of the variable RES_OPTIONS; no server without the file.
 
     Raises DiscoveryFailed for a file that cannot be read.
     """
     try:
-        with open(path, encoding="utf-8", errors="replace") as file:  # noqa: PTH123 - pathlib costs 2 ms to import
+        with open(RESOLV_CONF, encoding="utf-8", errors="replace") as file:  # noqa: PTH123 - pathlib costs 2 ms to import
             lines = [line.split() for line in file.read().splitlines()]
     except FileNotFoundError:
         lines = []  # as glibc does
@@ -254,7 +252,7 @@ def _read_resolv_conf(path: str) -> tuple[list[str], ResolverOptions]:
     return named, ResolverOptions.read([*options, *os.environ.get("RES_OPTIONS", "").split()])
 
 
-def _is_usable(path: str, text: str) -> bool:
+def _is_usable(text: str) -> bool:
     """Return whether a server of resolv.conf can be asked; if not, log why."""
     try:
         if not is_address(text):
@@ -263,6 +261,6 @@ def _is_usable(path: str, text: str) -> bool:
     except (ValueError, NoServer) as error:
         import logging  # rarely needed at the start of a command
 
-        logging.getLogger("maptr.client").warning("%s: nameserver %s is skipped: %s", path, text, error)
+        logging.getLogger("maptr.client").warning("%s: nameserver %s is skipped: %s", RESOLV_CONF, text, error)
         return False
     return True

@@ -136,9 +136,9 @@ class WorkBudget:
 
     __slots__ = ("_checks", "_hashes")
 
-    def __init__(self, checks: int = MAX_CHECKS, hashes: int = MAX_HASHES) -> None:
+    def __init__(self, checks: int = MAX_CHECKS) -> None:
         self._checks = checks
-        self._hashes = hashes
+        self._hashes = MAX_HASHES
 
     def check(self) -> None:
         self._checks -= 1
