@@ -466,8 +466,7 @@ def _pairs(found: re.Match[str]) -> str:
 def _normalise(rest: str, rules: _Rules) -> tuple[str, str]:
     """Base name and qualifier in normal form (draft section 3.2, steps 5 and 8; 2002 draft section 2.4).
 
-    Hyphens are removed before, so that a pair split by a hyphen (``%7-d``) is a pair, and normalising twice changes
-    nothing.
+    Hyphens are removed before, so that a pair split by one (``%7-d``) is a pair, and normalising twice changes nothing.
     """
     case = str.lower if rules.older else str.upper
     rest = re.sub(_PERCENT, lambda pair: case(pair[0]), rest)

@@ -81,8 +81,7 @@ class Client:
     in ``discover_many`` and ``drift_many``; None for no limit. ``max_connections``: TCP connections at a time (default
     8, and fewer if the server or the process does not allow so many).
 
-    Many parameters: this is the one place where options are spelled. Raises ConfigError for a wrong value, TypeError
-    for a wrong type.
+    Many parameters: options are spelled here and nowhere else. Raises ConfigError, and TypeError for a wrong type.
 
     >>> with Client([server], cache=":memory:") as client:
     ...     [client.discover(f"ark:12345/x{i}").source for i in range(3)]
@@ -186,8 +185,7 @@ class Client:
 
         ``lifetime``: seconds for this discovery instead of the client's. ``chooser`` puts its choice first. ``on_step``
         gets each step of the trace, as soon as it is known if DNS alone is asked. ``raise_on_none=False``: an ARK
-        without mapping authority gives an empty discovery. ``profile``: the version of the draft by which text is read,
-        as for ``Ark.parse``.
+        without mapping authority gives an empty discovery. ``profile``: that of ``Ark.parse``.
 
         The discovery has its ``source`` (dns, memory, disk, natab), its ``age``, ``stale`` and ``reason``. Raises
         ArkSyntaxError; NoMappingAuthority if a source that may deny an ARK said that there is none; DiscoveryFailed if
@@ -228,8 +226,7 @@ class Client:
 
         A discovery is empty if there is no candidate, and not ``complete`` if no source said so. One for an item that
         is not an ARK (or not text) has its ``error`` and ``position``, and does not end the stream. Memory does not
-        grow with the stream. A dnspython resolver is asked one question at a time. Closing the generator closes every
-        socket.
+        grow with the stream. A dnspython resolver is asked one question at a time. Closing the generator ends it.
 
         Raises TypeError for a single ARK; while it runs, DiscoveryFailed for a server without address.
 
@@ -247,8 +244,7 @@ class Client:
         ordered: bool = True,
         profile: Profile = "current",
     ) -> Generator[tuple[Token, Discovery], None, None]:
-        """``discover_many`` for ARKs that come with something of the caller, such as a line number, and leave with
-        it."""
+        """``discover_many`` for ARKs that come with a token of the caller, such as a line number, and leave with it."""
         seconds = self.resolver.lifetime if lifetime is None else checked(lifetime, "lifetime")
         items = ((token, as_item(ark, position, profile)) for position, (token, ark) in enumerate(pairs))
         found = (self._sources or self.resolver).discover_many(items, seconds, ordered=ordered)

@@ -71,8 +71,7 @@ class Limit(enum.Enum):
 class Reading(NamedTuple):
     """One record on the trace: what it means, whether it counted, and why.
 
-    ``leads_to`` has the places of the candidates that it made, each a host, a host and port, or a URL, or the name of
-    the redirect.
+    ``leads_to`` has the places of its candidates, each a host, a host and port, or a URL; or the name of the redirect.
     """
 
     naptr: Naptr

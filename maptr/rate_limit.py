@@ -1,7 +1,6 @@
 """Rate limits by token buckets, in the form of the generic cell rate algorithm (ITU-T I.371).
 
-Pure: the clock is an argument. Response rate limiting (``answer.rrl``) has the same algorithm, for batches of responses
-and with debt.
+Pure: the clock is an argument. Response rate limiting (``answer.rrl``) has the same algorithm for batches, with debt.
 """
 
 from __future__ import annotations

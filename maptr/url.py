@@ -175,8 +175,7 @@ def parse(text: str) -> Url:
 def parse_allowed(text: str, *, allow_private: bool = False) -> Url:
     """Return the parts of a URL that may be followed. Raises ValueError with the reason.
 
-    Unless ``allow_private``, it refuses a host that is not public (see ``Host.is_local``), in any notation. Host names
-    are not looked up.
+    Unless ``allow_private``, a host that is not public (``Host.is_local``) is refused. Host names are not looked up.
     """
     url = parse(text)
     if url.host.is_local and not allow_private:
@@ -201,9 +200,8 @@ def server_of(text: str) -> str | None:
 
 
 def normalized(text: str) -> str:
-    """Return the URL of an ARK in the form that compares: scheme and host in lower case, without the default port and a
-    final dot of the host (RFC 3986 sections 6.2.2.1 and 6.2.3), and without a slash after ``ark:``. Other text is
-    returned unchanged."""
+    """Return the URL of an ARK in the form that compares: scheme and host in lower case, without default port, final
+    dot of the host (RFC 3986 6.2.2.1, 6.2.3) and slash after ``ark:``. Other text is returned unchanged."""
     match = re.match(_URL, text)
     if match is None:
         return text

@@ -8,8 +8,7 @@
     5. No candidate: there is no mapping authority. Otherwise choose one by any criterion.
 
 Everything that decides a discovery is here. A client sends the questions of ``next()``, together or one by one, and
-passes the answers to ``tell()`` in any order. The result is the same, because a depth is read only when all of its
-answers are known.
+passes the answers to ``tell()`` in any order: a depth is read only when all of its answers are known.
 """
 
 from __future__ import annotations
@@ -45,8 +44,7 @@ class Settings(NamedTuple):
     ``scheme`` is the scheme for ``h`` candidates and for the hosts of a natab, but port 80 means http.
     ``allow_private`` allows rules that lead to hosts that are not public. ``hyphens`` is ``"keep"`` to send the hyphens
     of an ARK on as they came, for authorities that need them; the draft removes them (3.2). The others are limits:
-    redirects on one path, questions, candidates, records and steps of regexp matching. A walk that reaches one is not
-    ``complete``.
+    redirects on one path, questions, candidates, records, regexp steps. A walk that reaches one is not ``complete``.
 
     >>> Client([server], settings=Settings(scheme="http")).discover("ark:12345/x1").url()
     'http://ark.example.org/ark:12345/x1'

@@ -1,8 +1,7 @@
 """The SQLite file of a cache, shared by the processes of a machine: kept answers, drift verdicts and probes.
 
 No fault of the file costs an answer. A file that is full, busy, read-only or gone gives nothing, and the log says so. A
-corrupt file is renamed, reported and built anew, but only if it is a cache (``_is_ours``) or its path is maptr's
-default.
+corrupt file is renamed, reported and built anew, but only if it is a cache (``_is_ours``) or at maptr's default path.
 
 Before a fork every file of the process is locked and closed; parent and child open it again when they need it. SQLite
 requires that (https://sqlite.org/howtocorrupt.html 2.6): a child inherits SQLite's mutexes as they are, and takes the
@@ -44,17 +43,11 @@ OPENING_STEP = 0.02  # seconds between tries, at most
 PAUSE = 30.0  # seconds until a file that was busy for all of that time is opened again
 REPORT_EVERY = 60.0  # seconds in which the same trouble is logged once
 
-APPLICATION_ID = 0x6D617074  # "mapt": what file(1) and ``_is_ours`` read in the header of the file
+APPLICATION_ID = 0x6D617074  # "mapt": what file(1), ``_version`` and ``_is_ours`` read in the header of the file
 NOT_OURS = "holds something other than a maptr cache: left alone"
 
 _CORRUPT = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR, sqlite3.SQLITE_FORMAT}
 _BUSY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
-_COLUMNS = (
-    "SELECT t.name, c.name FROM sqlite_master AS t, pragma_table_info(t.name) AS c"
-    " WHERE t.type = 'table' AND t.name NOT LIKE 'sqlite_%'"
-)
-# Columns that the tables of every release have; ``reconcile.probes`` adds its table when it is first used.
-_OURS = {"answer": {"view", "name", "outcome"}, "verdict": {"view", "record", "verdict"}, "period": {"place", "since"}}
 _SCHEMA = """
 CREATE TABLE answer (
     view TEXT, name BLOB, outcome TEXT, records BLOB, note TEXT, server TEXT, security TEXT, fetched REAL, expires REAL,
@@ -386,19 +379,18 @@ class Disk:
 
 
 def _version(connection: sqlite3.Connection) -> int:
-    """Return the version of the schema, 0 for a database without tables. Raises _ForeignError if it is not a cache."""
-    tables: dict[str, set[str]] = {}
+    """Return the version of the schema, 0 for a new database. Raises _ForeignError if it is not a cache."""
     connection.execute("BEGIN")  # another process may be making the tables
     try:
-        version: int = connection.execute("PRAGMA user_version").fetchone()[0]
-        for table, column in connection.execute(_COLUMNS):
-            tables.setdefault(table, set()).add(column)
+        ident, version, tables = connection.execute(
+            "SELECT application_id, user_version, (SELECT count(*) FROM sqlite_master)"
+            " FROM pragma_application_id, pragma_user_version"
+        ).fetchone()
     finally:
         connection.execute("ROLLBACK")
-    ours = any(_OURS[name] <= columns for name, columns in tables.items() if name in _OURS)
-    if ours is not bool(version) or bool(tables) is not bool(version):
+    if ident != APPLICATION_ID and (ident or version or tables):
         raise _ForeignError(NOT_OURS)
-    return version
+    return int(version)
 
 
 def _code(error: sqlite3.Error | UnicodeDecodeError) -> int:

@@ -1,8 +1,7 @@
 """Lookups in DNS: at most one in flight for a name, circuit breakers, and the driver that runs them in threads.
 
-The engine decides what to do next and yields it as a ``Wait``. A driver starts the lookup and waits as the ``Wait``
-says, so this driver and the one for asyncio (``aio``) differ only in how they wait. A lookup goes on after its caller
-has stopped waiting.
+The engine decides what to do next and yields it as a ``Wait``. A driver starts the lookup and waits as that says, so
+this driver and the one for asyncio (``aio``) differ only in how they wait. A lookup goes on without its caller.
 """
 
 from __future__ import annotations

@@ -91,8 +91,7 @@ def _reason(choice: Choice) -> str:
 class SourcePolicy(Protocol):
     """Chooses the source that answers.
 
-    ``takes_dns`` is True if it takes an answer of DNS whatever the table says: the table is then not read while a fresh
-    answer is kept.
+    ``takes_dns``: it takes an answer of DNS whatever the table says, which is not read while a fresh answer is kept.
     """
 
     name: ClassVar[str]

@@ -17,8 +17,7 @@ class BudgetSpent(Exception):
 
 
 class Budget:
-    """Steps left for matching: one budget for all rules of a walk. ``shared`` is a budget of several walks, which is
-    charged too."""
+    """Steps left for matching the rules of a walk. ``shared`` is a budget of several walks, which is charged too."""
 
     __slots__ = ("shared", "steps")
 

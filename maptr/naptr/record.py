@@ -74,8 +74,7 @@ class Naptr(NamedTuple):
     def canonical(self) -> bytes:
         """Rdata in canonical form (RFC 4034 sections 6.2 and 6.3): the replacement in lower case.
 
-        A rule made from a table may have a regexp of more than MAX_STRING bytes. It has a canonical form, but no
-        ``to_wire``.
+        A rule made from a table may have a regexp of more than MAX_STRING bytes: ``to_wire`` refuses that.
         """
         return self._before_replacement() + names.to_wire(self.replacement).lower()  # no label length is a letter
 
@@ -101,8 +100,7 @@ _QUOTED = [
 
 
 def quote(octets: bytes) -> str:
-    r"""Return a quoted character-string (RFC 1035 section 5.1): ``"`` and ``\`` escaped, unprintable bytes as
-    ``\DDD``."""
+    r"""Return a quoted character-string (RFC 1035 5.1): ``"`` and ``\`` escaped, unprintable bytes as ``\DDD``."""
     if not octets.translate(None, _PLAIN):
         return f'"{octets.decode("ascii")}"'
     return f'"{"".join([_QUOTED[octet] for octet in octets])}"'

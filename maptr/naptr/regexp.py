@@ -82,8 +82,7 @@ class Substitution(NamedTuple):
 
 
 def escape(text: str) -> str:
-    """Return an expression that matches exactly this text, in a form that every reader accepts: a literal dot is
-    ``[.]``."""
+    """Return an expression for exactly this text, in a form that every reader accepts: a literal dot is ``[.]``."""
     return "".join(f"[{c}]" if c in ".*+?(){}|$[" else f"\\{c}" if c in "^\\" else c for c in text)
 
 

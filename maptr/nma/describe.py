@@ -275,8 +275,7 @@ def segments(text: str) -> tuple[Segment, ...]:
 
 
 def _element(label: str) -> str:
-    """Return a label with a kernel element in lower case. Others, and the rest of ``when/Reviewed``, keep their
-    case."""
+    """Return a label with a kernel element in lower case. Others keep their case, as the rest of ``when/Reviewed``."""
     element, slash, story = label.partition("/")
     return f"{element.lower() if element.lower() in KERNEL else element}{slash}{story}"
 

@@ -81,8 +81,7 @@ def make_query(
 
 
 def is_response_to(query: SentQuery, packet: bytes, *, any_case: bool = False) -> bool:
-    """Return whether the packet is a response to the query: the same ID, and the question in the case that was sent,
-    or in ``any_case``."""
+    """Return whether a packet responds to the query: the same ID and question, in the case sent or in ``any_case``."""
     if len(packet) < numbers.HEADER_SIZE or packet[:2] != query.packet[:2] or packet[2] & 0xF8 != 0x80:
         return False
     if packet.startswith(b"\0\1", 4):

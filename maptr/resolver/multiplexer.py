@@ -318,8 +318,7 @@ class _Queues:
 class Multiplexer:
     """Sends the questions given to ``ask``, within limits. Call ``tick()`` after every wait, and as often as it says.
 
-    ``rate`` is the number of packets a second to each server; None means no limit. ``max_connections`` are those by TCP
-    at a time.
+    ``rate`` is the number of packets a second to each server, None for no limit; ``max_connections`` are those by TCP.
     """
 
     def __init__(

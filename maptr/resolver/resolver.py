@@ -44,8 +44,7 @@ class Resolver:
     """Runs walks over DNS. The options are those of ``maptr.Client``. Threads and tasks may share one.
 
     Many parameters: one for each option of the client that it uses. Raises ConfigError and TypeError. The methods
-    return an incomplete discovery if DNS does not answer, and raise NoServer, a DiscoveryFailed, if no server can be
-    asked.
+    return an incomplete discovery if DNS does not answer. They raise NoServer if no server can be asked.
     """
 
     def __init__(
@@ -392,8 +391,7 @@ def _checked_rate(rate: float | None) -> float | None:
 
 
 def _validator(trust_anchors: TrustAnchors | None, trust_ad: bool) -> Validator | None:
-    """Return the given validator, or one with these anchors, if any. Raises ConfigError, also together with
-    ``trust_ad``."""
+    """Return the given validator, or one with these anchors, if any. Raises ConfigError, also with ``trust_ad``."""
     if trust_anchors is None:
         return None
     from maptr.resolver.validation.validator import Validator  # needs the optional package cryptography

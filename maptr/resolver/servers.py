@@ -107,8 +107,7 @@ def _hint(text: str) -> str:
 
 
 def check_server(text: str) -> None:
-    """Raise ValueError for a text that ``nameservers`` does not accept: neither a server, ``tls://`` nor
-    ``https://``."""
+    """Raise ValueError for a text that ``nameservers`` does not accept."""
     scheme, mark, rest = text.partition("://")
     if not mark:
         read_server(text)

@@ -21,13 +21,11 @@ AnyExchange: TypeAlias = "Exchange | ValidatedExchange"
 
 
 class Stub:
-    """Queries the given servers, by default those of the system, in order; a server that does not respond goes to the
-    end of the order.
+    """Queries the given servers, by default those of the system, in order; one that does not respond becomes the last.
 
     ``trust_ad`` and ``validator`` say which answers are trusted. ``lifetime`` bounds the lookup of names, in seconds.
     Threads may share a stub, which remembers the servers that do not respond, and for ten minutes those that do not
-    echo the letter case of a query. If all of them are in resolv.conf(5), its ``timeout``, ``attempts`` and ``rotate``
-    hold.
+    echo the letter case of a query. If all of them are in resolv.conf(5), its options hold.
 
     Raises DiscoveryFailed for a name without address and an unreadable resolv.conf, DiscoveryTimeout if the lookup of a
     name takes too long, ValueError for a bad server.

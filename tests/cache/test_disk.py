@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from maptr.cache.disk import _STATEMENTS, PAGE, PAUSE, REPORT_EVERY, Disk
+from maptr.cache.disk import _STATEMENTS, APPLICATION_ID, PAGE, PAUSE, REPORT_EVERY, Disk
 from maptr.client import Client
 from maptr.errors import ConfigError
 from maptr.protocol.names import parse
@@ -373,6 +373,7 @@ sys.exit(max(process.exitcode for process in processes))
 
 def test_the_file_of_another_release_is_left_alone(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = tmp_path / "c"
+    execute(path, f"PRAGMA application_id = {APPLICATION_ID}")
     before = database(path, "answer (view, name, outcome, more)", 99)
     assert ask(Rig(ONE_HOST, path=path)) == "dns"
     assert "version 99" in caplog.text

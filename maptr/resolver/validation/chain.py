@@ -209,8 +209,7 @@ class Chain:
         return self._until(Zone.of(name, usable), min(ttl, signed.ttl))
 
     def _is_named(self, name: dns.name.Name, key: Rdata, trusted: tuple[Rdata, ...]) -> bool:
-        """Return whether an anchor or a DS is for this key; SHA-1 counts only if there is nothing better (RFC 4509
-        3)."""
+        """Return whether an anchor or a DS is for this key; SHA-1 only counts without a better one (RFC 4509 3)."""
         tag = dns.dnssec.key_id(key)
         best = [t for t in trusted if t.rdtype == DNSKEY or t.digest_type != SHA1]
         digests: dict[int, bytes] = {}  # by type, each made once: a key may have 64 KiB, and many DS records its tag

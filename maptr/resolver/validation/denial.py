@@ -174,8 +174,7 @@ class Nsec3Proofs:
 
     @classmethod
     def of(cls, zone: dns.name.Name, records: Iterable[VerifiedRRset], budget: WorkBudget) -> Nsec3Proofs | None:
-        """Return the proofs of one zone, from records with known parameters, all those of the first (RFC 5155 8.2); or
-        None.
+        """Return the proofs of one zone, from the records with the first known parameters (RFC 5155 8.2), or None.
 
         Raises Bogus for more than BOGUS_ITERATIONS.
         """

@@ -3,8 +3,7 @@
 A response may be hostile, and dnspython takes seconds for one that is full of names of a hundred labels. Therefore it
 parses only the types that validation needs, and the number of RRsets and the cost of names are limited. A response full
 of keys with one tag and signatures that do not verify (KeyTrap, CVE-2023-50387) is bogus after a bounded time, as is
-one that needs too many hashes (CVE-2023-50868). dnspython verifies the bytes of a signature; this module decides which
-signatures count.
+one that needs too many hashes (CVE-2023-50868). dnspython verifies the bytes of the signatures that count.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Validator: trust anchors and the keys found from them, for ``Client(trust_anchors=...)``.
 
-Reads files of anchors, in the formats of BIND and Unbound, and the clock. The other modules of this package have no
-I/O.
+Reads files of anchors, in the formats of BIND and Unbound, and the clock. The other modules here have no I/O.
 """
 
 from __future__ import annotations
