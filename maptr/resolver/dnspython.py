@@ -26,12 +26,12 @@ import dns.resolver
 
 from maptr import url
 from maptr.discovery import Outcome
-from maptr.errors import ConfigError, MissingExtra
+from maptr.errors import MissingExtra
 from maptr.protocol.numbers import UDP_PAYLOAD
 from maptr.resolver.call import TimedWalk
 from maptr.resolver.exchange import MAX_CLOSED, NOTE_LENGTH
 from maptr.resolver.message import EDE_BOGUS, SentQuery, read_response
-from maptr.resolver.servers import check_server, find_servers
+from maptr.resolver.servers import HTTPS, TCP, TLS, find_servers
 from maptr.walk import Answer, Question
 
 if TYPE_CHECKING:
@@ -205,8 +205,8 @@ def _failures(error: dns.exception.DNSException) -> str:
 def make_resolver(nameservers: Iterable[str], *, lifetime: float | None = None) -> dns.resolver.Resolver:
     """Return a resolver for servers of which some are ``https://HOST[:PORT]/PATH`` or ``tls://HOST[#PORT]``.
 
-    ``lifetime`` bounds the lookup of each name, in seconds. Certificates are verified for the host as written.
-    Raises ConfigError, also for a missing package, and DiscoveryFailed for a name without address.
+    ``check_server`` has accepted each. ``lifetime`` bounds the lookup of each name, in seconds. Certificates are
+    verified for the host as written. Raises MissingExtra, and DiscoveryFailed for a name without address.
     """
     made = dns.resolver.Resolver(configure=False)
     made.nameservers = [server for text in nameservers for server in _nameservers(text, lifetime)]
@@ -253,19 +253,13 @@ class _TcpNameserver(_Repeating, dns.nameserver.Do53Nameserver):
 
 
 def _nameservers(text: str, lifetime: float | None) -> list[dns.nameserver.Nameserver]:
-    scheme, mark, _ = text.partition("://")
-    try:
-        check_server(text)
-        if not mark or scheme == "tcp":
-            kind = _TcpNameserver if mark else dns.nameserver.Do53Nameserver
-            return [kind(server.address, server.port) for server in find_servers(text, seconds=lifetime)]
-        if scheme == "tls":
-            found = find_servers(text, seconds=lifetime)
-            return [_TlsNameserver(server.address, server.port, hostname=server.tls) for server in found]
-        host = url.parse(text).host.text
-        found = find_servers(host, seconds=lifetime)
-    except ValueError as error:
-        raise ConfigError(f"{text}: {error}", key="nameservers") from None
+    host = url.parse(text).host.text if text.startswith(HTTPS) else ""
+    found = find_servers(host or text, seconds=lifetime)
+    if text.startswith(TLS):
+        return [_TlsNameserver(server.address, server.port, hostname=server.tls) for server in found]
+    if not host:
+        kind = _TcpNameserver if text.startswith(TCP) else dns.nameserver.Do53Nameserver
+        return [kind(server.address, server.port) for server in found]
     if not dns.query.have_doh:  # which packages this needs depends on dnspython's version
         raise MissingExtra("DNS over HTTPS needs more packages: pip install 'maptr[doh]'", key="nameservers")
     # Addresses from the system's resolver, as for every server given by name: dnspython would ask DNS only.

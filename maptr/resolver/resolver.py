@@ -111,8 +111,8 @@ class Resolver:
             seconds = max(0.0, seconds)
             if self.is_dnspython:
                 self._asked = self.given
-            elif has_https(self.given):
-                from maptr.resolver.dnspython import make_resolver  # dnspython takes 70 ms to import
+            elif any(text.startswith(HTTPS) for text in self.given or ()):  # which is left to dnspython
+                from maptr.resolver.dnspython import make_resolver  # it takes 70 ms to import
 
                 self._asked = make_resolver(self.given, lifetime=seconds)
             else:
@@ -336,17 +336,15 @@ def with_origin(settings: Settings | None, origin: str | dns.name.Name) -> Setti
     if not (isinstance(origin, str) or hasattr(origin, "labels")):
         raise TypeError(f"origin: {origin!r} is neither a str nor a dns.name.Name")
     try:
-        if not isinstance(origin, str):
-            labels = names.check(tuple(label for label in origin.labels if label))
-        elif origin == "ark.arpa.":
-            labels = names.ARK_ARPA
-        else:
+        if isinstance(origin, str):
             labels = names.parse(origin)
+        else:
+            labels = names.check(tuple(label for label in origin.labels if label))
     except ValueError as error:
         raise ConfigError(f"{origin} is not a valid domain name: {error}", key="origin") from None
     if names.wire_length(labels) + MAX_NAAN + 1 > names.MAX_NAME:
         raise ConfigError(f"{origin} is too long for a NAAN below it", key="origin")
-    return settings if labels is settings.origin else settings._replace(origin=labels)
+    return settings if labels == settings.origin else settings._replace(origin=labels)
 
 
 def check_nameservers(nameservers: Iterable[str]) -> tuple[str, ...]:
@@ -365,11 +363,6 @@ def check_nameservers(nameservers: Iterable[str]) -> tuple[str, ...]:
         except ValueError as error:
             raise ConfigError(str(error), key="nameservers") from None
     return found
-
-
-def has_https(nameservers: Iterable[str] | None) -> bool:
-    """Return whether some of the servers are asked by HTTPS, which is left to dnspython."""
-    return any(text.startswith(HTTPS) for text in nameservers or ())
 
 
 def checked_count(given: int, key: str) -> int:

@@ -117,7 +117,7 @@ def check_server(text: str) -> None:
         except ValueError as error:
             raise ValueError(f"{text}: {error}") from None
     elif scheme == "https":
-        url.parse(text)
+        read_server(url.parse(text).host.text)
     else:
         raise ValueError(f"{text!r} is not a server: write HOST, tcp://HOST, tls://HOST or https://HOST/PATH")
 
