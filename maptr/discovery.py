@@ -593,10 +593,28 @@ class Discovery(Sequence[Candidate]):
         }
 
     def _repr_html_(self) -> str:
-        """Return candidates and walk as HTML, which Jupyter shows."""
-        from maptr.notebook import html_of  # late: only notebooks need it
+        """Return candidates and walk as a part of a page without scripts, which Jupyter shows."""
+        from html import escape  # late: only notebooks need it
 
-        return html_of(self)
+        def row(made: str, c: Candidate) -> str:
+            link = f'<a href="{escape(made)}" rel="noreferrer">{escape(made)}</a>'
+            shown = link if url.server_of(made) else escape(made)  # only web addresses become links
+            cells = shown, c.order, c.preference, escape(c.owner), c.ttl
+            return f"<tr>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>"
+
+        def items(shown: Sequence[object]) -> str:
+            return "".join(f"<li>{escape(str(each))}</li>" for each in shown)
+
+        state = ["complete" if self.complete else f"not complete: {self.incomplete_reason()}", self.security]
+        state += [f"from {self.source}" + (f" ({self.table} table)" if self.table else "")]
+        state += ["stale"] if self.stale else []
+        rows = "".join(map(row, self.urls(), self.candidates))
+        head = "<tr><th>URL</th><th>order</th><th>preference</th><th>record at</th><th>TTL</th></tr>"
+        table = f"<table>{head}{rows}</table>" if rows else ""
+        steps = "".join(f"<li>{escape(str(step))}<ul>{items(step.readings)}</ul></li>" for step in self.trace)
+        walk = f"<details><summary>the walk</summary><ol>{steps}</ol></details>" if steps else ""
+        title = escape(str(self.ark if self.candidates else self))
+        return f"<div><b>{title}</b> <small>{escape(', '.join(state))}</small>{table}{walk}</div>"
 
     def to_json(self) -> str:
         """Return ``to_dict`` as JSON."""

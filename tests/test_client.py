@@ -190,8 +190,6 @@ def test_a_pull_replaces_the_table_under_the_guards(tmp_path: Path) -> None:
         ("table", 5, TypeError),
         ("patience", "1", TypeError),
         *((key, -1, ConfigError) for key in ("patience", "stale_limit", "table_limit", "size")),
-        ("rate", 0, ConfigError),
-        ("require", "insecure", ConfigError),
     ],
 )
 def test_a_wrong_option_is_an_error_that_names_it(option: str, value: Any, error: type[Exception]) -> None:
