@@ -237,9 +237,8 @@ def _sink(target: Path | None, kept: int | None, *, overwrite: bool) -> Iterator
     """
     try:
         if target is None:
-            sink = output.standard_output()
-            yield sink
-            sink.flush()
+            yield sys.stdout
+            sys.stdout.flush()
             return
         if kept is not None and target.exists():
             os.truncate(target, kept)

@@ -9,11 +9,13 @@ import errno
 import io
 import os
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from contextvars import ContextVar
+from itertools import count
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, NoReturn, TextIO
 
-from maptr.cli.progress import Bar, aside
 from maptr.errors import printable, without_surrogates
 
 if TYPE_CHECKING:
@@ -66,11 +68,11 @@ def prepare_streams() -> None:
     Characters that the encoding lacks are escaped. A message that stderr cannot take is lost. Descriptors 0 to 2 that
     the parent process closed become the null device, so that no socket gets their number.
     """
-    closed = [stream is None for stream in (sys.stdin, sys.stdout, sys.stderr)]
-    while any(closed) and (spare := os.open(os.devnull, os.O_RDWR)) <= 2:
-        os.set_inheritable(spare, True)
-    if any(closed):
-        os.close(spare)
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # which takes the lowest free number
     if sys.stdout is None:
         sys.stdout = io.TextIOWrapper(io.BufferedWriter(_Closed()), "utf-8")
     if sys.stderr is sys.__stderr__:
@@ -98,7 +100,7 @@ SEVERITIES = {"error": BAD, "warning": DOUBTFUL}
 COLORS = ("auto", "always", "never")  # the values of --color
 
 
-def is_colored(file: TextIO | None) -> bool:
+def is_colored(file: TextIO) -> bool:
     """Return whether to use colours: by ``--color``, else NO_COLOR, FORCE_COLOR or CLICOLOR_FORCE, else by terminal."""
     click = sys.modules.get("click")  # ``start`` runs without click, and so without --color
     context = click.get_current_context(silent=True) if click is not None else None
@@ -111,9 +113,9 @@ def is_colored(file: TextIO | None) -> bool:
     return is_terminal(file)
 
 
-def is_terminal(file: TextIO | None) -> bool:
+def is_terminal(file: TextIO) -> bool:
     """Return whether the file is a terminal that supports colours and cursor movement."""
-    return file is not None and file.isatty() and os.environ.get("TERM") not in ("dumb", "unknown")
+    return file.isatty() and os.environ.get("TERM") not in ("dumb", "unknown")
 
 
 def painted(text: str, word: str, color: str | None) -> tuple[str | Painted, ...]:
@@ -166,12 +168,11 @@ def show_log() -> None:
     logging.basicConfig(level=logging.WARNING, format="%(message)s", handlers=[Handler()])
 
 
-def _write(file: TextIO | None, *parts: str | Painted) -> None:
-    if file is None:  # the parent process closed it
-        return
+def _write(file: TextIO, *parts: str | Painted) -> None:
     colored = any(isinstance(part, Painted) for part in parts) and is_colored(file)
     text = "".join(_terminal_text(part, colored=colored) for part in parts)
-    with aside(file):
+    bar = _bar.get()
+    with bar.aside() if bar is not None and file.isatty() else nullcontext():
         file.write(text + "\n")
         file.flush()
 
@@ -186,17 +187,93 @@ def _terminal_text(part: str | Painted, *, colored: bool) -> str:
     return style(text, fg=part.color, bold=part.color is None or None)
 
 
+# ---- progress
+
+DELAY = 0.3  # seconds from the start of a task until its bar appears
+PAUSE = 0.2  # seconds between two pictures
+CLEAR = "\r\x1b[2K\x1b[?25h"  # an empty line, and the cursor, which click hides
+
+
+class _Bar:
+    """A progress bar on stderr. A thread draws it, even if ``update`` is never called."""
+
+    def __init__(self, label: str, total: float | None) -> None:
+        from threading import Event, RLock, Thread  # late: few command lines have a bar
+
+        self._label, self._total, self._done = label, total, 0.0
+        self._since = time.monotonic()
+        self._ended = Event()
+        self._lock = RLock()  # guards the next
+        self._drawn: Any = None  # click's bar, if it is on the screen
+        self._thread = Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def update(self, *, advance: float = 0, completed: float | None = None, total: float | None = None) -> None:
+        """Report the amount done, since the last call (``advance``) or in all (``completed``), or the total."""
+        self._done = self._done + advance if completed is None else completed
+        self._total = total or self._total
+
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        """Hide the bar while the block runs."""
+        with self._lock:
+            if self._drawn is not None:
+                self._drawn = None
+                sys.stderr.write(CLEAR)
+                sys.stderr.flush()
+            yield
+
+    def end(self) -> None:
+        self._ended.set()
+        self._thread.join()
+        with self.aside():
+            pass
+
+    def _run(self) -> None:
+        pause = DELAY
+        while not self._ended.wait(pause):
+            pause = PAUSE
+            with self._lock:
+                self._draw()
+
+    def _draw(self) -> None:
+        if self._drawn is None:
+            from click import progressbar  # late: ``start`` runs without click
+
+            self._drawn = progressbar(
+                count(),
+                label=self._label,
+                show_eta=False,
+                item_show_func=lambda _: f"{time.monotonic() - self._since:.0f} s",
+                file=sys.stderr,
+            )
+        self._drawn.length = None if self._total is None else int(self._total)
+        self._drawn.pos = int(self._done)
+        self._drawn.render_progress()
+
+
+_bar: ContextVar[_Bar | None] = ContextVar("bar", default=None)  # the bar of the current task
+
+
 @contextmanager
 def progress(label: str, total: float | None = None, *, hidden: bool = False) -> Iterator[Callable[..., None]]:
-    """Show a progress bar on stderr if it is a terminal, unless ``hidden``. Yields its ``Bar.update``.
+    """Show a progress bar on stderr if it is a terminal, unless ``hidden``. Yields its ``update``.
 
-    Without a ``total``, the bar shows activity and the elapsed time.
+    Without a ``total``, the bar shows activity and the elapsed time. It is hidden while a line is printed.
     """
     if hidden or not is_terminal(sys.stderr):
         yield lambda **changes: None
         return
-    with Bar(label, total) as bar:
+    bar = _Bar(label, total)
+    token = _bar.set(bar)
+    try:
         yield bar.update
+    finally:
+        _bar.reset(token)
+        bar.end()
+
+
+# ---- data
 
 
 def can_encode(file: TextIO, text: str) -> bool:
@@ -206,13 +283,6 @@ def can_encode(file: TextIO, text: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
-
-
-def standard_output() -> TextIO:
-    """Return stdout. Raises OSError if the parent process closed it."""
-    if sys.stdout is None:
-        raise OSError(errno.EBADF, "standard output is closed")
-    return sys.stdout
 
 
 def standard_input() -> BinaryIO:
@@ -247,8 +317,7 @@ def fail(message: str, code: int) -> NoReturn:
 def discard_stdout() -> None:
     """Drop the buffer of stdout if it cannot be written. Python 3.13 would report it at exit, with code 120."""
     try:
-        if sys.stdout is not None:
-            sys.stdout.flush()
+        sys.stdout.flush()
     except OSError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 

@@ -50,7 +50,8 @@ def check(file: Path, allow_private: bool, as_json: bool) -> None:
       maptr redirects check redirects.csv
     """
     bad: list[RowError] = []
-    count = sum(1 for _ in _unique(file, bad, allow_private=allow_private))
+    with closing(_database()) as connection:
+        count = _store(file, connection, bad, allow_private=allow_private)
     if as_json:
         errors = [{"line": error.line, "reason": error.reason} for error in bad]
         output.json_data({"file": str(file), "redirects": count, "errors": errors})
@@ -91,11 +92,9 @@ def import_(file: Path, target: Path, allow_private: bool, force: bool, overwrit
         output.fail(f"{folder}: {error.strerror}", output.EXIT_UNREADABLE)
     beside = Path(name)
     try:
-        with closing(sqlite3.connect(beside, isolation_level=None)) as connection:
-            columns, rows = rows_of(file)
-            found = _shown(objects_of(file, rows, bad.append, allow_private=allow_private))
-            count = write_store(connection, columns, found, bad.append, file)
-        for each in sorted(bad, key=lambda each: each.line):
+        with closing(_database(name)) as connection:
+            count = _store(file, connection, bad, allow_private=allow_private)
+        for each in bad:
             output.data(str(each))
         if bad:
             output.fail(f"{len(bad)} errors; {target} is not written", output.EXIT_NONE)
@@ -105,9 +104,7 @@ def import_(file: Path, target: Path, allow_private: bool, force: bool, overwrit
         beside.replace(target)
         output.inform(f"{target}: {count} redirects")
     except ConfigError as error:
-        is_loss = error.filename == str(target)
-        advice = " (--force overrides)" if is_loss else ""
-        output.fail(f"{error}{advice}", output.EXIT_NONE if is_loss else output.EXIT_UNREADABLE)
+        output.fail(f"{error} (--force overrides)", output.EXIT_NONE)
     finally:
         with suppress(OSError):
             beside.unlink(missing_ok=True)
@@ -129,42 +126,39 @@ def export(file: Path, target: Path | None, allow_private: bool) -> None:
     """
     options.refuse_input(target, [file])
     bad: list[RowError] = []
-    columns = [name for name in _columns(file) if name not in COLUMNS]
-    rows = [to_row(one) for one in _unique(file, bad, allow_private=allow_private)]
+    connection = _database()
+    _store(file, connection, bad, allow_private=allow_private)
     for error in bad:
         output.error(str(error))
     if bad:
         sys.exit(output.EXIT_NONE)
+    store = ObjectStore(connection)
+    columns = [*COLUMNS, *(name for name in store.columns() if name not in COLUMNS)]
     text = StringIO(newline="")
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow([*COLUMNS, *columns])
-    for row in sorted(rows, key=lambda row: row["ark"]):
-        writer.writerow([cell(row.get(name, "")) for name in (*COLUMNS, *columns)])
+    writer.writerow(columns)
+    for row in map(to_row, store.every()):
+        writer.writerow([cell(row.get(name, "")) for name in columns])
     options.write(target, text.getvalue())
 
 
-def _columns(file: Path) -> list[str]:
-    try:
-        return rows_of(file)[0]
-    except ConfigError as error:
-        output.fail(str(error), output.EXIT_UNREADABLE)
+def _database(name: str = "") -> sqlite3.Connection:
+    """Open a new database, by default a temporary one of SQLite."""
+    return sqlite3.connect(name, isolation_level=None)
 
 
-def _unique(file: Path, bad: list[RowError], *, allow_private: bool) -> Iterator[OwnObject]:
-    """Yield the objects of a file, each ARK once. Exits if the file cannot be read."""
-    seen: set[str] = set()
+def _store(file: Path, connection: sqlite3.Connection, bad: list[RowError], *, allow_private: bool) -> int:
+    """Write the redirects of a file into an empty database, and return their number. Exits if it cannot be read."""
     try:
-        for number, one in _shown(objects_of(file, rows_of(file)[1], bad.append, allow_private=allow_private)):
-            if one.ark in seen:
-                bad.append(RowError(f"a second redirect of {one.ark}", filename=str(file), line=number))
-                continue
-            seen.add(one.ark)
-            yield one
+        columns, rows = rows_of(file)
+        found = _shown(objects_of(file, rows, bad.append, allow_private=allow_private))
+        count = write_store(connection, columns, found, bad.append, file)
     except ConfigError as error:
         for each in bad:
             output.data(str(each))
         output.fail(str(error), output.EXIT_UNREADABLE)
     bad.sort(key=lambda error: error.line)
+    return count
 
 
 def _shown(objects: Iterator[tuple[int, OwnObject]]) -> Iterator[tuple[int, OwnObject]]:
@@ -172,7 +166,7 @@ def _shown(objects: Iterator[tuple[int, OwnObject]]) -> Iterator[tuple[int, OwnO
     with output.progress("reading the redirects") as update:
         for count, pair in enumerate(objects):
             if not count % TICK:
-                update(done=count)
+                update(completed=count)
             yield pair
 
 

@@ -20,7 +20,6 @@ COMPLETION = "_MAPTR_COMPLETE"  # set by a shell that asks click for completions
 
 
 def run() -> None:
-    _open_descriptors()
     output.prepare_streams()
     try:
         with output.errors_end_the_command():
@@ -39,15 +38,6 @@ def run() -> None:
         output.discard_stdout()
         code = output.EXIT_NONE
     sys.exit(code)
-
-
-def _open_descriptors() -> None:
-    """Open /dev/null for standard streams that the parent closed; otherwise a socket would get the number of one."""
-    for number in range(3):
-        try:
-            os.fstat(number)
-        except OSError:
-            os.open(os.devnull, os.O_RDWR)  # which takes the lowest free number
 
 
 def answer(words: Sequence[str], environment: Mapping[str, str]) -> int | None:

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import pytest
 
-from maptr.cli.progress import CLEAR
+from maptr.cli.output import CLEAR
 from maptr.dnssec.keys import Algorithm, KeyState, Role, add_key
 from tests.support.command_line import MAPTR, run, run_process
 from tests.support.hostile import hostile, hosts, naptr
@@ -269,6 +269,12 @@ def test_a_long_task_shows_a_bar_on_a_terminal_and_clears_it_at_the_end(
     assert data in piped.stdout
     assert "\x1b" not in shown.out + piped.stdout + piped.stderr
     assert [label for label in labels if label in piped.stderr] == []
+
+
+def test_redirects_are_counted_on_a_terminal(work: Path) -> None:
+    (work / "r.csv").write_text("ark,url\nark:12345/x1,https://o.example.org/1\n")
+    shown = run_in_terminal("redirects", "check", "r.csv", cwd=work)
+    assert (shown.code, shown.lines) == (0, ["1 redirects, 0 errors"])
 
 
 def test_data_and_bar_on_one_terminal_do_not_mix(work: Path) -> None:
