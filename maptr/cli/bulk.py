@@ -171,7 +171,7 @@ def _run(
     ordered: bool,
 ) -> Rows:
     """Discover the ARKs of a file, and write a row for each line."""
-    with _file_errors(out.path), ExitStack() as stack:
+    with ExitStack() as stack:
         file = output.standard_input() if source == "-" else stack.enter_context(Path(source).open("rb"))
         if out.resume and not file.seekable():
             raise click.UsageError("--resume reads the input twice: give a FILE instead of a pipe")
@@ -191,23 +191,6 @@ def _run(
             rows.found(number, found)
         rows.write(wait=True)
     return rows
-
-
-@contextmanager
-def _file_errors(target: Path | None) -> Iterator[None]:
-    """Name the file in an error of the system, and say what to do about one that an interrupted run left."""
-    try:
-        yield
-    except OSError as error:
-        if target is None and error.filename is None:
-            raise  # stdout is full or closed: every command handles this alike
-        error.filename = error.filename or str(target)
-        if isinstance(error, FileExistsError):
-            raise click.UsageError(
-                f"{error.filename}: exists: an interrupted run left it; continue with"
-                f" -o {error.filename} --resume, or remove it"
-            ) from None
-        raise
 
 
 def _report(rows: Rows, questions: int, column: str | None, options: LookupOptions, *, resume: bool) -> None:
@@ -233,18 +216,21 @@ def _report(rows: Rows, questions: int, column: str | None, options: LookupOptio
 def _sink(target: Path | None, kept: int | None, *, overwrite: bool) -> Iterator[TextIO]:
     """Open the file for the rows: truncated to its ``kept`` bytes, or beside a file that it replaces at the end.
 
-    On Ctrl-C, a message says what was written and how to resume.
+    On Ctrl-C, a message says what was written and how to resume. An OSError names the file.
     """
-    try:
-        if target is None:
+    if target is None:
+        try:
             yield sys.stdout
             sys.stdout.flush()
-            return
+        except KeyboardInterrupt:
+            output.interrupted("rows so far were written; with -o OUT, --resume could continue")
+        return
+    replaced = Path(os.path.realpath(target)) if overwrite and target.is_file() else None
+    written = target if replaced is None else replaced.with_name(f"{replaced.name}{PARTIAL}")
+    mode: Literal["x", "w", "a"] = "x" if replaced is not None else "w" if kept is None else "a"
+    try:
         if kept is not None and target.exists():
             os.truncate(target, kept)
-        replaced = Path(os.path.realpath(target)) if overwrite and target.is_file() else None
-        written = target if replaced is None else replaced.with_name(f"{replaced.name}{PARTIAL}")
-        mode: Literal["x", "w", "a"] = "x" if replaced is not None else "w" if kept is None else "a"
         with written.open(mode, encoding="utf-8", newline="") as sink:
             if replaced is not None:
                 written.chmod(stat.S_IMODE(replaced.stat().st_mode))
@@ -254,9 +240,13 @@ def _sink(target: Path | None, kept: int | None, *, overwrite: bool) -> Iterator
                 os.fsync(sink.fileno())
         if replaced is not None:
             written.replace(replaced)
+    except FileExistsError:
+        reason = f"an interrupted run left it; continue with -o {written} --resume, or remove it"
+        raise click.UsageError(f"{written}: exists: {reason}") from None
+    except OSError as error:
+        error.filename = error.filename or str(target)
+        raise
     except KeyboardInterrupt:
-        if target is None:
-            output.interrupted("rows so far were written; with -o OUT, --resume could continue")
         stays = f"{replaced} is unchanged; " if replaced is not None else ""
         output.interrupted(f"{stays}{written} has the rows so far; continue with: -o {written} --resume")
 
@@ -443,14 +433,11 @@ class Rows:
     def found(self, number: int, discovery: Discovery) -> None:
         """Add the row of a discovery."""
         self.advice = self.advice or lookup.advice_of(discovery)
-        self._choose(number, discovery)
-        self.write(number)
-
-    def _choose(self, number: int, found: Discovery) -> None:
-        if self._pool is not None and found.candidates:
-            self.put(number, self._pool.submit(prefer, found, self._chooser))
+        if self._pool is not None and discovery.candidates:
+            self.put(number, self._pool.submit(prefer, discovery, self._chooser))
         else:
-            self.put(number, row_of(number, prefer(found, self._chooser), self._require))
+            self.put(number, row_of(number, prefer(discovery, self._chooser), self._require))
+        self.write(number)
 
     def put(self, number: int, row: Row | Future[Discovery]) -> None:
         """Hold the row of a line, or the future discovery of the row, and write the rows that are due."""

@@ -18,16 +18,14 @@ from maptr.cli.group import Group
 from maptr.cli.options import input_name, output_option, read_table, refuse_foreign, refuse_input, write
 from maptr.cli.output import Painted
 from maptr.discovery import BUILT_IN
-from maptr.errors import ConfigError, TableError, printable
+from maptr.errors import ConfigError, printable
 from maptr.registry import builtin
 from maptr.registry import export as exporting
 from maptr.registry.followed_file import TableState, WatchedTable
 from maptr.registry.found import FoundTable, TableLocation
-from maptr.registry.table import Table
 from maptr.zone.finding import Finding, Severity
 from maptr.zone.lint import lint
 
-EXPORTS = (*exporting.FORMATS, "json", "natab")
 _REWRITE_EXITS = {
     0: "written, even if something was lost",
     1: "a record of SOURCE is bad; nothing is written",
@@ -165,7 +163,7 @@ def convert(source: str, form: str, target: Path | None, overwrite: bool, scheme
 @table.command(short_help="Write a registry as configuration of another server.", exits=_REWRITE_EXITS)
 @options.source_argument("source")
 @click.option(
-    "--format", "form", type=options.NamedIn(plugins.EXPORTS, EXPORTS), required=True, help="Format to write."
+    "--format", "form", type=options.NamedIn(plugins.EXPORTS, exporting.FORMATS), required=True, help="Format to write."
 )
 @output_option("Write to FILE, atomically.  [default: standard output]")
 @click.option("--overwrite", is_flag=True, help="Replace FILE even if it is not what maptr table export writes.")
@@ -221,31 +219,14 @@ def _rewrite(
 ) -> None:
     """Write a registry in another format, and list what the format cannot hold."""
     refuse_input(target, [source])
-    refuse_foreign(target, lambda content: _is_written(content, form), overwrite=overwrite)
+    refuse_foreign(target, lambda content: exporting.is_written(content, form), overwrite=overwrite)
     read, bad = read_table(source, scheme)
     if bad:
         for error in bad:
             output.error(str(error))
         sys.exit(output.EXIT_NONE)
     own, lost = ([], []) if redirects is None else _own_rules(redirects)
-    text, losses = exporting.write(read, form, own) if own else _written(read, form)
-    losses += lost
-    for record, group in groupby(losses, key=attrgetter("record")):
+    text, losses = exporting.write(read, form, own)
+    for record, group in groupby([*losses, *lost], key=attrgetter("record")):
         output.inform(f"lost {record}: {'; '.join(loss.what for loss in group)}")
     write(target, printable(text, keep="\n\t") if target is None else text)
-
-
-def _written(table: Table, form: str) -> tuple[str, list[registry.Loss]]:
-    if form == "json":
-        return registry.write_json(table), []
-    return registry.write_natab(table) if form == "natab" else exporting.write(table, form)
-
-
-def _is_written(content: bytes, form: str) -> bool:
-    """Return whether a file has the exact text that these commands write for its table, so it may be replaced."""
-    if form in exporting.FORMATS:
-        return exporting.is_written(content, form)
-    try:
-        return _written(registry.read(content), form)[0].encode() == content
-    except TableError:
-        return False

@@ -5,9 +5,9 @@
 
 JSON keeps everything. natab cannot, so its writer lists what it left out. These functions do no I/O.
 
-A new format is a module with a function ``read(text, *, filename, on_bad)``, which collects entries and bad records
-with a ``TableBuilder`` (``table.py``), and a line in ``read`` or ``_line_reader`` below. A package that is installed
-beside maptr declares a ``Reader`` as an entry point of ``maptr.readers``.
+A new format is a module with a function ``read(text, builder)``, which collects entries and bad records in a
+``TableBuilder`` (``table.py``) and returns its table, and a line in ``read`` or ``_line_reader`` below. A package that
+is installed beside maptr declares a ``Reader`` as an entry point of ``maptr.readers``.
 
 Inner room: it may change with any release. ``help(maptr)`` lists the public names.
 """
@@ -48,25 +48,25 @@ def read(data: bytes | str, *, filename: str = "", on_bad: OnBad | None = None, 
     that is not a registry (empty, cut short, a web page, not UTF-8, beyond a limit) always raises TableError. No other
     exception is raised, except by ``on_bad``. ``scheme`` is that of the hosts of a natab (port 80 means http).
     """
-    text = _text(data, filename)
+    builder = TableBuilder(filename, on_bad)
+    text = _text(data, builder)
     match text.lstrip()[:1]:
         case "{" | "[":
-            document = json_records.parse(text, filename)
-            return json_records.read(document, filename=filename, on_bad=on_bad)
+            return json_records.read(text, builder)
         case "":
             reason = "the file is empty"
         case "<":
             reason = "it looks like a web page"
         case _:
             if (reader := _line_reader(text, scheme)) is not None:
-                return reader(text, filename=filename, on_bad=on_bad)
+                return reader(text, builder)
             if (table := _read_by_plugin(text, filename, on_bad)) is not None:
                 return table
             reason = "it has no entry of any known format"
-    raise TableError(f"not a registry: {reason}", filename=filename, line=1)
+    raise builder.error(f"not a registry: {reason}", line=1)
 
 
-def _line_reader(text: str, scheme: str) -> Callable[..., Table] | None:
+def _line_reader(text: str, scheme: str) -> Callable[[str, TableBuilder], Table] | None:
     """Return the reader of a line-based format; None if no line belongs to a known one."""
     lines = filter(str.strip, (match[0] for match in _LINE.finditer(text)))
     for line, following in pairwise(chain(lines, [""])):
@@ -101,12 +101,12 @@ def _begins_natab(line: str) -> bool:
     return match is not None and any(map(str.isdigit, normal_key(match["naan"])))
 
 
-def _text(data: bytes | str, filename: str) -> str:
+def _text(data: bytes | str, builder: TableBuilder) -> str:
     """Decode the data. Raises TableError if it is too long, not UTF-8, or not text."""
     raw = data.encode("utf-8", "surrogatepass") if isinstance(data, str) else data
 
     def error(reason: str, at: int = 0) -> TableError:
-        return TableError(reason, filename=filename, line=raw.count(b"\n", 0, at) + 1)
+        return builder.error(reason, line=raw.count(b"\n", 0, at) + 1)
 
     if len(raw) > MAX_TABLE:
         raise error(f"not a registry: longer than {MAX_TABLE} bytes")

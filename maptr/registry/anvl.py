@@ -19,7 +19,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from maptr.registry.table import Entry, NaanPolicy, Nma, OnBad, Table, TableBuilder, Who, numbered, shown
+from maptr.registry.table import Entry, NaanPolicy, Nma, Table, TableBuilder, Who, numbered, shown
 from maptr.registry.target import split_status, where_to_target
 
 # Kernel Metadata and ERCs 9.5, and the 2002 draft 7.6. Pairs of hexadecimal digits are not decoded, because the value
@@ -80,17 +80,15 @@ class Block:
         return found
 
 
-def read(text: str, *, filename: str = "", on_bad: OnBad | None = None) -> Table:
+def read(text: str, builder: TableBuilder) -> Table:
     """Read the table in an ANVL text. A bad record is reported by line and key."""
-    builder = TableBuilder(filename, on_bad)
-    metadata: dict[str, str | list[str]] = {}
     for block in blocks(text):
         kind = block.kind
         if kind == "erc" and block.flaw is None:
-            metadata |= _others(block.fields(), ("erc",))
+            builder.metadata |= _others(block.fields(), ("erc",))
         elif not kind.startswith(_PRIVATE) and (kind or block.flaw):
             builder.take(_entry, block)
-    return builder.table(metadata)
+    return builder.table()
 
 
 def blocks(text: str) -> Iterator[Block]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import pkgutil
 import re
-from collections.abc import Iterable
 from datetime import datetime
 from functools import lru_cache
 from pathlib import Path
@@ -17,30 +16,12 @@ from pathlib import Path
 from maptr.discovery import BUILT_IN
 from maptr.registry.followed_file import TableState
 from maptr.registry.json_records import read_record
-from maptr.registry.table import Entry, Table
+from maptr.registry.table import LazyTable
 
 FILE = Path(__file__).with_name("builtin.json")
 
 _METADATA = re.compile(r'\{"metadata":(\{.*\}),"data":\[\Z')
 _KEY = re.compile(r'\{"what":"([^"]+)"')
-
-
-class LineTable(Table):
-    """A table whose records are lines of JSON, each parsed when it is first used. Any thread may use it."""
-
-    __slots__ = ()
-
-    def __init__(self, lines: Iterable[str], date: str) -> None:
-        super().__init__(metadata={"date": date})
-        for line in lines:
-            if match := _KEY.match(line):
-                self._put(match[1], line)
-
-    def __getitem__(self, key: str) -> Entry:
-        entry: Entry | str = self._entries[key]
-        if isinstance(entry, str):
-            entry = self._entries[key] = read_record(json.loads(entry.removesuffix(",")))
-        return entry
 
 
 @lru_cache(maxsize=1)
@@ -49,5 +30,7 @@ def state() -> TableState:
     head, *lines = (pkgutil.get_data(__package__, FILE.name) or b"").decode().splitlines()
     metadata = _METADATA.match(head)
     date = json.loads(metadata[1])["date"] if metadata is not None else ""
+    records = {match[1]: line for line in lines if (match := _KEY.match(line))}
+    table = LazyTable(records, lambda line: read_record(json.loads(line.removesuffix(","))), metadata={"date": date})
     fetched = datetime.fromisoformat(f"{date}T00:00:00+00:00").timestamp()
-    return TableState(LineTable(lines, date), fetched=fetched, kind=BUILT_IN)
+    return TableState(table, fetched=fetched, kind=BUILT_IN)

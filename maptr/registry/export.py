@@ -22,8 +22,9 @@ from dataclasses import astuple
 from itertools import groupby
 from typing import NamedTuple
 
-from maptr import plugins
-from maptr.errors import PluginError, cell, visible
+from maptr import plugins, registry
+from maptr.errors import PluginError, TableError, cell, visible
+from maptr.registry import json_records, natab
 from maptr.registry.natab import Loss
 from maptr.registry.table import Entry, Table, normal_key
 from maptr.registry.target import DEFAULT_STATUS, template_parts, unusable
@@ -88,8 +89,8 @@ def write(table: Table, form: str, own: Iterable[RedirectRule] = ()) -> tuple[st
     ``own`` are rules of single ARKs, which precede those of the table in the configuration of a server. Raises
     PluginError.
     """
-    if form == "csv":
-        return _csv(table)
+    if form in _WRITERS:
+        return _WRITERS[form](table)
     if form not in _SERVERS:
         return _load(form)(table)
     losses: list[Loss] = []
@@ -117,14 +118,16 @@ def is_written(content: bytes, form: str) -> bool:
     """Return whether a file is unchanged since ``write`` made it, so that replacing it loses nothing."""
     try:
         text = content.decode()
+        if form in _SERVERS:
+            seal, _, body = text.partition("\n")
+            return seal == _SEAL.format(_checksum(body))
         if form == "csv":
             first, *rows = csv.reader(io.StringIO(text, newline=""))
             keys = all(len(row) == len(COLUMNS) and normal_key("/".join(filter(None, row[:2]))) for row in rows)
             return keys and first == list(COLUMNS) and _csv_text([first, *rows]) == text
-    except (ValueError, csv.Error):  # not UTF-8, empty, or not CSV
+        return write(registry.read(text), form)[0] == text
+    except (ValueError, csv.Error, TableError):  # not UTF-8, empty, or not of this format
         return False
-    seal, _, body = text.partition("\n")
-    return seal == _SEAL.format(_checksum(body))
 
 
 def _checksum(text: str) -> str:
@@ -332,7 +335,8 @@ _SERVERS: dict[str, Callable[[dict[str, list[RedirectRule]]], Iterator[str]]] = 
     "caddy": _caddy,
 }
 SERVERS = tuple(_SERVERS)
-FORMATS = (*_SERVERS, "csv")
+_WRITERS: dict[str, Export] = {"csv": _csv, "json": lambda table: (json_records.write(table), []), "natab": natab.write}
+FORMATS = (*_SERVERS, *_WRITERS)
 
 
 def _load(form: str) -> Export:

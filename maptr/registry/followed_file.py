@@ -63,7 +63,7 @@ class TableSource(Protocol):
 class WatchedTable(Followed[TableState]):
     """The table in a file of any registry format. A thread reads a changed file, so only the first look-up waits.
 
-    ``scheme`` is that of the hosts of a natab. ``optional``: the file may not exist yet, which is no trouble.
+    ``scheme`` is that of the hosts of a natab.
     """
 
     def __init__(
@@ -73,10 +73,8 @@ class WatchedTable(Followed[TableState]):
         clock: Callable[[], float],
         scheme: str = "https",
         kind: str = GIVEN,
-        optional: bool = False,
     ) -> None:
         super().__init__(Path(path), TableState(kind=kind), self._read_table, self._keep, clock=clock, always=True)
-        self._optional = optional
         self._kind = kind
         self._scheme = scheme
         self._marked_end = False
@@ -93,9 +91,8 @@ class WatchedTable(Followed[TableState]):
         return self.value
 
     def _keep(self, last: TableState, error: MaptrError | OSError) -> TableState:
-        is_awaited = self._optional and last.table is None and isinstance(error, FileNotFoundError)
-        trouble = "" if is_awaited else _trouble(error)
-        if trouble not in ("", last.trouble):
+        trouble = _trouble(error)
+        if trouble != last.trouble:
             effect = "there is no table" if last.table is None else "the last good table stays in use"
             log.warning("%s: %s; %s", self.path, trouble, effect)
         return replace(last, trouble=trouble)

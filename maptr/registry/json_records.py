@@ -30,8 +30,7 @@ from dataclasses import asdict, astuple
 from types import NoneType
 from typing import Any
 
-from maptr.errors import TableError
-from maptr.registry.table import Entry, NaanPolicy, Nma, OnBad, Table, TableBuilder, Who, normal_key, parse_key, shown
+from maptr.registry.table import Entry, NaanPolicy, Nma, Table, TableBuilder, Who, normal_key, parse_key, shown
 from maptr.registry.target import UNKNOWN, split_status, where_to_target
 
 MAX_DEPTH = 16  # nested objects and lists; the registry's deepest record has 3
@@ -55,13 +54,13 @@ class Repeated(dict[str, Any]):
     names: frozenset[str] = frozenset()
 
 
-def parse(text: str, filename: str = "") -> Any:
+def _parse(text: str, builder: TableBuilder) -> Any:
     """Parse a JSON text. Raises TableError with the line if it is not valid.
 
     An object with repeated names becomes a ``Repeated``, so that the error can name the record.
     """
     if len(text) > MAX_VALUES and sum(map(text.count, ",[{")) > MAX_VALUES:  # commas in strings count too
-        raise TableError(f"not a registry: more than {MAX_VALUES} JSON values", filename=filename, line=1)
+        raise builder.error(f"not a registry: more than {MAX_VALUES} JSON values", line=1)
     try:
         return json.loads(text, object_pairs_hook=_object)
     except json.JSONDecodeError as error:
@@ -71,12 +70,12 @@ def parse(text: str, filename: str = "") -> Any:
         line, reason = 1, "not a registry: JSON nested too deeply"
     except ValueError:  # the interpreter's limit on the digits of one number
         line, reason = 1, "not a registry: a number with too many digits"
-    raise TableError(reason, filename=filename, line=line)
+    raise builder.error(reason, line=line)
 
 
-def read(document: Any, *, filename: str = "", on_bad: OnBad | None = None) -> Table:
-    """Read the table in a parsed document of either version. Raises TableError if it is not a registry."""
-    builder = TableBuilder(filename, on_bad)
+def read(text: str, builder: TableBuilder) -> Table:
+    """Read the table in a document of either version. Raises TableError if it is not a registry."""
+    document = _parse(text, builder)
     members = document if isinstance(document, dict) else {}
     source = next((name for name in _SOURCES if members.get(name) is not None), "")
     if not isinstance(members.get(source), list | dict):
@@ -84,12 +83,11 @@ def read(document: Any, *, filename: str = "", on_bad: OnBad | None = None) -> T
     for name, value in (("the document", document), (source, document[source])):
         if isinstance(value, Repeated):
             raise builder.error(f"{name} has the name {min(value.names)!r} twice", line=1)
-    metadata = {name: value for name, value in document.items() if name not in (source, "index", "metadata")}
     inner = document.get("metadata")
-    if isinstance(inner, dict):
-        metadata = {**inner, **metadata}
+    builder.metadata |= inner if isinstance(inner, dict) else {}
+    builder.metadata |= {key: value for key, value in document.items() if key not in (source, "index", "metadata")}
     is_sound = flaw(document) is None
-    if not is_sound and (reason := flaw(metadata) or flaw(inner)):
+    if not is_sound and (reason := flaw(builder.metadata) or flaw(inner)):
         raise builder.error(f"metadata: {reason}", line=1)
     records = _records(document[source], source)
     for name, record in records:
@@ -103,10 +101,9 @@ def read(document: Any, *, filename: str = "", on_bad: OnBad | None = None) -> T
             builder.refuse(builder.error(str(error), record=key))
         else:
             builder.add(entry)
-    table = builder.table(metadata)
     if source != "index":
-        _check_index(document.get("index"), len(records), table, builder)
-    return table
+        _check_index(document.get("index"), len(records), builder)
+    return builder.table()
 
 
 def _records(data: Any, source: str) -> list[tuple[str, Any]]:
@@ -116,7 +113,7 @@ def _records(data: Any, source: str) -> list[tuple[str, Any]]:
     return [(shown(key), {"what": key} | record if type(record) is dict else record) for key, record in data.items()]
 
 
-def _check_index(index: Any, count: int, table: Table, builder: TableBuilder) -> None:
+def _check_index(index: Any, count: int, builder: TableBuilder) -> None:
     """Compare the records with the index: a file that was cut is refused, any other missing record is a bad record."""
     if not isinstance(index, dict | list):
         return
@@ -124,7 +121,7 @@ def _check_index(index: Any, count: int, table: Table, builder: TableBuilder) ->
     listed = dict.fromkeys(normal_key(key) for key in keys if isinstance(key, str))
     if "" in listed:
         return  # the index does not list keys
-    missing = [key for key in listed if key not in table and key not in builder.refused]
+    missing = [key for key in listed if key not in builder and key not in builder.refused]
     if missing and count < len(listed):
         reason = f"cut short: {count} of the {len(listed)} records that its index lists, without {missing[0]}"
         raise builder.error(f"not a registry: {reason}", line=1)

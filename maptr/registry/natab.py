@@ -21,12 +21,13 @@ import re
 import textwrap
 from bisect import bisect_right
 from dataclasses import dataclass
+from typing import cast
 
 from maptr import url
 from maptr.ark import BETANUMERIC, MAX_NAAN
 from maptr.errors import TableError
 from maptr.registry.anvl import one_line
-from maptr.registry.table import Entry, NaanPolicy, Nma, OnBad, Table, TableBuilder, Who, shown
+from maptr.registry.table import Entry, NaanPolicy, Nma, Table, TableBuilder, Who, shown
 from maptr.registry.target import DEFAULT_STATUS, NATAB_PATH, authority, example_url, where_to_target
 
 END = re.compile(r"[\s#-]*end\s+of\s+data[\s-]*\Z", re.IGNORECASE)
@@ -64,7 +65,7 @@ class Loss:
         return f"{self.record}: {self.what}"
 
 
-def read(text: str, *, filename: str = "", on_bad: OnBad | None = None, scheme: str = "https") -> Table:
+def read(text: str, builder: TableBuilder, *, scheme: str = "https") -> Table:
     """Read the table in a natab. A line that is not a comment, entry or NMA is a bad record, reported by line.
 
     Copies of the natabs in the drafts are damaged (a lost ``#``, tags around hosts), so the first word of an NMA must
@@ -72,36 +73,14 @@ def read(text: str, *, filename: str = "", on_bad: OnBad | None = None, scheme: 
     script in the draft. Text that is indented as a whole, as in the drafts, is dedented. ``scheme`` is that of hosts
     without port 80.
     """
-    builder = TableBuilder(filename, on_bad)
     natab = _Lines(text, scheme)
-    found: dict[str, Entry | int] = {}
+    builder.metadata |= natab.metadata
     for start in natab.starts:
-        made = natab.entry(start, builder) if start in natab.odd else start
-        if made is None:
-            continue
-        key = natab.lines[start].partition(":")[0] if isinstance(made, int) else made.key
-        first = found.setdefault(key, made)
-        if first is not made:
-            line = first if isinstance(first, int) else first.line
-            builder.refuse(builder.error(f"duplicate record, first on line {line}", line=start, record=key))
-    builder.check(len(found))
-    return _LazyTable(found, natab, builder.unread)
-
-
-class _LazyTable(Table):
-    """A table in which an entry may be a line number until it is looked up."""
-
-    __slots__ = ("_lines",)
-
-    def __init__(self, found: dict[str, Entry | int], lines: _Lines, unread: set[str]) -> None:
-        super().__init__(metadata=lines.metadata, unread=unread - found.keys())
-        self._entries = found
-        self._lines = lines
-
-    def __getitem__(self, key: str) -> Entry:
-        if isinstance(start := self._entries[key], int):
-            self._entries[key] = self._lines.entry(start, TableBuilder())
-        return super().__getitem__(key)
+        if start not in natab.odd:
+            builder.put(natab.lines[start].partition(":")[0], start, start)
+        elif (entry := natab.entry(start, builder)) is not None:
+            builder.add(entry)
+    return builder.lazy_table(lambda start: cast("Entry", natab.entry(start, TableBuilder())))
 
 
 class _Lines:

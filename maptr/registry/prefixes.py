@@ -26,7 +26,7 @@ from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 from maptr.registry import anvl
-from maptr.registry.table import Entry, Nma, OnBad, Table, TableBuilder, numbered, shown
+from maptr.registry.table import Entry, Nma, Table, TableBuilder, numbered, shown
 from maptr.registry.target import UNKNOWN, redirect_to_target, split_status
 
 KEY = re.compile(r"(?P<quote>[\"']?)(?P<key>ark:/?[^\s\"'#]+?)(?P=quote)\s*:\s*(?:#.*)?\Z", re.IGNORECASE)
@@ -43,9 +43,8 @@ class _Prefix(NamedTuple):
     lines: list[str]
 
 
-def read(text: str, *, filename: str = "", on_bad: OnBad | None = None) -> Table:
+def read(text: str, builder: TableBuilder) -> Table:
     """Read the ARK prefixes of the file."""
-    builder = TableBuilder(filename, on_bad)
     if find_spec("yaml") is None:
         raise builder.error("a prefixes file needs the package PyYAML: pip install 'maptr[prefixes]'", line=1)
     for prefix in _prefixes(text, builder):

@@ -116,7 +116,6 @@ class Parser:
 def _receive(output: bytes, filename: str) -> tuple[Table, list[TableError]]:
     """Read the lines of a child. Raises TableError if the file is not a registry, and ParserFailed."""
     builder = TableBuilder(filename)
-    metadata: dict[str, Any] = {}
     bad: list[TableError] = []
     failure: TableError | None = None
     for each in io.BytesIO(output):
@@ -125,7 +124,7 @@ def _receive(output: bytes, filename: str) -> tuple[Table, list[TableError]]:
                 case ["entry", int(line), record]:
                     builder.add(replace(read_record(record), line=line))
                 case ["metadata", dict(metadata)]:
-                    pass
+                    builder.metadata = metadata
                 case ["bad", str(reason), int(line), str(record)]:
                     bad.append(builder.error(reason, line=line, record=record))
                     builder.refused.add(record)
@@ -138,7 +137,7 @@ def _receive(output: bytes, filename: str) -> tuple[Table, list[TableError]]:
             raise ParserFailed(f"{filename}: the process that reads it sent a malformed line: {reason}") from None
     if failure is not None:
         raise failure
-    return builder.table(metadata), bad
+    return builder.table(), bad
 
 
 def _failure(status: int, errors: bytes) -> str:

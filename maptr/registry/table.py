@@ -183,20 +183,21 @@ class Table(Mapping[str, Entry]):
     def __init__(
         self, entries: Iterable[Entry] = (), *, metadata: Mapping[str, Any] | None = None, unread: Iterable[str] = ()
     ) -> None:
-        self._entries: dict[str, Any] = {}  # of Entry, or of what a subclass makes one from
-        self._shoulders: dict[str, list[str]] = {}
         self.metadata: Mapping[str, Any] = MappingProxyType(dict(metadata or {}))
+        found: dict[str, Entry] = {}
         for entry in entries:
-            if entry.key in self._entries:
+            if found.setdefault(entry.key, entry) is not entry:
                 raise ValueError(f"two records have the key {entry.key}")
-            self._put(entry.key, entry)
-        self.unread = frozenset(unread) - self._entries.keys()
+        self._hold(found, unread)
 
-    def _put(self, key: str, record: object) -> None:
-        self._entries[key] = record
-        naan, _, shoulder = key.partition("/")
-        if shoulder:
-            self._shoulders.setdefault(naan, []).append(shoulder)
+    def _hold(self, entries: dict[str, Any], unread: Iterable[str]) -> None:
+        self._entries = entries
+        self._shoulders: dict[str, list[str]] = {}
+        for key in entries:
+            if "/" in key:
+                naan, _, shoulder = key.partition("/")
+                self._shoulders.setdefault(naan, []).append(shoulder)
+        self.unread = frozenset(unread) - entries.keys()
 
     def __getitem__(self, key: str) -> Entry:
         entry: Entry = self._entries[key]
@@ -243,6 +244,30 @@ class Table(Mapping[str, Entry]):
         return Table((self[key] for key in self if key not in gone), metadata=self.metadata, unread=self.unread)
 
 
+class LazyTable(Table):
+    """A table that makes an entry from its source when it is first looked up. Any thread may use it."""
+
+    __slots__ = ("_make",)
+
+    def __init__(
+        self,
+        sources: dict[str, Any],
+        make: Callable[[Any], Entry],
+        *,
+        metadata: Mapping[str, Any],
+        unread: Iterable[str] = (),
+    ) -> None:
+        super().__init__(metadata=metadata)
+        self._make = make
+        self._hold(sources, unread)
+
+    def __getitem__(self, key: str) -> Entry:
+        entry = self._entries[key]
+        if not isinstance(entry, Entry):
+            entry = self._entries[key] = self._make(entry)
+        return entry
+
+
 T = TypeVar("T")
 
 OnBad = Callable[[TableError], None]
@@ -253,23 +278,32 @@ class TableBuilder:
     """The entries and the bad records of one file, collected by the reader of a format.
 
     A bad record is passed to ``on_bad``; without it, the first is raised. More than MAX_ENTRIES entries or MAX_BAD bad
-    records raise a TableError for the whole file.
+    records raise a TableError for the whole file. ``metadata`` is what the file says about itself.
     """
 
     def __init__(self, filename: str = "", on_bad: OnBad | None = None) -> None:
         self.filename = filename
         self.refused: set[str] = set()  # names of the bad records, as messages show them
+        self.metadata: dict[str, Any] = {}
         self._on_bad = on_bad
-        self._entries: dict[str, Entry] = {}
+        self._entries: dict[str, Any] = {}
         self._bad = 0
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._entries
 
     def add(self, entry: Entry) -> None:
         """Add an entry. A second entry with one key is a bad record."""
-        first = self._entries.setdefault(entry.key, entry)
-        if first is not entry:
-            where = f", first on line {first.line}" if first.line else ""
-            self.refuse(self.error(f"duplicate record{where}", line=entry.line, record=entry.key))
-        self.check(len(self._entries))
+        self.put(entry.key, entry, entry.line)
+
+    def put(self, key: str, source: Entry | int, line: int) -> None:
+        """Add an entry, or the line from which a ``lazy_table`` makes it. A second one with one key is a bad record."""
+        first = self._entries.setdefault(key, source)
+        if first is not source:
+            at = first.line if isinstance(first, Entry) else first
+            where = f", first on line {at}" if at else ""
+            self.refuse(self.error(f"duplicate record{where}", line=line, record=key))
+        self._allow(len(self._entries), MAX_ENTRIES, "records")
 
     def take(self, make: Callable[[T, TableBuilder], Entry], source: T) -> None:
         """Add the entry that a function makes from a part of the file. A TableError that it raises is a bad record."""
@@ -295,23 +329,21 @@ class TableBuilder:
         if self._on_bad is None:
             raise error
         self._bad += 1
-        self.check(0, self._bad)
+        self._allow(self._bad, MAX_BAD, "bad records")
         self.refused.add(error.record)
         self._on_bad(error)
 
-    def check(self, entries: int, bad: int = 0) -> None:
-        """Raise TableError if there are more entries or bad records than the limits allow."""
-        for count, most, what in ((entries, MAX_ENTRIES, "records"), (bad, MAX_BAD, "bad records")):
-            if count > most:
-                raise self.error(f"not a registry: more than {most} {what}", line=1)
+    def _allow(self, count: int, most: int, what: str) -> None:
+        if count > most:
+            raise self.error(f"not a registry: more than {most} {what}", line=1)
 
-    def table(self, metadata: Mapping[str, Any] | None = None) -> Table:
-        return Table(self._entries.values(), metadata=metadata, unread=self.unread)
+    def table(self) -> Table:
+        return self.lazy_table(lambda entry: entry)
 
-    @property
-    def unread(self) -> set[str]:
-        """The keys of the bad records that have one."""
-        return set(filter(None, map(normal_key, self.refused)))
+    def lazy_table(self, make: Callable[[Any], Entry]) -> LazyTable:
+        """Return the table, whose entries that are lines are made when they are looked up."""
+        unread = filter(None, map(normal_key, self.refused))
+        return LazyTable(self._entries, make, metadata=self.metadata, unread=unread)
 
 
 def numbered(text: str) -> Iterator[tuple[int, str]]:

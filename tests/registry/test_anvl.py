@@ -7,7 +7,7 @@ import pytest
 from maptr import registry
 from maptr.errors import TableError
 from maptr.registry import anvl
-from maptr.registry.table import NaanPolicy, Nma, Who
+from maptr.registry.table import NaanPolicy, Nma, TableBuilder, Who
 
 SAMPLE = """\
 erc:
@@ -44,7 +44,7 @@ what: 99999
 
 
 def test_sample() -> None:
-    table = anvl.read(SAMPLE)
+    table = registry.read(SAMPLE)
     assert list(table) == ["12345", "12345/x6"]
     entry = table["12345"]
     assert entry.who == Who("US National Library of Examples", None, "NLEX")
@@ -66,7 +66,7 @@ def test_sample() -> None:
 
 
 def test_private_labels_are_not_in_the_table() -> None:
-    table = anvl.read(SAMPLE)
+    table = registry.read(SAMPLE)
     everything = repr([*table.values(), dict(table.metadata)]).lower()
     for secret in ("private", "secret", "secsoc", "jo@"):
         assert secret not in everything
@@ -84,13 +84,13 @@ def test_private_labels_are_not_in_the_table() -> None:
 )
 def test_private_labels_are_not_in_messages(text: str) -> None:
     bad: list[TableError] = []
-    anvl.read(text, on_bad=bad.append)
+    registry.read(text, on_bad=bad.append)
     assert bad
     assert not any("secret" in str(error) for error in bad)
 
 
 def test_a_record_may_start_with_a_private_line() -> None:
-    assert list(anvl.read("!note: mine\nnaa:\nwhat: 12345\n")) == ["12345"]
+    assert list(registry.read("!note: mine\nnaa:\nwhat: 12345\n")) == ["12345"]
 
 
 @pytest.mark.parametrize(
@@ -109,7 +109,7 @@ def test_a_record_may_start_with_a_private_line() -> None:
 )
 def test_bad_records_are_reported_by_line(text: str, line: int, reason: str) -> None:
     with pytest.raises(TableError, match=reason) as caught:
-        anvl.read(text, filename="naans.txt")
+        anvl.read(text, TableBuilder("naans.txt"))
     assert caught.value.line == line
 
 
@@ -117,7 +117,7 @@ def test_repeated_or_malformed_optional_labels_are_accepted() -> None:
     text = (
         "naa:\nwhat: 12345\nwhere: h.example.org\nhow: NP | a | b | c | d\nwho: a (=) b (=) c (=) d\nwhen: 1\nwhen: 2\n"
     )
-    entry = anvl.read(text)["12345"]
+    entry = registry.read(text)["12345"]
     assert entry.nmas[0].target == "https://h.example.org/ark:/${content}"
     assert entry.policy == NaanPolicy("NP", "a", "b", "c | d")
     assert entry.who == Who("a (=) b (=) c (=) d")
@@ -127,5 +127,5 @@ def test_repeated_or_malformed_optional_labels_are_accepted() -> None:
 
 def test_escapes() -> None:
     assert anvl.decode("a%cnb%3A%c3%a9 100% %zz") == "a:b%3A%c3%a9 100% %zz"
-    who = anvl.read("naa:\nwhat: 12345\nwho: A %op%eq%cp B\n")["12345"].who
+    who = registry.read("naa:\nwhat: 12345\nwho: A %op%eq%cp B\n")["12345"].who
     assert who == Who("A (=) B")

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from maptr.errors import TableError
 from maptr.registry import natab
-from maptr.registry.table import OnBad, Table
+from maptr.registry.table import OnBad, Table, TableBuilder
 
 SAMPLE = (Path(__file__).resolve().parents[2] / "zones" / "sample.natab").read_text("utf-8")
 
@@ -71,11 +71,11 @@ BEFORE_POLICY = re.compile(r"^([0-9A-Za-z]+:)(?=\s|\Z)", re.MULTILINE)
 
 def read_line_by_line(text: str, on_bad: OnBad | None) -> Table:
     """Read with white space after each NAAN that the pattern of valid lines does not have."""
-    return natab.read(BEFORE_POLICY.sub("\\1\u2003", text), filename="natab", on_bad=on_bad)
+    return natab.read(BEFORE_POLICY.sub("\\1\u2003", text), TableBuilder("natab", on_bad))
 
 
 def read(text: str, on_bad: OnBad | None) -> Table:
-    return natab.read(text, filename="natab", on_bad=on_bad)
+    return natab.read(text, TableBuilder("natab", on_bad))
 
 
 def assert_same(text: str) -> None:
@@ -123,6 +123,6 @@ def test_any_line_between_valid_lines_is_read_as_line_by_line(lines: str) -> Non
 
 
 def test_table_can_be_pickled() -> None:
-    table = natab.read(SAMPLE)
+    table = natab.read(SAMPLE, TableBuilder())
     back = pickle.loads(pickle.dumps(table))
     assert (back, back.metadata) == (table, table.metadata)

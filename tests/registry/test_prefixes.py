@@ -36,7 +36,7 @@ ark:/b1234: # flat
 
 
 def test_sample() -> None:
-    table = prefixes.read(SAMPLE)
+    table = registry.read(SAMPLE)
     assert list(table) == ["12345", "12345/x6", "b1234"]
     assert table["12345"].who == Who("Bibliothèque: example")
     assert table["12345"].nmas == (Nma("http://nlex.example.org/ark:/${content}", "http://nlex.example.org/ark:/$id"),)
@@ -84,7 +84,7 @@ def test_a_record_without_one_redirect_as_text_is_bad(lines: str, reason: str, b
     ],
 )
 def test_a_redirect_is_any_scalar_of_yaml(redirect: str, where: str) -> None:
-    entry = prefixes.read(f"ark:/12345:\n  redirect: {redirect}\n")["12345"]
+    entry = registry.read(f"ark:/12345:\n  redirect: {redirect}\n")["12345"]
     assert [nma.where for nma in entry.nmas] == [where]
 
 
@@ -100,7 +100,7 @@ def test_a_redirect_is_any_scalar_of_yaml(redirect: str, where: str) -> None:
     ],
 )
 def test_any_other_field_is_kept_as_text(lines: str, kept: str) -> None:
-    entry = prefixes.read(f"ark:/12345:\n{lines}\n  redirect: https://a.example.org/$id\n")["12345"]
+    entry = registry.read(f"ark:/12345:\n{lines}\n  redirect: https://a.example.org/$id\n")["12345"]
     assert [nma.where for nma in entry.nmas] == ["https://a.example.org/$id"]
     assert entry.extra == {"more": kept}
 
@@ -112,7 +112,7 @@ def test_without_pyyaml_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatc
 
 
 def test_name_policy_and_date_have_the_parts_of_anvl() -> None:
-    entry = prefixes.read(
+    entry = registry.read(
         'ark:/12345:\n  name: "National Library (=) Native Library (=) NLEX"\n  date: "2001.03.08"\n'
         '  na_policy: "NP | NR, OP, CC | 2001 | https://nlex.example/policy"\n'
     )["12345"]
@@ -124,7 +124,7 @@ def test_name_policy_and_date_have_the_parts_of_anvl() -> None:
 
 def test_nothing_is_appended_to_a_redirect() -> None:
     """An example is ark:/99997/6 in the resolver's default prefixes."""
-    made = prefixes.read("ark:/99997/6:\n  redirect: id.example.org/nothing_to_subst\nark:/1:\n  redirect: b.org/?q=\n")
+    made = registry.read("ark:/99997/6:\n  redirect: id.example.org/nothing_to_subst\nark:/1:\n  redirect: b.org/?q=\n")
     entry = made.lookup(Ark.parse("ark:/99997/6andmore"))
     assert entry is not None
     assert entry.urls(Ark.parse("ark:/99997/6andmore")) == ["https://id.example.org/nothing_to_subst"]
@@ -143,5 +143,5 @@ def test_nothing_is_appended_to_a_redirect() -> None:
 )
 def test_bad_lines_are_reported(text: str, line: int) -> None:
     with pytest.raises(TableError) as caught:
-        prefixes.read(text, filename="p.yaml")
+        registry.read(text, filename="p.yaml")
     assert caught.value.line == line
