@@ -84,7 +84,7 @@ def gateway(words: tuple[str, ...], listen: tuple[str, ...], check_config: bool,
             output.show_log()
         else:
             logstream.configure(found.serve.log_level, found.serve.log_format)
-        client = make_client(servers, options, found)
+        client = lookup.reconciling_client(servers, options, found)
         service = Service(
             found,
             client,
@@ -121,14 +121,6 @@ def missing_extra() -> str:
     """Return the name of the first missing package, with advice; "" if none is missing."""
     lacking = next((package for package in PACKAGES if find_spec(package) is None), None)
     return f"needs the package {lacking}: pip install 'maptr[gateway]'" if lacking else ""
-
-
-def make_client(servers: list[str], given: LookupOptions, config: Config) -> Client:
-    """Make the client of the gateway. Raises ConfigError.
-
-    Without --table, a table that appears later is used from then on.
-    """
-    return lookup.reconciling_client(servers, given, config)
 
 
 def _check(config: Config, client: Client, service: Service) -> None:

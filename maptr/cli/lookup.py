@@ -27,11 +27,11 @@ from maptr.walk import Settings
 if TYPE_CHECKING:
     from maptr.choose import Chooser
     from maptr.config import Config
-    from maptr.registry.followed_file import TableSource
     from maptr.registry.found import FoundTable
 
 ORIGIN = "ark.arpa."
 OLD = 365 * 86_400  # seconds: a built-in registry of more than a year needs a warning
+SECTIONS = ("client", "cache", "table", "gateway")  # of a configuration of the client
 SOURCES = {"dns": "DNS", "memory": "memory", "disk": "the cache on disk", "natab": "the table"}
 
 
@@ -164,21 +164,18 @@ def client_of(servers: list[str], given: LookupOptions, config: Config | None, *
     return client
 
 
-def reconciling_client(
-    servers: list[str], given: LookupOptions, config: Config | None, table: TableSource | None = None, **limits: Any
-) -> Client:
-    """Return a client with this table, or the one of this machine, and a cache. Raises ConfigError."""
+def reconciling_client(servers: list[str], given: LookupOptions, config: Config | None, **limits: Any) -> Client:
+    """Return a client with the table given, or the one of this machine, and a cache. Raises ConfigError."""
     options = client_options(given, config) | limits
-    natab = table if table is not None else options.get("table")
-    if natab is None:
-        natab = found_table(config, str(options.get("origin", ORIGIN)))
+    if options.get("table") is None:
+        options["table"] = found_table(config, str(options.get("origin", ORIGIN)))
     try:
         servers = servers_of(servers, config, given) or system_servers()
     except DiscoveryError as error:  # the table may still answer
         given.inform(str(error))
         servers = []
     output.show_log()
-    return Client(servers, **options | {"table": natab, "cache": cache_file(config) or MEMORY})
+    return Client(servers, **options | {"cache": cache_file(config) or MEMORY})
 
 
 def client_options(given: LookupOptions, config: Config | None) -> dict[str, Any]:
@@ -208,34 +205,24 @@ def read_config(
 
     ``flags`` are options that override it. Raises ConfigError and OSError.
     """
-    files = _config_files(file, running=running)
-    if files is None and not flags:
+    environment = os.environ
+    named = file or environment.get("MAPTR_CONFIG")
+    files = [named] if named else [*filter(paths.exists, (paths.LOCAL_CONFIG, paths.config_file(environment)))]
+    if running and not named and (made := paths.running(environment)) is not None:
+        files.append(made)
+    variables = tuple(f"MAPTR_{name.upper()}_" for name in SECTIONS)
+    if not (files or flags or any(name.startswith(variables) for name in environment)):
         return None
     from pathlib import Path
 
     from maptr import config as configuration  # late: it imports the reader of TOML
 
-    for each in files or ():
-        config = configuration.load(Path(each), environment=os.environ, flags=flags, secrets=False)
-        named = file or os.environ.get("MAPTR_CONFIG")
-        if named or any(key.startswith(("client.", "cache.", "table.", "gateway.")) for key in config.locations):
+    keys = tuple(f"{name}." for name in SECTIONS)
+    for each in files:
+        config = configuration.load(Path(each), environment=environment, flags=flags, secrets=False)
+        if named or any(key.startswith(keys) for key in config.locations):
             return config
-    return configuration.load(None, environment=os.environ, flags=flags, secrets=False)
-
-
-def _config_files(file: str | None, *, running: bool) -> list[str] | None:
-    """Return the files that may configure the client; None if neither a file nor an environment variable does."""
-    environment = os.environ
-    named = file or environment.get("MAPTR_CONFIG")
-    files = [named] if named else [paths.LOCAL_CONFIG, paths.config_file(environment)]
-    files = [file for file in files if named or paths.exists(file)]
-    if running and not named and (made := paths.running(environment)) is not None:
-        files.append(made)
-    if not files and not any(
-        name.startswith(("MAPTR_CLIENT_", "MAPTR_CACHE_", "MAPTR_TABLE_", "MAPTR_GATEWAY_")) for name in environment
-    ):
-        return None
-    return files
+    return configuration.load(None, environment=environment, flags=flags, secrets=False)
 
 
 def origin_of(given: str | None, config: Config | None) -> str:

@@ -107,7 +107,11 @@ def up(
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         with _only_one(Path(paths.lock_file(os.environ))):
-            registry = sample_registry() if sample else find_registry(sources, known, offline=offline, force=force)
+            if sample:
+                output.inform("registry  THE SAMPLE, a few example organisations; it has no real ARK")
+                registry = Registry(SAMPLE, "sample")
+            else:
+                registry = find_registry(sources, known, offline=offline, force=force)
             _serve(registry, labels, folder, port, http_port, force=force)
     except ConfigError as error:
         output.fail(str(error), output.EXIT_NONE)
@@ -202,12 +206,6 @@ def _pull(file: Path, sources: tuple[str, ...], requirements: Requirements, cafi
     return True
 
 
-def sample_registry() -> Registry:
-    """Return the sample of example organisations."""
-    output.inform("registry  THE SAMPLE, a few example organisations; it has no real ARK")
-    return Registry(SAMPLE, "sample")
-
-
 # ---- the zone, the server, the gateway, the client
 
 
@@ -286,7 +284,7 @@ class Gateway:
         from maptr.gateway.service import Service  # late: an extra
 
         given = lookup.DEFAULTS
-        self.client = gateway.make_client([], given, config)
+        self.client = lookup.reconciling_client([], given, config)
         chooser = lookup.chooser_of(given, config, self.client)
         self.service = Service(config, self.client, zones=self._zones, chooser=chooser)
         self._daemon = daemon
@@ -359,7 +357,8 @@ path = ""  # the server is on this machine
 def _tell(daemon: Daemon, http: Gateway | None, registry: Registry, file: Path) -> None:
     (zone,) = daemon.reloader.config.zones
     where = f"{daemon.bound[0].host} -p {daemon.bound[0].port}"
-    naan = _example(registry.file)
+    usable, _ = publishable(read_table(str(registry.file))[0])
+    naan = next((entry.naan for entry in usable.values() if entry.nmas and not entry.shoulder), "12345")
     output.inform(f"serving   {daemon.bound[0]} (udp, tcp)")
     output.inform(f"gateway   {gateway.missing_extra()}" if http is None else f"gateway   {http.service.urls[0]}")
     output.inform("client    all your maptr commands ask there until this ends")
@@ -378,12 +377,6 @@ def _tell(daemon: Daemon, http: Gateway | None, registry: Registry, file: Path) 
     if daemon.reloader.config.serve.control is not None:
         output.data(f"  maptr status --config {shlex.quote(str(file))}")
     sys.stdout.flush()
-
-
-def _example(table: Path) -> str:
-    """Return a NAAN of the zone for the commands that are printed as examples."""
-    usable, _ = publishable(read_table(str(table))[0])
-    return next((entry.naan for entry in usable.values() if entry.nmas and not entry.shoulder), "12345")
 
 
 async def _run(daemon: Daemon, http: Gateway | None, begin: Callable[[], None]) -> None:

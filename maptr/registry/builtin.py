@@ -20,7 +20,6 @@ from maptr.registry.table import LazyTable
 
 FILE = Path(__file__).with_name("builtin.json")
 
-_METADATA = re.compile(r'\{"metadata":(\{.*\}),"data":\[\Z')
 _KEY = re.compile(r'\{"what":"([^"]+)"')
 
 
@@ -28,8 +27,7 @@ _KEY = re.compile(r'\{"what":"([^"]+)"')
 def state() -> TableState:
     """Return the built-in table, with its date as the time at which it was fetched."""
     head, *lines = (pkgutil.get_data(__package__, FILE.name) or b"").decode().splitlines()
-    metadata = _METADATA.match(head)
-    date = json.loads(metadata[1])["date"] if metadata is not None else ""
+    date = json.loads(f"{head}]}}")["metadata"]["date"]
     records = {match[1]: line for line in lines if (match := _KEY.match(line))}
     table = LazyTable(records, lambda line: read_record(json.loads(line.removesuffix(","))), metadata={"date": date})
     fetched = datetime.fromisoformat(f"{date}T00:00:00+00:00").timestamp()

@@ -45,19 +45,6 @@ class TableLocation(NamedTuple):
 
 
 NOWHERE = TableLocation("", "")
-NO_TABLE = TableState()
-
-
-def table_locations(configured: str | None, environment: Mapping[str, str]) -> list[TableLocation]:
-    """Return the places in their order. ``configured`` is the path in the configuration."""
-    first = [TableLocation(CONFIGURED, configured)] if configured else []
-    system = [TableLocation(SYSTEM, path) for path in SYSTEM_TABLES]
-    return [
-        *first,
-        TableLocation(PULLED, paths.table_file(environment)),
-        *system,
-        TableLocation(BUILT_IN, str(builtin.FILE)),
-    ]
 
 
 class FoundTable:
@@ -75,13 +62,18 @@ class FoundTable:
         built_in: bool = True,
         environment: Mapping[str, str] | None = None,
     ) -> None:
-        locations = table_locations(configured, os.environ if environment is None else environment)
-        self.locations = locations if built_in else locations[:-1]
+        environment = os.environ if environment is None else environment
+        self.locations = [
+            *([TableLocation(CONFIGURED, configured)] if configured else []),
+            TableLocation(PULLED, paths.table_file(environment)),
+            *(TableLocation(SYSTEM, path) for path in SYSTEM_TABLES),
+            *([TableLocation(BUILT_IN, str(builtin.FILE))] if built_in else []),
+        ]
         self._clock = clock
         self._scheme = scheme
         self._next_look = 0.0
         self._used = NOWHERE
-        self._source: TableSource = NO_TABLE
+        self._source: TableSource = TableState()
 
     def __repr__(self) -> str:
         return f"<table {self.location.path!r}, {self.location.kind}>"

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Iterator
+from operator import itemgetter
 from typing import NamedTuple, Self
 
 from maptr.registry.table import Entry, Table
 
 MAX_QUERY = 200  # characters that are read
+UNFOUND = 4  # the rank of an entry that does not match
 
 
 class NaanIndex:
@@ -21,11 +22,8 @@ class NaanIndex:
         """Return the NAANs that match, best first: the number or acronym itself, its start, the start of the name, and
         last every name that has all words of the query. Equal ones are in the order of the table."""
         words = _folded(query[:MAX_QUERY]).split()
-        if not words:
-            return []
-        ranked = ((row.rank(words), row.entry) for row in self._rows)
-        found = sorted(((rank, entry) for rank, entry in ranked if rank is not None), key=lambda pair: pair[0])
-        return [entry for _, entry in found]
+        ranked = [(row.rank(words), row.entry) for row in self._rows] if words else []
+        return [entry for rank, entry in sorted(ranked, key=itemgetter(0)) if rank < UNFOUND]
 
 
 class _Searchable(NamedTuple):
@@ -38,21 +36,18 @@ class _Searchable(NamedTuple):
         names = filter(None, (entry.who.name, entry.who.name_native))
         return cls(entry, (entry.naan, _folded(entry.who.acronym or "")), tuple(map(_folded, names)))
 
-    def rank(self, words: list[str]) -> int | None:
+    def rank(self, words: list[str]) -> int:
         text = " ".join(words)
-        if text in self.short:
-            return 0
-        if any(each.startswith(text) for each in self.short):
-            return 1
-        if any(name.startswith(text) for name in self.names):
-            return 2
-        return 3 if any(all(word in name for word in words) for name in self.names) else None
+        ways = (
+            text in self.short,
+            any(each.startswith(text) for each in self.short),
+            any(name.startswith(text) for name in self.names),
+            any(all(word in name for word in words) for name in self.names),
+        )
+        return (*ways, True).index(True)
 
 
 def _folded(text: str) -> str:
     """Return a text without case and accents, its words with one blank between them."""
-    return " ".join("".join(_letters(text)).casefold().split())
-
-
-def _letters(text: str) -> Iterator[str]:
-    return (letter for letter in unicodedata.normalize("NFKD", text) if not unicodedata.combining(letter))
+    plain = "".join(letter for letter in unicodedata.normalize("NFKD", text) if not unicodedata.combining(letter))
+    return " ".join(plain.casefold().split())
