@@ -21,7 +21,6 @@ from maptr.cli.output import Painted
 from maptr.errors import ConfigError, json_text, nearest, time_text
 from maptr.paths import LOCAL_CONFIG
 from maptr.protocol.names import to_text
-from maptr.server.alarm import Alarm
 from maptr.server.status import (
     SecondaryStatus,
     Status,
@@ -169,10 +168,11 @@ def _show_status(found: Status) -> None:
             f"connections: {connections['open']} open, {connections['accepted']} accepted, "
             f"{connections['refused']} refused, {connections['shed']} closed to make room"
         )
-    for alarm in found.alarms:
-        output.data(Painted("ALARM", output.BAD), f" {alarm.text}{_for(alarm, found)}")
-    for alarm in found.silenced:
-        output.data(Painted("silenced", output.MINOR), f" {alarm.text}{_for(alarm, found)}")
+    now = found.started + found.uptime
+    for word, color, alarms in (("ALARM", output.BAD, found.alarms), ("silenced", output.MINOR, found.silenced)):
+        for alarm in alarms:
+            age = "" if alarm.since is None else f" (for {duration_text(max(0.0, now - alarm.since))})"
+            output.data(Painted(word, color), f" {alarm.text}{age}")
 
 
 @command(
@@ -243,12 +243,6 @@ def _zone_status(where: tuple[Path, str], zone: str | None, *, as_json: bool) ->
     names = {each.zone.lower() for each in zones}
     alarms = [alarm for alarm in found.alarms if alarm.zone.lower() in names]
     sys.exit(output.EXIT_NONE if alarms or any(each.serial is None for each in zones) else output.EXIT_OK)
-
-
-def _for(alarm: Alarm, found: Status) -> str:
-    """Return the age of an alarm in words."""
-    age = None if alarm.since is None else found.started + found.uptime - alarm.since
-    return "" if age is None else f" (for {duration_text(max(0.0, age))})"
 
 
 def _show_zone(zone: ZoneStatus) -> None:

@@ -138,10 +138,7 @@ def _table_of_input(ctx: click.Context, param: click.Parameter, value: str | Non
     """Read the registry from standard input for ``-``, because a cache reads a file again when it changes."""
     if value != "-" or ctx.resilient_parsing:
         return value
-    try:
-        return read_table(value)[0]
-    except TableError as error:
-        output.fail(str(error), output.EXIT_UNREADABLE)
+    return read_table(value)[0]
 
 
 POLICY_OPTION = click.option(

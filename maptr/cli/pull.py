@@ -116,8 +116,7 @@ def pull(
         public_key = public_key or known.public_key
         cafile = cafile or (str(known.cafile) if known.cafile else None)
     official = not sources
-    if not sources:
-        sources = (OFFICIAL,)
+    sources = sources or (OFFICIAL,)
     if cafile is not None and not any("://" in where for where in (*sources, signature or "")):
         raise click.UsageError("--cafile is not used: all sources are files")
     into = target or (known.file if known is not None else None)

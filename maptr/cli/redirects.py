@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import os
 import sqlite3
 import sys
 import tempfile
@@ -86,28 +85,25 @@ def import_(file: Path, target: Path, allow_private: bool, force: bool, overwrit
     old = _old(target, overwrite=overwrite)
     folder = target.absolute().parent
     try:
-        handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=folder)
-        os.close(handle)
+        aside = tempfile.TemporaryDirectory(prefix=f".{target.name}.", dir=folder)
     except OSError as error:
         output.fail(f"{folder}: {error.strerror}", output.EXIT_UNREADABLE)
-    beside = Path(name)
-    try:
-        with closing(_database(name)) as connection:
+    with aside:
+        beside = Path(aside.name) / target.name
+        with closing(_database(str(beside))) as connection:
             count = _store(file, connection, bad, allow_private=allow_private)
         for each in bad:
             output.data(str(each))
         if bad:
             output.fail(f"{len(bad)} errors; {target} is not written", output.EXIT_NONE)
         if old is not None and not force:
-            check_loss(old, read(beside).objects, target)
+            try:
+                check_loss(old, read(beside).objects, target)
+            except ConfigError as error:
+                output.fail(f"{error} (--force overrides)", output.EXIT_NONE)
         beside.chmod(target.stat().st_mode & 0o777 if target.exists() else 0o644)
         beside.replace(target)
-        output.inform(f"{target}: {count} redirects")
-    except ConfigError as error:
-        output.fail(f"{error} (--force overrides)", output.EXIT_NONE)
-    finally:
-        with suppress(OSError):
-            beside.unlink(missing_ok=True)
+    output.inform(f"{target}: {count} redirects")
 
 
 @redirects.command(

@@ -64,9 +64,12 @@ def _key(text: str) -> KeyConfig:
 
 def _zone(text: str) -> ZoneConfig:
     """Read ``ORIGIN=FILE``, or ``ORIGIN`` for the zone of the table in use. Raises ValueError."""
-    if "=" in text:
-        return ZoneConfig.from_text(text)
-    name = read_name(text)
+    origin, equals, path = text.partition("=")
+    if equals and not (origin and path):
+        raise ValueError(f"{text!r} is not ORIGIN=FILE, such as ark.arpa=ark.arpa.zone")
+    name = read_name(origin)
+    if path:
+        return ZoneConfig(name, Path(path))
     found = lookup.found_table(lookup.read_config(None), to_text(name)).location
     if not found.kind:
         raise ValueError(f"{text!r} is not ORIGIN=FILE, and there is no table of {to_text(name)}")

@@ -209,6 +209,24 @@ class Source(str):
     __slots__ = ()
 
 
+def _source(text: str) -> Source:
+    """Read the URL of a registry, or its file."""
+    if re.match("[A-Za-z][A-Za-z0-9+.-]+:", text):
+        try:
+            url.parse(text)
+        except ValueError as error:
+            raise ValueError(f"{text}: {error}") from None
+    return Source(text)
+
+
+def _server(text: str) -> str:
+    """Read a DNS server, as after ``@`` on the command line."""
+    from maptr.resolver.servers import check_server  # late: sockets and TLS delay the start of a command
+
+    check_server(text)
+    return text
+
+
 def _duration(value: object) -> int:
     """Read an integer of seconds, or a text such as "14d"."""
     return read_duration(str(value) if type(value) is int else _of_type(value, str))
@@ -283,7 +301,7 @@ BOOLEAN = ValueType(
 TEXT = ValueType(lambda value: _of_type(value, str))
 SHORT_TEXT = TEXT.then(_short)
 PATH = TEXT.then(_path)  # "" is None; the reader resolves relative paths
-SOURCE = TEXT.then(Source)  # the reader resolves relative files
+SOURCE = TEXT.then(_source)  # the reader resolves relative files
 FILE = TEXT.then(_file)
 DURATION = ValueType(_duration)
 _PERIOD = DURATION.then(_positive)
@@ -294,6 +312,7 @@ _ADDRESSES = list_of(TEXT.then(Address.from_text))
 _ONE_OR_MORE = ValueType(  # one text is one address
     lambda value: _ADDRESSES.read([value] if isinstance(value, str) else value), _ADDRESSES.from_text
 )
+_SERVERS = list_of(TEXT.then(_server))
 _NETWORKS = list_of(TEXT.then(read_network))
 _ACCESS = list_of(TEXT.then(AccessRule.from_text))
 _NOTIFY = list_of(TEXT.then(NotifyTarget.from_text))
@@ -476,14 +495,6 @@ class ZoneConfig:
             return self.file
         return signed_path(self.state, self.name)
 
-    @classmethod
-    def from_text(cls, text: str) -> ZoneConfig:
-        """Read ``ORIGIN=FILE``; the origin's final dot may be missing. Raises ValueError."""
-        origin, equals, path = text.partition("=")
-        if not (origin and equals and path):
-            raise ValueError(f"{text!r} is not ORIGIN=FILE, such as ark.arpa=ark.arpa.zone")
-        return cls(read_name(origin), Path(path))
-
 
 @dataclass(frozen=True)
 class TableConfig:
@@ -496,7 +507,7 @@ class TableConfig:
     sha256: str = setting(SHA256, "")
     public_key: Path | None = setting(PATH, None)  # for a minisign signature
     cafile: Path | None = setting(PATH, None)
-    drift: tuple[str, ...] = setting(list_of(TEXT), ())  # servers to compare with the table
+    drift: tuple[str, ...] = setting(_SERVERS, ())  # servers to compare with the table
     drift_except: tuple[str, ...] = setting(list_of(TEXT), ())  # NAANs that others serve
 
     @property
@@ -510,7 +521,7 @@ class ClientConfig:
     """``[client]``: the servers to query for ARKs, and the origin."""
 
     origin: Labels = setting(NAME, ARK_ARPA)
-    nameservers: tuple[str, ...] = setting(list_of(TEXT), ())  # empty: the servers of the system
+    nameservers: tuple[str, ...] = setting(_SERVERS, ())  # empty: the servers of the system
     choose: str = setting(name_in(plugins.CHOOSERS, CHOOSERS), CHOOSERS[0])
     scheme: str = setting(choice("https", "http"), "https")  # for hosts without a scheme
     hyphens: Hyphens = setting(choice("remove", "keep"), "remove")  # of an ARK in its URL

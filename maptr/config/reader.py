@@ -6,7 +6,7 @@ import dataclasses
 import errno
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import MISSING
 from pathlib import Path
 from types import MappingProxyType
@@ -342,7 +342,6 @@ def _check(config: Config, document: Mapping[str, Any]) -> Mistakes:
     yield from check_references(config)
     yield from _check_zones(config, document)
     yield from _check_table(config)
-    yield from _check_servers(("client", "nameservers"), config.client.nameservers)
     yield from _check_gateway(config.gateway)
 
 
@@ -407,14 +406,6 @@ def _check_table(config: Config) -> Mistakes:
     for name in ("url", "drift"):
         if getattr(table, name) and table.file is None:
             yield ("table", name), "needs table.file, which holds the registry"
-    for name, sources in (("url", [table.url]), ("mirrors", table.mirrors)):
-        for source in sources:
-            try:
-                if re.match("[A-Za-z][A-Za-z0-9+.-]+:", source):  # a URL, not a file
-                    url.parse(source)
-            except ValueError as error:
-                yield ("table", name), f"{source}: {error}"
-    yield from _check_servers(("table", "drift"), table.drift)
     if table.cafile is not None and not any("://" in source for source in table.sources):
         yield ("table", "cafile"), "has no effect: all sources are files"
     if table.url and not table.every:
@@ -435,18 +426,6 @@ def _check_gateway(gateway: model.GatewayConfig) -> Mistakes:
             yield ("gateway", name), f"needs gateway.{other} too"
     if gateway.root and url.normalized(gateway.root) == url.normalized(gateway.public_url):
         yield ("gateway", "root"), "is gateway.public_url: the gateway would redirect to itself"
-
-
-def _check_servers(path: lines.KeyPath, servers: Sequence[str]) -> Mistakes:
-    if not servers:
-        return
-    from maptr.resolver.servers import check_server  # late: sockets and TLS delay the start of a command
-
-    for index, text in enumerate(servers):
-        try:
-            check_server(text)
-        except ValueError as error:
-            yield (*path, index), str(error)
 
 
 def _check_signing(config: Config, zone: model.ZoneConfig, path: lines.KeyPath) -> Mistakes:

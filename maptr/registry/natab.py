@@ -20,8 +20,7 @@ from __future__ import annotations
 import re
 import textwrap
 from bisect import bisect_right
-from dataclasses import dataclass
-from typing import cast
+from typing import NamedTuple, cast
 
 from maptr import url
 from maptr.ark import BETANUMERIC, MAX_NAAN
@@ -54,15 +53,11 @@ _PREAMBLE = """\
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Loss:
+class Loss(NamedTuple):
     """A part of a record that a format cannot hold."""
 
     record: str
     what: str
-
-    def __str__(self) -> str:
-        return f"{self.record}: {self.what}"
 
 
 def read(text: str, builder: TableBuilder, *, scheme: str = "https") -> Table:

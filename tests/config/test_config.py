@@ -202,6 +202,12 @@ slip = "2"
 name = "a"
 fil = "x"
 serial = "date"
+[table]
+url = "ftp://r.example/naans"
+file = "naans"
+mirrors = ["https:r.example", "mirror", "http://user@r.example/"]
+[client]
+nameservers = ["127.0.0.1:53", "udp://x", "192.0.2.1#53", "https://dns.example/dns-query", "tls://dns.example#853"]
 """
 CONTRADICTORY = """\
 [[key]]
@@ -216,12 +222,6 @@ name = "a"
 file = "y"
 table = "z"
 ns = ["ns.a=nonsense"]
-[table]
-url = "ftp://r.example/naans"
-file = "naans"
-mirrors = ["https:r.example", "mirror", "http://user@r.example/"]
-[client]
-nameservers = ["127.0.0.1:53", "udp://x", "192.0.2.1#53", "https://dns.example/dns-query", "tls://dns.example#853"]
 """
 
 
@@ -232,13 +232,13 @@ nameservers = ["127.0.0.1:53", "udp://x", "192.0.2.1#53", "https://dns.example/d
             UNREADABLE,
             {"MAPTR_SERVE_LISTN": ""},
             "0 MAPTR_SERVE_LISTN, 2 serve.listen, 2 serve.listen, 3 serve.workers, 4 serve.lisen, 6 serve.rrl.slip, "
-            "7 zone, 9 zone.fil",
+            "7 zone, 9 zone.fil, 12 table.url, 14 table.mirrors, 14 table.mirrors, 16 client.nameservers, "
+            "16 client.nameservers",
         ),
         (
             CONTRADICTORY,
             {},
-            "1 key, 6 zone.serial, 7 zone.transfer, 9 zone.name, 12 zone.ns, 14 table.url, 16 table.mirrors, "
-            "16 table.mirrors, 18 client.nameservers, 18 client.nameservers",
+            "1 key, 6 zone.serial, 7 zone.transfer, 9 zone.name, 12 zone.ns",
         ),
     ],
     ids=["unreadable", "contradictory"],

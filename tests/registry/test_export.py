@@ -100,7 +100,7 @@ def test_losses_are_listed() -> None:
     )
     for form in ("nginx", "apache", "caddy"):
         text, losses = export.write(table, form)
-        assert [str(loss) for loss in losses[:5]] == [
+        assert [": ".join(loss) for loss in losses[:5]] == [
             "12345/x-7: the whole record: no ARK starts with this",
             f"12345/x6: the whole record: 10.0.0.1 is not a public host: {PRIVATE}",
             f"12346: the NMA {LONG}",

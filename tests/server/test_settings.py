@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from dataclasses import replace
+from pathlib import Path
 
 import dns.edns
 import dns.flags
@@ -149,7 +150,7 @@ def test_options_override_the_configuration() -> None:
     text = '[[key]]\nname = "k"\nsecret = "YQ=="\n'
     text += '[[zone]]\nname = "a"\nfile = "x"\ntable = "t"\ntransfer = ["192.0.2.1"]\n'
     given = Overrides(
-        zones=(ZoneConfig.from_text("a=y"), ZoneConfig.from_text("b=z")),
+        zones=(ZoneConfig((b"a",), Path("y")), ZoneConfig((b"b",), Path("z"))),
         keys=(KeyConfig((b"k",), "hmac-sha512", b"b"),),
         transfer=(AccessRule.from_text("key:k"),),
     )
