@@ -47,16 +47,16 @@ class Plan:
     def __bool__(self) -> bool:
         return bool(self.added or self.removed or self.changed)
 
-    def check(self, limit: float = REMOVAL_LIMIT) -> None:
-        """Raise UnsafePlan if more than this fraction of the old table is removed, retargeted or unreadable.
+    def check(self) -> None:
+        """Raise UnsafePlan if more than REMOVAL_LIMIT of the old table is removed, retargeted or unreadable.
 
         A table of fewer than SMALL records is not held to it, because one record may be more than that fraction.
         Other fields may change in all records, for example when the registry adds a field.
         """
         moved = sum(old.nmas != new.nmas for old, new in self.changed)
         touched = len(self.removed) + moved + len(self.kept)
-        if self.size >= SMALL and touched / self.size > limit:
-            share = f"{touched} of {self.size} records ({touched / self.size:.0%}, the limit is {limit:.0%})"
+        if self.size >= SMALL and touched / self.size > REMOVAL_LIMIT:
+            share = f"{touched} of {self.size} records ({touched / self.size:.0%}, the limit is {REMOVAL_LIMIT:.0%})"
             raise UnsafePlan(f"the plan removes, retargets or cannot read {share}")
 
     def _rows(self) -> list[tuple[str, str, str]]:
