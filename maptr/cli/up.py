@@ -45,7 +45,6 @@ from maptr.zone.snapshot import Snapshot
 T = TypeVar("T")
 
 HOSTS = ("127.0.0.1", "::1")  # the first that this machine has
-FREE_PORTS = 5  # tries: another program may take a free port before it is bound
 LOCK_TRIES = 5
 LOCK_PAUSE = 0.05  # seconds
 PULL_SECONDS = 30.0  # for one source
@@ -220,7 +219,7 @@ def _serve(
 
     def daemon_at(port: int) -> Daemon:
         config = configured(port)[1]
-        daemon = Daemon(config, served, reread=lambda: configuration.load(file))
+        daemon = Daemon(config, served, reread=lambda: config)
         daemon.bind()
         return daemon
 
@@ -230,9 +229,9 @@ def _serve(
         return made
 
     served = _zone(configured(port or SERVER_PORT)[1], force=force)
-    daemon = _on_free_port(daemon_at, host, port, SERVER_PORT)
+    daemon = _bound(daemon_at, port, SERVER_PORT)
     logstream.configure("warning")
-    http = None if gateway.missing_extra() else _on_free_port(gateway_at, host, http_port, HTTP_PORT)
+    http = None if gateway.missing_extra() else _bound(gateway_at, http_port, HTTP_PORT)
 
     def begin() -> None:
         bound = None if http is None else http.service.bound[0].port
@@ -249,32 +248,24 @@ def _serve(
 def _host() -> str:
     """Return the loopback address of this machine. Raises ConfigError if it has none."""
     for host in HOSTS:
-        with suppress(OSError):
-            _free_port(host)
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        with suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as sock:
+            sock.bind((host, 0))
+            sock.connect(sock.getsockname())  # an address of an interface that is down can be bound
             return host
     neither = " nor ".join(HOSTS)
     raise ConfigError(f"neither {neither} can be reached here: bring the loopback up (ip link set lo up)")
 
 
-def _free_port(host: str) -> int:
-    """Return a port that no UDP socket has now. Raises OSError for an address that cannot be reached here."""
-    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_DGRAM) as sock:
-        sock.bind((host, 0))
-        sock.connect(sock.getsockname())  # an address of an interface that is down can be bound
-        free: int = sock.getsockname()[1]
-    return free
-
-
-def _on_free_port(make: Callable[[int], T], host: str, port: int | None, default: int) -> T:
-    """Call ``make`` with the port, or else with the default port or a free one. Exits if it cannot be bound."""
-    for attempt in range(FREE_PORTS):
-        try:
-            return make(port or (_free_port(host) if attempt else default))
-        except ConfigError as error:
-            if port or attempt == FREE_PORTS - 1:
-                output.fail(error.reason, output.EXIT_NONE)
-            output.inform(f"serving   on a free port, because {error.reason}")
-    raise AssertionError  # not reached: the last attempt ends the command
+def _bound(make: Callable[[int], T], port: int | None, default: int) -> T:
+    """Call ``make`` with the port, or else with the default port or 0, a free one. Exits if it cannot be bound."""
+    try:
+        return make(port or default)
+    except ConfigError as error:
+        if port:
+            output.fail(error.reason, output.EXIT_NONE)
+        output.inform(f"serving   on a free port, because {error.reason}")
+        return make(0)
 
 
 class Gateway:
@@ -334,7 +325,7 @@ def _configuration(
     if registry.kind == "registry":  # a pull must not replace the sample
         pulled = (f"{key} = {json.dumps(value, ensure_ascii=False)}\n" for key, value in registry.pulled.items())
         table = f"[table]\nfile = {quoted(registry.file)}\n{''.join(pulled)}"
-    http = f'[gateway]\nlisten = ["{Address(host, http_port)}"]\n' if http_port else ""
+    http = "" if http_port is None else f'[gateway]\nlisten = ["{Address(host, http_port)}"]\n'
     return f"""\
 # Written by maptr up, which removes it when it ends.
 [serve]
@@ -347,7 +338,7 @@ file = {quoted(home / f"{name_for(origin)}.zone")}
 table = {quoted(registry.file)}
 {table}[client]
 origin = {quoted(name)}
-nameservers = ["{host}#{port}"]
+{f'nameservers = ["{host}#{port}"]' if port else ""}
 [cache]
 natab = {quoted(registry.file)}
 path = ""  # the server is on this machine
