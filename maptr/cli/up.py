@@ -11,11 +11,10 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from types import MappingProxyType
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 import click
 
@@ -25,6 +24,7 @@ from maptr.cli import gateway, logstream, lookup, options, output
 from maptr.cli.group import command
 from maptr.cli.options import read_table
 from maptr.config import Config
+from maptr.config.model import TableConfig
 from maptr.daemon.pulling import requirements_of
 from maptr.discovery import PULLED
 from maptr.errors import ConfigError, MaptrError, PullFailed
@@ -108,10 +108,10 @@ def up(
         with _only_one(Path(paths.lock_file(os.environ))):
             if sample:
                 output.inform("registry  THE SAMPLE, a few example organisations; it has no real ARK")
-                registry = Registry(SAMPLE, "sample")
+                table = TableConfig(SAMPLE)
             else:
-                registry = find_registry(sources, known, offline=offline, force=force)
-            _serve(registry, labels, folder, port, http_port, force=force)
+                table = find_registry(sources, known or Config(), offline=offline, force=force)
+            _serve(table, labels, folder, port, http_port, force=force)
     except ConfigError as error:
         output.fail(str(error), output.EXIT_NONE)
 
@@ -141,55 +141,47 @@ def _only_one(path: Path) -> Iterator[None]:
 # ---- the registry
 
 
-class Registry(NamedTuple):
-    """The table to serve. ``pulled`` has the settings of [table] with which the server pulls it again."""
-
-    file: Path
-    kind: str  # "registry" or "sample"; each has a folder for its zone
-    pulled: Mapping[str, object] = MappingProxyType({})
-
-
-def find_registry(sources: tuple[str, ...], config: Config | None, *, offline: bool, force: bool) -> Registry:
-    """Return the registry of the first of the given sources that has one.
+def find_registry(sources: tuple[str, ...], config: Config, *, offline: bool, force: bool) -> TableConfig:
+    """Return the table to serve, of the first of the given sources that has one, and how to pull it again.
 
     Without sources, or if none has one, it is the table pulled before; the server then pulls from the sources of the
     configuration, else from the public one, before whose first pull it serves the built-in registry.
 
     Raises ConfigError for a key that cannot be read, and OSError for the table.
     """
-    known = config.table if config is not None and config.table.file else None
-    file = (known.file if known is not None and known.file else Path(paths.table_file(os.environ))).absolute()
-    must_pull, requirements, cafile = bool(sources) or force, Requirements(), ""
-    again: dict[str, object] = {"every": EVERY}
-    if not sources and config is not None and known is not None and known.sources:
-        sources, requirements = known.sources, requirements_of(config)
-        key, cafile = (str(path.absolute()) if path else "" for path in (known.public_key, known.cafile))
-        must_pull = must_pull or not file.exists()  # the built-in registry is no table of another organisation
-        again |= {"sha256": known.sha256, "public_key": key, "cafile": cafile}
-    sources = tuple(source if "://" in source else str(Path(source).resolve()) for source in sources or (OFFICIAL,))
-    is_public = sources == (OFFICIAL,)
-    if offline or not must_pull or not _pull(file, sources, requirements, cafile, force=force):
-        if not file.exists() and not is_public:
+    known = config.table if config.table.file else TableConfig()
+    file = (known.file or Path(paths.table_file(os.environ))).absolute()
+    if sources or not known.sources:
+        known = TableConfig()
+    # The built-in registry is no table of another organisation.
+    must_pull = bool(sources) or force or (bool(known.sources) and not file.exists())
+    places = [
+        source if "://" in source else str(Path(source).resolve()) for source in sources or known.sources or (OFFICIAL,)
+    ]
+    key, cafile = (path.absolute() if path else None for path in (known.public_key, known.cafile))
+    table = TableConfig(file, places[0], tuple(places[1:]), EVERY, known.sha256, key, cafile)
+    requirements = requirements_of(config) if known.sources else Requirements()
+    if offline or not must_pull or not _pull(table, file, requirements, force=force):
+        if not file.exists() and places != [OFFICIAL]:
             output.fail(f"no registry was pulled to {file}", output.EXIT_UNREADABLE)
         if not file.exists():
             file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             begin_with_built_in(file)
         state = WatchedTable(file, clock=time.monotonic, kind=PULLED).current()
-        later = "" if offline else f"; today's is pulled from {sources[0]} meanwhile"
+        later = "" if offline else f"; today's is pulled from {table.url} meanwhile"
         output.inform(f"registry  the {NAMES[state.kind]} one of {lookup.day_text(state.fetched or 0)}, {file}{later}")
-    if offline:
-        return Registry(file, "registry")
-    return Registry(file, "registry", {**again, "url": sources[0], "mirrors": list(sources[1:])})
+    return TableConfig(file) if offline else table
 
 
-def _pull(file: Path, sources: tuple[str, ...], requirements: Requirements, cafile: str, *, force: bool) -> bool:
+def _pull(table: TableConfig, file: Path, requirements: Requirements, *, force: bool) -> bool:
     """Pull the registry. Returns whether the file now has the content of a source."""
-    output.inform(f"registry  pulling from {sources[0]} ...")
+    output.inform(f"registry  pulling from {table.url} ...")
+    cafile = None if table.cafile is None else str(table.cafile)
     try:
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with output.progress("pulling the registry"):
             found = plan_pull(
-                file, sources, requirements=requirements, cafile=cafile or None, force=force, seconds=PULL_SECONDS
+                file, table.sources, requirements=requirements, cafile=cafile, force=force, seconds=PULL_SECONDS
             )
             apply_pull(found, wall=time.time)
     except PullFailed as error:
@@ -209,12 +201,12 @@ def _pull(file: Path, sources: tuple[str, ...], requirements: Requirements, cafi
 
 
 def _serve(
-    registry: Registry, origin: Labels, folder: Path, port: int | None, http_port: int | None, *, force: bool
+    table: TableConfig, origin: Labels, folder: Path, port: int | None, http_port: int | None, *, force: bool
 ) -> None:
     file, host = Path(paths.running_file(os.environ)), _host()
 
     def configured(port: int, http_port: int | None = None) -> tuple[str, Config]:
-        text = _configuration(registry, origin, folder, host, port, http_port)
+        text = _configuration(table, origin, folder, host, port, http_port)
         return text, configuration.parse(text, filename=str(file), directory=file.parent)
 
     def daemon_at(port: int) -> Daemon:
@@ -236,13 +228,13 @@ def _serve(
     def begin() -> None:
         bound = None if http is None else http.service.bound[0].port
         write_atomically(file, configured(daemon.bound[0].port, bound)[0].encode())
-        _tell(daemon, http, registry, file)
+        _tell(daemon, http, table, file)
 
     try:
         asyncio.run(_run(daemon, http, begin))
     finally:
         file.unlink(missing_ok=True)
-    output.inform(f"maptr: stopped; {registry.file} stays" if registry.kind == "registry" else "maptr: stopped")
+    output.inform("maptr: stopped" if table.file == SAMPLE else f"maptr: stopped; {table.file} stays")
 
 
 def _host() -> str:
@@ -311,20 +303,29 @@ def _zone(config: Config, *, force: bool) -> Served:
 
 
 def _configuration(
-    registry: Registry, origin: Labels, folder: Path, host: str, port: int, http_port: int | None
+    table: TableConfig, origin: Labels, folder: Path, host: str, port: int, http_port: int | None
 ) -> str:
     """Write the configuration of server, client and gateway as TOML."""
 
     def quoted(value: object) -> str:
         return json.dumps(str(value), ensure_ascii=False)
 
-    name, home, socket_path = to_text(origin), folder / registry.kind, str(folder / "maptr.sock")
+    kind = "sample" if table.file == SAMPLE else "registry"  # each has a folder for its zone
+    name, home, socket_path = to_text(origin), folder / kind, str(folder / "maptr.sock")
     if len(os.fsencode(socket_path)) > MAX_SOCKET_PATH:
         socket_path = ""
-    table = ""
-    if registry.kind == "registry":  # a pull must not replace the sample
-        pulled = (f"{key} = {json.dumps(value, ensure_ascii=False)}\n" for key, value in registry.pulled.items())
-        table = f"[table]\nfile = {quoted(registry.file)}\n{''.join(pulled)}"
+    section = ""
+    if table.file != SAMPLE:  # no pull may replace the sample
+        section = f"""\
+[table]
+file = {quoted(table.file)}
+url = {quoted(table.url)}
+mirrors = [{", ".join(map(quoted, table.mirrors))}]
+every = {table.every}
+sha256 = "{table.sha256}"
+public_key = {quoted(table.public_key or "")}
+cafile = {quoted(table.cafile or "")}
+"""
     http = "" if http_port is None else f'[gateway]\nlisten = ["{Address(host, http_port)}"]\n'
     return f"""\
 # Written by maptr up, which removes it when it ends.
@@ -335,20 +336,20 @@ state = {quoted(home)}
 [[zone]]
 name = {quoted(name)}
 file = {quoted(home / f"{name_for(origin)}.zone")}
-table = {quoted(registry.file)}
-{table}[client]
+table = {quoted(table.file)}
+{section}[client]
 origin = {quoted(name)}
 {f'nameservers = ["{host}#{port}"]' if port else ""}
 [cache]
-natab = {quoted(registry.file)}
+natab = {quoted(table.file)}
 path = ""  # the server is on this machine
 {http}"""
 
 
-def _tell(daemon: Daemon, http: Gateway | None, registry: Registry, file: Path) -> None:
+def _tell(daemon: Daemon, http: Gateway | None, table: TableConfig, file: Path) -> None:
     (zone,) = daemon.reloader.config.zones
     where = f"{daemon.bound[0].host} -p {daemon.bound[0].port}"
-    usable, _ = publishable(read_table(str(registry.file))[0])
+    usable, _ = publishable(read_table(str(table.file))[0])
     naan = next((entry.naan for entry in usable.values() if entry.nmas and not entry.shoulder), "12345")
     output.inform(f"serving   {daemon.bound[0]} (udp, tcp)")
     output.inform(f"gateway   {gateway.missing_extra()}" if http is None else f"gateway   {http.service.urls[0]}")

@@ -26,6 +26,7 @@ import pytest
 from maptr import paths
 from maptr.cli import lookup
 from maptr.cli.up import SAMPLE, find_registry
+from maptr.config import Config
 from maptr.protocol.numbers import SERVER_PORT as PORT
 from maptr.registry import builtin
 from maptr.registry.followed_file import pull_file
@@ -176,20 +177,20 @@ def test_the_default_is_the_public_registry(home: Path, monkeypatch: pytest.Monk
     file = home / "data" / "maptr" / "naans"
     with http_server(sends(natab(10000))) as url:
         monkeypatch.setattr("maptr.cli.up.OFFICIAL", url)
-        found = find_registry((), None, offline=False, force=False)
-        assert (found.file, found.kind, found.pulled["url"]) == (file, "registry", url)
+        found = find_registry((), Config(), offline=False, force=False)
+        assert (found.file, found.url) == (file, url)
         assert file.read_bytes() == builtin.FILE.read_bytes(), "it starts at once"
         file.unlink()
         other = home / "other"
         other.write_bytes(natab(10000, 10001))
         Path("maptr.toml").write_text(f'[table]\nfile = "configured"\nurl = "{other}"\n')
-        config = lookup.read_config(None, running=False)
-        assert find_registry((), config, offline=False, force=False).pulled["url"] == str(other)
+        config = lookup.read_config(None, running=False) or Config()
+        assert find_registry((), config, offline=False, force=False).url == str(other)
         assert Path("configured").read_bytes() == other.read_bytes()
-        assert find_registry((str(other),), None, offline=False, force=False).pulled["url"] == str(other)
+        assert find_registry((str(other),), Config(), offline=False, force=False).url == str(other)
         assert file.read_bytes() == other.read_bytes()
-    again = find_registry((), None, offline=False, force=False)
-    assert (again.file, again.pulled["url"]) == (file, url)
+    again = find_registry((), Config(), offline=False, force=False)
+    assert (again.file, again.url) == (file, url)
 
 
 @pytest.mark.parametrize("arguments", [[], ["--offline"]])
