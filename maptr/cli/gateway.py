@@ -38,7 +38,7 @@ PACKAGES = ("aiohttp", "jinja2", "prometheus_client")
 @click.argument("words", nargs=-1, metavar="[@SERVER[#PORT]]...")
 @click.option(
     "--listen",
-    type=options.ADDRESS,
+    metavar="HOST:PORT",
     multiple=True,
     help=f"Serve HTTP at this address, such as [::1]:{HTTP_PORT}; port 0 takes a free one. The option can be "
     f"repeated.  [default: 127.0.0.1:{HTTP_PORT}, or configured]",

@@ -26,7 +26,6 @@ from maptr.cli.lookup import DEFAULTS, ORIGIN
 from maptr.errors import TableError, reason_of
 from maptr.files import read_up_to, read_whole, write_atomically
 from maptr.protocol import names
-from maptr.protocol.address import Address
 from maptr.protocol.numbers import PORT
 from maptr.resolver.call import LIFETIME
 
@@ -87,9 +86,6 @@ class NamedIn(click.Choice):  # type: ignore[type-arg,unused-ignore] # generic f
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         return self._all().shell_complete(ctx, param, incomplete)
-
-
-ADDRESS = Parsed("host:port", lambda text: str(Address.from_text(text)))
 
 
 def time_option(name: str, default: str | None = None, *, help: str, least: int = 0) -> Callable[[Command], Command]:

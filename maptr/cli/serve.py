@@ -21,7 +21,7 @@ from maptr import config as configuration
 from maptr import paths
 from maptr.cli import logstream, lookup, output
 from maptr.cli.group import command
-from maptr.cli.options import ADDRESS, PATH, Command, Parsed
+from maptr.cli.options import PATH, Command, Parsed
 from maptr.config import Config, KeyConfig, ZoneConfig
 from maptr.config.model import ServeConfig, read_algorithm, read_name, read_tsig_secret
 from maptr.daemon import process, pulling
@@ -99,7 +99,7 @@ def _zone(text: str) -> ZoneConfig:
 @_setting(
     "--listen",
     "serve.listen",
-    type=ADDRESS,
+    metavar="HOST:PORT",
     multiple=True,
     help=f"Serve UDP and TCP at this address, such as [::1]:{SERVER_PORT}; port 0 takes a free one. The option can be "
     f"repeated.  [default: 127.0.0.1:{SERVER_PORT}]",
@@ -128,7 +128,7 @@ def _zone(text: str) -> ZoneConfig:
 @_setting(
     "--tls-listen",
     "serve.tls.listen",
-    type=ADDRESS,
+    metavar="HOST:PORT",
     multiple=True,
     help="Serve DNS over TLS at this address, such as 127.0.0.1:853; it needs --tls-cert and --tls-key. The option can "
     "be repeated.  [default: none]",
@@ -171,7 +171,7 @@ def _zone(text: str) -> ZoneConfig:
 @_setting(
     "--catalog",
     "serve.catalog.name",
-    type=Parsed("origin", lambda text: to_text(read_name(text))),
+    metavar="ORIGIN",
     help="Also serve a catalog of the zones (RFC 9432) to those who may transfer it, such as catalog.invalid.  "
     "[default: none]",
 )
