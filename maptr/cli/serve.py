@@ -21,7 +21,7 @@ from maptr import config as configuration
 from maptr import paths
 from maptr.cli import logstream, lookup, output
 from maptr.cli.group import command
-from maptr.cli.options import PATH, Command, Parsed
+from maptr.cli.options import PATH, Parsed
 from maptr.config import Config, KeyConfig, ZoneConfig
 from maptr.config.model import ServeConfig, read_algorithm, read_name, read_tsig_secret
 from maptr.daemon import process, pulling
@@ -42,14 +42,6 @@ from maptr.zone.finding import text_of
 from maptr.zone.load import Checked, read_checked
 
 log = logging.getLogger("maptr.serve")
-
-SETTINGS: dict[str, str] = {}  # option -> the setting that it overrides
-
-
-def _setting(option: str, key: str, **options: Any) -> Callable[[Command], Command]:
-    """Make an option that overrides the setting ``key``."""
-    SETTINGS[option] = key
-    return click.option(option, **options)
 
 
 def _key(text: str) -> KeyConfig:
@@ -96,53 +88,53 @@ def _zone(text: str) -> ZoneConfig:
     help="Serve this zone from this file, such as ark.arpa=ark.arpa.zone, instead of that in the configuration. "
     "Without a file it is the zone of the table in use, which maptr table shows. The option can be repeated.",
 )
-@_setting(
+@click.option(
     "--listen",
-    "serve.listen",
+    "serve__listen",
     metavar="HOST:PORT",
     multiple=True,
     help=f"Serve UDP and TCP at this address, such as [::1]:{SERVER_PORT}; port 0 takes a free one. The option can be "
     f"repeated.  [default: 127.0.0.1:{SERVER_PORT}]",
 )
-@_setting(
+@click.option(
     "--metrics",
-    "serve.metrics",
+    "serve__metrics",
     metavar="HOST:PORT",
     help="Serve /metrics for Prometheus, and /health, by HTTP at this address, such as 127.0.0.1:9153. Every client "
     "that can reach it may read them. It needs the extra maptr[metrics].  [default: none]",
 )
-@_setting(
+@click.option(
     "--user",
-    "serve.user",
+    "serve__user",
     metavar="NAME[:GROUP]",
     help="Run as this user if root starts the server, such as maptr or maptr:dns; sockets are bound first.  "
     "[default: the user that starts it]",
 )
-@_setting(
+@click.option(
     "--control",
-    "serve.control",
+    "serve__control",
     metavar="SOCKET",
     type=PATH,
     help="Make this control socket, which maptr reload and maptr status use.  [default: as configured, else none]",
 )
-@_setting(
+@click.option(
     "--tls-listen",
-    "serve.tls.listen",
+    "serve__tls__listen",
     metavar="HOST:PORT",
     multiple=True,
     help="Serve DNS over TLS at this address, such as 127.0.0.1:853; it needs --tls-cert and --tls-key. The option can "
     "be repeated.  [default: none]",
 )
-@_setting(
+@click.option(
     "--tls-cert",
-    "serve.tls.certificate",
+    "serve__tls__certificate",
     type=PATH,
     help="Use the certificate and its chain in this file (PEM).",
 )
-@_setting("--tls-key", "serve.tls.key", type=PATH, help="Use the private key in this file (PEM).")
-@_setting(
+@click.option("--tls-key", "serve__tls__key", type=PATH, help="Use the private key in this file (PEM).")
+@click.option(
     "--nsid",
-    "serve.nsid",
+    "serve__nsid",
     metavar="TEXT",
     help="Give this identifier to queries with the NSID option (dig +nsid).  [default: none]",
 )
@@ -168,35 +160,35 @@ def _zone(text: str) -> ZoneConfig:
     help="Send NOTIFY to this secondary at each new serial, signed with the key. The option can be repeated.  "
     "[default: none]",
 )
-@_setting(
+@click.option(
     "--catalog",
-    "serve.catalog.name",
+    "serve__catalog__name",
     metavar="ORIGIN",
     help="Also serve a catalog of the zones (RFC 9432) to those who may transfer it, such as catalog.invalid.  "
     "[default: none]",
 )
-@_setting(
+@click.option(
     "--state",
-    "serve.state",
+    "serve__state",
     type=click.Path(exists=True, file_okay=False, writable=True),
     help="Keep in this directory, which is for this server alone, the journals that IXFR is answered from, and the "
     "zones that it builds and signs.  [default: journals lie beside the zone files]",
 )
-@_setting(
+@click.option(
     "--log-level",
-    "serve.log_level",
+    "serve__log_level",
     metavar="LEVEL",
     help="Log at this level and above: debug, info, warning or error.  [default: info]",
 )
-@_setting(
+@click.option(
     "--log-format",
-    "serve.log_format",
+    "serve__log_format",
     metavar="FORMAT",
     help="Log as text, or as json with one JSON object a line.  [default: text]",
 )
-@_setting(
+@click.option(
     "--query-log",
-    "serve.query_log.every",
+    "serve__query_log__every",
     metavar="N",
     type=click.IntRange(0),
     help="Log one of N queries (1: all), at most 100 a second.  [default: none]",
@@ -212,7 +204,7 @@ def serve(
     notify: tuple[NotifyTarget, ...],
     check_config: bool,
     as_json: bool,
-    **values: Any,
+    **values: Any,  # each overrides the setting with its name, with dots in place of "__"
 ) -> None:
     """Answer DNS queries from zone files.
 
@@ -238,10 +230,11 @@ def serve(
     if config is None and zone and configuration.FILE_VARIABLE not in os.environ:
         path = None
     overrides = Overrides(zone, key, transfer, notify)
+    options = {param.name: param.opts[0] for param in click.get_current_context().command.params}
     flags = {
-        setting: (list(value) if isinstance(value, tuple) else value, option)
-        for option, setting in SETTINGS.items()
-        if (value := values[option.removeprefix("--").replace("-", "_")]) not in (None, ())
+        name.replace("__", "."): (list(value) if isinstance(value, tuple) else value, options[name])
+        for name, value in values.items()
+        if value not in (None, ())
     }
 
     def examine(*, secrets: bool = True) -> tuple[Config, list[ConfigError]]:
