@@ -518,6 +518,12 @@ class Discovery(Sequence[Candidate]):
         return steps[0].ended + steps[0].remark + more
 
     @property
+    def decisive(self) -> Step | None:
+        """The query that says why there is no candidate: the first that was not answered, else the first; None if
+        nothing was asked."""
+        return next((step for step in self.trace if not step.outcome.answered), next(iter(self.trace), None))
+
+    @property
     def may_pass(self) -> bool:
         """Whether it is incomplete for a reason that may soon be over, so that it helps to wait."""
         return not self.complete and any(step.outcome.passes for step in self.trace)
@@ -546,7 +552,7 @@ class Discovery(Sequence[Candidate]):
         if self.error is not None:
             return str(self.error)
         known = "" if self.complete else " known"
-        step = next((step for step in self.trace if not step.outcome.answered), next(iter(self.trace), None))
+        step = self.decisive
         why = self.reason or "nothing was asked"
         if step is not None:
             nowhere = ", none of them leads to a mapping authority" if step.outcome is Outcome.ANSWER else ""

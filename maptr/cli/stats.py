@@ -11,7 +11,18 @@ import click
 from maptr.cli import lookup, options, output
 from maptr.cli.group import command
 from maptr.cli.output import Painted
-from maptr.gateway.statistics import DAYS, DAYS_KEPT, INFLECTION, NAAN, REFERRER, SOURCE, STATUS, Statistics
+from maptr.gateway.statistics import (
+    DAYS,
+    DAYS_KEPT,
+    FAILED,
+    INFLECTION,
+    NAAN,
+    REASON,
+    REFERRER,
+    SOURCE,
+    STATUS,
+    Statistics,
+)
 
 SHOWN = 10  # values of one kind
 
@@ -26,7 +37,7 @@ SHOWN = 10  # values of one kind
 @options.CONFIG_OPTION
 @options.JSON_OPTION
 def stats(file: Path | None, days: int, config: str | None, as_json: bool) -> None:
-    """Show what a gateway was asked: NAANs, failures, sources, inflections and referrers; no client is kept.
+    """Show what a gateway was asked: NAANs, failures and why, sources, inflections and referrers; no client is kept.
 
     FILE is that of gateway.stats, by default the configured one. The gateway writes it once a minute, and has the
     counts up to now at /stats and /api/v1/stats.
@@ -48,7 +59,8 @@ def stats(file: Path | None, days: int, config: str | None, as_json: bool) -> No
     output.data(Painted(f"{report.requests} requests in {days} days", output.STRONG))
     for title, rows in (
         ("NAANs", report.values[NAAN]),
-        ("failed", [(f"{one.naan} {one.status}", one.requests) for one in report.failed]),
+        ("failed", report.values[FAILED]),
+        ("reasons", report.values[REASON]),
         ("status", report.values[STATUS]),
         ("sources", report.values[SOURCE]),
         ("inflections", report.values[INFLECTION]),

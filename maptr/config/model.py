@@ -273,6 +273,7 @@ def _contact(text: str) -> str:
     return text if re.fullmatch(r"[^\s@:/]+@[^\s@:/]+", text) else _link(text)
 
 
+LANGUAGES, BROWSER = ("en", "fr", "es"), "browser"  # of the pages of the gateway
 X_FORWARDED_FOR, FORWARDED = "X-Forwarded-For", "Forwarded"  # headers in which proxies name the client
 
 TEMPLATE_VARIABLES = ("${pid}", "${inflection}")
@@ -557,6 +558,7 @@ class GatewayConfig:
     contact: str = setting(TEXT.then(_contact), "")
     imprint: str = setting(TEXT.then(_link), "")
     text: str = setting(TEXT, "")  # on the first page
+    language: str = setting(choice(BROWSER, *LANGUAGES), BROWSER)  # of all pages; "browser": the one it prefers
     stats: Path | None = setting(PATH, None)  # a SQLite file that keeps the statistics
     public_stats: bool = setting(BOOLEAN, False)
     certificate: Path | None = setting(PATH, None)

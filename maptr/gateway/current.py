@@ -14,6 +14,7 @@ from maptr.ark import Ark
 from maptr.cache import NATAB_ONLY
 from maptr.client import Client
 from maptr.config import Config
+from maptr.config.model import BROWSER
 from maptr.daemon.process import in_thread
 from maptr.discovery import BUILT_IN, DiscoveryFailed
 from maptr.files import Followed
@@ -81,6 +82,7 @@ class CurrentSite:
             statistics=statistics.report,
             public_stats=settings.public_stats,
             front=Front(settings.name, settings.contact, settings.imprint, settings.text),
+            language="" if settings.language == BROWSER else settings.language,
             traffic=metrics.traffic,
         )
 

@@ -28,7 +28,7 @@ Headers = tuple[tuple[str, str], ...]
 _WITH_ETAG = ("text/html", "text/css", "image/")
 MAX_PARAMETERS = 200  # of a query string that are read
 MAX_AGE = 86_400  # seconds for which a client may keep a response, at most
-_MAX_RANGES = 50  # media ranges of one Accept header that are read
+_MAX_RANGES = 50  # ranges of one Accept header that are read
 _QUALITY = re.compile(r"(?i)q\s*=\s*([01](?:\.\d{0,3})?)\Z")
 
 
@@ -69,7 +69,7 @@ class Request(NamedTuple):
     @property
     def accepted(self) -> Sequence[tuple[str, float]]:
         """The media ranges of the Accept header, each with its quality (RFC 9110 12.5.1); without one, any type."""
-        return _media_ranges(self.headers.get("accept") or "*/*")
+        return ranges(self.headers.get("accept") or "*/*")
 
     def names(self, kind: str) -> bool:
         """Return whether the client asks for a media type by its name, not only with a wildcard."""
@@ -91,11 +91,13 @@ class Request(NamedTuple):
 
 
 class Response(NamedTuple):
-    """One response. ``headers`` are without the length, which the server adds."""
+    """One response. ``headers`` are without the length, which the server adds. ``reason`` is that of a failure, for the
+    statistics."""
 
     status: int
     headers: Headers
     body: bytes = b""
+    reason: str = ""
 
     def header(self, name: str) -> str:
         """Return the value of a header; "" without one."""
@@ -127,11 +129,12 @@ Answer = Response | Lookup | Lines
 
 
 @lru_cache(maxsize=1024)
-def _media_ranges(text: str) -> Sequence[tuple[str, float]]:
-    return tuple(_media_range(part) for part in text.split(",")[:_MAX_RANGES])
+def ranges(text: str) -> Sequence[tuple[str, float]]:
+    """Return the ranges of an Accept or Accept-Language header in lower case, each with its quality."""
+    return tuple(_range(part) for part in text.split(",")[:_MAX_RANGES])
 
 
-def _media_range(text: str) -> tuple[str, float]:
+def _range(text: str) -> tuple[str, float]:
     kind, *parameters = (part.strip() for part in text.split(";"))
     quality = next((float(found[1]) for part in parameters if (found := _QUALITY.match(part))), 1.0)
     return kind.lower(), min(quality, 1.0)

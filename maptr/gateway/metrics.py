@@ -20,7 +20,7 @@ from maptr.gateway.site import Site, Traffic
 MALFORMED = "malformed"  # the kind of a request that cannot be read
 RESOLVE = "resolve"  # the kind of a request for an ARK
 KINDS = (RESOLVE, "api", "page", "dns", "operator", MALFORMED)  # of requests, by their path
-_OPERATOR = ("/health", "/ready", "/metrics", "/stats")
+_OPERATOR = ("/health", "/ready", "/metrics", "/stats", "/status")
 _BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5)
 
 

@@ -13,26 +13,30 @@ import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import lru_cache, partial
+from functools import cache, lru_cache, partial
 from http import HTTPStatus
 from importlib import resources
 from itertools import islice
-from typing import Any, Generic, NamedTuple, TypeVar
+from types import CodeType
+from typing import Any, Generic, NamedTuple, TypeVar, cast
 from urllib.parse import urlencode
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import BytecodeCache, Environment, PackageLoader, StrictUndefined
+from jinja2.bccache import Bucket
 from markupsafe import Markup, escape
 
 from maptr import __version__, url
 from maptr.ark import Ark, each_ark
+from maptr.config.model import LANGUAGES
 from maptr.discovery import Discovery
 from maptr.errors import ArkSyntaxError, time_text, visible
 from maptr.gateway import drawing, servers
 from maptr.gateway.drawing import AGREES, MARKS, RANKS, naan_of, shorten
+from maptr.gateway.language import ENGLISH, Language, preferred
 from maptr.gateway.message import Headers, Request, Response, html, not_kept, text
 from maptr.gateway.objects import OWN
 from maptr.gateway.site import DriftReport, Site
-from maptr.gateway.statistics import DAYS, DAYS_KEPT, INFLECTION, NAAN, REFERRER, SOURCE, STATUS
+from maptr.gateway.statistics import DAYS, DAYS_KEPT
 from maptr.nma.describe import Segment
 from maptr.reconcile.probes import Liveness
 from maptr.reconcile.verdict import Drift, Verdict
@@ -64,23 +68,6 @@ STEPS_ROOM = 6_000  # bytes of the steps of a walk
 MAX_URLS = 4  # of one side of a record
 LONG, SHORT = 400, 120  # characters of a text
 
-MEANINGS = {
-    Verdict.DIFFERS: "Both sides have the record, and give different URLs.",
-    Verdict.UNPUBLISHED: "No zone can hold the shoulder, and DNS gives its ARKs the URLs of another record.",
-    Verdict.MISSING: "The table has the record, DNS says there is none.",
-    Verdict.EXTRA: "DNS has the record, the table does not.",
-    Verdict.STALE: "One side says what the other said earlier.",
-    Verdict.UNKNOWN: "DNS did not answer.",
-    Verdict.LOSSY: "Equal as far as an h record or a natab can tell.",
-    Verdict.SAME: "Both sides give the same URLs.",
-}
-ORGANISATIONS = {"NP": "not for profit", "FP": "for profit"}
-PRACTICES = {
-    "NR": "no re-assignment: a published name keeps its object",
-    "OP": "opacity: names carry no meaning that people would recognise",
-    "CC": "check characters: names have one against errors of copying",
-}
-
 T = TypeVar("T")
 
 
@@ -90,21 +77,6 @@ class Part(NamedTuple, Generic[T]):
     items: Sequence[T]
     number: int
     last: int
-
-
-class Headline(NamedTuple):
-    """The verdict on all records as a title, and a sentence of detail."""
-
-    title: str
-    detail: str
-
-
-class PeriodBar(NamedTuple):
-    """The requests of an hour or a day, and the height of its bar."""
-
-    start: float
-    requests: int
-    high: int
 
 
 class Fact(NamedTuple):
@@ -117,42 +89,22 @@ class Fact(NamedTuple):
 # ---- texts
 
 
-def number(value: int) -> str:
-    return f"{value:,}"
-
-
-def plural(count: int, noun: str) -> str:
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
-
-
-def period(seconds: float) -> str:
-    """Return a time span in its largest unit."""
-    for size, unit in ((86_400, "day"), (3_600, "hour"), (60, "minute")):
-        if seconds >= 2 * size or (seconds >= size and unit != "minute"):
-            return plural(int(seconds // size), unit)
-    return plural(max(0, int(seconds)), "second")
-
-
 def moment(at: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(at))
 
 
-def milliseconds(seconds: float) -> str:
-    return f"{seconds * 1000:g} ms"
+PASSES = "DNS gave no answer, and nothing is kept. Try again in half a minute."
+NO_ORIGIN = (
+    "The DNS that this gateway asks does not have %(origin)s, and a table does not have this NAAN. Only the operator of"
+    " the gateway can change that."
+)
+LASTS = "Waiting alone does not help: the operator of this gateway, or the organisation of NAAN %(naan)s, can."
 
 
 def remedy(found: Discovery) -> str:
-    """Return what helps where a mapping authority is not known, for people who are not its operator."""
-    if found.may_pass:
-        return "DNS gave no answer, and nothing is kept. Try again in half a minute."
-    if found.missing_origin:
-        return (
-            f"The DNS that this gateway asks does not have {found.missing_origin}, and a table does not have this NAAN."
-            " Only the operator of the gateway can change that."
-        )
-    return (
-        f"Waiting alone does not help: the operator of this gateway, or the organisation of NAAN {found.ark.naan}, can."
-    )
+    """Return what helps where a mapping authority is not known, for people who are not its operator, as a message with
+    the placeholders ``origin`` and ``naan``."""
+    return PASSES if found.may_pass else NO_ORIGIN if found.missing_origin else LASTS
 
 
 def is_link(text: str) -> bool:
@@ -171,37 +123,64 @@ def _file(name: str) -> bytes:
     return resources.files("maptr.gateway").joinpath("templates", name).read_bytes()
 
 
-_environment = Environment(
-    loader=PackageLoader("maptr.gateway"),
-    autoescape=True,
-    finalize=lambda value: visible(value) if type(value) is str else value,
-    undefined=StrictUndefined,
-    trim_blocks=True,
-    lstrip_blocks=True,
-)
-_environment.filters |= {
-    "number": number,
-    "plural": plural,
-    "period": period,
-    "moment": moment,
-    "rfc3339": time_text,
-    "milliseconds": milliseconds,
-    "shorten": shorten,
-}
-_environment.tests["link"] = is_link
-_environment.globals |= {
-    "version": __version__,
-    "style_version": hashlib.sha256(_file("style.css")).hexdigest()[:12],
-    "marks": MARKS,
-    "meanings": MEANINGS,
-    "agrees": AGREES,
-    "long": LONG,
-    "short": SHORT,
-    "max_urls": MAX_URLS,
-    "max_shown": MAX_SHOWN,
-    "square": drawing.SQUARE,
-    "remedy": remedy,
-}
+class _Compiled(BytecodeCache):
+    """Templates are compiled once for all languages."""
+
+    def __init__(self) -> None:
+        self._codes: dict[str, CodeType] = {}
+
+    def load_bytecode(self, bucket: Bucket) -> None:
+        bucket.code = self._codes.get(bucket.key)
+
+    def dump_bytecode(self, bucket: Bucket) -> None:
+        self._codes[bucket.key] = cast(CodeType, bucket.code)
+
+
+_compiled = _Compiled()
+
+
+@cache
+def _environment(code: str) -> Environment:
+    """Return the templates in a language."""
+    language = Language(code)
+    made = Environment(
+        loader=PackageLoader("maptr.gateway"),
+        extensions=["jinja2.ext.i18n"],
+        autoescape=True,
+        finalize=lambda value: visible(value) if type(value) is str else value,
+        undefined=StrictUndefined,
+        optimized=False,  # no result of a filter, which depends on the language, is compiled in
+        bytecode_cache=_compiled,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.newstyle_gettext = True  # type: ignore[attr-defined]
+    made.filters |= {
+        "number": language.number,
+        "span": language.span,
+        "moment": moment,
+        "rfc3339": time_text,
+        "milliseconds": language.milliseconds,
+        "shorten": shorten,
+    }
+    made.tests["link"] = is_link
+    made.globals |= {
+        "_": language.gettext,
+        "gettext": language.gettext,
+        "ngettext": language.ngettext,
+        "language": code,
+        "version": __version__,
+        "style_version": hashlib.sha256(_file("style.css")).hexdigest()[:12],
+        "marks": MARKS,
+        "agrees": AGREES,
+        "long": LONG,
+        "short": SHORT,
+        "max_urls": MAX_URLS,
+        "max_shown": MAX_SHOWN,
+        "square": drawing.SQUARE,
+        "remedy_for": remedy,
+    }
+    return made
 
 
 # ---- the pages of the gateway
@@ -209,8 +188,9 @@ _environment.globals |= {
 
 def prepare() -> None:
     """Compile the templates, which takes longer than a request may."""
-    for name in _environment.list_templates(["html"]):
-        _environment.get_template(name)
+    for environment in map(_environment, LANGUAGES):
+        for name in environment.list_templates(["html"]):
+            environment.get_template(name)
 
 
 def respond(request: Request, site: Site) -> Response | None:
@@ -220,6 +200,8 @@ def respond(request: Request, site: Site) -> Response | None:
         return Response(HTTPStatus.OK, (("Content-Type", kind), ("Cache-Control", "max-age=86400")), _file(path[1:]))
     if path == "/drift":
         return _drift(request, site)
+    if path == "/status" and request.is_admin:
+        return _page("status.html", request, site, traffic=site.traffic and site.traffic(), **_overview(site))
     if path == "/stats" and site.shows_statistics(request):
         return _statistics(request, site)
     if path == "/servers":
@@ -231,7 +213,8 @@ def respond(request: Request, site: Site) -> Response | None:
         return Response(HTTPStatus.FOUND, (("Location", "/icon.svg"), ("Cache-Control", "max-age=86400")))
     if path == "/robots.txt":
         where = f"Sitemap: {site.public_url}/sitemap.xml\n" if site.public_url else ""
-        return text(f"User-agent: *\nDisallow: /stats\nDisallow: /drift\nDisallow: /api/\n{where}", headers=_DAY)
+        hidden = "".join(f"Disallow: {each}\n" for each in ("/stats", "/status", "/drift", "/api/"))
+        return text(f"User-agent: *\n{hidden}{where}", headers=_DAY)
     if path == "/sitemap.xml" and site.public_url:
         return site.once("sitemap", lambda: _sitemap(site))
     if path == "/naan/":
@@ -264,19 +247,14 @@ def home(
     """Return the first page. After a search: the ARK, the gateway's ``answer`` to a request for it, and the discovery
     that led to it if one was made; or the ``error``."""
     if ark is not None and answer is not None:
-        return _page("search.html", request, **_result(request, site, ark, answer, found))
-    problem = ""
-    if error is not None:
-        problem = str(error) if error.labelled else "There is no ARK in this text."
+        return _page("search.html", request, site, **_result(request, site, ark, answer, found))
     return _page(
         "home.html",
         request,
-        site=site,
-        problem=problem,
+        site,
+        is_error=error is not None,
+        problem=str(error) if error is not None and error.labelled else "",
         meant="" if error is None else error.suggestion,
-        headline=_headline(site),
-        traffic=site.traffic() if site.traffic is not None else None,
-        **_overview(site.drift, site.table),
     )
 
 
@@ -284,21 +262,9 @@ def _result(request: Request, site: Site, ark: Ark, answer: Response, found: Dis
     target = answer.header("Location")
     text = f"{ark.in_url if ark.name else ark}{ark.tail}"
     urls = [] if found is None else found.urls()
-    if target:
-        title = "goes to"
-    elif answer.status == HTTPStatus.OK:
-        title = "is described by this gateway"
-    elif answer.status == HTTPStatus.NOT_FOUND:
-        title = "has no mapping authority"
-    elif answer.status < HTTPStatus.INTERNAL_SERVER_ERROR:
-        title = "is not looked up"
-    else:
-        title = "is not known at the moment"
     return {
-        "site": site,
         "ark": ark,
         "target": target,
-        "title": title,
         "answer": answer,
         "phrase": HTTPStatus(answer.status).phrase,
         "kept": int("".join(re.findall(r"max-age=(\d+)", answer.header("Cache-Control"))) or 0),
@@ -312,32 +278,12 @@ def _result(request: Request, site: Site, ark: Ark, answer: Response, found: Dis
     }
 
 
-def _headline(site: Site) -> Headline:
-    """Return the state of the gateway as a title."""
-    if site.drift.at is not None:
-        return headline(site.drift.verdicts)
-    if site.table:
-        return Headline(f"{plural(site.naan_count, 'NAAN')}, from a table", "The table was not compared with DNS.")
-    return Headline("Every ARK, by DNS", "There is no table.")
-
-
-def headline(verdicts: Sequence[Drift]) -> Headline:
-    """Return the verdict on all records as a title."""
-    records, counts = len(verdicts), Counter(one.verdict for one in verdicts)
-    drifting = sum(count for verdict, count in counts.items() if verdict.is_drift)
-    unknown = counts[Verdict.UNKNOWN]
-    silence = f"For {plural(unknown, 'record')} DNS did not answer." if unknown else ""
-    if not records:
-        return Headline("There is nothing to compare", "")
-    if drifting:
-        return Headline(f"{drifting:,} of {plural(records, 'record')} deviate{'s' * (drifting == 1)}", silence)
-    if unknown:
-        return Headline("No record is known to deviate", silence)
-    return Headline("All records agree", f"Table and DNS lead to the same places for {plural(records, 'record')}.")
+def _overview(site: Site) -> dict[str, Any]:
+    return _overview_of(site.drift, site.table)
 
 
 @lru_cache(maxsize=1)
-def _overview(report: DriftReport, table: Table) -> dict[str, Any]:
+def _overview_of(report: DriftReport, table: Table) -> dict[str, Any]:
     """Return the map of a comparison, its counts, and its deviating records, worst first. Making them takes
     milliseconds, and they stay the same until the next comparison."""
     worst = drawing.worst_of(report.verdicts)
@@ -345,6 +291,8 @@ def _overview(report: DriftReport, table: Table) -> dict[str, Any]:
         "report": report,
         "map": drawing.drift_map(worst, partial(_name, table)) if worst else None,
         "counts": Counter(one.verdict for one in report.verdicts),
+        "records": len(report.verdicts),
+        "drifting": sum(one.verdict.is_drift for one in report.verdicts),
         "compared": len(worst),
         "deviating": _facts(table, [one for one in report.verdicts if one.verdict not in AGREES]),
     }
@@ -369,19 +317,19 @@ def _drift(request: Request, site: Site) -> Response:
     shown = [one for one in report.verdicts if one.verdict is verdict or (not verdict and one.verdict not in AGREES)]
     parts = site.once((_drift, verdict), lambda: _parts(_facts(site.table, shown), _fact_weight))
     listed = _one_of(parts, _page_number(request))
-    make = partial(
-        _page,
-        "drift.html",
-        request,
-        site=site,
-        headline=_headline(site),
-        verdict=verdict,
-        listed=listed,
-        shown=len(shown),
-        silent=[one for one in site.liveness.values() if one.failures],
-        **_overview(report, site.table),
+    return site.once(
+        (_drift, verdict, listed.number, int(request.now) // MINUTE, _language(request, site), request.is_admin),
+        lambda: _page(
+            "drift.html",
+            request,
+            site,
+            verdict=verdict,
+            listed=listed,
+            shown=len(shown),
+            silent=[one for one in site.liveness.values() if one.failures],
+            **_overview(site),
+        ),
     )
-    return site.once((_drift, verdict, listed.number, int(request.now) // MINUTE), make)
 
 
 def _naans(request: Request, site: Site) -> Response:
@@ -391,7 +339,7 @@ def _naans(request: Request, site: Site) -> Response:
     start = keys.index(after) + 1 if after in keys else 0
     shown = [site.table[key] for key in keys[start : start + MAX_NAANS]]
     more = urlencode({"q": query, "after": shown[-1].naan}) if start + MAX_NAANS < len(keys) else ""
-    return _page("naans.html", request, site=site, query=query, total=len(keys), entries=shown, more=more)
+    return _page("naans.html", request, site, query=query, total=len(keys), entries=shown, more=more)
 
 
 def _servers(request: Request, site: Site) -> Response:
@@ -400,7 +348,7 @@ def _servers(request: Request, site: Site) -> Response:
     return _page(
         "servers.html",
         request,
-        site=site,
+        site,
         probed=len(site.liveness),
         silent=sum(1 for one in site.liveness.values() if one.failures),
         listed=_one_of(listed, _page_number(request)),
@@ -424,18 +372,7 @@ def _statistics(request: Request, site: Site) -> Response:
     days = int(wanted) if re.fullmatch("[0-9]{1,3}", wanted) and 1 <= int(wanted) <= DAYS_KEPT else DAYS
     report = site.statistics(days)
     most = max((count for _, count in report.periods), default=0)
-    bars = [PeriodBar(start, count, round(60 * count / most) if most else 0) for start, count in report.periods]
-    failed = [(f"{one.naan} {one.status}", one.requests) for one in report.failed]
-    tables = [
-        ("NAANs", report.values[NAAN]),
-        ("What failed, by NAAN and status", failed),
-        ("Status", report.values[STATUS]),
-        ("Sources of the answers", report.values[SOURCE]),
-        ("Inflections", report.values[INFLECTION]),
-        ("Referring hosts", report.values[REFERRER]),
-    ]
-    about = {"days": days, "choices": (1, 7, 30, 365), "bars": bars, "most": most, "tables": tables}
-    return not_kept(_page("stats.html", request, site=site, report=report, **about))
+    return not_kept(_page("stats.html", request, site, report=report, days=days, most=most))
 
 
 def _naan(request: Request, site: Site) -> Response | None:
@@ -449,18 +386,17 @@ def _naan(request: Request, site: Site) -> Response | None:
     shoulders = sorted(site.table.shoulders(naan), key=lambda one: one.shoulder)
     if entry is None and not found and not shoulders and shared is None:
         detail = f"NAAN {naan} is not in the table, and the last comparison did not find it in DNS"
-        return failure(request, HTTPStatus.NOT_FOUND, detail, (), None, None)
+        return failure(request, site, HTTPStatus.NOT_FOUND, detail, (), None, None)
     entry = entry or Entry(naan)
     facts = _facts(site.table, found.values())
     return _page(
         "naan.html",
         request,
-        site=site,
+        site,
         naan=naan,
         entry=entry,
         shared=shared,
         known=naan in site.table,
-        kind=ORGANISATIONS.get(entry.policy.orgtype or ""),
         practices=_policy(entry),
         authorities=[(nma, _liveness(nma, site)) for nma in entry.nmas],
         shoulders=_part(shoulders, _entry_weight, _page_number(request)),
@@ -480,29 +416,33 @@ def _liveness(nma: Nma, site: Site) -> Liveness | None:
     return site.liveness.get(place) if place is not None else None
 
 
-def _policy(entry: Entry) -> list[tuple[str, str]]:
-    """Return the practices of an organisation, each with its meaning."""
+def _policy(entry: Entry) -> list[str]:
+    """Return the codes of the practices of an organisation."""
     more = entry.extra.get("na_policy")
     codes = more.get("policy") if isinstance(more, Mapping) else None  # version 2 of the registry has a list
     if not isinstance(codes, list):
         codes = [code.strip() for code in (entry.policy.policy or "").split(",")]
-    known = [str(code) for code in codes if code and not str(code).startswith(UNKNOWN)]
-    return [(code[:SHORT], PRACTICES.get(code, "")) for code in known[:MAX_SHOWN]]
+    return [str(code)[:SHORT] for code in codes if code and not str(code).startswith(UNKNOWN)][:MAX_SHOWN]
 
 
 def failure(
-    request: Request, status: HTTPStatus, detail: str, headers: Headers, ark: Ark | None, found: Discovery | None
+    request: Request,
+    site: Site,
+    status: HTTPStatus,
+    detail: str,
+    headers: Headers,
+    ark: Ark | None,
+    found: Discovery | None,
 ) -> Response:
     """Return an error, with the walk if an ARK was looked up."""
-    return _page("failure.html", request, status, headers, detail=detail, status=status, ark=ark, **_walk(ark, found))
+    about = {"detail": detail, "status": status, "ark": ark}
+    return _page("failure.html", request, site, status, headers, **about, **_walk(ark, found))
 
 
 def authorities(request: Request, ark: Ark, found: Discovery, site: Site, headers: Headers) -> Response:
     """Return all mapping authorities of an ARK, best first."""
     listed = _part(found.urls(), _url_weight)
-    return _page(
-        "authorities.html", request, HTTPStatus.OK, headers, site=site, ark=ark, listed=listed, **_walk(ark, found)
-    )
+    return _page("authorities.html", request, site, HTTPStatus.OK, headers, ark=ark, listed=listed, **_walk(ark, found))
 
 
 def description(
@@ -510,15 +450,28 @@ def description(
 ) -> Response:
     """Return the description of a record, or of an own object."""
     about = {"ark": ark, "erc": erc, "is_object": is_object, "known": ark.naan in site.table}
-    return _page("description.html", request, HTTPStatus.OK, headers, site=site, **about)
+    return _page("description.html", request, site, HTTPStatus.OK, headers, **about)
+
+
+def _language(request: Request, site: Site) -> str:
+    return site.language or preferred(request.headers.get("accept-language", ""))
 
 
 def _page(
-    name: str, request: Request, status: int = HTTPStatus.OK, headers: Headers = (), /, **values: Any
+    name: str, request: Request, site: Site, status: int = HTTPStatus.OK, headers: Headers = (), /, **values: Any
 ) -> Response:
-    made = _environment.get_template(name).render(now=request.now, **values)
+    """Return a page in the language of the client, or in that of the site if it has a fixed one."""
+    code = _language(request, site)
+    made = (
+        _environment(code)
+        .get_template(name)
+        .render(now=request.now, site=site, brand=site.front.name or "maptr", is_admin=request.is_admin, **values)
+    )
+    varies = [value for header, value in headers if header == "Vary"] + ["Accept-Language"] * (not site.language)
     kept = () if any(header == "Cache-Control" for header, _ in headers) else (("Cache-Control", "no-cache"),)
-    return html(made, status, (*_SAFE, *kept, *headers))
+    others = tuple(pair for pair in headers if pair[0] != "Vary")
+    vary = (("Vary", ", ".join(varies)),) if varies else ()
+    return html(made, status, (*_SAFE, ("Content-Language", code), *vary, *kept, *others))
 
 
 class Line(NamedTuple):
@@ -628,15 +581,19 @@ def drift_file(
     style = _file("style.css").decode()
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     report = DriftReport(verdicts, now)
-    return _environment.get_template("drift_file.html").render(
-        now=now,
-        style=Markup(style),  # noqa: S704 - our own file
-        style_hash=digest,
-        headline=headline(verdicts),
-        file=file,
-        asked=asked,
-        origin=origin,
-        silent=silent,
-        agreeing=_facts(table, [one for one in verdicts if one.verdict in AGREES]),
-        **_overview(report, table),
+    return (
+        _environment(ENGLISH)
+        .get_template("drift_file.html")
+        .render(
+            now=now,
+            brand="maptr",
+            style=Markup(style),  # noqa: S704 - our own file
+            style_hash=digest,
+            file=file,
+            asked=asked,
+            origin=origin,
+            silent=silent,
+            agreeing=_facts(table, [one for one in verdicts if one.verdict in AGREES]),
+            **_overview_of(report, table),
+        )
     )

@@ -43,6 +43,12 @@ NONE_AGE = 300  # seconds for which a client may keep that there is none
 RETRY_AFTER = 30  # seconds until a client should ask again where DNS did not answer
 MAX_ARK = MAX_URL - 512  # bytes, which leave room for the rest of its URL at a mapping authority
 
+_REASONS = {
+    HTTPStatus.BAD_REQUEST: "not-an-ark",
+    HTTPStatus.NOT_FOUND: "no-page",
+    HTTPStatus.GONE: "gone",
+    HTTPStatus.REQUEST_URI_TOO_LONG: "too-long",
+}
 _LABELLED = re.compile("(?i)/ark(?::|%3A)")  # the path of a request for an ARK, and nothing else
 _PARAMETER = re.compile(r"(?:^|&)maptr=(list|hkmp)(?=&|\Z)")
 
@@ -86,14 +92,14 @@ def _for_public(step: Step) -> Step:
 
 def _own(ark: Ark, own: Match, now: float) -> Discovery:
     """Return the discovery that an own object makes. One that is gone has no candidate."""
-    kept = {"source": OWN, "ttl": NONE_AGE, "expiration": now + NONE_AGE}
+    until = now + NONE_AGE
     if own.object.is_gone:
-        return Discovery(ark, reason=objects.why_gone(own.object), **kept)  # type: ignore[arg-type]
+        return Discovery(ark, reason=objects.why_gone(own.object), source=OWN, ttl=NONE_AGE, expiration=until)
     target = objects.target_of(own, ark)
     where = url.parse(target)
     host, status = where.host.in_url.lower(), own.object.status
     one = Candidate(host, where.port, 0, 0, "", source=OWN, target=target, made_for=ark.in_url, status=status)
-    return Discovery(ark, (one,), **kept)  # type: ignore[arg-type]
+    return Discovery(ark, (one,), source=OWN, ttl=NONE_AGE, expiration=until)
 
 
 def answer(request: Request, ark: Ark, found: Discovery, site: Site, form: str = "") -> Response:
@@ -107,14 +113,14 @@ def answer(request: Request, ark: Ark, found: Discovery, site: Site, form: str =
 
 def _answer(request: Request, ark: Ark, found: Discovery, site: Site, form: str) -> Response:
     if not found.candidates and found.source != OWN:  # an own object that is gone says so below
-        return _none(request, ark, found, site) if found.complete else _unknown(request, ark, found)
+        return _none(request, ark, found, site) if found.complete else _unknown(request, ark, found, site)
     headers = provenance(found, request.now)
     is_own = found.source == OWN
     own = objects.match(site.objects, ark) if is_own and ark.inflection else None
     if own is not None and own.object.is_described:
         return describe.own_object(request, ark, own.object, site, form=form, source=headers)
     if is_own and not found.candidates:
-        return failure(request, HTTPStatus.GONE, found.reason, headers, ark)
+        return failure(request, site, HTTPStatus.GONE, found.reason, headers, ark)
     if wants_list(request, form):
         return authorities(request, ark, found, site, headers)
     host = request.headers.get("host", "")
@@ -164,7 +170,8 @@ def redirect(request: Request, site: Site, ark: Ark, target: str, status: int | 
     the authority as it is, with its body (RFC 9110 15.4.8).
     """
     if len(target) > MAX_URL:
-        return failure(request, HTTPStatus.REQUEST_URI_TOO_LONG, f"the URL of the ARK has more than {MAX_URL} bytes")
+        detail = f"the URL of the ARK has more than {MAX_URL} bytes"
+        return failure(request, site, HTTPStatus.REQUEST_URI_TOO_LONG, detail)
     code = status or HTTPStatus.FOUND
     if request.method not in ("GET", "HEAD"):
         code = HTTPStatus.SEE_OTHER if request.path == "/" else HTTPStatus.TEMPORARY_REDIRECT
@@ -274,11 +281,11 @@ def _none(request: Request, ark: Ark, found: Discovery, site: Site) -> Response:
         detail += (
             f". NAAN {ark.naan} is shared by all organisations, for {ark.shared.meaning}: its ARKs need not resolve"
         )
-    return failure(request, HTTPStatus.NOT_FOUND, detail, headers, ark, found)
+    return failure(request, site, HTTPStatus.NOT_FOUND, detail, headers, ark, found)
 
 
-def _unknown(request: Request, ark: Ark, found: Discovery) -> Response:
-    return failure(request, HTTPStatus.SERVICE_UNAVAILABLE, str(why(found)), retry(found), ark, found)
+def _unknown(request: Request, ark: Ark, found: Discovery, site: Site) -> Response:
+    return failure(request, site, HTTPStatus.SERVICE_UNAVAILABLE, str(why(found)), retry(found), ark, found)
 
 
 def retry(found: Discovery) -> Headers:
@@ -298,6 +305,7 @@ def why(found: Discovery) -> str | None:
 
 def failure(
     request: Request,
+    site: Site,
     status: HTTPStatus,
     detail: str,
     headers: Headers = (),
@@ -305,12 +313,33 @@ def failure(
     found: Discovery | None = None,
 ) -> Response:
     """Return an error as a page, as plain text or as problem details, whichever the client prefers."""
-    headers = (("Vary", "Accept"), *headers)
+    made = _failure(request, site, status, detail, (("Vary", "Accept"), *headers), ark, found)
+    return made._replace(reason=_reason_of(status, found))
+
+
+def _reason_of(status: HTTPStatus, found: Discovery | None) -> str:
+    """Return why a request failed, as the statistics count it: one of a few words."""
+    if found is None:
+        return _REASONS[status]
+    if found.decisive is None:
+        return "not-in-table" if found.complete else "not-asked"
+    return found.decisive.outcome.name.lower().replace("_", "-")
+
+
+def _failure(
+    request: Request,
+    site: Site,
+    status: HTTPStatus,
+    detail: str,
+    headers: Headers,
+    ark: Ark | None,
+    found: Discovery | None,
+) -> Response:
     kind = request.prefers(TEXT, HTML, PROBLEM, JSON)
     if kind == HTML:
-        return pages.failure(request, status, detail, headers, ark, found)
+        return pages.failure(request, site, status, detail, headers, ark, found)
     if status == HTTPStatus.SERVICE_UNAVAILABLE and found is not None:  # the page has its own paragraph for it
-        detail += f"\n{pages.remedy(found)}"
+        detail += f"\n{pages.remedy(found)}" % {"naan": found.ark.naan, "origin": found.missing_origin}
     if kind == TEXT:
         return text(f"{status.value} {status.phrase}\n{detail}\n", status, headers)
     members = {} if ark is None else {"ark": str(ark)}

@@ -79,7 +79,7 @@ def _lower(headers: Mapping[str, str]) -> dict[str, str]:
 def _finish(request: Request, response: Response) -> Response:
     """Return a response that scripts of other sites may read, or that the client still has it (RFC 9110 13.1.2)."""
     if request.path != METRICS and not response.header("Access-Control-Allow-Origin"):
-        response = Response(response.status, response.headers + _CORS, response.body)
+        response = Response(response.status, response.headers + _CORS, response.body, response.reason)
     return unchanged(request, response)
 
 
@@ -103,7 +103,7 @@ def _route(request: Request, site: Site) -> Answer:
     if path == doh.PATH:
         return doh.respond(request, site)
     if request.method == "POST":
-        return _resolve(request, _posted(request), site) if path == "/" else _not_found(request)
+        return _resolve(request, _posted(request), site) if path == "/" else _not_found(request, site)
     if path == "/health":
         return text("ok\n", headers=(("Cache-Control", "no-store"),))
     if path == "/ready":
@@ -112,7 +112,7 @@ def _route(request: Request, site: Site) -> Answer:
         return site.metrics()
     if path == "/":
         return _home(request, site)
-    return pages.respond(request, site) or _not_found(request)
+    return pages.respond(request, site) or _not_found(request, site)
 
 
 def _posted(request: Request) -> str:
@@ -144,10 +144,10 @@ def _resolve(request: Request, received: str, site: Site, show: Show = lambda re
     except ArkSyntaxError as error:
         is_long = len(received) > MAX_TEXT
         status = HTTPStatus.REQUEST_URI_TOO_LONG if is_long else HTTPStatus.BAD_REQUEST
-        return show(failure(request, status, str(error)), None)
+        return show(failure(request, site, status, str(error)), None)
     if len(ark.in_url) > resolve.MAX_ARK:
-        too_long = failure(request, HTTPStatus.REQUEST_URI_TOO_LONG, f"an ARK of more than {resolve.MAX_ARK} bytes")
-        return show(too_long, None)
+        detail = f"an ARK of more than {resolve.MAX_ARK} bytes"
+        return show(failure(request, site, HTTPStatus.REQUEST_URI_TOO_LONG, detail), None)
     ark, form = resolve.split_parameter(ark)
     entry = site.table.get(ark.without_hyphens.removeprefix("ark:").rstrip("/"))  # of a bare NAAN or shoulder
     if entry is not None and objects.match(site.objects, ark) is None and not resolve.wants_list(request, form):
@@ -190,5 +190,5 @@ def _ready(site: Site) -> Response:
     return text("".join(f"{line}\n" for line in lines), status, (("Cache-Control", "no-store"),))
 
 
-def _not_found(request: Request) -> Response:
-    return failure(request, HTTPStatus.NOT_FOUND, "there is nothing here: an ARK starts with /ark:")
+def _not_found(request: Request, site: Site) -> Response:
+    return failure(request, site, HTTPStatus.NOT_FOUND, "there is nothing here: an ARK starts with /ark:")

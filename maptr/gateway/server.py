@@ -38,7 +38,7 @@ from maptr.gateway.metrics import MALFORMED, RESOLVE, Metrics, kind_of
 from maptr.gateway.proxies import Proxies
 from maptr.gateway.route import MAX_BODY, route
 from maptr.gateway.site import Site
-from maptr.gateway.statistics import NAAN_IN, Statistics
+from maptr.gateway.statistics import Statistics, naan_in
 from maptr.rate_limit import TokenBuckets
 
 log = logging.getLogger("maptr.gateway")
@@ -53,6 +53,8 @@ AT_ONCE = 32  # ARKs of one request that are looked up at the same time
 _FIXED = ((hdrs.SERVER, "maptr"), ("X-Content-Type-Options", "nosniff"))  # headers of every response
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,64}\Z")
 _HOST = re.compile(r"(?a)(?:\[[0-9A-Fa-f:.]+\]|(?:[\w.~!$&'()*+,;=-]|%[0-9A-Fa-f]{2})*)(?::\d*)?\Z")  # RFC 9110 7.2
+_MAPTR_LINE = '%(client)s "%(method)s %(target)s" %(status)d %(seconds).6f %(id)s'
+_COMBINED_LINE = '%(client)s - - [%(at)s] "%(method)s %(target)s HTTP/1.1" %(status)d %(size)d "%(from)s" "%(agent)s"'
 _SPOKEN = "spoken"  # the version of HTTP in a request
 
 
@@ -150,13 +152,15 @@ class HttpServer:
         finally:
             self._listener.connections.idle(connection)
         seconds = time.perf_counter() - started
-        kind = kind_of(request.raw_path)
+        target = request.raw_path
+        kind = kind_of(target)
         self._metrics.count(kind, response.status, seconds)
+        naan = naan_in(target) if kind == RESOLVE or self._settings.access_log else ""
         if kind == RESOLVE:
             source, referrer = response.header("Maptr-Source"), request.headers.get(hdrs.REFERER, "")
-            self._statistics.count(request.raw_path, response.status, source, referrer)
+            self._statistics.count(naan, target, response.status, source, referrer, response.reason)
         if self._settings.access_log:
-            self._log(client, request, response, seconds, number)
+            self._log(client, request, response, seconds, number, naan)
         return made
 
     def _client_of(self, proxy: str, request: web.BaseRequest) -> str:
@@ -319,32 +323,42 @@ class HttpServer:
     # ---- log
 
     def _log(
-        self, client: str, request: web.BaseRequest | None, response: Response, seconds: float, number: str
+        self,
+        client: str,
+        request: web.BaseRequest | None,
+        response: Response,
+        seconds: float,
+        number: str,
+        naan: str = "",
     ) -> None:
         """A line of the access log; in JSON also as members. ``request`` is None if it cannot be read."""
         method, target = ("-", "-") if request is None else (request.method, _shown(request.raw_path))
-        shown = {"client": client, "method": method, "target": target, "status": int(response.status)}
-        found = NAAN_IN.search(target)
         members = {
-            **shown,
+            "client": client,
+            "method": method,
+            "target": target,
+            "status": int(response.status),
             "seconds": round(seconds, 6),
             "id": number,
-            "naan": found[1].lower() if found is not None else "",
+            "naan": naan,
             "source": response.header("Maptr-Source").partition(";")[0],
             "location": _shown(response.header("Location")),
         }
-        line = '%(client)s "%(method)s %(target)s" %(status)d %(seconds).6f %(id)s'
-        if self._settings.access_log_format == "combined":
-            line = '%(client)s - - [%(at)s] "%(method)s %(target)s HTTP/1.1" %(status)d %(size)d "%(from)s" "%(agent)s"'
-        headers = {} if request is None else request.headers
-        more = {
-            "at": time.strftime("%d/%b/%Y:%H:%M:%S +0000", time.gmtime()),
-            "size": len(response.body),
-            "from": _shown(headers.get(hdrs.REFERER, "-")),
-            "agent": _shown(headers.get(hdrs.USER_AGENT, "-")),
-        }
-        whole = self._settings.access_log_format == "combined"
-        access_log.info(line, members | more, extra={"members": members, "is_whole": whole})
+        line, values = _MAPTR_LINE, members
+        is_combined = self._settings.access_log_format == "combined"
+        if is_combined:
+            headers = {} if request is None else request.headers
+            line, values = (
+                _COMBINED_LINE,
+                members
+                | {
+                    "at": time.strftime("%d/%b/%Y:%H:%M:%S +0000", time.gmtime()),
+                    "size": len(response.body),
+                    "from": _shown(headers.get(hdrs.REFERER, "-")),
+                    "agent": _shown(headers.get(hdrs.USER_AGENT, "-")),
+                },
+            )
+        access_log.info(line, values, extra={"members": members, "is_whole": is_combined})
 
 
 async def _pieces(body: bytes) -> AsyncGenerator[bytes, None]:

@@ -76,7 +76,8 @@ class Site:
     slash, and "" for none. ``metadata`` is the target of inflections where it differs from that of the object.
     ``permanence`` is promised for own ``objects``. ``hyphens`` is as in ``Settings``.
     ``describes``: the gateway answers every inflection itself. ``zones``, if there are any, and ``dns_context`` answer
-    DNS over HTTPS. ``compares``: it compares the table with DNS. ``sources`` are what the gateway answers from, None
+    DNS over HTTPS. ``language`` is that of all pages, "" for the one that a browser prefers. ``compares``: it compares
+    the table with DNS. ``sources`` are what the gateway answers from, None
     before the first look; ``troubles`` why it is not ready. ``index`` is that of the table.
     """
 
@@ -100,6 +101,7 @@ class Site:
     statistics: Callable[[int], Report] | None = None
     public_stats: bool = False
     front: Front = field(default_factory=Front)
+    language: str = ""
     traffic: Callable[[], Traffic] | None = None
     troubles: tuple[str, ...] = ()
     sources: tuple[str, ...] | None = None

@@ -24,12 +24,12 @@ MAX_VALUES = 200  # of one kind in an hour and in a day
 DAYS = 7  # of a report, if none are named
 LISTED = 50  # values of one kind in a report
 OTHER = "other"
-REQUESTS, NAAN, FAILED, STATUS, SOURCE, INFLECTION, REFERRER = KINDS = (
-    *("requests", "naan", "failed", "status", "source", "inflection", "referrer"),
+REQUESTS, NAAN, FAILED, REASON, STATUS, SOURCE, INFLECTION, REFERRER = KINDS = (
+    *("requests", "naan", "failed", "reason", "status", "source", "inflection", "referrer"),
 )
 FAILING = (400, 404, 410, 414, 503)  # of an ARK: not one, none, gone, too long, not known
 
-NAAN_IN = re.compile(r"(?ai)ark(?::|%3A)/*([0-9a-z-]{1,64})(?=[/?#.]|%2F|\Z)")
+_NAAN = re.compile(r"(?ai)ark(?::|%3A)(?:/|%2F)*([0-9a-z-]{1,64})(?=[/?#.]|%2F|\Z)")
 _INFLECTION = re.compile(r"\?(?:info|\?)?\Z")
 _HOST = re.compile(r"(?ai)https?://([a-z0-9.-]{1,253}|\[[0-9a-f:.]{2,45}\])(?=[:/?#]|\Z)")
 
@@ -37,12 +37,24 @@ Key = tuple[int, str, str]
 """The start of an hour, the kind and the value."""
 
 
+def naan_in(target: str) -> str:
+    """Return the NAAN of the first ARK in a target; "" without one."""
+    found = _NAAN.search(target)
+    return found[1].replace("-", "").lower() if found is not None else ""
+
+
 class Failure(NamedTuple):
-    """The failed requests for the ARKs of a NAAN with one HTTP status."""
+    """The failed requests for the ARKs of a NAAN with one HTTP status and for one reason, "" if that is not known."""
 
     naan: str
     status: int
+    reason: str
     requests: int
+
+    @classmethod
+    def of(cls, value: str, requests: int) -> Failure:
+        naan, status, *reason = value.split(" ", 2)
+        return cls(naan, int(status), "".join(reason), requests)
 
 
 class Report(NamedTuple):
@@ -60,9 +72,8 @@ class Report(NamedTuple):
 
     @property
     def failed(self) -> list[Failure]:
-        """The failures by NAAN and HTTP status, the most frequent first."""
-        parts = ((*value.partition(" "), count) for value, count in self.values[FAILED])
-        return [Failure(naan, int(status), count) for naan, _, status, count in parts]
+        """The failures by NAAN, HTTP status and reason, the most frequent first."""
+        return [Failure.of(value, count) for value, count in self.values[FAILED]]
 
     def to_dict(self) -> dict[str, Any]:
         """Return the report in the types of JSON."""
@@ -72,7 +83,8 @@ class Report(NamedTuple):
             "until": self.until,
             "requests": self.requests,
             "naans": [{"naan": value, "requests": count} for value, count in self.values[NAAN]],
-            "failed": [{"naan": one.naan, "status": one.status, "requests": one.requests} for one in self.failed],
+            "failed": [one._asdict() for one in self.failed],
+            "reasons": dict(self.values[REASON]),
             "statuses": dict(self.values[STATUS]),
             "sources": dict(self.values[SOURCE]),
             "inflections": dict(self.values[INFLECTION]),
@@ -114,16 +126,17 @@ class Statistics:
         """Open the file, and make it if it does not exist."""
         _ = self._store
 
-    def count(self, target: str, status: int, source: str, referrer: str) -> None:
-        """Count the answer to a request for an ARK. ``source`` and ``referrer`` are headers, or ""."""
+    def count(self, naan: str, target: str, status: int, source: str, referrer: str, reason: str = "") -> None:
+        """Count the answer to a request for an ARK. ``source`` and ``referrer`` are headers, or "". ``reason`` is that
+        of a failure: one of a few words."""
         hour = int(self._wall()) // HOUR * HOUR
-        found = NAAN_IN.search(target)
-        naan = found[1].replace("-", "").lower() if found is not None else "none"
+        naan = naan or "none"
         self._add(hour, REQUESTS, "")
         self._add(hour, NAAN, naan)
         self._add(hour, STATUS, str(int(status)))
         if status in FAILING:
-            self._add(hour, FAILED, f"{naan} {int(status)}")
+            self._add(hour, FAILED, f"{naan} {int(status)} {reason}")
+            self._add(hour, REASON, reason or OTHER)
         if source:
             self._add(hour, SOURCE, source.partition(";")[0])
         if "?" in target and (inflection := _INFLECTION.search(target)) is not None:

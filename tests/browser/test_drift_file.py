@@ -113,7 +113,7 @@ def test_it_runs_no_script_and_sends_no_request(browser: Chromium, page_file: Pa
     assert asked == [page_file.resolve().as_uri()]
     assert page.value("document.scripts.length + document.images.length + document.styleSheets.length") == 1
     assert page.value("getComputedStyle(document.body).backgroundColor") != "rgba(0, 0, 0, 0)", "its style is allowed"
-    assert page.value("document.title").startswith("5 of 1,408 records deviate")
+    assert page.value("document.title").startswith("Deviating records: 5 of 1,408")
     assert page.troubles() == []
 
 
@@ -164,7 +164,7 @@ def test_the_page_that_the_command_writes(browser: Chromium, sample: Path, tmp_p
     with Maptr({"ark.arpa.": zone}) as server:
         assert run("table", "drift", "--table", other, f"@127.0.0.1#{server.port}", "--html", made).exit_code == 1
     page = browser.open(made, width=390)
-    assert page.value("document.querySelector('h1').innerText") == f"1 of {len(table)} records deviates"
+    assert page.value("document.querySelector('h1').innerText") == f"Deviating records: 1 of {len(table)}"
     (link,) = page.value(LINKS)
     assert link["label"] == "12025 US National Library of Medicine: differs"
     page.value("location.hash = document.querySelector('.map a').href.baseVal")

@@ -30,6 +30,7 @@ MISSING = "86421"  # in the table, and not in DNS
 WIDTHS = [390, 1280]
 TARGETS = {
     "home": "/",
+    "status": "/status",
     "search": "/?q=ark:12025/x6np1",
     "without an ARK": f"/?q={quote(HOSTILE)}",
     "drift": "/drift",
@@ -95,7 +96,7 @@ def go(page: Page, script: str) -> None:
 
 def test_search_follow_and_read(browser: Chromium, gateway: Service, authority: str) -> None:
     page = browser.open(at(gateway, "/"))
-    assert page.value("document.title") == f"2 of {len(gateway.current.site.drift.verdicts)} records deviate – maptr"
+    assert page.value("document.title") == "Where does an ARK lead? – maptr"
     go(page, f"document.querySelector('#q').value = 'see ark:/{NAAN}/x6-np1, p. 4'; document.forms[0].requestSubmit()")
     assert page.value("document.querySelector('h1').innerText") == f"ark:{NAAN}/x6np1 goes to"
     assert page.value("document.querySelector('.target').innerText") == f"{authority}/ark:/{NAAN}/x6np1"
@@ -107,7 +108,9 @@ def test_search_follow_and_read(browser: Chromium, gateway: Service, authority: 
 
 
 def test_from_the_map_to_a_naan_and_back(browser: Chromium, gateway: Service) -> None:
-    page = browser.open(at(gateway, "/"))
+    page = browser.open(at(gateway, "/status"))
+    total = len(gateway.current.site.drift.verdicts)
+    assert page.value("document.title") == f"Deviating records: 2 of {total} – maptr"
     go(page, "location = document.querySelector('nav a[href=\"/drift\"]').href")
     assert page.value("[...document.querySelectorAll('.record')].map(one => one.classList[1])") == [
         "differs",
@@ -131,7 +134,7 @@ def test_from_the_map_to_a_naan_and_back(browser: Chromium, gateway: Service) ->
 
 
 def test_hostile_texts_of_the_registry_are_texts(browser: Chromium, gateway: Service) -> None:
-    for target in ("/", "/drift", "/servers", f"/naan/{MISSING}", f"/?q=ark:{NAAN}/x1", f"/ark:{NAAN}"):
+    for target in ("/status", "/drift", "/servers", f"/naan/{MISSING}", f"/?q=ark:{NAAN}/x1", f"/ark:{NAAN}"):
         page = browser.open(at(gateway, target))
         assert HOSTILE in page.value("document.body.textContent"), target
         assert page.value("document.images.length + document.scripts.length") == 0
@@ -139,7 +142,7 @@ def test_hostile_texts_of_the_registry_are_texts(browser: Chromium, gateway: Ser
 
 
 def test_the_keyboard_reaches_everything_and_its_place_is_seen(browser: Chromium, gateway: Service) -> None:
-    page = browser.open(at(gateway, "/"))
+    page = browser.open(at(gateway, "/status"))
     reached: list[str] = []
     for _ in range(40):
         for kind in ("keyDown", "keyUp"):
@@ -157,8 +160,29 @@ def test_the_keyboard_reaches_everything_and_its_place_is_seen(browser: Chromium
             break
         reached.append(seen["what"])
         assert seen["what"].startswith("body") or (seen["marked"] and seen["inside"]), seen
-    assert reached[:5] == ["a #main", "a /", "a /", "a /naan/", "a /drift"]
+    assert reached[:6] == ["a #main", "a /", "a /", "a /naan/", "a /drift", "a /status"]
     assert {"a /naan/12026", f"a /naan/{MISSING}", "a /drift", "a /metrics"} <= set(reached)
+
+
+def test_a_browser_that_asks_for_french_gets_french(browser: Chromium, gateway: Service) -> None:
+    page = browser.open("about:blank", width=390)
+    agent = page.value("navigator.userAgent")
+    languages = {"userAgent": agent, "acceptLanguage": "fr-CA,fr,en"}  # Chromium adds the qualities
+    browser.call("Network.setUserAgentOverride", page.session, **languages)
+    go(page, f"location = '{at(gateway, '/')}'")
+    assert page.value("document.documentElement.lang") == "fr"
+    assert page.value("document.title") == "Où mène un identifiant ARK\u00a0? – maptr"
+    assert (
+        page.value("document.querySelector('label').innerText") == "Un identifiant ARK, ou un texte qui en contient un"
+    )
+    go(page, f"document.querySelector('#q').value = 'ark:/{NAAN}/x6-np1'; document.forms[0].requestSubmit()")
+    assert page.value("document.querySelector('h1').innerText") == f"ark:{NAAN}/x6np1 mène à"
+    for target in TARGETS.values():
+        go(page, f"location = '{at(gateway, target)}'")
+        assert page.value("document.documentElement.lang") == "fr"
+        assert page.value("document.documentElement.scrollWidth") <= 390, target
+    assert page.troubles() == []
+    assert page.faults() == []
 
 
 @pytest.mark.parametrize("target", [*TARGETS.values(), *ERRORS.values()], ids=[*TARGETS, *ERRORS])

@@ -127,16 +127,16 @@ def show(target: str, *entries: Entry, answers: dict[str, Answer] | None = None,
     [
         ([], "There is nothing to compare"),
         ([Verdict.SAME, Verdict.LOSSY], "All records agree"),
-        ([Verdict.SAME, Verdict.MISSING], "1 of 2 records deviates"),
-        ([Verdict.MISSING], "1 of 1 record deviates"),
-        ([Verdict.STALE, Verdict.EXTRA, Verdict.UNKNOWN, Verdict.SAME], "2 of 4 records deviate"),
+        ([Verdict.SAME, Verdict.MISSING], "Deviating records: 1 of 2"),
+        ([Verdict.MISSING], "Deviating records: 1 of 1"),
+        ([Verdict.STALE, Verdict.EXTRA, Verdict.UNKNOWN, Verdict.SAME], "Deviating records: 2 of 4"),
         ([Verdict.UNKNOWN, Verdict.SAME], "No record is known to deviate"),
-        ([Verdict.SAME] * 1862 + [Verdict.DIFFERS], "1 of 1,863 records deviates"),
+        ([Verdict.SAME] * 1862 + [Verdict.DIFFERS], "Deviating records: 1 of 1,863"),
     ],
 )
 def test_the_title_is_the_verdict_of_the_whole(verdicts: list[Verdict], title: str) -> None:
     report = DriftReport([drift(str(10_000 + n), one) for n, one in enumerate(verdicts)], NOW)
-    for target in ("/", "/drift"):
+    for target in ("/status", "/drift"):
         page = show(target, library(), drift=report)
         assert page.title() == f"{title} – maptr"
     assert title in page.text
@@ -199,22 +199,38 @@ def test_a_list_is_made_once_for_its_state(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_without_a_comparison_the_title_says_what_answers() -> None:
-    assert show("/").title() == "Every ARK, by DNS – maptr"
-    assert show("/", library(), library("12345/x6")).title() == "1 NAAN, from a table – maptr"
+    assert show("/status").title() == "Every ARK, by DNS – maptr"
+    assert show("/status", library(), library("12345/x6")).title() == "1 NAAN, from a table – maptr"
     assert show("/drift").title() == "Every ARK, by DNS – maptr"
 
 
-def test_the_first_page_shows_the_state() -> None:
+def test_the_first_page_says_what_an_ark_is_and_has_the_search_first() -> None:
+    page = show("/", library(), drift=DriftReport([drift("12345", Verdict.MISSING)], NOW - 90), troubles=("gone",))
+    assert page.title() == "Where does an ARK lead? – maptr"
+    assert [one["name"] for one in page.all("input")] == ["q"]
+    assert page.source.index("<form") < page.source.index("What is an ARK?")
+    assert "gone" not in page.text.split()
+    assert page.all("svg") == []
+
+
+def test_the_status_is_for_the_operator() -> None:
+    for has_admin, status in ((True, 404), (False, 200)):
+        gateway = Gateway(Table([library()]), has_admin=has_admin)
+        assert gateway.ask("/status", accept="text/html").status == status
+        for link in ("/status", "/metrics", "/ready"):
+            assert (f'href="{link}"' in gateway.ask("/").body.decode()) is not has_admin
+
+
+def test_the_page_of_the_operator_shows_the_state() -> None:
     report = DriftReport([drift("12345", Verdict.MISSING)], NOW - 90, serial=2026112301)
     traffic = Traffic(1234, 0.0005, None)
-    page = show("/", library(), drift=report, traffic=lambda: traffic, troubles=("table: <gone>",))
+    page = show("/status", library(), drift=report, traffic=lambda: traffic, troubles=("table: <gone>",))
     for text in ("Age of the table 16 minutes", "2026112301", "1,234", "≤ 0.5 ms", "> 5 s", "compared 90 seconds ago"):
         assert text in page.text
     assert "table: <gone>" in page.text
     assert "National Library missing" in page.text.replace("− ", "")
     assert "/naan/12345" in page.hrefs()
-    assert [one["name"] for one in page.all("input")] == ["q"]
-    assert show("/", traffic=lambda: Traffic(0, None, None)).text.count("atency") == 0
+    assert show("/status", traffic=lambda: Traffic(0, None, None)).text.count("atency") == 0
 
 
 def test_the_example_is_an_ark_that_the_registry_has_for_tests() -> None:
@@ -404,7 +420,7 @@ def test_a_graph_of_many_records_is_cut_and_says_so() -> None:
     assert len(drawn) == drawing.MAX_ROWS
     assert drawn[-1] == ("more", "and 43 more")
     page = show(search("ark:12345/x1"), answers=many)
-    assert re.search(r"and \d\d more lines", page.text)
+    assert re.search(r"and \d\d more", page.text)
 
 
 def test_hostile_answers_of_dns_are_texts_and_fit() -> None:

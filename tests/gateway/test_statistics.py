@@ -8,41 +8,45 @@ import threading
 from collections import Counter
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from maptr.client import Client
 from maptr.config import parse
+from maptr.discovery import Outcome
 from maptr.errors import ConfigError
-from maptr.gateway import statistics
+from maptr.gateway import resolve, statistics
+from maptr.gateway.objects import OwnObject
 from maptr.gateway.service import Service
 from maptr.gateway.site import Front
-from maptr.gateway.statistics import DAY, HOUR, MAX_VALUES, Statistics
+from maptr.gateway.statistics import DAY, HOUR, MAX_VALUES, Statistics, naan_in
+from maptr.walk import Answer
 from tests.gateway.test_service import TABLE
-from tests.support.caching import Clock
+from tests.support.caching import HOME, SILENT, Clock, dns_answer
 from tests.support.command_line import home, run
-from tests.support.gateway import Gateway
+from tests.support.gateway import Gateway, objects
 from tests.support.http_gateway import get, serving
 
 __all__ = ["home"]
 NOON = 1_700_006_400.0  # the start of an hour
 
 
-def counted(*requests: tuple[str, int, str, str], file: Path | None = None) -> tuple[Statistics, Clock]:
+def counted(*requests: tuple[Any, ...], file: Path | None = None) -> tuple[Statistics, Clock]:
     clock = Clock(NOON)
     made = Statistics(file, wall=clock)
     for each in requests:
-        made.count(*each)
+        made.count(naan_in(each[0]), *each)
     return made, clock
 
 
 REQUESTS = (
     ("/ark:/12345/x1?info", 302, "natab;table=builtin;age=5", "https://Library.example/page?secret=1"),
     ("/ark:12345/x2", 302, "dns", ""),
-    ("/https://n2t.net/ark:/99999/x?a=b", 404, "dns", "not a URL"),
-    ("/ark:99999/x??", 503, "", ""),
-    ("/ark:", 400, "", ""),
-    ("/ark:12345/gone?", 410, "redirects", "https://library.example/"),
+    ("/https://n2t.net/ark:/99999/x?a=b", 404, "dns", "not a URL", "nxdomain"),
+    ("/ark:99999/x??", 503, "", "", "timeout"),
+    ("/ark:", 400, "", "", "not-an-ark"),
+    ("/ark:12345/gone?", 410, "redirects", "https://library.example/", "gone"),
 )
 
 
@@ -55,17 +59,65 @@ def test_what_is_counted() -> None:
         {"naan": "99999", "requests": 2},
         {"naan": "none", "requests": 1},
     ]
-    assert {(one["naan"], one["status"]) for one in document["failed"]} == {
-        ("99999", 404),
-        ("99999", 503),
-        ("none", 400),
-        ("12345", 410),
+    assert {(one["naan"], one["status"], one["reason"]) for one in document["failed"]} == {
+        ("99999", 404, "nxdomain"),
+        ("99999", 503, "timeout"),
+        ("none", 400, "not-an-ark"),
+        ("12345", 410, "gone"),
     }
+    assert document["reasons"] == {"nxdomain": 1, "timeout": 1, "not-an-ark": 1, "gone": 1}
     assert document["sources"] == {"dns": 2, "natab": 1, "redirects": 1}
     assert document["inflections"] == {"?info": 1, "??": 1, "?": 1}
     assert document["referrers"] == [{"host": "library.example", "requests": 2}]
     assert sum(one["requests"] for one in document["periods"]) == 6
     assert len(document["periods"]) == 24
+
+
+@pytest.mark.parametrize(
+    ("target", "naan"),
+    [
+        ("/ark:12345/x", "12345"),
+        ("/ark%3A%2F12-345%2Fx", "12345"),
+        ("/https://n2t.net/ark:/B5060/x?y", "b5060"),
+        ("/api/v1/discover?ark=ark:12345", "12345"),
+        ("/ark:", ""),
+        ("/naan/12345", ""),
+    ],
+)
+def test_the_naan_of_a_target(target: str, naan: str) -> None:
+    assert naan_in(target) == naan
+
+
+def test_failures_that_were_counted_without_a_reason_are_still_reported(tmp_path: Path) -> None:
+    made, _ = counted(file=tmp_path / "stats.sqlite")
+    made._waiting[int(NOON), statistics.FAILED, "12345 404"] += 2
+    made._waiting[int(NOON), statistics.FAILED, "other 0"] += 1
+    made.keep()
+    assert made.report(1).failed == [("12345", 404, "", 2), ("other", 0, "", 1)]
+
+
+def test_each_failure_has_its_reason() -> None:
+    """One of a few words: the end of a query, or what is wrong with the request."""
+    gone = objects(OwnObject("ark:12345/gone", status=410))
+    gateway = Gateway(TABLE, {}, policy="dns-only", objects=gone)
+    long = "x" * (resolve.MAX_ARK + 1)
+    for target, reason in {
+        "/ark:!": "not-an-ark",
+        f"/ark:12345/{long}": "too-long",
+        "/ark:12345/gone": "gone",
+        "/nothing": "no-page",
+    }.items():
+        assert gateway.ask(target).reason == reason
+    for answer, reason in (
+        (Answer(Outcome.NODATA), "nodata"),
+        (SILENT, "timeout"),
+        (dns_answer(), "nxdomain"),
+        (Answer(Outcome.NO_ORIGIN), "no-origin"),
+        (Answer(Outcome.SERVFAIL), "servfail"),
+    ):
+        assert Gateway(None, {HOME: answer}, policy="dns-only").ask("/ark:12345/x").reason == reason
+    assert Gateway(TABLE).ask("/ark:77777/x").reason == "not-in-table"
+    assert Gateway(TABLE).ask("/ark:12345/x").reason == ""
 
 
 def test_the_file_keeps_the_counts(tmp_path: Path) -> None:
@@ -74,7 +126,7 @@ def test_the_file_keeps_the_counts(tmp_path: Path) -> None:
     before = made.report(1)
     made.keep()
     assert made.report(1) == before
-    made.count("/ark:12345/x1", 302, "dns", "")
+    made.count("12345", "/ark:12345/x1", 302, "dns", "")
     made.close()
     again = Statistics(path, wall=clock)
     assert again.report(1).requests == 7
@@ -98,8 +150,8 @@ def test_counts_are_bounded() -> None:
     made, clock = counted()
     for hour in range(30):
         for number in range(MAX_VALUES + 50):
-            made.count(f"/ark:{hour}00{number}/x", 404, "dns", f"https://h{hour}x{number}.example/")
-        assert len(made._waiting) <= 3 * (MAX_VALUES + 1) + 4
+            made.count(f"{hour}00{number}", "/", 404, "dns", f"https://h{hour}x{number}.example/", "nxdomain")
+        assert len(made._waiting) <= 3 * (MAX_VALUES + 1) + 5
         clock.now += HOUR
         made.keep()
     clock.now += DAY
@@ -135,7 +187,7 @@ def test_counting_goes_on_while_counts_are_written() -> None:
     thread = threading.Thread(target=write)
     thread.start()
     for number in range(2000):
-        made.count(f"/ark:{number}/x", 302, "dns", "")
+        made.count(str(number), "/", 302, "dns", "")
         if not number % 50:
             made.put_back(made.take())
     stop.set()
@@ -176,7 +228,8 @@ def test_the_operator_sees_them_and_the_public_does_not(tmp_path: Path) -> None:
             assert get(admin, path).status == 200
         document = json.loads(get(admin, "/api/v1/stats?days=1").body)
         assert document["requests"] == 2
-        assert document["failed"] == [{"naan": "77777", "status": 404, "requests": 1}]
+        assert document["failed"] == [{"naan": "77777", "status": 404, "reason": "not-in-table", "requests": 1}]
+        assert document["reasons"] == {"not-in-table": 1}
         page = get(admin, "/stats?days=30").body.decode()
         assert "2 requests for ARKs" in page
         assert "<svg" in page
@@ -203,6 +256,8 @@ def test_the_command_reads_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     text = run("stats", str(path), "--days", "1").stdout
     assert text.startswith("6 requests in 1 days\n")
     assert "NAANs                3 12345\n" in text
+    assert "failed               1 99999 503 timeout\n" in text
+    assert "reasons              1 timeout\n" in text
     assert json.loads(run("stats", str(path), "--days", "1", "--json").stdout) == made_report(path, clock)
     assert "no gateway.stats" in run("stats", code=2).stderr
     assert "No such file" in run("stats", str(tmp_path / "gone"), code=8).stderr
