@@ -132,7 +132,7 @@ def discovery(found: Discovery, now: float) -> dict[str, Any]:
 def _naans(request: Request, site: Site, limit: int = PAGE, after: str = "", q: str = "") -> Response:
     """Return a page of the table, in its order, or of the NAANs that match a search, best first."""
     if q.strip():
-        every = tuple(entry.naan for entry in site.naans(q))
+        every = tuple(entry.naan for entry in site.index.search(q))
         places = {key: place for place, key in enumerate(every)}
     else:
         every = site.once("keys", lambda: tuple(site.table))

@@ -47,7 +47,7 @@ def respond(
     As plain text, as a page or as JSON. ``form="hkmp"`` names the status header as the 2002 draft does. ``source`` is
     the header ``Maptr-Source``.
     """
-    entry = entry or site.entry(ark) or Entry(ark.naan)
+    entry = entry or site.table.lookup(ark) or Entry(ark.naan)
     described = Described(f"ark:{entry.key}", _what(entry), segments(entry, site, found))
     return _respond(request, ark, site, described, form, (*source, *kept(request.now, SECONDS)))
 
@@ -93,7 +93,8 @@ def _respond(
     )
     kind = request.prefers(TEXT, HTML, JSON)
     if kind == HTML:
-        return pages.description(request, ark, described.erc, site, headers, is_object=described.is_object)
+        about = {"ark": ark, "described": described}
+        return pages.page("description.html", request, site, HTTPStatus.OK, headers, **about)
     if kind == JSON:
         return as_json(described.to_dict(ark), HTTPStatus.OK, headers)
     note = "" if str(ark) == described.ark else f"# This describes {described.name}, not {ark}.\n"

@@ -76,9 +76,28 @@ def walk(ark: Ark, found: Discovery, target: str = "") -> Graph:
     steps = {names.to_text(step.name): step for step in reversed(found.trace) if step.depth}
     best = [one for one in found if target and one.url(ark, scheme=found.scheme) == target] or found[:1]
     chosen = "".join(one.target or (one.host if one.port is None else f"{one.host}:{one.port}") for one in best[:1])
+    seen: set[str] = set()
+
+    def add(step: Step, depth: int, above: int, by: str = "") -> None:
+        """Add a query and what it leads to. ``by`` is the rank of the record that led to the query."""
+        seen.add(names.to_text(step.name))
+        here = len(rows)
+        text = "table of NAANs" if step.rdtype == TABLE else f"{names.to_text(step.name)} {step.rdtype}"
+        rows.append(_Row("query" if step.outcome.answered else "failed", depth, above, text, _remark(step, by)))
+        for reading in step.readings:
+            for kind, place in _targets(reading, chosen):
+                if kind == "redirect" and place in steps and place not in seen:
+                    add(steps[place], depth + 1, here, _rank(reading))
+                else:
+                    rows.append(_Row(kind, depth + 1, here, place, _rank(reading)))
+        for record in step.table_records:
+            for place in record.leads_to:
+                kind = "chosen" if place == chosen else "found"
+                rows.append(_Row(kind, depth + 1, here, place, f"record {record.key}"))
+
     for step in found.trace:
         if step.depth == 0:
-            rows += _rows(step, 0, 0, len(rows), steps, chosen, {names.to_text(step.name)})
+            add(step, 0, 0)
     if not found:
         ending = "no mapping authority" if found.complete else "not known"
         rows.append(_Row("failed", 0, 0, ending, found.reason or found.incomplete_reason()))
@@ -92,35 +111,6 @@ def walk(ark: Ark, found: Discovery, target: str = "") -> Graph:
             number = rows[number].above
     nodes = [_node(number, row, rows, number in used) for number, row in enumerate(rows)]
     return Graph(tuple(nodes), TOP + len(rows) * ROW - ROW // 2 + 8)
-
-
-def _rows(
-    step: Step,
-    depth: int,
-    above: int,
-    number: int,
-    steps: Mapping[str, Step],
-    chosen: str,
-    seen: set[str],
-    by: str = "",
-) -> Iterator[_Row]:
-    """Yield the rows of a query and of what it leads to. ``number`` is that of the first one, ``by`` the rank of the
-    record that led to the query."""
-    kind = "query" if step.outcome.answered else "failed"
-    text = "table of NAANs" if step.rdtype == TABLE else f"{names.to_text(step.name)} {step.rdtype}"
-    yield _Row(kind, depth, above, text, _remark(step, by))
-    here = number
-    for reading in step.readings:
-        for kind, text, onward in _targets(reading, chosen):
-            below = [_Row(kind, depth + 1, here, text, _rank(reading))]
-            if onward in steps and onward not in seen:
-                seen.add(onward)
-                below = [*_rows(steps[onward], depth + 1, here, number + 1, steps, chosen, seen, _rank(reading))]
-            yield from below
-            number += len(below)
-    for record in step.table_records:
-        for place in record.leads_to:
-            yield _Row("chosen" if place == chosen else "found", depth + 1, here, place, f"record {record.key}")
 
 
 def _remark(step: Step, by: str) -> str:
@@ -139,16 +129,13 @@ def _rank(reading: Reading) -> str:
     return f"order {naptr.order}, preference {naptr.preference}{flags}"
 
 
-def _targets(reading: Reading, chosen: str) -> Iterator[tuple[str, str, str]]:
-    """Kind, text and next name of each place to which a record leads."""
+def _targets(reading: Reading, chosen: str) -> Iterator[tuple[str, str]]:
+    """Yield kind and name of each place to which a record leads."""
     if not reading.counted:
-        yield "skipped", "does not count", ""
+        yield "skipped", "does not count"
         return
     for place in reading.leads_to:
-        if reading.kind is Kind.REDIRECT:
-            yield "redirect", place, place
-        else:
-            yield "chosen" if place == chosen else "found", place, ""
+        yield "redirect" if reading.kind is Kind.REDIRECT else "chosen" if place == chosen else "found", place
 
 
 def _node(number: int, row: _Row, rows: Sequence[_Row], is_used: bool) -> Node:

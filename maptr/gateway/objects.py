@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from types import MappingProxyType
+from typing import NamedTuple
 
 from maptr import url
 from maptr.ark import Ark
@@ -62,29 +63,16 @@ class Match(NamedTuple):
     rest: str = ""
 
 
-class OwnObjects(Protocol):
-    """Own objects by their ARK in normal form."""
+class OwnObjects:
+    """Own objects by their ARK in normal form: here none. ``naans`` counts those of each NAAN."""
 
-    def get(self, ark: str) -> OwnObject | None: ...
-
-    def __len__(self) -> int: ...
-
-    @property
-    def naans(self) -> Mapping[str, int]:
-        """How many objects each NAAN has."""
-        ...
-
-
-class NoObjects:
-    """No own objects."""
-
-    naans: Mapping[str, int] = {}
+    naans: Mapping[str, int] = MappingProxyType({})
 
     def get(self, ark: str) -> OwnObject | None:
         return None
 
     def __len__(self) -> int:
-        return 0
+        return sum(self.naans.values())
 
 
 def match(objects: OwnObjects, ark: Ark) -> Match | None:

@@ -37,7 +37,6 @@ from maptr.gateway.message import Headers, Request, Response, html, not_kept, te
 from maptr.gateway.objects import OWN
 from maptr.gateway.site import DriftReport, Site
 from maptr.gateway.statistics import DAYS, DAYS_KEPT
-from maptr.nma.describe import Segment
 from maptr.reconcile.probes import Liveness
 from maptr.reconcile.verdict import Drift, Verdict
 from maptr.registry.table import Entry, Nma, Table, normal_key
@@ -201,7 +200,9 @@ def respond(request: Request, site: Site) -> Response | None:
     if path == "/drift":
         return _drift(request, site)
     if path == "/status" and request.is_admin:
-        return _page("status.html", request, site, traffic=site.traffic and site.traffic(), **_overview(site))
+        return page(
+            "status.html", request, site, traffic=site.traffic and site.traffic(), **_overview(site.drift, site.table)
+        )
     if path == "/stats" and site.shows_statistics(request):
         return _statistics(request, site)
     if path == "/servers":
@@ -235,20 +236,9 @@ def searched(text: str) -> Ark:
         return found[0]
 
 
-def home(
-    request: Request,
-    site: Site,
-    *,
-    ark: Ark | None = None,
-    answer: Response | None = None,
-    found: Discovery | None = None,
-    error: ArkSyntaxError | None = None,
-) -> Response:
-    """Return the first page. After a search: the ARK, the gateway's ``answer`` to a request for it, and the discovery
-    that led to it if one was made; or the ``error``."""
-    if ark is not None and answer is not None:
-        return _page("search.html", request, site, **_result(request, site, ark, answer, found))
-    return _page(
+def home(request: Request, site: Site, error: ArkSyntaxError | None = None) -> Response:
+    """Return the first page, after a search for a text without an ARK with the ``error``."""
+    return page(
         "home.html",
         request,
         site,
@@ -258,32 +248,33 @@ def home(
     )
 
 
-def _result(request: Request, site: Site, ark: Ark, answer: Response, found: Discovery | None) -> dict[str, Any]:
+def result(request: Request, site: Site, ark: Ark, answer: Response, found: Discovery | None) -> Response:
+    """Return the page of a search: the ARK, the gateway's ``answer`` to a request for it, and the discovery that led to
+    it if one was made."""
     target = answer.header("Location")
     text = f"{ark.in_url if ark.name else ark}{ark.tail}"
     urls = [] if found is None else found.urls()
-    return {
-        "ark": ark,
-        "target": target,
-        "answer": answer,
-        "phrase": HTTPStatus(answer.status).phrase,
-        "kept": int("".join(re.findall(r"max-age=(\d+)", answer.header("Cache-Control"))) or 0),
-        "text": text,
-        "is_long": len(text) > MAX_LINK,
-        "others": _part([where for where in urls if where != target], _url_weight, room=STEPS_ROOM),
+    return page(
+        "search.html",
+        request,
+        site,
+        ark=ark,
+        target=target,
+        answer=answer,
+        phrase=HTTPStatus(answer.status).phrase,
+        kept=int("".join(re.findall(r"max-age=(\d+)", answer.header("Cache-Control"))) or 0),
+        text=text,
+        is_long=len(text) > MAX_LINK,
+        others=_part([where for where in urls if where != target], _url_weight, room=STEPS_ROOM),
+        entry=site.table.lookup(ark),
+        age=None if found is None else found.age_at(request.now),
+        is_single=found is not None and found.source == OWN,
         **_walk(ark, found, target),
-        "entry": site.entry(ark),
-        "age": None if found is None else found.age_at(request.now),
-        "is_single": found is not None and found.source == OWN,
-    }
-
-
-def _overview(site: Site) -> dict[str, Any]:
-    return _overview_of(site.drift, site.table)
+    )
 
 
 @lru_cache(maxsize=1)
-def _overview_of(report: DriftReport, table: Table) -> dict[str, Any]:
+def _overview(report: DriftReport, table: Table) -> dict[str, Any]:
     """Return the map of a comparison, its counts, and its deviating records, worst first. Making them takes
     milliseconds, and they stay the same until the next comparison."""
     worst = drawing.worst_of(report.verdicts)
@@ -319,7 +310,7 @@ def _drift(request: Request, site: Site) -> Response:
     listed = _one_of(parts, _page_number(request))
     return site.once(
         (_drift, verdict, listed.number, int(request.now) // MINUTE, _language(request, site), request.is_admin),
-        lambda: _page(
+        lambda: page(
             "drift.html",
             request,
             site,
@@ -327,7 +318,7 @@ def _drift(request: Request, site: Site) -> Response:
             listed=listed,
             shown=len(shown),
             silent=[one for one in site.liveness.values() if one.failures],
-            **_overview(site),
+            **_overview(site.drift, site.table),
         ),
     )
 
@@ -335,17 +326,17 @@ def _drift(request: Request, site: Site) -> Response:
 def _naans(request: Request, site: Site) -> Response:
     """Return a page of the NAANs of the table, or of those that match a search."""
     query, after = request.parameter("q"), request.parameter("after")
-    keys = [entry.naan for entry in site.naans(query)] if query.strip() else site.table.naans()
+    keys = [entry.naan for entry in site.index.search(query)] if query.strip() else site.table.naans()
     start = keys.index(after) + 1 if after in keys else 0
     shown = [site.table[key] for key in keys[start : start + MAX_NAANS]]
     more = urlencode({"q": query, "after": shown[-1].naan}) if start + MAX_NAANS < len(keys) else ""
-    return _page("naans.html", request, site, query=query, total=len(keys), entries=shown, more=more)
+    return page("naans.html", request, site, query=query, total=len(keys), entries=shown, more=more)
 
 
 def _servers(request: Request, site: Site) -> Response:
     """Return which mapping authorities answer, since when, and their outages."""
     listed = site.once(_servers, lambda: _parts(servers.in_order(site, request.now), _server_weight))
-    return _page(
+    return page(
         "servers.html",
         request,
         site,
@@ -372,7 +363,7 @@ def _statistics(request: Request, site: Site) -> Response:
     days = int(wanted) if re.fullmatch("[0-9]{1,3}", wanted) and 1 <= int(wanted) <= DAYS_KEPT else DAYS
     report = site.statistics(days)
     most = max((count for _, count in report.periods), default=0)
-    return not_kept(_page("stats.html", request, site, report=report, days=days, most=most))
+    return not_kept(page("stats.html", request, site, report=report, days=days, most=most))
 
 
 def _naan(request: Request, site: Site) -> Response | None:
@@ -389,7 +380,7 @@ def _naan(request: Request, site: Site) -> Response | None:
         return failure(request, site, HTTPStatus.NOT_FOUND, detail, (), None, None)
     entry = entry or Entry(naan)
     facts = _facts(site.table, found.values())
-    return _page(
+    return page(
         "naan.html",
         request,
         site,
@@ -436,28 +427,20 @@ def failure(
 ) -> Response:
     """Return an error, with the walk if an ARK was looked up."""
     about = {"detail": detail, "status": status, "ark": ark}
-    return _page("failure.html", request, site, status, headers, **about, **_walk(ark, found))
+    return page("failure.html", request, site, status, headers, **about, **_walk(ark, found))
 
 
 def authorities(request: Request, ark: Ark, found: Discovery, site: Site, headers: Headers) -> Response:
     """Return all mapping authorities of an ARK, best first."""
     listed = _part(found.urls(), _url_weight)
-    return _page("authorities.html", request, site, HTTPStatus.OK, headers, ark=ark, listed=listed, **_walk(ark, found))
-
-
-def description(
-    request: Request, ark: Ark, erc: tuple[Segment, ...], site: Site, headers: Headers, *, is_object: bool
-) -> Response:
-    """Return the description of a record, or of an own object."""
-    about = {"ark": ark, "erc": erc, "is_object": is_object, "known": ark.naan in site.table}
-    return _page("description.html", request, site, HTTPStatus.OK, headers, **about)
+    return page("authorities.html", request, site, HTTPStatus.OK, headers, ark=ark, listed=listed, **_walk(ark, found))
 
 
 def _language(request: Request, site: Site) -> str:
     return site.language or preferred(request.headers.get("accept-language", ""))
 
 
-def _page(
+def page(
     name: str, request: Request, site: Site, status: int = HTTPStatus.OK, headers: Headers = (), /, **values: Any
 ) -> Response:
     """Return a page in the language of the client, or in that of the site if it has a fixed one."""
@@ -594,6 +577,6 @@ def drift_file(
             origin=origin,
             silent=silent,
             agreeing=_facts(table, [one for one in verdicts if one.verdict in AGREES]),
-            **_overview_of(report, table),
+            **_overview(report, table),
         )
     )

@@ -25,7 +25,7 @@ from urllib.parse import quote
 from maptr import url
 from maptr.errors import ConfigError, LocatedError, MaptrError
 from maptr.files import Followed
-from maptr.gateway.objects import COLUMNS, GONE, REDIRECTING, NoObjects, OwnObject, OwnObjects, read_row, to_row
+from maptr.gateway.objects import COLUMNS, GONE, REDIRECTING, OwnObject, OwnObjects, read_row, to_row
 from maptr.registry.plan import REMOVAL_LIMIT
 
 log = logging.getLogger("maptr.gateway")
@@ -190,7 +190,7 @@ def _sqlite_rows(path: Path) -> Iterator[Row]:
 # ---- the database of own objects
 
 
-class ObjectStore:
+class ObjectStore(OwnObjects):
     """Own objects in a database of ours. Any thread may use it. A row that cannot be used is as if it were not there,
     and is logged."""
 
@@ -198,9 +198,7 @@ class ObjectStore:
         self._connection = connection
         self._filename = filename
         self._allow_private = allow_private
-        self.naans: Mapping[str, int] = {}
         self.is_file = False  # whether it is the database in a file, and not made of one
-        self._count = 0
 
     @property
     def is_own(self) -> bool:
@@ -223,10 +221,6 @@ class ObjectStore:
             after = f"{start}0"  # the character after the slash
             counted[start.removeprefix("ark:")] = self._connection.execute(between, (ark, after)).fetchone()[0]
         self.naans = counted
-        self._count = sum(counted.values())
-
-    def __len__(self) -> int:
-        return self._count
 
     def get(self, ark: str) -> OwnObject | None:
         """Return the object of an ARK in normal form."""
@@ -302,7 +296,7 @@ def write_store(
 class Redirects:
     """The own objects of a file. ``left_out`` counts its bad rows, ``trouble`` is why its last content is not used."""
 
-    objects: OwnObjects = field(default_factory=NoObjects)
+    objects: OwnObjects = field(default_factory=OwnObjects)
     left_out: int = 0
     trouble: str = ""
 

@@ -143,7 +143,7 @@ def _host_decides(request: Request, ark: Ark, found: Discovery, site: Site) -> b
     """Return whether the Host header makes a URL the gateway's own, because ``public_url`` is not set."""
     if site.public_url:
         return False
-    host, entry = request.headers.get("host", ""), None if found else site.entry(ark)
+    host, entry = request.headers.get("host", ""), None if found else site.table.lookup(ark)
     urls = [*found.urls(), *([f"{site.root}/{_path(ark)}"] if site.root else ()), *filter(None, [_metadata(ark, site)])]
     urls += entry.urls(ark) if entry is not None else []
     return any(site.is_own(where, host) for where in urls)
@@ -313,7 +313,17 @@ def failure(
     found: Discovery | None = None,
 ) -> Response:
     """Return an error as a page, as plain text or as problem details, whichever the client prefers."""
-    made = _failure(request, site, status, detail, (("Vary", "Accept"), *headers), ark, found)
+    headers = (("Vary", "Accept"), *headers)
+    kind = request.prefers(TEXT, HTML, PROBLEM, JSON)
+    if kind == HTML:
+        made = pages.failure(request, site, status, detail, headers, ark, found)
+    else:
+        if status == HTTPStatus.SERVICE_UNAVAILABLE and found is not None:  # the page has its own paragraph for it
+            detail += f"\n{pages.remedy(found)}" % {"naan": found.ark.naan, "origin": found.missing_origin}
+        if kind == TEXT:
+            made = text(f"{status.value} {status.phrase}\n{detail}\n", status, headers)
+        else:
+            made = problem(status, detail, headers, **({} if ark is None else {"ark": str(ark)}))
     return made._replace(reason=_reason_of(status, found))
 
 
@@ -324,23 +334,3 @@ def _reason_of(status: HTTPStatus, found: Discovery | None) -> str:
     if found.decisive is None:
         return "not-in-table" if found.complete else "not-asked"
     return found.decisive.outcome.name.lower().replace("_", "-")
-
-
-def _failure(
-    request: Request,
-    site: Site,
-    status: HTTPStatus,
-    detail: str,
-    headers: Headers,
-    ark: Ark | None,
-    found: Discovery | None,
-) -> Response:
-    kind = request.prefers(TEXT, HTML, PROBLEM, JSON)
-    if kind == HTML:
-        return pages.failure(request, site, status, detail, headers, ark, found)
-    if status == HTTPStatus.SERVICE_UNAVAILABLE and found is not None:  # the page has its own paragraph for it
-        detail += f"\n{pages.remedy(found)}" % {"naan": found.ark.naan, "origin": found.missing_origin}
-    if kind == TEXT:
-        return text(f"{status.value} {status.phrase}\n{detail}\n", status, headers)
-    members = {} if ark is None else {"ark": str(ark)}
-    return problem(status, detail, headers, **members)

@@ -166,9 +166,9 @@ def _home(request: Request, site: Site) -> Answer:
     try:
         ark, _ = resolve.split_parameter(pages.searched(searched))
     except ArkSyntaxError as error:
-        naans = [] if error.labelled or error.suggestion else site.naans(searched)
+        naans = [] if error.labelled or error.suggestion else site.index.search(searched)
         if not naans:
-            return pages.home(request, site, error=error)
+            return pages.home(request, site, error)
         where = f"/naan/{naans[0].naan}" if len(naans) == 1 else f"/naan/?q={quote(searched[:MAX_QUERY], safe='')}"
         return text("", HTTPStatus.SEE_OTHER, (("Location", where),))
     ark = ark.sent(site.hyphens)
@@ -178,9 +178,7 @@ def _home(request: Request, site: Site) -> Answer:
         followed,
         target,
         site,
-        lambda answer, found: pages.home(
-            request, site, ark=ark if found is None else found.ark, answer=answer, found=found
-        ),
+        lambda answer, found: pages.result(request, site, ark if found is None else found.ark, answer, found),
     )
 
 

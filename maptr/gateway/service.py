@@ -192,21 +192,13 @@ class Service:
         background.start()
         background.repeat(REFRESH, current.refresh, "files not looked at")
         background.run(self._pulls.keep_current(lambda: self._config, self._pulled_file))
-        background.repeat(STATS_EVERY, self._keep_statistics, "statistics not kept")
+        background.repeat(STATS_EVERY, self._statistics.keep, "statistics not kept")
         every = self._config.gateway.probe_every
         background.repeat(PROBE_ROUND, lambda: current.probe(every), "servers not probed")
         if not current.asks_no_dns:
             background.repeat(DNS_EVERY, current.test_dns, "DNS not tested")
             if seconds := self._config.gateway.drift_every:
                 background.repeat(seconds, current.compare, "table and DNS not compared")
-
-    async def _keep_statistics(self) -> None:
-        taken = self._statistics.take()
-        try:
-            await in_thread(lambda: self._statistics.write(taken))
-        except sqlite3.Error as error:
-            self._statistics.put_back(taken)
-            log.error("statistics not kept: %s", error)
 
     def _pulled_file(self) -> Path | None:
         """Return the file into which this gateway pulls the table. ``maptr serve`` pulls that of its zones."""

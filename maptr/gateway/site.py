@@ -12,14 +12,14 @@ from maptr.answer.context import PLAIN, Context
 from maptr.ark import Ark, Hyphens
 from maptr.discovery import Candidate, Discovery
 from maptr.gateway.message import Request, Response
-from maptr.gateway.objects import NoObjects, OwnObjects
+from maptr.gateway.objects import OwnObjects
 from maptr.gateway.statistics import Report
 from maptr.reconcile.history import PastVerdict
 from maptr.reconcile.probes import Liveness
 from maptr.reconcile.verdict import Drift
 from maptr.registry.followed_file import TableState
 from maptr.registry.search import NaanIndex
-from maptr.registry.table import Entry, Table
+from maptr.registry.table import Table
 from maptr.registry.target import DEFAULT_STATUS
 from maptr.zone.snapshot import Snapshot
 
@@ -90,7 +90,7 @@ class Site:
     permanence: str = ""
     table_state: TableState = field(default_factory=TableState)
     index: NaanIndex = field(default_factory=lambda: NaanIndex(NO_TABLE))
-    objects: OwnObjects = field(default_factory=NoObjects)
+    objects: OwnObjects = field(default_factory=OwnObjects)
     liveness: Mapping[str, Liveness] = field(default_factory=dict)
     drift: DriftReport = DriftReport()
     describes: bool = False
@@ -123,18 +123,10 @@ class Site:
         """Return whether the sender of a request may see the statistics: an operator, or anybody if they are public."""
         return self.statistics is not None and (self.public_stats or (self.has_admin and request.is_admin))
 
-    def entry(self, ark: Ark) -> Entry | None:
-        """Return the record that serves an ARK."""
-        return self.table.lookup(ark)
-
-    def naans(self, query: str) -> list[Entry]:
-        """Return the NAANs that match a search, best first."""
-        return self.index.search(query)
-
     def status(self, ark: Ark, target: str) -> int | None:
         """Return the HTTP status that the record of an ARK wants for a target, if it is not the usual one. A NAPTR
         record has no field for it."""
-        entry = self.entry(ark)
+        entry = self.table.lookup(ark)
         if entry is None:
             return None
         unusual = (nma for nma in entry.nmas if nma.status != DEFAULT_STATUS)
@@ -160,7 +152,7 @@ class Site:
 
     def is_circular(self, ark: Ark, host: str) -> bool:
         """Return whether the record of an ARK names ``root`` or the gateway, so that ``root`` could send it back."""
-        entry = self.entry(ark)
+        entry = self.table.lookup(ark)
         targets = entry.urls(ark) if entry is not None else []
         return any(_is_below(where, self.root) or self.is_own(where, host) for where in targets)
 

@@ -6,6 +6,7 @@ bounded: of each kind, the values that were counted most, and the rest as "other
 
 from __future__ import annotations
 
+import logging
 import re
 import sqlite3
 import threading
@@ -16,7 +17,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from maptr.daemon.process import in_thread
 from maptr.errors import ConfigError
+
+log = logging.getLogger("maptr.gateway")
 
 HOUR, DAY = 3_600, 86_400  # seconds
 HOURS_KEPT, DAYS_KEPT = 14 * 24, 400
@@ -95,7 +99,7 @@ class Report(NamedTuple):
 
 
 class Statistics:
-    """Counts of one gateway. ``file`` keeps them; None: only this process does. One thread counts; any may write.
+    """Counts of one gateway. ``file`` keeps them; None: only this process does. One thread counts.
 
     The file is made by ``open``, or at the first use of what is kept. Raises ConfigError if it cannot be used.
     """
@@ -152,27 +156,19 @@ class Statistics:
             known.add(value)
         self._waiting[hour, kind, value] += 1
 
-    def keep(self) -> None:
-        """Write the counts in memory, and remove old ones. Raises sqlite3.Error; they then stay in memory."""
-        taken = self.take()
-        try:
-            self.write(taken)
-        except sqlite3.Error:
-            self.put_back(taken)
-            raise
-
-    def take(self) -> Counter[Key]:
-        """Return the counts in memory, to be written. In the thread that counts, as ``put_back``."""
+    async def keep(self) -> None:
+        """Write the counts in memory, in a thread. They stay there if the file cannot be written, which is logged."""
         taken, self._waiting = self._waiting, Counter()
         now = self._wall()
         self._known = {key: known for key, known in self._known.items() if key[0] > now - 2 * HOUR}
-        return taken
+        try:
+            await in_thread(lambda: self._write(taken))
+        except sqlite3.Error as error:
+            self._waiting.update(taken)
+            log.error("statistics not kept: %s", error)
 
-    def put_back(self, taken: Counter[Key]) -> None:
-        self._waiting.update(taken)
-
-    def write(self, taken: Counter[Key]) -> None:
-        """Write counts, and remove old ones; in any thread. Raises sqlite3.Error."""
+    def _write(self, taken: Counter[Key]) -> None:
+        """Write counts, and remove old ones. Raises sqlite3.Error."""
         now = int(self._wall())
         with self._lock, self._store:
             self._store.execute("BEGIN")
@@ -227,4 +223,4 @@ class Statistics:
     def close(self) -> None:
         """Keep the last counts, and close the file."""
         with closing(self._store):
-            self.keep()
+            self._write(self._waiting)

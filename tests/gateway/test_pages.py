@@ -178,13 +178,13 @@ def test_no_control_character_of_the_registry_reaches_a_page() -> None:
 
 def test_a_list_is_made_once_for_its_state(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[str] = []
-    real = pages._page
+    real = pages.page
 
     def page(name: str, *rest: Any, **values: Any) -> Response:
         made.append(name)
         return real(name, *rest, **values)
 
-    monkeypatch.setattr(pages, "_page", page)
+    monkeypatch.setattr(pages, "page", page)
     gateway = Gateway(
         Table([library()]), drift=DriftReport((Drift("12345", Verdict.SAME, "ark:12345/x"),), 1_699_999_950.0)
     )

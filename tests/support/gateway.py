@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any
 
 from maptr.ark import Ark
 from maptr.discovery import Discovery, DiscoveryError
 from maptr.gateway.message import Lines, Lookup, Response
-from maptr.gateway.objects import OwnObject
+from maptr.gateway.objects import OwnObject, OwnObjects
 from maptr.gateway.route import route
 from maptr.gateway.site import Site
 from maptr.registry.followed_file import TableSource, TableState
@@ -24,16 +24,19 @@ NONE: Mapping[str, str] = MappingProxyType({})
 FETCHED = 1_699_999_000.0  # a thousand seconds before the wall clock of a Rig
 
 
-class Objects(dict[str, OwnObject]):
+class Objects(OwnObjects):
     """Own objects in memory."""
 
-    @property
-    def naans(self) -> Mapping[str, int]:
-        return Counter(Ark.parse(ark).naan for ark in self)
+    def __init__(self, rows: Iterable[OwnObject]) -> None:
+        self._rows = {row.ark: row for row in rows}
+        self.naans = Counter(Ark.parse(ark).naan for ark in self._rows)
+
+    def get(self, ark: str) -> OwnObject | None:
+        return self._rows.get(ark)
 
 
 def objects(*rows: OwnObject) -> Objects:
-    return Objects({row.ark: row for row in rows})
+    return Objects(rows)
 
 
 class Gateway:
