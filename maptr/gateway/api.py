@@ -43,7 +43,6 @@ SCHEMA = "maptr/1"
 METHODS = ("GET", "HEAD", "OPTIONS")
 BASE = "/api/v1/"
 
-STATS = "stats"
 PAGE = 100  # records of a page, unless the request says otherwise
 MAX_AGE = 60  # seconds for which a client may keep a page of the table, or the drift
 
@@ -215,9 +214,9 @@ def _drift(request: Request, site: Site) -> Response:
 
 def _stats(request: Request, site: Site, days: int = DAYS) -> Response:
     """Return what the gateway was asked."""
-    if site.statistics is None or not site.shows_statistics(request):
+    if (report := site.statistics_for(request)) is None:
         return problem(HTTPStatus.NOT_FOUND, "the statistics are at the address of the operator")
-    return _json(site.statistics(days).to_dict(), _NOT_KEPT)
+    return _json(report(days).to_dict(), _NOT_KEPT)
 
 
 def _openapi(request: Request, site: Site) -> Response:
@@ -229,7 +228,7 @@ OPERATIONS: Mapping[str, Callable[..., Answer]] = {
     "naans": _naans,
     "naans/{naan}": _naan,
     "drift": _drift,
-    STATS: _stats,
+    "stats": _stats,
     "openapi.json": _openapi,
 }
 """The path of each operation below BASE, and its function of the request, the site, the values of the path, and those

@@ -20,6 +20,7 @@ from maptr.gateway.site import Site, Traffic
 MALFORMED = "malformed"  # the kind of a request that cannot be read
 RESOLVE = "resolve"  # the kind of a request for an ARK
 KINDS = (RESOLVE, "api", "page", "dns", "operator", MALFORMED)  # of requests, by their path
+REDIRECTS = ("302", "303")  # statuses
 _OPERATOR = ("/health", "/ready", "/metrics", "/stats", "/status")
 _BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5)
 
@@ -76,19 +77,12 @@ class Metrics:
 
     def traffic(self) -> Traffic:
         """Return the redirects so far and their latency, from the buckets."""
-        redirects = sum(
-            sample.value
-            for metric in self._requests.collect()
-            for sample in metric.samples
-            if sample.name.endswith("_total") and sample.labels["status"] in ("302", "303")
-        )
-        buckets = {
-            float(sample.labels["le"]): sample.value
-            for metric in self._seconds.collect()
-            for sample in metric.samples
-            if sample.name.endswith("_bucket") and sample.labels["kind"] == "resolve"
-        }
-        return Traffic(int(redirects), _within(buckets, 0.5), _within(buckets, 0.99))
+        metrics = (*self._requests.collect(), *self._seconds.collect())
+        samples = [sample for metric in metrics for sample in metric.samples]
+        counts = [one.value for one in samples if one.name.endswith("_total") and one.labels["status"] in REDIRECTS]
+        resolving = (one for one in samples if one.name.endswith("_bucket") and one.labels["kind"] == RESOLVE)
+        buckets = {float(one.labels["le"]): one.value for one in resolving}
+        return Traffic(int(sum(counts)), _within(buckets, 0.5), _within(buckets, 0.99))
 
     def page(self, site: Site) -> Response:
         """Return the metrics as text."""

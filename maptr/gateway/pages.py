@@ -36,10 +36,10 @@ from maptr.gateway.language import ENGLISH, Language, preferred
 from maptr.gateway.message import Headers, Request, Response, html, not_kept, text
 from maptr.gateway.objects import OWN
 from maptr.gateway.site import DriftReport, Site
-from maptr.gateway.statistics import DAYS, DAYS_KEPT
+from maptr.gateway.statistics import DAYS, DAYS_KEPT, Report
 from maptr.reconcile.probes import Liveness
 from maptr.reconcile.verdict import Drift, Verdict
-from maptr.registry.table import Entry, Nma, Table, normal_key
+from maptr.registry.table import Entry, Table, normal_key
 from maptr.registry.target import UNKNOWN, example_url
 
 # It allows only the style, images and forms of the gateway itself.
@@ -203,8 +203,8 @@ def respond(request: Request, site: Site) -> Response | None:
         return page(
             "status.html", request, site, traffic=site.traffic and site.traffic(), **_overview(site.drift, site.table)
         )
-    if path == "/stats" and site.shows_statistics(request):
-        return _statistics(request, site)
+    if path == "/stats" and (report := site.statistics_for(request)):
+        return _statistics(request, site, report)
     if path == "/servers":
         return _servers(request, site)
     if path == "/servers.atom":
@@ -356,12 +356,11 @@ def _sitemap(site: Site) -> Response:
     return Response(HTTPStatus.OK, (("Content-Type", "application/xml"), *_DAY), body.encode())
 
 
-def _statistics(request: Request, site: Site) -> Response:
+def _statistics(request: Request, site: Site, report_of: Callable[[int], Report]) -> Response:
     """Return what the gateway was asked, with a bar for each hour or day."""
-    assert site.statistics is not None  # noqa: S101 - ``respond`` has looked
     wanted = request.parameter("days")
     days = int(wanted) if re.fullmatch("[0-9]{1,3}", wanted) and 1 <= int(wanted) <= DAYS_KEPT else DAYS
-    report = site.statistics(days)
+    report = report_of(days)
     most = max((count for _, count in report.periods), default=0)
     return not_kept(page("stats.html", request, site, report=report, days=days, most=most))
 
@@ -389,7 +388,7 @@ def _naan(request: Request, site: Site) -> Response | None:
         shared=shared,
         known=naan in site.table,
         practices=_policy(entry),
-        authorities=[(nma, _liveness(nma, site)) for nma in entry.nmas],
+        authorities=[(nma, site.liveness.get(url.server_of(example_url(nma.target)) or "")) for nma in entry.nmas],
         shoulders=_part(shoulders, _entry_weight, _page_number(request)),
         shoulder_count=len(shoulders),
         found=found,
@@ -400,11 +399,6 @@ def _naan(request: Request, site: Site) -> Response | None:
         history=site.drift.history.get(naan, ())[:MAX_SHOWN],
         singles=site.objects.naans.get(naan, 0),
     )
-
-
-def _liveness(nma: Nma, site: Site) -> Liveness | None:
-    place = url.server_of(example_url(nma.target))
-    return site.liveness.get(place) if place is not None else None
 
 
 def _policy(entry: Entry) -> list[str]:

@@ -29,6 +29,7 @@ from maptr.cache.sources import Sources
 from maptr.choose import Chooser
 from maptr.config.model import GatewayConfig
 from maptr.daemon.connections import Counts
+from maptr.daemon.sockets import bound_at, explained, open_tcp
 from maptr.discovery import Discovery, DiscoveryError
 from maptr.errors import printable
 from maptr.gateway.connections import MAX_TARGET, HttpConnection, HttpListener
@@ -39,6 +40,7 @@ from maptr.gateway.proxies import Proxies
 from maptr.gateway.route import MAX_BODY, route
 from maptr.gateway.site import Site
 from maptr.gateway.statistics import Statistics, naan_in
+from maptr.protocol.address import Address
 from maptr.rate_limit import TokenBuckets
 
 log = logging.getLogger("maptr.gateway")
@@ -61,7 +63,7 @@ _SPOKEN = "spoken"  # the version of HTTP in a request
 class HttpServer:
     """Answers HTTP requests on bound sockets. ``site`` is asked for the state to answer from, at each request.
 
-    ``is_admin``: the sockets are those of the operator.
+    ``is_admin``: the sockets are those of the operator. ``bound`` are the addresses with their actual ports.
     """
 
     def __init__(
@@ -83,6 +85,8 @@ class HttpServer:
         self._metrics = metrics
         self._statistics = statistics
         self._ids = map(f"{secrets.token_hex(4)}-{{}}".format, itertools.count(1))
+        self.bound: list[Address] = []
+        self._sockets: list[socket.socket] = []
         self._listener = HttpListener(Counts() if is_admin else metrics.connections, self._refuse)
         self.configure(settings, tls)
 
@@ -102,13 +106,25 @@ class HttpServer:
         self._proxies = Proxies(settings.proxies, settings.client_header)
         self._listener.configure(settings, self._proxies, tls)
 
-    def start(self, sockets: Sequence[socket.socket]) -> None:
+    def bind(self, addresses: Sequence[Address], key: str) -> None:
+        """Bind the sockets. Raises ConfigError that names the setting ``key``."""
+        for address in addresses:
+            with explained(address, key=key):
+                self._sockets.append(open_tcp(*address))
+            self.bound.append(bound_at(address, self._sockets[-1]))
+
+    def close(self) -> None:
+        """Close the sockets of a server that was not started."""
+        for sock in self._sockets:
+            sock.close()
+
+    def start(self) -> None:
         manager = web.Server(
             self._handle,
             request_factory=self._make_request,
             handler_cancellation=True,  # when the client has gone
         )
-        self._listener.start(sockets, manager)
+        self._listener.start(self._sockets, manager)
 
     async def stop(self) -> None:
         """Accept no more connections, and answer the requests under way."""

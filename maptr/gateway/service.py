@@ -11,12 +11,10 @@ import contextlib
 import ipaddress
 import logging
 import os
-import socket
 import sqlite3
 import ssl
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from maptr import paths
@@ -29,7 +27,6 @@ from maptr.daemon.background import Background, announced_reload
 from maptr.daemon.certificate import Certificate
 from maptr.daemon.process import in_thread
 from maptr.daemon.pulling import TablePulls
-from maptr.daemon.sockets import bound_at, explained, open_tcp
 from maptr.errors import ConfigError, reason_of
 from maptr.files import Followed
 from maptr.gateway import pages
@@ -48,31 +45,6 @@ STATS_EVERY = 60.0  # seconds between two times that the counts in memory are wr
 PROBE_ROUND = 60.0  # seconds between two rounds of probes, or two readings of those that maptr table probe keeps
 DNS_EVERY = 5.0  # seconds between two tests whether DNS answers
 FIRST_TEST = 1.0  # seconds that the start waits for the first of them
-
-
-@dataclass
-class Door:
-    """An HTTP server and its addresses; ``key`` is their setting."""
-
-    key: str
-    addresses: tuple[Address, ...]
-    http: HttpServer
-    bound: list[Address] = field(default_factory=list)
-    _sockets: list[socket.socket] = field(default_factory=list)
-
-    def bind(self) -> None:
-        """Raises ConfigError."""
-        for address in self.addresses:
-            with explained(address, key=self.key):
-                self._sockets.append(open_tcp(*address))
-            self.bound.append(bound_at(address, self._sockets[-1]))
-
-    def start(self) -> None:
-        self.http.start(self._sockets)
-
-    def close(self) -> None:
-        for sock in self._sockets:
-            sock.close()
 
 
 class Service:
@@ -103,19 +75,15 @@ class Service:
         self.current.configure(config, self._read_redirects(config.gateway), self._metrics, self._statistics)
         tls = _tls(config)
         self._public, self._admin = (
-            Door(
-                "gateway.admin_listen" if is_admin else "gateway.listen",
-                config.gateway.admin_listen if is_admin else config.gateway.listen,
-                HttpServer(
-                    client.sources,
-                    lambda: self.current.site,
-                    config.gateway,
-                    chooser=chooser,
-                    metrics=self._metrics,
-                    statistics=self._statistics,
-                    tls=None if is_admin else tls,
-                    is_admin=is_admin,
-                ),
+            HttpServer(
+                client.sources,
+                lambda: self.current.site,
+                config.gateway,
+                chooser=chooser,
+                metrics=self._metrics,
+                statistics=self._statistics,
+                tls=None if is_admin else tls,
+                is_admin=is_admin,
             )
             for is_admin in (False, True)
         )
@@ -137,8 +105,8 @@ class Service:
         """Bind the sockets. Raises ConfigError."""
         try:
             self._statistics.open()
-            self._public.bind()
-            self._admin.bind()
+            self._public.bind(self._config.gateway.listen, "gateway.listen")
+            self._admin.bind(self._config.gateway.admin_listen, "gateway.admin_listen")
         except ConfigError as error:
             self._public.close()
             self._admin.close()
@@ -147,7 +115,7 @@ class Service:
     @property
     def urls(self) -> list[str]:
         """Where the gateway can be reached."""
-        scheme = "https" if self._public.http.has_tls else "http"
+        scheme = "https" if self._public.has_tls else "http"
         return [f"{scheme}://{address}/" for address in self.bound]
 
     async def run(self, *, signals: bool = False) -> None:
@@ -174,8 +142,8 @@ class Service:
         finally:
             process.notify(process.STOPPING)
             await self._background.stop()
-            await self._public.http.stop()
-            await self._admin.http.stop()
+            await self._public.stop()
+            await self._admin.stop()
             with contextlib.suppress(sqlite3.Error):
                 self._statistics.close()
         log.info("stopped")
@@ -225,8 +193,8 @@ class Service:
             if getattr(config.gateway, key) != getattr(self._config.gateway, key):
                 log.warning("gateway.%s is as it was at the start: restart to change it", key)
         self._config = config
-        self._public.http.configure(config.gateway, tls)
-        self._admin.http.configure(config.gateway, None)
+        self._public.configure(config.gateway, tls)
+        self._admin.configure(config.gateway, None)
         await in_thread(lambda: self.current.follow_zones(config))
         self.current.configure(config, redirects, self._metrics, self._statistics)
         await self.current.refresh()

@@ -119,9 +119,9 @@ class Site:
     def table(self) -> Table:
         return self.table_state.table or NO_TABLE
 
-    def shows_statistics(self, request: Request) -> bool:
-        """Return whether the sender of a request may see the statistics: an operator, or anybody if they are public."""
-        return self.statistics is not None and (self.public_stats or (self.has_admin and request.is_admin))
+    def statistics_for(self, request: Request) -> Callable[[int], Report] | None:
+        """Return the statistics if the sender of a request may see them: an operator, or anybody if they are public."""
+        return self.statistics if self.public_stats or (self.has_admin and request.is_admin) else None
 
     def status(self, ark: Ark, target: str) -> int | None:
         """Return the HTTP status that the record of an ARK wants for a target, if it is not the usual one. A NAPTR
@@ -166,8 +166,7 @@ class Site:
         """Return whether the server of a candidate did not answer its last probes."""
         if not self.liveness:
             return False
-        place = url.server_of(candidate.url(found.ark, scheme=found.scheme))
-        known = self.liveness.get(place) if place is not None else None
+        known = self.liveness.get(url.server_of(candidate.url(found.ark, scheme=found.scheme)) or "")
         return known is not None and known.is_suspect(now)
 
 

@@ -16,7 +16,6 @@ from typing import Any, NamedTuple, Self
 from maptr.client import Client
 from maptr.config import Config
 from maptr.config.model import GatewayConfig
-from maptr.daemon.sockets import open_tcp
 from maptr.gateway.metrics import Metrics
 from maptr.gateway.server import HttpServer
 from maptr.gateway.service import Service
@@ -203,11 +202,11 @@ def gateway(
         statistics=Statistics(wall=time.time),
         tls=tls,
     )
-    sock = open_tcp("127.0.0.1", 0)
+    http.bind([LOOPBACK], "gateway.listen")
     with loop_for(rig.sources.stop) as running:
-        found = Gateway(sock.getsockname()[1], http, rig, running, site or Site(table_state=TableState(TABLE)))
+        found = Gateway(http.bound[0].port, http, rig, running, site or Site(table_state=TableState(TABLE)))
         found.change(metrics=lambda: metrics.page(found.site))
-        on_loop(running, lambda: http.start([sock]))
+        on_loop(running, http.start)
         try:
             yield found
         finally:
