@@ -248,7 +248,7 @@ class ObjectStore(OwnObjects):
     def sample(self, size: int) -> list[str]:
         """Return about so many ARKs, taken at random; all of a file that has no more."""
         select = "SELECT ark FROM redirects WHERE random() % ? = 0"
-        return [ark for (ark,) in self._connection.execute(select, (max(1, self._count // size),))]
+        return [ark for (ark,) in self._connection.execute(select, (max(1, len(self) // size),))]
 
     def __contains__(self, ark: str) -> bool:
         return self._connection.execute("SELECT 1 FROM redirects WHERE ark = ?", (ark,)).fetchone() is not None
