@@ -14,13 +14,12 @@ from maptr.ark import Ark
 from maptr.cache import NATAB_ONLY
 from maptr.client import Client
 from maptr.config import Config
-from maptr.config.model import BROWSER
 from maptr.daemon.process import in_thread
 from maptr.discovery import BUILT_IN, DiscoveryFailed
 from maptr.files import Followed
 from maptr.gateway.metrics import Metrics
 from maptr.gateway.redirects import UNREAD, Redirects
-from maptr.gateway.site import DriftReport, Front, Site
+from maptr.gateway.site import DriftReport, Site
 from maptr.gateway.statistics import Statistics
 from maptr.gateway.zones import ZoneFiles
 from maptr.reconcile.probes import ProbeLog, Prober, probe_some
@@ -68,6 +67,7 @@ class CurrentSite:
         settings, serve = config.gateway, config.serve
         self.site = replace(
             self.site,
+            settings=settings,
             public_url=settings.public_url,
             has_admin=self._has_admin,
             has_tls=settings.certificate is not None,
@@ -80,9 +80,6 @@ class CurrentSite:
             dns_context=Context(Identity(serve.nsid, serve.version, serve.hostname)),
             metrics=lambda: metrics.page(self.site),
             statistics=statistics.report,
-            public_stats=settings.public_stats,
-            front=Front(settings.name, settings.contact, settings.imprint, settings.text),
-            language="" if settings.language == BROWSER else settings.language,
             traffic=metrics.traffic,
         )
 

@@ -27,7 +27,7 @@ from markupsafe import Markup, escape
 
 from maptr import __version__, url
 from maptr.ark import Ark, each_ark
-from maptr.config.model import LANGUAGES
+from maptr.config.model import BROWSER, LANGUAGES
 from maptr.discovery import Discovery
 from maptr.errors import ArkSyntaxError, time_text, visible
 from maptr.gateway import drawing, servers
@@ -106,6 +106,11 @@ def remedy(found: Discovery) -> str:
     return PASSES if found.may_pass else NO_ORIGIN if found.missing_origin else LASTS
 
 
+def contact_url(contact: str) -> str:
+    is_mail = "@" in contact and "://" not in contact
+    return f"mailto:{contact}" if is_mail else contact
+
+
 def is_link(text: str) -> bool:
     """Return True for a URL to which a page may link, and that is not too long for it."""
     if len(text) > MAX_LINK:
@@ -161,6 +166,7 @@ def _environment(code: str) -> Environment:
         "rfc3339": time_text,
         "milliseconds": language.milliseconds,
         "shorten": shorten,
+        "contact_url": contact_url,
     }
     made.tests["link"] = is_link
     made.globals |= {
@@ -431,7 +437,8 @@ def authorities(request: Request, ark: Ark, found: Discovery, site: Site, header
 
 
 def _language(request: Request, site: Site) -> str:
-    return site.language or preferred(request.headers.get("accept-language", ""))
+    fixed = site.settings.language
+    return preferred(request.headers.get("accept-language", "")) if fixed == BROWSER else fixed
 
 
 def page(
@@ -442,9 +449,11 @@ def page(
     made = (
         _environment(code)
         .get_template(name)
-        .render(now=request.now, site=site, brand=site.front.name or "maptr", is_admin=request.is_admin, **values)
+        .render(now=request.now, site=site, brand=site.settings.name or "maptr", is_admin=request.is_admin, **values)
     )
-    varies = [value for header, value in headers if header == "Vary"] + ["Accept-Language"] * (not site.language)
+    varies = [value for header, value in headers if header == "Vary"] + ["Accept-Language"] * (
+        site.settings.language == BROWSER
+    )
     kept = () if any(header == "Cache-Control" for header, _ in headers) else (("Cache-Control", "no-cache"),)
     others = tuple(pair for pair in headers if pair[0] != "Vary")
     vary = (("Vary", ", ".join(varies)),) if varies else ()

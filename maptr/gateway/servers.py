@@ -84,7 +84,7 @@ def _changes(one: Liveness, now: float) -> Iterator[_Change]:
 
 def feed(site: Site, now: float) -> bytes:
     """Return the changes of all servers, the latest first, as a feed."""
-    name = site.front.name or "maptr"
+    name = site.settings.name or "maptr"
     base = f"{site.public_url or f'urn:maptr:{name}'}/servers"
     changes = [change for one in site.liveness.values() for change in _changes(one, now)]
     latest = sorted(changes, key=lambda change: (-change.at, change.place))[:MAX_FEED]

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 from maptr import url
 from maptr.answer.context import PLAIN, Context
 from maptr.ark import Ark, Hyphens
+from maptr.config.model import GatewayConfig
 from maptr.discovery import Candidate, Discovery
 from maptr.gateway.message import Request, Response
 from maptr.gateway.objects import OwnObjects
@@ -43,21 +44,6 @@ class DriftReport:
     history: Mapping[str, Sequence[PastVerdict]] = field(default_factory=dict)
 
 
-class Front(NamedTuple):
-    """What the pages say of the organisation that runs the gateway: its name, an e-mail address or a URL of its
-    contact, the URL of its imprint, and a text for the first page; "" for none."""
-
-    name: str = ""
-    contact: str = ""
-    imprint: str = ""
-    text: str = ""
-
-    @property
-    def contact_url(self) -> str:
-        is_mail = "@" in self.contact and "://" not in self.contact
-        return f"mailto:{self.contact}" if is_mail else self.contact
-
-
 class Traffic(NamedTuple):
     """The redirects so far, and the seconds within which half of the responses to ARKs, and 99 % of them, were made;
     None before the first, or if they took longer than the metrics distinguish."""
@@ -76,11 +62,12 @@ class Site:
     slash, and "" for none. ``metadata`` is the target of inflections where it differs from that of the object.
     ``permanence`` is promised for own ``objects``. ``hyphens`` is as in ``Settings``.
     ``describes``: the gateway answers every inflection itself. ``zones``, if there are any, and ``dns_context`` answer
-    DNS over HTTPS. ``language`` is that of all pages, "" for the one that a browser prefers. ``compares``: it compares
-    the table with DNS. ``sources`` are what the gateway answers from, None
-    before the first look; ``troubles`` why it is not ready. ``index`` is that of the table.
+    DNS over HTTPS. ``compares``: it compares the table with DNS. ``sources`` are what the gateway answers from, None
+    before the first look; ``troubles`` why it is not ready. ``index`` is that of the table. ``settings`` has what the
+    pages say of the operator.
     """
 
+    settings: GatewayConfig = field(default_factory=GatewayConfig)
     public_url: str = ""
     has_admin: bool = False
     has_tls: bool = False
@@ -99,9 +86,6 @@ class Site:
     dns_context: Context = PLAIN
     metrics: Callable[[], Response] | None = None
     statistics: Callable[[int], Report] | None = None
-    public_stats: bool = False
-    front: Front = field(default_factory=Front)
-    language: str = ""
     traffic: Callable[[], Traffic] | None = None
     troubles: tuple[str, ...] = ()
     sources: tuple[str, ...] | None = None
@@ -121,7 +105,7 @@ class Site:
 
     def statistics_for(self, request: Request) -> Callable[[int], Report] | None:
         """Return the statistics if the sender of a request may see them: an operator, or anybody if they are public."""
-        return self.statistics if self.public_stats or (self.has_admin and request.is_admin) else None
+        return self.statistics if self.settings.public_stats or (self.has_admin and request.is_admin) else None
 
     def status(self, ark: Ark, target: str) -> int | None:
         """Return the HTTP status that the record of an ARK wants for a target, if it is not the usual one. A NAPTR

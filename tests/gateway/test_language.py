@@ -11,12 +11,12 @@ import pytest
 from jinja2 import Environment
 
 from maptr.config import parse
-from maptr.config.model import LANGUAGES
+from maptr.config.model import LANGUAGES, GatewayConfig
 from maptr.errors import ConfigError
 from maptr.gateway import pages
 from maptr.gateway.language import ENGLISH, SPANS, Language, preferred
 from maptr.gateway.objects import OwnObject
-from maptr.gateway.site import DriftReport, Front
+from maptr.gateway.site import DriftReport
 from maptr.reconcile.verdict import Drift, Verdict
 from maptr.registry.table import Entry, Nma, Table, Who
 from tests.support.gateway import Gateway, objects
@@ -156,7 +156,7 @@ def test_validators_tell_the_languages_apart() -> None:
 
 
 def test_the_operator_may_fix_the_language() -> None:
-    gateway = Gateway(TABLE, language="es", front=Front("Biblioteca"))
+    gateway = Gateway(TABLE, settings=GatewayConfig(language="es", name="Biblioteca"))
     for target in ("/", "/nothing"):
         page = gateway.ask(target, accept="text/html", accept_language="fr")
         assert '<html lang="es">' in page.body.decode()

@@ -17,12 +17,12 @@ from maptr import url
 from maptr.cache.disk import Disk
 from maptr.client import Client
 from maptr.config import parse
+from maptr.config.model import GatewayConfig
 from maptr.errors import Fault, NmaError, time_text
 from maptr.gateway import service
 from maptr.gateway.pages import moment
 from maptr.gateway.servers import picture
 from maptr.gateway.service import Service
-from maptr.gateway.site import Front
 from maptr.reconcile.probes import AT_ONCE, CERTIFICATE_WARNING, MIN_AGE, Liveness, Period, ProbeLog, Prober, probe_some
 from maptr.registry.table import Entry, Nma, Table
 from maptr.walk import Settings
@@ -126,12 +126,14 @@ def test_the_page_shows_each_server_and_those_first_that_do_not_answer() -> None
     assert f"since {moment(NOW - 2 * DAY)}<" in page
     drawn = [re.findall(r'<rect x="([0-9.]+)" width="([0-9.]+)"', one) for one in page.split("<li>")[1:]]
     assert drawn == [[("89.0", "1.0")], [("89.0", "1.0")], [("85.0", "3.0")], []]
-    assert f"{moment(NOW - 5 * DAY)} to {moment(NOW - 2 * DAY)}: server-error" in page
+    assert f"{moment(NOW - 5 * DAY)} – {moment(NOW - 2 * DAY)}: server-error" in page
     assert 'aria-label="1 outage"' in page
 
 
 def test_the_feed_has_one_entry_for_each_change() -> None:
-    gateway = Gateway(liveness=LIVENESS, front=Front("ARKs of <Example>"), public_url="https://ark.example.org")
+    gateway = Gateway(
+        liveness=LIVENESS, settings=GatewayConfig(name="ARKs of <Example>"), public_url="https://ark.example.org"
+    )
     found = entries(gateway)
     assert [(one["title"], one["updated"], one["summary"]) for one in found] == [
         ("https://b.example does not answer", time_text(NOW - 100), "<script>"),

@@ -13,12 +13,12 @@ import pytest
 
 from maptr.client import Client
 from maptr.config import parse
+from maptr.config.model import GatewayConfig
 from maptr.discovery import Outcome
 from maptr.errors import ConfigError
 from maptr.gateway import resolve, statistics
 from maptr.gateway.objects import OwnObject
 from maptr.gateway.service import Service
-from maptr.gateway.site import Front
 from maptr.gateway.statistics import DAY, HOUR, MAX_VALUES, Statistics, naan_in
 from maptr.walk import Answer
 from tests.gateway.test_service import TABLE
@@ -243,8 +243,8 @@ def test_the_operator_sees_them_and_the_public_does_not(tmp_path: Path) -> None:
 
 def test_they_may_be_public() -> None:
     made, _ = counted(*REQUESTS)
-    assert Gateway(statistics=made.report, public_stats=True).ask("/stats").status == 200
-    assert Gateway(statistics=made.report, public_stats=True).ask("/api/v1/stats").status == 200
+    assert Gateway(statistics=made.report, settings=GatewayConfig(public_stats=True)).ask("/stats").status == 200
+    assert Gateway(statistics=made.report, settings=GatewayConfig(public_stats=True)).ask("/api/v1/stats").status == 200
     assert Gateway(statistics=made.report).ask("/stats").status == 404, "there is no address for the operator"
 
 
@@ -272,8 +272,10 @@ def made_report(path: Path, clock: Clock) -> object:
 
 
 def test_pages_have_the_name_and_the_links_of_the_operator() -> None:
-    front = Front("ARKs & more", "a@example.org", "https://example.org/imprint", "Links that stay.")
-    page = Gateway(TABLE, front=front).ask("/", accept="text/html").body.decode()
+    settings = GatewayConfig(
+        name="ARKs & more", contact="a@example.org", imprint="https://example.org/imprint", text="Links that stay."
+    )
+    page = Gateway(TABLE, settings=settings).ask("/", accept="text/html").body.decode()
     for part in (
         "ARKs &amp; more",
         'href="mailto:a@example.org"',
