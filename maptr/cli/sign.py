@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+import dns.exception
+import dns.message
+import dns.name
+import dns.rcode
+import dns.rdataclass
+import dns.rdatatype
 
 from maptr.cli import options, output
 from maptr.cli.group import Group, command
@@ -17,12 +24,17 @@ from maptr.dnssec.sign import Renewal, due
 from maptr.errors import ZoneError, time_text
 from maptr.protocol import names
 from maptr.protocol.numbers import DNSKEY, DS
+from maptr.resolver.servers import Server, find_servers
 from maptr.zone import text as zonetext
 from maptr.zone.zonemd import check_digest
 
 if TYPE_CHECKING:
-    from maptr.dnssec.keys import KeyFile
+    from maptr.dnssec.keys import KeyFile, ZoneKey
+    from maptr.protocol.names import Labels
     from maptr.zone.snapshot import ZoneView
+
+
+PARENT_SECONDS = 10.0  # for a server of the parent zone to answer
 
 
 @command(
@@ -205,21 +217,21 @@ def add(folder: Path, role: str, algorithm: str, state: str | None) -> None:
 def list_keys(folder: Path, ttl: int, as_json: bool) -> None:
     """List the keys in KEYS: tag, role, algorithm, state and file; and on stderr the next step of a rollover.
 
+    A published key becomes active, then the old one is retired, then it is removed, each not before the time shown.
+
     \b
     Example:
       maptr zone keys list keys
     """
     files = zonekeys.read_keys(folder)
+    found = list(zip(files, zonekeys.key_steps(files, ttl), strict=True))
     if as_json:
-        steps = [zonekeys.step_of(file.path.name, file.path.stat().st_mtime, ttl) for file in files]
-        known = [(file, step._asdict()) for file, step in zip(files, steps, strict=True) if step is not None]
-        output.json_data({"keys": [{**step, "file": str(file.path)} for file, step in known]})
+        output.json_data({"keys": [{**step._asdict(), "file": str(file.path)} for file, step in found]})
     else:
-        for file in files:
+        for file, step in found:
             _show(file)
-            step = zonekeys.step_of(file.path.name, file.path.stat().st_mtime, ttl)
-            if step is not None and step.at is not None:
-                output.inform(f"{step.tag:05d} next: {step.next}, not before {time_text(step.at)}")
+            if step.at is not None:
+                output.inform(f"{step.tag:05d} {zonekeys.step_text(step.next, step.role, step.at)}")
 
 
 @keys.command(
@@ -271,21 +283,29 @@ def remove(folder: Path, tag: int, ttl: int, force: bool) -> None:
 
 
 @keys.command(
-    short_help="Print the DS records of a zone.",
-    exits={0: "printed", 1: f"no active KSK or CSK, {_BAD}", 8: "KEYS cannot be read"},
+    short_help="Print the DS records of a zone, and compare the parent's.",
+    exits={
+        0: "printed, and each SERVER has these DS",
+        1: f"a SERVER lacks a DS or has another one, no active KSK or CSK, {_BAD}",
+        8: "KEYS cannot be read",
+        9: "a SERVER did not answer",
+    },
 )
 @_FOLDER
 @click.argument("origin")
+@click.argument("servers", nargs=-1, metavar="[@SERVER[#PORT]]...")
 @click.option("--dnskey", is_flag=True, help="Print DNSKEY records, which some parents and validators need instead.")
-def ds(folder: Path, origin: str, dnskey: bool) -> None:
+def ds(folder: Path, origin: str, servers: tuple[str, ...], dnskey: bool) -> None:
     """Print the DS records of the zone ORIGIN, for its parent zone.
 
-    There is one for each active KSK or CSK, with SHA-256.
+    There is one for each active KSK or CSK, with SHA-256. @SERVER is a server of the parent zone, which is asked
+    whether it has a DS of each of these keys, and of no other one: name all of them before the next step of a rollover.
 
     \b
     Example:
       maptr zone keys ds keys ark.example
     """
+    parents = [server for text in options.only_servers(servers) for server in find_servers(text)]
     entries = [file.key for file in zonekeys.read_keys(folder) if file.key.is_entry]
     if not entries:
         output.fail(f"{folder}: no active KSK or CSK", output.EXIT_NONE)
@@ -293,6 +313,29 @@ def ds(folder: Path, origin: str, dnskey: bool) -> None:
     for key in entries:
         kind, rdtype, rdata = ("DNSKEY", DNSKEY, key.rdata) if dnskey else ("DS", DS, zonekeys.ds_rdata(name, key))
         output.data(f"{names.to_text(name)} IN {kind} {zonetext.rdata_text(rdtype, rdata)}")
+    if faults := [fault for server in parents for fault in _ds_faults(name, entries, server)]:
+        output.fail("\n".join(faults), output.EXIT_NONE)
+
+
+def _ds_faults(origin: Labels, keys: Sequence[ZoneKey], server: Server) -> Iterator[str]:
+    """Ask a server of the parent zone for the DS records, and yield what is wrong with them. Exits without answer."""
+    import dns.query  # late: it takes 100 ms, and only this needs it
+
+    name = dns.name.Name((*origin, b""))
+    query = dns.message.make_query(name, "DS", flags=0)
+    try:
+        reply, _ = dns.query.udp_with_fallback(query, server.address, PARENT_SECONDS, server.port)
+    except (OSError, dns.exception.DNSException) as error:
+        output.fail(f"{server}: {error}", output.EXIT_NO_ANSWER)
+    if reply.rcode() not in (dns.rcode.NOERROR, dns.rcode.NXDOMAIN):
+        output.fail(f"{server}: {dns.rcode.to_text(reply.rcode())}", output.EXIT_NO_ANSWER)
+    found = reply.get_rrset(reply.answer, name, dns.rdataclass.IN, dns.rdatatype.DS) or ()
+    for key in keys:
+        if not any(zonekeys.is_ds_of(key, origin, ds) for ds in found):
+            yield f"{server} has no DS of {key}"
+    for ds in found:
+        if not any(zonekeys.is_ds_of(key, origin, ds) for key in keys):
+            yield f"{server} has a DS of key {ds.key_tag:05d}, which is not an active one"
 
 
 def _show(file: KeyFile) -> None:

@@ -11,6 +11,7 @@ import enum
 import os
 import re
 import stat
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -27,6 +28,7 @@ from maptr.protocol.numbers import SECURE_ENTRY_POINT, ZONE_KEY
 if TYPE_CHECKING:  # these modules and the late imports below need the package cryptography, an optional dependency
     from dns.dnssecalgs.base import GenericPrivateKey
     from dns.rdtypes.ANY.DNSKEY import DNSKEY
+    from dns.rdtypes.ANY.DS import DS
 
 FOLDER_MODE = 0o700
 OTHERS = 0o077  # permission bits of group and others
@@ -160,6 +162,18 @@ def ds_rdata(origin: Labels, key: ZoneKey) -> bytes:
     return dns.dnssec.make_ds(dns.name.Name((*origin, b"")), key.dnskey, "SHA256").to_wire() or b""
 
 
+def is_ds_of(key: ZoneKey, origin: Labels, ds: DS) -> bool:
+    """Return whether a DS refers to a key. The parent chooses the digest (RFC 7344 5); only SHA-2 is compared."""
+    import dns.dnssec
+    from dns.dnssectypes import DSDigest
+
+    if (ds.key_tag, ds.algorithm) != (key.tag, key.algorithm.number):
+        return False
+    name = dns.name.Name((*origin, b""))
+    kinds = (DSDigest.SHA256, DSDigest.SHA384)
+    return ds.digest_type not in kinds or dns.dnssec.make_ds(name, key.dnskey, DSDigest(ds.digest_type)) == ds
+
+
 def require_cryptography() -> None:
     """Raise MissingExtra if the package cryptography is not installed."""
     if find_spec("cryptography") is None:
@@ -170,10 +184,12 @@ def require_cryptography() -> None:
 
 
 class KeyStep(NamedTuple):
-    """A key in its state since a time, and its next step in a rollover: "activate", "remove" or "", not before ``at``.
+    """A key in its state since a time, and its next step in a rollover, not before ``at``.
 
-    A published key may become active, and a retired one may be removed, when its last change has reached every
-    secondary or the parent (MARGIN), and then every cache (the longest TTL; RFC 7583 3.2 and 3.3).
+    ``next`` is "activate", "retire", "remove" or "". A published key may become active, and a retired one may be
+    removed, when its last change has reached every secondary or the parent (MARGIN), and then every cache (the longest
+    TTL; RFC 7583 3.2 and 3.3). A ZSK may be retired as soon as another one is active; a KSK or CSK only when the parent
+    has the DS of the other one, which no file shows.
     """
 
     tag: int
@@ -185,27 +201,50 @@ class KeyStep(NamedTuple):
     at: float | None = None
 
 
-def step_of(name: str, since: float, ttl: int = MAX_TTL_OF_ZONE) -> KeyStep | None:
-    """Return the step of a key by the name of its file, and the time at which that was written; None for no key."""
-    match = _NAME.fullmatch(name)
-    if match is None:
-        return None
-    step = {KeyState.PUBLISHED: "activate", KeyState.RETIRED: "remove"}.get(KeyState(match["state"]), "")
-    at = since + ttl + MARGIN if step else None
-    return KeyStep(int(match["tag"]), match["role"], match["algorithm"], match["state"], since, step, at)
+def step_text(step: str, role: str, at: float) -> str:
+    """Return the text of the next step of a key, for an operator."""
+    parent = ", once the parent has the DS of the other key" if step == "retire" and role != Role.ZSK else ""
+    return f"next: {step}, not before {time_text(at)}{parent}"
 
 
-def check_change(folder: Path, tag: int, state: KeyState | None, now: float, ttl: int = MAX_TTL_OF_ZONE) -> None:
+def steps_of(files: Iterable[tuple[str, float]], ttl: int, ds_ttl: int | None = None) -> list[KeyStep]:
+    """Return the steps of keys by the names of their files, and the times at which those were written, in order.
+
+    ``ttl`` is the longest one of the zone, ``ds_ttl`` that of the DS, in seconds; by default the same. Skips files that
+    are not keys.
+    """
+    found = [(match, since) for name, since in files if (match := _NAME.fullmatch(name))]
+    active = [(match, since) for match, since in found if match["state"] == KeyState.ACTIVE]
+    steps = []
+    for match, since in found:
+        step, at = "", None
+        if match["state"] == KeyState.PUBLISHED:
+            step, at = "activate", since + ttl + MARGIN
+        elif match["state"] == KeyState.RETIRED:
+            wait = ttl if ds_ttl is None or match["role"] == Role.ZSK else max(ttl, ds_ttl)
+            step, at = "remove", since + wait + MARGIN
+        else:
+            later = [when for other, when in active if when > since and other["role"] in (match["role"], Role.CSK)]
+            step, at = ("retire", min(later)) if later else (step, at)
+        steps.append(KeyStep(int(match["tag"]), match["role"], match["algorithm"], match["state"], since, step, at))
+    return steps
+
+
+def key_steps(files: Iterable[KeyFile], ttl: int) -> list[KeyStep]:
+    """Return the steps of the keys in a folder. Raises OSError."""
+    return steps_of([(path.name, path.stat().st_mtime) for path, _ in files], ttl)
+
+
+def check_change(folder: Path, tag: int, state: KeyState | None, now: float, ttl: int) -> None:
     """Raise SigningError if a rollover must not change the state of a key now; None is its removal.
 
     Caches would have data that no key verifies: see ``KeyStep``. A key is retired only while another one is active.
     """
     files = read_keys(folder)
-    path, key = _find(folder, tag)
-    step = step_of(path.name, path.stat().st_mtime, ttl)
-    wanted = "activate" if state is KeyState.ACTIVE else "remove" if state is None else ""
-    if step is not None and step.at is not None and step.next == wanted and now < step.at:
-        what = "become active" if wanted == "activate" else "be removed"
+    path, key = _find(files, folder, tag)
+    (step,) = [step for step in key_steps(files, ttl) if step.tag == tag]
+    if step.at is not None and now < step.at and step.next == {KeyState.ACTIVE: "activate", None: "remove"}.get(state):
+        what = "become active" if state else "be removed"
         reason = f"{key} may {what} at {time_text(step.at)}, not before: caches must have forgotten what was before it"
         raise SigningError(reason, filename=str(path))
     if state is KeyState.RETIRED and key.state is KeyState.ACTIVE:
@@ -275,7 +314,7 @@ def add_key(folder: Path, role: Role, algorithm: Algorithm, state: KeyState) -> 
 
 def set_state(folder: Path, tag: int, state: KeyState) -> KeyFile:
     """Change the state of a key by renaming its file. Raises SigningError and OSError."""
-    path, key = _find(folder, tag)
+    path, key = _find(read_keys(folder), folder, tag)
     if key.state is state:
         return KeyFile(path, key)
     key = replace(key, state=state)
@@ -287,7 +326,7 @@ def set_state(folder: Path, tag: int, state: KeyState) -> KeyFile:
 
 def remove_key(folder: Path, tag: int) -> KeyFile:
     """Delete the file of a key. Raises SigningError for a key that is active or does not exist, and OSError."""
-    path, key = _find(folder, tag)
+    path, key = _find(read_keys(folder), folder, tag)
     if key.state is KeyState.ACTIVE:
         raise SigningError(f"{key} is in use: retire it first, and wait", filename=str(path))
     path.unlink()
@@ -295,8 +334,8 @@ def remove_key(folder: Path, tag: int) -> KeyFile:
     return KeyFile(path, key)
 
 
-def _find(folder: Path, tag: int) -> KeyFile:
-    for file in read_keys(folder):
+def _find(files: Iterable[KeyFile], folder: Path, tag: int) -> KeyFile:
+    for file in files:
         if file.key.tag == tag:
             return file
     raise SigningError(f"no key has the tag {tag}", filename=str(folder))

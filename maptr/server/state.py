@@ -57,11 +57,11 @@ class SigningState:
 
     def status(self, keys: Path, ttl: int) -> SigningStatus:
         """Return the status of signing with the keys in a folder. ``ttl`` is the longest one of the zone."""
-        from maptr.dnssec.keys import step_of  # late: most servers do not sign
+        from maptr.dnssec.keys import MAX_TTL_OF_ZONE, steps_of  # late: most servers do not sign
 
         failed_at = self.failed_at if self.error else None
-        steps = (step_of(name, nanoseconds / 1e9, ttl) for name, _, _, _, nanoseconds in self.key_files)
-        states = tuple(KeyStatus(*step) for step in steps if step is not None)
+        files = ((name, nanoseconds / 1e9) for name, _, _, _, nanoseconds in self.key_files)
+        states = tuple(KeyStatus(*step) for step in steps_of(files, ttl, MAX_TTL_OF_ZONE))
         return SigningStatus(str(keys), self.unsigned, self.due or None, self.error, failed_at, self.retry_at, states)
 
     def is_due(self, key_files: KeyFiles, now: float) -> bool:
