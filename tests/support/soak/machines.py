@@ -3,12 +3,14 @@
 The clock is libfaketime's. It changes what a program reads as the time of day, so it reaches signatures, TSIG, the
 resolver's cache and all ages. It does not change the monotonic clock, by which programs wait: NSD's timers for refresh
 and expiry, the retries of NOTIFY, and the TTLs in the memory of the gateway pass in real time. Knot has the real clock
-alone, because libfaketime makes its threads hang. BIND cannot be used, because it does not start with libfaketime.
+alone, because libfaketime makes its threads hang. BIND is not used, because it starts with libfaketime only without
+jemalloc (``tests/support/rollovers.py``).
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import signal
 import subprocess
@@ -27,6 +29,7 @@ INSIDE = "MAPTR_SOAK_INSIDE"  # set in the soak's own namespaces: "yes", or why 
 LIBRARIES = ("/usr/lib", "/usr/lib64", "/usr/local/lib")
 
 
+@functools.cache
 def libfaketime() -> Path | None:
     """The library for programs with threads; None if it is not installed."""
     for folder in map(Path, LIBRARIES):
