@@ -14,12 +14,19 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import dns.dnssec
+import dns.name
+import dns.zone
 import pytest
 
+from maptr.dnssec.keys import read_keys
 from maptr.errors import ZoneError
+from maptr.protocol.address import Address
 from maptr.zone import text as zonetext
 from maptr.zone.load import read_verified
+from maptr.zone.snapshot import Snapshot
 from tests.support import command_line
+from tests.support.running import answering, daemon_of
 from tests.support.signing import NOW, TEXT
 
 ed25519 = pytest.importorskip("cryptography.hazmat.primitives.asymmetric.ed25519", reason="signing needs maptr[dnssec]")
@@ -289,6 +296,11 @@ def test_a_rollover_in_the_order_of_the_page_waits_for_caches(work: Path, monkey
     run("keys", "set", folder, new["tag"], "published")
     written(keys()["published"], 25.1)
     assert run("keys", "set", folder, new["tag"], "active").exit_code == 0
+    both = {key["tag"]: key for key in json.loads(run("keys", "list", folder, "--json").stdout)["keys"]}
+    assert (both[old["tag"]]["next"], both[new["tag"]]["next"]) == ("retire", "")
+    listed = run("keys", "list", folder).stderr
+    assert "next: retire, not before " in listed
+    assert "once the parent has the DS of the other key" in listed
     assert run("keys", "set", folder, old["tag"], "retired").exit_code == 0
     assert keys()["retired"]["next"] == "remove"
     refused = run("keys", "remove", folder, old["tag"])
@@ -297,6 +309,36 @@ def test_a_rollover_in_the_order_of_the_page_waits_for_caches(work: Path, monkey
     assert "next: remove, not before" in run("keys", "list", folder).stderr
     assert run("keys", "remove", folder, old["tag"]).exit_code == 0
     assert list(keys()) == ["active"]
+
+
+def test_ds_of_the_parent_are_compared_with_those_of_the_keys(work: Path) -> None:
+    """The parent may use another digest than SHA-256. A server that does not answer is not one without DS."""
+    folder, name = work / "keys", dns.name.from_text("example.")
+    assert run("keys", "add", folder, "--state", "active").exit_code == 0
+    first, second = (file.key for file in read_keys(folder))
+    lines = ["$ORIGIN .\n@ 60 SOA a. b. 1 2 3 4 5\n@ 60 NS a.\na. A 127.0.0.1\nexample. NS a.\nx. TXT x\n"]
+
+    def ask(*extra: str) -> tuple[int, str]:
+        zone = dns.zone.from_text("".join([*lines, *extra]), ".", relativize=False)
+        daemon = daemon_of(Snapshot.from_zones([zone]), Address("127.0.0.1", 0))
+        with answering(daemon):
+            done = run("keys", "ds", folder, "example", f"@127.0.0.1#{daemon.bound[0].port}")
+        assert done.stdout.count(" IN DS ") == 2
+        return done.exit_code, done.stderr
+
+    code, said = ask()
+    assert (code, said.count("has no DS of CSK ")) == (1, 2)
+    lines += [
+        f"example. 60 DS {dns.dnssec.make_ds(name, key.dnskey, how)}\n"
+        for key, how in ((first, "SHA256"), (second, "SHA384"))
+    ]
+    assert ask() == (0, "")
+    other = "example. 60 DS 7 13 2 " + "00" * 32 + "\n"
+    assert (ask(other)[0], "has a DS of key 00007, which is not an active one" in ask(other)[1]) == (1, True)
+    wrong = f"example. 60 DS {first.tag} 13 2 {'00' * 32}\n"
+    assert ask(wrong)[0] == 1, "the tag is right, but not the digest"
+    assert run("keys", "ds", folder, "example", "@127.0.0.1#9").exit_code == 9
+    assert run("keys", "ds", folder, "example", "here").exit_code == 2
 
 
 def test_keys_are_listed_renamed_removed_and_written_as_ds(work: Path) -> None:

@@ -26,7 +26,7 @@ def clock() -> None:
 @pytest.mark.parametrize(
     ("way", "days", "lifetimes"),
     [
-        ("maptr", 16, Lifetimes(zsk=8, ksk=9)),
+        ("maptr", 12, Lifetimes(zsk=5, ksk=5)),
         ("knot", 16, Lifetimes(zsk=8, ksk=9)),
         ("bind", 45, Lifetimes(zsk=30, ksk=35)),  # BIND takes no shorter ones
     ],

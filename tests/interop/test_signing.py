@@ -184,12 +184,17 @@ def test_a_key_is_rolled_over(work: Work, others: tuple[str, ...], role: str, ne
     assert cds(zones[-1]) == set(ds[0]) == set(ds[1])
     secure_with(work, ds[0], two_csks=role == "csk")
     work.set(new, "active")
+    if role != "zsk":  # until the parent has the DS of the new key too
+        zones.append(work.sign())
+        both = work.anchors()
+        assert cds(zones[-1]) == set(both) > set(ds[0])
+        secure_with(work, ds[0], both, two_csks=role == "csk")
     work.set(old, "retired")
     zones.append(work.sign())
     ds.append(work.anchors())
     assert cds(zones[-1]) == set(ds[2])
     assert (ds[2] == ds[0]) is (role == "zsk")
-    secure_with(work, *([ds[0]] if role == "zsk" else [ds[0], ds[2]]), two_csks=role == "csk")
+    secure_with(work, *([ds[0]] if role == "zsk" else [both, ds[2]]), two_csks=role == "csk")
     command("keys", "remove", work.keys, old, "--force")
     zones.append(work.sign())
     assert work.anchors() == ds[2]

@@ -201,6 +201,7 @@ class OwnSigner(Signer):
     def servers(self) -> tuple[Maptr, Peer]:
         self.keys = self.machine.directory / "keys"
         self.stamped: set[Path] = set()
+        self.tried: set[tuple[int, str]] = set()  # steps that were refused as too early
         self.due = 0.0
         for role in ("ksk", "zsk"):
             self.machine.maptr("zone", "keys", "add", "keys", "--role", role)
@@ -254,10 +255,14 @@ class OwnSigner(Signer):
                 self._stamp(now)
         listed = self._list()
         for key in listed:  # what is too early is refused
-            if key["next"] == "activate" and key["at"] > now:
-                self._keys("set", key["tag"], "active", codes=(1,))
-            if key["next"] == "remove" and key["at"] > now:
-                self._keys("remove", key["tag"], codes=(1,))
+            if (
+                key["next"] in ("activate", "remove")
+                and key["at"] > now
+                and (key["tag"], key["next"]) not in self.tried
+            ):
+                self.tried.add((key["tag"], key["next"]))
+                words = ("remove", key["tag"]) if key["next"] == "remove" else ("set", key["tag"], "active")
+                self._keys(*words, codes=(1,))
         steps = [
             key["at"] if key["at"] > now and not self.is_hasty else now + BUSY_STEP[0] for key in listed if key["next"]
         ]
