@@ -19,7 +19,7 @@ Counts = Mapping[str, int]
 
 @dataclass(frozen=True, slots=True)
 class KeyStatus:
-    """A key of a zone, its state since a time, and its next step: "activate", "remove" or "", not before ``at``."""
+    """A key of a zone, its state since a time, and its next step in a rollover, as in ``KeyStep``."""
 
     tag: int
     role: str

@@ -24,10 +24,10 @@ from maptr.errors import ZoneError
 from maptr.protocol.address import Address
 from maptr.zone import text as zonetext
 from maptr.zone.load import read_verified
-from maptr.zone.snapshot import Snapshot
 from tests.support import command_line
 from tests.support.running import answering, daemon_of
 from tests.support.signing import NOW, TEXT
+from tests.support.zones import snapshot_of_zones
 
 ed25519 = pytest.importorskip("cryptography.hazmat.primitives.asymmetric.ed25519", reason="signing needs maptr[dnssec]")
 
@@ -320,7 +320,7 @@ def test_ds_of_the_parent_are_compared_with_those_of_the_keys(work: Path) -> Non
 
     def ask(*extra: str) -> tuple[int, str]:
         zone = dns.zone.from_text("".join([*lines, *extra]), ".", relativize=False)
-        daemon = daemon_of(Snapshot.from_zones([zone]), Address("127.0.0.1", 0))
+        daemon = daemon_of(snapshot_of_zones(zone), Address("127.0.0.1", 0))
         with answering(daemon):
             done = run("keys", "ds", folder, "example", f"@127.0.0.1#{daemon.bound[0].port}")
         assert done.stdout.count(" IN DS ") == 2
