@@ -156,7 +156,7 @@ class Ark(_Parts):
 
     @classmethod
     def parse(
-        cls, text: str | bytes, *, profile: Profile = "current", bare: bool = False, wrapped: bool = False
+        cls, text: Ark | str | bytes, *, profile: Profile = "current", bare: bool = False, wrapped: bool = False
     ) -> Ark:
         """Read an ARK from any received text: alone, in a URL, in brackets or quotes, or broken across lines.
 
@@ -173,9 +173,11 @@ class Ark(_Parts):
         If the colon of the label or the slash after label or NAAN is %-encoded, one layer of encoding is removed.
         In the query string of another URL, the ARK ends at its next parameter.
         Everything that RFC 3986 allows in a path is kept, even a final bracket or comma; for prose, use ``find_arks``.
-        A fragment is cut off, because it is never sent to a server. Raises ArkSyntaxError for invalid text or bytes,
-        TypeError for other types, and ConfigError for an unknown profile.
+        A fragment is cut off, because it is never sent to a server. An ``Ark`` is returned as it is. Raises
+        ArkSyntaxError for invalid text or bytes, TypeError for other types, and ConfigError for an unknown profile.
         """
+        if isinstance(text, Ark):
+            return text
         if not isinstance(text, str):
             text = _decode(text)
         if profile == "current" and len(text) <= _MAX_AS_IT_IS:

@@ -97,6 +97,12 @@ def test_other_types_are_a_type_error(given: Any, profile: Profile) -> None:
         Ark.parse(given, profile=profile)
 
 
+@pytest.mark.parametrize("profile", PROFILES)
+def test_an_ark_is_returned_as_it_is(profile: Profile) -> None:
+    for ark in (Ark.parse("https://n2t.net/ark:/12345/x5-4?info"), Ark.parse("ark:12345", bare=True)):
+        assert Ark.parse(ark, profile=profile) is ark
+
+
 def test_shared_naans_have_their_meaning() -> None:
     """Draft section 2.3, table 2: whether their ARKs resolve, and are meant for the long term."""
     assert {naan: (shared.resolves, shared.long_term) for naan, shared in SHARED_NAANS.items()} == {

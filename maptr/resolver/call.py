@@ -132,7 +132,7 @@ def log_discovery(found: Discovery) -> None:
 
 def as_ark(ark: Ark | str | bytes, profile: Profile) -> Ark:
     """Return an ARK to discover, or a bare NAAN. Raises as ``Ark.parse``."""
-    return ark if isinstance(ark, Ark) else Ark.parse(ark, profile=profile, bare=True)
+    return Ark.parse(ark, profile=profile, bare=True)
 
 
 def as_item(item: object, position: int, profile: Profile) -> Ark | Discovery:
