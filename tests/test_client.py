@@ -82,6 +82,8 @@ def test_a_function_is_a_client_for_one_call(server: Maptr) -> None:
         maptr.discover(ARK, lifetme=1.0)  # type: ignore[call-arg]
     with pytest.raises(TypeError):
         maptr.discover_at(5, ARK)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match=r": is it 127\.0\.0\.1#5300\?$"):
+        maptr.discover_at("127.0.0.1:5300", ARK)
 
 
 def test_a_stream_may_carry_what_belongs_to_each_ark(server: Maptr) -> None:

@@ -94,7 +94,7 @@ def read_server(text: str, port: int = PORT) -> tuple[str, int]:
         check_scope(host)
     elif set(host) & set(":/[]"):  # 127.0.0.1:53 and [::1], which must not be looked up
         raise ValueError(
-            f"{text!r} is not a server: write HOST or HOST#PORT, an IPv6 address without brackets{_hint(text)}"
+            f"{text!r} is not a server: write HOST or HOST#PORT, an IPv6 address without brackets{_hint(host)}"
         )
     return host, port
 
