@@ -400,7 +400,7 @@ def discover(
 ) -> Discovery:
     """Find the mapping authorities of an ARK: ``Client.discover``, which has the other options and the errors.
 
-    Each call makes a client. For many calls make one: it waits only once for servers that do not answer.
+    Each call makes a client. For many calls make one: it remembers which servers do not answer.
 
     >>> discover("ark:12345/x6np1wh8k", nameservers=[server]).url()
     'https://ark.example.org/ark:12345/x6np1wh8k'
