@@ -45,7 +45,8 @@ _PARAMETER = "&|;(?=[A-Za-z][0-9A-Za-z_.-]*=)"  # the start of a URL's next para
 _CLOSING = {"%20": "%20", "%22": "%22", "%27": "%27", "%28": "%29", "%3C": "%3E", "%3D": "%26", "%5B": "%5D"}
 _ENTITY = "(?ai)&(?:#[0-9]{1,7}|#x[0-9a-f]{1,6}|[a-z][a-z0-9]{1,30});"
 _LAYOUT = r"[^\S \u00a0\u1680\u2000-\u200a\u202f\u205f\u3000]"  # white space that is not a blank: a tab, a line end
-_UNLABELLED = f"(?ai)(?:^|(?:^|[/:])ark/)(?=[0-9][{BETANUMERIC}]*/[^/])"  # before NAAN and name without their label
+# What people write before NAAN and name in place of the label, or nothing.
+_UNLABELLED = f"(?ai)(?:^|(?:^|[/:])arks?[\\s:\uff1a/]*)(?=[0-9][{BETANUMERIC}]*/[^/\\s]\\S*$)"
 _STRUCTURE = "([/.])[/.]+"
 _PERCENT = "(?s)%(..?|$)"
 _NEVER = r'[^\x21-\x7e]|[<>"\\^`{|}\[\]]'  # RFC 3986 2: only as % pairs
@@ -194,7 +195,7 @@ class Ark(_Parts):
         if blanks and not (wrapped and len(blanks) == 1 and not re.search(_LAYOUT, blanks[0])):
             is_labelled = re.search(_LABEL_AND_NAAN, pasted) is not None
             problem = "white space inside" if is_labelled else "no ark: label in"
-            raise _not_one(received, f"{problem} {_shown(pasted)}", labelled=is_labelled)
+            raise _not_one(received, f"{problem} {_shown(pasted)}", pasted, labelled=is_labelled)
         nma, text = _split_nma(re.sub(r"\s", "", pasted))
         if not re.match(f"(?ai){_LABEL}", text):
             raise _not_one(received, f"no ark: label in {_shown(text)}", text, labelled=False)
@@ -425,7 +426,7 @@ class _SecondLabel(Exception):
 
 
 def _not_one(received: str, problem: str, text: str = "", *, labelled: bool = True) -> ArkSyntaxError:
-    """Return the error for a text that is not one ARK, with the ARKs in it. ``text`` may lack a label only."""
+    """Return the error for a text that is not one ARK, with the ARKs in it. ``text`` may lack a label."""
     found = list(map(str, find_arks(received)))
     if len(found) > 1:
         return ArkSyntaxError(f"{len(found)} ARKs, not one: {', '.join(map(_short, found[:2]))}")

@@ -286,3 +286,23 @@ def test_the_shortcut_reads_what_the_general_path_reads(text: str) -> None:
     general = parsed(text + BLANKS)
     assert parsed(text) == general
     assert parsed(text.encode()) == general
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("12148/x/y", "ark/12148/x/y", "ARK 12148/x/y", "ark :12148/x/y", "ark12148/x/y", "arks:12148/x/y"),
+        *("ark\uff1a12148/x/y", "ark:/ 12148/x/y", "https://example.org/ark/12148/x/y"),
+    ],
+)
+def test_what_people_write_for_the_label_is_understood_but_not_taken(text: str) -> None:
+    with pytest.raises(ArkSyntaxError) as refused:
+        Ark.parse(text)
+    assert refused.value.suggestion == "ark:12148/x/y"
+
+
+@pytest.mark.parametrize("text", ["Mark 12148/x", "shark 12148/x", "ark 12148/x and more", "12148/ x", "ark 12148"])
+def test_nothing_is_suggested_for_other_text(text: str) -> None:
+    with pytest.raises(ArkSyntaxError) as refused:
+        Ark.parse(text)
+    assert refused.value.suggestion == ""

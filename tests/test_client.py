@@ -78,7 +78,7 @@ def test_a_function_is_a_client_for_one_call(server: Maptr) -> None:
     assert asyncio.run(maptr.discover_async(ARK, nameservers=at(server))) == found
     assert maptr.discover(ARK, nameservers=[], table=TABLE).source == "natab"
     assert [one.source for one in maptr.discover_many([ARK], nameservers=[], table=TABLE)] == ["natab"]
-    with pytest.raises(TypeError):
+    with pytest.raises(TypeError, match="no option lifetme; it has lifetime, "):
         maptr.discover(ARK, lifetme=1.0)  # type: ignore[call-arg]
     with pytest.raises(TypeError):
         maptr.discover_at(5, ARK)  # type: ignore[arg-type]

@@ -85,14 +85,17 @@ class HttpServer:
         self._metrics = metrics
         self._statistics = statistics
         self._ids = map(f"{secrets.token_hex(4)}-{{}}".format, itertools.count(1))
-        self.bound: list[Address] = []
-        self._sockets: list[socket.socket] = []
+        self._sockets: dict[Address, socket.socket] = {}
         self._listener = HttpListener(Counts() if is_admin else metrics.connections, self._refuse)
         self.configure(settings, tls)
 
     @property
     def has_tls(self) -> bool:
         return self._listener.tls is not None
+
+    @property
+    def bound(self) -> list[Address]:
+        return list(self._sockets)
 
     @property
     def open_connections(self) -> int:
@@ -110,12 +113,12 @@ class HttpServer:
         """Bind the sockets. Raises ConfigError that names the setting ``key``."""
         for address in addresses:
             with explained(address, key=key):
-                self._sockets.append(open_tcp(*address))
-            self.bound.append(bound_at(address, self._sockets[-1]))
+                sock = open_tcp(*address)
+            self._sockets[bound_at(address, sock)] = sock
 
     def close(self) -> None:
         """Close the sockets of a server that was not started."""
-        for sock in self._sockets:
+        for sock in self._sockets.values():
             sock.close()
 
     def start(self) -> None:
@@ -124,7 +127,7 @@ class HttpServer:
             request_factory=self._make_request,
             handler_cancellation=True,  # when the client has gone
         )
-        self._listener.start(self._sockets, manager)
+        self._listener.start(list(self._sockets.values()), manager)
 
     async def stop(self) -> None:
         """Accept no more connections, and answer the requests under way."""

@@ -49,7 +49,11 @@ class Call:
         on_step: StepHook | None = None,
         raise_on_none: bool = True,
         profile: Profile = "current",
+        **wrong: object,
     ) -> None:
+        if wrong:
+            known = ", ".join(CallOptions.__annotations__)
+            raise TypeError(f"a look-up has no option {min(wrong)}; it has {known}; maptr.Client has the others")
         self.ark = as_ark(ark, profile)
         self.lifetime = default if lifetime is None else checked(lifetime, "lifetime")
         self.chooser = chooser
