@@ -13,11 +13,13 @@ NAAN_WORK = 400_000  # steps a second that the rules of one NAAN may take, some 
 FREE_WORK = 5_000  # steps of one ARK that are not counted; those of a record take some hundred
 
 
-class Clients:
-    """A token bucket for each address or IPv6 network, with a token for each request of ordinary cost."""
+class Limits:
+    """A token bucket for each client, an address or IPv6 network, with a token for each request of ordinary cost; and
+    one for each of ``naans``."""
 
     def __init__(self, rate: float, clock: Callable[[], float]) -> None:
         self._buckets = TokenBuckets(rate, rate * BURST, clock)
+        self.naans = TokenBuckets(NAAN_WORK, NAAN_WORK * BURST, clock)
 
     def wait(self, client: str) -> float:
         """Take a token, and return 0; without one, return the seconds until there is one."""

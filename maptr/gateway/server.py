@@ -33,7 +33,7 @@ from maptr.daemon.sockets import bound_at, explained, open_tcp
 from maptr.discovery import Discovery, DiscoveryError
 from maptr.errors import printable
 from maptr.gateway.connections import MAX_TARGET, HttpConnection, HttpListener
-from maptr.gateway.limits import BURST, FREE_WORK, NAAN_WORK, Clients
+from maptr.gateway.limits import FREE_WORK, Limits
 from maptr.gateway.message import Lines, Lookup, Response, problem, text
 from maptr.gateway.metrics import MALFORMED, RESOLVE, Metrics, kind_of
 from maptr.gateway.proxies import Proxies
@@ -41,7 +41,6 @@ from maptr.gateway.route import MAX_BODY, route
 from maptr.gateway.site import Site
 from maptr.gateway.statistics import Statistics, naan_in
 from maptr.protocol.address import Address
-from maptr.rate_limit import TokenBuckets
 
 log = logging.getLogger("maptr.gateway")
 access_log = logging.getLogger("maptr.gateway.access")
@@ -104,8 +103,7 @@ class HttpServer:
     def configure(self, settings: GatewayConfig, tls: ssl.SSLContext | None) -> None:
         """Use these settings from now on, and the certificate for new connections."""
         self._settings = settings
-        self._clients = Clients(settings.rate, time.monotonic)
-        self._naans = TokenBuckets(NAAN_WORK, NAAN_WORK * BURST, time.monotonic)
+        self._limits = Limits(settings.rate, time.monotonic)
         self._proxies = Proxies(settings.proxies, settings.client_header)
         self._listener.configure(settings, self._proxies, tls)
 
@@ -216,7 +214,7 @@ class HttpServer:
             return text("too many headers\n", HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
         if not _HOST.match(request.headers.get(hdrs.HOST, "")):
             return text("the Host header cannot be read\n", HTTPStatus.BAD_REQUEST)
-        if (wait := self._clients.wait(client)) > 0:
+        if (wait := self._limits.wait(client)) > 0:
             if self._proxies.trusts(client):
                 self._proxies.warn_of(client)
             retry = (("Retry-After", str(int(wait) + 1)),)
@@ -237,9 +235,9 @@ class HttpServer:
                 began = time.perf_counter()
                 answer = answer.respond(found)
                 took += time.perf_counter() - began
-            self._clients.spend(client, took)
+            self._limits.spend(client, took)
             if isinstance(answer, Lines):
-                self._clients.charge(client, len(answer.parts))
+                self._limits.charge(client, len(answer.parts))
             return answer
         except Exception:
             log.exception("internal error, %s %s", method, _shown(target))
@@ -274,14 +272,14 @@ class HttpServer:
 
     async def _discover(self, ark: Ark) -> Discovery:
         """Return the discovery, without candidates instead of an error."""
-        if self._naans.wait(ark.naan) > 0:
+        if self._limits.naans.wait(ark.naan) > 0:
             return self._sources.engine.not_asked(ark, "the rules of this NAAN take too long")
         try:
             # Without the URL before the label, which is the client's, and the inflection, which needs no look-up.
             found = await self._sources.discover_async(Ark(*ark[:4]), chooser=self._chooser)
         except DiscoveryError as error:
             found = error.discovery
-        self._naans.charge(ark.naan, found.work - FREE_WORK)
+        self._limits.naans.charge(ark.naan, found.work - FREE_WORK)
         return found
 
     # ---- responses

@@ -6,7 +6,7 @@ import ipaddress
 
 import pytest
 
-from maptr.gateway.limits import COST, Clients
+from maptr.gateway.limits import COST, Limits
 from maptr.gateway.proxies import Proxies
 from maptr.rate_limit import MAX_KEYS
 from tests.support.caching import Clock
@@ -73,7 +73,7 @@ def test_proxies_are_known_by_their_network(address: str, trusted: bool) -> None
 
 def test_a_client_may_use_two_seconds_of_its_rate_at_once_and_then_waits() -> None:
     clock = Clock()
-    clients = Clients(2, clock)
+    clients = Limits(2, clock)
     assert [clients.wait("192.0.2.1") for _ in range(6)] == [0, 0, 0, 0, 0.5, 0.5]
     assert clients.wait("192.0.2.2") == 0
     clock.now += 0.5
@@ -92,14 +92,14 @@ def test_a_client_may_use_two_seconds_of_its_rate_at_once_and_then_waits() -> No
     ],
 )
 def test_the_addresses_of_an_ipv6_link_are_one_client(first: str, second: str, shared: bool) -> None:
-    clients = Clients(1, Clock())
+    clients = Limits(1, Clock())
     clients.charge(first, 2)
     assert (clients.wait(second) > 0) is shared
 
 
 def test_a_request_for_many_arks_is_charged_for_each() -> None:
     clock = Clock()
-    clients = Clients(10, clock)
+    clients = Limits(10, clock)
     assert clients.wait("192.0.2.1") == 0
     clients.charge("192.0.2.1", 119)
     assert clients.wait("192.0.2.1") == pytest.approx(10.1)
@@ -108,7 +108,7 @@ def test_a_request_for_many_arks_is_charged_for_each() -> None:
 
 
 def test_a_request_is_charged_for_the_time_that_it_takes() -> None:
-    clients = Clients(10, Clock())
+    clients = Limits(10, Clock())
     clients.spend("192.0.2.1", COST / 2)
     assert [clients.wait("192.0.2.1") for _ in range(20)] == [0] * 20
     clients.spend("192.0.2.1", 21 * COST)
@@ -116,13 +116,13 @@ def test_a_request_is_charged_for_the_time_that_it_takes() -> None:
 
 
 def test_without_a_rate_there_is_no_limit() -> None:
-    clients = Clients(0, Clock())
+    clients = Limits(0, Clock())
     clients.charge("192.0.2.1", 1000)
     assert clients.wait("192.0.2.1") == 0
 
 
 def test_the_client_whose_last_request_is_oldest_is_forgotten_first() -> None:
-    clients = Clients(1, Clock())
+    clients = Limits(1, Clock())
     addresses = [str(ipaddress.ip_address(0x0A000000 + number)) for number in range(MAX_KEYS)]
     for address in addresses:
         clients.charge(address, 2)

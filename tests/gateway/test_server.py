@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from maptr.daemon.certificate import Certificate
-from maptr.gateway import connections, server
+from maptr.gateway import connections, limits
 from maptr.gateway.message import Response
 from maptr.gateway.route import MAX_BODY
 from tests.support.caching import Rig, dns_answer, host
@@ -603,7 +603,7 @@ def test_valid_hosts(shared: Gateway, host: str) -> None:
 def test_the_rules_of_a_naan_that_take_too_long_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where its answer is kept. Other NAANs are answered."""
     monkeypatch.setattr(server, "FREE_WORK", 0)
-    monkeypatch.setattr(server, "NAAN_WORK", 100)
+    monkeypatch.setattr(limits, "NAAN_WORK", 100)
     answers = {f"{naan}.ark.arpa.": dns_answer(host("h.example.")) for naan in ("12345", "54321")}
     with gateway(Rig(answers)) as found, HttpClient(found.port) as client:
         statuses = [client.get(f"/ark:12345/x{number}").status for number in range(20)]
