@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from maptr.daemon.certificate import Certificate
-from maptr.gateway import connections, limits
+from maptr.gateway import connections, limits, server
 from maptr.gateway.message import Response
 from maptr.gateway.route import MAX_BODY
 from tests.support.caching import Rig, dns_answer, host
