@@ -143,7 +143,7 @@ def send(
     sock: socket.socket, where: url.Url, headers: Mapping[str, str], method: str = "GET"
 ) -> http.client.HTTPConnection:
     """Send a request without a body on a connection."""
-    client = http.client.HTTPConnection(where.host.text)
+    client = http.client.HTTPConnection(where.host.in_url)  # it takes the end of a bare IPv6 address for a port
     client.sock = sock
     rest = where.rest.partition("#")[0]
     client.putrequest(method, rest if rest.startswith("/") else f"/{rest}", skip_host=True, skip_accept_encoding=True)

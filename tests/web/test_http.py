@@ -249,6 +249,12 @@ def test_addresses_that_are_not_public_are_refused(monkeypatch: pytest.MonkeyPat
         assert running.asked == []
 
 
+def test_the_end_of_an_ipv6_literal_is_not_a_port(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pages(lambda path: PAGE) as running:
+        monkeypatch.setattr("maptr.web.http.look_up", lambda *_: ["127.0.0.1"])
+        assert get(f"http://[2001:db8::abcd]:{running.port}/", seconds=5, allow_private=True).status == 200
+
+
 def test_tls_is_verified_for_the_host_of_the_url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_certificate(tmp_path)
     with pages(lambda path: PAGE, certificate=tmp_path) as secure:
