@@ -43,6 +43,7 @@ PAUSE = 2.0  # seconds between two probes of one address, whatever the host name
 PROBE_SECONDS = 5.0  # for one probe of a Prober
 AT_ONCE = 20  # servers that a gateway probes in a minute, at most
 MIN_AGE = 3600.0  # seconds before the same place may be probed again
+_FAULTS = {str(fault): fault for fault in Fault}  # another release may have others
 _UNSUPPORTED = 501  # the server does not know the method (RFC 9110 15.6.2)
 
 _SCHEMA = """
@@ -174,7 +175,8 @@ class ProbeLog:
         for place, group in groupby(self.disk.run(read) or [], key=lambda row: str(row[0])):
             rows = list(group)
             periods = [
-                Period(since, at, count, fault and Fault(fault), note) for _, since, at, count, fault, note, *_ in rows
+                Period(since, at, count, fault and _FAULTS.get(fault, Fault.UNREACHABLE), note)
+                for _, since, at, count, fault, note, *_ in rows
             ]
             found[place] = Liveness.of(place, periods, *rows[0][6:])
         return found

@@ -263,6 +263,15 @@ def test_the_fault_of_an_outage_is_that_of_its_last_probe(tmp_path: Path) -> Non
     assert len(found.history) == 1
 
 
+def test_a_fault_of_another_release_is_still_a_fault(tmp_path: Path) -> None:
+    disk = Disk(tmp_path / "cache.sqlite", wall=lambda: 10.0)
+    assert ProbeLog(disk).record(probes(False))
+    disk.run(lambda connection: connection.execute("UPDATE period SET fault = 'quic'"))
+    found = ProbeLog(disk).all()[PLACE]
+    assert (found.failures, found.fault) == (1, Fault.UNREACHABLE)
+    disk.close()
+
+
 def test_probes_of_two_processes_at_once_are_all_counted(tmp_path: Path) -> None:
     wall = Clock(1000.0)
 
