@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from maptr.cli import options, output
+from maptr.cli import lookup, options, output
 from maptr.cli.group import Group, command
 from maptr.cli.zone import examine_zone, existing_zone, refuse_shrinkage, without_errors
 from maptr.dnssec import keys as zonekeys
@@ -18,7 +18,7 @@ from maptr.dnssec.sign import Renewal, due
 from maptr.errors import ZoneError, time_text
 from maptr.protocol import names
 from maptr.protocol.numbers import DNSKEY, DS
-from maptr.resolver.servers import Server, find_servers
+from maptr.resolver.servers import HTTPS, TCP, TLS, Server, find_servers
 from maptr.zone import text as zonetext
 from maptr.zone.zonemd import check_digest
 
@@ -299,7 +299,9 @@ def ds(folder: Path, origin: str, servers: tuple[str, ...], dnskey: bool) -> Non
     Example:
       maptr zone keys ds keys ark.example
     """
-    parents = [server for text in options.only_servers(servers) for server in find_servers(text)]
+    given = lookup.servers_of(options.only_servers(servers), None)
+    lookup.refuse_schemes(given, given, None, "maptr zone keys ds asks servers", (TCP, TLS, HTTPS))
+    parents = [server for text in given for server in find_servers(text)]
     entries = [file.key for file in zonekeys.read_keys(folder) if file.key.is_entry]
     if not entries:
         output.fail(f"{folder}: no active KSK or CSK", output.EXIT_NONE)

@@ -339,6 +339,9 @@ def test_ds_of_the_parent_are_compared_with_those_of_the_keys(work: Path) -> Non
     assert ask(wrong)[0] == 1, "the tag is right, but not the digest"
     assert run("keys", "ds", folder, "example", "@127.0.0.1#9").exit_code == 9
     assert run("keys", "ds", folder, "example", "here").exit_code == 2
+    for bad in ("@127.0.0.1#99999", "@[x", "@tcp://127.0.0.1", "@tls://127.0.0.1", "@https://dns.example/q"):
+        done = run("keys", "ds", folder, "example", bad)
+        assert (done.exit_code, "@" in done.stderr) == (2, True), "asked by UDP only, and each is written as elsewhere"
 
 
 def test_keys_are_listed_renamed_removed_and_written_as_ds(work: Path) -> None:
