@@ -17,7 +17,7 @@ from maptr.cli import options, output
 from maptr.cli.group import Group
 from maptr.errors import ConfigError, cell
 from maptr.gateway.objects import COLUMNS, OwnObject, to_row
-from maptr.gateway.redirects import ObjectStore, RowError, check_loss, objects_of, read, rows_of, write_store
+from maptr.gateway.redirects import ObjectStore, RowError, check_loss, read, read_into
 
 TICK = 2_000  # rows between two changes of the progress bar
 
@@ -146,9 +146,7 @@ def _database(name: str = "") -> sqlite3.Connection:
 def _store(file: Path, connection: sqlite3.Connection, bad: list[RowError], *, allow_private: bool) -> int:
     """Write the redirects of a file into an empty database, and return their number. Exits if it cannot be read."""
     try:
-        columns, rows = rows_of(file)
-        found = _shown(objects_of(file, rows, bad.append, allow_private=allow_private))
-        count = write_store(connection, columns, found, bad.append, file)
+        count = read_into(connection, file, bad.append, allow_private=allow_private, seen=_shown)
     except ConfigError as error:
         for each in bad:
             output.data(str(each))

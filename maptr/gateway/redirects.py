@@ -105,7 +105,7 @@ def _unreadable(path: Path, error: Exception) -> ConfigError:
 def _guarded(path: Path, rows: Iterator[Row]) -> Iterator[Row]:
     try:
         yield from rows
-    except (OSError, sqlite3.Error) as error:
+    except (OSError, sqlite3.Error, ValueError) as error:  # ValueError: a row of ours that was edited
         raise _unreadable(path, error) from None
 
 
@@ -264,6 +264,26 @@ def _object(values: tuple[object, ...]) -> OwnObject:
     return OwnObject(ark, target, int(status or 0), reason, who, what, when, bool(suffix), kept)
 
 
+def read_into(
+    connection: sqlite3.Connection,
+    path: Path,
+    on_bad: OnBad,
+    *,
+    allow_private: bool = False,
+    seen: Callable[[Numbered], Numbered] = iter,
+) -> int:
+    """Write the objects of a file into an empty database, and return their number. Raises ConfigError.
+
+    A bad row is passed to ``on_bad``. ``seen`` gets the iterator of the objects, and returns one of the same objects.
+    """
+    columns, rows = rows_of(path)
+    objects = seen(objects_of(path, rows, on_bad, allow_private=allow_private))
+    try:
+        return write_store(connection, columns, objects, on_bad, path)
+    except sqlite3.Error as error:
+        raise ConfigError(f"its rows cannot be stored: {error}", filename=str(path)) from None
+
+
 def write_store(
     connection: sqlite3.Connection, columns: Iterable[str], objects: Numbered, on_bad: OnBad, path: Path
 ) -> int:
@@ -336,11 +356,9 @@ def read(path: Path, *, allow_private: bool = False) -> Redirects:
                 store.is_file = True
                 store.count()
                 return Redirects(store)
-        columns, rows = rows_of(path)
         connection = sqlite3.connect("", check_same_thread=False, isolation_level=None)  # SQLite's own temporary file
         store = ObjectStore(connection, str(path), allow_private=allow_private)
-        found = objects_of(path, rows, bad.append, allow_private=allow_private)
-        write_store(connection, columns, found, bad.append, path)
+        read_into(connection, path, bad.append, allow_private=allow_private)
         store.count()
     except (OSError, sqlite3.Error) as error:
         raise _unreadable(path, error) from None

@@ -12,7 +12,7 @@ import pytest
 from maptr.errors import ConfigError
 from maptr.files import LOOK_EVERY, READ_EVERY
 from maptr.gateway.objects import OwnObject
-from maptr.gateway.redirects import ObjectStore, Redirects, follow, read, write_store
+from maptr.gateway.redirects import ObjectStore, Redirects, follow, read, read_into, write_store
 from tests.support.caching import Clock
 
 ONE = [OwnObject("ark:12345/x5", "https://h.example/5")]
@@ -269,3 +269,20 @@ def test_a_file_that_could_not_be_read_is_read_again(tmp_path: Path) -> None:
     clock.now += READ_EVERY
     assert [rule.url for rule in rows(file.current())] == ["https://h.example/6"]
     assert file.value.trouble == ""
+
+
+def test_rows_that_cannot_be_stored_or_read_are_an_error_of_the_file(tmp_path: Path) -> None:
+    path, own = tmp_path / "r.csv", tmp_path / "own.sqlite"
+    path.write_text("ark,url\n" + "".join(f"ark:12345/x{i},https://h.example/{i}\n" for i in range(2000)))
+    with closing(sqlite3.connect("", isolation_level=None)) as full:
+        full.execute("PRAGMA max_page_count = 10")
+        with pytest.raises(ConfigError, match=r"r\.csv: its rows cannot be stored: database or disk is full"):
+            read_into(full, path, lambda error: None)
+    with closing(sqlite3.connect(own, isolation_level=None)) as connection:
+        write_store(connection, [], iter([(1, ONE[0])]), lambda error: None, own)
+        connection.execute("UPDATE redirects SET more = '{'")
+    with (
+        closing(sqlite3.connect("", isolation_level=None)) as empty,
+        pytest.raises(ConfigError, match=r"own\.sqlite: "),
+    ):
+        read_into(empty, own, lambda error: None)
