@@ -62,7 +62,10 @@ def json_text(value: object, *, indent: int | None = None) -> str:
     return json.dumps(json.loads(without_surrogates(json.dumps(value, ensure_ascii=False))), indent=indent)
 
 
-def time_text(seconds: float) -> str:
+Time = float  # seconds since 1970; a status shows a field of this type by ``time_text``
+
+
+def time_text(seconds: Time) -> str:
     """Return a Unix time in UTC, in the format of RFC 3339."""
     import datetime  # late: few command lines show a time
 

@@ -18,7 +18,6 @@ from maptr.cli.group import command
 from maptr.cli.lookup import duration_text
 from maptr.cli.options import JSON_OPTION, PATH, server_config
 from maptr.cli.output import Painted
-from maptr.dnssec.keys import step_text
 from maptr.errors import ConfigError, json_text, nearest, time_text
 from maptr.paths import LOCAL_CONFIG
 from maptr.protocol.names import to_text
@@ -256,7 +255,7 @@ def _show_zone(zone: ZoneStatus) -> None:
         state = f" serial {zone.serial}, {zone.names} names{loaded}{signed}{due}"
         output.data("zone ", Painted(zone.zone, output.STRONG), state)
     for key in zone.signing.key_states if zone.signing else ():
-        step = f"; {step_text(key.next, key.role, key.at)}" if key.at else ""
+        step = f"; {key.advice}" if key.advice else ""
         output.data(f"  key {key.tag:05d} {key.role} {key.algorithm} {key.state} since {time_text(key.since)}{step}")
     for secondary in zone.secondaries:
         _show_secondary(secondary)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -220,12 +221,12 @@ def list_keys(folder: Path, ttl: int, as_json: bool) -> None:
     files = zonekeys.read_keys(folder)
     found = list(zip(files, zonekeys.key_steps(files, ttl), strict=True))
     if as_json:
-        output.json_data({"keys": [{**step._asdict(), "file": str(file.path)} for file, step in found]})
+        output.json_data({"keys": [{**asdict(step), "file": str(file.path)} for file, step in found]})
     else:
         for file, step in found:
             _show(file)
-            if step.at is not None:
-                output.inform(f"{step.tag:05d} {zonekeys.step_text(step.next, step.role, step.at)}")
+            if step.advice:
+                output.inform(f"{step.tag:05d} {step.advice}")
 
 
 @keys.command(

@@ -12,7 +12,7 @@ from pathlib import Path
 from maptr.config import Config
 from maptr.daemon.background import Repetitions
 from maptr.daemon.process import in_thread
-from maptr.errors import MaptrError, MissingExtra, SignatureError, reason_of
+from maptr.errors import MaptrError, MissingExtra, SignatureError, Time, reason_of
 from maptr.registry import sandbox
 from maptr.registry.minisign import PublicKey
 from maptr.registry.plan import Plan
@@ -20,7 +20,6 @@ from maptr.registry.pull import OFFICIAL, Requirements, apply_pull, begin_with_b
 
 log = logging.getLogger("maptr.serve")
 
-Time = float  # seconds since 1970; a field of this type is shown in the format of RFC 3339
 MAX_NAMED = 5  # records named in the text of a drift
 FIRST_RETRY = 30.0  # seconds after the first failed pull; doubled after each failure, up to the interval
 

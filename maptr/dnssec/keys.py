@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import dns.exception
 import dns.name
 
-from maptr.errors import MissingExtra, SigningError, time_text
+from maptr.errors import MissingExtra, SigningError, Time, time_text
 from maptr.files import PRIVATE, write_private
 from maptr.protocol.names import Labels
 from maptr.protocol.numbers import SECURE_ENTRY_POINT, ZONE_KEY
@@ -183,7 +183,8 @@ def require_cryptography() -> None:
 # ---- rollovers
 
 
-class KeyStep(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class KeyStep:
     """A key in its state since a time, and its next step in a rollover, not before ``at``.
 
     ``next`` is "activate", "retire", "remove" or "". A published key may become active, and a retired one may be
@@ -196,15 +197,16 @@ class KeyStep(NamedTuple):
     role: str
     algorithm: str
     state: str
-    since: float
+    since: Time
     next: str = ""
-    at: float | None = None
+    at: Time | None = None
 
-
-def step_text(step: str, role: str, at: float) -> str:
-    """Return the text of the next step of a key, for an operator."""
-    parent = ", once the parent has the DS of the other key" if step == "retire" and role != Role.ZSK else ""
-    return f"next: {step}, not before {time_text(at)}{parent}"
+    @property
+    def advice(self) -> str:
+        """The next step for an operator; "" without one."""
+        needs_ds = self.next == "retire" and self.role != Role.ZSK
+        parent = ", once the parent has the DS of the other key" if needs_ds else ""
+        return "" if self.at is None else f"next: {self.next}, not before {time_text(self.at)}{parent}"
 
 
 def steps_of(files: Iterable[tuple[str, float]], ttl: int, ds_ttl: int | None = None) -> list[KeyStep]:

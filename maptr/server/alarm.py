@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from maptr.daemon.pulling import Time
+from maptr.errors import Time
 from maptr.protocol.names import fold, parse, to_text
 
 

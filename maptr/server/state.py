@@ -11,9 +11,10 @@ from pathlib import Path
 
 from maptr.config import ZoneConfig
 from maptr.dnssec.expiry import EXPIRING, Signatures, SignatureState, Validity
+from maptr.dnssec.keys import MAX_TTL_OF_ZONE, steps_of
 from maptr.protocol.names import Labels, to_text
 from maptr.server.alarm import Alarm, AlarmKind
-from maptr.server.status import KeyStatus, LeftOutStatus, SecondaryStatus, SigningStatus, ZoneStatus
+from maptr.server.status import LeftOutStatus, SecondaryStatus, SigningStatus, ZoneStatus
 from maptr.zone.diff import stripped
 from maptr.zone.lint import LeftOut
 from maptr.zone.snapshot import Snapshot, ZoneView
@@ -57,12 +58,10 @@ class SigningState:
 
     def status(self, keys: Path, ttl: int) -> SigningStatus:
         """Return the status of signing with the keys in a folder. ``ttl`` is the longest one of the zone."""
-        from maptr.dnssec.keys import MAX_TTL_OF_ZONE, steps_of  # late: most servers do not sign
-
         failed_at = self.failed_at if self.error else None
         files = ((name, nanoseconds / 1e9) for name, _, _, _, nanoseconds in self.key_files)
-        states = tuple(KeyStatus(*step) for step in steps_of(files, ttl, MAX_TTL_OF_ZONE))
-        return SigningStatus(str(keys), self.unsigned, self.due or None, self.error, failed_at, self.retry_at, states)
+        steps = tuple(steps_of(files, ttl, MAX_TTL_OF_ZONE))
+        return SigningStatus(str(keys), self.unsigned, self.due or None, self.error, failed_at, self.retry_at, steps)
 
     def is_due(self, key_files: KeyFiles, now: float) -> bool:
         """Return whether to sign now: the keys have changed, the signatures are due, or a retry is due."""

@@ -10,24 +10,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any, get_args, get_origin, get_type_hints
 
-from maptr.daemon.pulling import TableStatus, Time
-from maptr.errors import time_text
+from maptr.daemon.pulling import TableStatus
+from maptr.dnssec.keys import KeyStep
+from maptr.errors import Time, time_text
 from maptr.server.alarm import Alarm
 
 Counts = Mapping[str, int]
-
-
-@dataclass(frozen=True, slots=True)
-class KeyStatus:
-    """A key of a zone, its state since a time, and its next step in a rollover, as in ``KeyStep``."""
-
-    tag: int
-    role: str
-    algorithm: str
-    state: str
-    since: Time
-    next: str = ""
-    at: Time | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +29,7 @@ class SigningStatus:
     error: str = ""
     failed: Time | None = None
     retry: Time | None = None
-    key_states: tuple[KeyStatus, ...] = ()
+    key_states: tuple[KeyStep, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
