@@ -29,7 +29,7 @@ SPECIAL_USE = tuple(
 )
 """Domains whose names are not looked up in the public DNS, or mean another host on each network."""
 
-_PORTS = {"http": 80, "https": 443}
+PORTS = {"http": 80, "https": 443}
 _CLEAN = "".join(c for c in map(chr, range(0x21, 0x7F)) if c not in '<>"\\^`{|}')  # what a URL may have (RFC 3986 2)
 
 
@@ -69,7 +69,7 @@ class Url(NamedTuple):
     @property
     def authority(self) -> str:
         """The host in lower case, and the port unless it is that of the scheme (RFC 3986 6.2.3)."""
-        port = f":{self.port}" if self.port not in (None, _PORTS[self.scheme]) else ""
+        port = f":{self.port}" if self.port not in (None, PORTS[self.scheme]) else ""
         return f"{self.host.in_url.lower().removesuffix('.')}{port}"
 
     @property
@@ -206,7 +206,7 @@ def normalized(text: str) -> str:
     if match is None:
         return text
     scheme = match["scheme"].lower()
-    host, colon, port = match["authority"].lower().removesuffix(f":{_PORTS.get(scheme)}").partition(":")
+    host, colon, port = match["authority"].lower().removesuffix(f":{PORTS.get(scheme)}").partition(":")
     return f"{scheme}://{host.removesuffix('.')}{colon}{port}{match['rest'].replace('ark:/', 'ark:')}"
 
 

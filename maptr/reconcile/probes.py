@@ -258,7 +258,7 @@ class Prober:
         self._tried[place] = self._clock()
         try:
             where = url.parse_allowed(target, allow_private=self._allow_private)
-            addresses = http.look_up(where.host.text, where.port or http.PORTS[where.scheme], self._seconds)
+            addresses = http.look_up(where.host.text, where.port or url.PORTS[where.scheme], self._seconds)
             if not self._allow_private and all(map(url.is_local, addresses)):
                 raise ValueError(f"{addresses[0]} is not a public address")
             with self._turn(addresses[0]):

@@ -36,7 +36,6 @@ MAX_ADDRESSES = 4  # of one host
 MAX_VALIDATOR = 200  # characters of an ETag or a date that is kept and sent back
 SECONDS = 60.0  # for one file, redirects included
 CONNECT_SECONDS = 8.0  # for the addresses and a connection: three tries of TCP (RFC 6298: after 0, 1 and 3 seconds)
-PORTS = {"http": 80, "https": 443}
 REDIRECTS = frozenset({301, 302, 303, 307, 308})
 USER_AGENT = f"maptr/{__version__}"
 _STATUS_LINE = re.compile(rb"HTTP/1\.[01] ([1-9][0-9]{2})")  # RFC 9112 4
@@ -76,7 +75,7 @@ def connection(
     Raises NmaError, also in place of an OSError, HTTPException or ValueError in the ``with`` block.
     """
     deadline = time.monotonic() + seconds
-    port = where.port or PORTS[where.scheme]
+    port = where.port or url.PORTS[where.scheme]
     limit = seconds if connect_seconds is None else min(seconds, connect_seconds)
     current = connect(where.host.text, port, limit, allow_private=allow_private)
     current.settimeout(max(0.001, deadline - time.monotonic()))
