@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import csv
-import sqlite3
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import closing, suppress
+from contextlib import suppress
 from io import StringIO
 from pathlib import Path
 
@@ -17,7 +16,7 @@ from maptr.cli import options, output
 from maptr.cli.group import Group
 from maptr.errors import ConfigError, cell
 from maptr.gateway.objects import COLUMNS, OwnObject, to_row
-from maptr.gateway.redirects import ObjectStore, RowError, check_loss, read, read_into
+from maptr.gateway.redirects import ObjectStore, RowError, check_loss, read, stored
 
 TICK = 2_000  # rows between two changes of the progress bar
 
@@ -49,8 +48,7 @@ def check(file: Path, allow_private: bool, as_json: bool) -> None:
       maptr redirects check redirects.csv
     """
     bad: list[RowError] = []
-    with closing(_database()) as connection:
-        count = _store(file, connection, bad, allow_private=allow_private)
+    count = len(_stored(file, bad, allow_private=allow_private))
     if as_json:
         errors = [{"line": error.line, "reason": error.reason} for error in bad]
         output.json_data({"file": str(file), "redirects": count, "errors": errors})
@@ -90,20 +88,19 @@ def import_(file: Path, target: Path, allow_private: bool, force: bool, overwrit
         output.fail(f"{folder}: {error.strerror}", output.EXIT_UNREADABLE)
     with aside:
         beside = Path(aside.name) / target.name
-        with closing(_database(str(beside))) as connection:
-            count = _store(file, connection, bad, allow_private=allow_private)
+        store = _stored(file, bad, str(beside), allow_private=allow_private)
         for each in bad:
             output.data(str(each))
         if bad:
             output.fail(f"{len(bad)} errors; {target} is not written", output.EXIT_NONE)
         if old is not None and not force:
             try:
-                check_loss(old, read(beside).objects, target)
+                check_loss(old, store, target)
             except ConfigError as error:
                 output.fail(f"{error} (--force overrides)", output.EXIT_NONE)
         beside.chmod(target.stat().st_mode & 0o777 if target.exists() else 0o644)
         beside.replace(target)
-    output.inform(f"{target}: {count} redirects")
+    output.inform(f"{target}: {len(store)} redirects")
 
 
 @redirects.command(
@@ -122,13 +119,11 @@ def export(file: Path, target: Path | None, allow_private: bool) -> None:
     """
     options.refuse_input(target, [file])
     bad: list[RowError] = []
-    connection = _database()
-    _store(file, connection, bad, allow_private=allow_private)
+    store = _stored(file, bad, allow_private=allow_private)
     for error in bad:
         output.error(str(error))
     if bad:
         sys.exit(output.EXIT_NONE)
-    store = ObjectStore(connection)
     columns = [*COLUMNS, *(name for name in store.columns() if name not in COLUMNS)]
     text = StringIO(newline="")
     writer = csv.writer(text, lineterminator="\n")
@@ -138,21 +133,16 @@ def export(file: Path, target: Path | None, allow_private: bool) -> None:
     options.write(target, text.getvalue())
 
 
-def _database(name: str = "") -> sqlite3.Connection:
-    """Open a new database, by default a temporary one of SQLite."""
-    return sqlite3.connect(name, isolation_level=None)
-
-
-def _store(file: Path, connection: sqlite3.Connection, bad: list[RowError], *, allow_private: bool) -> int:
-    """Write the redirects of a file into an empty database, and return their number. Exits if it cannot be read."""
+def _stored(file: Path, bad: list[RowError], database: str = "", *, allow_private: bool) -> ObjectStore:
+    """Return the redirects of a file in a new database, as ``stored`` does. Exits if it cannot be read."""
     try:
-        count = read_into(connection, file, bad.append, allow_private=allow_private, seen=_shown)
+        store = stored(file, bad.append, database, allow_private=allow_private, seen=_shown)
     except ConfigError as error:
         for each in bad:
             output.data(str(each))
         output.fail(str(error), output.EXIT_UNREADABLE)
     bad.sort(key=lambda error: error.line)
-    return count
+    return store
 
 
 def _shown(objects: Iterator[tuple[int, OwnObject]]) -> Iterator[tuple[int, OwnObject]]:

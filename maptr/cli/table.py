@@ -194,12 +194,12 @@ def export(source: str, form: str, target: Path | None, overwrite: bool, redirec
 
 def _own_rules(file: Path) -> tuple[list[exporting.RedirectRule], list[registry.Loss]]:
     """Return the rules of a file of redirects, and what they lack. Exits for a bad row, or one that a server lacks."""
-    from maptr.gateway.redirects import RowError, objects_of, rows_of  # late: only these exports need it
+    from maptr.gateway.redirects import RowError, stored  # late: only these exports need it
 
     bad: list[RowError] = []
     rules, losses = [], []
     try:
-        for _, one in objects_of(file, rows_of(file)[1], bad.append):
+        for one in stored(file, bad.append).every():
             key = one.ark.removeprefix("ark:")
             rule, lost = exporting.own_rule(key, one.url, one.status, suffix=one.suffix)
             rules.append(rule)

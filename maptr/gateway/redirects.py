@@ -264,30 +264,34 @@ def _object(values: tuple[object, ...]) -> OwnObject:
     return OwnObject(ark, target, int(status or 0), reason, who, what, when, bool(suffix), kept)
 
 
-def read_into(
-    connection: sqlite3.Connection,
+def stored(
     path: Path,
     on_bad: OnBad,
+    database: str = "",
     *,
     allow_private: bool = False,
     seen: Callable[[Numbered], Numbered] = iter,
-) -> int:
-    """Write the objects of a file into an empty database, and return their number. Raises ConfigError.
+) -> ObjectStore:
+    """Return the objects of a file in a new database, by default a temporary one of SQLite. Raises ConfigError.
 
     A bad row is passed to ``on_bad``. ``seen`` gets the iterator of the objects, and returns one of the same objects.
     """
     columns, rows = rows_of(path)
     objects = seen(objects_of(path, rows, on_bad, allow_private=allow_private))
     try:
-        return write_store(connection, columns, objects, on_bad, path)
+        connection = sqlite3.connect(database, check_same_thread=False, isolation_level=None)
+        store = ObjectStore(connection, str(path), allow_private=allow_private)
+        write_store(connection, columns, objects, on_bad, path)
+        store.count()
+        return store
     except sqlite3.Error as error:
         raise ConfigError(f"its rows cannot be stored: {error}", filename=str(path)) from None
 
 
 def write_store(
     connection: sqlite3.Connection, columns: Iterable[str], objects: Numbered, on_bad: OnBad, path: Path
-) -> int:
-    """Write objects into an empty database, and return their number. A second row of an ARK is passed to ``on_bad``.
+) -> None:
+    """Write objects into an empty database. A second row of an ARK is passed to ``on_bad``.
 
     Raises ConfigError for more than MAX_REDIRECTS.
     """
@@ -306,7 +310,6 @@ def write_store(
         if count > MAX_REDIRECTS:
             raise ConfigError(f"more than {MAX_REDIRECTS} redirects", filename=str(path))
     connection.execute("COMMIT")
-    return count
 
 
 # ---- following the file
@@ -356,10 +359,7 @@ def read(path: Path, *, allow_private: bool = False) -> Redirects:
                 store.is_file = True
                 store.count()
                 return Redirects(store)
-        connection = sqlite3.connect("", check_same_thread=False, isolation_level=None)  # SQLite's own temporary file
-        store = ObjectStore(connection, str(path), allow_private=allow_private)
-        read_into(connection, path, bad.append, allow_private=allow_private)
-        store.count()
+        store = stored(path, bad.append, allow_private=allow_private)
     except (OSError, sqlite3.Error) as error:
         raise _unreadable(path, error) from None
     for each in bad[:NAMED]:

@@ -164,5 +164,8 @@ def test_exports_of_servers_carry_own_objects(tmp_path: Path) -> None:
     own.write_text("ark,url\nx,y\n")
     done = run("export", str(table), "--format", "caddy", "--redirects", str(own), code=1)
     assert done.stderr == f"maptr: {own}:2: no ark: label in 'x'\n"
+    own.write_text("ark,url\nark:12345/k1,https://o.example.org/1\nark:12345/k1,https://o.example.org/2\n")
+    done = run("export", str(table), "--format", "caddy", "--redirects", str(own), code=1)
+    assert done.stderr == f"maptr: {own}:3: a second redirect of ark:12345/k1\n"
     own.write_text("ark\n")
     run("export", str(table), "--format", "caddy", "--redirects", str(own), code=8)

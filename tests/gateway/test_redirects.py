@@ -6,13 +6,14 @@ import os
 import sqlite3
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from maptr.errors import ConfigError
 from maptr.files import LOOK_EVERY, READ_EVERY
 from maptr.gateway.objects import OwnObject
-from maptr.gateway.redirects import ObjectStore, Redirects, follow, read, read_into, write_store
+from maptr.gateway.redirects import ObjectStore, Redirects, follow, read, stored, write_store
 from tests.support.caching import Clock
 
 ONE = [OwnObject("ark:12345/x5", "https://h.example/5")]
@@ -226,7 +227,7 @@ def test_the_database_that_import_makes_is_asked_and_not_read(tmp_path: Path) ->
     path = tmp_path / "own.sqlite"
     made = OwnObject("ark:12345/x1", "https://h.example/1", 303, "", "Me", "It", "1999", False, {"note": "kept"})
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
-        assert write_store(connection, ["ark", "url", "note"], iter([(1, made)]), lambda error: None, path) == 1
+        write_store(connection, ["ark", "url", "note"], iter([(1, made)]), lambda error: None, path)
     clock = Clock()
     file = follow(path, allow_private=False, clock=clock)
     objects = file.current().objects
@@ -271,18 +272,22 @@ def test_a_file_that_could_not_be_read_is_read_again(tmp_path: Path) -> None:
     assert file.value.trouble == ""
 
 
-def test_rows_that_cannot_be_stored_or_read_are_an_error_of_the_file(tmp_path: Path) -> None:
-    path, own = tmp_path / "r.csv", tmp_path / "own.sqlite"
+def test_rows_that_cannot_be_stored_or_read_are_an_error_of_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connect, path, own = sqlite3.connect, tmp_path / "r.csv", tmp_path / "own.sqlite"
     path.write_text("ark,url\n" + "".join(f"ark:12345/x{i},https://h.example/{i}\n" for i in range(2000)))
-    with closing(sqlite3.connect("", isolation_level=None)) as full:
-        full.execute("PRAGMA max_page_count = 10")
-        with pytest.raises(ConfigError, match=r"r\.csv: its rows cannot be stored: database or disk is full"):
-            read_into(full, path, lambda error: None)
-    with closing(sqlite3.connect(own, isolation_level=None)) as connection:
+    with closing(connect(own, isolation_level=None)) as connection:
         write_store(connection, [], iter([(1, ONE[0])]), lambda error: None, own)
         connection.execute("UPDATE redirects SET more = '{'")
-    with (
-        closing(sqlite3.connect("", isolation_level=None)) as empty,
-        pytest.raises(ConfigError, match=r"own\.sqlite: "),
-    ):
-        read_into(empty, own, lambda error: None)
+    with pytest.raises(ConfigError, match=r"own\.sqlite: "):
+        stored(own, lambda error: None)
+
+    def full(*arguments: Any, **options: Any) -> sqlite3.Connection:
+        made: sqlite3.Connection = connect(*arguments, **options)
+        made.execute("PRAGMA max_page_count = 10")
+        return made
+
+    monkeypatch.setattr(sqlite3, "connect", full)
+    with pytest.raises(ConfigError, match=r"r\.csv: its rows cannot be stored: database or disk is full"):
+        stored(path, lambda error: None)
