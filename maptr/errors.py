@@ -137,8 +137,7 @@ class Fault(StrEnum):
 
 
 class NmaError(MaptrError):
-    """A mapping authority could not be asked: no allowed address, no connection, or no HTTP response. ``fault`` is the
-    kind of it."""
+    """A mapping authority gave no answer: it has no allowed address, no connection, or no HTTP response (``fault``)."""
 
     def __init__(self, message: str = "", fault: Fault = Fault.UNREACHABLE) -> None:
         super().__init__(message)

@@ -58,7 +58,7 @@ class Background:
 
 
 class Repetitions:
-    """What a repeated work has logged: a warning comes once, and again when it has changed or comes back."""
+    """The warnings of a repeated task: each is logged once, and again when it has changed or comes back."""
 
     def __init__(self) -> None:
         self._logged: dict[Hashable, object] = {}

@@ -59,8 +59,7 @@ class ServerDrift:
 
 @dataclass(frozen=True, slots=True)
 class TableStatus:
-    """The table that is pulled or compared with servers: where it came from, when it was confirmed and changed, why the
-    last pull failed, or "", and the last comparisons."""
+    """The table that is pulled or compared with servers. ``error`` is why the last pull failed, "" after a success."""
 
     file: str = ""
     source: str = ""
