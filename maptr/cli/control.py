@@ -134,15 +134,19 @@ def status(file: str | None, path: str | None, as_json: bool) -> None:
     Example:
       maptr status --config /etc/maptr/maptr.toml
     """
-    reply = _ask(_socket(file, path), {"command": "status"}, STATUS_SECONDS)
-    if "error" in reply:
-        output.fail(str(reply["error"]), output.EXIT_INTERNAL)
-    found = read_status(reply)
+    found = _status(_socket(file, path))
     if as_json:
         output.json_data(to_json(found))
     else:
         _show_status(found)
     sys.exit(output.EXIT_NONE if found.alarms else output.EXIT_OK)
+
+
+def _status(where: tuple[Path, str]) -> Status:
+    reply = _ask(where, {"command": "status"}, STATUS_SECONDS)
+    if "error" in reply:
+        output.fail(str(reply["error"]), output.EXIT_INTERNAL)
+    return read_status(reply)
 
 
 def _show_status(found: Status) -> None:
@@ -229,7 +233,7 @@ def control(verb: str, zone: str | None, file: str | None, path: str | None, as_
 
 def _zone_status(where: tuple[Path, str], zone: str | None, *, as_json: bool) -> None:
     """Show one zone or all of them. Exits with 1 if one of them is not served, or has an alarm."""
-    found = read_status(_ask(where, {"command": "status"}, STATUS_SECONDS))
+    found = _status(where)
     wanted = None if zone is None else f"{zone.rstrip('.').lower()}."
     zones = [each for each in found.zones if wanted in (None, each.zone.lower())]
     if not zones:

@@ -9,6 +9,7 @@ import re
 import signal
 import socket
 import stat
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -314,6 +315,33 @@ def test_invalid_requests_get_an_error(site: Site) -> None:
         reply = json.loads(converse(connected(site.socket), request_line, shut=True))
         assert set(reply) == {"error"}, request_line
     assert site.run("status").exit_code == 0
+
+
+@pytest.mark.parametrize("words", [["status", "--json"], ["control", "zone-status", "--json"]])
+@pytest.mark.parametrize(
+    ("reply", "code", "said"),
+    [
+        ({"error": "internal error; the log has it"}, 10, "maptr: internal error; the log has it\n"),
+        ({"version": "9.0", "pid": 1, "zones": [{"zone": "a.", "file": "f", "serial": 1, "new": 1}], "new": {}}, 0, ""),
+    ],
+)
+def test_an_error_and_a_newer_server_are_understood(
+    words: list[str], reply: dict[str, Any], code: int, said: str, tmp_path: Path
+) -> None:
+    def serve() -> None:
+        peer, _ = sock.accept()
+        with peer:
+            peer.recv(4096)
+            peer.sendall(json.dumps(reply).encode() + b"\n")
+
+    with socket.socket(socket.AF_UNIX) as sock:
+        sock.bind(str(tmp_path / "s"))
+        sock.listen()
+        thread = threading.Thread(target=serve)
+        thread.start()
+        done = CliRunner().invoke(main, [*words, "--control", str(tmp_path / "s")])
+        thread.join()
+    assert (done.exit_code, done.stderr) == (code, said)
 
 
 def test_a_second_server_on_the_same_socket_does_not_start(site: Site) -> None:
