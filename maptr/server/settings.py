@@ -47,17 +47,15 @@ class Overrides(NamedTuple):
 
         The secondaries apply to every zone and the catalog. Raises ConfigError.
         """
+        for option, given in (("--zone", self.zones), ("--key", self.keys)):
+            names = [one.name for one in given]
+            if twice := [name for name in names if names.count(name) > 1]:
+                raise ConfigError(f"{to_text(twice[0])} is given twice", key=option)
         zones = {zone.name: zone for zone in config.zones}
-        for at, zone in enumerate(self.zones):
-            if zone.name in (earlier.name for earlier in self.zones[:at]):
-                raise ConfigError(f"zone {to_text(zone.name)} is given twice")
+        for zone in self.zones:
             new = replace(zone, state=config.serve.state, scheme=config.client.scheme)
             zones[zone.name] = replace(zones.get(zone.name, new), file=zone.file, table=zone.table)
-        keys = {key.name: key for key in config.keys}
-        for at, key in enumerate(self.keys):
-            if key.name in (earlier.name for earlier in self.keys[:at]):
-                raise ConfigError(f"key {to_text(key.name)} is given twice")
-            keys[key.name] = key
+        keys = {key.name: key for key in (*config.keys, *self.keys)}
         secondaries: dict[str, Any] = {"transfer": self.transfer} if self.transfer else {}
         secondaries |= {"notify": self.notify} if self.notify else {}
         serve = replace(config.serve, catalog=replace(config.serve.catalog, **secondaries))

@@ -62,7 +62,7 @@ def test_the_options_for_secondaries_work_together(zone_file: Path, tmp_path: Pa
         (("--nsid", "x" * 256), 2, "--nsid: is longer than 255 bytes"),
         (("--log-level", "loud"), 2, "--log-level"),
         (("--log-format", "xml"), 2, "--log-format"),
-        (("--key", f"a=hmac-sha256:{SECRET}", "--key", f"A=hmac-sha1:{SECRET}"), 1, "key a. is given twice"),
+        (("--key", f"a=hmac-sha256:{SECRET}", "--key", f"A=hmac-sha1:{SECRET}"), 1, "--key: a. is given twice"),
     ],
 )
 def test_each_mistake_is_reported(zone_file: Path, options: tuple[str, ...], code: int, why: str) -> None:
@@ -77,7 +77,7 @@ def test_each_mistake_is_reported(zone_file: Path, options: tuple[str, ...], cod
     [
         ([], 2, "there is no zone to serve: --zone ark.arpa serves that of the public registry"),
         (["--zone", "a.test=zone", "--json"], 2, "--json goes with --check-config"),
-        (["--zone", "a.test=zone", "--zone", "a.test=zone"], 1, "zone a.test. is given twice"),
+        (["--zone", "a.test=zone", "--zone", "a.test=zone"], 1, "--zone: a.test. is given twice"),
         (["--config", "nowhere.toml"], 8, "nowhere.toml: No such file or directory"),
         (["--config", "bad.toml"], 1, "maptr: bad.toml:2: serve.listen"),
         (["--zone", "a.test=zone", "--listen", "192.0.2.1:53"], 1, "192.0.2.1:53"),

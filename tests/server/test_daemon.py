@@ -71,7 +71,7 @@ def run(*arguments: str) -> Result:
             "zone a. serial 1, 3 names, from FILE\nlisten 127.0.0.1:0 (udp, tcp)\nlisten 127.0.0.1:0 (udp, tcp)\n",
         ),
         (["--zone", "ark.arpa=FILE"], zone_text(1) + "x A 1.2.3\n", 1, "maptr: FILE:6: "),
-        (["--zone", "a=FILE", "--zone", "A.=FILE"], zone_text(1), 1, "maptr: zone a. is given twice\n"),
+        (["--zone", "a=FILE", "--zone", "A.=FILE"], zone_text(1), 1, "maptr: --zone: a. is given twice\n"),
         (["--zone", "a=FILE/none"], zone_text(1), 8, "maptr: FILE/none: Not a directory\n"),
         (["--zone", "a=/"], zone_text(1), 8, "maptr: /: Is a directory\n"),
         (
