@@ -185,9 +185,8 @@ def _read(hint: Any, value: Any) -> Any:
     if not is_dataclass(hint):  # tuple[ZoneStatus, ...], or TableStatus | None
         part = get_args(hint)[0]
         return tuple(_read(part, each) for each in value) if get_origin(hint) is tuple else _read(part, value)
-    types = get_type_hints(hint)
-    known = {name: each for name, each in value.items() if name in types}  # a newer server may send more
-    return hint(**{name: _read(types[name], each) for name, each in known.items()})  # type: ignore[operator]
+    types = get_type_hints(hint).items()  # a newer server may send more
+    return hint(**{name: _read(kind, value[name]) for name, kind in types if name in value})  # type: ignore[operator]
 
 
 def read_reload(document: Mapping[str, Any]) -> ReloadResult:
