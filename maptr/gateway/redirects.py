@@ -372,12 +372,20 @@ def read(path: Path, *, allow_private: bool = False) -> Redirects:
 def check_loss(old: OwnObjects, new: OwnObjects, path: Path) -> None:
     """Raise ConfigError if a file has lost more than REMOVAL_LIMIT of the ARKs that it had.
 
-    Of a long file, only a sample is looked for, because a change shall be in use within a second.
+    Of a long file, only a sample is looked for, because a change shall be in use within a second. An old database that
+    was damaged meanwhile cannot be compared, and the new one replaces it.
     """
     if not (isinstance(old, ObjectStore) and isinstance(new, ObjectStore)):
         return
-    looked_for = old.sample(SAMPLED)
-    lost = sum(ark not in new for ark in looked_for)
+    try:
+        looked_for = old.sample(SAMPLED)
+    except sqlite3.Error as error:
+        log.warning("%s: the redirects until now cannot be compared with the new ones: %s", path, error)
+        return
+    try:
+        lost = sum(ark not in new for ark in looked_for)
+    except sqlite3.Error as error:
+        raise _unreadable(path, error) from None
     if lost > len(looked_for) * REMOVAL_LIMIT:
         share = f"more than {REMOVAL_LIMIT:.0%} of {len(old)} redirects would be lost"
         raise ConfigError(share, filename=str(path))

@@ -254,6 +254,25 @@ def test_a_row_that_was_spoiled_leads_nowhere(change: str, tmp_path: Path, caplo
     assert caplog.records[0].getMessage().startswith(f"{path}: ark:12345/x5: ")
 
 
+def test_a_good_file_replaces_a_database_that_was_damaged_in_use(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def written(path: Path) -> Path:
+        with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+            write_store(connection, [], iter([(1, ONE[0])]), lambda error: None, path)
+        return path
+
+    clock, path = Clock(), written(tmp_path / "own.sqlite")
+    file = follow(path, allow_private=False, clock=clock)
+    path.write_text("a text in the place of the database\n")
+    clock.now += LOOK_EVERY
+    assert "the first line has no column ark" in file.current().trouble
+    written(tmp_path / "new.sqlite").replace(path)
+    clock.now += LOOK_EVERY
+    assert (rows(file.current()), file.value.trouble) == (ONE, "")
+    assert f"{path}: the redirects until now cannot be compared with the new ones: " in caplog.text
+
+
 def test_a_file_that_could_not_be_read_is_read_again(tmp_path: Path) -> None:
     """A database may be locked for a while; its status then does not change."""
     clock, path = Clock(), csv_file(tmp_path / "redirects", GOOD)
