@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 import sys
 import time
 from pathlib import Path
@@ -11,6 +12,7 @@ import click
 from maptr.cli import lookup, options, output
 from maptr.cli.group import command
 from maptr.cli.output import Painted
+from maptr.errors import ConfigError
 from maptr.gateway.statistics import (
     DAYS,
     DAYS_KEPT,
@@ -52,7 +54,12 @@ def stats(file: Path | None, days: int, config: str | None, as_json: bool) -> No
         raise click.UsageError("the configuration has no gateway.stats: name a FILE")
     if not path.is_file():
         output.fail(f"{path}: No such file", output.EXIT_UNREADABLE)
-    report = Statistics(path, wall=time.time).report(days)
+    try:
+        report = Statistics(path, wall=time.time).report(days)
+    except ConfigError as error:
+        output.fail(error.reason, output.EXIT_UNREADABLE)
+    except sqlite3.Error as error:
+        output.fail(f"{path}: {error}", output.EXIT_UNREADABLE)
     if as_json:
         output.json_data(report.to_dict())
         sys.exit(output.EXIT_OK)

@@ -24,6 +24,7 @@ log = logging.getLogger("maptr.gateway")
 
 HOUR, DAY = 3_600, 86_400  # seconds
 HOURS_KEPT, DAYS_KEPT = 14 * 24, 400
+TABLES = ("hours", "days")
 MAX_VALUES = 200  # of one kind in an hour and in a day
 DAYS = 7  # of a report, if none are named
 LISTED = 50  # values of one kind in a report
@@ -115,9 +116,12 @@ class Statistics:
     def _store(self) -> sqlite3.Connection:
         try:
             store = sqlite3.connect(str(self._file or ":memory:"), check_same_thread=False, isolation_level=None)
+            foreign = "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT IN (?, ?) LIMIT 1"
+            if (found := store.execute(foreign, TABLES).fetchone()) is not None:
+                raise sqlite3.DatabaseError(f"not a file of statistics: it has a table {found[0]}")
             store.execute("PRAGMA journal_mode = WAL")
             store.execute("PRAGMA synchronous = NORMAL")
-            for table in ("hours", "days"):
+            for table in TABLES:
                 store.execute(
                     f"CREATE TABLE IF NOT EXISTS {table} (start INTEGER, kind TEXT, value TEXT, n INTEGER,"
                     " PRIMARY KEY (start, kind, value)) WITHOUT ROWID"
@@ -165,14 +169,14 @@ class Statistics:
             await in_thread(lambda: self._write(taken))
         except sqlite3.Error as error:
             self._waiting.update(taken)
-            log.error("statistics not kept: %s", error)
+            log.error("statistics not kept: %s: %s", self._file, error)
 
     def _write(self, taken: Counter[Key]) -> None:
         """Write counts, and remove old ones. Raises sqlite3.Error."""
         now = int(self._wall())
         with self._lock, self._store:
             self._store.execute("BEGIN")
-            for table, size, most in (("hours", HOUR, HOURS_KEPT), ("days", DAY, DAYS_KEPT)):
+            for table, size, most in zip(TABLES, (HOUR, DAY), (HOURS_KEPT, DAYS_KEPT), strict=True):
                 self._store.executemany(
                     f"INSERT INTO {table} VALUES (?, ?, ?, ?)"  # noqa: S608 - constants
                     " ON CONFLICT DO UPDATE SET n = n + excluded.n",

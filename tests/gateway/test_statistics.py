@@ -169,13 +169,14 @@ def test_counts_are_bounded() -> None:
     assert sum(made.report(30).values["status"][0][1:]) == 30 * (MAX_VALUES + 50)
 
 
-def test_a_disk_that_is_full_loses_no_count(caplog: pytest.LogCaptureFixture) -> None:
-    made, _ = counted(*REQUESTS)
+def test_a_disk_that_is_full_loses_no_count(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "stats.sqlite"
+    made, _ = counted(*REQUESTS, file=path)
     made._store.execute("PRAGMA query_only = ON")
     keep(made)
     made._store.execute("PRAGMA query_only = OFF")
     assert made.report(1).requests == 6
-    assert "statistics not kept: attempt to write a readonly database" in caplog.text
+    assert f"statistics not kept: {path}: attempt to write a readonly database" in caplog.text
     keep(made)
     assert made.report(1).requests == 6
 
@@ -202,6 +203,19 @@ def test_a_file_of_something_else_is_refused(tmp_path: Path) -> None:
     path.write_text("not a database, but a text that is long enough to be one" * 20)
     with pytest.raises(ConfigError, match=r"stats\.sqlite: file is not a database"):
         Statistics(path, wall=Clock()).open()
+
+
+@pytest.mark.usefixtures("home")
+def test_a_database_of_something_else_is_not_changed(tmp_path: Path) -> None:
+    path = tmp_path / "own.sqlite"
+    with closing(sqlite3.connect(path)) as made, made:
+        made.execute("CREATE TABLE redirects (ark, url)")
+    before = path.read_bytes()
+    assert "own.sqlite: not a file of statistics: it has a table redirects" in run("stats", str(path), code=8).stderr
+    with pytest.raises(ConfigError, match="not a file of statistics"):
+        Statistics(path, wall=Clock()).open()
+    assert path.read_bytes() == before
+    assert list(tmp_path.glob("own.sqlite*")) == [path]
 
 
 def test_a_check_of_the_configuration_makes_no_file(tmp_path: Path) -> None:
