@@ -33,9 +33,17 @@ def visible(text: str) -> str:
     return text if text.isascii() and text.isprintable() else text.translate(_VISIBLE)
 
 
+_FORMULA = re.compile("'*[=+@-]")
+
+
 def cell(text: str) -> str:
-    """Return a text as a cell of CSV that no spreadsheet takes for a formula."""
-    return f"'{text}" if text.startswith(("=", "+", "-", "@")) else text
+    """Return a text as a cell of CSV that no spreadsheet takes for a formula: with an apostrophe before it."""
+    return f"'{text}" if _FORMULA.match(text) else text
+
+
+def text_of_cell(written: str) -> str:
+    """Return the text that ``cell`` wrote."""
+    return written[1:] if written.startswith("'") and _FORMULA.match(written) else written
 
 
 # Bytes that Python read as lone surrogates (PEP 383), and other lone surrogates. No JSON may hold one (RFC 8259 8.1).

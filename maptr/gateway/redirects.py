@@ -23,7 +23,7 @@ from typing import NamedTuple
 from urllib.parse import quote
 
 from maptr import url
-from maptr.errors import ConfigError, LocatedError, MaptrError
+from maptr.errors import ConfigError, LocatedError, MaptrError, text_of_cell
 from maptr.files import Followed
 from maptr.gateway.objects import COLUMNS, GONE, REDIRECTING, OwnObject, OwnObjects, read_row, to_row
 from maptr.registry.plan import REMOVAL_LIMIT
@@ -121,7 +121,7 @@ def _csv_rows(path: Path) -> Iterator[Row]:
         for cells in reader:
             _check_columns(len(cells), path, reader.line_num)
             if cells:
-                yield Row(reader.line_num, dict(zip(header, cells, strict=False)))
+                yield Row(reader.line_num, dict(zip(header, map(text_of_cell, cells), strict=False)))
     except csv.Error as error:
         raise ConfigError(str(error), filename=str(path), line=reader.line_num) from None
 

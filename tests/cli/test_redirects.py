@@ -111,3 +111,17 @@ def test_a_foreign_file_is_not_replaced(tmp_path: Path) -> None:
 def test_cells_are_no_formulas_in_a_spreadsheet(tmp_path: Path) -> None:
     file = write(tmp_path / "r.csv", "ark,url,what\nark:12345/x1,https://o.example.org/1,=1+1\n")
     assert "'=1+1" in run("redirects", "export", file).stdout
+
+
+def test_a_text_that_a_spreadsheet_would_take_for_a_formula_comes_back(tmp_path: Path) -> None:
+    texts = ["-0044", "=1+1", "'=1+1", "''-x", "'tis", "@home", "+1", "'"]
+    rows = "".join(f"ark:12345/x{n},https://o.example.org/{n},{text}\n" for n, text in enumerate(texts))
+    with closing(sqlite3.connect(tmp_path / "other.sqlite")) as made, made:
+        made.execute("CREATE TABLE redirects (ark, url, \"when\")")
+        made.executemany("INSERT INTO redirects VALUES (?, ?, ?)", (row.split(",") for row in rows.splitlines()))
+    written = write(tmp_path / "out.csv", run("redirects", "export", str(tmp_path / "other.sqlite")).stdout)
+    again = tmp_path / "again.sqlite"
+    run("redirects", "import", written, "-o", str(again))
+    objects = read(again).objects
+    assert isinstance(objects, ObjectStore)
+    assert [one.when for one in objects.every()] == texts
