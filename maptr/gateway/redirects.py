@@ -17,6 +17,7 @@ import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 from stat import S_ISREG
 from typing import NamedTuple
@@ -32,6 +33,7 @@ log = logging.getLogger("maptr.gateway")
 
 MAX_REDIRECTS = 5_000_000
 MAX_COLUMNS = 100
+SEPARATORS = ",;\t"
 MAX_LINE = 65_536  # characters of a line of CSV, bytes of a value of SQLite
 SAMPLED = 2_000  # ARKs of a long file that are looked for in its successor: the share is then right to about 1 %
 LOCKED = 0.5  # seconds to wait for a writer of SQLite; then the file is read again later
@@ -110,20 +112,34 @@ def _guarded(path: Path, rows: Iterator[Row]) -> Iterator[Row]:
 
 
 def _csv_rows(path: Path) -> Iterator[Row]:
-    """Yield the columns as a row, then the rows of a CSV, each with the number of its last line."""
-    reader = csv.reader(_lines(path), strict=True)
+    """Yield the columns as a row, then the rows of a CSV, each with the number of its last line.
+
+    Rows without any value, which spreadsheets leave at the end, are left out.
+    The first line shows what separates the columns: Excel takes semicolons in countries with a decimal comma.
+    """
+    lines = _lines(path)
+    first = next(lines, "")
+    separator = max(SEPARATORS, key=first.count)
+    reader = csv.reader(chain([first], lines), strict=True, delimiter=separator)
+    begun = 0
     try:
         header = next(reader, [])
         _check_columns(len(header), path, 1)
         if missing := {"ark", "url"} - set(header):
             raise ConfigError(f"the first line has no column {min(missing)}", filename=str(path), line=1)
+        if twice := [name for name in header if name and header.count(name) > 1]:
+            raise ConfigError(f"the first line has two columns {twice[0]}", filename=str(path), line=1)
         yield Row(1, dict.fromkeys(header, ""))
+        begun = reader.line_num
         for cells in reader:
+            begun = reader.line_num
             _check_columns(len(cells), path, reader.line_num)
-            if cells:
+            if any(cells):
                 yield Row(reader.line_num, dict(zip(header, map(text_of_cell, cells), strict=False)))
     except csv.Error as error:
-        raise ConfigError(str(error), filename=str(path), line=reader.line_num) from None
+        line = begun + 1
+        hint = "" if reader.line_num == line else ": a quotation mark in this row may have no second one"
+        raise ConfigError(f"{error}{hint}", filename=str(path), line=line) from None
 
 
 def _lines(path: Path) -> Iterator[str]:

@@ -43,6 +43,9 @@ def csv_file(path: Path, text: str) -> Path:
         "ark,url\nark:12345/x5,https://h.example/5\n",
         "\ufeffark,url\r\nhttps://n2t.net/ark:/12345/x-5,https://h.example/5\r\n",
         "ark,url,status\nark:12345/x5,https://h.example/5,\n",
+        "ark,url,who,what\nark:12345/x5,https://h.example/5\n\n,,,\n",
+        "\ufeffark;url;what\r\nark:12345/x5;https://h.example/5;\r\n",
+        "ark\turl\twhat\nark:12345/x5\thttps://h.example/5\t\n",
     ],
 )
 def test_redirects_are_read_from_csv(text: str, tmp_path: Path) -> None:
@@ -67,6 +70,8 @@ def test_redirects_are_read_from_sqlite(tmp_path: Path) -> None:
     [
         ("ark,target\n", r"redirects:1: the first line has no column url"),
         ("", r"redirects:1: the first line has no column ark"),
+        ("ark,url,who,url\n", r"redirects:1: the first line has two columns url"),
+        ('ark,url\nark:12345/x,"https://h.example/\n' + "x,y\n" * 99, r"redirects:2: .* may have no second one"),
         ('ark,url\nark:12345/x,"https://h.example/"y\n', r"redirects:2: ',' expected"),
         ("ark,url\nark:12345/x,https://h.example/\n\udcff\n", r"redirects:3: not UTF-8"),
     ],
