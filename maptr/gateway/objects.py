@@ -133,6 +133,8 @@ def read_row(row: Mapping[str, str], *, allow_private: bool = False) -> OwnObjec
     if status == GONE and target:
         raise ValueError(f"{ark} is gone (410), and has the URL {target}")
     if status != GONE:
+        if not target:
+            raise ValueError(f"{ark} has no URL, which only an object that is gone (410) lacks")
         url.parse_allowed(target, allow_private=allow_private)
     switch = row.get("suffix", "").strip().lower()
     if switch not in SWITCH:

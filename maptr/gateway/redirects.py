@@ -58,10 +58,11 @@ class RowError(LocatedError):
 
 
 class Row(NamedTuple):
-    """A row and the number of its line, or of the row of a database."""
+    """A row and the number of its line, or of the row of a database; ``fault`` says why it cannot be read."""
 
     number: int
     cells: Mapping[str, str]
+    fault: str = ""
 
 
 OnBad = Callable[[RowError], None]
@@ -87,6 +88,8 @@ def objects_of(path: Path, rows: Iterable[Row], on_bad: OnBad, *, allow_private:
     """Yield the object of each row with its number; a bad row is passed to ``on_bad`` and left out."""
     for row in rows:
         try:
+            if row.fault:
+                raise ValueError(row.fault)
             yield row.number, read_row(row.cells, allow_private=allow_private)
         except ValueError as error:
             on_bad(RowError(str(error), filename=str(path), line=row.number))
@@ -135,7 +138,11 @@ def _csv_rows(path: Path) -> Iterator[Row]:
             begun = reader.line_num
             _check_columns(len(cells), path, reader.line_num)
             if any(cells):
-                yield Row(reader.line_num, dict(zip(header, map(text_of_cell, cells), strict=False)))
+                fault = ""
+                if any(cells[len(header) :]):
+                    counts = f"{len(cells)} values for {len(header)} columns"
+                    fault = f"{counts}: put a text with {separator!r} in quotation marks"
+                yield Row(reader.line_num, dict(zip(header, map(text_of_cell, cells), strict=False)), fault)
     except csv.Error as error:
         line = begun + 1
         hint = "" if reader.line_num == line else ": a quotation mark in this row may have no second one"

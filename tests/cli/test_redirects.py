@@ -117,7 +117,7 @@ def test_a_text_that_a_spreadsheet_would_take_for_a_formula_comes_back(tmp_path:
     texts = ["-0044", "=1+1", "'=1+1", "''-x", "'tis", "@home", "+1", "'"]
     rows = "".join(f"ark:12345/x{n},https://o.example.org/{n},{text}\n" for n, text in enumerate(texts))
     with closing(sqlite3.connect(tmp_path / "other.sqlite")) as made, made:
-        made.execute("CREATE TABLE redirects (ark, url, \"when\")")
+        made.execute('CREATE TABLE redirects (ark, url, "when")')
         made.executemany("INSERT INTO redirects VALUES (?, ?, ?)", (row.split(",") for row in rows.splitlines()))
     written = write(tmp_path / "out.csv", run("redirects", "export", str(tmp_path / "other.sqlite")).stdout)
     again = tmp_path / "again.sqlite"
