@@ -68,6 +68,7 @@ class Service:
         pages.prepare()
         self.current = CurrentSite(client, config, zones)
         self._config = config
+        self._at_start = config.gateway
         self._reread = reread
         self._allow_private = allow_private
         self._metrics = Metrics()
@@ -189,8 +190,8 @@ class Service:
             log.error("not reloaded: %s", reason_of(error))
             self._metrics.reloads.labels("refused").inc()
             return
-        for key in ("listen", "admin_listen", "stats", "probe_every"):
-            if getattr(config.gateway, key) != getattr(self._config.gateway, key):
+        for key in ("listen", "admin_listen", "stats", "probe_every", "drift_every"):
+            if getattr(config.gateway, key) != getattr(self._at_start, key):
                 log.warning("gateway.%s is as it was at the start: restart to change it", key)
         self._config = config
         self._public.configure(config.gateway, tls)

@@ -316,6 +316,17 @@ def test_a_reload_takes_the_settings_and_keeps_the_connections(site: Site) -> No
         assert client.get("/health").status == 200
 
 
+def test_a_setting_that_needs_a_restart_is_compared_with_that_of_the_start(site: Site) -> None:
+    site.configure()
+    site.start()
+    site.configure('drift_every = "2h"\n', listen="127.0.0.1:1")
+    site.reload("gateway.drift_every is as it was at the start: restart to change it")
+    site.configure()
+    before = site.server.hang_up()
+    site.server.wait_for("^maptr: reloaded$", before)
+    assert not [line for line in site.server.lines[before:] if "restart to change it" in line]
+
+
 CERTIFICATE = 'certificate = "tls.crt"\nkey = "tls.key"\n'
 
 BAD: dict[str, tuple[Callable[[Site], object], str]] = {
