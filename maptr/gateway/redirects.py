@@ -363,9 +363,10 @@ def follow(path: Path, *, allow_private: bool, clock: Callable[[], float]) -> Fo
     def keep(last: Redirects, error: MaptrError | OSError) -> Redirects:
         if last is UNREAD:
             raise error
-        if str(error) != last.trouble:
-            log.error("%s; the last good redirects stay", error)
-        return replace(last, trouble=str(error))
+        trouble = str(error if isinstance(error, MaptrError) else _unreadable(path, error))
+        if trouble != last.trouble:
+            log.error("%s; the last good redirects stay", trouble)
+        return replace(last, trouble=trouble)
 
     file = Followed(path, UNREAD, load, keep, clock=clock)
     file.refresh()

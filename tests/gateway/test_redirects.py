@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import sqlite3
 from contextlib import closing
@@ -212,6 +213,18 @@ def test_a_bad_file_leaves_the_last_good_redirects(tmp_path: Path, caplog: pytes
     replaced(path, f"{GOOD}ark:12345/x6,https://h.example/6\n")
     clock.now += LOOK_EVERY
     assert (len(rows(file.current())), file.value.trouble) == (2, "")
+
+
+def test_a_file_that_changes_while_it_is_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, path = Clock(), csv_file(tmp_path / "redirects", GOOD)
+    file = follow(path, allow_private=False, clock=clock)
+    looks = itertools.count()
+    with monkeypatch.context() as patched:
+        patched.setattr("maptr.files.file_signature", lambda path: (next(looks),))
+        clock.now += LOOK_EVERY
+        assert (rows(file.current()), file.value.trouble) == (ONE, f"{path}: the file changed while it was read")
+    clock.now += LOOK_EVERY
+    assert file.current().trouble == ""
 
 
 def test_a_file_that_loses_too_many_redirects_is_refused(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
