@@ -9,6 +9,7 @@ its candidates are tried last, and reports name it.
 
 from __future__ import annotations
 
+import logging
 import queue
 import random
 import sqlite3
@@ -31,6 +32,8 @@ from maptr.reconcile.history import transaction
 from maptr.registry.table import Table
 from maptr.registry.target import example_url
 from maptr.web import http
+
+log = logging.getLogger("maptr.gateway")
 
 MAX_PERIODS = 20  # of one server
 KEPT_FOR = 90 * 86_400.0  # seconds
@@ -223,6 +226,7 @@ class Prober:
         self._locks: dict[str, threading.Lock] = {}  # by address
         self._open_at: dict[str, float] = {}
         self._tried: dict[str, float] = {}  # by place
+        self.is_offline = False  # whether no server answered in the last round of ``probe_some``
 
     def may_try(self, place: str, seconds: float) -> bool:
         """Return whether a place was not tried for so many seconds, whether the result was kept or not."""
@@ -291,7 +295,13 @@ def probe_some(table: Table, history: ProbeLog, every: float, prober: Prober) ->
     servers = [one for one in due(servers_of(table), history, every) if prober.may_try(one[0], min(every, MIN_AGE))]
     probes = list(prober.probe(dict(servers[:AT_ONCE])))
     asked = [probe for probe in probes if probe.outcome is not ProbeResult.NOT_ASKED]
-    return len(asked) if not is_offline(asked) and history.record(asked) else 0
+    if is_offline(asked):
+        if not prober.is_offline:
+            log.warning("no probe was answered, perhaps because of the network of this machine: %s", asked[0].note)
+        prober.is_offline = True
+        return 0
+    prober.is_offline = prober.is_offline and not asked
+    return len(asked) if history.record(asked) else 0
 
 
 def due(servers: Mapping[str, str], history: ProbeLog, every: float) -> list[tuple[str, str]]:

@@ -94,7 +94,9 @@ def test_a_round_probes_a_few_that_are_due(tmp_path: Path, monkeypatch: pytest.M
         assert [place for place, one in log.all().items() if one.failures] == ["https://h1.example"]
 
 
-def test_nothing_is_kept_if_no_server_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_kept_if_no_server_answers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     network, clock = Network(monkeypatch), Clock(0.0)
     prober = Prober(clock=clock)
     with kept(tmp_path) as log:
@@ -103,6 +105,9 @@ def test_nothing_is_kept_if_no_server_answers(tmp_path: Path, monkeypatch: pytes
             assert probe_some(table(5), log, 86_400.0, prober) == 0
             assert len(network.asked) == asked, "they are not asked again and again"
         assert log.all() == {}
+        assert [record.getMessage().partition(":")[0] for record in caplog.records] == [
+            "no probe was answered, perhaps because of the network of this machine"
+        ], "once, and not at each round"
 
 
 def entries(gateway: Gateway) -> list[dict[str, str]]:
