@@ -34,7 +34,7 @@ from maptr.gateway import drawing, servers
 from maptr.gateway.drawing import AGREES, MARKS, RANKS, naan_of, shorten
 from maptr.gateway.language import ENGLISH, Language, preferred
 from maptr.gateway.message import Headers, Request, Response, html, not_kept, text
-from maptr.gateway.objects import OWN
+from maptr.gateway.objects import OWN, OwnObject
 from maptr.gateway.site import DriftReport, Site
 from maptr.gateway.statistics import DAYS, DAYS_KEPT, Report
 from maptr.reconcile.probes import Liveness
@@ -382,7 +382,7 @@ def _naan(request: Request, site: Site) -> Response | None:
     shoulders = sorted(site.table.shoulders(naan), key=lambda one: one.shoulder)
     if entry is None and not found and not shoulders and shared is None:
         detail = f"NAAN {naan} is not in the table, and the last comparison did not find it in DNS"
-        return failure(request, site, HTTPStatus.NOT_FOUND, detail, (), None, None)
+        return failure(request, site, HTTPStatus.NOT_FOUND, detail, (), None, None, None)
     entry = entry or Entry(naan)
     facts = _facts(site.table, found.values())
     return page(
@@ -424,9 +424,10 @@ def failure(
     headers: Headers,
     ark: Ark | None,
     found: Discovery | None,
+    gone: OwnObject | None,
 ) -> Response:
     """Return an error, with the walk if an ARK was looked up."""
-    about = {"detail": detail, "status": status, "ark": ark}
+    about = {"detail": detail, "status": status, "ark": ark, "gone": gone}
     return page("failure.html", request, site, status, headers, **about, **_walk(ark, found))
 
 

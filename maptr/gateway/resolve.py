@@ -120,7 +120,8 @@ def _answer(request: Request, ark: Ark, found: Discovery, site: Site, form: str)
     if own is not None and own.object.is_described:
         return describe.own_object(request, ark, own.object, site, form=form, source=headers)
     if is_own and not found.candidates:
-        return failure(request, site, HTTPStatus.GONE, found.reason, headers, ark)
+        gone = objects.match(site.objects, ark)
+        return failure(request, site, HTTPStatus.GONE, found.reason, headers, ark, gone=gone and gone.object)
     if wants_list(request, form):
         return authorities(request, ark, found, site, headers)
     host = request.headers.get("host", "")
@@ -311,12 +312,17 @@ def failure(
     headers: Headers = (),
     ark: Ark | None = None,
     found: Discovery | None = None,
+    *,
+    gone: objects.OwnObject | None = None,
 ) -> Response:
-    """Return an error as a page, as plain text or as problem details, whichever the client prefers."""
+    """Return an error as a page, as plain text or as problem details, whichever the client prefers.
+
+    The page of an object that is ``gone`` says what it was in the language of the reader.
+    """
     headers = (("Vary", "Accept"), *headers)
     kind = request.prefers(TEXT, HTML, PROBLEM, JSON)
     if kind == HTML:
-        made = pages.failure(request, site, status, detail, headers, ark, found)
+        made = pages.failure(request, site, status, detail, headers, ark, found, gone)
     else:
         if status == HTTPStatus.SERVICE_UNAVAILABLE and found is not None:  # the page has its own paragraph for it
             detail += f"\n{pages.remedy(found)}" % {"naan": found.ark.naan, "origin": found.missing_origin}

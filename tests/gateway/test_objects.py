@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -63,7 +64,17 @@ def test_the_status_is_that_of_the_row(status: int) -> None:
     assert Gateway(TABLE, objects=own).ask("/ark:12345/x1").status == status
 
 
-@pytest.mark.parametrize("accept", ["text/plain", "text/html", "application/json"])
+@pytest.mark.parametrize("ark", ["ark:12345/x7", "ark:12345/x7/c2"])
+def test_the_page_of_an_object_that_is_gone_is_in_the_language_of_the_reader(ark: str) -> None:
+    page = gateway().ask(f"/{ark}", accept="text/html", accept_language="fr").body.decode()
+    assert "Cet objet n’existe plus" in page
+    assert '<p class="lede"><code>ark:12345/x7</code></p>' in page
+    shown = {"Pourquoi": "withdrawn by its author", "who": "A. Author", "what": "A report", "when": "1999"}
+    assert dict(re.findall("<dt>(.*?)</dt><dd>(.*?)</dd>", page)) == shown
+    assert "is gone" not in page
+
+
+@pytest.mark.parametrize("accept", ["text/plain", "application/json"])
 @pytest.mark.parametrize("ark", ["ark:12345/x7", "ark:12345/x7/c2"])
 def test_an_object_that_is_gone_says_what_it_was(accept: str, ark: str) -> None:
     response = gateway().ask(f"/{ark}", accept=accept)
