@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from maptr import url
 from maptr.ark import Ark
-from maptr.errors import ArkSyntaxError
+from maptr.errors import ArkSyntaxError, MaptrError
 from maptr.registry.target import DEFAULT_STATUS
 
 COLUMNS = ("ark", "url", "status", "reason", "who", "what", "when", "suffix")
@@ -22,6 +22,10 @@ REDIRECTING, GONE = (302, 303, 307), 410
 SWITCH = {"": True, "yes": True, "true": True, "1": True, "no": False, "false": False, "0": False}
 OWN = "redirects"  # the source of a discovery that an own object makes
 MAX_CUTS = 32  # shorter ARKs that are looked for, of one ARK
+
+
+class ObjectsError(MaptrError):
+    """The own objects cannot be read, so nobody knows whether an ARK is one of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +73,7 @@ class OwnObjects:
     naans: Mapping[str, int] = MappingProxyType({})
 
     def get(self, ark: str) -> OwnObject | None:
+        """Return the object of an ARK in normal form. Raises ObjectsError."""
         return None
 
     def __len__(self) -> int:
@@ -76,7 +81,10 @@ class OwnObjects:
 
 
 def match(objects: OwnObjects, ark: Ark) -> Match | None:
-    """Return the own object that serves an ARK: its own row, or the longest one that it begins with."""
+    """Return the own object that serves an ARK: its own row, or the longest one that it begins with.
+
+    Raises ObjectsError.
+    """
     if ark.naan not in objects.naans:
         return None
     if (found := objects.get(str(ark))) is not None:

@@ -26,7 +26,7 @@ from urllib.parse import quote
 from maptr import url
 from maptr.errors import ConfigError, LocatedError, MaptrError, text_of_cell
 from maptr.files import Followed
-from maptr.gateway.objects import COLUMNS, GONE, REDIRECTING, OwnObject, OwnObjects, read_row, to_row
+from maptr.gateway.objects import COLUMNS, GONE, REDIRECTING, ObjectsError, OwnObject, OwnObjects, read_row, to_row
 from maptr.registry.plan import REMOVAL_LIMIT
 
 log = logging.getLogger("maptr.gateway")
@@ -246,14 +246,17 @@ class ObjectStore(OwnObjects):
         self.naans = counted
 
     def get(self, ark: str) -> OwnObject | None:
-        """Return the object of an ARK in normal form."""
+        """Return the object of an ARK in normal form, None if its row was spoiled. Raises ObjectsError."""
         try:
             select = f"SELECT {_FIELDS}, more FROM redirects WHERE ark = ?"  # noqa: S608 - constants
             found = self._connection.execute(select, (ark,)).fetchone()
             return None if found is None else self._checked(_object(found))
-        except (sqlite3.Error, ValueError) as error:
+        except ValueError as error:
             log.error("%s: %s: %s", self._filename, ark, error)
             return None
+        except sqlite3.Error as error:
+            log.error("%s: %s: %s", self._filename, ark, error)
+            raise ObjectsError(f"{self._filename}: {error}") from None
 
     def _checked(self, one: OwnObject) -> OwnObject:
         """Return the object if a request may lead there: the file may have been edited. Raises ValueError."""

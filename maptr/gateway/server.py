@@ -36,6 +36,7 @@ from maptr.gateway.connections import MAX_TARGET, HttpConnection, HttpListener
 from maptr.gateway.limits import FREE_WORK, Limits
 from maptr.gateway.message import Lines, Lookup, Response, problem, text
 from maptr.gateway.metrics import MALFORMED, RESOLVE, Metrics, kind_of
+from maptr.gateway.objects import ObjectsError
 from maptr.gateway.proxies import Proxies
 from maptr.gateway.route import MAX_BODY, route
 from maptr.gateway.site import Site
@@ -239,6 +240,9 @@ class HttpServer:
             if isinstance(answer, Lines):
                 self._limits.charge(client, len(answer.parts))
             return answer
+        except ObjectsError:  # a redirect by the table would be wrong, and kept
+            detail = "the own objects of this gateway cannot be read now"
+            return problem(HTTPStatus.SERVICE_UNAVAILABLE, detail, (("Retry-After", "10"),))
         except Exception:
             log.exception("internal error, %s %s", method, _shown(target))
             return problem(HTTPStatus.INTERNAL_SERVER_ERROR, "the log of the server has the reason")

@@ -15,7 +15,10 @@ from maptr.errors import ConfigError
 from maptr.files import LOOK_EVERY, READ_EVERY
 from maptr.gateway.objects import OwnObject
 from maptr.gateway.redirects import ObjectStore, Redirects, follow, read, stored, write_store
+from maptr.gateway.site import Site
+from maptr.registry.followed_file import TableState
 from tests.support.caching import Clock
+from tests.support.http_gateway import TABLE, HttpClient, gateway
 
 ONE = [OwnObject("ark:12345/x5", "https://h.example/5")]
 
@@ -272,6 +275,18 @@ def test_a_row_that_was_spoiled_leads_nowhere(change: str, tmp_path: Path, caplo
     found = read(path).objects
     assert found.get("ark:12345/x5") is None
     assert caplog.records[0].getMessage().startswith(f"{path}: ark:12345/x5: ")
+
+
+def test_a_database_that_cannot_be_read_is_no_reason_to_redirect_elsewhere(tmp_path: Path) -> None:
+    path = tmp_path / "own.sqlite"
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        write_store(connection, [], iter([(1, ONE[0])]), lambda error: None, path)
+    own = read(path).objects
+    path.write_text("a text in the place of the database\n")
+    with gateway(site=Site(table_state=TableState(TABLE), objects=own)) as found, HttpClient(found.port) as client:
+        reply = client.get("/ark:12345/x5")
+        assert (reply.status, reply.headers["retry-after"], "own objects" in reply.text) == (503, "10", True)
+        assert client.get("/ark:99166/x5").status != 503, "a NAAN without own objects"
 
 
 def test_a_good_file_replaces_a_database_that_was_damaged_in_use(
