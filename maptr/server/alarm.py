@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from maptr.errors import Time
+from maptr.errors import Time, nearest
 from maptr.protocol.names import fold, parse, to_text
+from maptr.transfer.acl import NotifyTarget
 
 
 class AlarmKind(enum.StrEnum):
@@ -54,24 +55,38 @@ class AlarmLog:
 
 
 class Silence(NamedTuple):
-    """Alarms that are somebody else's: of a kind, or of a kind and a zone, or of these and a secondary; "" is any."""
+    """Alarms that are somebody else's: of a kind, or of a kind and a zone, or of these and some of its secondaries."""
 
     kind: str
-    zone: str = ""
-    secondary: str = ""
+    zone: str = ""  # "" is any
+    secondaries: tuple[str, ...] = ()  # empty is any
 
     @classmethod
-    def parse(cls, text: str) -> Silence:
-        """Read ``KIND [ZONE [SECONDARY]]``. Raises ValueError."""
-        words = text.split()
-        if not 1 <= len(words) <= 3 or words[0] not in tuple(AlarmKind):
+    def parse(cls, text: str, served: Mapping[str, Iterable[NotifyTarget]]) -> Silence:
+        """Read ``KIND [ZONE [SECONDARY]]``, where the secondary is as in ``zone.notify``; its key may be left out.
+
+        ``served`` has the secondaries of each zone. Raises ValueError, also if no such alarm can be raised.
+        """
+        kind, *more = text.split(maxsplit=2) or [""]
+        if kind not in tuple(AlarmKind):
             raise ValueError(f"{text!r} is not KIND [ZONE [SECONDARY]]; the kinds are {', '.join(AlarmKind)}")
-        zone = to_text(fold(parse(words[1]))) if len(words) > 1 else ""
-        return cls(words[0], zone, words[2] if len(words) > 2 else "")
+        if not more:
+            return cls(kind)
+        zone = to_text(fold(parse(more[0])))
+        if zone not in served:
+            raise ValueError(f"no zone {zone} is served; the nearest is {nearest(zone, served) or 'none'}")
+        if len(more) == 1:
+            return cls(kind, zone)
+        wanted, targets = NotifyTarget.from_text(more[1]), tuple(served[zone])
+        same = [each for each in targets if each.address == wanted.address and wanted.key in (None, each.key)]
+        if not same:
+            known = ", ".join(map(str, targets)) or "none"
+            raise ValueError(f"{wanted} is not in the notify of zone {zone}, which has {known}")
+        return cls(kind, zone, tuple(map(str, same)))
 
     def covers(self, alarm: Alarm) -> bool:
         return (
             alarm.kind == self.kind
             and self.zone in ("", alarm.zone.lower())
-            and self.secondary in ("", alarm.secondary)
+            and (not self.secondaries or alarm.secondary in self.secondaries)
         )

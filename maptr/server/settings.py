@@ -83,7 +83,7 @@ def _check_catalog(config: Config) -> None:
 
 
 def check_change(now: Config, new: Config) -> None:
-    """Raise ConfigError for a changed setting that needs a restart, and for a silence that cannot be read."""
+    """Raise ConfigError for a changed setting that needs a restart, and for a bad silence."""
     for name in vars(now.serve):
         if name not in RELOADED and getattr(now.serve, name) != getattr(new.serve, name):
             raise new.error(f"serve.{name}", "changed, which needs a restart; nothing was reloaded")
@@ -114,11 +114,14 @@ def has_table(config: Config) -> bool:
 
 
 def silences_of(config: Config) -> tuple[Silence, ...]:
-    """Return the alarms that are silenced. Raises ConfigError."""
-    found = []
+    """Return the alarms that are silenced. Raises ConfigError, also for a zone or a secondary that does not exist."""
+    found, catalog = [], config.serve.catalog
+    served = {to_text(zone.name): zone.notify for zone in config.zones}
+    if catalog.name is not None:
+        served[to_text(catalog.name)] = catalog.notify
     for index, text in enumerate(config.serve.silence):
         try:
-            found.append(Silence.parse(text))
+            found.append(Silence.parse(text, served))
         except ValueError as error:
             raise config.error(f"serve.silence[{index}]", str(error)) from None
     return tuple(found)

@@ -31,6 +31,7 @@ from maptr.errors import ConfigError
 from maptr.server import control
 from maptr.server.alarm import Alarm, AlarmKind, AlarmLog, Silence
 from maptr.server.settings import silences_of
+from maptr.transfer.acl import NotifyTarget
 from tests.support.load import Load
 from tests.support.registries import natab
 from tests.support.running import converse
@@ -395,13 +396,17 @@ def test_notify_without_systemd_returns_false(path: str, monkeypatch: pytest.Mon
 
 # --- maptr control, and alarms with their age, or silenced
 
-LAGS = Alarm(AlarmKind.SECONDARY_BEHIND, "it lags", "a.test.", "192.0.2.1:53")
+LAGS = Alarm(AlarmKind.SECONDARY_BEHIND, "it lags", "a.test.", "192.0.2.1:53 key:xfr.")
+SERVED = {
+    "a.test.": tuple(map(NotifyTarget.from_text, ("192.0.2.1 key:xfr", "192.0.2.2"))),
+    "b.test.": (),
+}
 
 
 def test_an_alarm_is_dated_once_and_has_its_first_time() -> None:
     log = AlarmLog()
-    assert log.dated([LAGS, LAGS], 100.0) == (Alarm(LAGS.kind, "it lags", "a.test.", "192.0.2.1:53", 100.0),)
-    later = Alarm(LAGS.kind, "it lags more", "a.test.", "192.0.2.1:53")
+    assert log.dated([LAGS, LAGS], 100.0) == (Alarm(LAGS.kind, "it lags", LAGS.zone, LAGS.secondary, 100.0),)
+    later = Alarm(LAGS.kind, "it lags more", LAGS.zone, LAGS.secondary)
     assert [(alarm.text, alarm.since) for alarm in log.dated([later], 200.0)] == [("it lags more", 100.0)]
     assert log.dated([], 300.0) == ()
     assert log.dated([LAGS], 400.0)[0].since == 400.0, "it had gone"
@@ -413,19 +418,41 @@ def test_an_alarm_is_dated_once_and_has_its_first_time() -> None:
         ("secondary-behind", True),
         ("secondary-behind A.TEST", True),
         ("secondary-behind a.test. 192.0.2.1:53", True),
+        ("secondary-behind a.test 192.0.2.1", True),
+        ("secondary-behind a.test 192.0.2.1 key:xfr", True),
         ("secondary-behind b.test", False),
         ("secondary-behind a.test 192.0.2.2:53", False),
         ("drift", False),
     ],
 )
 def test_a_silence_covers_a_kind_a_zone_or_a_secondary(text: str, covers: bool) -> None:
-    assert Silence.parse(text).covers(LAGS) is covers
+    assert Silence.parse(text, SERVED).covers(LAGS) is covers
 
 
-@pytest.mark.parametrize("text", ["", "nonsense", "drift a b c", "drift a..b"])
-def test_a_wrong_silence_is_an_error(text: str) -> None:
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("", "is not KIND"),
+        ("nonsense", "is not KIND"),
+        ("drift a..b", "empty label"),
+        ("secondary-behind c.test", r"no zone c\.test\. is served; the nearest is b\.test\."),
+        ("secondary-behind a.test 192.0.2.9", r"192\.0\.2\.9:53 is not in the notify of zone a\.test\."),
+        ("secondary-behind a.test 192.0.2.1:54", "is not in the notify"),
+        ("secondary-behind a.test 192.0.2.1 key:other", "is not in the notify"),
+        ("secondary-behind a.test 192.0.2.1 xfr", "is not HOST"),
+    ],
+)
+def test_a_silence_of_an_alarm_that_cannot_be_raised_is_an_error(text: str, reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        Silence.parse(text, SERVED)
     with pytest.raises(ConfigError, match=r"serve\.silence"):
         silences_of(parse(f'[serve]\nsilence = ["{text}"]\n'))
+
+
+def test_the_catalog_has_secondaries_that_can_be_silenced() -> None:
+    catalog = '[serve.catalog]\nname = "catalog.invalid"\nnotify = ["192.0.2.1"]\n'
+    (found,) = silences_of(parse(f'[serve]\nsilence = ["notify-given-up catalog.invalid 192.0.2.1"]\n{catalog}'))
+    assert found.covers(Alarm(AlarmKind.NOTIFY_GIVEN_UP, "", "catalog.invalid.", "192.0.2.1:53"))
 
 
 def test_pull_notify_and_zone_status(site: Site) -> None:
