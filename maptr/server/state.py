@@ -78,8 +78,8 @@ class ZoneState:
     """The current state of one zone. Times are in seconds since 1970.
 
     ``view`` is None if the zone was never loaded, so that its queries get SERVFAIL. ``error`` is the reason why the
-    last file was refused, "" if it was accepted. ``validity`` is the period of the view's signatures. ``left_out`` is
-    None for zones that are not built from a table.
+    last file was refused, "" if it was accepted. ``validity`` is the period of the view's signatures. ``longest_ttl``
+    is None if the server does not sign the zone, ``left_out`` if it does not build the zone from a table.
     """
 
     zone: ZoneConfig
@@ -90,12 +90,15 @@ class ZoneState:
     failed_at: float | None = None
     warnings: tuple[str, ...] = ()
     validity: Validity | None = None
+    longest_ttl: int | None = None
     signed: SigningState = SigningState()
     left_out: LeftOut | None = None
 
     def serving(self, view: ZoneView, now: float) -> ZoneState:
         """Return the state with this view as the served version."""
-        return replace(self, view=view, names=view.nodes.count(), loaded_at=now, validity=Validity.of(view, now))
+        validity, names = Validity.of(view, now), view.nodes.count()
+        longest = None if self.zone.keys is None else view.longest_ttl()
+        return replace(self, view=view, names=names, loaded_at=now, validity=validity, longest_ttl=longest)
 
     def signatures(self, now: float) -> SignatureState:
         if self.validity is None:
@@ -104,6 +107,7 @@ class ZoneState:
 
     def status(self, now: float, secondaries: tuple[SecondaryStatus, ...] = ()) -> ZoneStatus:
         signatures, left_out = self.signatures(now), self.left_out
+        longest_ttl = self.zone.ttl if self.longest_ttl is None else self.longest_ttl
         return ZoneStatus(
             zone=to_text(self.zone.name),
             file=str(self.zone.file),
@@ -116,7 +120,7 @@ class ZoneState:
             left_out=None if left_out is None else left_out_status(left_out),
             signatures=None if self.view is None else signatures.state,
             signatures_expire=signatures.expires,
-            signing=None if self.zone.keys is None else self.signed.status(self.zone.keys, self.zone.ttl),
+            signing=None if self.zone.keys is None else self.signed.status(self.zone.keys, longest_ttl),
             secondaries=secondaries,
         )
 

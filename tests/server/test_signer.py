@@ -122,6 +122,18 @@ def test_a_zone_is_signed_when_it_loads(site: Site) -> None:
     }
 
 
+@pytest.mark.parametrize(("extra", "longest"), [("", 60), ("old 604800 A 192.0.2.9\n", 604800)])
+def test_a_new_key_waits_for_the_longest_ttl_of_the_served_zone(site: Site, extra: str, longest: int) -> None:
+    site.write(text(2, extra))
+    site.reload()
+    added = zonekeys.add_key(site.keys, Role.CSK, Algorithm.ECDSAP256SHA256, KeyState.PUBLISHED)
+    assert site.look() == "signed"
+    signing = site.state.status(site.now).signing
+    assert signing is not None
+    (step,) = [key for key in signing.key_states if key.tag == added.key.tag]
+    assert step.at == pytest.approx(step.since + longest + zonekeys.MARGIN)
+
+
 def test_a_zone_is_signed_again_before_its_signatures_expire(site: Site) -> None:
     before = site.view
     site.now += 7 * DAY - 1
