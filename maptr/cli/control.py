@@ -6,6 +6,7 @@ import json
 import os
 import socket
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from maptr.cli.output import Painted
 from maptr.errors import ConfigError, json_text, nearest, time_text
 from maptr.paths import LOCAL_CONFIG
 from maptr.protocol.names import to_text
+from maptr.server.alarm import Alarm
 from maptr.server.status import (
     SecondaryStatus,
     Status,
@@ -172,9 +174,13 @@ def _show_status(found: Status) -> None:
             f"connections: {connections['open']} open, {connections['accepted']} accepted, "
             f"{connections['refused']} refused, {connections['shed']} closed to make room"
         )
+    _show_alarms(found, found.alarms, found.silenced)
+
+
+def _show_alarms(found: Status, alarms: Iterable[Alarm], silenced: Iterable[Alarm]) -> None:
     now = found.started + found.uptime
-    for word, color, alarms in (("ALARM", output.BAD, found.alarms), ("silenced", output.MINOR, found.silenced)):
-        for alarm in alarms:
+    for word, color, some in (("ALARM", output.BAD, alarms), ("silenced", output.MINOR, silenced)):
+        for alarm in some:
             age = "" if alarm.since is None else f" (for {duration_text(max(0.0, now - alarm.since))})"
             output.data(Painted(word, color), f" {alarm.text}{age}")
 
@@ -182,7 +188,7 @@ def _show_status(found: Status) -> None:
 @command(
     exits={
         0: "done, or there was nothing to do",
-        1: "it failed: the old state stays",
+        1: "it failed: the old state stays; or, of zone-status: a zone has an alarm",
         3: "the server is not running",
         8: "the configuration cannot be read",
     }
@@ -195,9 +201,9 @@ def _show_status(found: Status) -> None:
 def control(verb: str, zone: str | None, file: str | None, path: str | None, as_json: bool) -> None:
     """Make the running server do now what it does by itself in time. Each VERB may be repeated without harm.
 
-    zone-status shows ZONE, or all zones. pull gets the table from its sources, and publishes what changed. notify sends
-    NOTIFY to the secondaries of ZONE, or of all zones. sign renews the signatures that are due, with the keys that are
-    there now. Every version is on disk when it is served, so there is nothing to flush.
+    zone-status shows ZONE, or all zones, and their alarms. pull gets the table from its sources, and publishes what
+    changed. notify sends NOTIFY to the secondaries of ZONE, or of all zones. sign renews the signatures that are due,
+    with the keys that are there now. Every version is on disk when it is served, so there is nothing to flush.
 
     \b
     Examples:
@@ -239,14 +245,15 @@ def _zone_status(where: tuple[Path, str], zone: str | None, *, as_json: bool) ->
     if not zones:
         near = nearest(zone or "", [each.zone for each in found.zones])
         output.fail(f"no zone {zone} is served; the nearest is {near or 'none'}", output.EXIT_NONE)
+    names = {each.zone.lower() for each in zones}
+    alarms, silenced = ([one for one in some if one.zone.lower() in names] for some in (found.alarms, found.silenced))
     if as_json:
-        output.json_data({"zones": to_json(found)["zones"] if zone is None else [to_json(each) for each in zones]})
+        output.json_data({"zones": to_json(tuple(zones)), "alarms": to_json(tuple(alarms))})
     else:
         for each in zones:
             _show_zone(each)
-    names = {each.zone.lower() for each in zones}
-    alarms = [alarm for alarm in found.alarms if alarm.zone.lower() in names]
-    sys.exit(output.EXIT_NONE if alarms or any(each.serial is None for each in zones) else output.EXIT_OK)
+        _show_alarms(found, alarms, silenced)
+    sys.exit(output.EXIT_NONE if alarms else output.EXIT_OK)
 
 
 def _show_zone(zone: ZoneStatus) -> None:

@@ -498,7 +498,10 @@ def test_status_has_the_age_of_an_alarm_and_those_that_are_silenced(site: Site) 
     assert (alarm["kind"], alarm["since"].endswith("Z")) == ("zone-refused", True)
     assert "was not reloaded" in site.run("status").stdout
     assert " (for " in site.run("status").stdout
-    assert site.run("control", "zone-status", "a.test").exit_code == 1
+    refused = site.run("control", "zone-status", "a.test")
+    assert (refused.exit_code, "ALARM zone a.test. was not reloaded" in refused.stdout) == (1, True)
+    (shown,) = json.loads(site.run("control", "zone-status", "a.test", "--json").stdout)["alarms"]
+    assert shown == alarm
     assert site.run("control", "zone-status", "b.test").exit_code == 0
     site.configure(serve='silence = ["zone-refused a.test"]')
     site.run("reload")
@@ -506,6 +509,8 @@ def test_status_has_the_age_of_an_alarm_and_those_that_are_silenced(site: Site) 
     assert (found["alarms"], [one["kind"] for one in found["silenced"]]) == ([], ["zone-refused"])
     assert site.run("status").exit_code == 0
     assert "silenced zone a.test." in site.run("status").stdout
+    silenced = site.run("control", "zone-status", "a.test")
+    assert (silenced.exit_code, "silenced zone a.test." in silenced.stdout) == (0, True)
 
 
 def test_a_bad_silence_keeps_the_configuration(site: Site, tmp_path: Path) -> None:
