@@ -42,7 +42,10 @@ class Alarm:
 
 
 class AlarmLog:
-    """Dates alarms: each has the time since which it is there without a break. ``now`` is in seconds since 1970."""
+    """Dates alarms: each has the time since which it is there without a break, unless it knows an earlier one.
+
+    ``now`` is in seconds since 1970.
+    """
 
     def __init__(self) -> None:
         self._since: dict[tuple[str, str, str], float] = {}
@@ -50,7 +53,7 @@ class AlarmLog:
     def dated(self, alarms: Iterable[Alarm], now: float) -> tuple[Alarm, ...]:
         """Return the alarms that are there now, each once, with their times."""
         present = {(alarm.kind, alarm.zone, alarm.secondary): alarm for alarm in alarms}
-        self._since = {key: self._since.get(key, now) for key in present}
+        self._since = {key: alarm.since or self._since.get(key, now) for key, alarm in present.items()}
         return tuple(replace(alarm, since=self._since[key]) for key, alarm in present.items())
 
 

@@ -111,7 +111,9 @@ class SecondaryMonitor:
             found = self._alarm((origin, target))
             if found is not None:
                 kind, what = found
-                yield Alarm(kind, f"zone {to_text(origin)}: secondary {target} {what}", to_text(origin), str(target))
+                since = self.state(origin, target).behind_since
+                text = f"zone {to_text(origin)}: secondary {target} {what}"
+                yield Alarm(kind, text, to_text(origin), str(target), since)
 
     def _alarm(self, replica: Replica) -> tuple[AlarmKind, str] | None:
         """Return the most telling alarm about a secondary; None if it has the zone, or may still get it in time.
@@ -121,11 +123,10 @@ class SecondaryMonitor:
         known, wanted, now = self.state(*replica), self._wanted.get(replica), self._clock()
         since = known.behind_since
         if wanted is not None and since is not None and now - since >= self._settings.alarm_after:
-            age = f"{now - since:.0f} s"
             if known.observed_error:
-                return AlarmKind.SECONDARY_UNKNOWN, f"has an unknown serial, for {age}: {known.observed_error}"
+                return AlarmKind.SECONDARY_UNKNOWN, f"has an unknown serial: {known.observed_error}"
             if known.observed_serial is not None:
-                return AlarmKind.SECONDARY_BEHIND, f"has serial {known.observed_serial}, not {wanted[0]}, for {age}"
+                return AlarmKind.SECONDARY_BEHIND, f"has serial {known.observed_serial}, not {wanted[0]}"
         if known.notify is NotifyState.GIVEN_UP and (wanted is None or since is not None):
             return AlarmKind.NOTIFY_GIVEN_UP, f"did not acknowledge NOTIFY: {known.notify_error}"
         return None
@@ -220,11 +221,12 @@ class SecondaryMonitor:
 
     def _log_alarm(self, replica: Replica, serial: int) -> None:
         """Log the beginning and the end of an alarm about the serial of a secondary."""
-        found = self._alarm(replica)
-        if found is not None and found[0] is not AlarmKind.NOTIFY_GIVEN_UP:
+        found, since = self._alarm(replica), self.state(*replica).behind_since
+        if found is not None and since is not None and found[0] is not AlarmKind.NOTIFY_GIVEN_UP:
             if self._logged.is_new((replica, "serial"), True):
-                log.error("zone %s: secondary %s %s", to_text(replica[0]), replica[1], found[1])
-        elif self.state(*replica).behind_since is None and self._logged.forget((replica, "serial")):
+                age = self._clock() - since
+                log.error("zone %s: secondary %s %s, for %.0f s", to_text(replica[0]), replica[1], found[1], age)
+        elif since is None and self._logged.forget((replica, "serial")):
             log.info("zone %s: secondary %s has serial %d, as it should", to_text(replica[0]), replica[1], serial)
 
 

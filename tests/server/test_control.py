@@ -11,6 +11,7 @@ import socket
 import stat
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -410,6 +411,7 @@ def test_an_alarm_is_dated_once_and_has_its_first_time() -> None:
     assert [(alarm.text, alarm.since) for alarm in log.dated([later], 200.0)] == [("it lags more", 100.0)]
     assert log.dated([], 300.0) == ()
     assert log.dated([LAGS], 400.0)[0].since == 400.0, "it had gone"
+    assert log.dated([replace(LAGS, since=50.0)], 500.0)[0].since == 50.0, "since when the secondary lags"
 
 
 @pytest.mark.parametrize(
