@@ -276,8 +276,8 @@ def read_keys(folder: Path) -> list[KeyFile]:
         advice = f"{error.strerror}; it is made by: maptr zone keys add {folder}"
         raise FileNotFoundError(error.errno, advice, str(folder)) from None
     if mode & OTHERS and stat.S_ISDIR(mode) and not any(_NAME.fullmatch(path.name) for path in folder.iterdir()):
-        reason = "is not a key folder: it holds no key and is open to others; maptr zone keys add makes a new one"
-        raise SigningError(reason, filename=str(folder))
+        reason = "it holds no key and is open to others; maptr zone keys add makes a folder that does not exist"
+        raise SigningError(f"is not a key folder: {reason}", filename=str(folder))
     if not stat.S_ISDIR(mode):
         raise SigningError("is not a directory", filename=str(folder))
     _check_mode(folder, mode, FOLDER_MODE)
