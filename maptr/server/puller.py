@@ -6,6 +6,7 @@ A failure leaves the table and the zone as they are; the log and the status repo
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import logging
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
@@ -43,6 +44,7 @@ class Puller:
         self._config = config
         self._publish = publish
         self._clock = clock
+        self._known = b""  # the digest of the table after the last pull
         self._wanted = asyncio.Event()
         self._pulling = asyncio.Lock()
 
@@ -56,8 +58,10 @@ class Puller:
         while True:
             self._wanted.clear()  # before the pull, so that a request during it counts
             try:
-                for zone in self._zones(None) if first else ():
-                    await self._publish(zone)
+                if first:
+                    self._known = await in_thread(lambda: _digest(self._config().table.file))
+                    for zone in self._zones(None):
+                        await self._publish(zone)
                 first = False
                 await self.pull_now()
             except Exception:
@@ -69,7 +73,10 @@ class Puller:
                 pass
 
     async def pull_now(self) -> None:
-        """Pull the table, publish the zones that are built from it, and look for drift."""
+        """Pull the table, publish the zones that are built from it if it has changed, and look for drift.
+
+        An operator may have changed it too, with ``maptr table pull``.
+        """
         config = self._config()
         if config.table.file is None:
             self.pulls.forget()
@@ -77,8 +84,11 @@ class Puller:
             return
         table, file = config.table, config.table.file
         async with self._pulling:  # of two pulls at once, one would fail, because the other changes the file
-            if table.url and await self.pulls.pull(config, file):
-                for zone in self._zones(file):
+            if table.url:
+                is_edited = await in_thread(lambda: _digest(file)) != self._known
+                is_pulled = await self.pulls.pull(config, file)
+                self._known = await in_thread(lambda: _digest(file))
+                for zone in self._zones(file) if is_edited or is_pulled else ():
                     await self._publish(zone)
         if table.drift and file.exists():
             await self._look_for_drift(config, file)
@@ -132,6 +142,14 @@ class Puller:
         for report in self._drift:
             if report.is_bad:
                 yield Alarm(AlarmKind.DRIFT, f"drift of {report.server} against the table: {report}")
+
+
+def _digest(file: Path | None) -> bytes:
+    """Return the digest of a file; b"" if it cannot be read, which the pull or the zone reports."""
+    try:
+        return b"" if file is None else hashlib.sha256(file.read_bytes()).digest()
+    except OSError:
+        return b""
 
 
 def _report(config: Config, file: Path, server: str, clock: Clock) -> ServerDrift:

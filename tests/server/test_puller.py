@@ -220,6 +220,19 @@ def test_a_pull_publishes_changed_tables_only(pulling: Pulling, url: str, answer
     assert (state.source, state.error, state.checked) == (url, "", 1_700_000_000.0)
 
 
+def test_a_pull_publishes_a_table_that_an_operator_has_changed(pulling: Pulling, answers: dict[str, bytes]) -> None:
+    """``maptr table pull --force --apply`` replaces the file, so that the source has nothing new for the server."""
+    pulling.pull()
+    answers["/naans"] = natab(*range(10000, 10004))
+    pulling.pull()
+    assert ["(60%, the limit is 30%)" in text for text in alarms_of(pulling.puller)] == [True]
+    assert pulling.published == ["ark.arpa."]
+    pulling.table.write_bytes(answers["/naans"])
+    pulling.pull()
+    pulling.pull()
+    assert (pulling.published, alarms_of(pulling.puller)) == (["ark.arpa."] * 2, [])
+
+
 def test_a_failed_pull_is_logged_once_and_retried_soon(
     pulling: Pulling, tmp_path: Path, url: str, answers: dict[str, bytes], caplog: pytest.LogCaptureFixture
 ) -> None:
