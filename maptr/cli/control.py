@@ -238,7 +238,7 @@ def control(verb: str, zone: str | None, file: str | None, path: str | None, as_
 
 
 def _zone_status(where: tuple[Path, str], zone: str | None, *, as_json: bool) -> None:
-    """Show one zone or all of them. Exits with 1 if one of them is not served, or has an alarm."""
+    """Show one zone or all of them. Exits with 1 if one of them has an alarm, as a zone that is not served has."""
     found = _status(where)
     wanted = None if zone is None else f"{zone.rstrip('.').lower()}."
     zones = [each for each in found.zones if wanted in (None, each.zone.lower())]
