@@ -25,7 +25,7 @@ MAX_CUTS = 32  # shorter ARKs that are looked for, of one ARK
 
 
 class ObjectsError(MaptrError):
-    """The own objects cannot be read, so nobody knows whether an ARK is one of them."""
+    """The gateway cannot read its own objects, so it cannot tell whether an ARK is one of them."""
 
 
 @dataclass(frozen=True, slots=True)
