@@ -136,10 +136,10 @@ class CurrentSite:
         """Probe a few of the servers of the table that were not probed for so many seconds, 0 for none. Read the
         results, and those of ``maptr table probe``."""
         if self._client.history is not None:
-            log = ProbeLog(self._client.history)
+            probes = ProbeLog(self._client.history)
             if every:
-                await in_thread(lambda: probe_some(self.site.table, log, every, self._prober))
-            found = await in_thread(log.all)
+                await in_thread(lambda: probe_some(self.site.table, probes, every, self._prober))
+            found = await in_thread(probes.all)
             self.site = replace(self.site, liveness=found)
 
     async def test_dns(self) -> None:
