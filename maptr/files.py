@@ -133,6 +133,13 @@ def file_signature(path: Path) -> tuple[int, ...]:
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
+def signature_if_any(path: Path | None) -> tuple[int, ...]:
+    """Return ``file_signature``; () without a file, or if it cannot be looked at."""
+    with contextlib.suppress(OSError):
+        return () if path is None else file_signature(path)
+    return ()
+
+
 def _umask() -> int:
     current = os.umask(0)
     os.umask(current)
@@ -217,7 +224,7 @@ class Followed(Generic[T]):
         if now < self._look_at or self._lock.locked():
             return False
         self._look_at = now + LOOK_EVERY
-        return now >= self._read_at or self._look() != self._signature
+        return now >= self._read_at or signature_if_any(self.path) != self._signature
 
     def current(self) -> T:
         """Return the value, and read the file first if that is due."""
@@ -230,10 +237,10 @@ class Followed(Generic[T]):
         with self._lock:
             now = self._clock()
             self._look_at, self._read_at = now + LOOK_EVERY, now + READ_EVERY
-            self._signature = self._look()
+            self._signature = signature_if_any(self.path)
             try:
                 value = self._read(self.value)
-                if self._look() != self._signature:
+                if signature_if_any(self.path) != self._signature:
                     raise OSError("the file changed while it was read")
                 self.value = value
                 if not self._always:
@@ -241,8 +248,3 @@ class Followed(Generic[T]):
             except (MaptrError, OSError) as error:
                 self.value = self._failed(self.value, error)
             return self.value
-
-    def _look(self) -> tuple[int, ...]:
-        with contextlib.suppress(OSError):
-            return file_signature(self.path)
-        return ()

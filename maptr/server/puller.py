@@ -6,7 +6,6 @@ A failure leaves the table and the zone as they are; the log and the status repo
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import logging
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
@@ -18,6 +17,7 @@ from maptr.daemon.background import Repetitions
 from maptr.daemon.process import in_thread
 from maptr.daemon.pulling import ServerDrift, TablePulls, TableStatus, kept_text
 from maptr.errors import MaptrError, reason_of
+from maptr.files import signature_if_any
 from maptr.protocol.names import to_text
 from maptr.reconcile.history import open_history
 from maptr.reconcile.verdict import Drift
@@ -44,7 +44,7 @@ class Puller:
         self._config = config
         self._publish = publish
         self._clock = clock
-        self._known = b""  # the digest of the table after the last pull
+        self._known: tuple[int, ...] = ()  # the state of the table's file after the last pull
         self._wanted = asyncio.Event()
         self._pulling = asyncio.Lock()
 
@@ -59,7 +59,7 @@ class Puller:
             self._wanted.clear()  # before the pull, so that a request during it counts
             try:
                 if first:
-                    self._known = await in_thread(lambda: _digest(self._config().table.file))
+                    self._known = signature_if_any(self._config().table.file)
                     for zone in self._zones(None):
                         await self._publish(zone)
                 first = False
@@ -85,9 +85,9 @@ class Puller:
         table, file = config.table, config.table.file
         async with self._pulling:  # of two pulls at once, one would fail, because the other changes the file
             if table.url:
-                is_edited = await in_thread(lambda: _digest(file)) != self._known
+                is_edited = signature_if_any(file) != self._known
                 is_pulled = await self.pulls.pull(config, file)
-                self._known = await in_thread(lambda: _digest(file))
+                self._known = signature_if_any(file)
                 for zone in self._zones(file) if is_edited or is_pulled else ():
                     await self._publish(zone)
         if table.drift and file.exists():
@@ -142,14 +142,6 @@ class Puller:
         for report in self._drift:
             if report.is_bad:
                 yield Alarm(AlarmKind.DRIFT, f"drift of {report.server} against the table: {report}")
-
-
-def _digest(file: Path | None) -> bytes:
-    """Return the digest of a file; b"" if it cannot be read, which the pull or the zone reports."""
-    try:
-        return b"" if file is None else hashlib.sha256(file.read_bytes()).digest()
-    except OSError:
-        return b""
 
 
 def _report(config: Config, file: Path, server: str, clock: Clock) -> ServerDrift:
