@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import sqlite3
-from contextlib import closing
+from contextlib import closing, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ import pytest
 
 from maptr.errors import ConfigError
 from maptr.files import LOOK_EVERY, READ_EVERY
+from maptr.gateway import redirects
 from maptr.gateway.objects import OwnObject
 from maptr.gateway.redirects import ObjectStore, Redirects, follow, read, stored, write_store
 from maptr.gateway.site import Site
@@ -275,6 +276,34 @@ def test_a_row_that_was_spoiled_leads_nowhere(change: str, tmp_path: Path, caplo
     found = read(path).objects
     assert found.get("ark:12345/x5") is None
     assert caplog.records[0].getMessage().startswith(f"{path}: ark:12345/x5: ")
+
+
+def store_of(path: Path, *arks: str) -> ObjectStore:
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        objects = (OwnObject(ark, "https://own.example.org/1") for ark in arks)
+        write_store(connection, [], enumerate(objects, 1), lambda error: None, path)
+    found = read(path).objects
+    assert isinstance(found, ObjectStore)
+    return found
+
+
+def test_objects_are_counted_by_naan_also_where_one_begins_with_another(tmp_path: Path) -> None:
+    arks = ["ark:12345/x1", "ark:12345/x2/f0", "ark:123450/x", "ark:1234501/x", "ark:12346/x", "ark:b5072/x"]
+    found = store_of(tmp_path / "own.sqlite", *arks)
+    assert found.naans == {"12345": 2, "123450": 1, "1234501": 1, "12346": 1, "b5072": 1}
+    assert len(found) == len(arks)
+
+
+@pytest.mark.parametrize(("left", "is_refused"), [(1000, False), (950, False), (400, True), (0, True)])
+def test_the_loss_of_a_long_file_is_judged_by_a_sample(
+    left: int, is_refused: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(redirects, "SAMPLED", 200)
+    arks = [f"ark:12345/x{number}" for number in range(1000)]
+    old, new = store_of(tmp_path / "old", *arks), store_of(tmp_path / "new", *arks[:left])
+    assert 50 < len(old.sample(200)) < 500
+    with pytest.raises(ConfigError, match="would be lost") if is_refused else nullcontext():
+        redirects.check_loss(old, new, tmp_path / "new")
 
 
 def test_a_database_that_cannot_be_read_is_no_reason_to_redirect_elsewhere(tmp_path: Path) -> None:
