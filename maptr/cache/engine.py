@@ -86,12 +86,19 @@ class Engine:
 
     def at_once(self, ark: Ark) -> Discovery | None:
         """Return the discovery that needs no query now; None if DNS must be asked."""
-        if not self.policy.takes_dns:
-            natab, from_table = self._read_table(ark)
-            if not self.policy.asks(natab):
-                return self._make(ark, self.policy.choose(Dns.UNASKED, natab), None, from_table)
+        if (found := self.from_table(ark)) is not None:
+            return found
         kept = self.store.fresh(ark).found
         return None if kept is None else self._from_both(kept)
+
+    def from_table(self, ark: Ark) -> Discovery | None:
+        """Return the discovery of the table alone; None if the policy needs the state of DNS."""
+        if self.policy.takes_dns:
+            return None
+        natab, from_table = self._read_table(ark)
+        if self.policy.asks(natab):
+            return None
+        return self._make(ark, self.policy.choose(Dns.UNASKED, natab), None, from_table)
 
     def choose(self, result: Discovery) -> Discovery:
         """Return the discovery that the policy chooses, given one that DNS gave now. Keeps its answers."""

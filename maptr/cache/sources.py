@@ -21,9 +21,8 @@ from maptr.cache.lookups import ThreadDriver
 from maptr.cache.policy import SourcePolicy
 from maptr.cache.store import LruDict, Store
 from maptr.discovery import Discovery, NoServer
-from maptr.registry.followed_file import TableSource, WatchedTable
-from maptr.registry.found import FoundTable
-from maptr.resolver.call import Call, CallOptions, are_defaults, prefer
+from maptr.registry.followed_file import TableSource
+from maptr.resolver.call import Call, CallOptions, are_defaults, log_discovery, prefer
 
 if TYPE_CHECKING:
     from maptr.cache.aio import TaskDriver
@@ -104,7 +103,7 @@ class Sources:
             need_asyncio()
             self._tasks = TaskDriver(self._resolver.discover_async, self.engine.finish)
         table = self.engine.table
-        if isinstance(table, WatchedTable | FoundTable) and not table.is_read:
+        if not table.is_read:
             import asyncio
 
             await asyncio.to_thread(table.current)
@@ -154,6 +153,13 @@ class Sources:
 
     def _without_dns(self, item: Item, error: NoServer) -> Discovery:
         return item if isinstance(item, Discovery) else self.engine.choose(self.engine.not_asked(item, str(error)))
+
+    def from_table(self, ark: Ark) -> Discovery | None:
+        """Return the discovery that the table makes without DNS and without waiting; None if ``discover`` is needed."""
+        found = self.engine.from_table(ark) if self.engine.table.is_read else None
+        if found is not None:
+            log_discovery(found)
+        return found
 
     def from_dns(self, ark: Ark) -> Discovery:
         """Return what DNS says of an ARK, from kept answers or asked now, without the table. Raises nothing.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from maptr import url
@@ -43,17 +43,17 @@ class TableReader:
             return Natab.MISSING, None
         ark = ark.sent(settings.hyphens)
         name = ark.without_hyphens.partition("/")[2]
-        serving = self._records(ark.naan, settings.allow_private, state.table).serving(name)
+        record = self._records(ark.naan, settings.allow_private, state.table).serving(name)
         if state.trouble:
-            natab = Natab.BROKEN_HAS if serving else Natab.BROKEN_HAS_NOT
+            natab = Natab.BROKEN_HAS if record else Natab.BROKEN_HAS_NOT
         elif too_old:
-            natab = Natab.STALE_HAS if serving else Natab.STALE_HAS_NOT
+            natab = Natab.STALE_HAS if record else Natab.STALE_HAS_NOT
         else:
-            natab = Natab.HAS if serving else Natab.HAS_NOT
-        if not serving:
+            natab = Natab.HAS if record else Natab.HAS_NOT
+        if record is None:
             return natab, None
-        found = _discovery(ark, settings, serving, state)
-        return natab if found else Natab.UNUSABLE, found
+        found = _discovery(ark, settings, record, state)
+        return natab if found.candidates else Natab.UNUSABLE, found
 
     def _records(self, naan: str, allow_private: bool, table: Table) -> NaanRecords:
         """Return the records of a NAAN. They are kept as long as the table: there may be hundreds of shoulders."""
@@ -70,20 +70,33 @@ class TableReader:
 
 
 class NaanRecords:
-    """The records of a NAAN by their shoulder."""
+    """The records of a NAAN by their shoulder. The shoulders that an ARK starts with are those that the longest of them
+    starts with, so that is all there is to find."""
 
     def __init__(self, records: Iterable[Record]) -> None:
-        self._records = {record.entry.shoulder: record for record in records}
-        self.lengths = sorted({len(shoulder) for shoulder in self._records}, reverse=True)
+        known = {record.entry.shoulder: record for record in records}
+        self.lengths = sorted({len(shoulder) for shoulder in known}, reverse=True)
+        self._records = {shoulder: self._with_shorter(record, known) for shoulder, record in known.items()}
 
-    def serving(self, name: str) -> list[Record]:
-        """Return the records whose shoulder the name starts with. The first has the longest, and answers."""
-        found = [self._records.get(name[:length]) for length in self.lengths if length <= len(name)]
-        return [record for record in found if record is not None]
+    def _with_shorter(self, record: Record, known: dict[str, Record]) -> Record:
+        """Return a record with the targets of the shorter ones after its own."""
+        shoulder = record.entry.shoulder
+        serving = [known.get(shoulder[:length]) for length in self.lengths if length <= len(shoulder)]
+        usable = [each for each in serving if each is not None and each.targets]
+        first = max(0, NAAN_ORDER + 1 - len(usable))
+        targets = [target._replace(order=order) for order, each in enumerate(usable, first) for target in each.targets]
+        return record if record.fault else record._replace(targets=tuple(targets))
+
+    def serving(self, name: str) -> Record | None:
+        """Return the record with the longest shoulder that the name starts with."""
+        for length in self.lengths:
+            if (found := self._records.get(name[:length])) is not None:
+                return found
+        return None
 
 
 class Record(NamedTuple):
-    """A record of the table and its usable mapping authorities, or the reason why it has none."""
+    """A record of the table and its usable mapping authorities, best first, or the reason why it has none."""
 
     entry: Entry
     targets: tuple[Target, ...]
@@ -91,12 +104,15 @@ class Record(NamedTuple):
 
 
 class Target(NamedTuple):
-    """A usable mapping authority of a record, with the host and port of its URLs."""
+    """A usable mapping authority of a record, with the key of that, its rank, and the host and port of its URLs."""
 
     entry: Entry
     nma: Nma
     host: str
     port: int | None
+    owner: str
+    preference: int
+    order: int = NAAN_ORDER
 
     def expand(self, ark: Ark) -> str:
         """Return the URL for an ARK without its inflection or query string."""
@@ -125,64 +141,62 @@ def _records_of(naan: str, allow_private: bool, table: Table) -> Iterator[Record
 def _record(entry: Entry, allow_private: bool) -> Record:
     faults = {nma: unusable(nma.target, allow_private=allow_private) for nma in entry.nmas}
     urls = {nma: url.parse(example_url(nma.target)) for nma, fault in faults.items() if fault is None}
-    targets = [Target(entry, nma, where.host.in_url, where.port) for nma, where in urls.items()]
+    ranks = range(PREFERENCE_STEP, len(urls) * PREFERENCE_STEP + 1, PREFERENCE_STEP)
+    targets = [
+        Target(entry, nma, where.host.in_url, where.port, entry.key, rank)
+        for rank, (nma, where) in zip(ranks, urls.items(), strict=True)
+    ]
     reasons = dict.fromkeys(fault[1] for fault in faults.values() if fault)
     fault = "" if targets else "; ".join(reasons) or "the record names no mapping authority"
     return Record(entry, tuple(targets), fault)
 
 
-def _discovery(ark: Ark, settings: Settings, serving: list[Record], state: TableState) -> Discovery:
-    """Return the discovery from the records that serve an ARK, the longest shoulder first."""
-    entry, fault = serving[0].entry, serving[0].fault
-    found: tuple[Candidate, ...] = ()
+def _discovery(ark: Ark, settings: Settings, record: Record, state: TableState) -> Discovery:
+    """Return the discovery from the record that serves an ARK."""
+    fault = record.fault
+    found: list[Candidate] = []
     limit: Limit | None = None
     if not fault:
-        found, limit = _candidates(ark, settings, serving)
+        found, limit = _candidates(ark, settings, record.targets)
         fault = "" if found else f"makes a URL of more than {url.MAX_URL} bytes"
+    key = record.entry.key
     if fault:
         fault = printable(fault)
-        reason = f"record {entry.key}: {fault if len(fault) <= MAX_REASON else fault[:MAX_REASON] + '...'}"
+        reason = f"record {key}: {fault if len(fault) <= MAX_REASON else fault[:MAX_REASON] + '...'}"
         return Discovery(ark, complete=False, source="natab", reason=reason)
     urls: dict[str, list[str]] = {}
     for candidate in found:
         urls.setdefault(candidate.owner, []).append(candidate.target)
-    rows = tuple([TableRecord(key, tuple(made)) for key, made in urls.items()])
+    rows = tuple([TableRecord(owner, tuple(made)) for owner, made in urls.items()])
     name = (ark.naan.encode(), *settings.origin)
     trace = (Step(name, 0, Outcome.ANSWER, ttl=TABLE_TTL, rdtype=TABLE, table_records=rows, limit=limit),)
     return Discovery(
         ark,
-        found,
+        tuple(found),
         trace,
         complete=limit is None,
         source="natab",
         ttl=TABLE_TTL if limit is None else None,
         scheme=settings.scheme,
-        reason=f"record {entry.key}",
+        reason=f"record {key}",
         fetched=state.fetched,
         table=state.kind,
     )
 
 
-def _candidates(ark: Ark, settings: Settings, serving: list[Record]) -> tuple[tuple[Candidate, ...], Limit | None]:
+def _candidates(ark: Ark, settings: Settings, targets: Sequence[Target]) -> tuple[list[Candidate], Limit | None]:
     """Return the candidates, best first, and the limit because of which there are no more. A target is for this ARK
     even if its URL is too long, so that no later one replaces it."""
     found: dict[str, Candidate] = {}
-    for target, order, preference in _ranked(serving):
+    made_for = ark.in_url
+    for target in targets:
+        _, nma, host, port, owner, preference, order = target
         made = target.expand(ark)
         if len(made) > url.MAX_URL:
-            return tuple(found.values()), Limit.URL_LENGTH
+            return list(found.values()), Limit.URL_LENGTH
         if len(found) == settings.max_candidates:
-            return tuple(found.values()), Limit.CANDIDATES
-        place = target.host, target.port, order, preference, target.entry.key, TABLE_TTL, "natab", made
-        path = ((order, preference),)
-        candidate = Candidate(*place, path, ark.in_url, target, status=target.nma.status)
-        found.setdefault(url.normalized(made) if len(serving) > 1 or found else made, candidate)
-    return tuple(found.values()), None
-
-
-def _ranked(serving: list[Record]) -> Iterator[tuple[Target, int, int]]:
-    """Yield the targets of records with their order and preference."""
-    usable = [record for record in serving if record.targets]
-    for order, record in enumerate(usable, max(0, NAAN_ORDER + 1 - len(usable))):
-        for number, target in enumerate(record.targets, 1):
-            yield target, order, number * PREFERENCE_STEP
+            return list(found.values()), Limit.CANDIDATES
+        place = host, port, order, preference, owner, TABLE_TTL, "natab", made, ((order, preference),)
+        candidate = Candidate(*place, made_for, target, status=nma.status)
+        found.setdefault(url.normalized(made) if len(targets) > 1 else made, candidate)
+    return list(found.values()), None

@@ -31,4 +31,5 @@ class Limits:
 
     def spend(self, client: str, seconds: float) -> None:
         """Charge a request for the time of the event loop that it took beyond that of its token."""
-        self.charge(client, seconds / COST - 1)
+        if seconds > COST:
+            self.charge(client, seconds / COST - 1)

@@ -73,7 +73,9 @@ class Request(NamedTuple):
 
     def names(self, kind: str) -> bool:
         """Return whether the client asks for a media type by its name, not only with a wildcard."""
-        return any(pattern == kind and quality > 0 for pattern, quality in self.accepted)
+        return kind in self.headers.get("accept", "").lower() and any(
+            pattern == kind and quality > 0 for pattern, quality in self.accepted
+        )
 
     def quality(self, offer: str) -> float:
         """Return the quality of a media type for the client, which is that of the most specific range; 0 refuses it."""

@@ -9,12 +9,14 @@ import ipaddress
 import logging
 import re
 from collections.abc import Awaitable, Callable, Sequence
+from functools import lru_cache
 
 from maptr.config.model import FORWARDED, X_FORWARDED_FOR
 from maptr.protocol.address import Network, read_ip
 
 log = logging.getLogger("maptr.gateway")
 
+MAX_ADDRESSES = 10_000  # of which it is remembered whether they are trusted
 MAX_HOPS = 32  # addresses of a header that are read, from its end
 
 # PROXY protocol (haproxy.org, proxy-protocol.txt, sections 2.1 and 2.2)
@@ -37,6 +39,7 @@ class Proxies:
     def __init__(self, networks: Sequence[Network], header: str = X_FORWARDED_FOR) -> None:
         self._networks = tuple(networks)
         self.header = header
+        self.trusts = lru_cache(MAX_ADDRESSES)(self._trusts)
         self._silent: set[str] = set()  # proxies that named no client, and were warned of
 
     def warn_of(self, proxy: str) -> None:
@@ -45,7 +48,7 @@ class Proxies:
             self._silent.add(proxy)
             log.warning("%s is in gateway.proxies and sends no %s: all its clients share one limit", proxy, self.header)
 
-    def trusts(self, address: str) -> bool:
+    def _trusts(self, address: str) -> bool:
         """Return True for the address of a proxy."""
         ip = read_ip(address)
         return ip is not None and any(ip in network for network in self._networks)

@@ -107,11 +107,12 @@ def answer(request: Request, ark: Ark, found: Discovery, site: Site, form: str =
 
     What depends on the Host header must not be kept, because a shared cache does not tell requests apart by it.
     """
-    response = _answer(request, ark, found, site, form)
-    return not_kept(response) if _host_decides(request, ark, found, site) else response
+    urls = found.urls()
+    response = _answer(request, ark, found, urls, site, form)
+    return not_kept(response) if _host_decides(request, ark, urls, site) else response
 
 
-def _answer(request: Request, ark: Ark, found: Discovery, site: Site, form: str) -> Response:
+def _answer(request: Request, ark: Ark, found: Discovery, urls: list[str], site: Site, form: str) -> Response:
     if not found.candidates and found.source != OWN:  # an own object that is gone says so below
         return _none(request, ark, found, site) if found.complete else _unknown(request, ark, found, site)
     headers = provenance(found, request.now)
@@ -127,7 +128,7 @@ def _answer(request: Request, ark: Ark, found: Discovery, site: Site, form: str)
     host = request.headers.get("host", "")
     if (described_at := _described_at(request, ark, site)) is not None:
         return redirect(request, site, ark, described_at, None, headers)
-    for best, target in zip(found, found.urls(), strict=True):
+    for best, target in zip(found.candidates, urls, strict=True):
         if site.is_own(target, host):
             continue
         takes_none = own is not None and own.object.has_query  # an inflection cannot be added to it
@@ -140,14 +141,14 @@ def _answer(request: Request, ark: Ark, found: Discovery, site: Site, form: str)
     return describe.respond(request, ark, site, found=None if is_own else found, form=form, source=source)
 
 
-def _host_decides(request: Request, ark: Ark, found: Discovery, site: Site) -> bool:
+def _host_decides(request: Request, ark: Ark, urls: list[str], site: Site) -> bool:
     """Return whether the Host header makes a URL the gateway's own, because ``public_url`` is not set."""
     if site.public_url:
         return False
-    host, entry = request.headers.get("host", ""), None if found else site.table.lookup(ark)
-    urls = [*found.urls(), *([f"{site.root}/{_path(ark)}"] if site.root else ()), *filter(None, [_metadata(ark, site)])]
-    urls += entry.urls(ark) if entry is not None else []
-    return any(site.is_own(where, host) for where in urls)
+    host, entry = request.headers.get("host", ""), None if urls else site.table.lookup(ark)
+    known = [*urls, f"{site.root}/{_path(ark)}" if site.root else "", _metadata(ark, site)]
+    known += entry.urls(ark) if entry is not None else []
+    return any(site.is_own(where, host) for where in known if where)
 
 
 def _described_at(request: Request, ark: Ark, site: Site) -> str | None:
@@ -192,18 +193,18 @@ def provenance(found: Discovery, now: float) -> Headers:
     ``Maptr-Source`` is a structured field (RFC 9651): dns, memory, disk or natab, with the parameters ``table`` (its
     kind, unless ``--table`` gave it), ``stale``, ``age`` in seconds and ``reason``.
     """
-    parts = [found.source]
+    value = found.source
     if found.table not in ("", GIVEN):
-        parts.append(f"table={found.table}")
+        value += f";table={found.table}"
     if found.stale:
-        parts.append("stale")
+        value += ";stale"
     age = found.age_at(now)
     if age is not None and (found.stale or found.source != "dns"):
-        parts.append(f"age={int(age)}")
+        value += f";age={int(age)}"
     if found.reason and (found.stale or found.source == "natab"):
-        parts.append(_reason(found.reason))
+        value += f";{_reason(found.reason)}"
     seconds = STALE_AGE if found.stale else 0 if found.expiration is None else int(found.expiration - now)
-    return ("Maptr-Source", ";".join(parts)), *kept(now, seconds)
+    return ("Maptr-Source", value), *kept(now, seconds)
 
 
 def table_source(site: Site, ark: Ark, now: float) -> Headers:

@@ -78,7 +78,7 @@ def _lower(headers: Mapping[str, str]) -> dict[str, str]:
 
 def _finish(request: Request, response: Response) -> Response:
     """Return a response that scripts of other sites may read, or that the client still has it (RFC 9110 13.1.2)."""
-    if request.path != METRICS and not response.header("Access-Control-Allow-Origin"):
+    if request.path != METRICS and _CORS[0] not in response.headers:
         response = Response(response.status, response.headers + _CORS, response.body, response.reason)
     return unchanged(request, response)
 
@@ -149,8 +149,10 @@ def _resolve(request: Request, received: str, site: Site, show: Show = lambda re
         detail = f"an ARK of more than {resolve.MAX_ARK} bytes"
         return show(failure(request, site, HTTPStatus.REQUEST_URI_TOO_LONG, detail), None)
     ark, form = resolve.split_parameter(ark)
-    entry = site.table.get(ark.without_hyphens.removeprefix("ark:").rstrip("/"))  # of a bare NAAN or shoulder
-    if entry is not None and objects.match(site.objects, ark) is None and not resolve.wants_list(request, form):
+    key = ark.without_hyphens.removeprefix("ark:").rstrip("/")
+    is_record = key in site.table  # a bare NAAN or shoulder
+    if is_record and objects.match(site.objects, ark) is None and not resolve.wants_list(request, form):
+        entry = site.table[key]
         source = resolve.table_source(site, ark, request.now)
         return show(describe.respond(request, ark, site, entry=entry, form=form, source=source), None)
     return resolve.look_up(

@@ -19,7 +19,7 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from http import HTTPStatus
 from typing import cast
 
-from aiohttp import HttpVersion10, HttpVersion11, StreamReader, hdrs, web
+from aiohttp import HttpVersion, HttpVersion10, HttpVersion11, StreamReader, hdrs, web
 from aiohttp.abc import AbstractStreamWriter
 from aiohttp.http import RawRequestMessage
 from aiohttp.http_exceptions import InvalidURLError, LineTooLong
@@ -42,6 +42,7 @@ from maptr.gateway.route import MAX_BODY, route
 from maptr.gateway.site import Site
 from maptr.gateway.statistics import Statistics, naan_in
 from maptr.protocol.address import Address
+from maptr.resolver.call import CallOptions
 
 log = logging.getLogger("maptr.gateway")
 access_log = logging.getLogger("maptr.gateway.access")
@@ -57,7 +58,13 @@ _REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,64}\Z")
 _HOST = re.compile(r"(?a)(?:\[[0-9A-Fa-f:.]+\]|(?:[\w.~!$&'()*+,;=-]|%[0-9A-Fa-f]{2})*)(?::\d*)?\Z")  # RFC 9110 7.2
 _MAPTR_LINE = '%(client)s "%(method)s %(target)s" %(status)d %(seconds).6f %(id)s'
 _COMBINED_LINE = '%(client)s - - [%(at)s] "%(method)s %(target)s HTTP/1.1" %(status)d %(size)d "%(from)s" "%(agent)s"'
-_SPOKEN = "spoken"  # the version of HTTP in a request
+
+
+class HttpRequest(web.BaseRequest):
+    """A request with its connection. It is answered as HTTP/1.1, whatever version it speaks (RFC 9110 2.5)."""
+
+    connection: HttpConnection
+    spoken: HttpVersion
 
 
 class HttpServer:
@@ -79,7 +86,7 @@ class HttpServer:
         is_admin: bool = False,
     ) -> None:
         self._is_admin = is_admin
-        self._chooser = chooser
+        self._options: CallOptions = {} if chooser is None else {"chooser": chooser}
         self._sources = sources
         self._site = site
         self._metrics = metrics
@@ -141,17 +148,20 @@ class HttpServer:
         protocol: web.RequestHandler,
         writer: AbstractStreamWriter,
         task: asyncio.Task[None],
-    ) -> web.BaseRequest:
-        """Make a request that is answered as HTTP/1.1, whatever it speaks itself (RFC 9110 2.5)."""
-        self._listener.connections.busy(cast(HttpConnection, protocol))
+    ) -> HttpRequest:
         spoken = message.version
         if spoken != HttpVersion11:
             message = message._replace(version=HttpVersion11)
-        return web.BaseRequest(message, payload, protocol, writer, task, task.get_loop(), state={_SPOKEN: spoken})
+        made = HttpRequest(message, payload, protocol, writer, task, task.get_loop())
+        made.spoken = spoken
+        made.connection = cast(HttpConnection, protocol)
+        self._listener.connections.busy(made.connection)
+        return made
 
-    async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
+    async def _handle(self, received: web.BaseRequest) -> web.StreamResponse:
         started = time.perf_counter()
-        connection = cast(HttpConnection, request.protocol)
+        request = cast(HttpRequest, received)
+        connection = request.connection
         client, number = connection.client, ""
         if self._proxies.trusts(client):
             client = self._client_of(client, request)
@@ -159,14 +169,19 @@ class HttpServer:
         if not _REQUEST_ID.match(number):
             number = next(self._ids)
         try:
-            answer = await self._answer(request, connection, client)
-            if isinstance(answer, Lines) and request[_SPOKEN] == HttpVersion10:  # which has no chunks
+            answer = await self._answer(request, client)
+            if isinstance(answer, Lines) and request.spoken == HttpVersion10:  # which has no chunks
                 answer = answer.response._replace(body=b"".join([line async for line in self._lines(answer)]))
             response = answer.response if isinstance(answer, Lines) else answer
             headers = _all_headers(response, number)
-            if request[_SPOKEN] == HttpVersion10 and request.keep_alive:
+            if request.spoken == HttpVersion10 and request.keep_alive:
                 headers.append((hdrs.CONNECTION, "keep-alive"))
-            made = await self._send(request, connection, answer, headers)
+            if isinstance(answer, Lines) or len(answer.body) > PIECE:
+                made = await self._send(request, answer, headers)
+            else:
+                made = web.Response(status=answer.status, headers=headers, body=answer.body)
+                if connection.is_last():
+                    made.force_close()
         finally:
             self._listener.connections.idle(connection)
         seconds = time.perf_counter() - started
@@ -208,8 +223,8 @@ class HttpServer:
         made.force_close()
         return made
 
-    async def _answer(self, request: web.BaseRequest, connection: HttpConnection, client: str) -> Response | Lines:
-        if not HttpVersion10 <= request[_SPOKEN] <= HttpVersion11:
+    async def _answer(self, request: HttpRequest, client: str) -> Response | Lines:
+        if not HttpVersion10 <= request.spoken <= HttpVersion11:
             return text("only HTTP/1.1 and HTTP/1.0 are supported\n", HTTPStatus.HTTP_VERSION_NOT_SUPPORTED)
         if len(request.headers) > MAX_HEADERS:
             return text("too many headers\n", HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
@@ -224,7 +239,7 @@ class HttpServer:
             return text("too many requests\n", HTTPStatus.TOO_MANY_REQUESTS, retry)
         method, target, headers = request.method, request.raw_path, request.headers
         try:
-            body = await self._body(request, connection) if method == "POST" else b""
+            body = await self._body(request) if method == "POST" else b""
             if isinstance(body, Response):
                 return body
             began = time.perf_counter()
@@ -247,7 +262,7 @@ class HttpServer:
             log.exception("internal error, %s %s", method, _shown(target))
             return problem(HTTPStatus.INTERNAL_SERVER_ERROR, "the log of the server has the reason")
 
-    async def _body(self, request: web.BaseRequest, connection: HttpConnection) -> bytes | Response:
+    async def _body(self, request: HttpRequest) -> bytes | Response:
         if request.headers.get(hdrs.TRANSFER_ENCODING, "chunked").strip().lower() != "chunked":
             return text("the only transfer coding is chunked\n", HTTPStatus.NOT_IMPLEMENTED)  # RFC 9112 6.1
         if hdrs.CONTENT_ENCODING in request.headers:
@@ -256,10 +271,10 @@ class HttpServer:
         if (request.content_length or 0) > MAX_BODY:
             return too_large
         expects = request.headers.get(hdrs.EXPECT, "").lower() == "100-continue"
-        if expects and request[_SPOKEN] == HttpVersion11:  # RFC 9110 10.1.1
+        if expects and request.spoken == HttpVersion11:  # RFC 9110 10.1.1
             await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         body = bytearray()
-        self._listener.connections.idle(connection)  # it can make room as one that waits for headers
+        self._listener.connections.idle(request.connection)  # it can make room as one that waits for headers
         try:
             async with asyncio.timeout(BODY_TIMEOUT):
                 async for chunk in request.content.iter_any():
@@ -271,16 +286,18 @@ class HttpServer:
         except (web.RequestPayloadError, ConnectionError):
             return text("the body cannot be read\n", HTTPStatus.BAD_REQUEST)
         finally:
-            self._listener.connections.busy(connection)
+            self._listener.connections.busy(request.connection)
         return bytes(body)
 
     async def _discover(self, ark: Ark) -> Discovery:
         """Return the discovery, without candidates instead of an error."""
+        if not self._options and (at_once := self._sources.from_table(ark)) is not None:
+            return at_once
         if self._limits.naans.wait(ark.naan) > 0:
             return self._sources.engine.not_asked(ark, "the rules of this NAAN take too long")
         try:
             # Without the URL before the label, which is the client's, and the inflection, which needs no look-up.
-            found = await self._sources.discover_async(Ark(*ark[:4]), chooser=self._chooser)
+            found = await self._sources.discover_async(Ark(*ark[:4]), **self._options)
         except DiscoveryError as error:
             found = error.discovery
         self._limits.naans.charge(ark.naan, found.work - FREE_WORK)
@@ -290,27 +307,23 @@ class HttpServer:
 
     async def _send(
         self,
-        request: web.BaseRequest,
-        connection: HttpConnection,
+        request: HttpRequest,
         answer: Response | Lines,
         headers: list[tuple[str, str]],
     ) -> web.StreamResponse:
-        """Make a response, which aiohttp sends; send it if it is long or in lines."""
-        made: web.StreamResponse
+        """Send a response that is long or in lines."""
         if isinstance(answer, Lines):
             made = web.StreamResponse(status=answer.response.status, headers=headers)
             pieces = self._lines(answer)
-        elif len(answer.body) > PIECE:
+        else:
             made = web.StreamResponse(status=answer.status, headers=headers)
             made.content_length = len(answer.body)
             pieces = _pieces(answer.body)
-        else:
-            made, pieces = web.Response(status=answer.status, headers=headers, body=answer.body), None
-        if connection.is_last():
+        if request.connection.is_last():
             made.force_close()
         try:
             await made.prepare(request)
-            if pieces is not None and request.method != hdrs.METH_HEAD:
+            if request.method != hdrs.METH_HEAD:
                 async with contextlib.aclosing(pieces):
                     async for piece in pieces:
                         async with asyncio.timeout(self._settings.idle_timeout):
@@ -320,7 +333,7 @@ class HttpServer:
         except Exception as error:  # a part of the response may be sent: its end must be missing
             if not isinstance(error, TimeoutError):
                 log.exception("internal error, %s %s", request.method, _shown(request.raw_path))
-            connection.abort()
+            request.connection.abort()
         return made
 
     async def _lines(self, answer: Lines) -> AsyncGenerator[bytes, None]:
@@ -395,5 +408,5 @@ def _shown(target: str) -> str:
 
 def _all_headers(response: Response, number: str) -> list[tuple[str, str]]:
     """Return the headers of a response with those that every response has."""
-    kept = () if response.header(hdrs.CACHE_CONTROL) else ((hdrs.CACHE_CONTROL, "no-store"),)
+    kept = () if "Cache-Control" in dict(response.headers) else (("Cache-Control", "no-store"),)
     return [*response.headers, *kept, *_FIXED, ("X-Request-Id", number)]

@@ -121,6 +121,8 @@ class Site:
         which the client sent its request."""
         if self.public_url:
             return _is_below(where, self.public_url)
+        if host.lower().partition(":")[0].removesuffix(".") not in where.lower():  # which is fast, and nearly always so
+            return False
         own = {f"{_without_scheme(f'{scheme}://{host}')}/ark:" for scheme in ("http", "https")}
         return _without_scheme(where).startswith(tuple(own))
 

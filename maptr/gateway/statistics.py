@@ -26,6 +26,7 @@ HOUR, DAY = 3_600, 86_400  # seconds
 HOURS_KEPT, DAYS_KEPT = 14 * 24, 400
 TABLES = ("hours", "days")
 MAX_VALUES = 200  # of one kind in an hour and in a day
+MAX_REQUESTS = 10_000  # different ones that are counted as a whole, which is fast, before each of their values is
 DAYS = 7  # of a report, if none are named
 LISTED = 50  # values of one kind in a report
 OTHER = "other"
@@ -40,6 +41,9 @@ _HOST = re.compile(r"(?ai)https?://([a-z0-9.-]{1,253}|\[[0-9a-f:.]{2,45}\])(?=[:
 
 Key = tuple[int, str, str]
 """The start of an hour, the kind and the value."""
+
+Request = tuple[int, str, int, str, str | None, str | None, str]
+"""What is counted of a request: hour, NAAN, HTTP status, source, inflection, host of the referrer, and reason."""
 
 
 def naan_in(target: str) -> str:
@@ -107,6 +111,7 @@ class Statistics:
 
     def __init__(self, file: Path | None = None, *, wall: Callable[[], float]) -> None:
         self._wall = wall
+        self._requests: Counter[Request] = Counter()
         self._waiting: Counter[Key] = Counter()
         self._known: dict[tuple[int, str], set[str]] = {}
         self._lock = threading.Lock()
@@ -137,31 +142,42 @@ class Statistics:
     def count(self, naan: str, target: str, status: int, source: str, referrer: str, reason: str = "") -> None:
         """Count the answer to a request for an ARK. ``source`` and ``referrer`` are headers, or "". ``reason`` is that
         of a failure: one of a few words."""
+        inflection = _INFLECTION.search(target) if "?" in target else None
+        host = _HOST.match(referrer) if referrer else None
         hour = int(self._wall()) // HOUR * HOUR
-        naan = naan or "none"
-        self._add(hour, REQUESTS, "")
-        self._add(hour, NAAN, naan)
-        self._add(hour, STATUS, str(int(status)))
-        if status in FAILING:
-            self._add(hour, FAILED, f"{naan} {int(status)} {reason}")
-            self._add(hour, REASON, reason or OTHER)
-        if source:
-            self._add(hour, SOURCE, source.partition(";")[0])
-        if "?" in target and (inflection := _INFLECTION.search(target)) is not None:
-            self._add(hour, INFLECTION, inflection[0])
-        if referrer and (host := _HOST.match(referrer)) is not None:
-            self._add(hour, REFERRER, host[1].lower())
+        found = source.partition(";")[0], inflection and inflection[0], host and host[1], reason
+        self._requests[hour, naan or "none", int(status), *found] += 1
+        if len(self._requests) >= MAX_REQUESTS:
+            self._split()
 
-    def _add(self, hour: int, kind: str, value: str) -> None:
+    def _split(self) -> None:
+        """Count the requests by each of their values."""
+        for (hour, naan, status, source, inflection, host, reason), n in self._requests.items():
+            self._add(hour, REQUESTS, "", n)
+            self._add(hour, NAAN, naan, n)
+            self._add(hour, STATUS, str(status), n)
+            if status in FAILING:
+                self._add(hour, FAILED, f"{naan} {status} {reason}", n)
+                self._add(hour, REASON, reason or OTHER, n)
+            if source:
+                self._add(hour, SOURCE, source, n)
+            if inflection:
+                self._add(hour, INFLECTION, inflection, n)
+            if host:
+                self._add(hour, REFERRER, host.lower(), n)
+        self._requests.clear()
+
+    def _add(self, hour: int, kind: str, value: str, n: int) -> None:
         known = self._known.setdefault((hour, kind), set())
         if value not in known:
             if len(known) >= MAX_VALUES:
                 value = f"{OTHER} 0" if kind == FAILED else OTHER
             known.add(value)
-        self._waiting[hour, kind, value] += 1
+        self._waiting[hour, kind, value] += n
 
     async def keep(self) -> None:
         """Write the counts in memory, in a thread. They stay there if the file cannot be written, which is logged."""
+        self._split()
         taken, self._waiting = self._waiting, Counter()
         now = self._wall()
         self._known = {key: known for key, known in self._known.items() if key[0] > now - 2 * HOUR}
@@ -201,6 +217,7 @@ class Statistics:
 
     def report(self, days: int = DAYS) -> Report:
         """Return the counts of the last days, by hour for two weeks at most, and by day otherwise."""
+        self._split()
         now = self._wall()
         seconds = HOUR if days * 24 <= HOURS_KEPT else DAY
         since = (int(now) // seconds + 1) * seconds - days * DAY
@@ -226,5 +243,6 @@ class Statistics:
 
     def close(self) -> None:
         """Keep the last counts, and close the file."""
+        self._split()
         with closing(self._store):
             self._write(self._waiting)

@@ -50,13 +50,19 @@ class TableState:
     def __repr__(self) -> str:
         return "no table" if self.table is None else repr(self.table)
 
+    @property
+    def is_read(self) -> bool:
+        return True
+
     def current(self) -> TableState:
         return self
 
 
 class TableSource(Protocol):
-    """A source of the table of a client."""
+    """A source of the table of a client. ``is_read``: ``current`` need not read a file first."""
 
+    @property
+    def is_read(self) -> bool: ...
     def current(self) -> TableState: ...
 
 

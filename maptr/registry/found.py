@@ -91,7 +91,7 @@ class FoundTable:
 
     @property
     def is_read(self) -> bool:
-        return self._next_look > 0 and (not isinstance(self._source, WatchedTable) or self._source.is_read)
+        return self._next_look > 0 and self._source.is_read
 
     def current(self) -> TableState:
         """Return the state now. The first call reads the file; later calls never wait."""

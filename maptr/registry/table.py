@@ -203,6 +203,9 @@ class Table(Mapping[str, Entry]):
         entry: Entry = self._entries[key]
         return entry
 
+    def __contains__(self, key: object) -> bool:  # a mapping would make the entry
+        return key in self._entries
+
     def __iter__(self) -> Iterator[str]:
         return iter(self._entries)
 

@@ -500,6 +500,7 @@ import os, sys, time
 from maptr.client import Client
 from maptr.cache.disk import Disk
 from maptr.registry.followed_file import WatchedTable
+from maptr.registry.found import FoundTable  # before the other user, who may not read Python's own files
 from maptr.errors import ConfigError
 from tests.support.caching import *
 folder = sys.argv[1]

@@ -70,6 +70,8 @@ class Recording(Responder):
 class CurrentTable:
     """The source of a table that the test replaces."""
 
+    is_read = True
+
     def __init__(self, table: Table) -> None:
         self.table = table
 
