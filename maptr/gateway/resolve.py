@@ -75,8 +75,8 @@ def look_up(ark: Ark, site: Site, now: float, respond: Callable[[Discovery], Res
         return respond(_own(ark, own, now))
 
     def for_ark(found: Discovery) -> Response:
-        trace = tuple(map(_for_public, found.trace))
-        return respond(found.replace(ark=ark, trace=trace, candidates=tuple(site.ranked(found, now))))
+        trace = tuple([_for_public(step) for step in found.trace])
+        return respond(found.replace(ark=ark, trace=trace, candidates=site.ranked(found, now)))
 
     return Lookup(ark, for_ark)
 

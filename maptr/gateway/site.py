@@ -142,11 +142,11 @@ class Site:
         targets = entry.urls(ark) if entry is not None else []
         return any(_is_below(where, self.root) or self.is_own(where, host) for where in targets)
 
-    def ranked(self, found: Discovery, now: float) -> list[Candidate]:
+    def ranked(self, found: Discovery, now: float) -> tuple[Candidate, ...]:
         """Return the candidates, with those that did not answer their last probes at the end."""
         if not self.liveness or len(found) < 2:
-            return list(found)
-        return sorted(found, key=lambda candidate: self.is_suspect(candidate, found, now))
+            return found.candidates
+        return tuple(sorted(found, key=lambda candidate: self.is_suspect(candidate, found, now)))
 
     def is_suspect(self, candidate: Candidate, found: Discovery, now: float) -> bool:
         """Return whether the server of a candidate did not answer its last probes."""
