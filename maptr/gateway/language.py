@@ -53,7 +53,8 @@ class Language:
         return Markup(message) % shown  # noqa: S704 - our own message
 
     def number(self, value: float) -> str:
-        text = f"{value:,}" if isinstance(value, int) else f"{value:g}"
+        is_whole = isinstance(value, int) and (self.code != "es" or abs(value) >= 10_000)  # Spanish groups five digits
+        text = f"{value:,}" if is_whole else f"{value:g}"
         return text if self.code == ENGLISH else text.translate(_DECIMAL_COMMA)
 
     def milliseconds(self, seconds: float) -> str:

@@ -92,12 +92,12 @@ def moment(at: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(at))
 
 
-PASSES = "DNS gave no answer, and nothing is kept. Try again in half a minute."
+PASSES = "DNS gave no answer, and no earlier answer is cached. Try again in half a minute."
 NO_ORIGIN = (
-    "The DNS that this gateway asks does not have %(origin)s, and a table does not have this NAAN. Only the operator of"
+    "The DNS servers of this gateway do not have the zone %(origin)s, and no table has this NAAN. Only the operator of"
     " the gateway can change that."
 )
-LASTS = "Waiting alone does not help: the operator of this gateway, or the organisation of NAAN %(naan)s, can."
+LASTS = "Waiting alone does not help: ask the operator of this gateway or the organisation of NAAN %(naan)s."
 
 
 def remedy(found: Discovery) -> str:
@@ -447,11 +447,14 @@ def page(
 ) -> Response:
     """Return a page in the language of the client, or in that of the site if it has a fixed one."""
     code = _language(request, site)
-    made = (
-        _environment(code)
-        .get_template(name)
-        .render(now=request.now, site=site, brand=site.settings.name or "maptr", is_admin=request.is_admin, **values)
-    )
+    about = {
+        "now": request.now,
+        "site": site,
+        "brand": site.settings.name or "maptr",
+        "is_admin": request.is_admin,
+        "has_statistics": site.statistics_for(request) is not None,
+    }
+    made = _environment(code).get_template(name).render(about, **values)
     varies = [value for header, value in headers if header == "Vary"] + ["Accept-Language"] * (
         site.settings.language == BROWSER
     )

@@ -13,13 +13,14 @@ import pytest
 from maptr import registry
 from maptr.cache.disk import Disk
 from maptr.client import Client
+from maptr.config.model import GatewayConfig
 from maptr.errors import Fault
 from maptr.gateway.service import Service
 from maptr.reconcile.probes import Probe, ProbeLog, ProbeResult
 from maptr.walk import Settings
 from maptr.zone.build import build
 from tests.support.browser import Chromium, Page
-from tests.support.http_gateway import running_service
+from tests.support.http_gateway import LOOPBACK, running_service
 from tests.support.http_server import pages
 from tests.support.peers import Maptr
 from tests.support.waiting import until
@@ -35,12 +36,14 @@ TARGETS = {
     "without an ARK": f"/?q={quote(HOSTILE)}",
     "drift": "/drift",
     "those that agree": "/drift?verdict=same",
+    "NAANs": "/naan/?q=library",
     "NAAN": "/naan/12025",
     "shoulders": "/naan/99999",
     "hostile NAAN": f"/naan/{NAAN}",
     "description": "/ark:12025",
     "authorities": "/ark:12025/x6np1?maptr=list",
     "servers": "/servers",
+    "statistics": "/stats?days=365",
 }
 ERRORS = {"no page": "/nothing", "no ARK": f"/ark:{quote(HOSTILE)}", "no authority": "/ark:55555/x1"}
 
@@ -78,7 +81,9 @@ def gateway(sample: Path, authority: str, tmp_path_factory: pytest.TempPathFacto
             settings=Settings(allow_private=True),
             history=history,
         )
-        service = stack.enter_context(running_service(client))
+        service = stack.enter_context(
+            running_service(client, gateway=GatewayConfig(listen=(LOOPBACK,), public_stats=True))
+        )
         until(lambda: service.current.site.drift.at is not None, "table and DNS are compared")
         yield service
 
@@ -160,28 +165,33 @@ def test_the_keyboard_reaches_everything_and_its_place_is_seen(browser: Chromium
             break
         reached.append(seen["what"])
         assert seen["what"].startswith("body") or (seen["marked"] and seen["inside"]), seen
-    assert reached[:6] == ["a #main", "a /", "a /", "a /naan/", "a /drift", "a /status"]
-    assert {"a /naan/12026", f"a /naan/{MISSING}", "a /drift", "a /metrics"} <= set(reached)
+    assert reached[:6] == ["a #main", "a /", "a /", "a /naan/", "a /drift", "a /servers"]
+    assert {"a /naan/12026", f"a /naan/{MISSING}", "a /status", "a /stats", "a /metrics"} <= set(reached)
 
 
-def test_a_browser_that_asks_for_french_gets_french(browser: Chromium, gateway: Service) -> None:
+@pytest.mark.parametrize(
+    ("code", "title", "heading"),
+    [
+        ("fr", "Où mène un identifiant ARK\u202f?", "mène à"),
+        ("es", "¿Adónde lleva un identificador ARK?", "lleva a"),
+    ],
+)
+def test_a_browser_gets_its_language(code: str, title: str, heading: str, browser: Chromium, gateway: Service) -> None:
     page = browser.open("about:blank", width=390)
     agent = page.value("navigator.userAgent")
-    languages = {"userAgent": agent, "acceptLanguage": "fr-CA,fr,en"}  # Chromium adds the qualities
+    languages = {"userAgent": agent, "acceptLanguage": f"{code}-CA,{code},en"}  # Chromium adds the qualities
     browser.call("Network.setUserAgentOverride", page.session, **languages)
     go(page, f"location = '{at(gateway, '/')}'")
-    assert page.value("document.documentElement.lang") == "fr"
-    assert page.value("document.title") == "Où mène un identifiant ARK\u00a0? – maptr"
-    assert (
-        page.value("document.querySelector('label').innerText") == "Un identifiant ARK, ou un texte qui en contient un"
-    )
+    assert page.value("document.title") == f"{title} – maptr"
     go(page, f"document.querySelector('#q').value = 'ark:/{NAAN}/x6-np1'; document.forms[0].requestSubmit()")
-    assert page.value("document.querySelector('h1').innerText") == f"ark:{NAAN}/x6np1 mène à"
-    for target in TARGETS.values():
+    assert page.value("document.querySelector('h1').innerText") == f"ark:{NAAN}/x6np1 {heading}"
+    for target in (*TARGETS.values(), *ERRORS.values()):
         go(page, f"location = '{at(gateway, target)}'")
-        assert page.value("document.documentElement.lang") == "fr"
+        assert page.value("document.documentElement.lang") == code
         assert page.value("document.documentElement.scrollWidth") <= 390, target
-    assert page.troubles() == []
+        assert page.value("document.querySelector('.brand').getBoundingClientRect().height") < 30, "on one line"
+        links = "[...document.querySelectorAll('.top nav a')].map(one => getComputedStyle(one).textDecorationLine)"
+        assert set(page.value(links)) == {"none"}, "the menu has its style in each language"
     assert page.faults() == []
 
 

@@ -28,6 +28,7 @@ TEMPLATES = [
     if each.name.endswith(".html") and each.name != "drift_file.html"  # of a command, which speaks English
 ]
 SKIP = {"en": "Skip to the content", "fr": "Aller au contenu", "es": "Ir al contenido"}
+TITLES = {"en": "There is no such page", "fr": "Cette page n’existe pas", "es": "Esta página no existe"}
 NAMES = {"maptr", "NAAN", "NAPTR", "API", "s"}  # the same in every language, and the unit of a second
 TABLE = Table([Entry("12345", "", (Nma("https://h.example/ark:/${content}"),), Who("Bibliothèque", None, "B"))])
 
@@ -64,6 +65,15 @@ def test_every_message_is_translated_and_none_is_superfluous(code: str) -> None:
             assert form.strip(), key
 
 
+def test_typography() -> None:
+    """A narrow no-break space before the high marks of French, and the opening marks of Spanish."""
+    for code, wrong in (("fr", "[^\u202f](?:[;?!»]|%%|:(?!/|ses|rel))|«[^\u202f]|'"), ("es", r"^[^¿]*\?|^[^¡]*!|'")):
+        for key, forms in Language(code).messages.items():
+            for form in forms if isinstance(forms, list) else [forms]:
+                prose = re.sub(r"<code>.*?</code>|<[^>]*>", "", form)
+                assert not re.search(wrong, prose), (key, form)
+
+
 def test_no_text_of_a_template_is_outside_of_a_message() -> None:
     environment = Environment(extensions=["jinja2.ext.i18n"])
     for template in TEMPLATES:
@@ -80,6 +90,7 @@ def test_translations_are_escaped_as_other_texts_are() -> None:
     assert french.ngettext("%(count)s record", "", 0, count=0) == "0 notice"
     assert french.ngettext("%(count)s record", "", 1234, count=1234) == "1\u202f234 notices"
     assert Language("es").ngettext("%(count)s record", "", 0, count=0) == "0 registros"
+    assert [Language("es").number(number) for number in (1234, 12_345, 0.5)] == ["1234", "12\u202f345", "0,5"]
     assert (french.milliseconds(0.0005), Language("en").milliseconds(0.0005)) == ("0,5 ms", "0.5 ms")
 
 
@@ -120,6 +131,7 @@ def test_every_page_is_in_the_language_of_the_browser(code: str) -> None:
     verdicts = [Drift("12345", Verdict.MISSING, "ark:12345/x"), Drift("12345/x", Verdict.SAME, "ark:12345/x")]
     gone = objects(OwnObject("ark:12345/gone", status=410))
     gateway = Gateway(TABLE, drift=DriftReport(verdicts, 1_699_999_950.0), compares=True, objects=gone)
+    titles: set[str] = set()
     for target, status in {
         "/": 200,
         "/?q=hello": 200,
@@ -131,6 +143,7 @@ def test_every_page_is_in_the_language_of_the_browser(code: str) -> None:
         "/ark:12345/x?maptr=list": 200,
         "/ark:12345/gone": 410,
         "/ark:!": 400,
+        "/ark:12345/" + "x" * 9000: 414,
         "/nothing": 404,
         "/drift": 200,
         "/drift?verdict=same": 200,
@@ -144,6 +157,9 @@ def test_every_page_is_in_the_language_of_the_browser(code: str) -> None:
         body = response.body.decode()
         assert f'<html lang="{code}">' in body
         assert [known for known, text in SKIP.items() if text in body] == [code]
+        titles |= set(re.findall("<title>(.*) – maptr</title>", body))
+    assert TITLES[code] in titles
+    assert "Not Found" not in titles
 
 
 def test_validators_tell_the_languages_apart() -> None:

@@ -17,6 +17,8 @@ import pytest
 
 from maptr import __version__, registry
 from maptr.ark import Ark
+from maptr.config.model import GatewayConfig
+from maptr.errors import Fault
 from maptr.gateway import drawing, pages
 from maptr.gateway.message import Response
 from maptr.gateway.metrics import Metrics
@@ -24,7 +26,7 @@ from maptr.gateway.objects import OwnObject
 from maptr.gateway.site import DriftReport, Traffic
 from maptr.naptr.record import Naptr
 from maptr.reconcile.history import PastVerdict
-from maptr.reconcile.probes import Liveness
+from maptr.reconcile.probes import Liveness, Period
 from maptr.reconcile.verdict import Drift, Verdict
 from maptr.registry.table import Entry, NaanPolicy, Nma, Table, Who
 from maptr.walk import Answer
@@ -37,6 +39,10 @@ MAX_PAGE = 50_000  # bytes
 VOID = {"meta", "link", "input", "br", "path", "circle", "rect"}  # without an end, or ended at once
 HOSTILE = "\"'><script>alert(1)</script><img src=x onerror=alert(2)>{{ 7 * 7 }}&<!--"
 URL = "https://h.example/ark:/12345/x"
+SILENT_ONE = {
+    one.place: one
+    for one in [Liveness.of("https://h.example", [Period(NOW - 900, NOW, 2, Fault.TIMEOUT, "no <answer>")])]
+}
 
 
 class Page(HTMLParser):
@@ -148,6 +154,25 @@ def test_drift_is_in_the_menu_only_if_the_table_is_compared_with_dns() -> None:
         gateway = Gateway(Table([library()]), compares=compares)
         for path in ("/", "/naan/12345", "/ark:12345", "/?q=ark:12345/x", "/ark:12345/x?maptr=list"):
             assert ('<a href="/drift"' in gateway.ask(path, accept="text/html").body.decode()) is compares
+
+
+def test_the_menu_leads_to_the_servers_and_statistics_that_there_are() -> None:
+    plain = show("/", library())
+    full = show(
+        "/", library(), liveness=SILENT_ONE, statistics=lambda days: None, settings=GatewayConfig(public_stats=True)
+    )
+    assert {*full.hrefs()} - {*plain.hrefs()} == {"/servers", "/stats"}
+
+
+def test_the_feed_is_valid_atom() -> None:
+    """RFC 4287 4.1.2 and 4.2.6: an entry without content has a link, and identifiers are URIs."""
+    for public_url, base in (("", "urn:maptr:My%20Library"), ("https://gw.example", "https://gw.example")):
+        gateway = Gateway(liveness=SILENT_ONE, settings=GatewayConfig(name="My Library"), public_url=public_url)
+        feed = gateway.ask("/servers.atom").body.decode()
+        assert re.findall("<id>(.*?)</id>", feed)[0] == f"{base}/servers"
+        assert feed.count(f'<link href="{public_url}/servers"/>') == 2, "the feed and its entry"
+        assert f'<link rel="self" href="{public_url}/servers.atom"/>' in feed
+    assert 'type="application/atom+xml" href="/servers.atom"' in gateway.ask("/servers").body.decode()
 
 
 def test_pages_and_files_have_validators() -> None:
@@ -288,12 +313,12 @@ def test_the_page_says_what_a_request_for_the_ark_would_get() -> None:
     assert none.title() == "ark:12345/x has no mapping authority – maptr"
     assert "404 Not Found" in none.text
     silent = show(search("ark:12345/x"), answers={HOME: SILENT})
-    assert silent.title() == "ark:12345/x is not known at the moment – maptr"
+    assert silent.title() == "Where ark:12345/x leads is not known at the moment – maptr"
     assert "503 Service Unavailable" in silent.text
     bare = show(search("12345 is at ark:12345"), library())
     assert "There is no ARK in this text" in bare.text
     long = show(search(f"ark:12345/{'%2F' * 2700}"), library())
-    assert "is not looked up" in long.text
+    assert "cannot be looked up" in long.text
     described = show(search("ark:12345"), library())
     assert described.title() == "ark:12345 is described by this gateway – maptr"
     assert "/ark:12345" in described.hrefs()
@@ -526,7 +551,7 @@ def test_the_page_of_a_naan_has_everything_that_is_known() -> None:
         assert text in page.text
     for text in (
         "${content}",
-        "Silent at 3 probes, the last 2 minutes ago: no route",
+        "No answer to the last 3 probes, the latest 2 minutes ago: no route",
         "1 shoulder",
         "A Shoulder",
         "gone",
@@ -628,7 +653,7 @@ def test_the_pages_of_an_error_a_description_and_the_authorities() -> None:
     none = show("/ark:12345/x", answers={HOME: dns_answer()})
     assert "This ARK has no mapping authority" in none.text
     assert "12345.ark.arpa." in none.text, "the walk"
-    assert "The mapping authority is not known now" in show("/ark:12345/x", answers={HOME: SILENT}).text
+    assert "The mapping authority is not known at the moment" in show("/ark:12345/x", answers={HOME: SILENT}).text
     assert "This is not an ARK" in show("/ark:!/x").text
     described = show("/ark:12345", library())
     for text in ("who", "what", "when", "where", "Support", "Source", "National Library"):

@@ -155,7 +155,7 @@ def test_the_feed_has_one_entry_for_each_change() -> None:
 def test_the_end_of_a_certificate_is_shown_and_announced(days: float, warned: bool, titles: int) -> None:
     gateway = Gateway(liveness=ending("https://a.example", days * DAY))
     page = gateway.ask("/servers", accept="text/html").body.decode()
-    assert "All 1 mapping authorities answer" in page
+    assert "The mapping authority answers" in page
     assert (f'class="bad">certificate until {moment(NOW + days * DAY)}' in page) is warned
     assert moment(NOW + days * DAY) in page
     found = entries(gateway)
@@ -203,7 +203,7 @@ def test_the_page_of_many_servers_is_in_parts() -> None:
 @pytest.mark.parametrize("liveness", [{}, {"https://d.example": LIVENESS["https://d.example"]}])
 def test_the_page_without_a_silent_server(liveness: dict[str, Liveness]) -> None:
     page = Gateway(liveness=liveness).ask("/servers", accept="text/html").body.decode()
-    assert ("No mapping authority was probed" if not liveness else "All 1 mapping authorities answer") in page
+    assert ("No mapping authority has been probed yet" if not liveness else "The mapping authority answers") in page
     assert entries(Gateway(liveness=liveness)) == []
 
 
@@ -229,7 +229,9 @@ def test_a_gateway_probes_real_servers_and_chooses_one_that_answers(
         with serving(made, client):
             port = made.bound[0].port
             assert dict(get(port, "/ark:12345/x1").headers)["location"].startswith(sick.url), "the first one"
-            until(lambda: b"1 of 2 mapping authorities do not answer" in get(port, "/servers").body, "they were probed")
+            until(
+                lambda: b"1 of 2 mapping authorities does not answer" in get(port, "/servers").body, "they were probed"
+            )
             assert (sick.asked, well.asked) == (["/ark:/12345/b6"], ["/ark:/12345/b6"]), "once in a period"
             assert b"does not answer" in get(port, "/servers.atom").body
             (dead,) = [one for one in json.loads(get(port, "/api/v1/naans/12345").body)["liveness"] if one["fault"]]
