@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterable, Callable
-from functools import wraps
+from functools import partial
 from typing import Any, TypeVar
 
 import dns.asyncresolver
@@ -33,14 +33,6 @@ def found_by(ask: Callable[[], Discovery]) -> Discovery:
 
 def at(server: Hostile | Peer) -> str:
     return f"{server.host}#{server.port}"
-
-
-def _found(driver: Driver) -> Driver:
-    @wraps(driver)
-    def run(ark: str, server: Hostile | Peer, **options: Any) -> Discovery:
-        return found_by(lambda: driver(ark, server, **options))
-
-    return run
 
 
 def resolver_of(server: Hostile | Peer | int, kind: type[Resolving]) -> Resolving:
@@ -84,54 +76,32 @@ def by_many_async(nameservers: Any, ark: str, **options: Any) -> Discovery:
     return found
 
 
-@_found
-def by_discover(ark: str, server: Hostile | Peer, **options: Any) -> Discovery:
-    return by_one([at(server)], ark, **options)
+def _driver(name: str, ask: Callable[..., Discovery], servers: Callable[[Any], Any], **given: Any) -> Driver:
+    """A driver that asks with these nameservers."""
+
+    def run(ark: str, server: Hostile | Peer, **options: Any) -> Discovery:
+        return found_by(lambda: ask(servers(server), ark, **given, **options))
+
+    run.__name__ = name
+    return run
 
 
-@_found
-def by_async(ark: str, server: Hostile | Peer, **options: Any) -> Discovery:
-    return by_one_async([at(server)], ark, **options)
+def stub(server: Hostile | Peer) -> list[str]:
+    return [at(server)]
 
 
-@_found
-def by_bulk(ark: str, server: Hostile | Peer, **options: Any) -> Discovery:
-    return by_many([at(server)], ark, **options)
-
-
-@_found
-def by_async_bulk(ark: str, server: Hostile | Peer, **options: Any) -> Discovery:
-    return by_many_async([at(server)], ark, **options)
-
-
-@_found
-def by_resolver(ark: str, server: Hostile | Peer, **options: Any) -> Discovery:
-    return by_one(resolver_of(server, dns.resolver.Resolver), ark, **options)
-
-
-@_found
-def by_async_resolver(ark: str, server: Hostile | Peer, **options: Any) -> Discovery:
-    return by_one_async(resolver_of(server, dns.asyncresolver.Resolver), ark, **options)
-
-
-@_found
-def by_bulk_resolver(ark: str, server: Hostile | Peer, **options: Any) -> Discovery:
-    return by_many(resolver_of(server, dns.resolver.Resolver), ark, **options)
-
-
-@_found
-def by_async_bulk_resolver(ark: str, server: Hostile | Peer, **options: Any) -> Discovery:
-    return by_many_async(resolver_of(server, dns.asyncresolver.Resolver), ark, **options)
-
-
-@_found
-def by_memory(ark: str, server: Hostile | Peer, **options: Any) -> Discovery:
-    return by_one([at(server)], ark, cache=":memory:", **options)
-
-
-@_found
-def by_async_memory(ark: str, server: Hostile | Peer, **options: Any) -> Discovery:
-    return by_one_async([at(server)], ark, cache=":memory:", **options)
+sync_resolver = partial(resolver_of, kind=dns.resolver.Resolver)
+async_resolver = partial(resolver_of, kind=dns.asyncresolver.Resolver)
+by_discover = _driver("by_discover", by_one, stub)
+by_async = _driver("by_async", by_one_async, stub)
+by_bulk = _driver("by_bulk", by_many, stub)
+by_async_bulk = _driver("by_async_bulk", by_many_async, stub)
+by_resolver = _driver("by_resolver", by_one, sync_resolver)
+by_async_resolver = _driver("by_async_resolver", by_one_async, async_resolver)
+by_bulk_resolver = _driver("by_bulk_resolver", by_many, sync_resolver)
+by_async_bulk_resolver = _driver("by_async_bulk_resolver", by_many_async, async_resolver)
+by_memory = _driver("by_memory", by_one, stub, cache=":memory:")
+by_async_memory = _driver("by_async_memory", by_one_async, stub, cache=":memory:")
 
 
 # ---- the same on a clock of the test

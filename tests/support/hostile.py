@@ -6,14 +6,16 @@ A ``Script`` gets the bytes of a query and its transport, and returns the packet
 from __future__ import annotations
 
 import socket
+import socketserver
 import struct
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 
 from maptr.naptr.record import Naptr
 from maptr.protocol import names
 from tests.support.ports import free_port
+from tests.support.scripted import running
 
 Script = Callable[[bytes, str], list[bytes]]
 
@@ -78,73 +80,57 @@ def hosts(zone: dict[str, list[bytes]]) -> Script:
     return answer
 
 
+@dataclass
 class Hostile:
-    """A server on a loopback address, with UDP and TCP on the same port."""
+    """A server on a loopback address, with UDP and TCP on the same port: its queries so far, and the ports of clients
+    over UDP."""
 
-    def __init__(self, script: Script, host: str = "127.0.0.1", port: int = 0) -> None:
-        self.script = script
-        self.queries: list[tuple[bytes, str]] = []
-        self.clients: set[int] = set()
-        self.host, self.port = host, port or free_port(host)
-        self.udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        self.udp.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)
-        self.tcp = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-        self.tcp.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        self.udp.bind((self.host, self.port))
-        self.tcp.bind((self.host, self.port))
-        self.tcp.listen()
-        self.tcp.settimeout(0.05)
-        self.udp.settimeout(0.05)
-        self.over = threading.Event()
-        self.threads = [threading.Thread(target=self._serve_udp), threading.Thread(target=self._serve_tcp)]
+    script: Script
+    host: str
+    port: int
+    queries: list[tuple[bytes, str]] = field(default_factory=list)
+    clients: set[int] = field(default_factory=set)
 
     @property
     def name(self) -> str:
         return f"{self.host}#{self.port}"
 
-    def _serve_udp(self) -> None:
-        while not self.over.is_set():
-            with suppress(TimeoutError):
-                query, client = self.udp.recvfrom(65535)
-                if self.over.is_set():
-                    return
-                self.queries.append((query, "udp"))
-                self.clients.add(client[1])
-                for packet in self.script(query, "udp"):
-                    self.udp.sendto(packet, client)
+    def answers(self, query: bytes, transport: str) -> list[bytes]:
+        self.queries.append((query, transport))
+        return self.script(query, transport)
 
-    def _serve_tcp(self) -> None:
-        while not self.over.is_set():
-            with suppress(OSError):
-                connection, _ = self.tcp.accept()
-                with connection:
-                    if self.over.is_set():
-                        return
-                    connection.settimeout(1)
-                    size = int.from_bytes(connection.recv(2), "big")
-                    query = connection.recv(size)
-                    if not query:  # the client has timed out
-                        continue
-                    self.queries.append((query, "tcp"))
-                    for packet in self.script(query, "tcp"):
-                        connection.sendall(struct.pack("!H", len(packet)) + packet)
+
+class _Udp(socketserver.UDPServer):
+    max_packet_size = 65535
+
+
+class _Tcp(socketserver.TCPServer):
+    allow_reuse_address = True
 
 
 @contextmanager
 def hostile(script: Script, host: str = "127.0.0.1", port: int = 0) -> Iterator[Hostile]:
     """Run a server."""
-    server = Hostile(script, host, port)
-    for thread in server.threads:
-        thread.start()
-    try:
+    server = Hostile(script, host, port or free_port(host))
+
+    class OverUdp(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            query, sock = self.request
+            server.clients.add(self.client_address[1])
+            for packet in server.answers(query, "udp"):
+                with suppress(OSError):  # the client has gone
+                    sock.sendto(packet, self.client_address)
+
+    class OverTcp(socketserver.StreamRequestHandler):
+        timeout = 1
+
+        def handle(self) -> None:
+            with suppress(OSError):
+                query = self.rfile.read(int.from_bytes(self.rfile.read(2), "big"))
+                for packet in server.answers(query, "tcp") if query else ():  # else the client has timed out
+                    self.wfile.write(struct.pack("!H", len(packet)) + packet)
+
+    udp = _Udp((host, server.port), OverUdp)
+    udp.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)
+    with running(udp), running(_Tcp((host, server.port), OverTcp)):
         yield server
-    finally:
-        server.over.set()
-        with suppress(OSError):  # wakes both threads
-            server.udp.sendto(b"", (server.host, server.port))
-            with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as tcp:
-                tcp.connect((server.host, server.port))
-        for thread in server.threads:
-            thread.join()
-        server.udp.close()
-        server.tcp.close()

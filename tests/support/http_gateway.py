@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import http.client
+import io
 import socket
 import ssl
 import sys
@@ -58,7 +60,7 @@ class HttpClient:
         except BaseException:
             self.sock.close()
             raise
-        self._held = bytearray()
+        self._stream = _Stream(_Received(self.sock))
 
     def __enter__(self) -> Self:
         return self
@@ -77,46 +79,43 @@ class HttpClient:
 
     def reply(self, method: str = "GET") -> Reply:
         """The next response. Raises EOFError if the connection ends before its end."""
-        first, *lines = self._until(b"\r\n\r\n").decode("latin-1").split("\r\n")
-        assert first.startswith("HTTP/1."), first
-        headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in lines)}
-        status = int(first.split(" ")[1])
-        if method == "HEAD" or status in (100, 204, 304):
-            return Reply(status, headers, b"")
-        if headers.get("transfer-encoding") == "chunked":
-            body = b""
-            while chunk := self._exactly(int(self._until(b"\r\n"), 16)):
-                body += chunk
-                self._until(b"\r\n")
-            self._until(b"\r\n")
-            return Reply(status, headers, body)
-        return Reply(status, headers, self._exactly(int(headers["content-length"])))
+        response = http.client.HTTPResponse(self._stream, method=method)  # type: ignore[arg-type]
+        try:
+            response.begin()
+            body = response.read()
+        except (http.client.IncompleteRead, http.client.RemoteDisconnected) as error:
+            raise EOFError from error
+        return Reply(response.status, {name.lower(): value for name, value in response.getheaders()}, body)
 
     def ended(self) -> bool:
         """Wait until the server closes the connection; False if it sends something first."""
         try:
-            return not self._held and self.sock.recv(1) == b""
+            return self._stream.read(1) == b""
         except ConnectionError:
             return True
 
-    def _until(self, end: bytes) -> bytes:
-        while end not in self._held:
-            self._read()
-        found, _, self._held = self._held.partition(end)
-        return bytes(found)
 
-    def _exactly(self, size: int) -> bytes:
-        while len(self._held) < size:
-            self._read()
-        found = bytes(self._held[:size])
-        del self._held[:size]
-        return found
+class _Received(io.RawIOBase):
+    """What a socket receives. It does not keep the socket open, as its own files do."""
 
-    def _read(self) -> None:
-        part = self.sock.recv(65536)
-        if not part:
-            raise EOFError(f"the connection ended after {bytes(self._held[:200])!r}")
-        self._held += part
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock = sock
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        return self._sock.recv_into(buffer)
+
+
+class _Stream(io.BufferedReader):
+    """A response does not close it, for the next one."""
+
+    def makefile(self, _: str) -> Self:
+        return self
+
+    def close(self) -> None:
+        pass
 
 
 def request(target: bytes | str, *headers: str, method: str = "GET", body: bytes = b"") -> bytes:
