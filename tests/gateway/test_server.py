@@ -10,7 +10,9 @@ import ssl
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,7 +20,7 @@ from maptr.daemon.certificate import Certificate
 from maptr.gateway import connections, limits, server
 from maptr.gateway.message import Response
 from maptr.gateway.route import MAX_BODY
-from tests.support.caching import Rig, dns_answer, host
+from tests.support.caching import ONE_HOST, Rig, dns_answer, host
 from tests.support.certificates import write_certificate
 from tests.support.http_gateway import TABLE, Gateway, HttpClient, gateway, get, request
 from tests.support.running import PATIENCE
@@ -27,6 +29,7 @@ from tests.support.waiting import until
 
 TARGET = "/ark:12345/x1"
 LOCATION = "https://h.example/ark:12345/x1"
+PROXIES = (ipaddress.ip_network("127.0.0.0/8"),)
 BIG = 16 * 1024 * 1024  # bytes: more than the kernel and the transport hold
 
 
@@ -40,6 +43,22 @@ def big(found: Gateway) -> None:
     """Let ``/metrics`` answer with ``BIG`` bytes."""
     body = bytes(BIG)
     found.change(metrics=lambda: Response(200, (("Content-Type", "text/plain"),), body))
+
+
+@contextmanager
+def asking(**settings: Any) -> Iterator[tuple[Gateway, HttpClient]]:
+    """A gateway that has sent the query for ``TARGET``, whose answer waits for the gate, and the client that asked."""
+    rig = Rig(ONE_HOST)
+    rig.dns.gate = threading.Event()
+    with gateway(rig, **settings) as found, HttpClient(found.port) as busy:
+        busy.send(request(TARGET))
+        until(lambda: rig.dns.calls, "the lookup")
+        yield found, busy
+
+
+def let_go(found: Gateway) -> None:
+    assert found.rig.dns.gate is not None
+    found.rig.dns.gate.set()
 
 
 # ---- requests and responses
@@ -264,27 +283,26 @@ def test_a_failure_of_the_core_is_logged_and_has_no_details(caplog: pytest.LogCa
 # ---- limits of size
 
 
-def test_a_target_has_a_limit(shared: Gateway) -> None:
-    longest = "/health?" + "a" * (connections.MAX_TARGET - 8)
+@pytest.mark.parametrize(
+    ("longest", "more", "status"),
+    [
+        (["/health?" + "a" * (connections.MAX_TARGET - 8)], "a", 414),
+        (["/health", "X: " + "a" * (connections.MAX_HEADER - 10)], "a" * 10, 431),
+    ],
+    ids=["target", "header"],
+)
+def test_a_target_and_a_header_have_a_limit(shared: Gateway, longest: list[str], more: str, status: int) -> None:
     with HttpClient(shared.port) as client:
-        assert client.get(longest).status == 200
-        assert client.get(longest + "a").status == 414
-        assert client.ended()
-
-
-def test_a_header_has_a_limit(shared: Gateway) -> None:
-    with HttpClient(shared.port) as client:
-        assert client.get("/health", "X: " + "a" * (connections.MAX_HEADER - 10)).status == 200
-        assert client.get("/health", "X: " + "a" * connections.MAX_HEADER).status == 431
+        assert client.get(*longest).status == 200
+        assert client.get(*longest[:-1], longest[-1] + more).status == status
         assert client.ended()
 
 
 def test_the_number_of_headers_has_a_limit(shared: Gateway) -> None:
     with HttpClient(shared.port) as client:
         headers = [f"X-{number}: 1" for number in range(server.MAX_HEADERS - 1)]  # and Host
-        assert client.get("/health", *headers).status == 200
-        assert client.get("/health", "X-More: 1", *headers).status == 431
-        assert client.get("/health").status == 200
+        for more, status in (([], 200), (["X-More: 1"], 431), ([], 200)):
+            assert client.get("/health", *more, *headers).status == status
 
 
 def test_a_body_has_a_limit(shared: Gateway) -> None:
@@ -302,7 +320,11 @@ def test_a_body_has_a_limit(shared: Gateway) -> None:
 
 
 def test_a_compressed_body_is_refused(shared: Gateway) -> None:
+    """RFC 9112 6.1."""
     assert get(shared.port, "/", "Content-Encoding: gzip", method="POST", body=b"\x1f\x8b").status == 415
+    with HttpClient(shared.port) as client:
+        client.send(request("/", "Transfer-Encoding: gzip, chunked", method="POST") + b"0\r\n\r\n")
+        assert client.reply().status == 501
 
 
 # ---- limits of time and number
@@ -382,20 +404,15 @@ def test_a_client_that_reads_a_long_response_slowly_gets_it() -> None:
 
 
 def test_at_the_limit_the_connection_that_waits_for_longest_makes_room() -> None:
-    rig = Rig({"12345.ark.arpa.": dns_answer(host("h.example."))})
-    with gateway(rig, max_connections=3) as found, HttpClient(found.port) as busy:
-        rig.dns.gate = threading.Event()
-        busy.send(request(TARGET))
-        until(lambda: rig.dns.calls, "the lookup")
+    with asking(max_connections=3) as (found, busy):
         with HttpClient(found.port) as first, HttpClient(found.port) as second:
-            assert first.get("/health").status == 200
-            assert second.get("/health").status == 200
-            assert first.get("/health").status == 200
+            for client in (first, second, first):
+                assert client.get("/health").status == 200
             with HttpClient(found.port) as third:
                 assert third.get("/health").status == 200
                 assert second.ended()
                 assert first.get("/health").status == 200
-        rig.dns.gate.set()
+        let_go(found)
         assert busy.reply().headers["location"] == LOCATION
         assert found.metric("maptr_http_connections_shed_total") == 1
         assert found.metric("maptr_http_connections") == 2
@@ -419,16 +436,12 @@ def test_a_new_connection_is_counted_once() -> None:
 
 
 def test_a_connection_is_refused_when_all_are_busy() -> None:
-    rig = Rig({"12345.ark.arpa.": dns_answer(host("h.example."))})
-    with gateway(rig, max_connections=1) as found, HttpClient(found.port) as busy:
-        rig.dns.gate = threading.Event()
-        busy.send(request(TARGET))
-        until(lambda: rig.dns.calls, "the lookup")
+    with asking(max_connections=1) as (found, busy):
         with HttpClient(found.port) as client:
             assert client.ended()
-        rig.dns.gate.set()
+        let_go(found)
         assert busy.reply().headers["location"] == LOCATION
-        assert "maptr_http_connections_refused_total 1.0" in busy.get("/metrics").body.decode()
+        assert "maptr_http_connections_refused_total 1.0" in busy.get("/metrics").text
 
 
 # ---- the rate of a client
@@ -438,8 +451,7 @@ def test_x_forwarded_for_counts_from_proxies_only() -> None:
     with gateway(rate=1) as found, HttpClient(found.port) as client:
         replies = [client.get("/health", f"X-Forwarded-For: 192.0.2.{number}") for number in range(10)]
         assert {(reply.status, reply.headers.get("retry-after")) for reply in replies} == {(200, None), (429, "1")}
-        proxies = (ipaddress.ip_network("127.0.0.0/8"),)
-        found.configure(rate=1, proxies=proxies)
+        found.configure(rate=1, proxies=PROXIES)
         statuses = [client.get("/health", f"X-Forwarded-For: 192.0.2.{number}").status for number in range(10)]
         assert set(statuses) == {200}
         both = ("X-Forwarded-For: 203.0.113.{}", "X-Forwarded-For: 192.0.2.77")  # as HAProxy adds a header of its own
@@ -449,10 +461,9 @@ def test_x_forwarded_for_counts_from_proxies_only() -> None:
 
 def test_a_proxy_that_names_no_client_shares_one_limit(caplog: pytest.LogCaptureFixture) -> None:
     """The limit fails closed, and a line of the log says why."""
-    proxies = (ipaddress.ip_network("127.0.0.0/8"),)
     for named in ([], ["X-Forwarded-For: unknown"], ['X-Forwarded-For: "x"']):
         caplog.clear()
-        with gateway(rate=1, proxies=proxies) as found, HttpClient(found.port) as client:
+        with gateway(rate=1, proxies=PROXIES) as found, HttpClient(found.port) as client:
             assert {client.get("/health", *named).status for _ in range(5)} == {200, 429}
             assert "127.0.0.1 is in gateway.proxies and sends no X-Forwarded-For" in caplog.text
             assert client.get("/health", "X-Forwarded-For: 192.0.2.1").status == 200
@@ -462,9 +473,8 @@ def test_a_proxy_that_names_no_client_shares_one_limit(caplog: pytest.LogCapture
 def test_the_header_forwarded_names_the_client(caplog: pytest.LogCaptureFixture) -> None:
     """RFC 7239; the other header then means nothing."""
     caplog.set_level("INFO", "maptr.gateway.access")
-    proxies = (ipaddress.ip_network("127.0.0.0/8"),)
     with (
-        gateway(proxies=proxies, client_header="Forwarded", access_log=True) as found,
+        gateway(proxies=PROXIES, client_header="Forwarded", access_log=True) as found,
         HttpClient(found.port) as client,
     ):
         client.get(
@@ -498,8 +508,7 @@ def test_the_proxy_protocol_names_the_client(
 ) -> None:
     """Versions 1 and 2, before anything else of a connection from a proxy."""
     caplog.set_level("INFO", "maptr.gateway.access")
-    proxies = (ipaddress.ip_network("127.0.0.0/8"),)
-    with gateway(proxies=proxies, proxy_protocol=True, access_log=True) as found, HttpClient(found.port) as link:
+    with gateway(proxies=PROXIES, proxy_protocol=True, access_log=True) as found, HttpClient(found.port) as link:
         link.send(header + request("/health"))
         if client is None:
             assert link.ended()
@@ -518,8 +527,7 @@ def test_a_client_has_a_limit_of_connections() -> None:
         clients[0].sock.close()
         until(lambda: found.http.open_connections == 2, "the end of a connection")
         assert get(found.port, "/health").status == 200
-        proxies = (ipaddress.ip_network("127.0.0.0/8"),)
-        found.configure(max_per_client=1, proxies=proxies)
+        found.configure(max_per_client=1, proxies=PROXIES)
         assert get(found.port, "/health").status == 200, "a proxy has no such limit"
         for client in clients[1:]:
             client.sock.close()
@@ -580,25 +588,19 @@ def test_no_100_continue_for_http_1_0(shared: Gateway) -> None:
         assert client.reply().status == 303
 
 
-def test_a_transfer_coding_other_than_chunked_is_501(shared: Gateway) -> None:
-    """RFC 9112 6.1."""
-    with HttpClient(shared.port) as client:
-        client.send(request("/", "Transfer-Encoding: gzip, chunked", method="POST") + b"0\r\n\r\n")
-        assert client.reply().status == 501
-
-
-@pytest.mark.parametrize("host", ["a b", "a/b", "h.example:x", "[::1", "a,b/c", "é"])
-def test_an_invalid_host_is_400(shared: Gateway, host: str) -> None:
+@pytest.mark.parametrize(
+    ("status", "hosts"),
+    [
+        (400, ["a b", "a/b", "h.example:x", "[::1", "a,b/c", "é"]),
+        (200, ["", "h.example", "h.example:8080", "[2001:db8::1]:80", "h_1.example.", "127.0.0.1"]),
+    ],
+)
+def test_hosts(shared: Gateway, status: int, hosts: list[str]) -> None:
     """RFC 9112 3.2."""
-    with HttpClient(shared.port) as client:
-        client.send(f"GET /health HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
-        assert client.reply().status == 400
-
-
-@pytest.mark.parametrize("host", ["", "h.example", "h.example:8080", "[2001:db8::1]:80", "h_1.example.", "127.0.0.1"])
-def test_valid_hosts(shared: Gateway, host: str) -> None:
-    with HttpClient(shared.port) as client:
-        assert client.send(f"GET /health HTTP/1.1\r\nHost: {host}\r\n\r\n".encode()).reply().status == 200
+    for text in hosts:
+        with HttpClient(shared.port) as client:
+            content = f"GET /health HTTP/1.1\r\nHost: {text}\r\n\r\n".encode()
+            assert client.send(content).reply().status == status, text
 
 
 def test_the_rules_of_a_naan_that_take_too_long_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -625,7 +627,7 @@ def test_a_request_in_lines_is_charged_for_each_ark() -> None:
 
 
 def test_too_many_lookups_at_a_time_are_503_and_what_is_kept_is_answered() -> None:
-    rig = Rig({"12345.ark.arpa.": dns_answer(host("h.example."))}, natab=TABLE)
+    rig = Rig(ONE_HOST, natab=TABLE)
     with gateway(rig) as found:
         assert get(found.port, TARGET).status == 302
         rig.dns.gate = threading.Event()
@@ -641,18 +643,14 @@ def test_too_many_lookups_at_a_time_are_503_and_what_is_kept_is_answered() -> No
 
 
 def test_a_client_that_leaves_does_not_end_the_lookup_of_others() -> None:
-    rig = Rig({"12345.ark.arpa.": dns_answer(host("h.example."))})
-    rig.dns.gate = threading.Event()
-    with gateway(rig) as found, HttpClient(found.port) as other:
-        with HttpClient(found.port) as first:
-            first.send(request(TARGET))
-            until(lambda: rig.dns.calls, "the lookup")
-            other.send(request(TARGET))
-            linger(first.sock)  # its end is a reset: a plain end may mean that it still reads
+    with asking() as (found, first), HttpClient(found.port) as other:
+        other.send(request(TARGET))
+        linger(first.sock)  # its end is a reset: a plain end may mean that it still reads
+        first.sock.close()
         until(lambda: found.http.open_connections == 1, "the end of the first connection")
-        rig.dns.gate.set()
+        let_go(found)
         assert other.reply().headers["location"] == LOCATION
-        assert rig.dns.calls == 1
+        assert found.rig.dns.calls == 1
 
 
 def test_a_client_that_leaves_a_response_in_lines_leaves_no_task() -> None:
@@ -673,7 +671,7 @@ def test_a_client_that_leaves_a_response_in_lines_leaves_no_task() -> None:
 
 def test_a_stop_answers_what_is_under_way_and_what_comes_on_open_connections(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connections, "QUIET_TIMEOUT", PATIENCE)
-    rig = Rig({"12345.ark.arpa.": dns_answer(host("h.example."))})
+    rig = Rig(ONE_HOST)
     gate = rig.dns.gate = threading.Event()
     with gateway(rig) as found:
         under_way = HttpClient(found.port).send(request(TARGET))
@@ -688,9 +686,9 @@ def test_a_stop_answers_what_is_under_way_and_what_comes_on_open_connections(mon
             gate.set()
             replies.append(under_way.reply())
 
-        asking = threading.Thread(target=ask_during_the_stop)
-        asking.start()
-    asking.join()
+        thread = threading.Thread(target=ask_during_the_stop)
+        thread.start()
+    thread.join()
     assert [(reply.status, reply.headers["connection"]) for reply in replies] == [(200, "close"), (302, "close")]
     for client in (under_way, opened):
         with client:
@@ -764,8 +762,7 @@ def lines_of(caplog: pytest.LogCaptureFixture) -> list[logging.LogRecord]:
 
 def test_the_access_log_has_the_id_of_the_response(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "maptr.gateway.access")
-    proxies = (ipaddress.ip_network("127.0.0.0/8"),)
-    with gateway(access_log=True, proxies=proxies) as found, HttpClient(found.port) as client:
+    with gateway(access_log=True, proxies=PROXIES) as found, HttpClient(found.port) as client:
         reply = client.get(TARGET + "?", "X-Forwarded-For: 192.0.2.1")
         until(lambda: lines_of(caplog), "the line")
         number = reply.headers["x-request-id"]
@@ -796,11 +793,7 @@ def test_requests_are_counted_by_kind_and_status() -> None:
     with gateway() as found:
         for target in (TARGET, TARGET, "/nothing", "/api/v1/nothing", b"/\xff"):
             get(found.port, target)
-        for labels, count in (
-            (("resolve", "302"), 2),
-            (("page", "404"), 1),
-            (("api", "404"), 1),
-            (("malformed", "400"), 1),
-        ):
-            assert found.metric("maptr_http_requests_total", kind=labels[0], status=labels[1]) == count
+        counted = {("resolve", "302"): 2, ("page", "404"): 1, ("api", "404"): 1, ("malformed", "400"): 1}
+        for (kind, status), count in counted.items():
+            assert found.metric("maptr_http_requests_total", kind=kind, status=status) == count
         assert found.metric("maptr_http_request_seconds_count", kind="resolve") == 2

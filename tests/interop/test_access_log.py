@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import os
 import re
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from tests.support.http_gateway import ConfiguredGateway, get
-from tests.support.peers import find, require
+from tests.support.peers import output, require, run
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.interop
@@ -33,17 +32,13 @@ def lines_of(folder: Path, more: str, table: str = "") -> list[str]:
     config = folder / "maptr.toml"
     config.write_text(f'[gateway]\nlisten = ["127.0.0.1:0"]\naccess_log = true\n{more}[serve]\n{table}')
     options = f"--config={config}", f"--table={ZONES / 'sample.json'}", "--policy=natab-only"
-    gateway = AnyLogGateway(*options)
-    gateway.launch()
-    try:
+    with AnyLogGateway(*options) as gateway:
         port = gateway.ready()
         get(port, "/ark:12345/x6np1", "Referer: https://library.example/a?b", "User-Agent: curl/8 (x)")
         get(port, "/ark:77777/x", 'User-Agent: "quoted"')
         get(port, "/health")
         until(lambda: "/health" in gateway.log(), gateway.log)
         return [line for line in gateway.log().splitlines() if "GET" in line]
-    finally:
-        gateway.stop()
 
 
 def test_goaccess_and_fail2ban_read_the_combined_format(tmp_path: Path) -> None:
@@ -57,15 +52,11 @@ def test_goaccess_and_fail2ban_read_the_combined_format(tmp_path: Path) -> None:
     log = tmp_path / "access.log"
     log.write_text("".join(f"{line}\n" for line in lines))
     report = tmp_path / "report.json"
-    command = [str(find("goaccess")), str(log), "--log-format=COMBINED", "-o", str(report), "--no-progress"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, env={**os.environ, "TERM": "dumb"})
-    assert done.returncode == 0, done.stderr
+    options = ("--log-format=COMBINED", "-o", report, "--no-progress")
+    output("goaccess", log, *options, env={**os.environ, "TERM": "dumb"})
     general = json.loads(report.read_text())["general"]
     assert (general["valid_requests"], general["failed_requests"]) == (3, 0)
-    rule = '^<HOST> -.*"GET [^"]*" 404 '
-    command = [str(find("fail2ban-regex")), str(log), rule]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=tmp_path)
-    assert "1 matched, 2 missed" in done.stdout, done.stdout
+    assert "1 matched, 2 missed" in run("fail2ban-regex", log, '^<HOST> -.*"GET [^"]*" 404 ', cwd=tmp_path).output
 
 
 def test_json_lines_say_what_was_answered(tmp_path: Path) -> None:

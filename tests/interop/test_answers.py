@@ -1,4 +1,4 @@
-"""Answers that maptr gives as BIND, NSD, Knot and PowerDNS do: referrals with DO, and names with non-ASCII bytes."""
+"""Names with non-ASCII bytes, as BIND and NSD answer them."""
 
 from __future__ import annotations
 

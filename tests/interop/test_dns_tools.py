@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.peers import TlsMaptr, run
+from tests.support.peers import TlsMaptr, output
 
 
 @pytest.fixture(scope="module")
@@ -17,15 +17,9 @@ def server(vectors: Path) -> Iterator[TlsMaptr]:
         yield running
 
 
-def run_tool(command: str, *arguments: object) -> str:
-    done = run(command, *arguments)
-    assert done.accepted, done.output
-    return done.output
-
-
 def query(server: TlsMaptr, tool: str, *options: str) -> str:
     port = server.tls_port if "+tls" in options else server.port
-    out = run_tool(tool, f"@{server.host}", "-p", port, "12345.ark.arpa.", "NAPTR", "+norec", *options)
+    out = output(tool, f"@{server.host}", "-p", port, "12345.ark.arpa.", "NAPTR", "+norec", *options)
     assert "status: NOERROR" in out, out
     assert "ANSWER: 2" in out, out
     assert "WARNING" not in out, out
@@ -69,12 +63,12 @@ def test_several_queries_on_one_tls_connection_to_a_verified_server(server: TlsM
     """RFC 7858."""
     verified = ("+tls", f"+tls-ca={server.directory}/tls.crt", "+tls-hostname=ns1.example")
     questions = ["12345.ark.arpa.", "NAPTR"] * 3
-    out = run_tool("kdig", f"@{server.host}", "-p", server.tls_port, *verified, "+keepopen", "+norec", *questions)
+    out = output("kdig", f"@{server.host}", "-p", server.tls_port, *verified, "+keepopen", "+norec", *questions)
     assert out.count("status: NOERROR") == 3
 
 
 def test_drill_reads_the_response(server: TlsMaptr) -> None:
     for options in ([], ["-t"], ["-b", "1232"]):
-        out = run_tool("drill", "-p", str(server.port), *options, "12345.ark.arpa.", "NAPTR", f"@{server.host}")
+        out = output("drill", "-p", str(server.port), *options, "12345.ark.arpa.", "NAPTR", f"@{server.host}")
         assert "rcode: NOERROR" in out
         assert "ANSWER: 2" in out

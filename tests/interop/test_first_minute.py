@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -58,6 +59,23 @@ class Machine:
     def run(self, *words: str, text: str = "") -> subprocess.CompletedProcess[str]:
         options = {"env": self.environment, "cwd": self.home, "timeout": SECONDS, "input": text}
         return subprocess.run(self.command(*words), capture_output=True, text=True, **options)  # type: ignore[call-overload,no-any-return]
+
+    @contextmanager
+    def start(self, *words: str) -> Iterator[subprocess.Popen[str]]:
+        """A command of maptr that runs until the end of the context."""
+        running = subprocess.Popen(
+            self.command("-u", "-m", "maptr", *words),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env=self.environment,
+            cwd=self.home,
+            text=True,
+        )
+        try:
+            yield running
+        finally:
+            running.terminate()
+            running.communicate(timeout=SECONDS)
 
     def ask(self, url: str) -> str:
         """Return the Location of a redirect, asked in the namespace."""
@@ -122,10 +140,7 @@ def test_two_hundred_naans_are_as_an_expansion_of_the_registry(machine: Machine)
 
 @pytest.mark.parametrize("words", [["gateway"], ["up"]])
 def test_the_first_gateway_and_the_first_server(machine: Machine, words: list[str]) -> None:
-    options = {"env": machine.environment, "cwd": machine.home, "text": True}
-    command = machine.command("-u", "-m", "maptr", *words)
-    running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, **options)  # type: ignore[call-overload]
-    try:
+    with machine.start(*words) as running:
         end = time.monotonic() + SECONDS
         while not (found := machine.ask(f"/{ARK}")) and time.monotonic() < end and running.poll() is None:
             time.sleep(0.2)
@@ -134,16 +149,11 @@ def test_the_first_gateway_and_the_first_server(machine: Machine, words: list[st
             done = machine.run("-c", EVERY_RECORD, *(f"ark:/{key}9zz" for key in meant_urls()))
             assert done.returncode == 0, done.stderr
             assert json.loads(done.stdout) == [[url, url] for url in meant_urls().values()]
-    finally:
-        running.terminate()
-        running.communicate(timeout=SECONDS)
 
 
 def test_the_first_dns_server_needs_no_file(machine: Machine) -> None:
-    options = {"env": machine.environment, "cwd": machine.home, "text": True}
-    command = machine.command("-u", "-m", "maptr", "serve", "--zone", "ark.arpa", "--listen", "127.0.0.1:5300")
-    running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, **options)  # type: ignore[call-overload]
-    try:
+    with machine.start("serve", "--zone", "ark.arpa", "--listen", "127.0.0.1:5300") as running:
+        assert running.stdout is not None
         for line in running.stdout:
             if "ready, serving 1 zone" in line:
                 break
@@ -152,6 +162,3 @@ def test_the_first_dns_server_needs_no_file(machine: Machine) -> None:
         found = machine.run("-m", "maptr", "bulk", "-", "@127.0.0.1#5300", text=arks)
         urls = [row["url"] for row in csv.DictReader(found.stdout.splitlines())]
         assert urls == list(meant.values())
-    finally:
-        running.terminate()
-        running.communicate(timeout=SECONDS)

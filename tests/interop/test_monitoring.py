@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.peers import find, free_port, require
+from tests.support.peers import find, free_port, output, path_with_maptr, require
 from tests.support.server_process import Site, site
 from tests.support.waiting import until
 
@@ -34,19 +34,12 @@ EXPRESSIONS = [
 ]
 
 
-def promtool(*words: str) -> str:
-    require("promtool")
-    done = subprocess.run([str(find("promtool")), *words], cwd=BOX, capture_output=True, text=True, timeout=60)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
-
-
 def test_each_alert_fires_and_clears() -> None:
     names = re.findall(r"- alert: (\w+)", (BOX / "alerts.yml").read_text("utf-8"))
     tested = re.findall(r"alertname: (\w+)", (BOX / "alerts.test.yml").read_text("utf-8"))
     assert sorted(tested) == sorted([*names, *names]), "one test that it fires, one that it clears"
-    assert "SUCCESS" in promtool("check", "rules", "alerts.yml")
-    assert "SUCCESS" in promtool("test", "rules", "alerts.test.yml")
+    assert "SUCCESS" in output("promtool", "check", "rules", "alerts.yml", cwd=BOX)
+    assert "SUCCESS" in output("promtool", "test", "rules", "alerts.test.yml", cwd=BOX)
 
 
 @pytest.fixture
@@ -113,9 +106,7 @@ def test_every_query_is_understood_and_names_metrics_that_there_are(prometheus: 
 
 
 def test_the_check_for_nagios(site: Site, tmp_path: Path) -> None:
-    (tmp_path / "maptr").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m maptr "$@"\n')
-    (tmp_path / "maptr").chmod(0o755)
-    path = os.pathsep.join([str(tmp_path), os.environ["PATH"]])
+    path = path_with_maptr(tmp_path)
 
     def check(*words: str) -> tuple[int, str]:
         own = {**os.environ, "PATH": path, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}

@@ -18,7 +18,7 @@ import dns.query
 import pytest
 import yaml
 
-from tests.support.peers import Checked, Nsd, free_port, require
+from tests.support.peers import Checked, Nsd, free_port, output, path_with_maptr, require
 from tests.support.peers import run as run_program
 from tests.support.waiting import until
 
@@ -28,12 +28,8 @@ RECIPES = Path(__file__).resolve().parents[2] / "docs" / "recipes"
 
 @pytest.fixture
 def path(tmp_path: Path) -> str:
-    """A PATH on which maptr is that of these tests."""
-    folder = tmp_path / "bin"
-    folder.mkdir()
-    (folder / "maptr").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m maptr "$@"\n')
-    (folder / "maptr").chmod(0o755)
-    return os.pathsep.join([str(folder), os.environ["PATH"]])
+    (tmp_path / "bin").mkdir()
+    return path_with_maptr(tmp_path / "bin")
 
 
 def environment(path: str, **more: str) -> dict[str, str]:
@@ -77,19 +73,11 @@ class Repository:
         self.git("push", "--quiet", "origin", "main")
 
     def git(self, *words: str, where: Path | None = None) -> str:
-        command = ["git", *words]
-        done = subprocess.run(
-            command, cwd=where or self.clone, env=self.environment, capture_output=True, text=True, check=True
-        )
-        return done.stdout
+        return output("git", *words, cwd=where or self.clone, env=self.environment)
 
-    def run(self, script: str) -> str:
+    def run(self, script: str) -> None:
         """Run a step as GitHub does."""
-        done = subprocess.run(
-            ["bash", "-e", "-c", script], cwd=self.clone, env=self.environment, capture_output=True, text=True
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
+        output("bash", "-e", "-c", script, cwd=self.clone, env=self.environment)
 
     def job(self, name: str) -> None:
         scripts = [step["run"] for step in WORKFLOW["jobs"][name]["steps"] if "run" in step]
@@ -158,8 +146,7 @@ def test_the_steps_of_the_timer_bring_a_new_zone_to_nsd(tmp_path: Path, path: st
     def pass_once(control: str) -> None:
         for step in steps:
             line = step.replace("/var/lib/maptr", str(tmp_path)).replace("nsd-control", control)
-            done = subprocess.run(line.split(), env=variables, capture_output=True, text=True, check=False)
-            assert done.returncode == 0, f"{line}\n{done.stderr}"
+            output(*line.split(), env=variables)
 
     pass_once("true")  # before the first start of NSD
     with ControlledNsd({"ark.arpa": tmp_path / "ark.arpa.zone"}) as nsd:

@@ -76,12 +76,13 @@ class Checked(NamedTuple):
     output: str
 
 
-def run(command: str, *arguments: object, cwd: Path | None = None) -> Checked:
+def run(command: str, *arguments: object, cwd: Path | None = None, env: Mapping[str, str] | None = None) -> Checked:
     """Run a program to its end. Skips the test if it is not installed."""
     require(command)
     done = subprocess.run(
         [find(command) or command, *map(str, arguments)],
         cwd=cwd,
+        env=env,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -89,6 +90,20 @@ def run(command: str, *arguments: object, cwd: Path | None = None) -> Checked:
         check=False,
     )
     return Checked(done.returncode == 0, done.stdout.decode(errors="replace"))
+
+
+def output(command: str, *arguments: object, cwd: Path | None = None, env: Mapping[str, str] | None = None) -> str:
+    """The output of a program that must succeed."""
+    done = run(command, *arguments, cwd=cwd, env=env)
+    assert done.accepted, f"{command} {' '.join(map(str, arguments))}: {done.output}"
+    return done.output
+
+
+def path_with_maptr(folder: Path) -> str:
+    """A PATH on which maptr is that of these tests, by a script in the folder."""
+    (folder / "maptr").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m maptr "$@"\n')
+    (folder / "maptr").chmod(0o755)
+    return os.pathsep.join([str(folder), os.environ["PATH"]])
 
 
 class Peer:

@@ -13,7 +13,7 @@ import dns.rdata
 import dns.zone
 import pytest
 
-from tests.support.peers import CONFIGURATIONS, run
+from tests.support.peers import CONFIGURATIONS, output
 
 # Name -> program and options. RFC 9276 advises against salts and iterations, but zones with them must be answered.
 WAYS: Mapping[str, tuple[str, ...]] = {
@@ -60,12 +60,12 @@ def sign(text: str, origin: str, directory: Path, way: str) -> Path:
     source, target = directory / f"{stem}.zone", directory / f"{stem}.signed"
     source.write_text(text)
     if program == "dnssec-signzone":
-        _run(directory, "dnssec-keygen", "-q", "-a", "ECDSAP256SHA256", "-f", "KSK", "-K", ".", origin)
+        output("dnssec-keygen", "-q", "-a", "ECDSAP256SHA256", "-f", "KSK", "-K", ".", origin, cwd=directory)
         names = ("-o", origin, "-f", target.name, source.name)
-        _run(directory, program, "-q", "-S", "-z", "-P", "-K", ".", *options, *names)
+        output(program, "-q", "-S", "-z", "-P", "-K", ".", *options, *names, cwd=directory)
     else:
-        key = _run(directory, "ldns-keygen", "-a", "ECDSAP256SHA256", "-k", origin).split()[-1]
-        _run(directory, program, *options, "-o", origin, "-f", target.name, source.name, key)
+        key = output("ldns-keygen", "-a", "ECDSAP256SHA256", "-k", origin, cwd=directory).split()[-1]
+        output(program, *options, "-o", origin, "-f", target.name, source.name, key, cwd=directory)
     return target
 
 
@@ -77,13 +77,9 @@ def _sign_with_knot(text: str, origin: str, directory: Path, policy: tuple[str, 
     values = {"directory": directory, "origin": origin, "policy": "".join(f"    {line}\n" for line in policy)}
     config = Template((CONFIGURATIONS / "kzonesign.conf").read_text()).substitute(values)
     (directory / "knot.conf").write_text(config)
-    _run(directory, "keymgr", "-c", "knot.conf", name, "generate", "algorithm=ecdsap256sha256", "ksk=yes", "zsk=yes")
-    _run(directory, "kzonesign", "-c", "knot.conf", "-o", "out", name)
+    output(
+        "keymgr", "-c", "knot.conf", name, "generate", "algorithm=ecdsap256sha256", "ksk=yes", "zsk=yes", cwd=directory
+    )
+    output("kzonesign", "-c", "knot.conf", "-o", "out", name, cwd=directory)
     (signed,) = (directory / "out").iterdir()
     return signed
-
-
-def _run(directory: Path, command: str, *arguments: str) -> str:
-    done = run(command, *arguments, cwd=directory)
-    assert done.accepted, f"{command} {' '.join(arguments)}: {done.output}"
-    return done.output

@@ -24,9 +24,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-from rich.table import Table
+import click
 
 from tests.support.peers import PeerError, find
 from tests.support.soak.clients import Answer
@@ -93,9 +91,8 @@ class Soak:
 
     # ---- the run
 
-    def run(self, progress: Progress) -> None:
-        task = progress.add_task("starting", total=self.steps)
-        with ExitStack() as stack:
+    def run(self) -> None:
+        with ExitStack() as stack, click.progressbar(length=self.steps, label="starting", file=sys.stderr) as progress:
             first = with_canary(self.documents[0], 0)
             self.truth.advance(first, self.site.now)
             self.site.start(first, stack)
@@ -110,9 +107,9 @@ class Soak:
                 if time.monotonic() - started > self.seconds * OVERTIME:
                     break
                 self.step += 1
-                progress.update(task, description=f"day {self.day:.0f}: {happening.name or 'updates'}")
+                progress.label = f"day {self.day:.0f}: {happening.name or 'updates'}"
                 self._one_step(happening)
-                progress.update(task, completed=self.step)
+                progress.update(1)
                 time.sleep(max(0.0, started + self.step * STEP - time.monotonic()))
                 self._ask_all(happening, "afterwards", FEW)
             if self.flaw:
@@ -247,15 +244,11 @@ class Soak:
 
     # ---- what is printed
 
-    def summary(self) -> Iterator[Table]:
-        table = Table("client", *(verdict.value for verdict in Verdict), title="Answers")
+    def summary(self) -> Iterator[str]:
         for client, verdicts in self.verdicts.items():
-            table.add_row(client, *(str(verdicts[verdict]) for verdict in Verdict))
-        yield table
-        table = Table("what happened", "times", "longest recovery, s", title="Events")
+            yield f"{client}: {', '.join(f'{verdicts[verdict]} {verdict.value}' for verdict in Verdict)}"
         for name, seconds in sorted(self.happened.items()):
-            table.add_row(name, str(len(seconds)), f"{max(seconds):.1f}")
-        yield table
+            yield f"{len(seconds):3} times {name}, recovered in at most {max(seconds):.1f} s"
 
     def title(self) -> str:
         signings = self.site.primary.log().count(" signed, serial ")
@@ -291,7 +284,6 @@ def main(arguments: Sequence[str]) -> int:
         " compared with, or its signatures last for a day, which is less than most jumps of the clock",
     )
     options = parser.parse_args(arguments)
-    console = Console(stderr=True)
     if absent := missing():
         required = os.environ.get("MAPTR_REQUIRE_PEERS") == "1" or os.environ.get("CI") == "true"
         say(f"soak: {'' if required else 'SKIPPED: '}not installed: {', '.join(absent)}; run scripts/peers as root")
@@ -300,20 +292,18 @@ def main(arguments: Sequence[str]) -> int:
         say(f"soak: NO NETWORK NAMESPACES ({reason}): all servers share 127.0.0.1, and no network is cut")
     else:
         make_bridge()
-    return soak(options, console, namespaces=not reason)
+    return soak(options, namespaces=not reason)
 
 
-def soak(options: argparse.Namespace, console: Console, *, namespaces: bool) -> int:
+def soak(options: argparse.Namespace, *, namespaces: bool) -> int:
     failure = ""
     with ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="soak-", dir="/tmp")))
         site = Site(directory, stack, namespaces=namespaces)
         site.signing = SHORT if options.flaw == "expiry" else ""
         run = Soak(site, random.Random(options.seed), options.minutes * 60, options.flaw)
-        columns = (TextColumn("{task.description:50}"), BarColumn(), TimeRemainingColumn())
         try:
-            with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
-                run.run(progress)
+            run.run()
         except (Failed, AssertionError, PeerError) as error:
             failure = str(error)
             for name, server in site.servers.items():
@@ -322,10 +312,7 @@ def soak(options: argparse.Namespace, console: Console, *, namespaces: bool) -> 
             failure = "interrupted"
         title = f"maptr soak, seed {options.seed}: {run.title()}"
         run.timeline.write(options.timeline, title + (", FAILED" if failure else ""))
-    out = Console()
-    for table in run.summary():
-        out.print(table)
-    say(f"{title}; {options.timeline}")
+    say("\n".join((*run.summary(), f"{title}; {options.timeline}")))
     if failure:
         say(f"soak: FAILED: {failure}")
     return 130 if failure == "interrupted" else int(bool(failure))

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from maptr import Client, Validator
 from maptr.discovery import DiscoveryError, NoMappingAuthority
 from maptr.errors import MaptrError
-from tests.support.soak.machines import Machine, wait_for_exit
+from tests.support.soak.machines import Machine
 
 SECONDS = 15.0  # for one ARK, on a busy machine
 
@@ -58,9 +58,11 @@ class Clients:
         return [Answer(*fields) for fields in json.loads(line)]
 
     def close(self) -> None:
-        with contextlib.suppress(OSError):
-            self._process.stdin.close()  # type: ignore[union-attr]
-        wait_for_exit(self._process)
+        try:
+            self._process.communicate(timeout=10)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
 
 
 _validators: dict[str, Validator] = {}

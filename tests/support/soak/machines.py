@@ -12,10 +12,8 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-import signal
 import subprocess
 import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -144,13 +142,3 @@ class Machine:
         if self.network is not None:
             with contextlib.suppress(subprocess.SubprocessError, OSError):
                 self.network.close()
-
-
-def wait_for_exit(process: subprocess.Popen[str], seconds: float = 10.0) -> None:
-    """End a process that was told to end, by SIGKILL if need be."""
-    deadline = time.monotonic() + seconds
-    while process.poll() is None and time.monotonic() < deadline:
-        time.sleep(0.01)
-    if process.poll() is None:
-        process.send_signal(signal.SIGKILL)
-        process.wait()
