@@ -12,13 +12,10 @@ from urllib.parse import quote, urlencode
 
 import jsonschema_rs
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from maptr import registry
 from maptr.gateway.api import BASE, OPERATIONS
 from maptr.gateway.message import Response
-from maptr.gateway.route import route
 from maptr.gateway.site import DriftReport
 from maptr.reconcile.probes import Liveness
 from maptr.reconcile.verdict import Drift, Verdict
@@ -352,11 +349,3 @@ def test_every_record_of_the_registry_is_as_described(name: str, real_data: Path
     assert found == len(table)
     for naan in table.naans():
         naans.validate(get(gateway, f"naans/{naan}")[1])
-
-
-@given(st.text(max_size=30), st.text(max_size=60))
-def test_any_path_and_query_string(path: str, query: str) -> None:
-    """Characters as they are, and as pairs."""
-    for target in (f"{path}?{query}", f"{quote(path)}?{quote(query, safe='&=')}", f"discover?ark={quote(query)}"):
-        answer = route("GET", BASE + target, {}, full().site)
-        assert not isinstance(answer, Response) or answer.status < 500

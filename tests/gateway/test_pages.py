@@ -31,7 +31,6 @@ from maptr.reconcile.verdict import Drift, Verdict
 from maptr.registry.table import Entry, NaanPolicy, Nma, Table, Who
 from maptr.walk import Answer
 from tests.support.caching import HOME, SILENT, dns_answer, host, redirect
-from tests.support.caching import table as table_of
 from tests.support.gateway import Gateway, objects
 
 NOW = 1_700_000_000.0
@@ -145,23 +144,23 @@ def test_the_title_is_the_verdict_of_the_whole(verdicts: list[Verdict], title: s
     for target in ("/status", "/drift"):
         page = show(target, library(), drift=report)
         assert page.title() == f"{title} – maptr"
+        assert show(target).title() == "Every ARK, by DNS – maptr"
+        assert show(target, library(), library("12345/x6")).title() == "1 NAAN, from a table – maptr"
     assert title in page.text
     assert ("DNS did not answer" in page.text) is (Verdict.UNKNOWN in verdicts)
 
 
-def test_drift_is_in_the_menu_only_if_the_table_is_compared_with_dns() -> None:
-    for compares in (True, False):
-        gateway = Gateway(Table([library()]), compares=compares)
-        for path in ("/", "/naan/12345", "/ark:12345", "/?q=ark:12345/x", "/ark:12345/x?maptr=list"):
-            assert ('<a href="/drift"' in gateway.ask(path, accept="text/html").body.decode()) is compares
-
-
-def test_the_menu_leads_to_the_servers_and_statistics_that_there_are() -> None:
-    plain = show("/", library())
-    full = show(
-        "/", library(), liveness=SILENT_ONE, statistics=lambda days: None, settings=GatewayConfig(public_stats=True)
-    )
-    assert {*full.hrefs()} - {*plain.hrefs()} == {"/servers", "/stats"}
+def test_the_menu_has_the_pages_that_there_are() -> None:
+    paths = ("/", "/naan/12345", "/ark:12345", "/?q=ark:12345/x", "/ark:12345/x?maptr=list")
+    plain = [show(path, library()).hrefs() for path in paths]
+    settings = GatewayConfig(public_stats=True)
+    full: dict[str, Any] = {"compares": True, "liveness": SILENT_ONE, "statistics": lambda days: None}
+    for path, hrefs in zip(paths, plain, strict=True):
+        assert {*show(path, library(), settings=settings, **full).hrefs()} - {*hrefs} == {
+            "/drift",
+            "/servers",
+            "/stats",
+        }
 
 
 def test_the_feed_is_valid_atom() -> None:
@@ -221,12 +220,6 @@ def test_a_list_is_made_once_for_its_state(monkeypatch: pytest.MonkeyPatch) -> N
     )
     gateway.ask("/drift?verdict=same")
     assert len(made) == 4
-
-
-def test_without_a_comparison_the_title_says_what_answers() -> None:
-    assert show("/status").title() == "Every ARK, by DNS – maptr"
-    assert show("/status", library(), library("12345/x6")).title() == "1 NAAN, from a table – maptr"
-    assert show("/drift").title() == "Every ARK, by DNS – maptr"
 
 
 def test_the_first_page_says_what_an_ark_is_and_has_the_search_first() -> None:
@@ -736,8 +729,3 @@ def test_hostile_texts_of_the_file_are_escaped() -> None:
     assert "https://&lt;b&gt;.example" in text
     assert "1 time: &lt;silence&gt;" in text
     assert "There is nothing to compare" in file_of()
-
-
-def test_the_names_of_organisations_follow_the_record() -> None:
-    table = table_of(("12345", "h.example"))
-    assert "12345" in pages.drift_file([drift("12345/x")], table=table, file="f", asked="a", origin="o", now=NOW)
