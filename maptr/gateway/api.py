@@ -130,15 +130,10 @@ def discovery(found: Discovery, now: float) -> dict[str, Any]:
 
 def _naans(request: Request, site: Site, limit: int = PAGE, after: str = "", q: str = "") -> Response:
     """Return a page of the table, in its order, or of the NAANs that match a search, best first."""
-    if q.strip():
-        every = tuple(entry.naan for entry in site.index.search(q))
-        places = {key: place for place, key in enumerate(every)}
-    else:
-        every = site.once("keys", lambda: tuple(site.table))
-        places = site.once("places", lambda: {key: place for place, key in enumerate(every)})
-    if after and after not in places:
+    every = [entry.naan for entry in site.index.search(q)] if q.strip() else [*site.table]
+    if after and after not in every:
         return problem(HTTPStatus.NOT_FOUND, f"the table has no record {shown(after)}: begin again without after")
-    start = places[after] + 1 if after else 0
+    start = every.index(after) + 1 if after else 0
     keys = every[start : start + limit + 1]
     encoded = site.once("records", lambda: dict[str, str]())
     for key in keys[:limit]:

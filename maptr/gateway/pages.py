@@ -533,8 +533,8 @@ def _fact_weight(fact: Fact) -> int:
 
 
 def _server_weight(one: Liveness) -> int:
-    outages = (len(one.history) + 1) // 2  # each has 120 bytes in the picture
-    return _weight(600 + 120 * outages, one.place, one.note)
+    outages = (len(one.history) + 1) // 2  # each has 200 bytes in the picture and its label
+    return _weight(600 + 200 * outages, one.place, one.note)
 
 
 def _url_weight(text: str) -> int:

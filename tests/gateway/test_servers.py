@@ -131,8 +131,9 @@ def test_the_page_shows_each_server_and_those_first_that_do_not_answer() -> None
     assert f"since {moment(NOW - 2 * DAY)}<" in page
     drawn = [re.findall(r'<rect x="([0-9.]+)" width="([0-9.]+)"', one) for one in page.split("<li>")[1:]]
     assert drawn == [[("89.0", "1.0")], [("89.0", "1.0")], [("85.0", "3.0")], []]
-    assert f"{moment(NOW - 5 * DAY)} – {moment(NOW - 2 * DAY)}: server-error" in page
-    assert 'aria-label="1 outage"' in page
+    assert f"{moment(NOW - 5 * DAY)} – {moment(NOW - 2 * DAY)}, server-error" in page
+    outage = f"{moment(NOW - 5 * DAY)} – {moment(NOW - 2 * DAY)}, server-error"
+    assert f'aria-label="1 outage ({outage})"' in page, "what the bar shows, in words"
 
 
 def test_the_feed_has_one_entry_for_each_change() -> None:

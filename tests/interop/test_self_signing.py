@@ -37,6 +37,13 @@ def anchors(*keys: ZoneKey) -> list[str]:
     return [f"{ORIGIN} IN DS {rdata_text(DS, ds_rdata(parse(ORIGIN), key))}" for key in keys if key.is_entry]
 
 
+def configured(directory: Path, more: str = "") -> Path:
+    """A configuration whose zone is signed with the keys of the directory."""
+    zone = f'[[zone]]\nname = "{ORIGIN}"\nfile = "ark.arpa.zone"\nkeys = "keys"\n{more}'
+    (directory / "maptr.toml").write_text(f'[serve]\nstate = "state"\n{zone}')
+    return directory / "maptr.toml"
+
+
 def judge(path: Path, server: Peer, trusted: Sequence[str], *, two_csks: bool = False) -> None:
     """All verifiers accept the zone, and Unbound finds every answer secure."""
     check_verified(path, two_csks=two_csks)
@@ -49,8 +56,7 @@ def test_a_rollover_is_followed_by_ixfr_and_stays_secure(tmp_path: Path) -> None
     keys = tmp_path / "keys"
     first = add_key(keys, Role.CSK, Algorithm.ECDSAP256SHA256, KeyState.ACTIVE).key
     (tmp_path / "ark.arpa.zone").write_text(TEXT)
-    config = tmp_path / "maptr.toml"
-    config.write_text(f'[serve]\nstate = "state"\n[[zone]]\nname = "{ORIGIN}"\nfile = "ark.arpa.zone"\nkeys = "keys"\n')
+    config = configured(tmp_path)
     kept = signed_path(tmp_path / "state", parse(ORIGIN))
     with primary_of(tmp_path, (KnotSecondary, NsdSecondary), f"--config={config}") as primary:
         primary.wait_for(1)
@@ -91,8 +97,7 @@ def test_an_added_key_in_a_large_zone_is_transferred_by_ixfr(tmp_path: Path) -> 
     (tmp_path / "ark.arpa.zone").write_text(
         build(Table(Entry(str(naan), nmas=(target,)) for naan in range(10_000, 12_500)), 1).text
     )
-    config = tmp_path / "maptr.toml"
-    config.write_text(f'[serve]\nstate = "state"\n[[zone]]\nname = "{ORIGIN}"\nfile = "ark.arpa.zone"\nkeys = "keys"\n')
+    config = configured(tmp_path)
     with primary_of(tmp_path, (KnotSecondary, NsdSecondary), f"--config={config}") as primary:
         primary.wait_for(1)
         added = add_key(tmp_path / "keys", Role.CSK, Algorithm.ECDSAP256SHA256, KeyState.PUBLISHED)
@@ -130,11 +135,7 @@ def test_the_serial_never_decreases_after_a_kill(tmp_path: Path) -> None:
     keys = tmp_path / "keys"
     add_key(keys, Role.CSK, Algorithm.ED25519, KeyState.ACTIVE)
     (tmp_path / "ark.arpa.zone").write_text(TEXT + "".join(f"n{number} A 192.0.2.1\n" for number in range(60)))
-    config = tmp_path / "maptr.toml"
-    config.write_text(
-        f'[serve]\nstate = "state"\n[[zone]]\nname = "{ORIGIN}"\nfile = "ark.arpa.zone"\nkeys = "keys"\n'
-        'transfer = ["127.0.0.1"]\n'
-    )
+    config = configured(tmp_path, 'transfer = ["127.0.0.1"]\n')
     seen: dict[int, dns.zone.Zone] = {}
     last = 0
     for number in range(4):
