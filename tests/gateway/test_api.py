@@ -190,6 +190,13 @@ def test_a_naan_has_its_record_discovery_and_drift() -> None:
     assert document["liveness"] == [{**WELL.to_dict(), "suspect": False}, {**DEAD.to_dict(), "suspect": True}]
 
 
+def test_a_record_is_kept_only_with_a_complete_discovery() -> None:
+    for answer, kept in ((SILENT, "no-store"), (dns_answer(), "max-age=60")):
+        response, document = get(Gateway(TABLE, {"12345.ark.arpa.": answer}, policy="dns-only"), "naans/12345")
+        assert (response.status, response.header("cache-control")) == (200, kept)
+        assert document["entry"] is not None
+
+
 def test_a_naan_that_only_dns_has() -> None:
     _, document = get(Gateway(answers=ONE_HOST, policy="dns-only"), "naans/12345")
     assert (document["entry"], document["shoulders"], document["drift"]) == (None, [], None)

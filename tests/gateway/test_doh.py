@@ -160,6 +160,13 @@ def test_max_age_is_the_lowest_ttl(name: str, rdtype: str, seconds: int) -> None
     assert response.header("cache-control") == f"max-age={seconds}"
 
 
+def test_a_ttl_above_2147483647_is_0() -> None:
+    """RFC 2181 8."""
+    response = get(query("www.example.", "A"), Site(zones=TTLS)).body
+    assert freshness(response) == 600
+    assert freshness(response.replace((600).to_bytes(4), (2**31).to_bytes(4))) == 0
+
+
 @pytest.mark.parametrize(
     "message",
     [

@@ -278,6 +278,14 @@ def test_a_text_with_an_ark_in_it_is_explained() -> None:
     assert "Graph of the walk" in graph["aria-label"]
 
 
+@pytest.mark.parametrize("excess", [0, 1])
+def test_a_url_that_is_too_long_is_no_link(excess: int) -> None:
+    start = "https://h.example/ark:/12345/"
+    name = "x" * (pages.MAX_LINK - len(start) + excess)
+    hrefs = show(search(f"ark:12345/{name}"), library()).hrefs()
+    assert (f"{start}{name}" in hrefs) is (excess == 0)
+
+
 @pytest.mark.parametrize("tail", ["?info", "?", "??", "?a=1&b=2"])
 def test_inflections_and_query_strings_are_carried_along(tail: str) -> None:
     page = show(search(f"ark:12345/x6np1{tail}"), library())
