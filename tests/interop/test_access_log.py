@@ -20,19 +20,12 @@ COMBINED = re.compile(
 )
 
 
-class AnyLogGateway(ConfiguredGateway):
-    """A gateway whose log may be text or JSON."""
-
-    def ready(self) -> int:
-        return int(self.wait_for(r"serving on http://127\.0\.0\.1:(\d+)/")[1])
-
-
 def lines_of(folder: Path, more: str, table: str = "") -> list[str]:
     """The lines of the access log after three requests."""
     config = folder / "maptr.toml"
     config.write_text(f'[gateway]\nlisten = ["127.0.0.1:0"]\naccess_log = true\n{more}[serve]\n{table}')
     options = f"--config={config}", f"--table={ZONES / 'sample.json'}", "--policy=natab-only"
-    with AnyLogGateway(*options) as gateway:
+    with ConfiguredGateway(*options) as gateway:
         port = gateway.ready()
         get(port, "/ark:12345/x6np1", "Referer: https://library.example/a?b", "User-Agent: curl/8 (x)")
         get(port, "/ark:77777/x", 'User-Agent: "quoted"')

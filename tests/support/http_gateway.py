@@ -247,7 +247,7 @@ class ConfiguredGateway(Maptr):
         return [sys.executable, "-m", "maptr", "gateway", *self.options]
 
     def ready(self) -> int:
-        return int(self.wait_for(r"^maptr: ready, serving on https?://127\.0\.0\.1:(\d+)/")[1])
+        return int(self.wait_for(r"ready, serving on https?://127\.0\.0\.1:(\d+)/")[1])
 
     def wait_until_ready(self) -> None:
         self.ready()

@@ -17,6 +17,7 @@ import dns.message
 import dns.query
 
 from tests.support import waiting
+from tests.support.http_gateway import ConfiguredGateway
 from tests.support.peers import Maptr, Peer, PeerError, Unbound
 from tests.support.secondaries import ORIGIN, SECRET, KnotSecondary, NsdSecondary
 from tests.support.server_process import PATIENCE
@@ -66,16 +67,6 @@ path = "cache.sqlite"
 """
 
 
-class Gateway(Maptr):
-    """``maptr gateway`` with the configuration of its machine."""
-
-    name = "gateway"
-
-    def configure(self) -> list[str]:
-        command = super().configure()
-        return [*command[: command.index("serve")], "gateway", *self.options]
-
-
 class Knot(KnotSecondary):
     """Knot without TSIG, by its address, because it has the real clock."""
 
@@ -121,7 +112,7 @@ class Site:
         self.nsd, self.knot = NsdSecondary(self.primary.port), Knot(self.primary.port)
         self.secondaries: list[Peer] = [self.nsd, self.knot]
         self.resolver = Resolver(self.secondaries, self.anchor)
-        self.gateway = Gateway({}, "--config", str(self.at_gateway.directory / "maptr.toml"))
+        self.gateway = ConfiguredGateway("--config", str(self.at_gateway.directory / "maptr.toml"))
         self.servers: dict[str, Peer] = {
             "primary": self.primary,
             "nsd": self.nsd,
