@@ -159,9 +159,7 @@ def read_error(error: Exception, elapsed: float, *, trust_ad: bool = False) -> A
         response = _nxdomain(error)
         return Answer(Outcome.NXDOMAIN, elapsed=elapsed) if response is None else _read(response, elapsed, trust_ad)
     if isinstance(error, dns.resolver.YXDOMAIN):
-        asked = error.kwargs.get("query")
-        zone = asked.question[0].name.labels[:-1] if asked is not None else None  # the DNAME is at or above it
-        return Answer(Outcome.NXDOMAIN, note="a DNAME makes the name too long", elapsed=elapsed, zone=zone)
+        return Answer(Outcome.NXDOMAIN, note="a DNAME makes the name too long", elapsed=elapsed)
     if isinstance(error, dns.exception.Timeout):
         return Answer(Outcome.TIMEOUT, note=_failures(error), elapsed=elapsed)
     if isinstance(error, dns.resolver.NoNameservers):

@@ -22,7 +22,7 @@ from maptr import url
 from maptr.discovery import Outcome
 from maptr.protocol import names
 from maptr.protocol.names import Labels
-from maptr.protocol.numbers import AAAA, BADVERS, FORMERR, MAX_TTL, NAPTR, NOTIMP, REFUSED, SERVFAIL, YXDOMAIN, A
+from maptr.protocol.numbers import AAAA, BADVERS, FORMERR, MAX_TTL, NAPTR, NOTIMP, REFUSED, SERVFAIL, A
 from maptr.resolver.message import (
     DnsResponse,
     Referral,
@@ -202,9 +202,6 @@ class Exchange:
                 self._follow_alias(attempt, response, response.alias)
             elif response.referral is not None:
                 self._follow_referral(attempt, response.referral)
-        elif response.rcode == YXDOMAIN:
-            note = "a DNAME makes the name too long"
-            self._end_with(attempt, response._replace(outcome=Outcome.NXDOMAIN, note=note, zone=self._query.name))
         elif response.rcode == SERVFAIL and self._turns.may_repeat and not response.bogus:
             self._turns.may_repeat = False
         elif response.rcode in (FORMERR, NOTIMP, BADVERS) and attempt.server not in self._plain:

@@ -263,6 +263,9 @@ def _read_sections(query: SentQuery, flags: int, sections: Sections) -> DnsRespo
         if any(record.rdtype == numbers.CNAME for record in sections.answer):
             zone = query.name  # there is an alias, and its target does not exist
         return DnsResponse(rcode, Outcome.NXDOMAIN, (), (), least, "", authentic, bogus, zone=zone)
+    if rcode == numbers.YXDOMAIN:  # RFC 6672 2.2: the name does not exist, but the DNAME does
+        note = "a DNAME makes the name too long"
+        return DnsResponse(rcode, Outcome.NXDOMAIN, note=note, authentic=authentic, zone=query.name)
     if rcode != numbers.NOERROR:
         return DnsResponse(rcode, bogus=bogus)
     return _read_noerror(query, flags, sections, authentic)

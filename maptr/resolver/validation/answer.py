@@ -173,6 +173,7 @@ class AnswerValidator:
             proven, kept = proofs(message, zone, self._trust.clock(), self._budget)
             security = proven.name_error(name) if absent else proven.no_data(name, self._rdtype)
             self._add(what, result, security, f"{zone.name} proves that there are none", kept)
+            denying = zone.name.labels[:-1]  # the SOA is not validated
         # An alias on the way is at or below the origin.
         denied = self._asked if self._aliases else denying
         return self._answer(Outcome.NXDOMAIN if absent else Outcome.NODATA, result, (), ttl, denied)

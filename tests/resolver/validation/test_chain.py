@@ -134,6 +134,22 @@ def settle(name: str, ask: Ask = honest, by: Trust | None = None) -> Answer:
     return inquiry.answer
 
 
+def exchanged(name: str, packet_for: Callable[[DnssecQuestion], bytes]) -> Answer:
+    """The answer of a validating stub, by the packets of a server."""
+    validator = Validator({PARENT: PARENT_KEYS})
+    validator.trust = trusting()
+    servers = (Server("192.0.2.1"),)
+    labels = dns.name.from_text(name).labels[:-1]
+    asking = validator.exchange(labels, NAPTR, lambda name, rdtype: StubQuery(name, servers, CaseBlind(), rdtype))
+    while (attempt := asking.next()) is not None:
+        query = attempt.query
+        lookup = DnssecQuestion(dns.name.Name((*query.name, b"")), dns.rdatatype.RdataType(query.rdtype))
+        end, said = len(query.question), packet_for(lookup)
+        assert attempt.exchange.receive(attempt, query.packet[:2] + said[2:12] + query.question + said[12 + end :])
+    assert asking.answer is not None
+    return asking.answer
+
+
 def noted(asked: list[str], ask: Ask = honest) -> Ask:
     """The same, and what it is asked for goes there, as "arpa. DS"."""
 
@@ -305,22 +321,24 @@ def test_rfc4035_3_1_4_1_a_referral_that_denies_the_ds_is_a_proof() -> None:
             whole.additional.append(dns.rrset.from_text("ns.plain.arpa.", 300, "IN", "A", "192.0.2.9"))
         return whole.to_wire()
 
-    validator = Validator({PARENT: PARENT_KEYS})
-    validator.trust = trusting()
-    asking = validator.exchange(
-        dns.name.from_text("1.plain.arpa.").labels[:-1],
-        NAPTR,
-        lambda name, rdtype: StubQuery(name, (Server("192.0.2.1"),), CaseBlind(), rdtype),
-    )
-    while (attempt := asking.next()) is not None:
-        query = attempt.query
-        lookup = DnssecQuestion(dns.name.Name((*query.name, b"")), dns.rdatatype.RdataType(query.rdtype))
-        name = len(query.question)
-        said = refer(lookup)
-        assert attempt.exchange.receive(attempt, query.packet[:2] + said[2:12] + query.question + said[12 + name :])
-    assert asking.answer is not None
-    assert (asking.answer.outcome, asking.answer.security) == (Outcome.ANSWER, "insecure")
-    assert asking.answer.links[1].note == "arpa. proves that this delegation is unsigned"
+    answer = exchanged("1.plain.arpa.", refer)
+    assert (answer.outcome, answer.security) == (Outcome.ANSWER, "insecure")
+    assert answer.links[1].note == "arpa. proves that this delegation is unsigned"
+
+
+def test_rfc6672_2_2_a_name_that_a_dname_makes_too_long_does_not_exist() -> None:
+    answer = exchanged("a." * 118 + "z.ark.arpa.", packet)
+    assert (answer.outcome, answer.security) == (Outcome.NXDOMAIN, "secure")
+
+
+def test_the_zone_of_a_denial_is_the_one_that_signs_it() -> None:
+    """An SOA record without signature cannot show that the origin exists."""
+
+    def forge(message: dns.message.Message) -> None:
+        message.authority.insert(0, dns.rrset.from_text(CHILD, 300, "IN", "SOA", "ns. admin. 1 3600 600 86400 60"))
+
+    answer = settle("none.arpa.", changed("none.arpa. NAPTR", forge))
+    assert (answer.security, answer.zone) == ("secure", (b"arpa",))
 
 
 def test_proofs_of_two_zones_in_one_reply() -> None:
