@@ -32,9 +32,11 @@ if TYPE_CHECKING:
     import ssl
 
 CONCURRENCY = 256  # questions outstanding
+MAX_CONCURRENCY = 10_000  # all may be on one socket, which has 65,536 IDs
 MAX_CONNECTIONS = 8  # by TCP at a time; Unbound allows 10 in all (incoming-num-tcp), maptr serve 50 a client
 GROWTH = 0.01  # connections more for each response, after there were too many
 SOCKETS = 4  # for each server: source ports that a forger must guess, besides ID and letters (RFC 5452 9.2)
+MAX_SOCKETS = 128  # of all servers; above it those without an outstanding query are closed
 REUSES = 10_000  # queries after which a socket is replaced by one with a new port
 MAX_BURSTS = 64  # read from one socket before queries are given up
 BURST = 64  # packets read from one socket before the others are read
@@ -127,6 +129,8 @@ class SocketPool:
 
     def next(self, server: Server) -> UdpSocket:
         """Return the socket for the next query to this server. Raises OSError."""
+        if len(self._sockets[server]) < SOCKETS:
+            self._make_room()
         sockets = self._sockets[server]
         if len(sockets) < SOCKETS:
             try:
@@ -155,6 +159,17 @@ class SocketPool:
                 self._retire(one)
         self._sockets.clear()
 
+    def _make_room(self) -> None:
+        """Close unused sockets if there are many: referrals may lead to a server for each NAAN."""
+        if sum(map(len, self._sockets.values())) < MAX_SOCKETS:
+            return
+        for server, sockets in list(self._sockets.items()):
+            for one in [one for one in sockets if not one.pending]:
+                self._retire(one)
+                sockets.remove(one)
+            if not sockets:
+                del self._sockets[server]
+
     def _open(self, server: Server) -> UdpSocket:
         made = UdpSocket(server)
         self._waiter.watch(made.sock, partial(self._read, made))
@@ -175,13 +190,16 @@ class TcpExchange:
         self._left = len(packet).to_bytes(2, "big") + packet  # in one segment (RFC 7766 8)
         self._got = b""
         self._waiter, self._done = waiter, done
-        self._sock = self._socket(server)
-        code = self._sock.connect_ex(server.place)
-        if code not in (0, errno.EINPROGRESS):
-            self._sock.close()
-            raise OSError(code, os.strerror(code))
         self._writes = True  # what the waiter waits for
-        waiter.watch(self._sock, self._go_on, write=True)
+        self._sock = self._socket(server)
+        try:
+            code = self._sock.connect_ex(server.place)
+            if code not in (0, errno.EINPROGRESS):
+                raise OSError(code, os.strerror(code))
+            waiter.watch(self._sock, self._go_on, write=True)
+        except BaseException:
+            self._sock.close()
+            raise
 
     def close(self) -> None:
         self._waiter.unwatch(self._sock)
@@ -421,7 +439,9 @@ class Multiplexer:
                 pending.started, pending.deadline = now, min(pending.deadline, now + pending.seconds)
             if not self._start(pending, attempt, now):
                 waiting.append(pending)
-        self._queues.again.extendleft(reversed(waiting))
+        for pending in reversed(waiting):
+            self._queues.again.appendleft(pending)
+            self._next_timeout = min(self._next_timeout, pending.deadline)
         return held
 
     def _start(self, pending: Pending, attempt: Attempt, now: float) -> bool:

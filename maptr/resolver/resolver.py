@@ -13,6 +13,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, 
 from contextlib import closing
 from functools import partial
 from itertools import islice
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 from maptr.ark import MAX_NAAN, Ark
@@ -22,7 +23,14 @@ from maptr.protocol import names
 from maptr.protocol.names import Labels
 from maptr.protocol.numbers import SOA
 from maptr.resolver.call import LIFETIME, Clock, StepHook, TimedWalk, checked
-from maptr.resolver.multiplexer import CONCURRENCY, MAX_CONNECTIONS, Multiplexer, SelectorWaiter, Waiter
+from maptr.resolver.multiplexer import (
+    CONCURRENCY,
+    MAX_CONCURRENCY,
+    MAX_CONNECTIONS,
+    Multiplexer,
+    SelectorWaiter,
+    Waiter,
+)
 from maptr.resolver.servers import HTTPS, TCP, TLS, check_server, is_address, system_servers
 from maptr.resolver.stub import Stub
 from maptr.walk import DEFAULTS, Answer, Question, Settings
@@ -68,7 +76,9 @@ class Resolver:
         self.given: Any = nameservers  # servers as text, a dnspython resolver, or None for the servers of the system
         if nameservers is not None and not hasattr(nameservers, "resolve"):
             self.given = check_nameservers(nameservers)  # type: ignore[arg-type]
-        self.concurrency = checked_count(CONCURRENCY if concurrency is None else concurrency, "concurrency")
+        self.concurrency = checked_count(
+            CONCURRENCY if concurrency is None else concurrency, "concurrency", MAX_CONCURRENCY
+        )
         self.max_connections = checked_count(
             MAX_CONNECTIONS if max_connections is None else max_connections, "max_connections"
         )
@@ -365,12 +375,14 @@ def check_nameservers(nameservers: Iterable[str]) -> tuple[str, ...]:
     return found
 
 
-def checked_count(given: int, key: str) -> int:
-    """Return a number of at least 1. Raises ConfigError for a smaller one, TypeError for another type."""
+def checked_count(given: int, key: str, most: float = inf) -> int:
+    """Return a number from 1 to ``most``. Raises ConfigError for any other, TypeError for another type."""
     if not isinstance(given, int):
         raise TypeError(f"{key}: {given!r} is not a whole number")
     if given < 1:
         raise ConfigError("must be at least 1", key=key)
+    if given > most:
+        raise ConfigError(f"must be at most {most}", key=key)
     return given
 
 

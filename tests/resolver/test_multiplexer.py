@@ -10,7 +10,16 @@ import pytest
 
 from maptr.discovery import Outcome
 from maptr.resolver import multiplexer
-from maptr.resolver.multiplexer import SOCKETS, Multiplexer, Pending, Ready, SelectorWaiter, SocketPool, TcpExchange
+from maptr.resolver.multiplexer import (
+    MAX_SOCKETS,
+    SOCKETS,
+    Multiplexer,
+    Pending,
+    Ready,
+    SelectorWaiter,
+    SocketPool,
+    TcpExchange,
+)
 from maptr.resolver.servers import Server
 from maptr.resolver.stub import Stub
 from maptr.walk import Answer
@@ -66,13 +75,16 @@ def test_a_server_that_does_not_listen_is_an_error(listener: socket.socket, wait
 
 
 class Watched:
-    """A waiter that only records what it watches."""
+    """A waiter that only records what it watches, as long as it can."""
 
-    def __init__(self) -> None:
+    def __init__(self, most: int = 1000) -> None:
         self.socks: list[socket.socket] = []
+        self.most = most
 
     def watch(self, sock: socket.socket, ready: Ready, *, write: bool = False) -> None:
         self.socks.append(sock)
+        if len(self.socks) > self.most:
+            raise OSError("too many")
 
     def unwatch(self, sock: socket.socket) -> None:
         self.socks.remove(sock)
@@ -102,16 +114,46 @@ def test_rfc5452_9_2_sockets_are_several_and_each_is_replaced_after_its_uses(mon
     assert watched.socks == []
 
 
-def test_each_attempt_times_out_on_time_and_the_question_with_its_lifetime(waiter: SelectorWaiter) -> None:
+def test_a_connection_that_cannot_be_watched_is_closed(listener: socket.socket) -> None:
+    full = Watched(most=0)
+    with pytest.raises(OSError, match="too many"):
+        TcpExchange(server_of(listener), b"query", full, print)
+    assert [sock.fileno() for sock in full.socks] == [-1]
+
+
+def test_unused_sockets_of_many_servers_are_closed() -> None:
+    watched = Watched()
+    pool = SocketPool(watched, lambda one: False)
+    busy = pool.next(Server("127.0.0.1", 9))
+    busy.pending[b"id"] = Pending(Stub(["192.0.2.1"]).exchange(NAME), print, 10.0)
+    for port in range(1000, 1000 + 3 * MAX_SOCKETS):
+        assert pool.next(Server("127.0.0.1", port)).sock in watched.socks
+        assert len(watched.socks) <= MAX_SOCKETS
+    assert busy.sock in watched.socks
+    pool.close()
+    assert watched.socks == []
+
+
+@pytest.mark.parametrize(("rate", "second"), [(None, 1), (0.1, 0)])
+def test_each_attempt_times_out_on_time_and_the_question_with_its_lifetime(
+    waiter: SelectorWaiter, rate: float | None, second: int
+) -> None:
+    """Also if the rate allows no second packet."""
     now = 100.0
     answers: list[Answer] = []
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as server:
         server.bind(("127.0.0.1", 0))
         server.settimeout(SECONDS)
         stub = Stub([f"127.0.0.1#{server.getsockname()[1]}"])
-        with closing(Multiplexer(stub, waiter, clock=lambda: now)) as asking:
+        with closing(Multiplexer(stub, waiter, rate=rate, clock=lambda: now)) as asking:
             asking.ask(NAME, answers.append, seconds=2.5)
-            for moment, pause, sent in ((0.0, 1.0, 1), (0.9, 0.1, 0), (1.0, 1.5, 1), (2.4, 0.1, 0), (2.5, None, 0)):
+            for moment, pause, sent in (
+                (0.0, 1.0, 1),
+                (0.9, 0.1, 0),
+                (1.0, 1.5, second),
+                (2.4, 0.1, 0),
+                (2.5, None, 0),
+            ):
                 now = 100.0 + moment
                 assert asking.tick() == (pause and pytest.approx(pause))
                 for _ in range(sent):

@@ -132,6 +132,7 @@ WRONG: list[tuple[str, object, type[Exception]]] = [
 WRONG_FOR_A_CLIENT: list[tuple[str, object, type[Exception]]] = [
     ("require", "insecure", ConfigError),
     ("concurrency", 0, ConfigError),
+    ("concurrency", 10_001, ConfigError),
     ("concurrency", 1.5, TypeError),
     ("max_connections", 0, ConfigError),
     ("max_connections", "8", TypeError),
