@@ -199,8 +199,15 @@ class Scheduler(Generic[Token]):
         if question.arks:
             question.answer, question.elapsed = answer, answer.elapsed or 0.0
             self._answered.append(question)
+        cut_off = inf
+        if question.deadline is not None and answer.outcome is Outcome.TIMEOUT and question.deadline <= self._clock():
+            cut_off = question.deadline
         for active in question.walks:
-            active.walk.tell(active.open.pop(key), answer)
+            asked = active.open.pop(key)
+            if active.deadline > cut_off:  # it joined the question of a walk with less time
+                self._wait_for(active, key, asked)
+                continue
+            active.walk.tell(asked, answer)
             self._continue(active)
 
     def _walk_answered(self) -> None:
@@ -237,15 +244,19 @@ class Scheduler(Generic[Token]):
                 if known is not None:
                     walk.tell(question, known)
                     continue
-                shared = self._asked.get(key)
-                if shared is None:
-                    shared = self._asked[key] = SharedQuestion(key, question.name, deadline=active.deadline)
-                    self._new.append(shared)
-                shared.walks[active] = None
-                active.open[key] = question
+                self._wait_for(active, key, question)
         if walk.over:
             del self._active[active]
             self._finish(active.token, walk)
+
+    def _wait_for(self, active: ActiveWalk[Token], key: Key, question: Question) -> None:
+        """Have a walk wait for the answer to a question, which is asked unless it is outstanding."""
+        shared = self._asked.get(key)
+        if shared is None:
+            shared = self._asked[key] = SharedQuestion(key, question.name, deadline=active.deadline)
+            self._new.append(shared)
+        shared.walks[active] = None
+        active.open[key] = question
 
     def _end(self, active: ActiveWalk[Token]) -> None:
         for key, question in active.open.items():
