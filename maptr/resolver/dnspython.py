@@ -73,8 +73,11 @@ class DnspythonLookups:
     async def ask_async(self, questions: list[Question]) -> list[Answer]:
         """Return the answers to questions that are asked side by side."""
         resolver = self._with_bits(as_async(self._resolver))
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(self._ask_async(resolver, self._start(question))) for question in questions]
+        try:
+            async with asyncio.TaskGroup() as group:
+                tasks = [group.create_task(self._ask_async(resolver, self._start(question))) for question in questions]
+        except ExceptionGroup as errors:
+            raise errors.exceptions[0] from None
         return [task.result() for task in tasks]
 
     async def _ask_async(self, resolver: dns.asyncresolver.Resolver, lookup: _Lookup) -> Answer:

@@ -37,7 +37,7 @@ from maptr.discovery import (
 from maptr.errors import ConfigError, MaptrError, NmaError, NoEventLoop
 from maptr.naptr.regexp import Substitution
 from maptr.nma.reachable import Reachable
-from tests.support.drivers import collect, resolver_of
+from tests.support.drivers import RESOLVER_DRIVERS, Driver, collect, name_of, resolver_of
 from tests.support.scripted import Script, serving, zone
 
 ARK = "ark:12345/x1"
@@ -117,6 +117,19 @@ def test_on_step_is_called_for_each_step_and_search_lists_are_not_used() -> None
         discovery = discover(ARK, nameservers=resolver, on_step=steps.append)
     assert tuple(steps) == discovery.trace
     assert len(steps) == 2
+
+
+@pytest.mark.parametrize("driver", RESOLVER_DRIVERS, ids=name_of)
+def test_an_error_that_is_not_about_dns_is_the_same_for_every_driver(
+    driver: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise LookupError("a defect of the resolver")
+
+    for kind in (dns.resolver.Resolver, dns.asyncresolver.Resolver):
+        monkeypatch.setattr(kind, "resolve", fail)
+    with serving(zone({})) as port, pytest.raises(LookupError, match="a defect"):
+        driver(ARK, port)
 
 
 def test_an_origin_may_be_a_dnspython_name() -> None:
