@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from maptr.discovery import Discovery
 from maptr.errors import NoEventLoop
+from maptr.resolver.bulk import INTAKE
 from maptr.resolver.call import prefer
 from maptr.resolver.multiplexer import Ready
 
 if TYPE_CHECKING:
     from maptr.choose import Chooser
+
+T = TypeVar("T")
 
 
 def need_asyncio() -> None:
@@ -48,6 +52,10 @@ class LoopWaiter:
 
     def _call(self, ready: Ready) -> None:
         ready()
+        self.wake()
+
+    def wake(self) -> None:
+        """End a ``wait``, or the next one."""
         self._event.set()
 
     async def wait(self, seconds: float | None) -> None:
@@ -58,3 +66,43 @@ class LoopWaiter:
 
     def close(self) -> None:
         """Do nothing: the event loop belongs to the program."""
+
+
+class Feed(Generic[T]):
+    """Takes the items of a stream in a task of its own, so that waiting for one delays nothing else.
+
+    It holds INTAKE of them at most, and calls ``wake`` for the first one that it holds, and at the end of the stream.
+    """
+
+    def __init__(self, stream: AsyncIterator[T], wake: Callable[[], None]) -> None:
+        self._taken: list[T] = []
+        self._room = asyncio.Event()
+        self._task = asyncio.create_task(self._run(stream, wake))
+
+    async def _run(self, stream: AsyncIterator[T], wake: Callable[[], None]) -> None:
+        try:
+            async for item in stream:
+                self._taken.append(item)
+                if len(self._taken) == 1:
+                    wake()
+                if len(self._taken) == INTAKE:
+                    self._room.clear()
+                    await self._room.wait()
+        finally:
+            wake()
+
+    def __bool__(self) -> bool:
+        return bool(self._taken)
+
+    def take(self, most: int) -> tuple[list[T], bool]:
+        """Return items that have come, and whether they are the last ones. Raises the error of the stream."""
+        if self._task.done():
+            self._task.result()
+        taken = self._taken[:most]
+        del self._taken[:most]
+        self._room.set()
+        return taken, self._task.done() and not self._taken
+
+    async def close(self) -> None:
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)

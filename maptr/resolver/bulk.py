@@ -51,9 +51,9 @@ class Run(Generic[Token]):
     def over(self) -> bool:
         return self._ended and not (self.scheduler.open or self.scheduler.done or self._held)
 
-    def start(self, pairs: list[tuple[Token, Item]], wanted: int) -> None:
-        """Start a walk for each ARK; the stream has ended if they are fewer than were wanted."""
-        self._ended = len(pairs) < wanted
+    def start(self, pairs: list[tuple[Token, Item]], ended: bool) -> None:
+        """Start a walk for each ARK; ``ended`` says that they are the last of the stream."""
+        self._ended = ended
         for token, ark in pairs:
             if isinstance(ark, Discovery):
                 self.scheduler.done.append(((self._started, token), ark))

@@ -202,7 +202,8 @@ class Resolver:
             stream = iter(pairs)
             while not run.over:
                 if wanted := run.wanted:
-                    run.start(list(islice(stream, wanted)), wanted)
+                    taken = list(islice(stream, wanted))
+                    run.start(taken, len(taken) < wanted)
                 pause = run.tick()
                 yield from run.ready()
                 if run.scheduler.open:
@@ -214,7 +215,7 @@ class Resolver:
         """``discover_many`` on the running event loop."""
         import asyncio
 
-        from maptr.resolver.aio import LoopWaiter, need_asyncio
+        from maptr.resolver.aio import Feed, LoopWaiter, need_asyncio
 
         need_asyncio()
         stub = await asyncio.to_thread(self.opened, lifetime) if self.blocks else self.opened(lifetime)
@@ -227,15 +228,18 @@ class Resolver:
             return
         waiter = LoopWaiter()
         with closing(self._run(stub, lifetime, waiter, ordered)) as run:
-            while not run.over:
-                if wanted := run.wanted:
-                    taken = [pair for _ in range(wanted) if (pair := await anext(pairs, None)) is not None]
-                    run.start(taken, wanted)
-                pause = run.tick()
-                for done in run.ready():
-                    yield done
-                if run.scheduler.open:
-                    await waiter.wait(0 if run.wanted else pause)
+            feed = Feed(pairs, waiter.wake)
+            try:
+                while not run.over:
+                    if wanted := run.wanted:
+                        run.start(*feed.take(wanted))
+                    pause = run.tick()
+                    for done in run.ready():
+                        yield done
+                    if not run.over:
+                        await waiter.wait(0 if feed and run.wanted else pause)
+            finally:
+                await feed.close()
 
     def _run(self, stub: Stub, lifetime: float, waiter: Waiter, ordered: bool) -> Run[Any]:
         from maptr.resolver.bulk import Run  # a command that looks up one ARK starts without it

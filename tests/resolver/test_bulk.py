@@ -150,6 +150,35 @@ def test_arks_may_be_an_async_iterable(server: Hostile) -> None:
     assert found == list(discover_many(ARKS, nameservers=[server.name]))
 
 
+def test_a_fast_stream_is_taken_to_its_end(server: Hostile) -> None:
+    client = Client([server.name], concurrency=1)
+    for count in (1, 63, 64, 65, 500):
+        arks = [f"ark:{number % 3 + 1}/x{number}" for number in range(count)]
+        assert asyncio.run(collect(client.discover_many_async(arks))) == list(client.discover_many(arks))
+
+
+def test_a_slow_stream_delays_no_discovery_and_its_error_ends_the_run(server: Hostile) -> None:
+    found: list[str] = []
+
+    async def run() -> None:
+        came = asyncio.Event()
+
+        async def arks() -> AsyncIterator[str]:
+            for ark in ARKS[:3]:
+                yield ark
+                await asyncio.wait_for(came.wait(), 10)
+                came.clear()
+            raise LookupError("no more")
+
+        async for one in discover_many_async(arks(), nameservers=[server.name]):
+            found.append(str(one.ark))
+            came.set()
+
+    with pytest.raises(LookupError, match="no more"):
+        asyncio.run(run())
+    assert found == ["ark:1/x1", "ark:2/x2", "ark:3/x"]
+
+
 # ---- connections
 
 
