@@ -1,27 +1,284 @@
 """Bulk lookups: a stream of ARKs in, discoveries out, with hundreds of queries outstanding and each name queried once.
 
-The walks are in ``scheduler``, the sockets in ``multiplexer``. Memory does not grow with the stream.
+``Scheduler`` runs the walks, without I/O: it decides what to ask and what an answer leads to. ``Run`` is one stream of
+them; ``multiplexer`` sends the queries. Memory does not grow with the stream: it is bounded by the number of walks that
+are started at once, and by MAX_KEPT.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+import time
+from collections import deque
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
 from functools import partial
+from math import inf
 from typing import Generic, TypeAlias, TypeVar
 
 from maptr.ark import Ark
-from maptr.discovery import Discovery
+from maptr.discovery import Discovery, Outcome
+from maptr.naptr.automaton import Budget
+from maptr.naptr.record import RuleCache
+from maptr.protocol import names
+from maptr.protocol.names import Labels
+from maptr.protocol.numbers import NAPTR
 from maptr.resolver.call import Clock, log_answer
 from maptr.resolver.multiplexer import Multiplexer
-from maptr.resolver.scheduler import Scheduler, SharedQuestion
-from maptr.walk import Answer, Settings
+from maptr.walk import TIME_OVER, Answer, Question, Settings, Walk, root_name
 
 WINDOW = 4  # ARKs begun, or held back for order, for each question that may be outstanding
 INTAKE = 64  # ARKs taken from the stream before the sockets are read
+MAX_KEPT = 100_000  # records of cached answers, an answer without records counting as one: at most 150 MB
+MAX_NAANS = 4_096  # whose regexp budget or discovery is kept; the real registry has fewer than 2,000
+STEPS_EACH = 5_000  # regexp steps that each further walk of a NAAN adds to the budget of all its walks
+SLICE = 0.02  # seconds of computing after which the sockets are read
 
 Token = TypeVar("Token", bound=Hashable)
 Item: TypeAlias = Ark | Discovery
 """An ARK, or the discovery of an item that needs none, which is passed on as it is."""
+_NOT_ASKED = Answer(Outcome.TIMEOUT, note=TIME_OVER)
+Key = tuple[int, Labels]  # of a question: its type and folded name
+
+
+@dataclass(slots=True, eq=False)
+class ActiveWalk(Generic[Token]):
+    """A walk that asks further questions until its ``deadline``; ``open`` are those it waits for."""
+
+    token: Token
+    walk: Walk
+    deadline: float
+    open: dict[Key, Question] = field(default_factory=dict)
+
+
+@dataclass(slots=True, eq=False)
+class SharedQuestion(Generic[Token]):
+    """A question, the ``arks`` whose first question it is, and the ``walks`` that a redirect led to it.
+
+    If a redirect led to it first, its ``deadline`` is that of the redirected walk.
+    """
+
+    key: Key
+    name: Labels
+    arks: deque[tuple[Token, Ark, Labels]] = field(default_factory=deque)
+    walks: dict[ActiveWalk[Token], None] = field(default_factory=dict)
+    deadline: float | None = None
+    answer: Answer = _NOT_ASKED
+    elapsed: float = 0.0  # seconds from the question to its answer that count for ``arks``
+
+    @property
+    def rdtype(self) -> int:
+        return self.key[0]
+
+
+class _KnownAnswers:
+    """The answers of a run by question, as long as there is room for their records.
+
+    ``discoveries`` has, by NAAN, the discovery that holds for every ARK of it.
+    """
+
+    def __init__(self, size: int) -> None:
+        self.answers: dict[Key, Answer] = {}
+        self.discoveries: dict[str, Discovery] = {}
+        self._room = self._size = size
+
+    def add(self, key: Key, answer: Answer) -> None:
+        size = len(answer.records) or 1
+        if size > self._room:
+            self.answers.clear()
+            self.discoveries.clear()
+            self._room = self._size
+        self._room -= size
+        self.answers[key] = answer
+
+    def add_discovery(self, naan: str, discovery: Discovery) -> None:
+        if len(self.discoveries) >= MAX_NAANS:
+            self.discoveries.clear()
+        self.discoveries[naan] = discovery
+
+
+class _WalkMaker:
+    """Makes walks with one regexp budget for each walk, and one for all walks of a NAAN."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.origin = names.fold(settings.origin)
+        self._budgets: dict[str, Budget] = {}
+        self._rules = RuleCache()
+
+    def make(self, ark: Ark, name: Labels) -> Walk:
+        budget = self._budgets.get(ark.naan)
+        if budget is None:
+            if len(self._budgets) >= MAX_NAANS:
+                self._budgets.clear()
+            budget = self._budgets[ark.naan] = Budget(self.settings.regexp_steps)
+        else:
+            budget.steps += STEPS_EACH
+            budget = Budget(self.settings.regexp_steps, budget)
+        return Walk(ark, self.settings, reader=self._rules, budget=budget, root=name)
+
+
+class Scheduler(Generic[Token]):
+    """Walks in progress, and the answers known so far; ``done`` holds the discoveries that are ready.
+
+    An answer holds for the whole run, whatever its TTL, while there is room for it. ``lifetime`` bounds each walk, in
+    seconds of ``clock`` from the first packet of its first question; the driver bounds that question. Call ``tick()``
+    as often as it says.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        lifetime: float,
+        clock: Clock,
+        max_kept: int = MAX_KEPT,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self.done: deque[tuple[Token, Discovery]] = deque()
+        self.open = 0
+        self._walks = _WalkMaker(settings)
+        self._known = _KnownAnswers(max_kept)
+        self._now = now
+        self._clock = clock
+        self._answered: deque[SharedQuestion[Token]] = deque()  # whose ARKs' walks have not begun
+        self._asked: dict[Key, SharedQuestion[Token]] = {}  # and not answered
+        self._lifetime = lifetime
+        self._active: dict[ActiveWalk[Token], None] = {}
+        self._next_deadline = inf  # the time of no active walk is over before
+        self._new: list[SharedQuestion[Token]] = []
+
+    def start(self, token: Token, ark: Ark) -> None:
+        """Begin the walk of one ARK. Raises ValueError if NAAN and origin do not make a valid domain name."""
+        settings = self._walks.settings
+        ark = ark.sent(settings.hyphens)
+        if (same := self._known.discoveries.get(ark.naan)) is not None:
+            self.done.append((token, same.expiring(self._now(), ark=ark)))
+            return
+        name = root_name(ark, settings.origin)
+        key = NAPTR, (name[0].lower(), *self._walks.origin)
+        self.open += 1
+        question = self._asked.get(key)
+        if question is not None and question.arks:
+            question.arks.append((token, ark, name))
+            return
+        if question is not None:  # a redirect of another walk led there
+            self._begin(token, self._walks.make(ark, name), 0.0)
+            return
+        question = SharedQuestion(key, name, deque([(token, ark, name)]))
+        known = self._known.answers.get(key)
+        if known is None:
+            self._asked[key] = question
+            self._new.append(question)
+        else:
+            question.answer = known
+            self._answered.append(question)
+
+    def take(self) -> list[SharedQuestion[Token]]:
+        """Return the new questions. No question is asked again while it is outstanding or its answer is cached."""
+        new, self._new = self._new, []
+        for question in new:
+            if not (question.arks or question.walks):  # the time of its walks is over
+                del self._asked[question.key]
+        return [question for question in new if question.arks or question.walks]
+
+    @property
+    def has_new(self) -> bool:
+        """Whether there are new questions, or ARKs whose walk can begin."""
+        return bool(self._new or self._answered)
+
+    def tick(self, now: float) -> float | None:
+        """Compute the walks that can go on, and end those whose time is over at ``now``.
+
+        Returns the seconds until the next call is due, None for never.
+        """
+        self._walk_answered()
+        if self._next_deadline <= now:
+            for active in [active for active in self._active if active.deadline <= now]:
+                self._end(active)
+            self._next_deadline = min((active.deadline for active in self._active), default=inf)
+        return max(0.0, self._next_deadline - now) if self._active else None
+
+    def tell(self, question: SharedQuestion[Token], answer: Answer) -> None:
+        """Pass the answer to a question to every walk that waits for it."""
+        log_answer(question.name, question.rdtype, answer)
+        key = question.key
+        if question.deadline is None or answer.outcome is not Outcome.TIMEOUT:
+            self._known.add(key, answer)
+        del self._asked[key]
+        if question.arks:
+            question.answer, question.elapsed = answer, answer.elapsed or 0.0
+            self._answered.append(question)
+        cut_off = inf
+        if question.deadline is not None and answer.outcome is Outcome.TIMEOUT and question.deadline <= self._clock():
+            cut_off = question.deadline
+        for active in question.walks:
+            asked = active.open.pop(key)
+            if active.deadline > cut_off:  # it joined the question of a walk with less time
+                self._wait_for(active, key, asked)
+                continue
+            active.walk.tell(asked, answer)
+            self._continue(active)
+
+    def _walk_answered(self) -> None:
+        """Compute the walks of the ARKs whose root name is answered, for a SLICE of time at most."""
+        waiting = self._answered
+        end = self._clock() + SLICE
+        while waiting and self._clock() < end:
+            root = waiting[0]
+            token, ark, name = root.arks.popleft()
+            if not root.arks:
+                waiting.popleft()
+            walk = self._walks.make(ark, name)
+            walk.tell(walk.next()[0], root.answer)
+            self._begin(token, walk, root.elapsed)
+
+    def _begin(self, token: Token, walk: Walk, elapsed: float) -> None:
+        """Continue a walk whose first packet was sent so many seconds ago."""
+        if walk.over:
+            found = self._finish(token, walk)
+            if not walk.ark_read and walk.budget.shared is not None:  # the second of a NAAN: many have one
+                self._known.add_discovery(walk.ark.naan, found)
+            return
+        active = ActiveWalk(token, walk, self._clock() - elapsed + self._lifetime)
+        self._active[active] = None
+        self._next_deadline = min(self._next_deadline, active.deadline)
+        self._continue(active)
+
+    def _continue(self, active: ActiveWalk[Token]) -> None:
+        walk = active.walk
+        while not walk.over and (questions := walk.next()):
+            for question in questions:
+                key = question.rdtype, names.fold(question.name)
+                known = self._known.answers.get(key)
+                if known is not None:
+                    walk.tell(question, known)
+                    continue
+                self._wait_for(active, key, question)
+        if walk.over:
+            del self._active[active]
+            self._finish(active.token, walk)
+
+    def _wait_for(self, active: ActiveWalk[Token], key: Key, question: Question) -> None:
+        """Have a walk wait for the answer to a question, which is asked unless it is outstanding."""
+        shared = self._asked.get(key)
+        if shared is None:
+            shared = self._asked[key] = SharedQuestion(key, question.name, deadline=active.deadline)
+            self._new.append(shared)
+        shared.walks[active] = None
+        active.open[key] = question
+
+    def _end(self, active: ActiveWalk[Token]) -> None:
+        for key, question in active.open.items():
+            active.walk.tell(question, _NOT_ASKED)
+            del self._asked[key].walks[active]
+        del self._active[active]
+        self._finish(active.token, active.walk)
+
+    def _finish(self, token: Token, walk: Walk) -> Discovery:
+        self.open -= 1
+        found = walk.result(self._now())
+        self.done.append((token, found))
+        return found
 
 
 class Run(Generic[Token]):
@@ -77,10 +334,6 @@ class Run(Generic[Token]):
             self._given += 1
         return ready
 
-    def _tell(self, question: SharedQuestion[tuple[int, Token]], answer: Answer) -> None:
-        log_answer(question.name, question.rdtype, answer)
-        self.scheduler.tell(question, answer)
-
     def tick(self) -> float | None:
         """Send queries and end walks, as limits and time allow.
 
@@ -90,7 +343,7 @@ class Run(Generic[Token]):
         self._multiplexer.expire()  # first: a question that ends with its walk says why
         over = self.scheduler.tick(now)
         for question in self.scheduler.take():
-            done = partial(self._tell, question)
+            done = partial(self.scheduler.tell, question)
             seconds, deadline = self._lifetime, question.deadline
             self._multiplexer.ask(question.name, done, question.rdtype, seconds=seconds, deadline=deadline)
         pauses = [pause for pause in (over, self._multiplexer.send()) if pause is not None]

@@ -12,9 +12,9 @@ from maptr.ark import Ark
 from maptr.discovery import DiscoveryTimeout, Outcome
 from maptr.naptr.record import Naptr
 from maptr.protocol import names
+from maptr.resolver.bulk import Scheduler, SharedQuestion
 from maptr.resolver.message import DnsResponse, SentQuery, read_response
 from maptr.resolver.resolver import Resolver
-from maptr.resolver.scheduler import Scheduler, SharedQuestion
 from maptr.walk import TIME_OVER, Answer, Settings
 from tests.support.drivers import (
     CLOCKED_DRIVERS,

@@ -13,7 +13,7 @@ from maptr.discovery import Outcome
 from maptr.naptr.record import Naptr
 from maptr.protocol import names
 from maptr.protocol.names import Labels
-from maptr.resolver.scheduler import Scheduler
+from maptr.resolver.bulk import Scheduler
 from maptr.walk import DEFAULTS, Answer, Walk
 
 NAME = (b"12345", b"ark", b"arpa")
