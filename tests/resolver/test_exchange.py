@@ -21,12 +21,12 @@ from maptr.resolver.exchange import (
     ROUNDS,
     Attempt,
     Exchange,
+    Stub,
     StubQuery,
     address_questions,
 )
 from maptr.resolver.message import Referral
 from maptr.resolver.servers import CASE_BLIND_SECONDS, MAX_CASE_BLIND, CaseBlind, Server
-from maptr.resolver.stub import Stub
 from maptr.walk import Answer
 from tests.support.hostile import AA, CNAME, NAPTR, NS, SOA, TC, A, naptr, record, reply
 
