@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import copy
-import time
 from collections.abc import Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -29,7 +28,7 @@ from maptr.discovery import Outcome
 from maptr.errors import MissingExtra
 from maptr.protocol.numbers import UDP_PAYLOAD
 from maptr.resolver.call import TimedWalk
-from maptr.resolver.exchange import MAX_CLOSED, NOTE_LENGTH
+from maptr.resolver.exchange import NOTE_LENGTH
 from maptr.resolver.message import EDE_BOGUS, SentQuery, read_response
 from maptr.resolver.servers import HTTPS, TCP, TLS, find_servers
 from maptr.walk import Answer, Question
@@ -215,39 +214,7 @@ def make_resolver(nameservers: Iterable[str], *, lifetime: float | None = None) 
     return made
 
 
-class _Repeating(dns.nameserver.AddressAndPortNameserver):
-    """A server that is asked again if it closes the connection without a response, as by ``Exchange.closed_early``.
-
-    Bytes after the last record are ignored.
-    """
-
-    def query(self, request: Any, timeout: float, *arguments: Any, left: int = MAX_CLOSED, **options: Any) -> Any:
-        deadline = time.monotonic() + timeout
-        try:
-            return super().query(request, timeout, *arguments, **options | {"ignore_trailing": True})
-        except (EOFError, ConnectionResetError, BrokenPipeError):
-            if not left:
-                raise
-        return self.query(request, max(0.0, deadline - time.monotonic()), *arguments, left=left - 1, **options)
-
-    async def async_query(
-        self, request: Any, timeout: float, *arguments: Any, left: int = MAX_CLOSED, **options: Any
-    ) -> Any:
-        deadline = time.monotonic() + timeout
-        try:
-            return await super().async_query(request, timeout, *arguments, **options | {"ignore_trailing": True})
-        except (EOFError, ConnectionResetError, BrokenPipeError):
-            if not left:
-                raise
-        left_seconds = max(0.0, deadline - time.monotonic())
-        return await self.async_query(request, left_seconds, *arguments, left=left - 1, **options)
-
-
-class _TlsNameserver(_Repeating, dns.nameserver.DoTNameserver):
-    pass
-
-
-class _TcpNameserver(_Repeating, dns.nameserver.Do53Nameserver):
+class _TcpNameserver(dns.nameserver.Do53Nameserver):
     def is_always_max_size(self) -> bool:
         """True: dnspython then asks by TCP."""
         return True
@@ -257,7 +224,7 @@ def _nameservers(text: str, lifetime: float | None) -> list[dns.nameserver.Names
     host = url.parse(text).host.text if text.startswith(HTTPS) else ""
     found = find_servers(host or text, seconds=lifetime)
     if text.startswith(TLS):
-        return [_TlsNameserver(server.address, server.port, hostname=server.tls) for server in found]
+        return [dns.nameserver.DoTNameserver(server.address, server.port, hostname=server.tls) for server in found]
     if not host:
         kind = _TcpNameserver if text.startswith(TCP) else dns.nameserver.Do53Nameserver
         return [kind(server.address, server.port) for server in found]

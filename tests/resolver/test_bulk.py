@@ -17,7 +17,6 @@ import pytest
 from maptr import Client, discover_many, discover_many_async
 from maptr.ark import Ark
 from maptr.errors import ArkSyntaxError
-from maptr.resolver.dnspython import make_resolver
 from maptr.resolver.exchange import MAX_CLOSED
 from tests.support.bulk import server as server
 from tests.support.drivers import RESOLVER_DRIVERS, by_async, by_discover, collect, resolver_of
@@ -240,24 +239,6 @@ def test_a_connection_that_is_always_closed_is_given_up() -> None:
     assert server.found(2) == [False, False]
     assert server.refused == 2 * (MAX_CLOSED + 1)
     assert Crowded(8, close_first=MAX_CLOSED).found(1) == [True]
-
-
-def test_a_tls_server_that_closes_early_is_asked_again() -> None:
-    """Through dnspython, here without TLS."""
-
-    async def run(server: Crowded) -> tuple[str, str]:
-        async with await asyncio.start_server(server.serve, "127.0.0.1", 0) as listening:
-            text = f"tcp://127.0.0.1#{listening.sockets[0].getsockname()[1]}"
-            made = make_resolver([text])
-            client = Client(made)
-            sync = await asyncio.to_thread(client.discover, "ark:1/x")
-            server.close_first = MAX_CLOSED
-            return sync.url(), (await client.discover_async("ark:2/x")).url()
-
-    assert asyncio.run(run(Crowded(8, close_first=MAX_CLOSED))) == (
-        "https://h.example/ark:1/x",
-        "https://h.example/ark:2/x",
-    )
 
 
 FEW_FILES = """
