@@ -110,11 +110,6 @@ def root_name(ark: Ark, origin: Labels) -> Labels:
     return names.check((ark.naan.encode(), *origin))
 
 
-def undotted(origin: Labels) -> Labels | None:
-    """Return the origin if hosts without a final dot occur below it: ark.arpa, where the draft prints them."""
-    return ARK_ARPA if origin is ARK_ARPA or names.fold(origin) == ARK_ARPA else None
-
-
 class Walk:
     """One run of the algorithm: ``next()``, query, ``tell()``, until ``next()`` returns nothing; then ``result()``.
 
@@ -150,7 +145,9 @@ class Walk:
         self._open = [Question(root)]  # the questions of the current depth
         self._answers: dict[Labels, Answer] = {}
         self._asked = {names.fold(root)}
-        self._undotted = undotted(settings.origin)
+        # The draft prints hosts below ark.arpa without a final dot.
+        has_undotted = settings.origin is ARK_ARPA or names.fold(settings.origin) == ARK_ARPA
+        self._undotted = ARK_ARPA if has_undotted else None
         self._found: list[_Found] = []
         self.budget = budget or Budget(settings.regexp_steps)
         self._records_left = settings.max_records

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, TypedDict
 from maptr.ark import Ark, Profile
 from maptr.discovery import Discovery, Step
 from maptr.errors import ArkSyntaxError, ConfigError
-from maptr.protocol import names
 from maptr.protocol.names import Labels
 from maptr.protocol.numbers import SOA
 from maptr.walk import Answer, Question, Settings, Walk
@@ -82,11 +81,7 @@ class TimedWalk:
     def __init__(
         self, ark: Ark, settings: Settings, seconds: float, on_step: StepHook | None = None, *, clock: Clock
     ) -> None:
-        try:
-            self.walk = Walk(ark, settings)
-        except ValueError as error:
-            origin = names.to_text(settings.origin)
-            raise ConfigError(f"{ark.naan}.{origin} is not a valid domain name: {error}", key="origin") from None
+        self.walk = Walk(ark, settings)
         self.clock = clock
         self._deadline = clock() + seconds
         self._on_step = on_step

@@ -82,7 +82,7 @@ class StubQuery(NamedTuple):
 
     ``case_blind`` are servers that are asked without 0x20; many exchanges may share it. With ``trust_ad`` the AD bit of
     the servers counts; ``dnssec`` asks for the signatures that validation needs. ``options`` may have other limits than
-    FIRST_SECONDS and ROUNDS. ``seeking`` are the servers whose addresses this question helps to find.
+    FIRST_SECONDS and ROUNDS. ``depth`` is the number of questions that wait for this one.
     """
 
     name: Labels
@@ -92,7 +92,7 @@ class StubQuery(NamedTuple):
     trust_ad: bool = False
     dnssec: bool = False
     options: ResolverOptions = ResolverOptions()
-    seeking: frozenset[Labels] = frozenset()
+    depth: int = 0
     random_bytes: Callable[[int], bytes] = os.urandom
 
 
@@ -289,8 +289,8 @@ class Exchange:
 
     def _follow_referral(self, attempt: Attempt, referral: Referral) -> None:
         """Ask the servers below the cut, which must be further down and towards the name (RFC 1034 5.3.3 4b)."""
-        servers = usable_servers(attempt.server, referral.addresses)
-        questions = address_questions(referral, self._query.seeking)
+        servers = _usable_servers(attempt.server, referral.addresses)
+        questions = _address_questions(referral) if self._query.depth < MAX_LOOKUP_DEPTH else []
         refusal = ""
         if not names.is_below(self._aliases.name, referral.cut) or len(referral.cut) <= self._turns.cut:
             refusal = "not closer to the name, so this server is lame"
@@ -305,19 +305,9 @@ class Exchange:
         if servers:
             self._turns = _Turns(servers, len(referral.cut))
         else:
-            inner = [
-                Exchange(
-                    self._query._replace(
-                        name=name,
-                        rdtype=rdtype,
-                        trust_ad=False,
-                        dnssec=False,
-                        seeking=self._query.seeking | {names.fold(name)},
-                    )
-                )
-                for name, rdtype in questions
-            ]
-            self._lookup = _AddressLookup(attempt.server, referral.cut, inner)
+            inner = self._query._replace(trust_ad=False, dnssec=False, depth=self._query.depth + 1)
+            exchanges = [Exchange(inner._replace(name=name, rdtype=rdtype)) for name, rdtype in questions]
+            self._lookup = _AddressLookup(attempt.server, referral.cut, exchanges)
 
     def _look_up(self, lookup: _AddressLookup) -> Attempt | None:
         """Return the next query of the address lookup; None when it ends, and this question goes on or gives up."""
@@ -328,7 +318,7 @@ class Exchange:
             if attempt is not None:
                 return attempt
             lookup.exchanges.remove(inner)
-            if servers := usable_servers(lookup.server, inner.addresses):
+            if servers := _usable_servers(lookup.server, inner.addresses):
                 self._lookup = None
                 self._turns = _Turns(servers, len(lookup.cut))
                 return None
@@ -345,7 +335,7 @@ class Exchange:
         self._failures.notes[f"{asked}: {why}"] = None
 
 
-def usable_servers(asked: Server, addresses: Sequence[str]) -> tuple[Server, ...]:
+def _usable_servers(asked: Server, addresses: Sequence[str]) -> tuple[Server, ...]:
     """Return the servers at these addresses; local ones only if the server that named them is local.
 
     None if that one was asked by TLS, because nothing says which certificates the others have.
@@ -357,16 +347,12 @@ def usable_servers(asked: Server, addresses: Sequence[str]) -> tuple[Server, ...
     return tuple(Server(text, asked.port, asked.tcp) for text in addresses)
 
 
-def address_questions(referral: Referral, seeking: frozenset[Labels]) -> list[tuple[Labels, int]]:
-    """Return the questions, name and type, that may find an address if the referral has none.
-
-    None about a server below the cut itself, nor about one whose address is looked up already: ``seeking``, folded.
-    """
-    if referral.addresses or len(seeking) >= MAX_LOOKUP_DEPTH:
+def _address_questions(referral: Referral) -> list[tuple[Labels, int]]:
+    """Return the questions that may find an address if the referral has none; none about a server below the cut."""
+    if referral.addresses:
         return []
     outside = [server for server in referral.servers if not names.is_below(server, referral.cut)]
-    found = [server for server in outside if names.fold(server) not in seeking]
-    return [(server, rdtype) for server in found[:MAX_ADDRESS_LOOKUPS] for rdtype in (A, AAAA)]
+    return [(server, rdtype) for server in outside[:MAX_ADDRESS_LOOKUPS] for rdtype in (A, AAAA)]
 
 
 AnyExchange: TypeAlias = "Exchange | ValidatedExchange"

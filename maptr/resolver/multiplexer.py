@@ -92,9 +92,6 @@ class Pending:
         self.done = done
         self.seconds = seconds
 
-    def elapsed(self, now: float) -> float:
-        return 0.0 if self.started is None else now - self.started
-
 
 class UdpSocket:
     """One connected UDP socket to one server, with the questions outstanding on it by ID. Raises OSError.
@@ -547,7 +544,7 @@ class Multiplexer:
         del self._outstanding[pending]
         self._concurrency = self.concurrency
         answer = pending.exchange.answer or pending.exchange.unanswered()
-        pending.done(answer.after(pending.elapsed(now)))
+        pending.done(answer.after(0.0 if pending.started is None else now - pending.started))
 
     def _release(self, pending: Pending) -> None:
         if pending.socket is not None:

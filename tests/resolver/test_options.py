@@ -152,7 +152,12 @@ def test_a_wrong_value_is_an_error_that_names_the_option(
 
 
 @pytest.mark.parametrize(
-    ("servers", "error"), [(5, TypeError), ([5], TypeError), ([""], ConfigError), (["192.0.2.1#x"], ConfigError)]
+    ("servers", "error"),
+    [
+        *((servers, TypeError) for servers in (5, [5])),
+        *(([text], ConfigError) for text in ("", "192.0.2.1#x", "https://", "https://u:p@h/q", "tls://", "tls://h#0")),
+        *((text, ConfigError) for text in ("http://h/q", "quic://h")),
+    ],
 )
 def test_wrong_servers(servers: Any, error: type[Exception]) -> None:
     for make in (Client, lambda given: discover(ARK, nameservers=given)):

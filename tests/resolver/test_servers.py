@@ -80,10 +80,12 @@ def test_the_first_three_servers_are_those_of_the_system(resolv_conf: Callable[[
 
 
 @pytest.mark.parametrize(
-    "text", ["", "# nameserver 192.0.2.1\n", "search example.\n", "nameserver\n", "nameserver x\n"]
+    "text", [None, "", "# nameserver 192.0.2.1\n", "search example.\n", "nameserver\n", "nameserver x\n"]
 )
-def test_without_a_nameserver_the_server_is_localhost(text: str, resolv_conf: Callable[[str], Path]) -> None:
-    resolv_conf(text)
+def test_without_a_nameserver_the_server_is_localhost(text: str | None, resolv_conf: Callable[[str], Path]) -> None:
+    conf = resolv_conf(text or "")
+    if text is None:
+        conf.unlink()
     assert system_servers() == ["127.0.0.1"]
     assert Stub().servers == (Server("127.0.0.1"),)
 
@@ -149,9 +151,3 @@ def test_timeout_attempts_and_rotate_hold_for_every_question(
         assert asked[:2] == asked[2:]
         first.append(asked[0])
     assert first in (["192.0.2.1", "192.0.2.2"] * 2, ["192.0.2.2", "192.0.2.1"] * 2)
-
-
-def test_without_resolv_conf_the_server_is_localhost(resolv_conf: Callable[[str], Path]) -> None:
-    resolv_conf("").unlink()
-    assert system_servers() == ["127.0.0.1"]
-    assert Stub().servers[0].address == "127.0.0.1"

@@ -152,12 +152,6 @@ def test_dns_over_https_that_fails(bind: Https, monkeypatch: pytest.MonkeyPatch)
         discover(ARK, nameservers=bind.url())
 
 
-@pytest.mark.parametrize("text", ["https://", "https://u:p@h/q", "tls://", "tls://h#0", "http://h/q", "quic://h"])
-def test_urls_that_are_not_servers(text: str) -> None:
-    with pytest.raises(ConfigError, match="nameservers"):
-        discover(ARK, nameservers=text)
-
-
 @UNCLOSED
 @pytest.mark.usefixtures("trusted")
 def test_drift_over_https_and_tls_and_bulk_over_tls(bind: Https, tmp_path: Path) -> None:
