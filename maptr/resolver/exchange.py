@@ -30,10 +30,10 @@ from maptr.resolver.message import (
     Referral,
     SentQuery,
     Truncated,
-    as_meant,
     is_response_to,
     make_query,
     read_response,
+    restore_case,
     spelled_name,
 )
 from maptr.resolver.servers import CaseBlind, ResolverOptions, Server, find_servers, options_for, system_servers
@@ -112,12 +112,12 @@ class _Turns:
     ``spellings`` are of the name, by servers that wrote it so in a response.
     """
 
-    __slots__ = ("cut", "may_repeat", "place", "round", "servers", "spellings", "tcp")
+    __slots__ = ("cut", "index", "may_repeat", "round", "servers", "spellings", "tcp")
 
     def __init__(self, servers: tuple[Server, ...], cut: int) -> None:
         self.servers = servers
         self.cut = cut
-        self.round = self.place = 0
+        self.round = self.index = 0
         self.tcp = False
         self.may_repeat = len(servers) == 1  # its failure may be a short one, so it is asked once more
         self.spellings: dict[Server, bytes] = {}
@@ -163,13 +163,13 @@ class Exchange:
         if self._lookup is not None and (attempt := self._look_up(self._lookup)) is not None:
             return attempt
         query, turns = self._query, self._turns
-        if turns.place >= len(turns.servers):
-            turns.place, turns.round = 0, turns.round + 1
+        if turns.index >= len(turns.servers):
+            turns.index, turns.round = 0, turns.round + 1
         if not turns.servers or turns.round >= (query.options.attempts or ROUNDS) or self._tries >= MAX_TRIES:
             self.answer = self._failure(self._failures.last, self._failures.notes)
             return None
         self._tries += 1
-        server = turns.servers[turns.place]
+        server = turns.servers[turns.index]
         tcp = turns.tcp or server.tcp
         seconds = query.options.timeout or FIRST_SECONDS * 2**turns.round
         sent = make_query(
@@ -189,7 +189,7 @@ class Exchange:
         query = attempt.query
         if not is_response_to(query, packet, any_case=attempt.tcp):
             return self._respell(attempt, packet)
-        packet = as_meant(query, packet)
+        packet = restore_case(query, packet)
         try:
             response = read_response(query, packet)
         except Truncated:
@@ -234,7 +234,7 @@ class Exchange:
     def timed_out(self, attempt: Attempt) -> None:
         """Record that no response came within the seconds of the attempt."""
         self._turns.tcp = False
-        self._turns.place += 1
+        self._turns.index += 1
         self._failures.last = Outcome.TIMEOUT
         self._failures.notes[f"{attempt.server}: no reply" + (" over TCP" if attempt.tcp else "")] = None
 

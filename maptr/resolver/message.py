@@ -25,7 +25,7 @@ _new = tuple.__new__  # half the time of a NamedTuple's own
 # ---- queries
 
 # The rcodes of responses that may lack the question.
-_BARE = frozenset({numbers.FORMERR, numbers.SERVFAIL, numbers.NOTIMP, numbers.REFUSED})
+_WITHOUT_QUESTION = frozenset({numbers.FORMERR, numbers.SERVFAIL, numbers.NOTIMP, numbers.REFUSED})
 _pack_header = struct.Struct("!2s5H").pack
 _pack_question = struct.Struct("!HH").pack
 _OPT = [struct.pack("!BHHIH", 0, numbers.OPT, numbers.UDP_PAYLOAD, flags, 0) for flags in (0, numbers.DO)]
@@ -35,14 +35,14 @@ _LETTERS = bytes(65) + b"\x20" * 26 + bytes(6) + b"\x20" * 26 + bytes(133)  # by
 class SentQuery(NamedTuple):
     """A query as it is sent. ``question`` is name, type and class as sent, which a response must echo byte for byte.
 
-    ``meant`` is the same in the letter case of ``name``; empty if it was sent so.
+    ``original`` is the same in the letter case of ``name``; empty if it was sent so.
     """
 
     name: Labels
     packet: bytes
     question: bytes
     rdtype: int
-    meant: bytes = b""
+    original: bytes = b""
 
 
 def make_query(
@@ -76,8 +76,8 @@ def make_query(
     flags = numbers.RD | (numbers.CD if dnssec else numbers.AD if ask_ad else 0)
     header = _pack_header(randomness[:2], flags, 1, 0, 0, edns)
     opt = _OPT[dnssec] if edns else b""
-    meant = b"" if wire == plain else plain + ending
-    return _new(SentQuery, (name, header + question + opt, question, rdtype, meant))
+    original = b"" if wire == plain else plain + ending
+    return _new(SentQuery, (name, header + question + opt, question, rdtype, original))
 
 
 def is_response_to(query: SentQuery, packet: bytes, *, any_case: bool = False) -> bool:
@@ -90,7 +90,7 @@ def is_response_to(query: SentQuery, packet: bytes, *, any_case: bool = False) -
         end = numbers.HEADER_SIZE + len(query.question)
         same_type = packet[end - 4 : end] == query.question[-4:]
         return any_case and same_type and spelled_name(query, packet).lower() == query.question[:-4].lower()
-    return packet[4:6] == b"\0\0" and packet[3] & 15 in _BARE
+    return packet[4:6] == b"\0\0" and packet[3] & 15 in _WITHOUT_QUESTION
 
 
 def spelled_name(query: SentQuery, packet: bytes) -> bytes:
@@ -98,13 +98,13 @@ def spelled_name(query: SentQuery, packet: bytes) -> bytes:
     return packet[numbers.HEADER_SIZE : numbers.HEADER_SIZE + len(query.question) - 4]
 
 
-def as_meant(query: SentQuery, packet: bytes) -> bytes:
-    """Return a response with the question in the case that was meant, which every compressed name then has, too."""
-    meant = query.meant or query.question
-    end = numbers.HEADER_SIZE + len(meant)
-    if not packet.startswith(b"\0\1", 4) or packet.startswith(meant, numbers.HEADER_SIZE):
+def restore_case(query: SentQuery, packet: bytes) -> bytes:
+    """Return a response with the question in the original letter case, and so every name compressed to it."""
+    original = query.original or query.question
+    end = numbers.HEADER_SIZE + len(original)
+    if not packet.startswith(b"\0\1", 4) or packet.startswith(original, numbers.HEADER_SIZE):
         return packet
-    return packet[: numbers.HEADER_SIZE] + meant + packet[end:]
+    return packet[: numbers.HEADER_SIZE] + original + packet[end:]
 
 
 # ---- sections and records

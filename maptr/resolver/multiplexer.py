@@ -102,7 +102,7 @@ class UdpSocket:
     def __init__(self, server: Server) -> None:
         self.sock = socket.socket(_family(server), socket.SOCK_DGRAM)
         try:
-            self.sock.connect(server.place)
+            self.sock.connect(server.socket_address)
         except BaseException:
             self.sock.close()
             raise
@@ -183,16 +183,16 @@ class TcpExchange:
     """
 
     def __init__(self, server: Server, packet: bytes, waiter: Waiter, done: Callable[[bytes | OSError], None]) -> None:
-        self._left = len(packet).to_bytes(2, "big") + packet  # in one segment (RFC 7766 8)
-        self._got = b""
+        self._unsent = len(packet).to_bytes(2, "big") + packet  # in one segment (RFC 7766 8)
+        self._received = b""
         self._waiter, self._done = waiter, done
         self._writes = True  # what the waiter waits for
         self._sock = self._socket(server)
         try:
-            code = self._sock.connect_ex(server.place)
+            code = self._sock.connect_ex(server.socket_address)
             if code not in (0, errno.EINPROGRESS):
                 raise OSError(code, os.strerror(code))
-            waiter.watch(self._sock, self._go_on, write=True)
+            waiter.watch(self._sock, self._continue, write=True)
         except BaseException:
             self._sock.close()
             raise
@@ -206,10 +206,10 @@ class TcpExchange:
         made.setblocking(False)
         return made
 
-    def _go_on(self) -> None:
+    def _continue(self) -> None:
         """Do what the connection allows now, and wait for what it needs next."""
         try:
-            self._talk()
+            self._transfer()
         except OSError as error:
             write = self._needs_to_write(error)
             if write is None:
@@ -217,20 +217,20 @@ class TcpExchange:
             elif write is not self._writes:
                 self._writes = write
                 self._waiter.unwatch(self._sock)
-                self._waiter.watch(self._sock, self._go_on, write=write)
+                self._waiter.watch(self._sock, self._continue, write=write)
 
-    def _talk(self) -> None:
+    def _transfer(self) -> None:
         """Send the query and read the response. Raises OSError, also for what would block."""
-        if self._left:
+        if self._unsent:
             self._check_connected()
-        while self._left:
-            self._left = self._left[self._sock.send(self._left) :]
-        while len(self._got) < (end := 2 + int.from_bytes(self._got[:2], "big")):
+        while self._unsent:
+            self._unsent = self._unsent[self._sock.send(self._unsent) :]
+        while len(self._received) < (end := 2 + int.from_bytes(self._received[:2], "big")):
             part = self._sock.recv(MAX_MESSAGE)
             if not part:
                 raise ConnectionResetError(CLOSED_EARLY)
-            self._got += part
-        self._done(self._got[2:end])
+            self._received += part
+        self._done(self._received[2:end])
 
     def _check_connected(self) -> None:
         """Raise the OSError of the connection, if there was one."""
@@ -239,7 +239,7 @@ class TcpExchange:
 
     def _needs_to_write(self, error: OSError) -> bool | None:
         """Return whether to wait until the socket can be written to, or read; None for an error that ends it."""
-        return bool(self._left) if isinstance(error, BlockingIOError) else None
+        return bool(self._unsent) if isinstance(error, BlockingIOError) else None
 
     def _reason(self, error: OSError) -> OSError:
         return error
@@ -269,12 +269,12 @@ class TlsExchange(TcpExchange):
             raise OSError(str(error)) from None
         return self._tls
 
-    def _talk(self) -> None:
+    def _transfer(self) -> None:
         self._check_connected()  # the TLS socket itself would only say that it is not connected
         if not self._is_open:
             self._tls.do_handshake()
             self._is_open = True
-        super()._talk()
+        super()._transfer()
 
     def _needs_to_write(self, error: OSError) -> bool | None:
         import ssl

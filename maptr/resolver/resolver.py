@@ -136,7 +136,9 @@ class Resolver:
     def _walk(self, run: TimedWalk, asked: Stub | dns.resolver.BaseResolver) -> Discovery:
         with closing(self._lookups(asked, run, SelectorWaiter)) as lookups:
             while questions := run.walk.next():
-                run.tell(questions, self._known(questions) or self._kept(questions, lookups.ask(questions)))
+                run.tell(
+                    questions, self._kept_origin(questions) or self._keep_origin(questions, lookups.ask(questions))
+                )
         return run.result()
 
     async def discover_async(self, ark: Ark, lifetime: float, on_step: StepHook | None = None) -> Discovery:
@@ -155,15 +157,18 @@ class Resolver:
 
         with closing(self._lookups(asked, run, LoopWaiter)) as lookups:
             while questions := run.walk.next():
-                run.tell(questions, self._known(questions) or self._kept(questions, await lookups.ask_async(questions)))
+                run.tell(
+                    questions,
+                    self._kept_origin(questions) or self._keep_origin(questions, await lookups.ask_async(questions)),
+                )
         return run.result()
 
-    def _known(self, questions: list[Question]) -> list[Answer]:
+    def _kept_origin(self, questions: list[Question]) -> list[Answer]:
         """Return the answer for the SOA of the origin, if this is the question for it and the answer is kept."""
         until, answers = self._origin
         return answers if questions[0].rdtype == SOA and until > self.clock() else []
 
-    def _kept(self, questions: list[Question], answers: list[Answer]) -> list[Answer]:
+    def _keep_origin(self, questions: list[Question], answers: list[Answer]) -> list[Answer]:
         """Return the same answers, after keeping that of the origin."""
         if questions[0].rdtype == SOA and answers[0].outcome.answered:
             self._origin = self.clock() + ORIGIN_SECONDS, answers

@@ -48,7 +48,7 @@ class Server(NamedTuple):
         return f"{self.address}#{self.port}"
 
     @property
-    def place(self) -> SocketAddress:
+    def socket_address(self) -> SocketAddress:
         """The address and port, as sockets take them. Raises OSError for an interface that does not exist."""
         return socket_address(self.address, self.port)
 
@@ -146,7 +146,7 @@ def find_servers(text: str, port: int = PORT, seconds: float | None = None) -> l
     if is_address(host):
         server = Server(host, port, tcp, tls)
         try:
-            server.place  # noqa: B018 - only to find out whether there is one
+            server.socket_address  # noqa: B018 - only to find out whether there is one
         except OSError as error:
             raise NoServer(f"the server {host} cannot be reached: {reason_of(error)}") from None
         return [server]

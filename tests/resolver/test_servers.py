@@ -43,7 +43,7 @@ def test_a_name_with_a_link_local_address_keeps_its_interface(monkeypatch: pytes
 def test_servers_are_read_from_text() -> None:
     assert find_servers("192.0.2.1") == [Server("192.0.2.1", 53)]
     assert find_servers("::1#5300") == [Server("::1", 5300)]
-    assert find_servers("tcp://fe80::1%1#5300")[0].place == ("fe80::1", 5300, 0, 1)
+    assert find_servers("tcp://fe80::1%1#5300")[0].socket_address == ("fe80::1", 5300, 0, 1)
     assert Server("127.0.0.1", 5300) in find_servers("localhost", 5300) or find_servers("localhost", 5300)
     for bad in NOT_SERVERS:
         with pytest.raises(ValueError, match="not a server"):

@@ -155,7 +155,7 @@ class Chain:
         usable = [rdata for rdata in found if is_usable(rdata)]
         if not usable:
             self.link(lookup, result, INSECURE, "no DS with a known algorithm")
-            return self._until(Zone(name), signed.ttl)
+            return self._cached(Zone(name), signed.ttl)
         self.link(lookup, result, SECURE, f"signed by {above.name} key {signed.tag}")
         return (yield from self._keys(name, tuple(usable), signed.ttl, f"the DS in {above.name}"))
 
@@ -171,18 +171,18 @@ class Chain:
             signed = verify(alias, found, zone, self._now, self._budget)
             if signed.encloser is None:
                 self.link(lookup, result, SECURE, "an alias, so no zone begins here")
-                return self._until(None, signed.ttl)
+                return self._cached(None, signed.ttl)
         proven, ttl = proofs(message, zone, self._now, self._budget)
         if message.rcode() != dns.rcode.NXDOMAIN:
             proven.no_data(lookup.name, DS)
         elif proven.name_error(lookup.name) == SECURE:  # with opt-out it may hide a delegation (RFC 5155 9.2)
             self.link(lookup, result, SECURE, "no such name, so no zone begins here")
-            return self._until(None, ttl, leaf=True)
+            return self._cached(None, ttl, leaf=True)
         if proven.cut(lookup.name):
             self.link(lookup, result, INSECURE, f"{zone.name} proves that this delegation is unsigned")
-            return self._until(Zone(lookup.name), ttl)
+            return self._cached(Zone(lookup.name), ttl)
         self.link(lookup, result, SECURE, "no zone begins here")
-        return self._until(None, ttl)
+        return self._cached(None, ttl)
 
     def _keys(self, name: dns.name.Name, trusted: tuple[Rdata, ...], ttl: int, by: str) -> Lookups[CachedZone]:
         """Return a zone's keys, signed by a key that matches a DS or an anchor."""
@@ -196,7 +196,7 @@ class Chain:
             if found is None:
                 raise Bogus(f"{name} has no DNSKEY")
             usable = tuple(key for key in found if may_sign(key))
-            entry = tuple(key for key in usable if self._is_named(name, key, trusted))
+            entry = tuple(key for key in usable if self._is_trusted(name, key, trusted))
             if not entry:
                 raise Bogus(f"{name} DNSKEY: no key matches {by}")
             signatures = reading.signatures(message.answer, found)
@@ -206,9 +206,9 @@ class Chain:
             raise
         tags = ", ".join(sorted({str(dns.dnssec.key_id(key)) for key in usable}))
         self.link(lookup, result, SECURE, f"keys {tags}, signed by {signed.tag}, which matches {by}")
-        return self._until(Zone.of(name, usable), min(ttl, signed.ttl))
+        return self._cached(Zone.of(name, usable), min(ttl, signed.ttl))
 
-    def _is_named(self, name: dns.name.Name, key: Rdata, trusted: tuple[Rdata, ...]) -> bool:
+    def _is_trusted(self, name: dns.name.Name, key: Rdata, trusted: tuple[Rdata, ...]) -> bool:
         """Return whether an anchor or a DS is for this key; SHA-1 only counts without a better one (RFC 4509 3)."""
         tag = dns.dnssec.key_id(key)
         best = [t for t in trusted if t.rdtype == DNSKEY or t.digest_type != SHA1]
@@ -248,5 +248,5 @@ class Chain:
         shown = lookup.name.to_text(), dns.rdatatype.to_text(lookup.rdtype)
         self.links.append(Link(*shown, security, note, result.server, result.elapsed))
 
-    def _until(self, zone: Zone | None, ttl: int, *, leaf: bool = False) -> CachedZone:
+    def _cached(self, zone: Zone | None, ttl: int, *, leaf: bool = False) -> CachedZone:
         return CachedZone(zone, self._now + min(ttl, MAX_KEPT_SECONDS), leaf)

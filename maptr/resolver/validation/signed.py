@@ -164,8 +164,8 @@ class Zone:
     def of(cls, name: dns.name.Name, rdatas: Iterable[Rdata]) -> Zone:
         keys: dict[tuple[int, int], tuple[Rdata, ...]] = {}
         for rdata in rdatas:
-            place = int(rdata.algorithm), dns.dnssec.key_id(rdata)
-            keys[place] = (*keys.get(place, ()), rdata)
+            identity = int(rdata.algorithm), dns.dnssec.key_id(rdata)
+            keys[identity] = (*keys.get(identity, ()), rdata)
         return cls(name, keys)
 
 
