@@ -48,7 +48,6 @@ _new = tuple.__new__  # half the time of a NamedTuple's own
 
 FIRST_SECONDS = 1.0  # for the first response of a server; doubled in each round (RFC 1536 1, RFC 1035 4.2.1)
 ROUNDS = 3
-MIXED_ROUNDS = 2  # rounds with 0x20; the last is without, for a network that drops such queries or their responses
 MAX_TRIES = 32  # queries for one question: all servers, rounds, referrals and aliases together
 MAX_CLOSED = 4  # TCP connections closed without a response that are opened again for one question
 MAX_ALIASES = 8  # CNAMEs whose target one server leaves to a further query
@@ -165,17 +164,20 @@ class Exchange:
         query, turns = self._query, self._turns
         if turns.index >= len(turns.servers):
             turns.index, turns.round = 0, turns.round + 1
-        if not turns.servers or turns.round >= (query.options.attempts or ROUNDS) or self._tries >= MAX_TRIES:
+        rounds = query.options.attempts or ROUNDS
+        if not turns.servers or turns.round >= rounds or self._tries >= MAX_TRIES:
             self.answer = self._failure(self._failures.last, self._failures.notes)
             return None
         self._tries += 1
         server = turns.servers[turns.index]
         tcp = turns.tcp or server.tcp
         seconds = query.options.timeout or FIRST_SECONDS * 2**turns.round
+        # The last of several rounds is without 0x20, for a network that drops such queries or their responses.
+        is_mixed = turns.round < max(1, rounds - 1) and not tcp and server not in query.case_blind
         sent = make_query(
             self._aliases.name,
             query.random_bytes,
-            mix=turns.round < MIXED_ROUNDS and not tcp and server not in query.case_blind,
+            mix=is_mixed,
             spelling=turns.spellings.get(server, b""),
             rdtype=query.rdtype,
             edns=server not in self._plain,

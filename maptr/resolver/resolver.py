@@ -186,7 +186,7 @@ class Resolver:
         self, asked: Stub | dns.resolver.BaseResolver, run: TimedWalk, waiter: Callable[[], Any]
     ) -> StubLookups | DnspythonLookups:
         if isinstance(asked, Stub):
-            return StubLookups(asked, run, waiter())
+            return StubLookups(asked, run, waiter(), self.max_connections)
         from maptr.resolver.dnspython import DnspythonLookups  # dnspython takes 70 ms to import
 
         return DnspythonLookups(asked, run, self.validator, trust_ad=self.trust_ad)
@@ -315,8 +315,8 @@ class Resolver:
 class StubLookups:
     """The lookups of one walk at plain servers. A failure is an answer, too."""
 
-    def __init__(self, stub: Stub, run: TimedWalk, waiter: Any) -> None:
-        self._multiplexer = Multiplexer(stub, waiter, clock=run.clock)
+    def __init__(self, stub: Stub, run: TimedWalk, waiter: Any, max_connections: int = MAX_CONNECTIONS) -> None:
+        self._multiplexer = Multiplexer(stub, waiter, max_connections=max_connections, clock=run.clock)
         self._waiter = waiter
         self.close = self._multiplexer.close
         self._run = run

@@ -197,7 +197,10 @@ class Crowded:
             async with await asyncio.start_server(self.serve, "127.0.0.1", 0) as server:
                 name = f"tcp://127.0.0.1#{server.sockets[0].getsockname()[1]}"
                 arks = [f"ark:{number}/x" for number in range(count)]
-                return [bool(found) for found in await collect(Client(name, **options).discover_many_async(arks))]
+                client = Client(name, **options)
+                if count == 1:
+                    return [bool(await client.discover_async(arks[0]))]
+                return [bool(found) for found in await collect(client.discover_many_async(arks))]
 
         return asyncio.run(run())
 
@@ -208,6 +211,14 @@ def test_tcp_connections_at_a_time(options: dict[str, int], most: int) -> None:
     assert server.found(150, **options) == [True] * 150
     assert server.refused == 0
     assert server.most <= most + 2  # the server learns later that a connection is closed
+
+
+def test_tcp_connections_of_one_ark_at_a_time() -> None:
+    server = Crowded(1000)
+    redirects = [naptr(f"{number}.ark.arpa.", flags=b"", preference=number) for number in range(1, 20)]
+    server.answer = hosts({"0.ark.arpa.": redirects, **{f"{n}.ark.arpa.": [naptr("h.example.")] for n in range(1, 20)}})
+    assert server.found(1, max_connections=1) == [True]
+    assert server.most <= 1 + 2
 
 
 @pytest.mark.parametrize("limit", [1, 3, 20])

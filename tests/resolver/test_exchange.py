@@ -22,7 +22,7 @@ from maptr.resolver.exchange import (
     Stub,
     StubQuery,
 )
-from maptr.resolver.servers import CASE_BLIND_SECONDS, MAX_CASE_BLIND, CaseBlind, Server
+from maptr.resolver.servers import CASE_BLIND_SECONDS, MAX_CASE_BLIND, CaseBlind, ResolverOptions, Server
 from maptr.walk import Answer
 from tests.support.hostile import AA, CNAME, NAPTR, NS, SOA, TC, A, naptr, record, reply
 
@@ -88,7 +88,14 @@ def test_silent_servers_are_asked_again_with_longer_timeouts() -> None:
     assert "2001:4860::1#5300: no reply" in found.note
     spellings = [attempt.query.question for attempt in attempts]
     assert len(set(spellings[:4])) == 4  # 0x20
-    assert spellings[-1] == names.to_wire(NAME) + b"\0\x23\0\1"  # for a server that does not echo the case
+
+
+@pytest.mark.parametrize(("attempts", "mixed"), [(None, [True, True, False]), (1, [True]), (2, [True, False])])
+def test_the_last_of_several_rounds_is_in_lower_case(attempts: int | None, mixed: list[bool]) -> None:
+    """For a network that drops queries in mixed case."""
+    asking = Exchange(query_of(ONE, options=ResolverOptions(attempts=attempts)))
+    sent = [attempt.query.question for attempt in drive(asking, lose)]
+    assert [question != names.to_wire(NAME) + b"\0\x23\0\1" for question in sent] == mixed
 
 
 def test_a_server_that_fails_is_not_asked_again() -> None:
