@@ -377,7 +377,18 @@ def test_circular_and_endless_address_lookups_end(servers: dict[int, list[int]],
 
 
 def test_the_number_of_packets_is_bounded() -> None:
-    assert len(drive(exchange(*(Server(f"192.0.2.{n}") for n in range(1, 60))), lose)) == MAX_TRIES
+    """Those of address lookups count, too."""
+    many = [Server(f"8.8.8.{n}") for n in range(1, 60)]
+    assert len(drive(exchange(*many), lose)) == MAX_TRIES
+    looking_up = exchange(*many)
+    refer(take(looking_up), "12345.ark.arpa.", server="ns.nma.example.")
+    assert len(drive(looking_up, lose)) == MAX_TRIES - 1
+
+
+def test_rfc6672_2_2_a_name_that_a_dname_makes_too_long_does_not_exist() -> None:
+    asking = exchange(ONE)
+    assert answer(take(asking), rcode=6)
+    assert (settled(asking).outcome, settled(asking).zone) == (Outcome.NXDOMAIN, NAME)
 
 
 def test_without_a_server_the_outcome_is_unreachable() -> None:
