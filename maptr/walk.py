@@ -324,7 +324,7 @@ class Walk:
         shown = names.to_text(target)
         key = names.fold(target)
         if key in self._asked:
-            return [shown], [f"redirect to {shown}, asked already"]
+            return [shown], [f"redirect to {shown}, already asked"]
         question = Question(target, (*here.path, rule.naptr[:2]), here.ttl)
         if key in onward:
             onward[key] = min(onward[key], question, key=question_rank)

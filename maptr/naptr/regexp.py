@@ -98,7 +98,7 @@ def _split(field: bytes) -> tuple[bytes, tuple[bytes | int, ...], bytes]:
         raise RegexpError("a NUL")
     delimiter = field[0]
     if delimiter in b"0123456789\\i":
-        raise RegexpError(f"{chr(delimiter)!r} cannot delimit")
+        raise RegexpError(f"{chr(delimiter)!r} cannot be the delimiter")
     octets = _UNIT.findall(field, 1)
     try:
         first = octets.index(field[:1])
@@ -109,7 +109,7 @@ def _split(field: bytes) -> tuple[bytes, tuple[bytes | int, ...], bytes]:
         raise RegexpError("not delimiter, expression, delimiter, replacement, delimiter, flags") from None
     flags = b"".join(octets[second + 1 :])
     if delimiter in flags:
-        raise RegexpError("a delimiter too many")
+        raise RegexpError("one delimiter too many")
     if flags.strip(b"i"):
         raise RegexpError("a flag other than i")
     return b"".join(octets[:first]), tuple(_replacement(b"".join(octets[first + 1 : second]))), flags
@@ -225,7 +225,7 @@ class Expression(NamedTuple):
         parser = _Parser(ere, ignore_case)
         program = [*parser.alternatives(), Instruction(MATCH)]
         if groups_used > parser.groups:
-            raise RegexpError(f"the replacement asks for group {groups_used}, there are {parser.groups}")
+            raise RegexpError(f"the replacement uses group {groups_used} of {parser.groups}")
         if parser.unsupported:
             raise RegexpError(parser.unsupported, refused=False)
         if budget is not None:

@@ -1,4 +1,4 @@
-"""The stub resolver: drivers of the walk, the stub resolver, and bulk lookups.
+"""Walks over DNS: the stub resolver, dnspython's resolvers, bulk lookups, and validation.
 
 Inner room: it may change with any release. ``help(maptr)`` lists the public names.
 """

@@ -108,7 +108,7 @@ REFUSED = {
     "not delimiter": [b"USLC", b"!a!b"],
     "empty expression": [b"!!x!"],
     "delimiter too many": [b"!a!b!c!"],
-    "cannot delimit": [b"1a1b1", b"iaibi", b"\\a\\b\\"],
+    "cannot be the delimiter": [b"1a1b1", b"iaibi", b"\\a\\b\\"],
     "flag": [b"!a!b!x"],
     "NUL": [b"!a\0!b!"],
     "ends inside": [b"!a\\", b"![a!b!", b"![!b!", b"![]!b!", b"![^]!b!", b"![a-!b!", b"![[:alpha!b!", b"![[.a.]!b!"],
@@ -126,8 +126,8 @@ REFUSED = {
         b"!a{256,}!b!",
     ],
     "back-reference to no group": [rb"!\1!b!", rb"!(a)\2!b!", rb"!\1(a)!b!"],
-    "asks for group 1": [rb"!a!\1!", rb"!^a.*!\1!"],
-    "asks for group 2": [rb"!(a)!\1\2!", rb"!^a(.*)!\2!"],
+    "uses group 1 of 0": [rb"!a!\1!", rb"!^a.*!\1!"],
+    "uses group 2 of 1": [rb"!(a)!\1\2!", rb"!^a(.*)!\2!"],
     r"\0": [rb"!(a)!\0!"],
 }
 

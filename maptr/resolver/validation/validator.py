@@ -185,7 +185,7 @@ def _read_bind(text: str) -> Iterator[tuple[dns.name.Name, Rdata]]:
     for block in _BIND.finditer(text):
         at, end = block.end(), text.find("}", block.end())
         if end < 0:
-            raise ValueError(f"{block[1]} is never closed")
+            raise ValueError(f"{block[1]} has no closing brace")
         while text[at:end].strip():
             entry = _BIND_ENTRY.match(text, at, end)
             if entry is None:

@@ -639,7 +639,7 @@ def test_files_of_anchors(text: str, zones: set[str], tmp_path: Path) -> None:
         ("ark.arpa. DS nonsense", "cannot be read"),
         (f"ark.arpa. DS 1 251 2 {'00' * 32}", "known algorithm"),
         ('trust-anchors { . static-key 257 3 13 "AAAA" }', "not an anchor"),
-        ('trust-anchors { . static-key 257 3 13 "AAAA";', "never closed"),
+        ('trust-anchors { . static-key 257 3 13 "AAAA";', "no closing brace"),
         ('trust-anchors { . static-key 257 3 13 "A"; };', "cannot be read"),
     ],
 )
