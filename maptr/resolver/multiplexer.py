@@ -125,8 +125,6 @@ class SocketPool:
 
     def next(self, server: Server) -> UdpSocket:
         """Return the socket for the next query to this server. Raises OSError."""
-        if len(self._sockets[server]) < SOCKETS:
-            self._make_room()
         sockets = self._sockets[server]
         if len(sockets) < SOCKETS:
             try:
@@ -155,21 +153,21 @@ class SocketPool:
                 self._retire(one)
         self._sockets.clear()
 
-    def _make_room(self) -> None:
-        """Close unused sockets if there are many: referrals may lead to a server for each NAAN."""
-        if sum(map(len, self._sockets.values())) < MAX_SOCKETS:
-            return
-        for server, sockets in list(self._sockets.items()):
-            for one in [one for one in sockets if not one.pending]:
-                self._retire(one)
-                sockets.remove(one)
-            if not sockets:
-                del self._sockets[server]
-
     def _open(self, server: Server) -> UdpSocket:
+        if sum(map(len, self._sockets.values())) >= MAX_SOCKETS:
+            self._close_unused(server)
         made = UdpSocket(server)
         self._waiter.watch(made.sock, partial(self._read, made))
         return made
+
+    def _close_unused(self, but: Server) -> None:
+        """Close sockets of other servers: referrals may lead to a server for each NAAN."""
+        for server in [server for server in self._sockets if server != but]:
+            for one in [one for one in self._sockets[server] if not one.pending]:
+                self._retire(one)
+                self._sockets[server].remove(one)
+            if not self._sockets[server]:
+                del self._sockets[server]
 
     def _retire(self, one: UdpSocket) -> None:
         self._waiter.unwatch(one.sock)

@@ -1,4 +1,4 @@
-"""Vectors of responses, byte by byte: read without sockets, and by every driver from a server."""
+"""Vectors of responses, byte by byte."""
 
 from __future__ import annotations
 
