@@ -80,12 +80,14 @@ class Feed(Generic[T]):
         self._task = asyncio.create_task(self._run(stream, wake))
 
     async def _run(self, stream: AsyncIterator[T], wake: Callable[[], None]) -> None:
+        taken = self._taken
         try:
             async for item in stream:
-                self._taken.append(item)
-                if len(self._taken) == 1:
+                taken.append(item)
+                held = len(taken)
+                if held == 1:
                     wake()
-                if len(self._taken) == INTAKE:
+                elif held == INTAKE:
                     self._room.clear()
                     await self._room.wait()
         finally:

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import islice
 from math import inf
 from typing import Generic, TypeAlias, TypeVar
 
@@ -31,8 +32,9 @@ INTAKE = 64  # ARKs taken from the stream before the sockets are read
 MAX_KEPT = 100_000  # records of cached answers, an answer without records counting as one: at most 150 MB
 MAX_NAANS = 4_096  # whose regexp budget or discovery is kept; the real registry has fewer than 2,000
 STEPS_EACH = 5_000  # regexp steps that each further walk of a NAAN adds to the budget of all its walks
-SLICE = 0.02  # seconds of computing after which the sockets are read
+SLICE = 0.02  # seconds of computing, or of waiting for the stream, after which the sockets are read
 
+T = TypeVar("T")
 Token = TypeVar("Token", bound=Hashable)
 Item: TypeAlias = Ark | Discovery
 """An ARK, or the discovery of an item that needs none, which is passed on as it is."""
@@ -279,6 +281,17 @@ class Scheduler(Generic[Token]):
         found = walk.result(self._now())
         self.done.append((token, found))
         return found
+
+
+def take(stream: Iterator[T], most: int, clock: Clock) -> tuple[list[T], bool]:
+    """Return items of a stream, those of a SLICE of time if it is slow, and whether they are the last ones."""
+    taken: list[T] = []
+    end = clock() + SLICE
+    for item in islice(stream, most):
+        taken.append(item)
+        if clock() > end:
+            return taken, False
+    return taken, len(taken) < most
 
 
 class Run(Generic[Token]):

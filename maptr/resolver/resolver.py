@@ -12,7 +12,6 @@ from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterable
 from contextlib import closing
 from functools import partial
-from itertools import islice
 from math import inf
 from typing import TYPE_CHECKING, Any
 
@@ -202,13 +201,14 @@ class Resolver:
         if not isinstance(stub, Stub):
             yield from self._one_by_one(stub, pairs, lifetime)
             return
+        from maptr.resolver.bulk import take  # a command that looks up one ARK starts without it
+
         waiter = SelectorWaiter()
         with closing(self._run(stub, lifetime, waiter, ordered)) as run:
             stream = iter(pairs)
             while not run.over:
                 if wanted := run.wanted:
-                    taken = list(islice(stream, wanted))
-                    run.start(taken, len(taken) < wanted)
+                    run.start(*take(stream, wanted, self.clock))
                 pause = run.tick()
                 yield from run.ready()
                 if run.scheduler.open:
@@ -247,7 +247,7 @@ class Resolver:
                 await feed.close()
 
     def _run(self, stub: Stub, lifetime: float, waiter: Waiter, ordered: bool) -> Run[Any]:
-        from maptr.resolver.bulk import Run  # a command that looks up one ARK starts without it
+        from maptr.resolver.bulk import Run  # as above
 
         multiplexer = Multiplexer(
             stub,

@@ -17,6 +17,7 @@ import pytest
 from maptr import Client, discover_many, discover_many_async
 from maptr.ark import Ark
 from maptr.errors import ArkSyntaxError
+from maptr.resolver.bulk import SLICE
 from maptr.resolver.exchange import MAX_CLOSED
 from tests.support.bulk import server as server
 from tests.support.drivers import RESOLVER_DRIVERS, by_async, by_discover, collect, resolver_of
@@ -138,6 +139,21 @@ def test_a_fast_stream_is_taken_to_its_end(server: Hostile) -> None:
     for count in (1, 63, 64, 65, 500):
         arks = [f"ark:{number % 3 + 1}/x{number}" for number in range(count)]
         assert asyncio.run(collect(client.discover_many_async(arks))) == list(client.discover_many(arks))
+
+
+def test_a_slow_stream_delays_no_query(server: Hostile) -> None:
+    asked = len(server.queries)
+
+    def arks() -> Iterator[str]:
+        for number, ark in enumerate(ARKS[:3]):
+            deadline = time.monotonic() + 10
+            while len(server.queries) < asked + number and time.monotonic() < deadline:
+                time.sleep(0.01)
+            assert len(server.queries) == asked + number
+            time.sleep(2 * SLICE)
+            yield ark
+
+    assert len(list(discover_many(arks(), nameservers=[server.name]))) == 3
 
 
 def test_a_slow_stream_delays_no_discovery_and_its_error_ends_the_run(server: Hostile) -> None:

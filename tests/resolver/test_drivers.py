@@ -288,10 +288,3 @@ def test_under_trio_the_error_says_what_to_do(name: str) -> None:
 
     with pytest.raises(NoEventLoop, match=r"under trio, await trio\.to_thread\.run_sync"):
         trio.run(main)
-
-
-def test_under_trio_discover_runs_in_a_thread() -> None:
-    trio = pytest.importorskip("trio", reason="trio is not installed: scripts/bootstrap dev")
-    look_up = partial(discover, "ark:12345/x1", nameservers=["127.0.0.1#9"], lifetime=0.2)
-    with pytest.raises(DiscoveryFailed):
-        trio.run(trio.to_thread.run_sync, look_up)
