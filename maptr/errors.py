@@ -290,10 +290,6 @@ class FetchError(MaptrError):
         super().__init__(printable(text))
 
 
-class ParserFailed(MaptrError):
-    """The process that parses a registry file reached a limit or could not run. The file itself may be valid."""
-
-
 class PullFailed(MaptrError):
     """No source had a usable registry. ``reasons`` has one reason for each source, in order."""
 

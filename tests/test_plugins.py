@@ -15,7 +15,6 @@ from maptr import Client, ConfigError, MaptrError, plugins, registry
 from maptr.config import load
 from maptr.errors import PluginError, TableError
 from maptr.nma.reachable import named
-from maptr.registry import sandbox
 
 PAGE = (Path(__file__).resolve().parents[1] / "docs" / "plugins.md").read_text("utf-8")
 TABS = "#tabs\n12345\thttps://a.example.org/${content}\n12345/x6\thttps://b.example.org/${suffix}\n"
@@ -57,12 +56,6 @@ def test_reader_and_export(example: Path, tmp_path: Path) -> None:
     done = maptr(example, "table", "check", str(source))
     assert done.returncode == 1
     assert f"{source}:3" in done.stdout + done.stderr
-
-
-def test_a_reader_in_the_child_process_that_reads_what_was_pulled(example: Path) -> None:
-    table, bad = sandbox.read(TABS.encode() + b"???\thttps://c.example.org/\n")
-    assert table["12345/x6"].nmas[0].target == "https://b.example.org/${suffix}"
-    assert [error.line for error in bad] == [4]
 
 
 def test_chooser_and_policy(example: Path, tmp_path: Path) -> None:

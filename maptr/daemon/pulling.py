@@ -13,7 +13,6 @@ from maptr.config import Config
 from maptr.daemon.background import Repetitions
 from maptr.daemon.process import in_thread
 from maptr.errors import MaptrError, MissingExtra, SignatureError, Time, reason_of
-from maptr.registry import sandbox
 from maptr.registry.minisign import PublicKey
 from maptr.registry.plan import Plan
 from maptr.registry.pull import OFFICIAL, Requirements, apply_pull, begin_with_built_in, jittered, plan_pull
@@ -84,11 +83,7 @@ class TablePulls:
 
     async def pull(self, config: Config, file: Path) -> bool:
         """Pull the table into this file, and return whether it has changed."""
-        parser = sandbox.Parser()
-        try:
-            return await in_thread(lambda: self._pull(config, file, parser))
-        finally:
-            parser.stop()
+        return await in_thread(lambda: self._pull(config, file))
 
     def pause(self, every: float) -> float:
         """Return the seconds until the next pull, with a random variation; fewer after a failure."""
@@ -107,19 +102,15 @@ class TablePulls:
                     log.exception("internal error, table not pulled")
             await asyncio.sleep(self.pause(current.table.every))
 
-    def _pull(self, config: Config, file: Path, parser: sandbox.Parser) -> bool:
+    def _pull(self, config: Config, file: Path) -> bool:
         """Reads and writes files: call it in a thread."""
         table = config.table
         try:
             file.parent.mkdir(parents=True, exist_ok=True)
             cafile = None if table.cafile is None else str(table.cafile)
-            found = plan_pull(
-                file, table.sources, requirements=requirements_of(config), cafile=cafile, read=parser.read
-            )
+            found = plan_pull(file, table.sources, requirements=requirements_of(config), cafile=cafile)
             apply_pull(found, wall=self._clock)
         except (MaptrError, OSError) as error:
-            if parser.is_stopped:
-                return False  # the server stops
             reason = reason_of(error)
             if self._logged.is_new("error", reason):
                 log.error("table %s not pulled, the old one stays: %s", file, reason)

@@ -17,7 +17,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from functools import partial
-from itertools import chain, pairwise
+from itertools import chain, islice, pairwise
 
 from maptr import plugins
 from maptr.errors import PluginError, TableError
@@ -25,15 +25,13 @@ from maptr.registry import anvl, json_records, natab, prefixes
 from maptr.registry.json_records import write as write_json
 from maptr.registry.natab import Loss
 from maptr.registry.natab import write as write_natab
-from maptr.registry.table import MAX_TABLE, OnBad, Table, TableBuilder, normal_key
+from maptr.registry.table import MAX_LINES, MAX_PARTS, MAX_TABLE, OnBad, Table, TableBuilder, normal_key
 
 __all__ = ["Loss", "OnBad", "Reader", "read", "write_json", "write_natab"]
 
 Reader = Callable[[str, TableBuilder], bool]
 """Adds the records of a text to the builder; returns False if the text has another format. The type of
 ``maptr.readers``."""
-
-MAX_LINES = 4_000_000  # the real registry has 10,000 as a natab
 
 _LINE = re.compile(r"[^\r\n]+")
 _ANVL = re.compile(r"(?:erc|naa)\s*:\s*(?!/)", re.IGNORECASE)
@@ -67,8 +65,8 @@ def read(data: bytes | str, *, filename: str = "", on_bad: OnBad | None = None, 
 
 
 def _line_reader(text: str, scheme: str) -> Callable[[str, TableBuilder], Table] | None:
-    """Return the reader of a line-based format; None if no line belongs to a known one."""
-    lines = filter(str.strip, (match[0] for match in _LINE.finditer(text)))
+    """Return the reader of a line-based format; None if none of the first lines belongs to a known one."""
+    lines = filter(str.strip, (match[0] for match in islice(_LINE.finditer(text), MAX_PARTS)))
     for line, following in pairwise(chain(lines, [""])):
         if _ANVL.match(line):
             return anvl.read
@@ -118,6 +116,5 @@ def _text(data: bytes | str, builder: TableBuilder) -> str:
         raise error("not UTF-8", wrong.start) from None
     if b"\0" in raw:
         raise error("not text: a NUL character", raw.index(b"\0"))
-    if len(text) > MAX_LINES and sum(map(text.count, _LINE_ENDS)) > MAX_LINES:
-        raise error(f"not a registry: more than {MAX_LINES} lines")
+    builder.limit(text, _LINE_ENDS, MAX_LINES, "lines")
     return text.removeprefix("\ufeff")

@@ -30,11 +30,23 @@ from dataclasses import asdict, astuple
 from types import NoneType
 from typing import Any
 
-from maptr.registry.table import Entry, NaanPolicy, Nma, Table, TableBuilder, Who, normal_key, parse_key, shown
+from maptr.registry.table import (
+    MAX_NMAS,
+    TOO_MANY_NMAS,
+    Entry,
+    NaanPolicy,
+    Nma,
+    Table,
+    TableBuilder,
+    Who,
+    normal_key,
+    parse_key,
+    shown,
+)
 from maptr.registry.target import UNKNOWN, split_status, where_to_target
 
 MAX_DEPTH = 16  # nested objects and lists; the registry's deepest record has 3
-MAX_VALUES = 4_000_000  # values of one text, each some 100 bytes of memory; the real registry has 60,000
+MAX_VALUES = 500_000  # values of one text, each some 100 bytes of memory; the real registry has 60,000
 
 _RTYPE = {False: "PublicNAAN", True: "PublicNAANShoulder"}
 _KNOWN = frozenset({"what", "naan", "shoulder", "where", "target", "when", "who", "na_policy", "nmas", "more"})
@@ -59,8 +71,7 @@ def _parse(text: str, builder: TableBuilder) -> Any:
 
     An object with repeated names becomes a ``Repeated``, so that the error can name the record.
     """
-    if len(text) > MAX_VALUES and sum(map(text.count, ",[{")) > MAX_VALUES:  # commas in strings count too
-        raise builder.error(f"not a registry: more than {MAX_VALUES} JSON values", line=1)
+    builder.limit(text, ",[{", MAX_VALUES, "JSON values")  # commas in strings count too
     try:
         return json.loads(text, object_pairs_hook=_object)
     except json.JSONDecodeError as error:
@@ -250,6 +261,8 @@ def _nmas(record: Mapping[str, Any]) -> tuple[Nma, ...]:
         listed = [record]
     elif not isinstance(listed, list) or not all(isinstance(item, dict) for item in listed):
         raise ValueError("nmas is not a list of objects")
+    elif len(listed) > MAX_NMAS:
+        raise ValueError(TOO_MANY_NMAS)
     return tuple(nma for item in listed if (nma := _nma(item)))
 
 

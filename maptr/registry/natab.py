@@ -20,17 +20,20 @@ from __future__ import annotations
 import re
 import textwrap
 from bisect import bisect_right
+from itertools import pairwise
 from typing import NamedTuple, cast
 
 from maptr import url
 from maptr.ark import BETANUMERIC, MAX_NAAN
 from maptr.errors import TableError
 from maptr.registry.anvl import one_line
-from maptr.registry.table import Entry, NaanPolicy, Nma, Table, TableBuilder, Who, shown
+from maptr.registry.table import MAX_NMAS, Entry, NaanPolicy, Nma, Table, TableBuilder, Who, shown
 from maptr.registry.target import DEFAULT_STATUS, NATAB_PATH, authority, example_url, where_to_target
 
 END = re.compile(r"[\s#-]*end\s+of\s+data[\s-]*\Z", re.IGNORECASE)
 ENTRY = re.compile(r"(?P<naan>[0-9A-Za-z]+):(?:\s+(?P<policy>\S.*))?\Z")  # a line without trailing white space
+
+MAX_UNUSUAL = 50_000  # lines that are not certainly valid: a header, a bad line, or an NMA whose host is rare
 
 _HEADERS = ("Last change", "Reload from", "Mirrored at", "To register")
 _HEADER = re.compile(rf"(?P<name>{'|'.join(_HEADERS)}):\s+(?P<value>\S.*)\Z")
@@ -68,7 +71,7 @@ def read(text: str, builder: TableBuilder, *, scheme: str = "https") -> Table:
     script in the draft. Text that is indented as a whole, as in the drafts, is dedented. ``scheme`` is that of hosts
     without port 80.
     """
-    natab = _Lines(text, scheme)
+    natab = _Lines(text, scheme, builder)
     builder.metadata |= natab.metadata
     for start in natab.starts:
         if start not in natab.odd:
@@ -85,7 +88,7 @@ class _Lines:
     entries have lines that may be invalid.
     """
 
-    def __init__(self, text: str, scheme: str) -> None:
+    def __init__(self, text: str, scheme: str, builder: TableBuilder) -> None:
         self._scheme = scheme
         if "\t" in text:
             text = text.expandtabs()
@@ -93,8 +96,10 @@ class _Lines:
             text = textwrap.dedent(text)
         self.lines = ["", *(_LINE_END.sub("\n", text) if "\r" in text else text).split("\n")]
         self.metadata: dict[str, str] = {}
+        unusual = [number for number, match in enumerate(map(_VALID.match, self.lines)) if match is None]
+        builder.allow(len(unusual), MAX_UNUSUAL, "unusual lines")
         odd = []
-        for number in [number for number, match in enumerate(map(_VALID.match, self.lines)) if match is None]:
+        for number in unusual:
             line = self.lines[number].rstrip()
             if END.match(line):
                 del self.lines[number:]
@@ -107,7 +112,8 @@ class _Lines:
                 odd.append(number)
             self.lines[number] = line
         self.starts = [0, *(number for number, line in enumerate(self.lines) if line and line[0] not in " #")]
-        self.odd = {0} | {self.starts[bisect_right(self.starts, number) - 1] for number in odd}
+        long = {start for start, end in pairwise(self.starts) if end - start > MAX_NMAS + 1}
+        self.odd = {0, self.starts[-1]} | long | {self.starts[bisect_right(self.starts, number) - 1] for number in odd}
 
     def entry(self, start: int, builder: TableBuilder) -> Entry | None:
         """Make the entry that begins at a line; None if there is none. Bad lines are reported to ``builder``."""
@@ -122,10 +128,12 @@ class _Lines:
                 return None  # its NMAs belong to no entry; those below stray text are checked one by one
         elif head:
             builder.refuse(builder.error(f"neither comment, entry nor NMA: {shown(head)}", line=start))
-        nmas = []
+        nmas: list[Nma] = []
         for number in range(start + 1, len(self.lines)):
             line = self.lines[number]
             if line and line[0] == " ":
+                if len(nmas) > MAX_NMAS:  # the entry is refused
+                    break
                 try:
                     nmas.append(self._nma(line, naan))
                 except ValueError as error:

@@ -26,7 +26,7 @@ from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 from maptr.registry import anvl
-from maptr.registry.table import Entry, Nma, Table, TableBuilder, numbered, shown
+from maptr.registry.table import MAX_PARTS, Entry, Nma, Table, TableBuilder, numbered, shown
 from maptr.registry.target import UNKNOWN, redirect_to_target, split_status
 
 KEY = re.compile(r"(?P<quote>[\"']?)(?P<key>ark:/?[^\s\"'#]+?)(?P=quote)\s*:\s*(?:#.*)?\Z", re.IGNORECASE)
@@ -47,9 +47,12 @@ def read(text: str, builder: TableBuilder) -> Table:
     """Read the ARK prefixes of the file."""
     if find_spec("yaml") is None:
         raise builder.error("a prefixes file needs the package PyYAML: pip install 'maptr[prefixes]'", line=1)
-    for prefix in _prefixes(text, builder):
-        if prefix.key:
-            builder.take(_entry, prefix)
+    builder.limit(text, "\r\n", 2 * MAX_PARTS, "lines")
+    prefixes = [prefix for prefix in _prefixes(text, builder) if prefix.key]
+    ark_lines = "\n".join(line for prefix in prefixes for line in prefix.lines)
+    builder.limit(ark_lines, "\n,[{-?", MAX_PARTS, "lines and separators")  # each may begin a value
+    for prefix in prefixes:
+        builder.take(_entry, prefix)
     return builder.table()
 
 

@@ -3,10 +3,10 @@
     pull = plan_pull(path, sources)     the first valid source's content, and the plan from the file to it
     apply_pull(pull)                    replaces the file; its last good states stay beside it
 
-Checksum and signature are verified before a child process with limits parses the content. If a source sends something
-that is not a registry, or a registry that lost too many records, the next source is tried; without one, the old file
-stays. A record that was usable and cannot be read now keeps its last good entry. Content and signature decide whether a
-content is newer, never the dates of files.
+Checksum and signature are verified before the content is parsed. If a source sends something that is not a registry, or
+a registry that lost too many records, the next source is tried; without one, the old file stays. A record that was
+usable and cannot be read now keeps its last good entry. Content and signature decide whether a content is newer, never
+the dates of files.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from typing import Any
 
 from maptr import registry
 from maptr.discovery import BUILT_IN
-from maptr.errors import FetchError, ParserFailed, PullFailed, SignatureError, TableError, UnsafePlan, json_text
-from maptr.files import locked, read_up_to, write_atomically
-from maptr.registry import builtin, sandbox
+from maptr.errors import FetchError, PullFailed, SignatureError, TableError, UnsafePlan, json_text
+from maptr.files import locked, read_up_to, read_whole, write_atomically
+from maptr.registry import builtin
 from maptr.registry.followed_file import pull_file, read_pull_file
 from maptr.registry.minisign import MAX_FILE, SUFFIX, PublicKey, verify
 from maptr.registry.plan import Plan
-from maptr.registry.table import MAX_TABLE, Table, normal_key
+from maptr.registry.table import MAX_SOURCE, MAX_TABLE, Table, normal_key
 from maptr.web.http import SECONDS, Fetched, fetch
 
 JITTER = 0.1  # the fraction by which the interval between pulls varies in both directions
@@ -37,9 +37,6 @@ OFFICIAL = "https://cdluc3.github.io/naan_reg_priv/naan_records.json"
 """The public NAAN registry, as the central resolver (n2t.net) loads it (according to its public code, 2026)."""
 
 KEEP = 3  # last good states beside the file: FILE.1 is the previous one, FILE.2 the one before
-
-Read = Callable[..., tuple[Table, list[TableError]]]
-"""``sandbox.read``, or the method of a ``sandbox.Parser``, which can be stopped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,16 +84,14 @@ def plan_pull(
     cafile: str | None = None,
     force: bool = False,
     seconds: float = SECONDS,
-    read: Read = sandbox.read,
 ) -> Pull:
     """Plan to turn the file at ``path`` into a source's table. Sources are URLs or files, tried in order.
 
     ``force`` accepts a plan beyond the removal limit and an older signature, and keeps no entries. If the current file
     is not a table (``broken``), the plan starts from the last good state beside it. Raises UnsafePlan if a source was
-    refused only for the limit, PullFailed if no source is valid, and OSError or ParserFailed if the current file cannot
-    be read.
+    refused only for the limit, PullFailed if no source is valid, and OSError if the current file cannot be read.
     """
-    puller = _Puller(path, requirements, partial(_get, cafile=cafile, seconds=seconds), read, force)
+    puller = _Puller(path, requirements, partial(_get, cafile=cafile, seconds=seconds), force)
     reasons: list[str] = []
     unsafe: UnsafePlan | None = None
     for source in sources:
@@ -105,7 +100,7 @@ def plan_pull(
         except UnsafePlan as error:
             unsafe = UnsafePlan(f"{source}: {error}")
             reasons.append(str(unsafe))
-        except (FetchError, ParserFailed, TableError) as error:
+        except (FetchError, TableError) as error:
             reasons.append(str(error))
     if unsafe is not None:
         raise unsafe
@@ -113,29 +108,27 @@ def plan_pull(
 
 
 class _Puller:
-    """The current file, and the options of a pull. Raises OSError and ParserFailed if the file cannot be read."""
+    """The current file, and the options of a pull. Raises OSError if the file cannot be read."""
 
-    def __init__(
-        self, path: Path, requirements: Requirements, get: Callable[..., Fetched], read: Read, force: bool
-    ) -> None:
-        self._path, self._requirements, self._get, self._read, self._force = path, requirements, get, read, force
+    def __init__(self, path: Path, requirements: Requirements, get: Callable[..., Fetched], force: bool) -> None:
+        self._path, self._requirements, self._get, self._force = path, requirements, get, force
         self._note = read_pull_file(path)
         self._table, self._broken, self._sha256 = Table(), "", ""
         self._content: bytes | None = None
         if path.exists():
-            self._content = path.read_bytes()
+            self._content = read_whole(path, MAX_TABLE)
             self._sha256 = hashlib.sha256(self._content).hexdigest()
             try:
-                self._table, _ = read(self._content, filename=str(path))
+                self._table, _ = _read(self._content, str(path))
             except TableError as error:
                 self._table, self._broken = _last_good(path), str(error)
         self._held = "" if self._broken else self._sha256  # the content that a source need not send again
 
     def pull(self, source: str) -> Pull:
-        """Pull from one source. Raises FetchError, ParserFailed, TableError and UnsafePlan."""
+        """Pull from one source. Raises FetchError, TableError and UnsafePlan."""
         known = self._note if (self._note.get("sha256"), self._note.get("source")) == (self._held, source) else {}
         etag, modified = (str(known.get(name, "")) for name in ("etag", "modified"))
-        got = self._get(source, max_bytes=MAX_TABLE, etag=etag, modified=modified)
+        got = self._get(source, max_bytes=MAX_SOURCE, etag=etag, modified=modified)
         digest = self._held if got.content is None else hashlib.sha256(got.content).hexdigest()
         signed = self._verify(source, got, digest)
         content, etag, modified = got.content, got.etag, got.modified
@@ -143,12 +136,13 @@ class _Puller:
         if content is None:
             plan = Plan(size=len(self._table))
         else:
-            table, bad = self._read(content, filename=source)
+            table, bad = _read(content, source)
             kept = {} if self._force else _unreadable(self._table, table, bad)
             if kept:
                 entries = {**table, **{key: self._table[key] for key in kept}}
                 table = Table(entries.values(), metadata=table.metadata)
                 content = registry.write_json(table).encode()
+                _read(content, source)  # raises TableError for a natab of more records than JSON may have
                 etag = modified = ""  # they describe the source's own content, which must be read in full next time
                 bad = [error for error in bad if normal_key(error.record) not in kept]
             plan = replace(Plan.between(self._table, table), kept=tuple(sorted(kept.items())))
@@ -188,6 +182,12 @@ class _Puller:
                 " this one may be older (--force takes it)"
             )
         return at
+
+
+def _read(content: bytes, filename: str) -> tuple[Table, list[TableError]]:
+    """Return the table, and the bad records, which it lacks. Raises TableError if the content is not a registry."""
+    bad: list[TableError] = []
+    return registry.read(content, filename=filename, on_bad=bad.append), bad
 
 
 def _get(source: str, *, max_bytes: int, **options: Any) -> Fetched:
@@ -251,10 +251,10 @@ def begin_with_built_in(path: Path) -> None:
 
 
 def _last_good(path: Path) -> Table:
-    """Read the latest valid state beside the file, or return an empty table. Raises ParserFailed."""
+    """Read the latest valid state beside the file, or return an empty table."""
     for kept in _states(path):
         with suppress(OSError, TableError):
-            return sandbox.read(kept.read_bytes(), filename=str(kept))[0]
+            return _read(read_whole(kept, MAX_TABLE), str(kept))[0]
     return Table()
 
 

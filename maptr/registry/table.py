@@ -22,9 +22,16 @@ MAX_SHOULDER = 63  # characters; the longest registered one has 8, and a regexp 
 
 MAX_EXAMPLE = 400  # characters of a record's text in which an ARK is searched
 
-# An entry takes one or two kilobytes of memory, and a hostile source has room for millions.
-MAX_ENTRIES = 500_000  # the real registry has 2,232
+# A file is read in the process that answers queries. With these limits, a hostile source takes a second and 300 MB at
+# most (docs/security.md).
+MAX_SOURCE = 10 << 20  # bytes of a file that is pulled
+MAX_LINES = 1 << 21  # lines of any file; a natab of 100,000 NAANs has 400,000
+MAX_PARTS = 100_000  # lines and separators of an ANVL or prefixes file; the real registry would have 25,000
+MAX_ENTRIES = 500_000  # records; the real registry has 2,232
+MAX_MADE = 40_000  # entries and NMAs that are made while the file is read; a natab's are made when they are looked up
+MAX_NMAS = 64  # NMAs of one record, as many as a walk has candidates
 MAX_BAD = 10_000  # bad records of one file
+TOO_MANY_NMAS = f"more than {MAX_NMAS} mapping authorities"
 
 _NAAN = re.compile(f"[{BETANUMERIC}]+\\Z")
 _SHOULDER = re.compile(r"[A-Za-z0-9=~*+@_$.%-]+\Z")  # the characters of a name (ARK draft 2.4) except "/"
@@ -280,8 +287,8 @@ OnBad = Callable[[TableError], None]
 class TableBuilder:
     """The entries and the bad records of one file, collected by the reader of a format.
 
-    A bad record is passed to ``on_bad``; without it, the first is raised. More than MAX_ENTRIES entries or MAX_BAD bad
-    records raise a TableError for the whole file. ``metadata`` is what the file says about itself.
+    A bad record is passed to ``on_bad``; without it, the first is raised. A file beyond a limit on entries or bad
+    records raises a TableError. ``metadata`` is what the file says about itself.
     """
 
     def __init__(self, filename: str = "", on_bad: OnBad | None = None) -> None:
@@ -290,14 +297,19 @@ class TableBuilder:
         self.metadata: dict[str, Any] = {}
         self._on_bad = on_bad
         self._entries: dict[str, Any] = {}
-        self._bad = 0
+        self._bad = self._made = 0
 
     def __contains__(self, key: str) -> bool:
         return key in self._entries
 
     def add(self, entry: Entry) -> None:
-        """Add an entry. A second entry with one key is a bad record."""
-        self.put(entry.key, entry, entry.line)
+        """Add an entry. A second entry with one key is a bad record, and so is one with too many NMAs."""
+        self._made += 1 + len(entry.nmas)
+        self.allow(self._made, MAX_MADE, "records and mapping authorities")
+        if len(entry.nmas) > MAX_NMAS:
+            self.refuse(self.error(TOO_MANY_NMAS, line=entry.line, record=entry.key))
+        else:
+            self.put(entry.key, entry, entry.line)
 
     def put(self, key: str, source: Entry | int, line: int) -> None:
         """Add an entry, or the line from which a ``lazy_table`` makes it. A second one with one key is a bad record."""
@@ -306,7 +318,7 @@ class TableBuilder:
             at = first.line if isinstance(first, Entry) else first
             where = f", first on line {at}" if at else ""
             self.refuse(self.error(f"duplicate record{where}", line=line, record=key))
-        self._allow(len(self._entries), MAX_ENTRIES, "records")
+        self.allow(len(self._entries), MAX_ENTRIES, "records")
 
     def take(self, make: Callable[[T, TableBuilder], Entry], source: T) -> None:
         """Add the entry that a function makes from a part of the file. A TableError that it raises is a bad record."""
@@ -332,11 +344,17 @@ class TableBuilder:
         if self._on_bad is None:
             raise error
         self._bad += 1
-        self._allow(self._bad, MAX_BAD, "bad records")
+        self.allow(self._bad, MAX_BAD, "bad records")
         self.refused.add(error.record)
         self._on_bad(error)
 
-    def _allow(self, count: int, most: int, what: str) -> None:
+    def limit(self, text: str, characters: str, most: int, what: str) -> None:
+        """Raise TableError for the file if a text has too many of some characters, before they are parsed."""
+        if len(text) > most:
+            self.allow(sum(map(text.count, characters)), most, what)
+
+    def allow(self, count: int, most: int, what: str) -> None:
+        """Raise TableError for the file if it has more of something than is allowed."""
         if count > most:
             raise self.error(f"not a registry: more than {most} {what}", line=1)
 

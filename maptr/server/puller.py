@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
+from maptr import registry
 from maptr.client import Client
 from maptr.config import Config
 from maptr.daemon.background import Repetitions
@@ -21,7 +22,6 @@ from maptr.files import signature_if_any
 from maptr.protocol.names import to_text
 from maptr.reconcile.history import open_history
 from maptr.reconcile.verdict import Drift
-from maptr.registry import sandbox
 from maptr.server.alarm import Alarm, AlarmKind
 from maptr.server.state import Clock
 
@@ -150,7 +150,7 @@ def _report(config: Config, file: Path, server: str, clock: Clock) -> ServerDrif
     verdicts: list[Drift] = []
     zones = [to_text(zone.name) for zone in config.zones if zone.table == config.table.file]
     try:
-        table, _ = sandbox.read(file.read_bytes(), filename=str(file))
+        table = registry.read(file.read_bytes(), filename=str(file), on_bad=lambda error: None)
         for origin in zones or [to_text(config.client.origin)]:
             history = None if state is None else open_history(state / HISTORY, wall=clock, own=True)
             with Client(

@@ -11,11 +11,11 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
+from maptr import registry
 from maptr.config import ZoneConfig
-from maptr.errors import ParserFailed, TableError, ZoneError
+from maptr.errors import TableError, ZoneError
 from maptr.files import read_whole, write_atomically
 from maptr.protocol.serial import following_serial, next_serial
-from maptr.registry import sandbox
 from maptr.zone import build
 from maptr.zone.lint import LeftOut
 
@@ -49,12 +49,13 @@ def candidate(zone: ZoneConfig, now: float, *, starting: bool = False) -> Iterat
 
 def _build(zone: ZoneConfig, table_file: Path, now: float) -> tuple[str | None, LeftOut]:
     """Return the text of the zone, None if only its serial would change, and the records left out of it."""
+    unread: list[TableError] = []
     try:
-        table, unread = sandbox.read(read_whole(table_file), filename=str(table_file), scheme=zone.scheme)
+        table = registry.read(
+            read_whole(table_file), filename=str(table_file), on_bad=unread.append, scheme=zone.scheme
+        )
     except TableError as error:
         raise ZoneError(error.reason, filename=error.filename, line=error.line) from None
-    except ParserFailed as error:
-        raise ZoneError(str(error)) from None
     include = tuple((str(path), read_whole(path)) for path in zone.include)
     servers = tuple(build.NameServer.parse(text, zone.name) for text in zone.ns)
     settings = build.ZoneSettings(zone.name, servers, zone.contact, zone.ttl, include)

@@ -19,11 +19,9 @@ from click.testing import CliRunner
 
 from maptr import registry
 from maptr.cli.group import main
-from maptr.errors import ParserFailed, PullFailed, TableError, UnsafePlan
-from maptr.registry import sandbox
+from maptr.errors import PullFailed, TableError, UnsafePlan
 from maptr.registry.followed_file import WatchedTable, pull_file, read_pull_file
 from maptr.registry.pull import Requirements, apply_pull, plan_pull
-from maptr.registry.table import Table
 from tests.support.http_server import http_server, sends
 from tests.support.registries import KEY, NEW, OLD, PUB, json_v1, natab, signature
 
@@ -77,7 +75,7 @@ def test_sources_are_tried_in_order_and_reasons_are_kept(target: Path) -> None:
 
 
 def test_a_source_file_is_limited_in_size(target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("maptr.registry.pull.MAX_TABLE", 5000)
+    monkeypatch.setattr("maptr.registry.pull.MAX_SOURCE", 5000)
     with pytest.raises(PullFailed, match="/dev/zero: more than 5000 bytes"):
         plan_pull(target, ["/dev/zero"])
 
@@ -105,24 +103,19 @@ def test_unchanged_content_is_only_confirmed(target: Path) -> None:
 
 
 def test_content_is_parsed_only_after_verification(target: Path) -> None:
-    parsed: list[str] = []
-
-    def read(content: bytes, *, filename: str) -> tuple[Table, list[TableError]]:
-        parsed.append(filename)
-        return sandbox.read(content, filename=filename)
-
-    files = {"/naans": NEW, "/naans.minisig": signature(OLD).encode()}
+    files = {"/naans": b"<html>", "/naans.minisig": signature(OLD).encode()}
     with http_server(lambda request: sends(files[request.path])(request)) as url:
-        for requirements, reason in ((Requirements("0" * 64), "SHA-256"), (Requirements(public_key=KEY), "not valid")):
+        for requirements, reason in (
+            (Requirements("0" * 64), "SHA-256"),
+            (Requirements(public_key=KEY), "not valid"),
+            (Requirements(hashlib.sha256(b"<html>").hexdigest().upper()), "web page"),
+        ):
             with pytest.raises(PullFailed, match=reason):
-                plan_pull(target, [url], requirements=requirements, read=read)
-        assert parsed == [str(target)] * 2
-        assert plan_pull(target, [url], requirements=Requirements(hashlib.sha256(NEW).hexdigest().upper())).plan
-        files["/naans.minisig"] = signature(NEW).encode()
+                plan_pull(target, [url], requirements=requirements)
+        files |= {"/naans": NEW, "/naans.minisig": signature(NEW).encode()}
         with pytest.raises(PullFailed, match=r"natab\.pull is missing"):
-            plan_pull(target, [url], requirements=Requirements(public_key=KEY), read=read)
-        assert parsed == [str(target)] * 3
-        assert plan_pull(target, [url], requirements=Requirements(public_key=KEY), read=read, force=True).plan
+            plan_pull(target, [url], requirements=Requirements(public_key=KEY))
+        assert plan_pull(target, [url], requirements=Requirements(public_key=KEY), force=True).plan
 
 
 def test_only_signed_content_that_is_not_older_is_pulled(target: Path, tmp_path: Path) -> None:
@@ -202,15 +195,6 @@ def test_a_broken_file_is_replaced_without_a_backup(content: bytes, target: Path
         assert "replaced" in err
     assert (target.parent / "natab.1").read_bytes() == OLD
     assert not (target.parent / "natab.2").exists()
-
-
-def test_the_file_is_kept_if_the_parser_fails(target: Path, source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("maptr.registry.sandbox.PROGRAM", "raise SystemExit(3)")
-    with pytest.raises(ParserFailed, match=f"{target}: the process that reads it ended with status 3"):
-        plan_pull(target, [str(source)])
-    code, _, err = run(str(source), "--table", str(target), "--apply")
-    assert (code, target.read_bytes()) == (8, OLD)
-    assert "ended with status 3" in err
 
 
 # --- kept entries

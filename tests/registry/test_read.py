@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from maptr import registry
 from maptr.errors import TableError
-from maptr.registry import json_records, table
+from maptr.registry import anvl, json_records, natab, prefixes, table
 from maptr.zone.lint import lint
 from tests.support.registries import BAD_RECORDS, GOOD_RECORDS, SAMPLES
 
@@ -77,6 +77,9 @@ def test_invalid_data_is_refused_before_parsing(data: bytes | str, reason: str, 
 
 def test_lines_and_json_values_are_counted_before_parsing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registry, "MAX_LINES", 100)
+    monkeypatch.setattr(anvl, "MAX_PARTS", 100)
+    monkeypatch.setattr(prefixes, "MAX_PARTS", 100)
+    monkeypatch.setattr(natab, "MAX_UNUSUAL", 30)
     monkeypatch.setattr(json_records, "MAX_VALUES", 100)
     for end in ("\n", "\r", "\x85", "\u2028"):
         with pytest.raises(TableError, match="more than 100 lines"):
@@ -84,6 +87,16 @@ def test_lines_and_json_values_are_counted_before_parsing(monkeypatch: pytest.Mo
     with pytest.raises(TableError, match="more than 100 JSON values"):
         registry.read('{"data": [' + "{}," * 60 + "{}]}")
     assert registry.read('{"data": [{"what": "12345"}]}' + " " * 1000)
+    for text, what in (
+        ("naa:\nwhat: 12345\nwho: " + "%vb" * 100, "100 lines and escapes"),
+        ("ark:/12345:\n x: [" + "[]," * 50, "100 lines and separators"),
+        ("ark:/12345:\n  - " + "- " * 100, "100 lines and separators"),
+        ("ark:/12345:\n" + "\n" * 200, "200 lines"),
+        ("12345:\n" + " a_b.org\n" * 31, "30 unusual lines"),
+    ):
+        monkeypatch.setattr(registry, "MAX_LINES", 1000)
+        with pytest.raises(TableError, match=f"^f:1: not a registry: more than {what}$"):
+            registry.read(text, filename="f", on_bad=lambda error: None)
 
 
 @pytest.mark.parametrize("title", BAD_RECORDS)
@@ -101,9 +114,32 @@ def test_bad_records_are_limited(title: str, monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.parametrize("title", GOOD_RECORDS)
 def test_records_are_limited(title: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(table, "MAX_ENTRIES", 100)
+    monkeypatch.setattr(table, "MAX_MADE", 200)
     assert len(registry.read(GOOD_RECORDS[title](90))) == 90
-    with pytest.raises(TableError, match=r"^f:1: not a registry: more than 100 records$"):
+    with pytest.raises(TableError, match=r"^f:1: not a registry: more than (100|200) records\b"):
         registry.read(GOOD_RECORDS[title](5000), filename="f", on_bad=lambda error: None)
+    monkeypatch.setattr(table, "MAX_ENTRIES", 5000)
+    if "natab" not in title:
+        with pytest.raises(TableError, match="more than 200 records and mapping authorities"):
+            registry.read(GOOD_RECORDS[title](300), on_bad=lambda error: None)
+
+
+@pytest.mark.parametrize(
+    ("head", "nma"),
+    [
+        ('{"data": [{"what": "12345", "nmas": [', '{"where": "h.example.org"},'),
+        ("naa:\nwhat: 12345\n", "where: h.example.org\n"),
+        ("12345:\n", "  h.example.org\n"),
+        ("12345:\n", "  h_1.example.org\n"),
+    ],
+    ids=["JSON", "ANVL", "natab", "natab, unusual"],
+)
+def test_a_record_has_64_mapping_authorities_at_most(head: str, nma: str) -> None:
+    end = '{"where": "x.example.org"}]}]}' if head[0] == "{" else nma
+    bad: list[TableError] = []
+    assert len(registry.read(head + nma * 63 + end)["12345"].nmas) == 64
+    assert not registry.read(head + nma * 64 + end, on_bad=bad.append)
+    assert [(error.record, error.reason) for error in bad] == [("12345", "more than 64 mapping authorities")]
 
 
 @st.composite

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,6 @@ from maptr.daemon.background import Repetitions
 from maptr.daemon.pulling import ServerDrift
 from maptr.dnssec import keys as zonekeys
 from maptr.dnssec.keys import Algorithm, KeyState, Role
-from maptr.errors import ParserFailed
 from maptr.protocol.names import Labels
 from maptr.protocol.numbers import RRSIG
 from maptr.server.daemon import Daemon
@@ -31,7 +29,6 @@ from tests.support.http_server import http_server, sends
 from tests.support.peers import Maptr
 from tests.support.registries import natab
 from tests.support.server_process import PATIENCE
-from tests.support.waiting import until
 from tests.support.zone_site import ZoneSite
 
 ORIGIN: Labels = (b"ark", b"arpa")
@@ -275,29 +272,6 @@ def test_a_record_that_became_unreadable_is_an_alarm_until_it_is_repaired(
     answers["/naans"] = good
     pulling.pull()
     assert alarms_of(pulling.puller) == []
-
-
-def test_a_cancelled_pull_stops_the_parser(
-    pulling: Pulling, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    def plan(*_: object, read: Any, **__: object) -> None:
-        started.set()
-        until(lambda: read.__self__.is_stopped, "the parser is stopped")
-        ended.set()
-        raise ParserFailed("stopped")
-
-    async def main() -> None:
-        pull = asyncio.create_task(pulling.puller.pull_now())
-        await asyncio.to_thread(started.wait)
-        pull.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await pull
-        assert await asyncio.to_thread(ended.wait, PATIENCE)
-
-    started, ended = threading.Event(), threading.Event()
-    monkeypatch.setattr("maptr.daemon.pulling.plan_pull", plan)
-    asyncio.run(main())
-    assert (pulling.puller.pulls.state.error, caplog.records) == ("", [])
 
 
 def test_drift_report_names_the_records_that_a_server_lacks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
