@@ -95,6 +95,8 @@ def connection(
             context = context or ssl.create_default_context()
             name = where.host.text.removesuffix(".")  # RFC 6066 3
             current = context.wrap_socket(current, server_hostname=name, do_handshake_on_connect=False)
+            if ended.is_set():  # the timer may have shut down the socket that was wrapped
+                raise TimeoutError
             current.do_handshake()
         yield current
         if ended.is_set():  # http.client may not have noticed that the response was cut short
@@ -216,7 +218,7 @@ def fetch(
             target = urljoin(current, location)
         except ValueError:
             raise FetchError(f"{current}: redirected to {location}, which is not a valid URL") from None
-        if current.startswith("https:") and target.startswith("http:"):
+        if current.lower().startswith("https:") and target.lower().startswith("http:"):
             raise FetchError(f"{current}: redirected away from https, to {target}")
     raise FetchError(f"{source}: redirected more than {MAX_REDIRECTS} times, last to {target}")
 

@@ -6,16 +6,20 @@ import contextlib
 import errno
 import re
 import socket
+import ssl
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
+from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
 from maptr.errors import FetchError, NmaError
-from maptr.web.http import MAX_ADDRESSES, fetch, get
+from maptr.url import parse
+from maptr.web.http import MAX_ADDRESSES, connection, fetch, get
 from tests.support.certificates import write_certificate
 from tests.support.http_server import Handle, http_server, pages, raw_server, sends
 
@@ -221,14 +225,32 @@ def test_certificates_are_verified_and_tls_is_limited_in_time(endless: bool, tmp
         fetch(url, cafile=str(tmp_path / "none"))
 
 
-def test_redirect_from_https_to_http_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("cased", [str.lower, str.upper])
+def test_redirect_from_https_to_http_is_refused(cased: Callable[[str], str], tmp_path: Path) -> None:
     write_certificate(tmp_path)
     with (
         http_server(sends(CONTENT)) as plain,
-        http_server(redirects(plain), certificate=tmp_path) as url,
+        http_server(redirects(plain.replace("http", cased("http"))), certificate=tmp_path) as url,
         pytest.raises(FetchError, match="away from https"),
     ):
-        fetch(url, cafile=str(tmp_path / "tls.crt"))
+        fetch(url.replace("https", cased("https")), cafile=str(tmp_path / "tls.crt"))
+
+
+def test_the_time_ends_while_tls_begins() -> None:
+    """The timer shuts down a socket. That of TLS takes its place at some moment."""
+
+    class Slow(ssl.SSLContext):
+        def wrap_socket(self, *arguments: Any, **options: Any) -> ssl.SSLSocket:
+            made = super().wrap_socket(*arguments, **options)
+            threading.Event().wait(0.3)
+            made.do_handshake = Mock(side_effect=AssertionError)  # type: ignore[method-assign]
+            return made
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        where = parse(f"https://127.0.0.1:{server.getsockname()[1]}/")
+        slow = connection(where, seconds=0.1, allow_private=True, context=Slow(ssl.PROTOCOL_TLS_CLIENT))
+        with pytest.raises(NmaError, match="no answer in time"), slow:
+            pass
 
 
 # ---- get
