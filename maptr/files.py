@@ -7,7 +7,7 @@ import errno
 import hashlib
 import math
 import os
-import tempfile
+import secrets
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -24,6 +24,7 @@ MAX_WHOLE = 1 << 28  # bytes that ``read_whole`` reads: 256 MiB, a zone of some 
 CHUNK = 1 << 20  # bytes
 LOOK_EVERY = 0.25  # seconds between two looks at the status of a followed file
 READ_EVERY = 60.0  # seconds after which such a file is read although its status has not changed
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 MAX_NAME = 200  # bytes of a zone's name in a file name, which may have 255 with prefix and suffix
 
 
@@ -87,9 +88,10 @@ def write_atomically(path: Path, content: bytes) -> None:
             path.write_bytes(content)
             return
         target = Path(os.path.realpath(path))
-        mode = target.stat().st_mode & 0o7777 if target.exists() else 0o666 & ~_umask()
-        handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
-        _fill_and_rename(handle, Path(name), target, (content,), mode)
+        mode = target.stat().st_mode & 0o7777 if target.exists() else None
+        temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
+        handle = os.open(temporary, _NEW, 0o666 if mode is None else PRIVATE)  # the umask applies
+        _fill_and_rename(handle, temporary, target, (content,), mode)
 
 
 def write_private(path: Path, *parts: bytes) -> None:
@@ -101,17 +103,18 @@ def write_private(path: Path, *parts: bytes) -> None:
     temporary = path.with_name(f".{path.name}.new")
     with _naming(path):
         temporary.unlink(missing_ok=True)
-        handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE)
+        handle = os.open(temporary, _NEW, PRIVATE)
         _fill_and_rename(handle, temporary, path, parts, PRIVATE)
 
 
-def _fill_and_rename(handle: int, temporary: Path, target: Path, parts: Iterable[bytes], mode: int) -> None:
+def _fill_and_rename(handle: int, temporary: Path, target: Path, parts: Iterable[bytes], mode: int | None) -> None:
     try:
         with os.fdopen(handle, "wb") as file:
             file.writelines(parts)
             file.flush()
             os.fsync(handle)
-            os.fchmod(handle, mode)
+            if mode is not None:
+                os.fchmod(handle, mode)
         temporary.replace(target)
     except BaseException:
         with contextlib.suppress(OSError):
@@ -138,12 +141,6 @@ def signature_if_any(path: Path | None) -> tuple[int, ...]:
     with contextlib.suppress(OSError):
         return () if path is None else file_signature(path)
     return ()
-
-
-def _umask() -> int:
-    current = os.umask(0)
-    os.umask(current)
-    return current
 
 
 @contextlib.contextmanager

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import resource
 from collections.abc import Callable
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -49,6 +51,24 @@ def test_a_failed_write_leaves_only_the_old_file(tmp_path: Path, monkeypatch: py
         files.write_private(path, b"new one")
     assert path.read_bytes() == b"old"
     assert [*tmp_path.iterdir()] == [path]
+
+
+def test_the_mode_of_a_new_file_follows_the_umask_which_is_never_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between two calls of umask, a file that another thread makes would be open to everybody."""
+    old = os.umask(0o027)
+    try:
+        monkeypatch.setattr("os.umask", Mock(side_effect=AssertionError))
+        files.write_atomically(tmp_path / "a", b"one")
+        assert (tmp_path / "a").stat().st_mode & 0o777 == 0o640
+        (tmp_path / "a").chmod(0o604)
+        files.write_atomically(tmp_path / "a", b"two")
+        assert (tmp_path / "a").stat().st_mode & 0o777 == 0o604
+    finally:
+        monkeypatch.undo()
+        os.umask(old)
+    assert [*tmp_path.iterdir()] == [tmp_path / "a"]
 
 
 def test_each_zone_has_a_unique_file_name() -> None:
