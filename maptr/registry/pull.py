@@ -112,7 +112,6 @@ class _Puller:
 
     def __init__(self, path: Path, requirements: Requirements, get: Callable[..., Fetched], force: bool) -> None:
         self._path, self._requirements, self._get, self._force = path, requirements, get, force
-        self._note = read_pull_file(path)
         self._table, self._broken, self._sha256 = Table(), "", ""
         self._content: bytes | None = None
         if path.exists():
@@ -122,6 +121,7 @@ class _Puller:
                 self._table, _ = _read(self._content, str(path))
             except TableError as error:
                 self._table, self._broken = _last_good(path), str(error)
+        self._note = read_pull_file(path)  # after the content: the note of a later pull only makes this one stricter
         self._held = "" if self._broken else self._sha256  # the content that a source need not send again
 
     def pull(self, source: str) -> Pull:
@@ -267,7 +267,7 @@ def _rotate(path: Path) -> None:
     last = states[0]
     last.unlink(missing_ok=True)
     try:
-        os.link(path, last)
+        os.link(path.resolve(), last)  # not the symbolic link, which would lead to the new content
     except OSError:  # a file system without links, or another user's file (fs.protected_hardlinks on Linux)
         write_atomically(last, path.read_bytes())
 

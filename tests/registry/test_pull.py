@@ -6,6 +6,7 @@ import errno
 import gzip
 import hashlib
 import json
+import os
 import re
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -257,6 +258,23 @@ def test_a_watched_table_follows_the_file_into_another_format(target: Path, sour
     assert (state.trouble, len(state.table or ())) == ("", 11)
 
 
+def test_a_source_whose_kept_records_do_not_fit_into_a_file_is_refused(
+    target: Path, source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Kept records are written as JSON, which may have fewer records than a natab."""
+    source.write_bytes(NEW.replace(b"10003:\n    h.example.org", b"10003:\n    h!"))
+    monkeypatch.setattr("maptr.registry.table.MAX_MADE", 20)
+    with pytest.raises(PullFailed, match=f"{source}:1: not a registry: more than 20 records and mapping authorities"):
+        plan_pull(target, [str(source)])
+    assert target.read_bytes() == OLD
+
+
+def test_a_file_that_cannot_hold_a_table_is_not_read(tmp_path: Path, source: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(OSError, match="Is not a regular file"):
+        plan_pull(tmp_path / "pipe", [str(source)])
+
+
 def test_a_bad_record_without_a_key_may_be_any_missing_one(target: Path, source: Path) -> None:
     target.write_bytes(TEN)
     source.write_bytes(json_v1(*goods(*range(10001, 10010)), {"wot": "10000"}))
@@ -287,6 +305,14 @@ def test_a_backup_is_copied_if_it_cannot_be_linked(target: Path, source: Path, m
     apply_pull(plan_pull(target, [str(source)]), wall=time.time)
     assert target.read_bytes() == NEW
     assert target.with_name("natab.1").read_bytes() == OLD
+
+
+def test_a_backup_of_a_symbolic_link_has_the_old_content(target: Path, source: Path, tmp_path: Path) -> None:
+    link = tmp_path / "link"
+    link.symlink_to(target)
+    apply_pull(plan_pull(link, [str(source)]), wall=time.time)
+    assert (link.is_symlink(), target.read_bytes()) == (True, NEW)
+    assert link.with_name("link.1").read_bytes() == OLD
 
 
 def test_a_file_that_has_changed_since_the_plan_is_not_replaced(target: Path, source: Path) -> None:
