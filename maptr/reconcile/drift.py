@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import product
+from itertools import accumulate, product
 
 from maptr import url
 from maptr.ark import BETANUMERIC, Ark
@@ -140,10 +140,10 @@ def _judge(entry: Entry | None, table: Urls, found: Discovery, said: Urls) -> tu
 
 def probe_of(naan: str, shoulder: str, shoulders: Iterable[str]) -> Ark:
     """Return an ARK of a record that does not belong to a longer shoulder of the same NAAN."""
-    longer = [other for other in shoulders if len(other) > len(shoulder) and other.startswith(shoulder)]
+    taken = {other.removeprefix(shoulder) for other in shoulders if other.startswith(shoulder)} - {""}
     letters = BETANUMERIC[::-1]
     blades = ("".join(part) for length in (3, 4) for part in product(letters, repeat=length))
-    free = (blade for blade in blades if not any((shoulder + blade).startswith(other) for other in longer))
+    free = (blade for blade in blades if taken.isdisjoint(accumulate(blade)))  # the starts of the blade
     return Ark.parse(f"ark:{naan}/{shoulder}{next(free, 'zzz')}")
 
 

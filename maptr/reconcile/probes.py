@@ -49,6 +49,7 @@ MIN_AGE = 3600.0  # seconds before the same place may be probed again
 _FAULTS = {str(fault): fault for fault in Fault}  # another release may have others
 _UNSUPPORTED = 501  # the server does not know the method (RFC 9110 15.6.2)
 
+_COLUMNS = "place, since, at, probes, fault, note, status, certificate_end"
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS period (
     place TEXT, since REAL, at REAL, probes INTEGER, fault TEXT, note TEXT, status INTEGER, certificate_end REAL,
@@ -171,7 +172,7 @@ class ProbeLog:
     def _read(self, which: str, *values: str) -> dict[str, Liveness]:
         def read(connection: sqlite3.Connection) -> list[tuple[Any, ...]]:
             connection.execute(_SCHEMA)
-            query = f"SELECT * FROM period {which} ORDER BY place, since DESC"  # noqa: S608 - constants
+            query = f"SELECT {_COLUMNS} FROM period {which} ORDER BY place, since DESC"  # noqa: S608 - constants
             return connection.execute(query, values).fetchall()
 
         found = {}
@@ -198,7 +199,8 @@ def _write(connection: sqlite3.Connection, probe: Probe) -> None:
             (at, *values, place, since),
         )
         return
-    connection.execute("INSERT OR REPLACE INTO period VALUES (?, ?, ?, 1, ?, ?, ?, ?)", (place, at, at, *values))
+    insert = f"INSERT OR REPLACE INTO period ({_COLUMNS}) VALUES (?, ?, ?, 1, ?, ?, ?, ?)"  # noqa: S608 - constants
+    connection.execute(insert, (place, at, at, *values))
     connection.execute(
         "DELETE FROM period WHERE place = ?1 AND since NOT IN"
         " (SELECT since FROM period WHERE place = ?1 ORDER BY since DESC LIMIT ?2)",

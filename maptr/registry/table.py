@@ -204,6 +204,8 @@ class Table(Mapping[str, Entry]):
             if "/" in key:
                 naan, _, shoulder = key.partition("/")
                 self._shoulders.setdefault(naan, []).append(shoulder)
+        for shoulders in self._shoulders.values():
+            shoulders.sort(key=lambda shoulder: (-len(shoulder), shoulder))
         self.unread = frozenset(unread) - entries.keys()
 
     def __getitem__(self, key: str) -> Entry:
@@ -239,14 +241,14 @@ class Table(Mapping[str, Entry]):
 
     def shoulders(self, naan: str) -> list[Entry]:
         """Return the shoulder records of a NAAN in the order in which they match: longest first, then by text."""
-        shoulders = sorted(self._shoulders.get(naan, ()), key=lambda shoulder: (-len(shoulder), shoulder))
-        return [self[f"{naan}/{shoulder}"] for shoulder in shoulders]
+        return [self[f"{naan}/{shoulder}"] for shoulder in self._shoulders.get(naan, ())]
 
     def lookup(self, ark: Ark) -> Entry | None:
         """Return the record that serves an ARK: its longest matching shoulder, or else its NAAN, or else None."""
         name = ark.without_hyphens.partition("/")[2]
-        matching = (entry for entry in self.shoulders(ark.naan) if name.startswith(entry.shoulder))
-        return next(matching, self.get(ark.naan))
+        shoulders = self._shoulders.get(ark.naan, ())
+        matching = (f"{ark.naan}/{shoulder}" for shoulder in shoulders if name.startswith(shoulder))
+        return self.get(next(matching, ark.naan))
 
     def without(self, keys: Iterable[str]) -> Table:
         """Return a copy of the table without some records."""

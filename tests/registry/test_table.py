@@ -8,7 +8,7 @@ import pickle
 import pytest
 
 from maptr import Ark
-from maptr.registry.table import Entry, Nma, Table, parse_key
+from maptr.registry.table import Entry, LazyTable, Nma, Table, parse_key
 from maptr.registry.target import DEFAULT_STATUS
 
 
@@ -43,6 +43,18 @@ def test_invalid_keys(text: str) -> None:
 def test_shoulders_are_sorted_longest_first() -> None:
     found = table("12345", "12345/b5", "12345/x6", "12345/x60", "54321/x6").shoulders("12345")
     assert [entry.shoulder for entry in found] == ["x60", "b5", "x6"]
+
+
+def test_a_lookup_among_many_shoulders_makes_one_entry() -> None:
+    made: list[str] = []
+
+    def make(key: str) -> Entry:
+        made.append(key)
+        return Entry(*parse_key(key))
+
+    keys = ["12345", *(f"12345/{letter}{number}" for letter in "bcdfghjkmnpq" for number in range(1000))]
+    found = LazyTable({key: key for key in keys}, make, metadata={}).lookup(Ark.parse("ark:12345/q999z"))
+    assert (found and found.key, made) == ("12345/q999", ["12345/q999"])
 
 
 def test_keys_are_unique() -> None:
