@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from maptr.errors import UnsafePlan
+from maptr.errors import UnsafePlan, printable
 from maptr.registry.table import Entry, Table
 
 REMOVAL_LIMIT = 0.30
@@ -60,12 +60,12 @@ class Plan:
             raise UnsafePlan(f"the plan removes, retargets or cannot read {share}")
 
     def _rows(self) -> list[tuple[str, str, str]]:
-        """Return key, sign and text of each record, sorted."""
+        """Return key, sign and text of each record, sorted. No text of a registry makes a line of its own."""
         rows = [(entry.key, "+", _targets(entry)) for entry in self.added]
         rows += [(entry.key, "-", _targets(entry)) for entry in self.removed]
         rows += [(old.key, "~", "; ".join(differences(old, new))) for old, new in self.changed]
         rows += [(key, "!", f"kept as it was: {reason}") for key, reason in self.kept]
-        return sorted(rows)
+        return sorted((key, sign, printable(what)) for key, sign, what in rows)
 
     def to_text(self) -> str:
         """Write a line for each record, sorted by key: ``+`` added, ``~`` changed, ``-`` removed, ``!`` kept."""

@@ -42,6 +42,17 @@ def test_text_is_sorted_by_key() -> None:
     assert Plan.between(old, old).to_text() == ""
 
 
+def test_a_registry_cannot_add_lines_to_a_plan() -> None:
+    old, new = Entry("1"), Entry("1", nmas=(Nma("https://h\x1b[2J/"),), when="\n- 2", extra={"a\u2028- 3": 1})
+    plan = Plan.between(Table([old]), Table([new]))
+    added = Plan.between(Table(), Table([new]))
+    kept = Plan(kept=(("1", "bad\r- 2"),))
+    for each in (plan, added, kept):
+        (line,) = each.to_text().splitlines()
+        assert line.isprintable()
+        assert each.to_markdown().splitlines()[4:] == [each.to_markdown().splitlines()[-1]]
+
+
 @given(tables, tables)
 def test_a_plan_applied_to_the_old_table_gives_the_new_table(old: Table, new: Table) -> None:
     plan = Plan.between(old, new)
