@@ -93,7 +93,7 @@ def read(text: str, builder: TableBuilder) -> Table:
         raise builder.error(f"not a registry: no list of records in {', '.join(_SOURCES)}", line=1)
     for name, value in (("the document", document), (source, document[source])):
         if isinstance(value, Repeated):
-            raise builder.error(f"{name} has the name {min(value.names)!r} twice", line=1)
+            raise builder.error(f"{name} has the name {shown(min(value.names))!r} twice", line=1)
     inner = document.get("metadata")
     builder.metadata |= inner if isinstance(inner, dict) else {}
     builder.metadata |= {key: value for key, value in document.items() if key not in (source, "index", "metadata")}
@@ -304,7 +304,7 @@ def flaw(value: Any) -> str | None:
             elif kind is list:
                 below += item
             elif kind is Repeated:
-                return f"the name {min(item.names)!r} occurs twice"
+                return f"the name {shown(min(item.names))!r} occurs twice"
             elif kind is float and not math.isfinite(item):
                 return f"{json.dumps(item)} is not JSON (RFC 8259 6)"
         if _SURROGATE.search("".join(texts)):

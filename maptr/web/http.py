@@ -25,7 +25,7 @@ from typing import NamedTuple
 from urllib.parse import urljoin
 
 from maptr import __version__, url
-from maptr.errors import Fault, FetchError, NmaError, reason_of
+from maptr.errors import Fault, FetchError, NmaError, printable, reason_of
 from maptr.files import read_up_to
 
 MAX_REDIRECTS = 5  # RFC 9110 15.4 leaves the limit to the client; RFC 2068 10.3 had five
@@ -34,6 +34,7 @@ MAX_PAGE = 262_144  # bytes of a page; an ERC record has hundreds
 MAX_FILE = 64 << 20  # bytes of a file
 MAX_ADDRESSES = 4  # of one host
 MAX_VALIDATOR = 200  # characters of an ETag or a date that is kept and sent back
+MAX_REASON = 200  # characters of an error
 SECONDS = 60.0  # for one file, redirects included
 CONNECT_SECONDS = 8.0  # for the addresses and a connection: three tries of TCP (RFC 6298: after 0, 1 and 3 seconds)
 REDIRECTS = frozenset({301, 302, 303, 307, 308})
@@ -175,8 +176,8 @@ def get(target: str, *, seconds: float, accept: str = "*/*", allow_private: bool
             return page
         try:
             target = urljoin(target, location)
-        except ValueError as error:  # for example a bracket without its pair
-            raise NmaError(f"{where.host.text}: redirects to {location[:200]!a}: {error}") from None
+        except ValueError:  # for example a bracket without its pair
+            raise NmaError(f"{where.host.text}: redirects to {location[:200]!a}, which is not a valid URL") from None
     raise NmaError(f"more than {MAX_REDIRECTS} redirects")
 
 
@@ -341,4 +342,5 @@ def _reason(error: Exception) -> str:
         return f"its certificate is not trusted: {error.verify_message}"
     if isinstance(error, http.client.IncompleteRead):
         return f"cut short after {len(error.partial)} bytes"
-    return getattr(error, "strerror", None) or str(error) or type(error).__name__
+    text = getattr(error, "strerror", None) or str(error).strip() or type(error).__name__
+    return printable(text[:MAX_REASON])  # it may be a line of the server

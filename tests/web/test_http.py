@@ -290,7 +290,7 @@ def test_tls_is_verified_for_the_host_of_the_url(tmp_path: Path, monkeypatch: py
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\n"
 HOSTILE: dict[str, tuple[bytes, bytes]] = {  # the first bytes, and the bytes that are repeated after them
-    "garbage": (b"garbage", b""),
+    "garbage": (b"garb\x1b[2Jage" * 1000, b""),
     "nothing": (b"", b""),
     "a status line without end": (b"HTTP", b"x" * 65536),
     "a header without end": (b"HTTP/1.1 200 OK\r\nx: ", b"y" * 65536),
@@ -306,5 +306,7 @@ HOSTILE: dict[str, tuple[bytes, bytes]] = {  # the first bytes, and the bytes th
 
 @pytest.mark.parametrize("case", HOSTILE)
 def test_a_hostile_response_is_an_error(case: str) -> None:
-    with raw_server(*HOSTILE[case]) as port, pytest.raises(NmaError):
+    with raw_server(*HOSTILE[case]) as port, pytest.raises(NmaError) as failed:
         get(f"http://127.0.0.1:{port}/", seconds=0.5, allow_private=True)
+    assert str(failed.value).isprintable()
+    assert len(str(failed.value)) < 300
