@@ -67,7 +67,7 @@ class Reachable:
         self._lock = threading.Lock()
 
     def __call__(self, discovery: Discovery) -> Candidate:
-        in_turn = sorted(discovery, key=lambda one: self._suspects(_place(one, discovery)))
+        in_turn = sorted(discovery, key=lambda one: self._suspects(_url_of(one, discovery)))
         return self.first(in_turn, discovery) or discovery[0]
 
     def first(self, candidates: Iterable[Candidate], discovery: Discovery) -> Candidate | None:
@@ -77,13 +77,13 @@ class Reachable:
             fixed = candidate.target or candidate.scheme or candidate.port == 80
             for scheme in ("",) if fixed else self._schemes:
                 tried = candidate._replace(scheme=scheme or candidate.scheme)
-                if self._answers(_place(tried, discovery), deadline):
+                if self._answers(_url_of(tried, discovery), deadline):
                     return tried
         return None
 
     def failed(self, candidate: Candidate, discovery: Discovery) -> None:
         """Report that a candidate did not answer the caller: it is skipped for a while."""
-        self._remember(_place(candidate, discovery), False)
+        self._remember(_url_of(candidate, discovery), False)
 
     def _answers(self, where: url.Url, deadline: float) -> bool:
         now = self._clock()
@@ -144,7 +144,7 @@ class Own(Reachable):
         return self.first(found or others, discovery) or discovery[0]
 
 
-def _place(candidate: Candidate, discovery: Discovery) -> url.Url:
+def _url_of(candidate: Candidate, discovery: Discovery) -> url.Url:
     return url.parse(candidate.url(discovery.ark, scheme=discovery.scheme))
 
 

@@ -53,7 +53,7 @@ class Reconciler:
     def _discover(self, asked: Discovery | None, ark: Ark) -> Discovery:
         """Return what DNS says of an ARK. ``asked`` is the discovery of the NAAN's probe if it was made now.
 
-        If DNS did not say then, it is not asked for another ARK.
+        If DNS gave no complete answer then, it is not asked for another ARK.
         """
         if asked is not None and (ark.resolution == asked.ark.resolution or not asked.complete):
             return asked.replace(ark=ark)
@@ -72,9 +72,9 @@ def reconcile(
     whole = table.get(naan)
     probe = probe_of(naan, "", shoulders)
     found = discover(probe)
-    for said in said_shoulders(found):
-        if said not in shoulders and not _equals_naan(naan, said, whole, found, discover):
-            shoulders[said] = Entry(naan, said)  # not in the table: extra
+    for shoulder in shoulders_in_dns(found):
+        if shoulder not in shoulders and not _equals_naan(naan, shoulder, whole, found, discover):
+            shoulders[shoulder] = Entry(naan, shoulder)  # not in the table: extra
     if whole is not None or found.candidates or not found.complete or not shoulders:
         yield compare(naan, whole, probe, found, histories.get(naan, ()))
     for shoulder in sorted(shoulders):
@@ -98,44 +98,44 @@ def compare(
 ) -> Drift:
     """Return the verdict on one record. ``entry`` is None if the table does not have it."""
     table = expected(entry, probe) if entry is not None else ()
-    said = urls_of(found)
+    in_dns = urls_of(found)
     records = tuple(naptr.to_text() for naptr in _rules_of(found))
-    verdict, reason = _judge(entry, table, found, said)
+    verdict, reason = _judge(entry, table, found, in_dns)
     if verdict.is_drift and verdict is not Verdict.UNPUBLISHED:
-        if said and any(said == past.table for past in history):
+        if in_dns and any(in_dns == past.table for past in history):
             verdict, reason = Verdict.STALE, "DNS says what the table said earlier"
         elif table and any(table == past.dns for past in history):
             verdict, reason = Verdict.STALE, "the table says what DNS said earlier"
-    return Drift(record, verdict, str(probe), table, said, reason, records)
+    return Drift(record, verdict, str(probe), table, in_dns, reason, records)
 
 
-def _judge(entry: Entry | None, table: Urls, found: Discovery, said: Urls) -> tuple[Verdict, str]:
+def _judge(entry: Entry | None, table: Urls, found: Discovery, in_dns: Urls) -> tuple[Verdict, str]:
     if not found.complete:
         unanswered = next((step for step in found.trace if not step.outcome.answered), None)
         where = (
             f"{names.to_text(unanswered.name)}: {unanswered.outcome.value}" if unanswered else "the walk was cut short"
         )
         return Verdict.UNKNOWN, where
-    if not said and not table:
+    if not in_dns and not table:
         if entry is None:
             return Verdict.SAME, "neither side has it"
         return Verdict.LOSSY, "the table's record has no URL that can be published"
     if entry is None:
-        return Verdict.EXTRA, f"DNS gives {_text(said)}, the table has no such record"
-    if not said:
+        return Verdict.EXTRA, f"DNS gives {_text(in_dns)}, the table has no such record"
+    if not in_dns:
         return Verdict.MISSING, f"the table gives {_text(table)}, DNS says none"
-    if _normalized(table) == _normalized(said):
+    if _normalized(table) == _normalized(in_dns):
         return Verdict.SAME, ""
     if entry.shoulder and (why := unpublishable(entry, found.trace[0].name[1:] if found.trace else ARK_ARPA)):
-        return Verdict.UNPUBLISHED, f"no zone can hold it ({why[0].reason}), DNS gives {_text(said)}"
-    if [url.parse(one).authority for one in table] == [url.parse(one).authority for one in said]:
+        return Verdict.UNPUBLISHED, f"no zone can hold it ({why[0].reason}), DNS gives {_text(in_dns)}"
+    if [url.parse(one).authority for one in table] == [url.parse(one).authority for one in in_dns]:
         if all(candidate.substitution is None for candidate in found.best):
             return Verdict.LOSSY, "DNS says no more than the hosts"
         if all(nma.where and "/" not in nma.where for nma in entry.nmas):  # as natab holds them
             return Verdict.LOSSY, "the table says no more than the hosts"
-    if sorted(_normalized(table)) == sorted(_normalized(said)):
+    if sorted(_normalized(table)) == sorted(_normalized(in_dns)):
         return Verdict.DIFFERS, "the same URLs in another order"
-    return Verdict.DIFFERS, f"the table gives {_text(table)}, DNS {_text(said)}"
+    return Verdict.DIFFERS, f"the table gives {_text(table)}, DNS {_text(in_dns)}"
 
 
 def probe_of(naan: str, shoulder: str, shoulders: Iterable[str]) -> Ark:
@@ -162,7 +162,7 @@ def urls_of(found: Discovery) -> Urls:
     return tuple(candidate.url(found.ark, scheme=found.scheme) for candidate in found.best) if found else ()
 
 
-def said_shoulders(found: Discovery) -> set[str]:
+def shoulders_in_dns(found: Discovery) -> set[str]:
     """Return the shoulders of the u rules at the NAAN, if the rules have the form that this project writes."""
     rules = (_SHOULDER_RULE.match(naptr.regexp) for naptr in _rules_of(found))
     return {re.sub(r"\[(.)\]", r"\1", rule[1].decode("ascii")) for rule in rules if rule}

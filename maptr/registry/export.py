@@ -171,12 +171,12 @@ def _rule(entry: Entry) -> tuple[RedirectRule, str]:
 
 def _redirecting(rules: dict[str, list[RedirectRule]]) -> tuple[int, ...]:
     """Return the statuses of redirects that a configuration needs."""
-    used = {rule.status for its in rules.values() for rule in its}
+    used = {rule.status for group in rules.values() for rule in group}
     return (SEE_OTHER, DEFAULT_STATUS, *([TEMPORARY] if TEMPORARY in used else []))
 
 
 def _has_gone(rules: dict[str, list[RedirectRule]]) -> bool:
-    return any(rule.status == GONE for its in rules.values() for rule in its)
+    return any(rule.status == GONE for group in rules.values() for rule in group)
 
 
 # ---- nginx
@@ -206,14 +206,14 @@ def _nginx(rules: dict[str, list[RedirectRule]]) -> Iterator[str]:
     for status in (*_redirecting(rules), *([GONE] if _has_gone(rules) else [])):
         yield f'map $maptr_target $maptr_{status} {{ "~^{status} (?<maptr_{status}_url>.+)$" $maptr_{status}_url; }}'
     yield "map $maptr_naan $maptr_target {"
-    for number, (naan, its) in enumerate(rules.items()):
+    for number, (naan, group) in enumerate(rules.items()):
         name = naan if len(naan) <= MAX_HASHED else f'"~*^{naan}$"'
-        yield f"    {name} {f'$maptr_at_{number}' if its[0].shoulder else _nginx_value(its[0])};"
+        yield f"    {name} {f'$maptr_at_{number}' if group[0].shoulder else _nginx_value(group[0])};"
     yield "}"
-    for number, its in enumerate(rules.values()):
-        if its[0].shoulder:
+    for number, group in enumerate(rules.values()):
+        if group[0].shoulder:
             yield f"map $maptr_name $maptr_at_{number} {{"
-            for rule in its:
+            for rule in group:
                 name = f'"~{rule.pattern(f"(?<maptr_suffix>{rule.rest})")}"' if rule.shoulder else "default"
                 yield f"    {name} {_nginx_value(rule)};"
             yield "}"
@@ -228,7 +228,7 @@ def _apache(rules: dict[str, list[RedirectRule]]) -> Iterator[str]:
     Apache does not send the ``?`` at the end of each URL. Without it, Apache would take the query string from the URL,
     and drop a single final ``?``. UnsafeAllow3F allows names with ``%3F``.
     """
-    every = [rule for its in rules.values() for rule in its]
+    every = [rule for group in rules.values() for rule in group]
     groups = [(start, list(group)) for start, group in groupby(every, lambda rule: rule.naan[:2])]
     yield from (
         "#",
@@ -278,8 +278,8 @@ def _caddy(rules: dict[str, list[RedirectRule]]) -> Iterator[str]:
         "route @maptr {",
         "    map {re.maptr.1}/{re.maptr.2} {maptr_record} {maptr_suffix} {",
     )
-    for naan, its in rules.items():
-        for rule in its:
+    for naan, group in rules.items():
+        for rule in group:
             if rule.shoulder:
                 pattern = rule.pattern(f"({rule.rest})").replace("^", f"^(?i:{naan})/", 1)
                 yield f'        "~{pattern}" "{rule.key.replace("$", "$$")}" "${{1}}"'
@@ -289,12 +289,12 @@ def _caddy(rules: dict[str, list[RedirectRule]]) -> Iterator[str]:
     slots = {"name": "{re.maptr.2}", "suffix": "{maptr_suffix}"}
     for status in _redirecting(rules):
         yield f"    map {{maptr_record}} {{maptr_{status}}} {{"
-        for rule in (rule for its in rules.values() for rule in its):
+        for rule in (rule for group in rules.values() for rule in group):
             if rule.pieces and rule.status == status:
                 tail = "{re.maptr.3}" if rule.takes_tail else ""
                 yield f'        "{rule.key}" "{rule.url(str, slots)}{tail}"'
         yield from ('        default ""', "    }")
-    gone = [rule.key for its in rules.values() for rule in its if rule.status == GONE]
+    gone = [rule.key for group in rules.values() for rule in group if rule.status == GONE]
     if gone:
         yield "    map {maptr_record} {maptr_410} {"
         yield from (f'        "{key}" "gone"' for key in gone)

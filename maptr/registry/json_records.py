@@ -16,7 +16,7 @@ another format whose names have a meaning here are written into the member ``mor
 
 Any member except the key and the target may have any type: a value that is not text is kept in ``Entry.extra``, under
 the name of its object, and written back, there or in ``more``. A record that is not I-JSON (RFC 7493) is bad: it has a
-repeated name, half a character, or a number that JSON does not have.
+repeated name, a lone surrogate, or a number that JSON does not have.
 """
 
 from __future__ import annotations
@@ -308,7 +308,7 @@ def flaw(value: Any) -> str | None:
             elif kind is float and not math.isfinite(item):
                 return f"{json.dumps(item)} is not JSON (RFC 8259 6)"
         if _SURROGATE.search("".join(texts)):
-            return "half a character (a lone surrogate)"
+            return "a lone surrogate (RFC 7493 2.1)"
         if not below:
             return None
         level = below

@@ -28,7 +28,7 @@ MAX_SOURCE = 10 << 20  # bytes of a file that is pulled
 MAX_LINES = 1 << 21  # lines of any file; a natab of 100,000 NAANs has 400,000
 MAX_PARTS = 100_000  # lines and separators of an ANVL or prefixes file; the real registry would have 25,000
 MAX_ENTRIES = 500_000  # records; the real registry has 2,232
-MAX_MADE = 40_000  # entries and NMAs that are made while the file is read; a natab's are made when they are looked up
+MAX_PARSED = 40_000  # entries and NMAs that are parsed at once; those of a natab are when they are looked up
 MAX_NMAS = 64  # NMAs of one record, as many as a walk has candidates
 MAX_BAD = 10_000  # bad records of one file
 TOO_MANY_NMAS = f"more than {MAX_NMAS} mapping authorities"
@@ -299,15 +299,15 @@ class TableBuilder:
         self.metadata: dict[str, Any] = {}
         self._on_bad = on_bad
         self._entries: dict[str, Any] = {}
-        self._bad = self._made = 0
+        self._bad = self._parsed = 0
 
     def __contains__(self, key: str) -> bool:
         return key in self._entries
 
     def add(self, entry: Entry) -> None:
         """Add an entry. A second entry with one key is a bad record, and so is one with too many NMAs."""
-        self._made += 1 + len(entry.nmas)
-        self.allow(self._made, MAX_MADE, "records and mapping authorities")
+        self._parsed += 1 + len(entry.nmas)
+        self.allow(self._parsed, MAX_PARSED, "records and mapping authorities")
         if len(entry.nmas) > MAX_NMAS:
             self.refuse(self.error(TOO_MANY_NMAS, line=entry.line, record=entry.key))
         else:

@@ -162,7 +162,7 @@ def get(target: str, *, seconds: float, accept: str = "*/*", allow_private: bool
     deadline = time.monotonic() + seconds
     for _ in range(MAX_REDIRECTS + 1):
         if refusal := url.refusal(target, allow_private=allow_private):
-            raise NmaError(f"{target[:200]!a} is not asked: {refusal}")
+            raise NmaError(f"{target[:200]!a} is refused: {refusal}")
         where = url.parse(target)
         with (
             connection(where, seconds=deadline - time.monotonic(), allow_private=allow_private) as sock,
@@ -280,8 +280,8 @@ def connect(host: str, port: int, seconds: float, *, allow_private: bool) -> soc
     addresses = look_up(host, port, seconds)
     public = [text for text in addresses if allow_private or not url.is_local(text)]
     if addresses and not public:
-        raise NmaError(f"{host} is not asked: {addresses[0]} is not a public address")
-    tried = _mixed(public)[:MAX_ADDRESSES]
+        raise NmaError(f"{host} is refused: {addresses[0]} is not a public address")
+    tried = _interleaved(public)[:MAX_ADDRESSES]
     for number, address in enumerate(tried):
         left = deadline - time.monotonic()
         if left <= 0:
@@ -299,7 +299,7 @@ def connect(host: str, port: int, seconds: float, *, allow_private: bool) -> soc
     raise NmaError(f"{host}: {'; '.join(failures) or 'no answer in time'}", fault)
 
 
-def _mixed(addresses: list[str]) -> list[str]:
+def _interleaved(addresses: list[str]) -> list[str]:
     """Sort addresses of IPv6 and IPv4 in turn (RFC 8305 section 4), so that both are tried."""
     first = [address for address in addresses if (":" in address) == (":" in addresses[0])]
     others = [address for address in addresses if address not in first]

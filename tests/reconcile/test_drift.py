@@ -16,7 +16,7 @@ from maptr.cache.store import replay
 from maptr.client import Client
 from maptr.discovery import Discovery, Outcome
 from maptr.naptr.record import Naptr, read
-from maptr.reconcile.drift import compare, probe_of, reconcile, said_shoulders
+from maptr.reconcile.drift import compare, probe_of, reconcile, shoulders_in_dns
 from maptr.reconcile.history import MAX_STATES, PastVerdict, VerdictLog
 from maptr.reconcile.verdict import Drift, Urls, Verdict
 from maptr.registry.table import Entry, Nma, Table
@@ -143,7 +143,7 @@ def test_a_verdict_has_a_reason(entry: Entry | None, rules: Sequence[Naptr], rea
 
 @pytest.mark.parametrize("outcome", [Outcome.TIMEOUT, Outcome.SERVFAIL, Outcome.REFUSED, Outcome.UNREACHABLE])
 @pytest.mark.parametrize("entries", [[WHOLE, X6], [X6]], ids=["NAAN and shoulder", "shoulder"])
-def test_if_dns_did_not_say_the_verdict_is_unknown(outcome: Outcome, entries: list[Entry]) -> None:
+def test_without_a_complete_answer_the_verdict_is_unknown(outcome: Outcome, entries: list[Entry]) -> None:
     found = list(reconcile("12345", Table(entries), dns_of(outcome=outcome), {}))
     assert [(drift.record, drift.verdict) for drift in found] == [("12345", "unknown"), ("12345/x6", "unknown")]
     assert {drift.reason for drift in found} == {f"12345.ark.arpa.: {outcome.value}"}
@@ -178,7 +178,7 @@ def test_records_behind_a_redirect_are_not_those_of_the_naan() -> None:
         assert walk is not None
         return walk.result()
 
-    assert said_shoulders(discover(probe_of("12345", "", ()))) == set()
+    assert shoulders_in_dns(discover(probe_of("12345", "", ()))) == set()
     (drift,) = reconcile("12345", Table([WHOLE]), discover, {})
     assert drift.records == ('0 0 "" "ark" "" next.example.',)
 
@@ -247,7 +247,7 @@ def test_every_shoulder_that_needs_a_rule_is_read_back_from_the_rules(shoulders:
         for kind in [("suffix", "content", "pid", "value")[number % 4]]
     ]
     discover = dns_of(*records(WHOLE, entries))
-    assert said_shoulders(discover(probe_of("12345", "", shoulders))) == shoulders
+    assert shoulders_in_dns(discover(probe_of("12345", "", shoulders))) == shoulders
     assert set(verdicts(Table([WHOLE, *entries]), discover).values()) == {"same"}
 
 

@@ -442,7 +442,7 @@ def test_a_host_whose_address_becomes_private_is_not_asked(monkeypatch: pytest.M
     found = Prober().one(PLACE, f"{PLACE}/")
     assert (found.outcome, found.note) == (
         ProbeResult.FAILED,
-        "a.example is not asked: 127.0.0.1 is not a public address",
+        "a.example is refused: 127.0.0.1 is not a public address",
     )
 
 

@@ -5,7 +5,6 @@ A pattern recognises valid lines, whose entries are made when they are looked up
 
 from __future__ import annotations
 
-import pickle
 import re
 from pathlib import Path
 
@@ -120,9 +119,3 @@ def test_any_text_is_read_as_line_by_line(text: str) -> None:
 )
 def test_any_line_between_valid_lines_is_read_as_line_by_line(lines: str) -> None:
     assert_same(f"10000:\n    a.example\n{lines}\n10001:\n    b.example\n# Name\n10002:\n    c.example\n")
-
-
-def test_table_can_be_pickled() -> None:
-    table = natab.read(SAMPLE, TableBuilder())
-    back = pickle.loads(pickle.dumps(table))
-    assert (back, back.metadata) == (table, table.metadata)

@@ -263,7 +263,7 @@ def test_a_source_whose_kept_records_do_not_fit_into_a_file_is_refused(
 ) -> None:
     """Kept records are written as JSON, which may have fewer records than a natab."""
     source.write_bytes(NEW.replace(b"10003:\n    h.example.org", b"10003:\n    h!"))
-    monkeypatch.setattr("maptr.registry.table.MAX_MADE", 20)
+    monkeypatch.setattr("maptr.registry.table.MAX_PARSED", 20)
     with pytest.raises(PullFailed, match=f"{source}:1: not a registry: more than 20 records and mapping authorities"):
         plan_pull(target, [str(source)])
     assert target.read_bytes() == OLD

@@ -114,7 +114,7 @@ def test_bad_records_are_limited(title: str, monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.parametrize("title", GOOD_RECORDS)
 def test_records_are_limited(title: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(table, "MAX_ENTRIES", 100)
-    monkeypatch.setattr(table, "MAX_MADE", 200)
+    monkeypatch.setattr(table, "MAX_PARSED", 200)
     assert len(registry.read(GOOD_RECORDS[title](90))) == 90
     with pytest.raises(TableError, match=r"^f:1: not a registry: more than (100|200) records\b"):
         registry.read(GOOD_RECORDS[title](5000), filename="f", on_bad=lambda error: None)
