@@ -150,6 +150,3 @@ def test_each_name_has_its_chooser() -> None:
     assert made[0] is first
     assert made[1](discovery(*THREE)).host in ("a.example", "b.example")
     assert [type(one) for one in made[2:]] == [Reachable, Own]
-
-
-# ---- Prober

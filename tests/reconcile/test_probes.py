@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import socket
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from email.message import Message
+from http.server import BaseHTTPRequestHandler
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -35,7 +36,7 @@ from maptr.registry.table import Entry, Nma, Table
 from maptr.web.http import Head
 from tests.support.caching import ARK, Clock, Rig
 from tests.support.certificates import write_certificate
-from tests.support.http_server import raw_server
+from tests.support.http_server import Handle, http_server, raw_server, sends
 from tests.support.ports import free_port
 from tests.support.web_servers import Nginx
 
@@ -55,90 +56,70 @@ def probes(*answered: bool, start: float = 0.0) -> list[Probe]:
 # ---- requests to real servers
 
 
-@contextmanager
-def listener(
-    script: bytes = b"", *, drip: float | None = None, close: bool = True
-) -> Iterator[tuple[str, list[bytes]]]:
-    """A server that reads a request and sends a script, at once or byte by byte, then closes or waits. Its place, and
-    what it received."""
-    received: list[bytes] = []
-    over = threading.Event()
+def writes(*parts: bytes, pause: float = 0.0) -> Handle:
+    """Return a handler that writes these parts, waits after each, and closes."""
 
-    def serve(sock: socket.socket) -> None:
-        peer, _ = sock.accept()
-        with peer:
-            received.append(peer.recv(65536))
-            try:
-                for part in [script] if drip is None else [script[n : n + 1] for n in range(len(script))]:
-                    peer.sendall(part)
-                    if drip is not None and over.wait(drip):
-                        return
-            except OSError:
-                return  # the client has closed
-            if not close:
-                over.wait(30)
+    def handle(request: BaseHTTPRequestHandler) -> None:
+        with suppress(OSError):  # the client has closed
+            for part in parts:
+                request.wfile.write(part)
+                threading.Event().wait(pause)
 
-    with socket.create_server(("127.0.0.1", 0)) as sock:
-        thread = threading.Thread(target=serve, args=(sock,))
-        thread.start()
-        yield f"http://127.0.0.1:{sock.getsockname()[1]}", received
-        over.set()
-        thread.join()
+    return handle
 
 
-def probed(place: str, target: str = "", **options: Any) -> Probe:
-    return Prober(allow_private=True, **{"seconds": 5.0} | options).one(place, target or f"{place}/")
+def probed(url: str, path: str = "/", **options: Any) -> Probe:
+    """Probe the server of a URL."""
+    place = url.removesuffix("/naans")
+    return Prober(allow_private=True, **{"seconds": 5.0} | options).one(place, place + path)
 
 
-def test_the_request_is_a_head_that_says_who_asks() -> None:
-    with listener(b"HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1:1/\r\n\r\n") as (place, received):
-        found = probed(place, f"{place}/ark:/12345/b6?info", contact="https://ark.example.org")
+@pytest.mark.parametrize(
+    ("contact", "agent"),
+    [("https://ark.example.org", " (+https://ark.example.org)"), ("", ""), ("bücher@example.org", "")],
+)
+def test_the_request_is_a_head_that_says_who_asks(contact: str, agent: str) -> None:
+    asked: list[tuple[str, Message]] = []
+
+    def handle(request: BaseHTTPRequestHandler) -> None:
+        asked.append((request.requestline, request.headers))
+        sends(b"", 302, Location="http://127.0.0.1:1/")(request)
+
+    with http_server(handle) as url:
+        found = probed(url, "/ark:/12345/b6?info", contact=contact)
     assert (found.outcome, found.status, found.fault, found.note) == (ProbeResult.ANSWERED, 302, None, "")
-    line, *headers = received[0].decode().split("\r\n")
+    ((line, headers),) = asked
     assert line == "HEAD /ark:/12345/b6?info HTTP/1.1"
-    assert f"User-Agent: maptr/{__version__} (+https://ark.example.org)" in headers
-    assert f"Host: {place.removeprefix('http://')}" in headers
-    assert "Connection: close" in headers
+    assert (headers["User-Agent"], headers["Connection"]) == (f"maptr/{__version__}{agent}", "close")
+    assert headers["Host"] == url.split("/")[2]
 
 
-@pytest.mark.parametrize("contact", ["", "bücher@example.org"])
-def test_a_contact_that_no_header_can_hold_is_left_out(contact: str) -> None:
-    with listener(b"HTTP/1.0 200 OK\r\n\r\n") as (place, received):
-        assert probed(place, contact=contact).outcome is ProbeResult.ANSWERED
-    assert f"User-Agent: maptr/{__version__}\r\n".encode() in received[0]
-
-
-@pytest.mark.parametrize("status", [200, 204, 301, 401, 403, 404, 405, 410, 429, 499, 501])
-def test_a_status_that_is_an_answer(status: int) -> None:
-    with listener(b"HTTP/1.1 %d x\r\n\r\n" % status) as (place, _):
-        found = probed(place)
-    assert (found.outcome, found.status, found.fault) == (ProbeResult.ANSWERED, status, None)
-
-
-@pytest.mark.parametrize("status", [500, 502, 503, 504, 599])
-def test_a_server_error_is_a_failure_with_its_status(status: int) -> None:
-    with listener(b"HTTP/1.1 %d x\r\n\r\n" % status) as (place, _):
-        found = probed(place)
-    assert (found.outcome, found.status, found.fault) == (ProbeResult.FAILED, status, Fault.SERVER_ERROR)
+@pytest.mark.parametrize("status", [200, 204, 301, 401, 403, 404, 405, 410, 429, 499, 501, 500, 502, 503, 504, 599])
+def test_a_status_below_500_or_501_is_an_answer(status: int) -> None:
+    with http_server(writes(b"HTTP/1.1 %d x\r\n\r\n" % status)) as url:
+        found = probed(url)
+    is_answer = status < 500 or status == 501
+    outcome, fault = (ProbeResult.ANSWERED, None) if is_answer else (ProbeResult.FAILED, Fault.SERVER_ERROR)
+    assert (found.outcome, found.status, found.fault) == (outcome, status, fault)
     assert not is_offline([found, found]), "a response shows that the network works"
 
 
 @pytest.mark.parametrize(
-    ("script", "options", "fault"),
+    ("handle", "fault"),
     [
-        (b"", {}, Fault.NOT_HTTP),
-        (b"SSH-2.0-OpenSSH_9.6\r\n", {"close": False}, Fault.TIMEOUT),
-        (b"SSH-2.0-OpenSSH_9.6\r\n", {}, Fault.NOT_HTTP),
-        (b"HTTP/1.1 OK\r\n\r\n", {}, Fault.NOT_HTTP),
-        (b"x" * 1_000_000, {}, Fault.NOT_HTTP),
-        (b"", {"close": False}, Fault.TIMEOUT),
-        (b"y" * 1000, {"drip": 0.02}, Fault.TIMEOUT),
+        (writes(), Fault.NOT_HTTP),
+        (writes(b"SSH-2.0-OpenSSH_9.6\r\n", pause=3), Fault.TIMEOUT),
+        (writes(b"SSH-2.0-OpenSSH_9.6\r\n"), Fault.NOT_HTTP),
+        (writes(b"HTTP/1.1 OK\r\n\r\n"), Fault.NOT_HTTP),
+        (writes(b"x" * 1_000_000), Fault.NOT_HTTP),
+        (writes(b"", pause=3), Fault.TIMEOUT),
+        (writes(*[b"y"] * 150, pause=0.02), Fault.TIMEOUT),
     ],
 )
-def test_a_hostile_server_cannot_hold_a_probe(script: bytes, options: dict[str, Any], fault: Fault) -> None:
+def test_a_hostile_server_cannot_hold_a_probe(handle: Handle, fault: Fault) -> None:
     start = time.monotonic()
-    with listener(script, **options) as (place, _):
-        found = probed(place, seconds=1.0)
+    with http_server(handle) as url:
+        found = probed(url, seconds=1.0)
     assert (found.outcome, found.fault, found.status) == (ProbeResult.FAILED, fault, None)
     assert found.note
     assert time.monotonic() - start < 10
@@ -175,7 +156,7 @@ def test_nginx_with_tls_answers_and_shows_the_end_of_its_certificate(trusted: Pa
     write_certificate(trusted, hours=48)
     port, before = free_port(), time.time()
     with nginx(trusted, port, "return 302 https://elsewhere.example/;") as server:
-        found = probed(f"https://127.0.0.1:{port}", f"https://127.0.0.1:{port}/ark:/12345/b6", contact="a@b.example")
+        found = probed(f"https://127.0.0.1:{port}", "/ark:/12345/b6", contact="a@b.example")
         plain = probed(f"http://127.0.0.1:{server.port}")
         wrong = probed(f"https://127.0.0.1:{server.port}")
         lines = (trusted / "asked").read_text().splitlines()
