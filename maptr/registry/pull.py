@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -232,22 +232,26 @@ def apply_pull(pull: Pull, *, wall: Callable[[], float]) -> None:
         sha256 = pull.before if pull.content is None else hashlib.sha256(pull.content).hexdigest()
         if current not in (pull.before, sha256):
             raise TableError("has changed since the plan was made; pull again", filename=str(pull.path))
+        known = {"source": pull.source, "sha256": sha256, "etag": pull.etag, "modified": pull.modified}
+        note = known | {"checked": wall()} | ({} if pull.signed is None else {"signed": pull.signed})
+        _write_note(pull.path, note)
         if pull.content is not None and current != sha256:
             if current and not pull.broken:
                 _rotate(pull.path)
             write_atomically(pull.path, pull.content)
-        known = {"source": pull.source, "sha256": sha256, "etag": pull.etag, "modified": pull.modified}
-        note = known | {"checked": wall()} | ({} if pull.signed is None else {"signed": pull.signed})
-        write_atomically(pull_file(pull.path), json_text(note, indent=1).encode() + b"\n")
 
 
 def begin_with_built_in(path: Path) -> None:
     """Write the built-in registry, with its date, to a file that a pull will replace. Raises OSError."""
     content, fetched = builtin.FILE.read_bytes(), builtin.state().fetched
     with locked(path.parent):
+        _write_note(path, {"source": BUILT_IN, "sha256": hashlib.sha256(content).hexdigest(), "checked": fetched})
         write_atomically(path, content)
-        note = {"source": BUILT_IN, "sha256": hashlib.sha256(content).hexdigest(), "checked": fetched}
-        write_atomically(pull_file(path), json_text(note, indent=1).encode() + b"\n")
+
+
+def _write_note(path: Path, note: Mapping[str, Any]) -> None:
+    """Write the note beside a table: before the table, so that a crash never leaves a table without its dates."""
+    write_atomically(pull_file(path), json_text(note, indent=1).encode() + b"\n")
 
 
 def _last_good(path: Path) -> Table:

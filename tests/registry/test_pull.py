@@ -21,6 +21,7 @@ from click.testing import CliRunner
 from maptr import registry
 from maptr.cli.group import main
 from maptr.errors import PullFailed, TableError, UnsafePlan
+from maptr.files import write_atomically
 from maptr.registry.followed_file import WatchedTable, pull_file, read_pull_file
 from maptr.registry.pull import Requirements, apply_pull, plan_pull
 from tests.support.http_server import http_server, sends
@@ -161,6 +162,23 @@ def test_only_signed_content_that_is_not_older_is_pulled(target: Path, tmp_path:
     assert pull(str(target))[0] == 8
     key.write_text("no key")
     assert "not a minisign public key" in pull(str(target))[1]
+
+
+@pytest.mark.parametrize("writes", [1, 2])
+def test_a_crash_while_a_signed_table_is_written_does_not_stop_later_pulls(
+    writes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target, signed = tmp_path / "naans", Requirements(public_key=KEY)
+    files = {"/naans": OLD, "/naans.minisig": signature(OLD).encode()}
+    with http_server(lambda request: sends(files[request.path])(request)) as url:
+        with monkeypatch.context() as patch:
+            done = iter([write_atomically] * (writes - 1) + [Mock(side_effect=KeyboardInterrupt)])
+            patch.setattr("maptr.registry.pull.write_atomically", lambda *arguments: next(done)(*arguments))
+            with pytest.raises(KeyboardInterrupt):
+                apply_pull(plan_pull(target, [url], requirements=signed), wall=time.time)
+        files |= {"/naans": NEW, "/naans.minisig": signature(NEW, "timestamp:1700000001").encode()}
+        apply_pull(plan_pull(target, [url], requirements=signed), wall=time.time)
+        assert target.read_bytes() == NEW
 
 
 # --- the plan and its limits
