@@ -183,7 +183,7 @@ def _pull(plan: Callable[[], Pull], target: Path, *, act: bool, form: str | None
 
 
 def _report(found: Pull, form: str | None) -> None:
-    for reason in found.passed_over:
+    for reason in found.skipped:
         output.warning(f"skipped: {reason}")
     if found.broken:
         output.warning(f"the existing table cannot be read, and --apply replaces it: {found.broken}")

@@ -118,8 +118,8 @@ class TablePulls:
             self.state = replace(self.state, error=reason, failed=self._clock())
             return False
         self._logged.forget("error")
-        if self._logged.is_new("skipped", found.passed_over):
-            for reason in found.passed_over:
+        if self._logged.is_new("skipped", found.skipped):
+            for reason in found.skipped:
                 log.warning("table %s: source skipped: %s", file, reason)
         kept = tuple(KeptRecord(*each) for each in found.plan.kept)
         if self._logged.is_new("kept", kept):

@@ -244,7 +244,7 @@ class Prober:
                 while True:
                     server, future = waiting.popleft(), Future[Probe]()
                     try:
-                        future.set_result(self.one(*server))
+                        future.set_result(self.probe_one(*server))
                     except BaseException as error:
                         future.set_exception(error)
                     done.put(future)
@@ -258,7 +258,7 @@ class Prober:
         finally:
             waiting.clear()
 
-    def one(self, place: str, target: str) -> Probe:
+    def probe_one(self, place: str, target: str) -> Probe:
         """Probe one place by a URL of it, after the pause that its address needs."""
         made = partial(Probe, place)
         self._tried[place] = self._clock()

@@ -26,7 +26,7 @@ log = logging.getLogger("maptr.cache")
 
 SYSTEM_TABLES = ("/etc/natab", "/etc/maptr/naans")
 NAMES = {GIVEN: "given", CONFIGURED: "configured", PULLED: "pulled", SYSTEM: "system", BUILT_IN: "built-in", "": "no"}
-LOOK_AGAIN = 1.0  # seconds between two looks which files exist
+LOOK_AGAIN = 1.0  # seconds between two checks of which files exist
 
 
 class TableLocation(NamedTuple):

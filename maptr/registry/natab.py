@@ -27,13 +27,11 @@ from maptr import url
 from maptr.ark import BETANUMERIC, MAX_NAAN
 from maptr.errors import TableError
 from maptr.registry.anvl import one_line
-from maptr.registry.table import MAX_NMAS, Entry, NaanPolicy, Nma, Table, TableBuilder, Who, shown
+from maptr.registry.table import MAX_NMAS, MAX_PARTS, Entry, NaanPolicy, Nma, Table, TableBuilder, Who, shown
 from maptr.registry.target import DEFAULT_STATUS, NATAB_PATH, authority, example_url, where_to_target
 
 END = re.compile(r"[\s#-]*end\s+of\s+data[\s-]*\Z", re.IGNORECASE)
 ENTRY = re.compile(r"(?P<naan>[0-9A-Za-z]+):(?:\s+(?P<policy>\S.*))?\Z")  # a line without trailing white space
-
-MAX_UNUSUAL = 50_000  # lines that are not certainly valid: a header, a bad line, or an NMA whose host is rare
 
 _HEADERS = ("Last change", "Reload from", "Mirrored at", "To register")
 _HEADER = re.compile(rf"(?P<name>{'|'.join(_HEADERS)}):\s+(?P<value>\S.*)\Z")
@@ -97,7 +95,7 @@ class _Lines:
         self.lines = ["", *(_LINE_END.sub("\n", text) if "\r" in text else text).split("\n")]
         self.metadata: dict[str, str] = {}
         unusual = [number for number, match in enumerate(map(_VALID.match, self.lines)) if match is None]
-        builder.allow(len(unusual), MAX_UNUSUAL, "unusual lines")
+        builder.allow(len(unusual), MAX_PARTS, "unusual lines")
         odd = []
         for number in unusual:
             line = self.lines[number].rstrip()

@@ -57,7 +57,7 @@ class Pull:
 
     ``content`` is the file's new content: the source's own, or JSON if entries are kept, or None if the source answers
     that nothing changed. ``sha256`` is that of the source's content, ``before`` that of the current file ("" if there
-    is none). ``bad`` has the records that cannot be read and have no kept entry. ``passed_over`` has the reasons why
+    is none). ``bad`` has the records that cannot be read and have no kept entry. ``skipped`` has the reasons why
     earlier sources were refused. ``signed`` is the signature's time in seconds since 1970. ``broken`` is the reason if
     the current file is not a table.
     """
@@ -70,7 +70,7 @@ class Pull:
     etag: str = ""
     modified: str = ""
     bad: tuple[TableError, ...] = ()
-    passed_over: tuple[str, ...] = ()
+    skipped: tuple[str, ...] = ()
     signed: int | None = None
     broken: str = ""
     before: str = ""
@@ -96,7 +96,7 @@ def plan_pull(
     unsafe: UnsafePlan | None = None
     for source in sources:
         try:
-            return replace(puller.pull(source), passed_over=tuple(reasons))
+            return replace(puller.pull(source), skipped=tuple(reasons))
         except UnsafePlan as error:
             unsafe = UnsafePlan(f"{source}: {error}")
             reasons.append(str(unsafe))

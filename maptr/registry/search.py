@@ -9,7 +9,7 @@ from typing import NamedTuple, Self
 from maptr.registry.table import Entry, Table
 
 MAX_QUERY = 200  # characters that are read
-UNFOUND = 4  # the rank of an entry that does not match
+NO_MATCH = 4  # the rank of an entry that does not match
 
 
 class NaanIndex:
@@ -23,7 +23,7 @@ class NaanIndex:
         last every name that has all words of the query. Equal ones are in the order of the table."""
         words = _folded(query[:MAX_QUERY]).split()
         ranked = [(row.rank(words), row.entry) for row in self._rows] if words else []
-        return [entry for rank, entry in sorted(ranked, key=itemgetter(0)) if rank < UNFOUND]
+        return [entry for rank, entry in sorted(ranked, key=itemgetter(0)) if rank < NO_MATCH]
 
 
 class _Searchable(NamedTuple):

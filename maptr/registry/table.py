@@ -26,7 +26,7 @@ MAX_EXAMPLE = 400  # characters of a record's text in which an ARK is searched
 # most (docs/security.md).
 MAX_SOURCE = 10 << 20  # bytes of a file that is pulled
 MAX_LINES = 1 << 21  # lines of any file; a natab of 100,000 NAANs has 400,000
-MAX_PARTS = 100_000  # lines and separators of an ANVL or prefixes file; the real registry would have 25,000
+MAX_PARTS = 100_000  # lines and separators of ANVL and prefixes, unusual lines of a natab; the real registry has 25,000
 MAX_ENTRIES = 500_000  # records; the real registry has 2,232
 MAX_PARSED = 40_000  # entries and NMAs that are parsed at once; those of a natab are when they are looked up
 MAX_NMAS = 64  # NMAs of one record, as many as a walk has candidates

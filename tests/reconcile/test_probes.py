@@ -71,7 +71,7 @@ def writes(*parts: bytes, pause: float = 0.0) -> Handle:
 def probed(url: str, path: str = "/", **options: Any) -> Probe:
     """Probe the server of a URL."""
     place = url.removesuffix("/naans")
-    return Prober(allow_private=True, **{"seconds": 5.0} | options).one(place, place + path)
+    return Prober(allow_private=True, **{"seconds": 5.0} | options).probe_one(place, place + path)
 
 
 @pytest.mark.parametrize(
@@ -413,14 +413,14 @@ def test_places_that_are_not_public_are_not_asked(monkeypatch: pytest.MonkeyPatc
     )
     assert found["http://none.example"].fault is Fault.DNS
     allowed = network.prober(allow_private=True)
-    assert allowed.one("http://in.example", "http://in.example/").outcome is ProbeResult.ANSWERED
-    assert network.prober().one("N/A", "N/A").outcome is ProbeResult.NOT_ASKED
+    assert allowed.probe_one("http://in.example", "http://in.example/").outcome is ProbeResult.ANSWERED
+    assert network.prober().probe_one("N/A", "N/A").outcome is ProbeResult.NOT_ASKED
 
 
 def test_a_host_whose_address_becomes_private_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     answers = iter(["93.184.216.34", "127.0.0.1"])
     monkeypatch.setattr("maptr.web.http.look_up", lambda *_: [next(answers)])
-    found = Prober().one(PLACE, f"{PLACE}/")
+    found = Prober().probe_one(PLACE, f"{PLACE}/")
     assert (found.outcome, found.note) == (
         ProbeResult.FAILED,
         "a.example is refused: 127.0.0.1 is not a public address",

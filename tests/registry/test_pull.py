@@ -73,7 +73,7 @@ def test_sources_are_tried_in_order_and_reasons_are_kept(target: Path) -> None:
     ):
         pull = plan_pull(target, [invalid, page, shrunk, url, "/nowhere"])
     assert (pull.source, [entry.key for entry in pull.plan.added]) == (url, ["10010"])
-    assert [word in reason for word, reason in zip(("URL", "web page", "removes"), pull.passed_over, strict=True)]
+    assert [word in reason for word, reason in zip(("URL", "web page", "removes"), pull.skipped, strict=True)]
 
 
 def test_a_source_file_is_limited_in_size(target: Path, monkeypatch: pytest.MonkeyPatch) -> None:

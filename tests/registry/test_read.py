@@ -79,7 +79,7 @@ def test_lines_and_json_values_are_counted_before_parsing(monkeypatch: pytest.Mo
     monkeypatch.setattr(registry, "MAX_LINES", 100)
     monkeypatch.setattr(anvl, "MAX_PARTS", 100)
     monkeypatch.setattr(prefixes, "MAX_PARTS", 100)
-    monkeypatch.setattr(natab, "MAX_UNUSUAL", 30)
+    monkeypatch.setattr(natab, "MAX_PARTS", 30)
     monkeypatch.setattr(json_records, "MAX_VALUES", 100)
     for end in ("\n", "\r", "\x85", "\u2028"):
         with pytest.raises(TableError, match="more than 100 lines"):
