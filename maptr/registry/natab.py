@@ -27,7 +27,18 @@ from maptr import url
 from maptr.ark import BETANUMERIC, MAX_NAAN
 from maptr.errors import TableError
 from maptr.registry.anvl import one_line
-from maptr.registry.table import MAX_NMAS, MAX_PARTS, Entry, NaanPolicy, Nma, Table, TableBuilder, Who, shown
+from maptr.registry.table import (
+    MAX_NMAS,
+    MAX_PARTS,
+    TOO_MANY_NMAS,
+    Entry,
+    NaanPolicy,
+    Nma,
+    Table,
+    TableBuilder,
+    Who,
+    shown,
+)
 from maptr.registry.target import DEFAULT_STATUS, NATAB_PATH, authority, example_url, where_to_target
 
 END = re.compile(r"[\s#-]*end\s+of\s+data[\s-]*\Z", re.IGNORECASE)
@@ -130,8 +141,9 @@ class _Lines:
         for number in range(start + 1, len(self.lines)):
             line = self.lines[number]
             if line and line[0] == " ":
-                if len(nmas) > MAX_NMAS:  # the entry is refused
-                    break
+                if len(nmas) == MAX_NMAS:
+                    builder.refuse(builder.error(TOO_MANY_NMAS, line=start, record=naan))
+                    return None
                 try:
                     nmas.append(self._nma(line, naan))
                 except ValueError as error:

@@ -305,13 +305,10 @@ class TableBuilder:
         return key in self._entries
 
     def add(self, entry: Entry) -> None:
-        """Add an entry. A second entry with one key is a bad record, and so is one with too many NMAs."""
+        """Add an entry. A second entry with one key is a bad record."""
         self._parsed += 1 + len(entry.nmas)
         self.allow(self._parsed, MAX_PARSED, "records and mapping authorities")
-        if len(entry.nmas) > MAX_NMAS:
-            self.refuse(self.error(TOO_MANY_NMAS, line=entry.line, record=entry.key))
-        else:
-            self.put(entry.key, entry, entry.line)
+        self.put(entry.key, entry, entry.line)
 
     def put(self, key: str, source: Entry | int, line: int) -> None:
         """Add an entry, or the line from which a ``lazy_table`` makes it. A second one with one key is a bad record."""
