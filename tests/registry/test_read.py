@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import json
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -77,6 +79,7 @@ def test_invalid_data_is_refused_before_parsing(data: bytes | str, reason: str, 
 
 def test_lines_and_json_values_are_counted_before_parsing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registry, "MAX_LINES", 100)
+    monkeypatch.setattr(registry, "MAX_PARTS", 25)
     monkeypatch.setattr(anvl, "MAX_PARTS", 100)
     monkeypatch.setattr(prefixes, "MAX_PARTS", 100)
     monkeypatch.setattr(natab, "MAX_PARTS", 30)
@@ -87,6 +90,9 @@ def test_lines_and_json_values_are_counted_before_parsing(monkeypatch: pytest.Mo
     with pytest.raises(TableError, match="more than 100 JSON values"):
         registry.read('{"data": [' + "{}," * 60 + "{}]}")
     assert registry.read('{"data": [{"what": "12345"}]}' + " " * 1000)
+    assert registry.read("x y\n" * 24 + "12345:\n", on_bad=lambda error: None)
+    with pytest.raises(TableError, match="no entry of any known format"):
+        registry.read("x y\n" * 25 + "12345:\n")
     for text, what in (
         ("naa:\nwhat: 12345\nwho: " + "%vb" * 100, "100 lines and escapes"),
         ("ark:/12345:\n x: [" + "[]," * 50, "100 lines and separators"),
@@ -140,6 +146,40 @@ def test_a_record_has_64_mapping_authorities_at_most(head: str, nma: str) -> Non
     assert len(registry.read(head + nma * 63 + end)["12345"].nmas) == 64
     assert not registry.read(head + nma * 64 + end, on_bad=bad.append)
     assert [(error.record, error.reason) for error in bad] == [("12345", "more than 64 mapping authorities")]
+
+
+HOSTILE = """
+import resource
+from maptr import registry
+from maptr.errors import TableError
+from maptr.registry.json_records import MAX_VALUES
+from maptr.registry.table import MAX_PARTS, MAX_SOURCE
+resource.setrlimit(resource.RLIMIT_AS, (350 << 20,) * 2)
+for head, part, tail, most in (
+    ('[', '[[]],', '[]]', MAX_VALUES // 3),
+    ('{"data": [{"what": "1", "x": "', 'x', '\U0001f600"}]}', MAX_SOURCE),
+    ('12345:\\n', '\\t', '', MAX_SOURCE),
+    ('12345:\\n', ' a_b.org\\n', '', MAX_PARTS - 2),
+    ('naa:\\nwhat: 12345\\nx: ', '%{', '', MAX_PARTS - 9),
+    ('ark:/12345:\\n x: [', '[],', ']', MAX_PARTS // 2 - 9),
+    ('ark:/12345:\\n x: ', '- ', '', MAX_PARTS - 9),
+):
+    for most in (most, MAX_SOURCE):
+        content = (head + part * min(most, (MAX_SOURCE - 100) // len(part)) + tail).encode()
+        try:
+            registry.read(content, on_bad=lambda error: None)
+        except TableError:
+            pass
+try:
+    registry.read(''.join(f'{number}:\\n' for number in range(MAX_SOURCE // 8)))
+except TableError:
+    pass
+"""
+
+
+def test_a_hostile_file_of_any_format_takes_little_memory() -> None:
+    """It is read in the process that answers queries."""
+    subprocess.run([sys.executable, "-c", HOSTILE], check=True, timeout=120)
 
 
 @st.composite
