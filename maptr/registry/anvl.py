@@ -19,19 +19,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from maptr.registry.table import (
-    MAX_NMAS,
-    MAX_PARTS,
-    TOO_MANY_NMAS,
-    Entry,
-    NaanPolicy,
-    Nma,
-    Table,
-    TableBuilder,
-    Who,
-    numbered,
-    shown,
-)
+from maptr.registry.table import MAX_NMAS, MAX_PARTS, Entry, NaanPolicy, Nma, Table, TableBuilder, Who, numbered, shown
 from maptr.registry.target import split_status, where_to_target
 
 # Kernel Metadata and ERCs 9.5, and the 2002 draft 7.6. Pairs of hexadecimal digits are not decoded, because the value
@@ -194,7 +182,7 @@ def _entry(block: Block, builder: TableBuilder) -> Entry:
     naan, shoulder = builder.key(what[0], line=block.line)
     wheres = [decode(value) for value in fields.get("where", ()) if _known(value)]
     if len(wheres) > MAX_NMAS:
-        raise builder.error(TOO_MANY_NMAS, line=block.line, record=name)
+        raise builder.error(f"more than {MAX_NMAS} mapping authorities", line=block.line, record=name)
     nmas = tuple(Nma(where_to_target(where), where, split_status(where)[0]) for where in wheres)
     who, when, how = (next(iter(fields.get(label, ())), "") for label in ("who", "when", "how"))
     # If a label other than what and where occurs twice, the first value is used and all are kept in extra.

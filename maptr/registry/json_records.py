@@ -32,7 +32,6 @@ from typing import Any
 
 from maptr.registry.table import (
     MAX_NMAS,
-    TOO_MANY_NMAS,
     Entry,
     NaanPolicy,
     Nma,
@@ -262,7 +261,7 @@ def _nmas(record: Mapping[str, Any]) -> tuple[Nma, ...]:
     elif not isinstance(listed, list) or not all(isinstance(item, dict) for item in listed):
         raise ValueError("nmas is not a list of objects")
     elif len(listed) > MAX_NMAS:
-        raise ValueError(TOO_MANY_NMAS)
+        raise ValueError(f"more than {MAX_NMAS} mapping authorities")
     return tuple(nma for item in listed if (nma := _nma(item)))
 
 

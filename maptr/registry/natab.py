@@ -27,18 +27,7 @@ from maptr import url
 from maptr.ark import BETANUMERIC, MAX_NAAN
 from maptr.errors import TableError
 from maptr.registry.anvl import one_line
-from maptr.registry.table import (
-    MAX_NMAS,
-    MAX_PARTS,
-    TOO_MANY_NMAS,
-    Entry,
-    NaanPolicy,
-    Nma,
-    Table,
-    TableBuilder,
-    Who,
-    shown,
-)
+from maptr.registry.table import MAX_NMAS, MAX_PARTS, Entry, NaanPolicy, Nma, Table, TableBuilder, Who, shown
 from maptr.registry.target import DEFAULT_STATUS, NATAB_PATH, authority, example_url, where_to_target
 
 END = re.compile(r"[\s#-]*end\s+of\s+data[\s-]*\Z", re.IGNORECASE)
@@ -142,7 +131,7 @@ class _Lines:
             line = self.lines[number]
             if line and line[0] == " ":
                 if len(nmas) == MAX_NMAS:
-                    builder.refuse(builder.error(TOO_MANY_NMAS, line=start, record=naan))
+                    builder.refuse(builder.error(f"more than {MAX_NMAS} mapping authorities", line=start, record=naan))
                     return None
                 try:
                     nmas.append(self._nma(line, naan))

@@ -31,7 +31,6 @@ MAX_ENTRIES = 500_000  # records; the real registry has 2,232
 MAX_PARSED = 40_000  # entries and NMAs that are parsed at once; those of a natab are when they are looked up
 MAX_NMAS = 64  # NMAs of one record, as many as a walk has candidates
 MAX_BAD = 10_000  # bad records of one file
-TOO_MANY_NMAS = f"more than {MAX_NMAS} mapping authorities"
 
 _NAAN = re.compile(f"[{BETANUMERIC}]+\\Z")
 _SHOULDER = re.compile(r"[A-Za-z0-9=~*+@_$.%-]+\Z")  # the characters of a name (ARK draft 2.4) except "/"
