@@ -22,8 +22,8 @@ MAX_SHOULDER = 63  # characters; the longest registered one has 8, and a regexp 
 
 MAX_EXAMPLE = 400  # characters of a record's text in which an ARK is searched
 
-# A file is read in the process that answers queries. With these limits, a hostile source takes a second and 300 MB at
-# most (docs/security.md).
+# A file is read in the process that answers queries. With these limits, a hostile source takes about a second
+# and 210 MB (docs/security.md).
 MAX_SOURCE = 10 << 20  # bytes of a file that is pulled
 MAX_LINES = 1 << 21  # lines of any file; a natab of 100,000 NAANs has 400,000
 MAX_PARTS = 100_000  # lines and separators of ANVL and prefixes, unusual lines of a natab; the real registry has 25,000
