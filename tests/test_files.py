@@ -62,9 +62,11 @@ def test_the_mode_of_a_new_file_follows_the_umask_which_is_never_changed(
         monkeypatch.setattr("os.umask", Mock(side_effect=AssertionError))
         files.write_atomically(tmp_path / "a", b"one")
         assert (tmp_path / "a").stat().st_mode & 0o777 == 0o640
-        (tmp_path / "a").chmod(0o604)
+        (tmp_path / "a").chmod(0o600)
+        written: list[int] = []
+        monkeypatch.setattr("os.fsync", lambda handle: written.append(os.fstat(handle).st_mode & 0o777))
         files.write_atomically(tmp_path / "a", b"two")
-        assert (tmp_path / "a").stat().st_mode & 0o777 == 0o604
+        assert (written, (tmp_path / "a").stat().st_mode & 0o777) == ([0o600], 0o600), "never open to others"
     finally:
         monkeypatch.undo()
         os.umask(old)
