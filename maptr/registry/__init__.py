@@ -39,14 +39,22 @@ _LINE_ENDS = "\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"  # of str.splitlines
 _YAML_FIELD = re.compile(r"\s+[\w.-]+\s*:(?:\s|\Z)")
 
 
-def read(data: bytes | str, *, filename: str = "", on_bad: OnBad | None = None, scheme: str = "https") -> Table:
+def read(
+    data: bytes | str,
+    *,
+    filename: str = "",
+    on_bad: OnBad | None = None,
+    scheme: str = "https",
+    is_pulled: bool = False,
+) -> Table:
     """Read the table in a registry file of any format, recognised by its content, never by the file's name.
 
     A bad record raises TableError with file and line or record; with ``on_bad`` it is passed to that and left out. Data
     that is not a registry (empty, cut short, a web page, not UTF-8, beyond a limit) always raises TableError. No other
     exception is raised, except by ``on_bad``. ``scheme`` is that of the hosts of a natab (port 80 means http).
+    ``is_pulled``: the data come from another machine, so that its limits are lower.
     """
-    builder = TableBuilder(filename, on_bad)
+    builder = TableBuilder(filename, on_bad, is_pulled=is_pulled)
     text = _text(data, builder)
     match text.lstrip()[:1]:
         case "{" | "[":

@@ -136,13 +136,13 @@ class _Puller:
         if content is None:
             plan = Plan(size=len(self._table))
         else:
-            table, bad = _read(content, source)
+            table, bad = _read(content, source, is_pulled=True)
             kept = {} if self._force else _unreadable(self._table, table, bad)
             if kept:
                 entries = {**table, **{key: self._table[key] for key in kept}}
                 table = Table(entries.values(), metadata=table.metadata)
                 content = registry.write_json(table).encode()
-                _read(content, source)  # raises TableError for a natab of more records than JSON may have
+                _read(content, source, is_pulled=True)  # raises TableError for more records than JSON may have
                 etag = modified = ""  # they describe the source's own content, which must be read in full next time
                 bad = [error for error in bad if normal_key(error.record) not in kept]
             plan = replace(Plan.between(self._table, table), kept=tuple(sorted(kept.items())))
@@ -184,10 +184,10 @@ class _Puller:
         return at
 
 
-def _read(content: bytes, filename: str) -> tuple[Table, list[TableError]]:
+def _read(content: bytes, filename: str, *, is_pulled: bool = False) -> tuple[Table, list[TableError]]:
     """Return the table, and the bad records, which it lacks. Raises TableError if the content is not a registry."""
     bad: list[TableError] = []
-    return registry.read(content, filename=filename, on_bad=bad.append), bad
+    return registry.read(content, filename=filename, on_bad=bad.append, is_pulled=is_pulled), bad
 
 
 def _get(source: str, *, max_bytes: int, **options: Any) -> Fetched:

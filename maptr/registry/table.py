@@ -25,7 +25,8 @@ MAX_EXAMPLE = 400  # characters of a record's text in which an ARK is searched
 # A file is read in the process that answers queries. With these limits, a hostile source takes about a second
 # and 210 MB (docs/security.md).
 MAX_SOURCE = 10 << 20  # bytes of a file that is pulled
-MAX_LINES = 1 << 21  # lines of any file; a natab of 100,000 NAANs has 400,000
+LOCAL = 10  # times as many lines, separators and records as a pulled file may a file of this machine have
+MAX_LINES = 1 << 21  # lines; a natab of 100,000 NAANs has 400,000
 MAX_PARTS = 100_000  # lines and separators of ANVL and prefixes, unusual lines of a natab; the real registry has 25,000
 MAX_ENTRIES = 500_000  # records; the real registry has 2,232
 MAX_PARSED = 40_000  # entries and NMAs that are parsed at once; those of a natab are when they are looked up
@@ -288,15 +289,16 @@ OnBad = Callable[[TableError], None]
 class TableBuilder:
     """The entries and the bad records of one file, collected by the reader of a format.
 
-    A bad record is passed to ``on_bad``; without it, the first is raised. A file beyond a limit on entries or bad
-    records raises a TableError. ``metadata`` is what the file says about itself.
+    A bad record is passed to ``on_bad``; without it, the first is raised. A file beyond a limit raises a TableError;
+    unless it ``is_pulled``, it may have LOCAL times as much. ``metadata`` is what the file says about itself.
     """
 
-    def __init__(self, filename: str = "", on_bad: OnBad | None = None) -> None:
+    def __init__(self, filename: str = "", on_bad: OnBad | None = None, *, is_pulled: bool = False) -> None:
         self.filename = filename
         self.refused: set[str] = set()  # names of the bad records, as messages show them
         self.metadata: dict[str, Any] = {}
         self._on_bad = on_bad
+        self._factor = 1 if is_pulled else LOCAL
         self._entries: dict[str, Any] = {}
         self._bad = self._parsed = 0
 
@@ -316,7 +318,8 @@ class TableBuilder:
             at = first.line if isinstance(first, Entry) else first
             where = f", first on line {at}" if at else ""
             self.refuse(self.error(f"duplicate record{where}", line=line, record=key))
-        self.allow(len(self._entries), MAX_ENTRIES, "records")
+        if len(self._entries) > MAX_ENTRIES:
+            raise self._beyond(MAX_ENTRIES, "records")
 
     def take(self, make: Callable[[T, TableBuilder], Entry], source: T) -> None:
         """Add the entry that a function makes from a part of the file. A TableError that it raises is a bad record."""
@@ -342,7 +345,8 @@ class TableBuilder:
         if self._on_bad is None:
             raise error
         self._bad += 1
-        self.allow(self._bad, MAX_BAD, "bad records")
+        if self._bad > MAX_BAD:
+            raise self._beyond(MAX_BAD, "bad records")
         self.refused.add(error.record)
         self._on_bad(error)
 
@@ -353,8 +357,11 @@ class TableBuilder:
 
     def allow(self, count: int, most: int, what: str) -> None:
         """Raise TableError for the file if it has more of something than is allowed."""
-        if count > most:
-            raise self.error(f"not a registry: more than {most} {what}", line=1)
+        if count > most * self._factor:
+            raise self._beyond(most * self._factor, what)
+
+    def _beyond(self, most: int, what: str) -> TableError:
+        return self.error(f"not a registry: more than {most} {what}", line=1)
 
     def table(self) -> Table:
         return self.lazy_table(lambda entry: entry)

@@ -17,7 +17,7 @@ from maptr.ark import MAX_TEXT
 from maptr.cli import output
 from maptr.cli.group import main
 from maptr.naptr.record import MAX_STRING
-from maptr.registry.table import MAX_ENTRIES, MAX_NMAS, MAX_PARSED, MAX_SOURCE, MAX_TABLE
+from maptr.registry.table import LOCAL, MAX_ENTRIES, MAX_NMAS, MAX_PARSED, MAX_SOURCE, MAX_TABLE
 from maptr.url import MAX_URL
 from maptr.walk import MAX_DEPTH, MAX_QUESTIONS
 from tests.support.peers import find, require
@@ -36,7 +36,7 @@ def rows(page: str) -> dict[str, str]:
 
 def test_limits() -> None:
     shown = {int(number) for cell in rows("reference.md").values() if (number := cell.replace(",", "")).isdigit()}
-    registry = {MAX_ENTRIES, MAX_PARSED, MAX_NMAS, MAX_TABLE, MAX_SOURCE}
+    registry = {MAX_ENTRIES, MAX_PARSED, LOCAL * MAX_PARSED, MAX_NMAS, MAX_TABLE, MAX_SOURCE}
     assert shown == registry | {MAX_DEPTH, MAX_QUESTIONS, MAX_STRING, MAX_URL, MAX_TEXT}
 
 
