@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import csv
-import heapq
 import json
-import math
 import os
 import re
 import stat
 import sys
 from codecs import BOM_UTF8
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from collections import Counter, deque
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence, Set
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Literal, NamedTuple, TextIO
 
 import click
 
-from maptr.ark import Ark, Profile
+from maptr.ark import Profile
 from maptr.cli import lookup, options, output
 from maptr.cli.group import command
 from maptr.cli.lookup import LookupOptions
@@ -39,7 +37,7 @@ FOUND, NONE, UNKNOWN, BAD = STATUSES = "found", "none", "unknown", "bad"
 
 MAX_SHOWN = 20  # bad lines reported on stderr; every bad line has its row
 CHOOSING = 16  # threads for a chooser that connects to servers
-MAX_HELD = 100_000  # rows that wait for an earlier line; beyond this, rows are written out of order
+MAX_HELD = 100_000  # discoveries that wait for the chooser; beyond this, DNS waits too
 PARTIAL = ".partial"  # suffix of the file that will replace OUT
 DELIMITERS = ("\t", ",", ";")  # between columns, in the order in which they are tried
 MAX_LINE = 1 << 16  # bytes; the rest of a longer line is ignored
@@ -47,6 +45,8 @@ _HEADER = ",".join(COLUMNS).encode() + b"\n"
 _DOCUMENT = json.dumps({"schema": output.SCHEMA}).encode()[:-1]
 
 Row = dict[str, object]
+Line = tuple[int, bytes]
+"""The number of a line, from 1, and its text: the line, or its cell in the column with ARKs."""
 
 
 @command(
@@ -129,11 +129,13 @@ def bulk(
     limits = {"concurrency": concurrency, "rate": rate, "max_connections": max_connections}
     with lookup.client_of(servers, options, config, **limits) as client:
         chooser = lookup.chooser_of(options, config, client)
-        rows = _run(client, source, out, column, options, chooser, ordered=not unordered)
-    _report(rows, client.resolver.questions, column, options, resume=resume)
-    if rows.counts[UNKNOWN]:
+        counts, advice = _run(client, source, out, column, options, chooser, ordered=not unordered)
+    _report(counts, client.resolver.questions, column, options, resume=resume)
+    if advice:
+        options.inform(advice)
+    if counts[UNKNOWN]:
         sys.exit(output.EXIT_NO_ANSWER)
-    sys.exit(output.EXIT_NONE if rows.counts[NONE] or rows.counts[BAD] else output.EXIT_OK)
+    sys.exit(output.EXIT_NONE if counts[NONE] or counts[BAD] else output.EXIT_OK)
 
 
 class Out(NamedTuple):
@@ -169,8 +171,14 @@ def _run(
     chooser: Chooser | None,
     *,
     ordered: bool,
-) -> Rows:
-    """Discover the ARKs of a file, and write a row for each line."""
+) -> tuple[Counter[str], str]:
+    """Discover the ARKs of a file, and write a row for each line.
+
+    Returns the numbers of rows and lines by kind, and what to do if the origin does not exist.
+    """
+    counts: Counter[str] = Counter()
+    advice = ""
+    require = options.client.get("require")
     with ExitStack() as stack:
         file = output.standard_input() if source == "-" else stack.enter_context(Path(source).open("rb"))
         if out.resume and not file.seekable():
@@ -184,18 +192,57 @@ def _run(
         hidden = out.path is None and sys.stdout.isatty()  # the rows go to the same terminal
         update = stack.enter_context(output.progress("ARKs", _size(file), hidden=hidden))
         write = writer(sink, out.as_json, header=not size)
-        rows = Rows(write, ordered=ordered, require=options.client.get("require"), chooser=chooser)
-        stack.callback(rows.close)
-        arks = read_arks(lines.read(update), done, rows, options.profile)
-        for number, found in client.discover_pairs(arks, ordered=ordered):
-            rows.found(number, found)
-        rows.write(wait=True)
-    return rows
+        wanted = _without(done, lines.read(update), counts)
+        pairs = client.discover_pairs(wanted, ordered=ordered, profile=options.profile)
+        for (number, text), found in stack.enter_context(closing(chosen(pairs, chooser))):
+            row = row_of(number, text, found, require)
+            write(row)
+            status = str(row["status"])
+            counts[status] += 1
+            counts["table"] += row.get("source") == "natab"
+            advice = advice or lookup.advice_of(found)
+            if status == BAD:
+                counts["with columns"] += any(mark.encode() in text.strip() for mark in DELIMITERS)
+                if counts[BAD] <= MAX_SHOWN:
+                    more = "; further bad lines are only in the output" if counts[BAD] == MAX_SHOWN else ""
+                    output.warning(f"line {number}: {row['note']}{more}")
+    return counts, advice
 
 
-def _report(rows: Rows, questions: int, column: str | None, options: LookupOptions, *, resume: bool) -> None:
+def _without(done: Set[int], lines: Iterable[Line], counts: Counter[str]) -> Iterator[tuple[Line, bytes]]:
+    """Yield each line that needs a row, with its text. Counts the blank lines and comments."""
+    for number, text in lines:
+        if is_skipped(text):
+            counts["skipped"] += 1
+        elif number not in done:
+            yield (number, text), text
+
+
+def chosen(pairs: Iterable[tuple[Line, Discovery]], chooser: Chooser | None) -> Generator[tuple[Line, Discovery]]:
+    """Yield each discovery with the chooser's choice first, in the same order.
+
+    A chooser that connects to servers runs in threads, while DNS is asked for other ARKs.
+    """
+    if not getattr(chooser, "waits", False):
+        for line, found in pairs:
+            yield line, prefer(found, chooser)
+        return
+    pool = ThreadPoolExecutor(CHOOSING, "maptr-choose")
+    held: deque[tuple[Line, Future[Discovery]]] = deque()
+    try:
+        for line, found in pairs:
+            held.append((line, pool.submit(prefer, found, chooser)))
+            while held and (held[0][1].done() or len(held) > MAX_HELD):
+                first, future = held.popleft()
+                yield first, future.result()
+        for line, future in held:
+            yield line, future.result()
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _report(counts: Counter[str], questions: int, column: str | None, options: LookupOptions, *, resume: bool) -> None:
     """Say how many lines of each kind there were, and what to do about those without an ARK."""
-    counts = rows.counts
     written = sum(counts[status] for status in STATUSES)
     table = f", {counts['table']} from the table" if counts["table"] else ""
     blank = "blank lines and comments" if column is None else "blank lines, comments and lines without the column"
@@ -208,8 +255,6 @@ def _report(rows: Rows, questions: int, column: str | None, options: LookupOptio
         output.warning(f"--column: no line has anything in the column {column}")
     if column is None and counts["with columns"]:
         output.warning("bad lines seem to have columns: name the one with the ARKs by --column NAME, or by its number")
-    if rows.advice:
-        options.inform(rows.advice)
 
 
 @contextmanager
@@ -286,7 +331,7 @@ class NumberedLines:
             self._column = self._find(column, header)
         self._start = source.tell() if source.seekable() else 0
 
-    def read(self, update: Callable[..., object] = lambda *, advance: None) -> Iterator[tuple[int, bytes]]:
+    def read(self, update: Callable[..., object] = lambda *, advance: None) -> Iterator[Line]:
         """Yield the number and text of each line in bounded memory. ``update`` is from ``output.progress``."""
         number = self._before
         while line := self._next_line():
@@ -334,59 +379,39 @@ def is_skipped(line: bytes) -> bool:
     return not line.strip() or line.lstrip().startswith(b"#")
 
 
-def read_arks(
-    lines: Iterable[tuple[int, bytes]], done: Set[int], rows: Rows, profile: Profile
-) -> Iterator[tuple[int, Ark]]:
-    """Yield the ARKs to look up, with their line numbers.
-
-    Lines in ``done`` are skipped. A line that is not an ARK goes to ``rows``.
-    """
-    for number, line in lines:
-        if is_skipped(line):
-            rows.counts["skipped"] += 1
-            continue
-        if number in done:
-            continue
-        try:
-            ark = as_ark(line, profile)
-        except ArkSyntaxError as error:
-            rows.counts["with columns"] += any(mark.encode() in line.strip() for mark in DELIMITERS)
-            rows.put(number, {"line": number, "status": BAD, "ark": _text(line), "url": "", "note": str(error)})
-            continue
-        yield number, ark
-
-
-def ark_text(line: bytes, profile: Profile) -> str:
-    """Return the ``ark`` column for the text of a line."""
-    try:
-        return str(as_ark(line, profile))
-    except ArkSyntaxError:
-        return _text(line)
-
-
-def _text(line: bytes) -> str:
-    return line.strip()[:200].decode("utf-8", "backslashreplace")
-
-
 # ---- rows
 
 
-def row_of(number: int, discovery: Discovery, require: str | None) -> Row:
-    """Make the row of a discovery. Its note has the reason if there is no URL, and the source if it is not DNS."""
-    row: Row = {"line": number, "status": FOUND, "ark": str(discovery.ark), "url": "", "note": ""}
+def ark_text(text: bytes, profile: Profile) -> str:
+    """Return the ``ark`` column for the text of a line."""
     try:
-        discovery.raise_for_security(require)
-        row["url"] = discovery.url()
+        return str(as_ark(text, profile))
+    except ArkSyntaxError:
+        return _shown(text)
+
+
+def _shown(text: bytes) -> str:
+    return text.strip()[:200].decode("utf-8", "backslashreplace")
+
+
+def row_of(number: int, text: bytes, found: Discovery, require: str | None) -> Row:
+    """Make the row of a line. Its note has the reason if there is no URL, and the source if it is not DNS."""
+    row: Row = {"line": number, "status": FOUND, "ark": str(found.ark), "url": "", "note": ""}
+    if found.error is not None:
+        return row | {"status": BAD, "ark": _shown(text), "note": str(found.error)}
+    try:
+        found.raise_for_security(require)
+        row["url"] = found.url()
     except NoMappingAuthority as error:
         row |= {"status": NONE, "note": str(error)}
     except DiscoveryError as error:
         row |= {"status": UNKNOWN, "note": str(error)}
     else:
-        if discovery.source != "dns" or discovery.stale:
-            row["note"] = lookup.provenance(discovery)
-            row |= {"source": discovery.source, "age": lookup.age_of(discovery), "stale": discovery.stale}
-    if discovery.security != "indeterminate":
-        row["security"] = discovery.security
+        if found.source != "dns" or found.stale:
+            row["note"] = lookup.provenance(found)
+            row |= {"source": found.source, "age": lookup.age_of(found), "stale": found.stale}
+    if found.security != "indeterminate":
+        row["security"] = found.security
     return row
 
 
@@ -405,66 +430,6 @@ def writer(sink: TextIO, as_json: bool, *, header: bool) -> Callable[[Row], obje
     return lambda row: rows.writerow({key: csv_text(value) for key, value in row.items()})
 
 
-class Rows:
-    """The rows of a run. Each discovery passes the chooser; its row is then counted and written.
-
-    A row is held until the rows of all earlier lines are written. If ``ordered``, discoveries come in the order of
-    their lines. A chooser that connects to servers runs in threads, while DNS is asked for other ARKs. ``close`` drops
-    the rows that are held.
-    """
-
-    def __init__(
-        self,
-        write: Callable[[Row], object],
-        *,
-        ordered: bool,
-        require: str | None = None,
-        chooser: Chooser | None = None,
-    ) -> None:
-        self.counts: Counter[str] = Counter()  # rows by status, and rows from the table
-        self.advice = ""  # printed once: what to do if the origin does not exist
-        self._write = write
-        self._ordered = ordered
-        self._require = require
-        self._chooser = chooser
-        self._pool = ThreadPoolExecutor(CHOOSING, "maptr-choose") if getattr(chooser, "waits", False) else None
-        self._held: list[tuple[int, Row | Future[Discovery]]] = []  # a heap by line number
-
-    def found(self, number: int, discovery: Discovery) -> None:
-        """Add the row of a discovery."""
-        self.advice = self.advice or lookup.advice_of(discovery)
-        if self._pool is not None and discovery.candidates:
-            self.put(number, self._pool.submit(prefer, discovery, self._chooser))
-        else:
-            self.put(number, row_of(number, prefer(discovery, self._chooser), self._require))
-        self.write(number)
-
-    def put(self, number: int, row: Row | Future[Discovery]) -> None:
-        """Hold the row of a line, or the future discovery of the row, and write the rows that are due."""
-        heapq.heappush(self._held, (number, row))
-        self.write(0 if self._ordered else math.inf)
-
-    def write(self, last: float = math.inf, *, wait: bool = False) -> None:
-        """Write the rows up to the line ``last``. Stop at a row whose chooser still runs, unless ``wait``."""
-        while self._held and (self._held[0][0] <= last or len(self._held) > MAX_HELD):
-            number, row = self._held[0]
-            if isinstance(row, Future):
-                if not (row.done() or wait or len(self._held) > MAX_HELD):
-                    return
-                row = row_of(number, row.result(), self._require)
-            heapq.heappop(self._held)
-            self.counts[str(row["status"])] += 1
-            self.counts["table"] += row.get("source") == "natab"
-            if row["status"] == BAD and self.counts[BAD] <= MAX_SHOWN:
-                more = "; further bad lines are only in the output" if self.counts[BAD] == MAX_SHOWN else ""
-                output.warning(f"line {row['line']}: {row['note']}{more}")
-            self._write(row)
-
-    def close(self) -> None:
-        if self._pool is not None:
-            self._pool.shutdown(wait=False, cancel_futures=True)
-
-
 # ---- the rows of an earlier run
 
 
@@ -479,12 +444,25 @@ def kept_rows(target: Path, lines: NumberedLines, *, as_json: bool, profile: Pro
     if not target.is_file():
         raise click.UsageError(f"{target}: is not a regular file, so it has no rows to keep")
     kept: dict[int, int] = {}  # line number -> hash of the ARK as CSV has it
+    size = 0
+    begins = _DOCUMENT if as_json else _HEADER
     with target.open("rb") as file:
-        for record, number, ark in _rows(file, as_json, target):
+        for record, row in enumerate(file, 1):
+            is_whole = row.endswith(b"\n")
+            if record == 1 and not (row.startswith(begins) or (not is_whole and begins.startswith(row))):
+                raise _not_ours(target, 1, f"it does not begin with {begins.decode().strip()}")
+            if not is_whole:
+                break  # an interrupted run wrote only a part of the row
+            size += len(row)
+            if record == 1 and not as_json:
+                continue
+            try:
+                number, ark = _read_row(row, as_json=as_json)
+            except (ValueError, KeyError, TypeError, RecursionError, csv.Error):
+                raise _not_ours(target, record, "not a row") from None
             found = hash(csv_text(ark))
             if kept.setdefault(number, found) != found:
                 raise _not_ours(target, record, f"line {number} has another row already")
-        size = file.tell()
     last = 0
     for last, line in lines.read():
         if last in kept and kept[last] != hash(csv_text(ark_text(line, profile))):
@@ -497,33 +475,18 @@ def kept_rows(target: Path, lines: NumberedLines, *, as_json: bool, profile: Pro
     return size, kept.keys()
 
 
-def _rows(file: IO[bytes], as_json: bool, target: Path) -> Iterator[tuple[int, int, str]]:
-    """Yield the record number, line number and ARK of each complete row. Leaves the file at the end of the last one."""
-    record = whole = 0
-    begins = _DOCUMENT if as_json else _HEADER
-    while line := file.readline():
-        if record == 0 and not (line.startswith(begins) or (not line.endswith(b"\n") and begins.startswith(line))):
-            raise _not_ours(target, 1, f"it does not begin with {begins.decode().strip()}")
-        if not line.endswith(b"\n"):
-            break  # an interrupted run wrote only a part of the row
-        whole += len(line)
-        record += 1
-        if record == 1 and not as_json:
-            continue
-        try:
-            if as_json:
-                row = json.loads(line)
-            else:
-                (fields,) = csv.reader([line.decode()], strict=True)
-                row = dict(zip(COLUMNS, fields, strict=True)) | {"schema": output.SCHEMA}
-            number = int(row["line"])
-            known = row["schema"] == output.SCHEMA and row["status"] in STATUSES and row.keys() >= set(COLUMNS)
-            if not known or number < 1:
-                raise ValueError
-        except (ValueError, KeyError, TypeError, RecursionError, csv.Error):
-            raise _not_ours(target, record, "not a row") from None
-        yield record, number, str(row["ark"])
-    file.seek(whole)
+def _read_row(row: bytes, *, as_json: bool) -> tuple[int, str]:
+    """Return the line number and the ARK of a row. Raises several exceptions if maptr bulk did not write it."""
+    if as_json:
+        fields = json.loads(row)
+    else:
+        (values,) = csv.reader([row.decode()], strict=True)
+        fields = dict(zip(COLUMNS, values, strict=True)) | {"schema": output.SCHEMA}
+    number = int(fields["line"])
+    known = fields["schema"] == output.SCHEMA and fields["status"] in STATUSES and fields.keys() >= set(COLUMNS)
+    if not known or number < 1:
+        raise ValueError
+    return number, str(fields["ark"])
 
 
 def _not_ours(target: Path, record: int, why: str) -> click.UsageError:

@@ -8,12 +8,13 @@ import sqlite3
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from threading import Event, Timer
 
 import pytest
 
-from maptr.ark import Ark
-from maptr.cli.bulk import Rows
-from maptr.discovery import Discovery, NoServer
+from maptr.cli.bulk import Line, chosen
+from maptr.client import Client
+from maptr.discovery import Candidate, Discovery, NoServer
 from tests.cli.test_lookup import ARK, ZONES, of_minutes
 from tests.cli.test_lookup import server as sample_server
 from tests.support import command_line
@@ -288,14 +289,23 @@ def test_rows_keep_the_order_of_the_lines(policy: str, asked: int, sample_server
     assert [row["status"] for row in rows] == [status.get(line, "found") for line in lines]
 
 
-def test_held_rows_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_wait_for_a_slow_chooser_up_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("maptr.cli.bulk.MAX_HELD", 3)
-    written: list[object] = []
-    rows = Rows(lambda row: written.append(row["line"]), ordered=True)
-    for number in (2, 3, 4, 5, 6):  # line 1 waits for DNS
-        rows.put(number, {"line": number, "status": "none"})
-    assert written == [2, 3]
-    rows.found(1, Discovery(Ark.parse("ark:12345/x1"), (), ()))
-    assert written == [2, 3, 1]
-    rows.write()
-    assert written == [2, 3, 1, 4, 5, 6]
+    found = Client(table=ZONES / "sample.natab", policy="natab-only").discover(ARK)
+    go_on = Event()
+
+    class Slow:
+        waits = True
+
+        def __call__(self, discovery: Discovery) -> Candidate:
+            assert go_on.wait(30)
+            return discovery[0]
+
+    def pairs() -> Iterator[tuple[Line, Discovery]]:
+        for number in range(1, 7):
+            assert number < 5 or go_on.is_set()
+            if number == 4:
+                Timer(0.1, go_on.set).start()
+            yield (number, b""), found
+
+    assert [number for (number, _), _ in chosen(pairs(), Slow())] == [1, 2, 3, 4, 5, 6]
