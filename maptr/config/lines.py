@@ -1,110 +1,79 @@
 """Line numbers of the keys of a TOML text, which tomli does not report.
 
-The text must be one that tomli accepts: nothing is checked here.
+tomli parses each statement alone: a table header, or a key and its value. It gets an array on several lines element by
+element. The text must be one that tomli accepts: nothing is checked here.
 """
 
 from __future__ import annotations
 
-import re
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Iterator
+from typing import Any
 
 KeyPath = tuple[str | int, ...]
 """Keys from the root, with an index after each array of tables: ``("zone", 0, "name")``."""
 
-# A comment, a string of each kind, punctuation, a date with its time, or a bare word; commas are left out. A multi-line
-# string may have two quotes before its end.
-_TOKEN = re.compile(
-    r"""\#[^\n]*
-    | "{3}(?:\\.|[^\\])*?"{3,5} | '{3}.*?'{3,5} | "(?:\\.|[^"\\])*" | '[^']*'
-    | [][{}=] | \d{4}-\d\d-\d\d\ [\d:.Zz+-]+ | [^][{}=,"'#\s]+""",
-    re.VERBOSE | re.DOTALL,
-)
-
 
 def key_lines(text: str) -> dict[KeyPath, int]:
     """Return the line number, from 1, of every table, key and array element."""
-    return _Scanner(text).lines
+    found: dict[KeyPath, int] = {}
+    tables: Counter[KeyPath] = Counter()  # the number of tables in each array of tables so far
+    table: KeyPath = ()
+    array: KeyPath = ()  # the array that is open
+    size = 0  # its number of elements so far
+    statement, first = "", 1
+    for number, line in enumerate(text.split("\n"), 1):
+        statement += f"{line.lstrip(' ,') if array else line}\n"
+        value, is_open = _parse(statement)
+        if value is None:
+            continue
+        if array:
+            for index, *below in _paths(value["_"]):
+                found.setdefault((*array, size + index, *below), number)
+            size += len(value["_"])
+        elif statement.lstrip().startswith("["):
+            table = ()
+            *_, header = _paths(value)
+            for part in header:
+                if part == 0:  # of [[table]]
+                    tables[table] += 1
+                if table in tables:
+                    table = (*table, tables[table] - 1)
+                if part != 0:
+                    table = (*table, part)
+                found.setdefault(table, number)
+        else:
+            for path in _paths(value):
+                found.setdefault((*table, *path), first)
+            if is_open:
+                array = table
+                while isinstance(value, dict):
+                    ((part, value),) = value.items()
+                    array = (*array, part)
+                size = len(value)
+        if is_open:
+            statement = "_ = ["
+        else:
+            statement, first, array = "", number + 1, ()
+    return found
 
 
-def _tokens(text: str) -> Iterator[tuple[str, int]]:
-    """Yield each token that is not a comment, with its line."""
-    line, counted = 1, 0
-    for found in _TOKEN.finditer(text):
-        line += text.count("\n", counted, found.start())
-        counted = found.start()
-        if not found[0].startswith("#"):
-            yield found[0], line
+def _parse(statement: str) -> tuple[Any, bool]:
+    """Return the value of a statement, None if it ends in a string or a nested array, and whether its array is open."""
+    import tomli  # late: many commands run without a configuration file
+
+    for end in ("", "]"):
+        try:
+            return tomli.loads(statement + end), bool(end)
+        except tomli.TOMLDecodeError:
+            pass
+    return None, True
 
 
-class _Scanner:
-    def __init__(self, text: str) -> None:
-        self.lines: dict[KeyPath, int] = {}
-        self._tables: Counter[KeyPath] = Counter()  # the tables of each array so far
-        self._tokens = deque(_tokens(text))
-        table: KeyPath = ()
-        while self._tokens:
-            if self._next_is("["):
-                table = self._header()
-            else:
-                self._pair(table)
-
-    def _next_is(self, tokens: str) -> bool:
-        return self._tokens[0][0] in tokens
-
-    def _header(self) -> KeyPath:
-        _, line = self._tokens.popleft()
-        if is_array := self._next_is("["):
-            self._tokens.popleft()
-        *above, last = self._key("]")
-        path: KeyPath = ()
-        for part in above:
-            path = self._current((*path, part))
-        path = (*path, last)
-        self.lines.setdefault(path, line)
-        if is_array:
-            self._tokens.popleft()
-            self._tables[path] += 1
-        path = self._current(path)
-        self.lines.setdefault(path, line)
-        return path
-
-    def _current(self, path: KeyPath) -> KeyPath:
-        """Return the path of the array's last table so far if the path is an array of tables, else the path itself."""
-        return (*path, self._tables[path] - 1) if path in self._tables else path
-
-    def _key(self, end: str) -> list[str]:
-        """Return the parts of the dotted key before the token ``end``."""
-        import tomli  # late: many commands run without a configuration file
-
-        text = ""
-        while (token := self._tokens.popleft()[0]) != end:
-            text += token
-        value = tomli.loads(f"{text} = 0")
-        parts = []
-        while isinstance(value, dict):
-            part, value = next(iter(value.items()))
-            parts.append(part)
-        return parts
-
-    def _pair(self, table: KeyPath) -> None:
-        line = self._tokens[0][1]
-        path = table
-        for part in self._key("="):
-            path = (*path, part)
-            self.lines.setdefault(path, line)
-        self._value(path)
-
-    def _value(self, path: KeyPath) -> None:
-        word, _ = self._tokens.popleft()
-        if word == "[":
-            number = 0
-            while not self._next_is("]"):
-                self.lines.setdefault((*path, number), self._tokens[0][1])
-                self._value((*path, number))
-                number += 1
-            self._tokens.popleft()
-        elif word == "{":
-            while not self._next_is("}"):
-                self._pair(path)
-            self._tokens.popleft()
+def _paths(value: object, path: KeyPath = ()) -> Iterator[Any]:
+    """Yield the path of each key and element in a value."""
+    if path:
+        yield path
+    below = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for part, inner in below:
+        yield from _paths(inner, (*path, part))
