@@ -23,7 +23,7 @@ from maptr.errors import ArkSyntaxError
 @click.argument("texts", nargs=-1, required=True, metavar="TEXT...")
 @click.option("--find", is_flag=True, help="Find every ARK in each TEXT, which is prose.")
 @options.PROFILE_OPTION
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON document for each ARK.")
+@options.JSON_EACH_OPTION
 def ark(texts: tuple[str, ...], find: bool, profile: Profile, as_json: bool) -> None:
     """Parse each TEXT as an ARK and show its normal form and its parts. DNS is not used.
 

@@ -61,7 +61,7 @@ Line = tuple[int, bytes]
 @output_option("Write the rows to OUT instead of standard output.", "OUT")
 @click.option("--resume", is_flag=True, help="Keep the rows in OUT and add those of the other lines.")
 @click.option("--overwrite", is_flag=True, help="Replace OUT once all rows are written.")
-@click.option("--json", "as_json", is_flag=True, help="Write one JSON document a line instead of CSV.")
+@options.json_option("Write one JSON document a line instead of CSV.")
 @click.option(
     "--column",
     metavar="NAME|NUMBER",
@@ -189,7 +189,7 @@ def _run(
         if out.resume and out.path is not None:
             size, done = kept_rows(out.path, lines, as_json=out.as_json, profile=options.profile)
         sink = stack.enter_context(_sink(out.path, size if out.resume else None, overwrite=out.overwrite))
-        hidden = out.path is None and sys.stdout.isatty()  # the rows go to the same terminal
+        hidden = options.quiet or (out.path is None and sys.stdout.isatty())  # the rows go to the same terminal
         update = stack.enter_context(output.progress("ARKs", _size(file), hidden=hidden))
         write = writer(sink, out.as_json, header=not size)
         wanted = _without(done, lines.read(update), counts)

@@ -11,9 +11,8 @@ import click
 
 from maptr.cli import lookup, options, output
 from maptr.cli.group import command
-from maptr.cli.options import parse_name, read_text
+from maptr.cli.options import read_text
 from maptr.config import Config
-from maptr.protocol import names
 from maptr.protocol.numbers import PORT
 from maptr.resolver.servers import Server, is_address, read_server
 
@@ -109,7 +108,7 @@ def config(
       maptr config unbound @192.0.2.7 > /etc/unbound/unbound.conf.d/maptr.conf
     """
     found = options.server_config(file)
-    name = names.to_text(parse_name("--origin", lookup.origin_of(origin, found))).rstrip(".")
+    name = lookup.origin_of(origin, found).rstrip(".")
     if not _PLAIN.match(name):
         raise click.UsageError(f"--origin: {name or '.'} is not a name of letters, digits, hyphens and underscores")
     servers = _servers(words, found)

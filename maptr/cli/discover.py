@@ -18,13 +18,14 @@ _EXITS = {
     0: "every ARK has a mapping authority",
     1: "an ARK has none, by DNS or by the table",
     2: "bad usage; also if an argument is not an ARK (the others are looked up)",
+    8: "a file cannot be read",
     9: "DNS did not answer for an ARK, nor did a table. The greatest code counts if there are several ARKs",
 }
 
 
 def _common(command: Any) -> Any:
     for decorate in (
-        click.option("--json", "as_json", is_flag=True, help="Print one JSON document for each ARK."),
+        options.JSON_EACH_OPTION,
         options.VERBOSE_OPTION,
         options.discovery_options("Give up a discovery after this time."),
         click.argument("arks", nargs=-1, required=True, metavar="ARK... [@SERVER[#PORT]]..."),
@@ -72,7 +73,16 @@ def url(arks: tuple[str, ...], **given: Any) -> None:
     sys.exit(lookup.show_urls(lookup.prepare(arks, options), options))
 
 
-@command("open", exits={**_EXITS, 0: "opened"})
+@command(
+    "open",
+    exits={
+        0: "opened",
+        1: "the ARK has no mapping authority, by DNS or by the table",
+        2: "bad usage, or not an ARK",
+        8: "the configuration cannot be read",
+        9: "DNS did not answer, nor did a table",
+    },
+)
 @click.argument("ark", metavar="ARK")
 def open_(ark: str) -> None:
     """Open the URL of an ARK in the browser.
@@ -106,7 +116,7 @@ def open_(ark: str) -> None:
 @click.option("--older", is_flag=True, help="Also try ? and ?? if ?info is not understood.")
 @options.VERBOSE_OPTION
 @options.discovery_options("Give up a discovery, and the request to the authority, after this time each.", timeout=10.0)
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON document for each ARK.")
+@options.JSON_EACH_OPTION
 def info(words: tuple[str, ...], older: bool, **given: Any) -> None:
     """Ask the mapping authority of each ARK to describe it (?info), and print the ERC record.
 

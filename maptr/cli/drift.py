@@ -51,7 +51,7 @@ PROBE_COLORS = {ProbeResult.FAILED: output.BAD, ProbeResult.NOT_ASKED: output.DO
 @options.CONFIG_OPTION
 @options.RATE_OPTION
 @click.option(
-    "--history", type=options.FILE, help="Keep the verdicts in this SQLite file, for later runs.  [default: none]"
+    "--history", type=options.PATH, help="Keep the verdicts in this SQLite file, for later runs.  [default: none]"
 )
 @click.option("--all", "everything", is_flag=True, help="Also print records that agree.")
 @click.option("--overwrite", is_flag=True, help="Replace the HTML page even if maptr did not write it.")
@@ -193,7 +193,7 @@ def _report(found: list[Drift], table: str, everything: bool, as_json: bool, sil
 @options.TABLE_OPTION
 @click.option(
     "--history",
-    type=options.FILE,
+    type=options.PATH,
     help="Keep the results in this SQLite file, as for drift.  [default: that of the cache]",
 )
 @click.option("--again", is_flag=True, help="Also probe servers that were probed within the last hour.")

@@ -43,7 +43,7 @@ PACKAGES = ("aiohttp", "jinja2", "prometheus_client")
     help=f"Serve HTTP at this address, such as [::1]:{HTTP_PORT}; port 0 takes a free one. The option can be "
     f"repeated.  [default: 127.0.0.1:{HTTP_PORT}, or configured]",
 )
-@options.cache_table_option(options.EXISTING_FILE)
+@options.cache_table_option()
 @options.POLICY_OPTION
 @options.ORIGIN_OPTION
 @options.CHOOSE_OPTION

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -33,7 +32,6 @@ MAX_LISTED = 50  # NAANs of one search
     exits={
         0: "found",
         1: "the table has no such NAAN or organisation",
-        2: "bad usage",
         8: "the table cannot be read",
     }
 )
@@ -42,7 +40,7 @@ MAX_LISTED = 50  # NAANs of one search
 @options.ORIGIN_OPTION
 @options.timeout_option(LIFETIME, "Give up asking DNS after this time.", "lifetime")
 @options.CONFIG_OPTION
-@options.JSON_OPTION
+@options.json_option("Print one JSON document for each match.")
 def naan(words: tuple[str, ...], file: str | None, config: str | None, as_json: bool, **given: Any) -> None:
     """Show who has a NAAN, since when, where its ARKs go, its shoulders, and what DNS says.
 
@@ -67,15 +65,16 @@ def naan(words: tuple[str, ...], file: str | None, config: str | None, as_json: 
     if not found:
         newer = "; maptr table pull --apply gets today's registry" if state.kind == BUILT_IN else ""
         output.fail(f"{text}: the {NAMES[state.kind]} table has no such NAAN or organisation{newer}", output.EXIT_NONE)
-    if len(found) > 1 and not as_json:
-        for entry in found[:MAX_LISTED]:
-            output.data(f"{entry.naan}\t{entry.who.acronym or ''}\t{entry.who.name}")
-        if len(found) > MAX_LISTED:
-            output.inform(f"{len(found) - MAX_LISTED} more: name more words")
-        sys.exit(output.EXIT_OK)
+    said = _ask(found[0].naan, servers, LookupOptions.of(given), known) if len(found) == 1 else None
     for entry in found[:MAX_LISTED]:
-        said = _ask(entry.naan, servers, LookupOptions.of(given), known) if len(found) == 1 else None
-        _show_json(entry, table, state, said) if as_json else _show(entry, table, state, said)
+        if as_json:
+            _show_json(entry, table, state, said)
+        elif len(found) == 1:
+            _show(entry, table, state, said)
+        else:
+            output.data(f"{entry.naan}\t{entry.who.acronym or ''}\t{entry.who.name}")
+    if len(found) > MAX_LISTED:
+        output.inform(f"{len(found) - MAX_LISTED} more matches: give more words")
 
 
 def _naan_of(text: str) -> str:

@@ -47,10 +47,6 @@ STDIN, STDOUT = 0, 1  # descriptors
 
 PATH = click.Path(readable=False)  # a file that the shell completes; opening it shows whether it can be read
 PATH.name = "file"  # in --help
-FILE = click.Path(dir_okay=False)
-INPUT = click.Path(dir_okay=False, allow_dash=True)
-EXISTING_FILE = click.Path(exists=True, dir_okay=False)
-EXISTING_INPUT = click.Path(exists=True, dir_okay=False, allow_dash=True)
 FILE_PATH = click.Path(dir_okay=False, path_type=Path)
 
 
@@ -101,9 +97,24 @@ def time_option(name: str, default: str | None = None, *, help: str, least: int 
     return click.option(name, type=Parsed("time", parse), default=default, help=help)
 
 
-ORIGIN_OPTION = click.option(
-    "--origin", metavar="NAME", help=f"Look NAANs up below this DNS suffix.  [default: {ORIGIN}, or configured]"
-)
+def parse_name(text: str) -> Labels:
+    """Parse a domain name. Raises BadParameter."""
+    try:
+        return names.parse(text)
+    except ValueError as error:
+        raise click.BadParameter(f"{text} is not a valid domain name: {error}") from None
+
+
+def _name_text(text: str) -> str:
+    return names.to_text(parse_name(text))
+
+
+def origin_option(help: str) -> Callable[[Command], Command]:
+    """Make ``--origin``, whose value is the text of a valid name."""
+    return click.option("--origin", metavar="NAME", type=_name_text, help=help)
+
+
+ORIGIN_OPTION = origin_option(f"Look NAANs up below this DNS suffix.  [default: {ORIGIN}, or configured]")
 _SCHEMES = click.Choice(["https", "http"])
 SCHEME_OPTION = click.option(
     "--scheme",
@@ -120,21 +131,26 @@ PROFILE_OPTION = click.option(
     help="Read ARKs by this version of the ARK specification.",
 )
 TABLE_OPTION = click.option(
-    "--table", "file", type=FILE, help="Read this registry, in any format.  [default: that of maptr table]"
+    "--table", "file", type=PATH, help="Read this registry, in any format.  [default: that of maptr table]"
 )
 
 
-def cache_table_option(kind: click.Path, callback: Callable[..., Any] | None = None) -> Callable[[Command], Command]:
+def _existing(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    """End the command if the file does not exist, even if it would be read later or never."""
+    if value is not None and not ctx.resilient_parsing:
+        Path(value).stat()
+    return value
+
+
+def _table_or_input(ctx: click.Context, param: click.Parameter, value: str | None) -> str | Table | None:
+    """Read the registry from standard input for ``-``, because a cache reads a file again when it changes."""
+    return read_table(value)[0] if value == "-" and not ctx.resilient_parsing else _existing(ctx, param, value)
+
+
+def cache_table_option(callback: Callable[..., Any] = _existing) -> Callable[[Command], Command]:
     """Make ``--table`` for a registry that answers where DNS does not."""
     help = "Use this registry where DNS does not answer.  [default: that of maptr table]"
-    return click.option("--table", type=kind, callback=callback, help=help)
-
-
-def _table_of_input(ctx: click.Context, param: click.Parameter, value: str | None) -> str | Table | None:
-    """Read the registry from standard input for ``-``, because a cache reads a file again when it changes."""
-    if value != "-" or ctx.resilient_parsing:
-        return value
-    return read_table(value)[0]
+    return click.option("--table", type=PATH, callback=callback, help=help)
 
 
 POLICY_OPTION = click.option(
@@ -163,7 +179,14 @@ RATE_OPTION = click.option(
 VERBOSE_OPTION = click.option(
     "-v", "--verbose", "--trace", is_flag=True, help="Show every query, record and reason on stderr."
 )
-JSON_OPTION = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+
+
+def json_option(help: str = "Print one JSON document.") -> Callable[[Command], Command]:
+    return click.option("--json", "as_json", is_flag=True, help=help)
+
+
+JSON_OPTION = json_option()
+JSON_EACH_OPTION = json_option("Print one JSON document for each ARK.")
 
 
 def port_option(*names: str, help: str) -> Callable[[Command], Command]:
@@ -172,7 +195,7 @@ def port_option(*names: str, help: str) -> Callable[[Command], Command]:
 
 def zone_name_option(default: str) -> Callable[[Command], Command]:
     """Make ``--origin`` for commands that read a zone file. ``default`` is the text for its default."""
-    return click.option("--origin", metavar="NAME", help=f"Take this for the name of the zone.  [default: {default}]")
+    return origin_option(f"Take this for the name of the zone.  [default: {default}]")
 
 
 def timeout_option(default: float, help: str, name: str = "timeout") -> Callable[[Command], Command]:
@@ -192,12 +215,13 @@ def discovery_options(help: str, *, timeout: float = LIFETIME) -> Callable[[Comm
         click.option(
             "--trust-anchor",
             "trust_anchors",
-            type=EXISTING_FILE,
+            type=PATH,
+            callback=_existing,
             help="Validate DNSSEC from the DS or DNSKEY records in FILE: a zone file or BIND's trust-anchors.",
         ),
         click.option("--require", type=click.Choice(["secure"]), help="Accept only answers validated by DNSSEC."),
         click.option("--allow-private", is_flag=True, help="Accept candidates on hosts that are not public."),
-        cache_table_option(EXISTING_INPUT, _table_of_input),
+        cache_table_option(_table_or_input),
         POLICY_OPTION,
         click.option("--no-cache", is_flag=True, help="Use DNS only: no table, no cache."),
         CHOOSE_OPTION,
@@ -228,14 +252,6 @@ def parse_naans(words: Iterable[str]) -> list[str]:
         except ValueError as error:
             raise click.UsageError(f"{word!r} is not a NAAN or a shoulder: {error}") from None
     return naans
-
-
-def parse_name(option: str, text: str) -> Labels:
-    """Parse a domain name. Raises UsageError."""
-    try:
-        return names.parse(text)
-    except ValueError as error:
-        raise click.UsageError(f"{option}: {text} is not a valid domain name: {error}") from None
 
 
 def find_table(file: str | None, config: Config | None) -> str:
@@ -312,7 +328,7 @@ def _source(ctx: click.Context, param: click.Parameter, value: str | None) -> st
 
 def source_argument(name: str) -> Callable[[Command], Command]:
     """Make the argument for a registry: a file, ``-``, or by default the table of this machine."""
-    return click.argument(name, type=INPUT, required=False, callback=_source)
+    return click.argument(name, type=PATH, required=False, callback=_source)
 
 
 def input_name(file: str) -> str:

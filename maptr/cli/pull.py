@@ -153,16 +153,15 @@ def _is_registry(content: bytes) -> bool:
 
 
 def _pull(plan: Callable[[], Pull], target: Path, *, act: bool, form: str | None, official: bool) -> int:
-    """Pull once and report it. Return the exit code. ``official``: no source was named."""
+    """Pull once, and then report it: a full standard output does not keep the table old. Return the exit code.
+
+    ``official``: no source was named.
+    """
     try:
         with output.progress("pulling the registry"):
             found = plan()
-        _report(found, form)
-        changes = bool(found.plan or found.broken)
         if act:
             apply_pull(found, wall=time.time)
-            output.inform(f"{target}: {'replaced' if changes else 'up to date'}, from {found.source}")
-        return output.EXIT_NONE if changes and not act else output.EXIT_OK
     except UnsafePlan as error:
         output.error(f"{error}; {target} stays as it is (--force overrides)")
         return output.EXIT_NONE
@@ -179,6 +178,12 @@ def _pull(plan: Callable[[], Pull], target: Path, *, act: bool, form: str | None
     except OSError as error:
         error.filename = error.filename or str(target)
         output.error(reason_of(error))
+    else:
+        _report(found, form)
+        changes = bool(found.plan or found.broken)
+        if act:
+            output.inform(f"{target}: {'replaced' if changes else 'up to date'}, from {found.source}")
+        return output.EXIT_NONE if changes and not act else output.EXIT_OK
     return output.EXIT_UNREADABLE
 
 

@@ -306,7 +306,7 @@ def ds(folder: Path, origin: str, servers: tuple[str, ...], dnskey: bool) -> Non
     entries = [file.key for file in zonekeys.read_keys(folder) if file.key.is_entry]
     if not entries:
         output.fail(f"{folder}: no active KSK or CSK", output.EXIT_NONE)
-    name = options.parse_name("ORIGIN", origin)
+    name = options.parse_name(origin)
     for key in entries:
         kind, rdtype, rdata = ("DNSKEY", DNSKEY, key.rdata) if dnskey else ("DS", DS, zonekeys.ds_rdata(name, key))
         output.data(f"{names.to_text(name)} IN {kind} {zonetext.rdata_text(rdtype, rdata)}")

@@ -105,7 +105,7 @@ def _state_at(location: TableLocation) -> TableState:
     },
 )
 @options.source_argument("file")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of lines.")
+@options.JSON_OPTION
 @click.option("--strict", is_flag=True, help="Exit with 1 for warnings too.")
 def check(file: str, as_json: bool, strict: bool) -> None:
     """List the errors and warnings in the registry in FILE (- for standard input), by default the table in use.

@@ -29,6 +29,7 @@ from maptr.daemon.pulling import requirements_of
 from maptr.discovery import PULLED
 from maptr.errors import ConfigError, MaptrError, PullFailed
 from maptr.files import name_for, write_atomically
+from maptr.protocol import names
 from maptr.protocol.address import Address
 from maptr.protocol.names import Labels, fold, to_text
 from maptr.protocol.numbers import HTTP_PORT, SERVER_PORT
@@ -60,7 +61,7 @@ SAMPLE = Path(__file__).resolve().parent.parent / "sample.json"
     }
 )
 @click.argument("sources", nargs=-1, metavar="[URL|FILE]...", type=options.PATH)
-@click.option("--origin", metavar="NAME", help=f"Give the zone this name.  [default: {lookup.ORIGIN}, or configured]")
+@options.origin_option(f"Give the zone this name.  [default: {lookup.ORIGIN}, or configured]")
 @options.port_option("--port", help=f"Serve DNS on this port of {HOSTS[0]}.  [default: {SERVER_PORT}, or a free one]")
 @options.port_option(
     "--http-port", help=f"Serve the gateway on this port of {HOSTS[0]}.  [default: {HTTP_PORT}, or a free one]"
@@ -101,7 +102,7 @@ def up(
     if sample and (sources or offline or force):
         raise click.UsageError("--sample pulls nothing: it excludes sources, --offline and --force")
     known = lookup.read_config(config, running=False)  # without the file of a running maptr up
-    labels = fold(options.parse_name("--origin", lookup.origin_of(origin, known)))
+    labels = fold(names.parse(lookup.origin_of(origin, known)))
     folder = Path(paths.data_folder(os.environ)) / "up"
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)

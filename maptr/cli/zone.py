@@ -53,7 +53,7 @@ def zone() -> None:
 @options.output_option("Write the zone to FILE, atomically.  [default: standard output]")
 @click.option("--overwrite", is_flag=True, help="Replace FILE even if it is not a zone of this name.")
 @click.option("--force", is_flag=True, help="Replace FILE even if more than 30 % of its names would be removed.")
-@click.option("--origin", default=ORIGIN, metavar="NAME", help="Give the zone this name.")
+@click.option("--origin", default=ORIGIN, metavar="NAME", type=options.parse_name, help="Give the zone this name.")
 @click.option(
     "--serial",
     default="date",
@@ -69,7 +69,11 @@ def zone() -> None:
     "[default: localhost]",
 )
 @click.option(
-    "--contact", default="hostmaster", metavar="NAME", help="Name this mailbox, as a domain name, in the SOA."
+    "--contact",
+    default="hostmaster",
+    metavar="NAME",
+    type=options.parse_name,
+    help="Name this mailbox, as a domain name, in the SOA.",
 )
 @click.option(
     "--ttl", default=86400, metavar="SECONDS", type=click.IntRange(0, 0x7FFFFFFF), help="Give every record this TTL."
@@ -82,16 +86,16 @@ def zone() -> None:
 )
 @options.NATAB_SCHEME_OPTION
 @click.option("--strict", is_flag=True, help="Exit with 1 if any record of SOURCE is left out.")
-@click.option("--json", "as_json", is_flag=True, help="Print a summary as one JSON document; needs -o.")
+@options.json_option("Print a summary as one JSON document; needs -o.")
 def build(
     source: str,
     target: Path | None,
     overwrite: bool,
     force: bool,
-    origin: str,
+    origin: Labels,
     serial: str,
     ns: tuple[str, ...],
-    contact: str,
+    contact: Labels,
     ttl: int,
     include: tuple[str, ...],
     scheme: str,
@@ -115,15 +119,14 @@ def build(
     options.refuse_input(target, [source, *include])
     if as_json and target is None:
         raise click.UsageError("--json needs -o FILE: standard output has the zone")
-    labels = options.parse_name("--origin", origin)
     with output.progress("reading the registry", hidden=source == "-"):
-        old = existing_zone(target, labels, overwrite=overwrite)
+        old = existing_zone(target, origin, overwrite=overwrite)
         table, unread = options.read_table(source, scheme)
     try:
         settings = zones.ZoneSettings(
-            origin=labels,
-            servers=tuple(zones.NameServer.parse(text, labels) for text in ns),
-            contact=options.parse_name("--contact", contact),
+            origin=origin,
+            servers=tuple(zones.NameServer.parse(text, origin) for text in ns),
+            contact=contact,
             ttl=ttl,
             include=tuple((file, options.read_bytes(file)) for file in include),
         )
@@ -139,7 +142,7 @@ def build(
         output.inform(Painted("left out:", output.DOUBTFUL), f" {finding}")
     for naan in built.delegated:
         output.inform(f"delegated: {naan} is left to the included records")
-    name = names.to_text(labels)
+    name = names.to_text(origin)
     after = zones.serial_of(built.text.splitlines())
     alone = "" if ns else "; its name server is localhost, for this machine alone: --ns names others"
     unchanged = before is not None and after is not None and before[1] == after[1] and not serial.isdigit()
@@ -192,7 +195,7 @@ def check(file: str, origin: str | None, as_json: bool, strict: bool) -> None:
     else:
         for finding in findings:
             output.data(*output.of_finding(finding))
-        output.inform(f"{file}: {errors} errors, {len(findings) - errors} warnings")
+        output.inform(f"{options.input_name(file)}: {errors} errors, {len(findings) - errors} warnings")
     sys.exit(output.EXIT_NONE if errors or (strict and findings) else output.EXIT_OK)
 
 
@@ -216,7 +219,7 @@ def diff(old: str, new: str, origin: str | None, as_json: bool) -> None:
     if old == new == "-":
         raise click.UsageError("only one of OLD and NEW can be standard input")
     contents = options.read_bytes(old), options.read_bytes(new)
-    name = options.parse_name("--origin", origin or soa_owner(contents[0].decode("utf-8", "replace")))
+    name = options.parse_name(origin or soa_owner(contents[0].decode("utf-8", "replace")))
     try:
         with output.progress("reading the zones"):
             paths = (Path(options.input_name(file)) for file in (old, new))

@@ -184,9 +184,7 @@ def test_bulk_validates_too(signed: tuple[str, Path], at: str, tmp_path: Path) -
 
 @pytest.mark.parametrize("command", ["discover", "url"])
 def test_bad_trust_anchors(command: str, at: str, tmp_path: Path) -> None:
-    done = run(command, "ark:12345/x54", at, "--trust-anchor", str(tmp_path / "nothing"))
-    assert done.exit_code == 2
-    assert "Invalid value for '--trust-anchor': File '" in done.stderr
+    run(command, "ark:12345/x54", at, "--trust-anchor", str(tmp_path / "nothing"), code=8, said="No such file")
     (tmp_path / "empty").write_text("; no anchor\n")
     assert "no trust anchor" in run(command, "ark:12345/x54", at, "--trust-anchor", str(tmp_path / "empty")).stderr
     both = run(command, "ark:12345/x54", at, "--trust-ad", "--trust-anchor", str(tmp_path / "empty"))

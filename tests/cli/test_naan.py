@@ -43,6 +43,8 @@ def test_several_are_listed_and_none_is_exit_1() -> None:
     lines = asked("national library of")
     assert "12148\tBNF\tNational Library of France" in lines
     assert len(lines) > 5
+    many = run("naan", "university", "--json", code=0, said="more matches: give more words")
+    assert len(many.stdout.splitlines()) == 50
     assert run("naan", "no such organisation", code=1).stderr == (
         "maptr: no such organisation: the built-in table has no such NAAN or organisation"
         "; maptr table pull --apply gets today's registry\n"

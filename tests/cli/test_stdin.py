@@ -36,7 +36,7 @@ URL = "https://ark.example.org/ark:/12345/x1"
         (["ark", "-"], None, 0, ARK),
         (["bulk", "-", "@127.0.0.1#9", "--table", str(TABLE), "--policy", "natab-only"], None, 0, URL),
         (["bulk", "--table", "-"], TABLE, 2, "only one of FILE and --table"),
-        (["gateway", "--table", "-"], TABLE, 2, "'-' does not exist"),
+        (["gateway", "--table", "-"], TABLE, 8, "-: No such file"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else None,
 )
