@@ -10,7 +10,7 @@ import click
 from maptr.ark import INFLECTIONS
 from maptr.cli import lookup, options, output
 from maptr.cli.group import command
-from maptr.cli.lookup import Argument, LookupOptions, NotArk
+from maptr.cli.lookup import Argument, LookupOptions
 from maptr.discovery import Discovery
 from maptr.errors import MaptrError
 
@@ -133,11 +133,10 @@ def info(words: tuple[str, ...], older: bool, **given: Any) -> None:
     inflections = INFLECTIONS if older else INFLECTIONS[:1]
 
     def show(ark: Argument, found: Discovery | None, error: MaptrError | None) -> int:
-        if isinstance(ark, NotArk) or error is not None:
+        if error is not None or found is None or isinstance(ark, str):
             if options.as_json:
                 output.json_data({"ark": str(ark), "spoken": False, "error": str(error)})
             return output.EXIT_OK
-        assert found is not None  # noqa: S101 - there is no error
         described = describe(
             found,
             inflections=(ark.inflection,) if ark.inflection else inflections,

@@ -76,17 +76,8 @@ class LookupOptions(NamedTuple):
 DEFAULTS = LookupOptions()
 
 
-class NotArk(NamedTuple):
-    """An argument that is not an ARK, among others that are."""
-
-    word: str
-    error: ArkSyntaxError
-
-    def __str__(self) -> str:
-        return self.word
-
-
-Argument: TypeAlias = Ark | NotArk
+Argument: TypeAlias = Ark | str
+"""An ARK, or a word that is not one, among others that are."""
 
 
 class Prepared(NamedTuple):
@@ -118,30 +109,28 @@ def prepare(words: Sequence[str], options: LookupOptions) -> Prepared:
     """
     words, options = with_plus(words, options)
     texts, servers = split_servers(words)
-    arks = [_parse(text, options.profile) for text in texts]
-    if not arks:
+    if not texts:
         raise ConfigError("no ARK given")
-    if isinstance(arks[0], NotArk) and all(isinstance(ark, NotArk) for ark in arks):
-        error = arks[0].error
-        words = " ".join(map(str, arks))
-        if error.labelled or error.suggestion or not words.replace(" ", "").isalnum():
-            raise error
+    arks: list[Argument] = []
+    errors: list[ArkSyntaxError] = []
+    for text in texts:
+        try:
+            arks.append(as_ark(text, options.profile))
+        except ArkSyntaxError as error:
+            if is_address(text.partition("#")[0]):  # a missing @: the ARKs would be looked up at another server
+                raise ArkSyntaxError(f"{error}: is it '@{text}'?") from None
+            arks.append(text)
+            errors.append(error)
+    if len(errors) == len(arks):
+        name = " ".join(texts)
+        if errors[0].labelled or errors[0].suggestion or not name.replace(" ", "").isalnum():
+            raise errors[0]
         import shlex  # late: only this mistake needs it
 
-        words = shlex.quote(words)
-        raise ArkSyntaxError(f"{error}; maptr naan {words} finds an organisation") from None
+        raise ArkSyntaxError(f"{errors[0]}; maptr naan {shlex.quote(name)} finds an organisation")
     config = read_config(options.config)
     client = client_of(servers, options, config)
     return Prepared(arks, client, chooser_of(options, config, client))
-
-
-def _parse(word: str, profile: Profile) -> Argument:
-    try:
-        return as_ark(word, profile)
-    except ArkSyntaxError as error:
-        if is_address(word.partition("#")[0]):  # a missing @: the ARKs would be looked up at another server
-            raise ArkSyntaxError(f"{error}: is it '@{word}'?") from None
-        return NotArk(word, error)
 
 
 # ---- the client
@@ -369,11 +358,10 @@ def answer(
     with client:
         for answered, ark in enumerate(arks):
             try:
-                if isinstance(ark, NotArk):
-                    raise ark.error
-                for note in ark.notes if options.verbose else ():
-                    options.inform(f"{ark}: {note}")
-                found = client.discover(ark, chooser=chooser, on_step=on_step)
+                parsed = as_ark(ark, options.profile)
+                for remark in parsed.notes if options.verbose else ():
+                    options.inform(f"{ark}: {remark}")
+                found = client.discover(parsed, chooser=chooser, on_step=on_step)
                 if not found.complete and found.source == "dns":
                     options.inform(f"{ark}: there may be more: {found.incomplete_reason()}")
                 note = note or built_in_note(found)

@@ -76,6 +76,13 @@ def test_quiet_prints_errors_only(at: str) -> None:
     assert run("url", "-v", "ark:12345/x54", at).stderr.startswith("? 12345.ark.arpa. NAPTR: answer, 4 records")
 
 
+def test_verbose_shows_the_notes_of_an_ark_and_where_the_answer_is_from() -> None:
+    done = run("url", "-v", "ark:12148/x#top", "--policy", "natab-only", code=0)
+    assert done.stderr.startswith("maptr: ark:12148/x: the fragment '#top' is not part of the ARK\n")
+    assert done.stderr.count("fragment") == 1
+    assert "maptr: from the built-in registry of " in done.stderr
+
+
 def test_json_is_one_document_for_each_ark(at: str) -> None:
     result = run("discover", "--json", "ark:12345/x54", GONE, at)
     first, second = (json.loads(line) for line in result.stdout.splitlines())

@@ -103,13 +103,6 @@ def test_closed_standard_streams_do_not_become_sockets(tmp_path: Path) -> None:
     assert server.returncode == 0
 
 
-def test_a_full_standard_output_does_not_keep_the_table_old(sample: Path, tmp_path: Path) -> None:
-    with Path("/dev/full").open("w") as full:
-        done = run_process("table", "pull", sample, "--table", tmp_path / "t", "--apply", stdout=full)
-    assert done.returncode == 8
-    assert (tmp_path / "t").exists()
-
-
 def test_nohup_keeps_maptr_up(tmp_path: Path) -> None:
     environment = {**os.environ, "HOME": str(tmp_path)}
     log = tmp_path / "log"
