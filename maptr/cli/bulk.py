@@ -23,6 +23,7 @@ from maptr.cli import lookup, options, output
 from maptr.cli.group import command
 from maptr.cli.lookup import LookupOptions
 from maptr.cli.options import output_option, refuse_input
+from maptr.cli.output import counted
 from maptr.discovery import Discovery, DiscoveryError, NoMappingAuthority
 from maptr.errors import ArkSyntaxError, cell, printable
 from maptr.resolver.call import as_ark, prefer
@@ -248,8 +249,8 @@ def _report(counts: Counter[str], questions: int, column: str | None, options: L
     blank = "blank lines and comments" if column is None else "blank lines, comments and lines without the column"
     skipped = f", {counts['skipped']} {blank} skipped" if counts["skipped"] else ""
     options.inform(
-        f"{written} lines: {counts[FOUND]} found, {counts[NONE]} none, {counts[UNKNOWN]} unknown, {counts[BAD]} bad; "
-        f"{questions} names asked{table}{skipped}"
+        f"{counted(written, 'line')}: {', '.join(f'{counts[status]} {status}' for status in STATUSES)}; "
+        f"{counted(questions, 'name')} asked{table}{skipped}"
     )
     if column is not None and counts["skipped"] and not written and not resume:
         output.warning(f"--column: no line has anything in the column {column}")
@@ -470,7 +471,7 @@ def kept_rows(target: Path, lines: NumberedLines, *, as_json: bool, profile: Pro
                 f"{target}: its row of line {last} has another ARK: it was written from another input"
             )
     if (beyond := max(kept, default=0)) > last:
-        raise click.UsageError(f"{target}: has a row of line {beyond}, but the input has {last} lines")
+        raise click.UsageError(f"{target}: has a row of line {beyond}, but the input has {counted(last, 'line')}")
     lines.rewind()
     return size, kept.keys()
 

@@ -19,7 +19,7 @@ from maptr.cli import lookup, options, output
 from maptr.cli.group import command
 from maptr.cli.lookup import LookupOptions
 from maptr.cli.options import read_table, refuse_foreign, refuse_input, write
-from maptr.cli.output import Painted
+from maptr.cli.output import Painted, counted
 from maptr.client import Client
 from maptr.errors import ConfigError, MissingExtra, time_text
 from maptr.reconcile import probes
@@ -175,7 +175,7 @@ def _report(found: list[Drift], table: str, everything: bool, as_json: bool, sil
             Painted("failed", output.BAD), f" {place.place}: {place.failures} in a row when last probed: {place.note}"
         )
     numbers = ", ".join(f"{number} {verdict}" for verdict, number in sorted(counts.items()))
-    output.inform(f"{len(found)} records: {numbers or 'none'}")
+    output.inform(f"{counted(len(found), 'record')}: {numbers or 'none'}")
 
 
 # ---- probe
@@ -240,6 +240,7 @@ def probe(
     default = paths.cache_file(os.environ)
     path = history or lookup.cache_file(settings) or default
     disk = history_at(path, own=path == default)
+    click.get_current_context().call_on_close(disk.close)
     probe_log = ProbeLog(disk)
     found = probes.servers_of(table, wanted)
     asked = dict(probes.due(found, probe_log, 0.0 if again else probes.MIN_AGE))
@@ -254,10 +255,9 @@ def probe(
                 if one.outcome != "answered" and not as_json:
                     output.data(Painted(one.outcome, PROBE_COLORS[one.outcome]), f" {one.place}: {one.note}")
     except KeyboardInterrupt:
-        kept = probe_log.record(done)
-        disk.close()
-        so_far = f"{len(done)} of {len(asked)} servers were probed"
-        output.interrupted(f"{so_far}{' and are kept' if kept else ''}; run it again for the others")
+        results = " and kept the results" if probe_log.record(done) else ""
+        so_far = f"probed {len(done)} of {counted(len(asked), 'server')}{results}"
+        output.interrupted(f"{so_far}; run it again for the others")
     counts = Counter(one.outcome for one in done)
     offline = probes.is_offline(done)
     kept = offline or probe_log.record(done)
@@ -268,9 +268,8 @@ def probe(
         if known.place in found and known.certificate_end is not None and known.certificate_ends_soon(now):
             ends = time_text(known.certificate_end)
             output.inform(Painted("certificate", output.DOUBTFUL), f" of {known.place}: until {ends}")
-    disk.close()
     numbers = ", ".join(f"{counts[outcome]} {outcome}" for outcome in ProbeResult)
-    output.inform(f"{len(found)} servers: {numbers}, {len(found) - len(asked)} probed within the hour")
+    output.inform(f"{counted(len(found), 'server')}: {numbers}, {len(found) - len(asked)} probed within the hour")
     if offline:
         reason = "no server answered, perhaps because of the network of this machine; nothing was kept"
         output.fail(reason, output.EXIT_NO_ANSWER)

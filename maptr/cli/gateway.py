@@ -13,6 +13,7 @@ from maptr.cli import logstream, lookup, options, output
 from maptr.cli.group import command
 from maptr.cli.lookup import LookupOptions
 from maptr.cli.options import only_servers
+from maptr.cli.output import counted
 from maptr.config import Config
 from maptr.daemon import process
 from maptr.errors import ConfigError, MissingExtra
@@ -132,7 +133,7 @@ def _check(config: Config, client: Client, service: Service) -> None:
         is_missing = isinstance(found, FoundTable) and found.missing and not config.table.url
         if bad := service.current.rows_left_out:
             file = config.gateway.redirects
-            output.error(f"{file}: {bad} bad rows would be left out; maptr redirects check {file} names them")
+            output.error(f"{file}: {counted(bad, 'bad row')} would be left out: see maptr redirects check {file}")
         if state.trouble or zones.troubles or is_missing or bad:
             raise click.exceptions.Exit(output.EXIT_NONE)
         scheme = "http" if config.gateway.certificate is None else "https"
@@ -140,6 +141,7 @@ def _check(config: Config, client: Client, service: Service) -> None:
             output.data(f"listen {address} ({scheme})")
         for address in config.gateway.admin_listen:
             output.data(f"listen {address} (http, for the operator)")
-        output.data("table none" if state.table is None else f"table {len(state.table)} records ({NAMES[state.kind]})")
+        table = "none" if state.table is None else f"{counted(len(state.table), 'record')} ({NAMES[state.kind]})"
+        output.data(f"table {table}")
         for origin, view in zones.snapshot.zones.items() if zones.snapshot is not None else ():
             output.data(f"zone {to_text(origin)} serial {view.serial}")

@@ -124,6 +124,11 @@ def painted(text: str, word: str, color: str | None) -> tuple[str | Painted, ...
     return before, Painted(word, color), after
 
 
+def counted(number: int, noun: str) -> str:
+    """Write a number of things: 1 error, 2 errors."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
 def of_change(line: str) -> tuple[str | Painted, ...]:
     """Split a line that begins with the sign of a change into coloured parts."""
     return Painted(line[:1], SIGNS.get(line[:1])), line[1:]

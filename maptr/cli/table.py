@@ -16,7 +16,7 @@ from maptr import plugins, registry
 from maptr.cli import lookup, options, output
 from maptr.cli.group import Group
 from maptr.cli.options import input_name, output_option, read_table, refuse_foreign, refuse_input, write
-from maptr.cli.output import Painted
+from maptr.cli.output import Painted, counted
 from maptr.discovery import BUILT_IN
 from maptr.errors import ConfigError, printable
 from maptr.registry import builtin
@@ -82,7 +82,7 @@ def _show_tables(found: FoundTable, *, as_json: bool) -> None:
         text = state.trouble or "does not exist"
         if state.table is not None and state.fetched is not None:
             age = lookup.duration_text(max(0.0, time.time() - state.fetched))
-            text = f"{len(state.table)} records of {lookup.day_text(state.fetched)}, {age} old"
+            text = f"{counted(len(state.table), 'record')} of {lookup.day_text(state.fetched)}, {age} old"
         mark = Painted("*", output.GOOD) if each == used else " "
         output.data(mark, f" {each.kind_text:11} {each.path}: {text}")
     output.inform("* is used: it is the first that exists; maptr table pull --apply gets today's registry")
@@ -134,8 +134,9 @@ def check(file: str, as_json: bool, strict: bool) -> None:
             output.data(*output.of_finding(finding))
         naans = len(read.naans())
         output.inform(
-            f"{naans} NAANs, {len(read) - naans} shoulders: {counts[Severity.ERROR]} errors,"
-            f" {counts[Severity.WARNING]} warnings"
+            f"{counted(naans, 'NAAN')}, {counted(len(read) - naans, 'shoulder')}:"
+            f" {counted(counts[Severity.ERROR], 'error')},"
+            f" {counted(counts[Severity.WARNING], 'warning')}"
         )
     sys.exit(output.EXIT_NONE if counts[Severity.ERROR] or (strict and counts) else output.EXIT_OK)
 

@@ -23,6 +23,7 @@ from maptr import paths
 from maptr.cli import gateway, logstream, lookup, options, output
 from maptr.cli.group import command
 from maptr.cli.options import read_table
+from maptr.cli.output import counted
 from maptr.config import Config
 from maptr.config.model import TableConfig
 from maptr.daemon.pulling import requirements_of
@@ -294,8 +295,9 @@ def _zone(config: Config, *, force: bool) -> Served:
         output.fail(f"the zone cannot be served: {outcome.reason}", output.EXIT_NONE)
     if outcome.result == "refused":
         output.inform(f"zone      not renewed: {outcome.reason} (--force overrides)")
-    findings = f"{len(state.warnings)} findings, shown by maptr zone check" if state.warnings else "no findings"
-    names = f"{state.names:,} names" if state.names else "unchanged"
+    shown = f"{counted(len(state.warnings), 'finding')}, shown by maptr zone check"
+    findings = shown if state.warnings else "no findings"
+    names = counted(state.names, "name") if state.names else "unchanged"
     output.inform(f"zone      {to_text(state.zone.name)} serial {state.view.serial}, {names}, checked: {findings}")
     output.inform(f"          {state.zone.file}")
     if state.left_out and state.left_out.records:

@@ -12,7 +12,7 @@ import click
 from maptr.cli import options, output
 from maptr.cli.group import Group
 from maptr.cli.lookup import ORIGIN
-from maptr.cli.output import Painted
+from maptr.cli.output import Painted, counted
 from maptr.dnssec.expiry import signature_state
 from maptr.errors import ZoneError, reason_of
 from maptr.files import read_whole
@@ -156,7 +156,7 @@ def build(
         new = without_errors(new, findings, "the new zone has errors; nothing was written")
         refuse_shrinkage(target, old, new, force=force)
         options.write(target, built.text)
-        counts = f"{built.counts['naans']} NAANs, {built.counts['rules']} rules"
+        counts = f"{counted(built.counts['naans'], 'NAAN')}, {counted(built.counts['rules'], 'rule')}"
         output.inform(f"zone {name} serial {number}: {counts}{alone}")
     if as_json:
         lists = {"left_out": [*map(str, built.left_out)], "delegated": list(built.delegated)}
@@ -195,7 +195,8 @@ def check(file: str, origin: str | None, as_json: bool, strict: bool) -> None:
     else:
         for finding in findings:
             output.data(*output.of_finding(finding))
-        output.inform(f"{options.input_name(file)}: {errors} errors, {len(findings) - errors} warnings")
+        warnings = counted(len(findings) - errors, "warning")
+        output.inform(f"{options.input_name(file)}: {counted(errors, 'error')}, {warnings}")
     sys.exit(output.EXIT_NONE if errors or (strict and findings) else output.EXIT_OK)
 
 

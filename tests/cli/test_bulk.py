@@ -284,7 +284,7 @@ def test_rows_keep_the_order_of_the_lines(policy: str, asked: int, sample_server
         "\n".join(lines), "--table", str(ZONES / "sample.natab"), "--policy", policy, f"@{sample_server}"
     )
     assert [row["line"] for row in rows] == list(range(1, 5001))
-    assert f"; {asked} names asked" in said
+    assert f"; {asked} name" in said
     status = {"nonsense": "bad", "ark:54321/x": "none"}
     assert [row["status"] for row in rows] == [status.get(line, "found") for line in lines]
 

@@ -79,7 +79,7 @@ def test_a_gateway_with_only_dns_at_another_origin() -> None:
         (["--config", "none.toml"], 8, "none.toml: No such file or directory"),
         (["--config", "bad.toml"], 1, "maptr: bad.toml:2: gateway.rate: must be an integer, not a text"),
         (["--config", "bad.toml"], 1, "maptr: bad.toml:3: gateway.rot: no such key; the nearest is gateway.root"),
-        (["--config", "redirects.toml"], 1, "maptr: single.csv: 1 bad rows would be left out"),
+        (["--config", "redirects.toml"], 1, "maptr: single.csv: 1 bad row would be left out"),
         (["--config", "no redirects.toml"], 1, "none.csv: No such file or directory"),
         (["--config", "certificate.toml"], 1, "maptr: certificate.toml:2: gateway.certificate: none.crt"),
         (["--config", "twice.toml"], 1, "maptr: twice.toml:2: gateway.listen: 127.0.0.1:8080 is given twice"),
@@ -215,8 +215,8 @@ def test_the_table_of_table_pull_is_the_default() -> None:
     run("table", "pull", SAMPLE, "--apply", code=0)
     assert "table 18 records" in listening()
     Path("natab").write_text(PRIVATE)
-    assert "table 1 records" in listening("--table", "natab")
-    assert "table 1 records" in listening("--table", "natab", "--policy", "natab-only")
+    assert "table 1 record (" in listening("--table", "natab")
+    assert "table 1 record (" in listening("--table", "natab", "--policy", "natab-only")
 
 
 def test_a_table_that_is_pulled_later_is_used(home: Path) -> None:

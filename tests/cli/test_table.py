@@ -27,7 +27,7 @@ run = partial(command_line.run, "table")
 
 def test_check_of_a_registry_without_findings() -> None:
     result = run("check", "-", text=CLEAN, code=0, out="")
-    assert result.stderr == "1 NAANs, 0 shoulders: 0 errors, 0 warnings\n"
+    assert result.stderr == "1 NAAN, 0 shoulders: 0 errors, 0 warnings\n"
 
 
 def test_check_lists_every_bad_record_and_every_finding() -> None:
@@ -38,7 +38,7 @@ def test_check_lists_every_bad_record_and_every_finding() -> None:
         "<stdin>: error: 12346: no-public-host: localhost is not a public host: https://localhost/ark:/${content}",
         "<stdin>: warning: 12347: upper-case-host: the host is in upper case: https://ARK.nlm.nih.gov",
     ]
-    assert result.stderr == "3 NAANs, 0 shoulders: 3 errors, 1 warnings\n"
+    assert result.stderr == "3 NAANs, 0 shoulders: 3 errors, 1 warning\n"
     document = json.loads(run("check", "--json", "-", text=MIXED, code=1).stdout)
     assert [bad["record"] for bad in document["bad_records"]] == ["aeiou", "data[2]"]
     assert [finding["code"] for finding in document["findings"]] == ["no-public-host", "upper-case-host"]

@@ -122,7 +122,7 @@ def test_check_names_file_line_record_and_reason(tmp_path: Path) -> None:
     lines = len(bad.read_text().splitlines())
     result = run("check", bad, code=1)
     assert result.stdout.startswith(f"{bad}:{lines}: error: 12999.ark.arpa.: unescaped-port: ")
-    assert result.stderr == f"{bad}: 1 errors, 0 warnings\n"
+    assert result.stderr == f"{bad}: 1 error, 0 warnings\n"
     document = json.loads(run("check", "--json", bad).stdout)
     assert document["schema"] == "maptr/1"
     assert [(f["code"], f["line"]) for f in document["findings"]] == [("unescaped-port", lines)]
