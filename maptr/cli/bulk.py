@@ -105,8 +105,9 @@ def bulk(
     has the status bad. Blank lines and comments (#) are skipped and counted. Each name is queried once, even if many
     ARKs share it.
 
-    @SERVER names the servers to ask, @tcp://HOST by TCP and @tls://HOST by TLS only; @https:// is refused. Without
-    @SERVER, a pulled table or a configured cache answers as it does in maptr discover, and the note says so.
+    @SERVER asks this DNS server instead of the system's resolver; @tcp://HOST by TCP and @tls://HOST by TLS only.
+    @https:// is refused. Without @SERVER, a table answers where DNS does not, as in maptr discover, and the note says
+    so.
 
     An existing OUT needs --resume or --overwrite. --overwrite writes to OUT.partial and replaces OUT once all rows
     are written. --resume first checks that each row in OUT belongs to its line.

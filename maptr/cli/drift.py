@@ -40,7 +40,7 @@ PROBE_COLORS = {ProbeResult.FAILED: output.BAD, ProbeResult.NOT_ASKED: output.DO
         0: "the table and DNS agree",
         1: "a record differs",
         2: "bad usage, or --html without the extra maptr[gateway]",
-        8: "FILE cannot be read or is not a registry, or the page or the history cannot be written",
+        8: "the registry cannot be read, or the page or the history cannot be written",
         9: "DNS did not answer for a record",
     }
 )
@@ -70,10 +70,10 @@ def drift(
     as_json: bool,
     page: Path | None,
 ) -> None:
-    """Compare the registry in FILE with DNS, for the NAANs and shoulders named, or for all of them.
+    """Compare a registry with DNS, for the NAANs and shoulders named, or for all of them.
 
-    @tcp://HOST is asked by TCP only. @tls://HOST and @https://HOST/PATH are slower, because they take a connection for
-    each record.
+    @SERVER asks this DNS server instead of the system's resolver. @tcp://HOST is asked by TCP only. @tls://HOST and
+    @https://HOST/PATH are slower, because they take a connection for each record.
 
     Prints "verdict record: reason" for records that do not agree. The verdicts are: same; lossy (equal as far as an
     h record or a natab can express it); missing (not in DNS); extra (only in DNS); differs; unpublished (no zone can
@@ -183,10 +183,10 @@ def _report(found: list[Drift], table: str, everything: bool, as_json: bool, sil
 
 @command(
     exits={
-        0: "all servers answer",
-        1: "some servers do not answer",
+        0: "every server answers",
+        1: "a server does not answer",
         8: "a file cannot be read or written",
-        9: "none of several servers answers, perhaps because of the network of this machine; nothing is kept",
+        9: "none of several servers answers, perhaps because of the network of this machine; no result is kept",
     }
 )
 @click.argument("naans", nargs=-1, metavar="[NAAN]...")

@@ -45,7 +45,8 @@ def naan(words: tuple[str, ...], file: str | None, config: str | None, as_json: 
     """Show who has a NAAN, since when, where its ARKs go, its shoulders, and what DNS says.
 
     The words are a NAAN, an ARK of it, or an acronym or a part of the name of an organisation, in any case and without
-    accents. Several matches are listed, one a line: NAAN, acronym, name.
+    accents. Several matches are listed, one a line: NAAN, acronym, name. @SERVER asks this DNS server instead of the
+    system's resolver.
 
     \b
     Examples:
@@ -53,8 +54,10 @@ def naan(words: tuple[str, ...], file: str | None, config: str | None, as_json: 
       maptr naan bnf
       maptr naan national library
     """
-    known = lookup.read_config(config)
     others, servers = lookup.split_servers(words)
+    if not any(others):
+        raise click.UsageError("no NAAN, ARK or name given")
+    known = lookup.read_config(config)
     state = options.table_state(file, known)
     table = state.table or Table()
     text = " ".join(others)

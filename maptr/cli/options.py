@@ -6,6 +6,7 @@ wrote is replaced; any other file only with ``--overwrite``. OSError and TableEr
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import sys
@@ -136,9 +137,9 @@ TABLE_OPTION = click.option(
 
 
 def _existing(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
-    """End the command if the file does not exist, even if it would be read later or never."""
-    if value is not None and not ctx.resilient_parsing:
-        Path(value).stat()
+    """Raise OSError if there is no such file, even if it would be read later or never."""
+    if value is not None and not ctx.resilient_parsing and stat.S_ISDIR(os.stat(value).st_mode):  # noqa: PTH116 - of ""
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), value)
     return value
 
 
@@ -167,7 +168,8 @@ CHOOSE_OPTION = click.option(
 CONFIG_OPTION = click.option(
     "--config",
     type=PATH,
-    help="Read this configuration file (TOML).  [default: MAPTR_CONFIG, else ./maptr.toml, else the user's]",
+    help="Read this configuration file (TOML).  [default: MAPTR_CONFIG, else ./maptr.toml, else the user's, else that "
+    "of a running maptr up]",
 )
 _POSITIVE = click.FloatRange(0, min_open=True)
 RATE_OPTION = click.option(

@@ -103,7 +103,7 @@ def pull(
     if signature is not None and public_key is None:
         raise click.UsageError("--signature needs --public-key")
     if not all(sources):
-        raise click.UsageError("SOURCE is empty: give a URL or a file, or none for the public registry")
+        raise click.UsageError("a source is empty: give a URL or a file, or none for the public registry")
     if "-" in sources:
         if every is not None:
             raise click.UsageError("--every cannot read standard input again")

@@ -98,6 +98,8 @@ def up(
       maptr up https://registry.example/naans.json
       maptr up --sample
     """
+    if not all(sources):
+        raise click.UsageError("a source is empty: give a URL or a file, or none for the public registry")
     if "-" in sources:
         raise click.UsageError("the registry is pulled again, so it cannot be standard input: use maptr table pull -")
     if sample and (sources or offline or force):

@@ -147,7 +147,7 @@ def test_export_writes_nothing_to_a_missing_folder_or_in_an_unknown_format(tmp_p
 def test_an_empty_source_is_a_usage_error(tmp_path: Path) -> None:
     result = run("pull", "", "--table", str(tmp_path / "naans"))
     assert result.exit_code == 2
-    assert "SOURCE is empty" in result.stderr
+    assert "a source is empty" in result.stderr
 
 
 def test_exports_of_servers_carry_own_objects(tmp_path: Path) -> None:
