@@ -194,7 +194,7 @@ def _run(
         hidden = options.quiet or (out.path is None and sys.stdout.isatty())  # the rows go to the same terminal
         update = stack.enter_context(output.progress("ARKs", _size(file), hidden=hidden))
         write = writer(sink, out.as_json, header=not size)
-        wanted = _without(done, lines.read(update), counts)
+        wanted = _remaining(lines.read(update), done, counts)
         pairs = client.discover_pairs(wanted, ordered=ordered, profile=options.profile)
         for (number, text), found in stack.enter_context(closing(chosen(pairs, chooser))):
             row = row_of(number, text, found, require)
@@ -211,7 +211,7 @@ def _run(
     return counts, advice
 
 
-def _without(done: Set[int], lines: Iterable[Line], counts: Counter[str]) -> Iterator[tuple[Line, bytes]]:
+def _remaining(lines: Iterable[Line], done: Set[int], counts: Counter[str]) -> Iterator[tuple[Line, bytes]]:
     """Yield each line that needs a row, with its text. Counts the blank lines and comments."""
     for number, text in lines:
         if is_skipped(text):

@@ -219,6 +219,7 @@ HEAD = "line,status,ark,url,note\n"
         (f"{HEAD}1,found,ark:1/x1\n", "record 2 was not written by maptr bulk"),
         (f"{HEAD}{GOOD}1,found,ark:1/x2,,\n", "line 1 has another row already"),
         (f"{HEAD}x,found,ark:1/x1,,\n", "record 2"),
+        (f"{HEAD}0,found,ark:1/x1,,\n", "record 2"),
         (f"{HEAD}1,lost,ark:1/x1,,\n", "record 2"),
         ('{"schema": "maptr/1", "line": 1, "status": "found", "ark": "ark:1/x1", "url": "", "note": ""}\n', "begin"),
         ("\udcff\udcfe\n", "it does not begin with"),
