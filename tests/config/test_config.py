@@ -381,12 +381,12 @@ def test_a_byte_order_mark_is_accepted(tmp_path: Path) -> None:
 def test_key_lines_with_all_forms_of_strings_and_tables() -> None:
     text = (
         'a = """x\n"\\"]"""""\nb = \'\'\'\n\\\'\'\'\n[c . "d.e"] # [x]\nf.g = [ # [\n 1979-05-27 07:32:00Z, "#" ]\n'
-        "[[h]]\n[[h.i]]\n[[h.i]]\nj = 1\n[[h]]\nk = {l = 1, m.n = 2}"
+        "[[h]]\n[[h.i]]\n[[h.i]]\nj = 1\n[[h]]\nk = {l = 1, m.n = 2}\no = [ 1\n , 2 ]"
     )
     tomli.loads(text)
     expected = (
         "a 1 b 3 c 5 c.d.e 5 c.d.e.f 6 c.d.e.f.g 6 c.d.e.f.g.0 7 c.d.e.f.g.1 7 h 8 h.0 8 h.0.i 9 h.0.i.0 9 h.0.i.1 10"
-        " h.0.i.1.j 11 h.1 12 h.1.k 13 h.1.k.l 13 h.1.k.m 13 h.1.k.m.n 13"
+        " h.0.i.1.j 11 h.1 12 h.1.k 13 h.1.k.l 13 h.1.k.m 13 h.1.k.m.n 13 h.1.o 14 h.1.o.0 14 h.1.o.1 15"
     )
     assert " ".join(f"{'.'.join(map(str, path))} {line}" for path, line in key_lines(text).items()) == expected
 
