@@ -8,6 +8,7 @@ import re
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -134,12 +135,13 @@ def pull(
         output.fail(f"{public_key}: {error}", output.EXIT_UNREADABLE)
     requirements = Requirements(sha256 or None, key, signature)
     plan = partial(plan_pull, into, sources, requirements=requirements, cafile=cafile, force=force, seconds=timeout)
+    once = partial(_pull, plan, into, act=act, form=form, official=official)
     try:
-        while True:
-            code = _pull(plan, into, act=act, form=form, official=official)
-            if every is None:
-                sys.exit(code)
+        while every is not None:
+            with suppress(OSError):  # a full disk behind standard output stops no later pull
+                once()
             time.sleep(jittered(every, random.uniform))
+        sys.exit(once())
     except KeyboardInterrupt:
         output.interrupted(f"{into} is as it was last pulled; run it again")
 

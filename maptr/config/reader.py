@@ -194,7 +194,6 @@ class _Reading:
             here = (*path, key)
             value: object = WRONG
             if key in document:
-                self.locations.setdefault(_dotted(here), self._location(here))
                 self.locations[_indexed(here)] = self._location(here)
                 value = self._value(field, document[key], here)
             elif key in required:

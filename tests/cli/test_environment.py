@@ -103,6 +103,21 @@ def test_closed_standard_streams_do_not_become_sockets(tmp_path: Path) -> None:
     assert server.returncode == 0
 
 
+def test_a_full_disk_behind_standard_output_stops_no_later_pull(tmp_path: Path) -> None:
+    source, target = tmp_path / "source", tmp_path / "naans"
+    source.write_text("12345:\n    h.example.org  ACR\n")
+    words = ["table", "pull", str(source), "--table", str(target), "--apply", "--every", "1"]
+    with Path("/dev/full").open("w") as full:
+        process = subprocess.Popen([*MAPTR, *words], stdout=full, stderr=subprocess.DEVNULL)
+    with process:
+        try:
+            until(target.exists, "the first pull")
+            source.write_text("12345:\n    i.example.org  ACR\n")
+            until(lambda: "i.example.org" in target.read_text(), "a later pull")
+        finally:
+            process.terminate()
+
+
 def test_nohup_keeps_maptr_up(tmp_path: Path) -> None:
     environment = {**os.environ, "HOME": str(tmp_path)}
     log = tmp_path / "log"
