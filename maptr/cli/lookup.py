@@ -89,8 +89,10 @@ class Prepared(NamedTuple):
 
 
 def with_plus(words: Sequence[str], options: LookupOptions) -> tuple[list[str], LookupOptions]:
-    """Return the arguments without dig's ``+tcp``, and the options with it."""
+    """Return the arguments without dig's ``+tcp``, and the options with it. Raises ConfigError for another of dig's."""
     others = [word for word in words if word != "+tcp"]
+    if unknown := next((word for word in others if word.startswith("+")), ""):
+        raise ConfigError(f"{unknown}: +tcp is the only option of dig's form; --help has the others")
     return others, options if len(others) == len(words) else options._replace(tcp=True)
 
 

@@ -67,6 +67,7 @@ PROBE = ("table", "probe", "--table", SAMPLE)
         ((*URL, "-6", "@127.0.0.1"), 9, "no server has an IPv6 address: 127.0.0.1"),
         ((*URL, "-4", "-6", "@127.0.0.1"), 2, "only one of -4 and -6 is allowed"),
         ((*URL, "-p", "0", "@127.0.0.1"), 2, "0 is not in the range"),
+        ((*URL, "+short"), 2, "+short: +tcp is the only option of dig's form"),
         ((*URL, "--choose", "best"), 2, f"is not one of {', '.join(map(repr, CHOOSERS))}"),
         ((*URL, "--profile", "1999"), 2, "'1999' is not one of"),
         (("bulk", "a", "b"), 2, "give at most one FILE"),
