@@ -374,7 +374,8 @@ def answer(
                 discovery = error.discovery if isinstance(error, DiscoveryError) else None
                 advice = advice or advice_of(discovery)
                 show(ark, discovery, error)
-                code = max(code, code_of(error))
+                unknown = output.EXIT_USAGE if isinstance(error, ArkSyntaxError) else output.EXIT_NO_ANSWER
+                code = max(code, output.EXIT_NONE if isinstance(error, NoMappingAuthority) else unknown)
                 output.error(str(error))
     if note or advice:
         options.inform(note or advice)
@@ -400,13 +401,6 @@ def built_in_note(found: Discovery) -> str:
 def advice_of(found: Discovery | None) -> str:
     """Return advice if the origin does not exist; empty for any other outcome."""
     return "" if found is None or found.complete else found.advice()
-
-
-def code_of(error: MaptrError) -> int:
-    """Return the exit code of an ARK without an answer."""
-    if isinstance(error, ArkSyntaxError):
-        return output.EXIT_USAGE
-    return output.EXIT_NONE if isinstance(error, NoMappingAuthority) else output.EXIT_NO_ANSWER
 
 
 def provenance(found: Discovery) -> str:

@@ -15,6 +15,7 @@ from maptr.cli.output import Painted
 from maptr.client import Client
 from maptr.discovery import BUILT_IN, Discovery, DiscoveryError
 from maptr.errors import ArkSyntaxError
+from maptr.registry.followed_file import TableState
 from maptr.registry.found import NAMES
 from maptr.registry.json_records import write_record
 from maptr.registry.search import NaanIndex
@@ -23,7 +24,6 @@ from maptr.resolver.call import LIFETIME
 
 if TYPE_CHECKING:
     from maptr.config import Config
-    from maptr.registry.followed_file import TableState
 
 MAX_LISTED = 50  # NAANs of one search
 
@@ -58,7 +58,11 @@ def naan(words: tuple[str, ...], file: str | None, config: str | None, as_json: 
     if not any(others):
         raise click.UsageError("no NAAN, ARK or name given")
     known = lookup.read_config(config)
-    state = options.table_state(file, known)
+    output.show_log()
+    if file is None:
+        state = lookup.found_table(known).current()
+    else:
+        state = TableState(options.read_table(file, lookup.scheme_of(None, known))[0])
     table = state.table or Table()
     text = " ".join(others)
     key = _naan_of(text)

@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
     from maptr.config import Config
     from maptr.protocol.names import Labels
-    from maptr.registry.followed_file import TableState
     from maptr.registry.table import Table
 
 Command = TypeVar("Command", bound="Callable[..., Any] | click.Command")
@@ -254,21 +253,6 @@ def parse_naans(words: Iterable[str]) -> list[str]:
         except ValueError as error:
             raise click.UsageError(f"{word!r} is not a NAAN or a shoulder: {error}") from None
     return naans
-
-
-def find_table(file: str | None, config: Config | None) -> str:
-    """Return the file of TABLE_OPTION, or that of the table of this machine, which may be the built-in one."""
-    return file or lookup.found_table(config).location.path
-
-
-def table_state(file: str | None, config: Config | None) -> TableState:
-    """Return the table of TABLE_OPTION, or else that of this machine. Exits if it cannot be read."""
-    from maptr.registry.followed_file import TableState  # late: ARK look-up does not need it
-
-    if file is not None:
-        return TableState(read_table(file, lookup.scheme_of(None, config))[0])
-    output.show_log()
-    return lookup.found_table(config).current()
 
 
 def only_servers(words: Sequence[str]) -> list[str]:
