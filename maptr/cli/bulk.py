@@ -60,7 +60,11 @@ Line = tuple[int, bytes]
 )
 @click.argument("words", nargs=-1, metavar="[FILE] [@SERVER[#PORT]]...", type=options.PATH)
 @output_option("Write the rows to OUT instead of standard output.", "OUT")
-@click.option("--resume", is_flag=True, help="Keep the rows in OUT and add those of the other lines.")
+@click.option(
+    "--resume",
+    is_flag=True,
+    help="Keep the rows in OUT and add those of the other lines; they count for the exit code, too.",
+)
 @click.option("--overwrite", is_flag=True, help="Replace OUT once all rows are written.")
 @options.json_option("Write one JSON document a line instead of CSV.")
 @click.option(
@@ -132,7 +136,7 @@ def bulk(
     with lookup.client_of(servers, options, config, **limits) as client:
         chooser = lookup.chooser_of(options, config, client)
         counts, advice = _run(client, source, out, column, options, chooser, ordered=not unordered)
-    _report(counts, client.resolver.questions, column, options, resume=resume)
+    _report(counts, client.resolver.questions, column, options)
     if advice:
         options.inform(advice)
     if counts[UNKNOWN]:
@@ -179,7 +183,7 @@ def _run(
     Returns the numbers of rows and lines by kind, and what to do if the origin does not exist.
     """
     counts: Counter[str] = Counter()
-    advice = ""
+    reported, advice = 0, ""
     require = options.client.get("require")
     with ExitStack() as stack:
         file = output.standard_input() if source == "-" else stack.enter_context(Path(source).open("rb"))
@@ -189,7 +193,7 @@ def _run(
         size = 0
         done: Set[int] = frozenset()
         if out.resume and out.path is not None:
-            size, done = kept_rows(out.path, lines, as_json=out.as_json, profile=options.profile)
+            size, done = kept_rows(out.path, lines, counts, as_json=out.as_json, profile=options.profile)
         sink = stack.enter_context(_sink(out.path, size if out.resume else None, overwrite=out.overwrite))
         hidden = options.quiet or (out.path is None and sys.stdout.isatty())  # the rows go to the same terminal
         update = stack.enter_context(output.progress("ARKs", _size(file), hidden=hidden))
@@ -205,8 +209,9 @@ def _run(
             advice = advice or lookup.advice_of(found)
             if status == BAD:
                 counts["with columns"] += any(mark.encode() in text.strip() for mark in DELIMITERS)
-                if counts[BAD] <= MAX_SHOWN:
-                    more = "; further bad lines are only in the output" if counts[BAD] == MAX_SHOWN else ""
+                reported += 1
+                if reported <= MAX_SHOWN:
+                    more = "; further bad lines are only in the output" if reported == MAX_SHOWN else ""
                     output.warning(f"line {number}: {row['note']}{more}")
     return counts, advice
 
@@ -243,17 +248,18 @@ def chosen(pairs: Iterable[tuple[Line, Discovery]], chooser: Chooser | None) -> 
         pool.shutdown(wait=False, cancel_futures=True)
 
 
-def _report(counts: Counter[str], questions: int, column: str | None, options: LookupOptions, *, resume: bool) -> None:
+def _report(counts: Counter[str], questions: int, column: str | None, options: LookupOptions) -> None:
     """Say how many lines of each kind there were, and what to do about those without an ARK."""
-    written = sum(counts[status] for status in STATUSES)
+    rows = sum(counts[status] for status in STATUSES)
+    kept = f" ({counts['kept']} kept)" if counts["kept"] else ""
     table = f", {counts['table']} from the table" if counts["table"] else ""
     blank = "blank lines and comments" if column is None else "blank lines, comments and lines without the column"
     skipped = f", {counts['skipped']} {blank} skipped" if counts["skipped"] else ""
     options.inform(
-        f"{counted(written, 'line')}: {', '.join(f'{counts[status]} {status}' for status in STATUSES)}; "
+        f"{counted(rows, 'line')}{kept}: {', '.join(f'{counts[status]} {status}' for status in STATUSES)}; "
         f"{counted(questions, 'name')} asked{table}{skipped}"
     )
-    if column is not None and counts["skipped"] and not written and not resume:
+    if column is not None and counts["skipped"] and not rows:
         output.warning(f"--column: no line has anything in the column {column}")
     if column is None and counts["with columns"]:
         output.warning("bad lines seem to have columns: name the one with the ARKs by --column NAME, or by its number")
@@ -435,8 +441,10 @@ def writer(sink: TextIO, as_json: bool, *, header: bool) -> Callable[[Row], obje
 # ---- the rows of an earlier run
 
 
-def kept_rows(target: Path, lines: NumberedLines, *, as_json: bool, profile: Profile) -> tuple[int, Set[int]]:
-    """Read the rows in ``target``, check them against the lines of the input, and rewind the input.
+def kept_rows(
+    target: Path, lines: NumberedLines, counts: Counter[str], *, as_json: bool, profile: Profile
+) -> tuple[int, Set[int]]:
+    """Read and count the rows in ``target``, check them against the lines of the input, and rewind the input.
 
     Returns the size of the complete rows in bytes, and the numbers of their lines. Raises UsageError if maptr bulk did
     not write ``target`` in this format from this input, and OSError.
@@ -459,10 +467,12 @@ def kept_rows(target: Path, lines: NumberedLines, *, as_json: bool, profile: Pro
             if record == 1 and not as_json:
                 continue
             try:
-                number, ark = _read_row(row, as_json=as_json)
+                number, ark, status = _read_row(row, as_json=as_json)
             except (ValueError, KeyError, TypeError, RecursionError, csv.Error):
                 raise _not_ours(target, record, "not a row") from None
             found = hash(csv_text(ark))
+            if number not in kept:
+                counts.update((status, "kept"))
             if kept.setdefault(number, found) != found:
                 raise _not_ours(target, record, f"line {number} has another row already")
     last = 0
@@ -477,8 +487,8 @@ def kept_rows(target: Path, lines: NumberedLines, *, as_json: bool, profile: Pro
     return size, kept.keys()
 
 
-def _read_row(row: bytes, *, as_json: bool) -> tuple[int, str]:
-    """Return the line number and the ARK of a row. Raises several exceptions if maptr bulk did not write it."""
+def _read_row(row: bytes, *, as_json: bool) -> tuple[int, str, str]:
+    """Return the line number, the ARK and the status of a row. Raises several exceptions if maptr bulk did not write it."""
     if as_json:
         fields = json.loads(row)
     else:
@@ -488,7 +498,7 @@ def _read_row(row: bytes, *, as_json: bool) -> tuple[int, str]:
     known = fields["schema"] == output.SCHEMA and fields["status"] in STATUSES and fields.keys() >= set(COLUMNS)
     if not known or number < 1:
         raise ValueError
-    return number, str(fields["ark"])
+    return number, str(fields["ark"]), fields["status"]
 
 
 def _not_ours(target: Path, record: int, why: str) -> click.UsageError:
