@@ -63,7 +63,7 @@ Line = tuple[int, bytes]
 @click.option(
     "--resume",
     is_flag=True,
-    help="Keep the rows in OUT and add those of the other lines; they count for the exit code, too.",
+    help="Keep the rows in OUT, and add those of the other lines. The exit code counts all rows.",
 )
 @click.option("--overwrite", is_flag=True, help="Replace OUT once all rows are written.")
 @options.json_option("Write one JSON document a line instead of CSV.")
@@ -488,7 +488,7 @@ def kept_rows(
 
 
 def _read_row(row: bytes, *, as_json: bool) -> tuple[int, str, str]:
-    """Return the line number, the ARK and the status of a row. Raises several exceptions if maptr bulk did not write it."""
+    """Return the line number, the ARK and the status of a row. Raises many errors if it is not a row of bulk."""
     if as_json:
         fields = json.loads(row)
     else:
