@@ -25,7 +25,7 @@ LINKSET_TEXT = "application/linkset"
 
 Headers = tuple[tuple[str, str], ...]
 
-_WITH_ETAG = ("text/html", "text/css", "image/")
+_WITH_ETAG = ("text/html", "text/css", "image/", "application/atom+xml")
 MAX_PARAMETERS = 200  # of a query string that are read
 MAX_AGE = 86_400  # seconds for which a client may keep a response, at most
 _MAX_RANGES = 50  # ranges of one Accept header that are read

@@ -53,6 +53,7 @@ _SAFE: Headers = (
 _DAY: Headers = (("Cache-Control", "max-age=86400"),)
 _MINUTES: Headers = (("Cache-Control", "max-age=300"),)
 ATOM = "application/atom+xml"
+NAANS = "/naan/"  # the path of the list of NAANs, below which each has a page
 _FILES = {"/style.css": "text/css; charset=utf-8", "/icon.svg": "image/svg+xml"}
 _MARK = b'<meta name="generator" content="maptr">'
 
@@ -224,9 +225,9 @@ def respond(request: Request, site: Site) -> Response | None:
         return text(f"User-agent: *\n{hidden}{where}", headers=_DAY)
     if path == "/sitemap.xml" and site.public_url:
         return site.once("sitemap", lambda: _sitemap(site))
-    if path == "/naan/":
+    if path == NAANS:
         return _naans(request, site)
-    if path.startswith("/naan/"):
+    if path.startswith(NAANS):
         return _naan(request, site)
     return None
 
@@ -372,8 +373,8 @@ def _statistics(request: Request, site: Site, report_of: Callable[[int], Report]
 
 
 def _naan(request: Request, site: Site) -> Response | None:
-    """Return the page of a NAAN: its record, its drift, and its history."""
-    naan = normal_key(request.path.removeprefix("/naan/"))
+    """Return the page of a NAAN: its record, its drift, and its history; None if nothing is known of it."""
+    naan = normal_key(request.path.removeprefix(NAANS))
     if not naan or "/" in naan:
         return None
     found = {one.record: one for one in site.drift.verdicts if naan_of(one.record) == naan}
@@ -381,8 +382,7 @@ def _naan(request: Request, site: Site) -> Response | None:
     shared = Ark(naan, "").shared
     shoulders = sorted(site.table.shoulders(naan), key=lambda one: one.shoulder)
     if entry is None and not found and not shoulders and shared is None:
-        detail = f"NAAN {naan} is not in the table, and the last comparison did not find it in DNS"
-        return failure(request, site, HTTPStatus.NOT_FOUND, detail, (), None, None, None)
+        return None
     entry = entry or Entry(naan)
     facts = _facts(site.table, found.values())
     return page(

@@ -20,6 +20,7 @@ from maptr.gateway.message import Answer, Headers, Lines, Lookup, Request, Respo
 from maptr.gateway.resolve import failure
 from maptr.gateway.site import Site
 from maptr.registry.search import MAX_QUERY
+from maptr.registry.table import normal_key
 
 METHODS = ("GET", "HEAD", "OPTIONS", "POST")
 ARK_METHODS = (*METHODS, "PUT", "DELETE")  # of an ARK in the path: the last three are for its authority
@@ -36,7 +37,10 @@ _INERT = re.compile(
     "|%E2%88%92|%E3%80%80|%EF%BB%BF|%EF%B9%(?:98|A3)|%EF%BC%8D"
 )
 
-# Scripts of other sites may read every response, because no response depends on credentials.
+# Scripts of other sites may read what is for the public, because no response depends on credentials. In the browser of
+# an operator, which reaches addresses that others do not, they may not read what is for operators.
+_FOR_OPERATORS = (METRICS, "/ready", "/status")
+_STATISTICS = ("/stats", f"{api.BASE}stats")
 _CORS: Headers = (("Access-Control-Allow-Origin", "*"), ("Access-Control-Expose-Headers", "*"))
 
 
@@ -66,19 +70,21 @@ def route(
     answer = _route(request, site)
     if isinstance(answer, Lookup):
         respond = answer.respond
-        return Lookup(answer.ark, lambda found: _finish(request, respond(found)))
+        return Lookup(answer.ark, lambda found: _finish(request, respond(found), site))
     if isinstance(answer, Lines):
-        return answer._replace(response=_finish(request, answer.response))
-    return _finish(request, answer)
+        return answer._replace(response=_finish(request, answer.response, site))
+    return _finish(request, answer, site)
 
 
 def _lower(headers: Mapping[str, str]) -> dict[str, str]:
     return {name.lower(): value for name, value in headers.items()}
 
 
-def _finish(request: Request, response: Response) -> Response:
+def _finish(request: Request, response: Response, site: Site) -> Response:
     """Return a response that scripts of other sites may read, or that the client still has it (RFC 9110 13.1.2)."""
-    if request.path != METRICS and _CORS[0] not in response.headers:
+    path = request.path
+    is_public = path not in _FOR_OPERATORS and (path not in _STATISTICS or site.settings.public_stats)
+    if is_public and _CORS[0] not in response.headers:
         response = Response(response.status, response.headers + _CORS, response.body, response.reason)
     return unchanged(request, response)
 
@@ -191,4 +197,8 @@ def _ready(site: Site) -> Response:
 
 
 def _not_found(request: Request, site: Site) -> Response:
-    return failure(request, site, HTTPStatus.NOT_FOUND, "there is nothing here: an ARK starts with /ark:")
+    detail = "there is nothing here: an ARK starts with /ark:"
+    naan = normal_key(request.path.removeprefix(pages.NAANS)) if request.path.startswith(pages.NAANS) else ""
+    if naan and "/" not in naan:
+        detail = f"NAAN {naan} is not in the table, and the last comparison did not find it in DNS"
+    return failure(request, site, HTTPStatus.NOT_FOUND, detail)

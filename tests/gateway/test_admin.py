@@ -10,7 +10,12 @@ from maptr.client import Client
 from maptr.config import load, parse
 from maptr.config.model import GatewayConfig
 from maptr.errors import ConfigError
+from maptr.gateway.message import Response
+from maptr.gateway.message import text as plain
+from maptr.gateway.route import route
 from maptr.gateway.service import Service
+from maptr.gateway.site import Site
+from maptr.gateway.statistics import Statistics
 from maptr.protocol.address import Address
 from tests.support.gateway import Gateway
 from tests.support.http_gateway import get, serving
@@ -42,6 +47,24 @@ def test_without_an_admin_address_metrics_are_public() -> None:
     service = Service(parse('[gateway]\nlisten = ["127.0.0.1:0"]\n'), client)
     with serving(service, client):
         assert get(service.bound[0].port, "/metrics").status == 200
+
+
+@pytest.mark.parametrize("public_stats", [False, True])
+def test_scripts_of_other_sites_read_what_is_for_the_public_only(public_stats: bool) -> None:
+    """An operator's browser reaches addresses that the sites in it do not."""
+    settings = GatewayConfig(public_stats=public_stats)
+    statistics = Statistics(wall=lambda: 1e9).report
+    site = Site(settings=settings, statistics=statistics, has_admin=True, metrics=lambda: plain("m\n"))
+
+    def is_shared(path: str) -> bool:
+        answer = route("GET", path, {}, site, is_admin=True)
+        assert isinstance(answer, Response)
+        assert answer.status == 200
+        return answer.header("access-control-allow-origin") == "*"
+
+    assert not any(map(is_shared, ("/metrics", "/ready", "/status")))
+    assert is_shared("/stats") is is_shared("/api/v1/stats") is public_stats
+    assert all(map(is_shared, ("/", "/health", "/naan/", "/api/v1/naans")))
 
 
 def test_one_text_is_one_address_and_a_list_is_several(tmp_path: Path) -> None:

@@ -575,6 +575,9 @@ def test_other_paths_are_404(path: str) -> None:
     response = Gateway(Table([library()])).ask(path, accept="text/html")
     assert response.status == 404
     assert ("NAAN 77777 is not in the table" in sound(response).text) is (path == "/naan/77777")
+    problem = Gateway(Table([library()])).ask(path, accept="application/problem+json")
+    assert problem.header("content-type") == "application/problem+json"
+    assert ("NAAN 77777 is not in the table" in problem.body.decode()) is (path == "/naan/77777")
 
 
 # ---- hostile registries, and sizes

@@ -114,6 +114,7 @@ def entries(gateway: Gateway) -> list[dict[str, str]]:
     """The title, time, identifier and summary of each entry of the feed."""
     answer = gateway.ask("/servers.atom")
     assert answer.header("content-type") == "application/atom+xml"
+    assert gateway.ask("/servers.atom", if_none_match=answer.header("etag")).status == 304
     feed = ElementTree.fromstring(answer.body)
     found = [{part.tag.removeprefix(ATOM): part.text or "" for part in one} for one in feed.findall(f"{ATOM}entry")]
     assert len({one["id"] for one in found}) == len(found)
