@@ -23,8 +23,8 @@ from maptr.zone import build as zones
 from maptr.zone.check import Examined, examine
 from maptr.zone.diff import ZoneDiff, check_shrinkage
 from maptr.zone.finding import Finding, Severity
-from maptr.zone.lines import soa_owner
 from maptr.zone.load import read_verified
+from maptr.zone.masterfile import soa_owner
 from maptr.zone.reader import read_zone_file
 from maptr.zone.snapshot import ZoneView
 

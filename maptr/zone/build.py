@@ -8,7 +8,6 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from maptr.errors import TableError, ZoneError
 from maptr.naptr.record import MAX_STRING, quote
@@ -158,7 +157,7 @@ def _delegations(file: str, data: bytes, origin: Labels, header: Sequence[str]) 
         return plain.view.cuts
     # The check of the built zone finds records outside it, so the root is the origin here.
     try:
-        records = read_part(Path(file), data, names.fold(origin), TTL)
+        records = read_part(file, data, names.fold(origin), TTL)
     except ZoneError as error:
         reason = f"cannot be included: {error.reason}"
         raise ZoneError(reason, filename=error.filename, line=error.line, owner=error.owner) from None

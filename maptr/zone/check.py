@@ -1,8 +1,8 @@
 """Checks of a zone: those of any zone checker, and those that only Maptr needs.
 
-``examine`` checks the tokens of the text (``_Text``), because a loaded zone does not show whether a name was relative
-or a port unescaped. It then checks the zone that a server would load: ``check_integrity`` finds what every name server
-would report, and ``check_rules`` checks each NAPTR record (``_RuleChecks``).
+``examine`` reads the text, in which ``masterfile.py`` finds what a loaded zone does not show. It then checks the zone
+that a server would load: ``check_integrity`` finds what every name server would report, and ``check_rules`` checks each
+NAPTR record (``_RuleChecks``).
 
 A new check of NAPTR records is a method of ``_RuleChecks`` that yields ``self._found(...)``, listed in ``findings``.
 """
@@ -34,11 +34,10 @@ from maptr.protocol.names import (
     to_wire,
     wire_length,
 )
-from maptr.protocol.numbers import AAAA, CNAME, DNAME, HEADER_SIZE, MAX_TTL, MX, NAPTR, NS, NSEC3, SOA, UDP_PAYLOAD, A
+from maptr.protocol.numbers import AAAA, CNAME, DNAME, HEADER_SIZE, MX, NAPTR, NS, NSEC3, SOA, UDP_PAYLOAD, A
 from maptr.zone.denial import is_hash
-from maptr.zone.finding import NOT_LOADED, Finding, Severity, error, warning
-from maptr.zone.lines import absolute, is_absolute, readable_lines, soa_owner, type_and_rdata, unquoted
-from maptr.zone.masterfile import Locations, read_master_file
+from maptr.zone.finding import NOT_LOADED, Finding, error, warning
+from maptr.zone.masterfile import Sources, read_master_file, soa_owner
 from maptr.zone.rdata import type_text
 from maptr.zone.reader import read_plain
 from maptr.zone.rrset import Node, types_of
@@ -51,7 +50,6 @@ MAX_RRSET = 100  # records of one type at one name: BIND's max-records-per-type 
 _OVERHEAD = HEADER_SIZE + 4 + 11  # header, type and class of the question, OPT without options
 _RECORD = 12  # compressed owner, type, class, TTL, length
 _REGEXP_STEPS = 20_000
-NOT_ASCII = "Knot and PowerDNS refuse the zone for it, and others serve its bytes: write its A-label"
 
 
 class Examined(NamedTuple):
@@ -71,29 +69,21 @@ def examine(text: str, *, origin: str | None = None, filename: str = "") -> Exam
     origin = origin or soa_owner(text)
     if (good := _without_findings(text, origin)) is not None:
         return Examined([], good, [])
-    locations = Locations()
-    loaded: list[Finding] = []
+    sources = Sources()
+    found: list[Finding] = []
     view = None
-    path = Path(filename or "<zone>")
     try:
-        data = text.encode("utf-8", "replace")
-        view = read_master_file(path, data, fold(parse(origin)), locations)
+        view = read_master_file(filename, text.encode("utf-8", "replace"), fold(parse(origin)), sources)
     except ZoneError as refused:
-        file = "" if refused.filename == str(path) else refused.filename
-        loaded.append(replace(Finding.of(refused), file=file))
+        found.append(Finding.of(refused))
     except ValueError as reason:
-        loaded.append(error(NOT_LOADED, "the zone", f"{origin} is not a domain name: {reason}"))
+        found.append(error(NOT_LOADED, "the zone", f"{origin} is not a domain name: {reason}"))
     else:
-        loaded += check_rules(view, locations=locations)
-        loaded += [_located(finding, locations) for finding in (*check_integrity(view), *check_hostnames(view))]
-    is_marked = any(one.code == "byte-order-mark" and not one.file for one in loaded)  # the first token is then wrong
-    findings = [] if is_marked else list(_Text(text, origin, locations.included).findings())
-    explained = {(finding.file, finding.line) for finding in findings if finding.severity is Severity.ERROR}
-    # An error that keeps the zone from being loaded is reported once, by the more specific check.
-    findings += [one for one in loaded if one.code != NOT_LOADED or (one.file, one.line) not in explained]
-    named = [one if one.file == str(path) else replace(one, file=one.file or filename) for one in set(findings)]
-    named.sort(key=lambda f: (f.line == 0, f.file != filename, f.file, f.line, f.record, f.code, f.value))
-    return Examined(named, view, locations.included)
+        found += check_rules(view, sources=sources)
+        found += [_located(finding, sources) for finding in (*check_integrity(view), *check_hostnames(view))]
+    findings = [replace(one, file=one.file or filename) for one in {*sources.findings, *found}]
+    findings.sort(key=lambda f: (f.line == 0, f.file != filename, f.file, f.line, f.record, f.code, f.value))
+    return Examined(findings, view, sources.included)
 
 
 def _without_findings(text: str, origin: str) -> ZoneView | None:
@@ -106,79 +96,13 @@ def _without_findings(text: str, origin: str) -> ZoneView | None:
     return None
 
 
-def _located(finding: Finding, locations: Locations) -> Finding:
+def _located(finding: Finding, sources: Sources) -> Finding:
     """Add file and line to a finding: those of its NS record, or of the first record of the owner."""
     owner = fold(parse(finding.record))
-    file, line = locations.find(owner, NS, to_wire(parse(finding.value))) if finding.value else ("", 0)
+    file, line = sources.find(owner, NS, to_wire(parse(finding.value))) if finding.value else ("", 0)
     if not line:
-        file, line = locations.find(owner)
+        file, line = sources.find(owner)
     return replace(finding, file=file, line=line)
-
-
-# ---- the text
-
-
-class _Text:
-    """The checks of the tokens of a zone's text. ``included`` has the files that it includes, in order."""
-
-    def __init__(self, text: str, origin: str, included: Iterable[tuple[Path, bytes]]) -> None:
-        self._text = text
-        self._origin = origin
-        self._included = iter(included)
-
-    def findings(self) -> Iterator[Finding]:
-        base = self._origin if self._origin.endswith(".") else f"{self._origin}."
-        yield from self._file(self._text, "", base, base)
-
-    def _file(self, text: str, file: str, base: str, owner: str) -> Iterator[Finding]:
-        for line, is_indented, tokens in readable_lines(text):
-            directive = tokens[0].upper()
-            if directive == "$ORIGIN" and len(tokens) > 1:
-                base = absolute(tokens[1], base)
-            elif directive == "$INCLUDE":
-                inner = absolute(tokens[2], base) if len(tokens) > 2 else base
-                if (found := next(self._included, None)) is not None:
-                    yield from self._file(found[1].decode("utf-8", "replace"), str(found[0]), inner, owner)
-            elif directive == "$TTL":
-                yield from self._ttl("the zone", tokens[1:], line, file)
-            elif not directive.startswith("$"):
-                if not is_indented:
-                    owner = absolute(tokens[0], base)
-                    if not tokens[0].isascii():
-                        yield error("not-ascii", owner, NOT_ASCII, line=line, file=file)
-                yield from self._record(owner, tokens[0 if is_indented else 1 :], base, line, file)
-
-    def _record(self, owner: str, tokens: list[str], base: str, line: int, file: str) -> Iterator[Finding]:
-        kind, fields = type_and_rdata(tokens)
-        yield from self._ttl(owner, tokens[: len(tokens) - len(fields) - 1], line, file)
-        if kind != "NAPTR":
-            return
-        if len(fields) != 6:
-            reason = f"a NAPTR record has 6 fields, this one {len(fields)}"
-            yield error("naptr-fields", owner, reason, line=line, file=file)
-        elif "ark" in fields[3].lower():
-            yield from self._replacement(owner, unquoted(fields[2]).lower(), fields[5], base, line, file)
-
-    @staticmethod
-    def _ttl(owner: str, tokens: list[str], line: int, file: str) -> Iterator[Finding]:
-        for text in tokens:
-            if text.isdigit() and MAX_TTL < int(text) <= 0xFFFFFFFF:
-                yield warning("ttl-too-large", owner, f"is 0, because it is above {MAX_TTL}", text, line, file)
-
-    @staticmethod
-    def _replacement(owner: str, flags: str, replacement: str, base: str, line: int, file: str) -> Iterator[Finding]:
-        if any(char == ":" and replacement[at - 1 : at] != "\\" for at, char in enumerate(replacement)):
-            escaped = replacement.replace(":", "\\058")
-            reason = f"Knot refuses the zone for the port as it is written: write {escaped}"
-            yield error("unescaped-port", owner, reason, replacement, line, file)
-        if is_absolute(replacement) or replacement == "@":
-            return
-        if "." in replacement:
-            reason = f"has no final dot: a server reads {absolute(replacement, base)}"
-            yield error("relative-replacement", owner, reason, replacement, line, file)
-        elif flags == "h":
-            reason = f"is relative: a server reads {absolute(replacement, base)}"
-            yield warning("relative-replacement", owner, reason, replacement, line, file)
 
 
 # ---- the loaded zone, as any name server checks it
@@ -271,13 +195,13 @@ def _from_wildcard(zone: ZoneView, name: Labels) -> Node:
 
 
 def check_rules(
-    zone: ZoneView, owners: Iterable[Labels] | None = None, locations: Locations | None = None
+    zone: ZoneView, owners: Iterable[Labels] | None = None, sources: Sources | None = None
 ) -> list[Finding]:
-    """Check the NAPTR records. The findings are sorted by owner and have file and line from ``locations``.
+    """Check the NAPTR records. The findings are sorted by owner and have file and line from ``sources``.
 
     ``owners`` are the folded names to check, if all others have no findings and no redirects to names of the zone.
     """
-    found = set(_RuleChecks(zone, owners, locations or Locations()).findings())
+    found = set(_RuleChecks(zone, owners, sources or Sources()).findings())
     return sorted(found, key=lambda f: (f.record, f.line, f.code, f.value))
 
 
@@ -288,9 +212,9 @@ class _Rule(NamedTuple):
 
 
 class _RuleChecks:
-    def __init__(self, zone: ZoneView, owners: Iterable[Labels] | None, locations: Locations) -> None:
+    def __init__(self, zone: ZoneView, owners: Iterable[Labels] | None, sources: Sources) -> None:
         self.zone = zone
-        self.locations = locations
+        self.sources = sources
         self.origin = zone.origin
         nodes = zone.nodes.values() if owners is None else (zone.nodes[owner] for owner in owners)
         self.rules = [
@@ -312,7 +236,7 @@ class _RuleChecks:
 
     def _found(self, made: Callable[..., Finding], code: str, at: _Rule | Labels, why: str, value: str = "") -> Finding:
         owner, rdata = (at.owner, at.rdata) if isinstance(at, _Rule) else (at, b"")
-        file, line = self.locations.find(fold(owner), NAPTR, rdata)
+        file, line = self.sources.find(fold(owner), NAPTR, rdata)
         return made(code, to_text(owner), why, value, line, file)
 
     def _regexp(self, rule: _Rule) -> Iterator[Finding]:

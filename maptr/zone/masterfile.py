@@ -2,15 +2,20 @@
 
 $TTL and the last TTL hold for all records after them, in other files too (RFC 2308 4); the origin and the owner are
 those of one file (RFC 1035 5.1).
+
+The reader also finds what only the text shows: a loaded zone does not tell whether a name was relative or a port
+unescaped.
 """
 
 from __future__ import annotations
 
 import codecs
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 import dns.exception
 import dns.rdataclass
@@ -20,12 +25,11 @@ import dns.ttl
 from maptr.errors import ZoneError
 from maptr.files import MAX_WHOLE, read_whole
 from maptr.protocol import names
-from maptr.protocol.names import Labels, fold, is_below, to_text
-from maptr.protocol.numbers import CNAME, IN, MAX_TTL, NS, NSEC, NSEC3, RRSIG, SOA
+from maptr.protocol.names import ARK_ARPA, Labels, fold, is_below, to_text
+from maptr.protocol.numbers import CNAME, IN, MAX_TTL, NAPTR, NS, NSEC, NSEC3, RRSIG, SOA
 from maptr.registry.table import shown
-from maptr.zone.finding import NOT_LOADED
-from maptr.zone.lines import RecordLine, escaped, is_absolute, is_quoted, logical_lines, unquoted
-from maptr.zone.rdata import MISSING, read_rdata, type_number, type_text
+from maptr.zone.finding import NOT_LOADED, Finding, error, warning
+from maptr.zone.rdata import GENERIC, MISSING, read_rdata, type_number, type_text
 from maptr.zone.rrset import canonical_rdata
 from maptr.zone.snapshot import PackedNodes, ZoneView
 
@@ -34,6 +38,9 @@ TOO_MUCH_INCLUDED = f"more than {MAX_INCLUDES} levels of $INCLUDE, or {MAX_WHOLE
 MAX_GENERATED = 1_000_000  # records from the $GENERATE lines of a file: as many as a large zone has
 TOO_MANY_GENERATED = f"its $GENERATE lines make more than {MAX_GENERATED} records"
 MARK_REFUSED = "begins with a byte order mark, which name servers read as part of the first name: save it without"
+MAX_REFUSED = 100  # lines that cannot be read, after which the reader stops
+NOT_ASCII = "Knot and PowerDNS refuse the zone for it, and others serve its bytes: write its A-label"
+UNBALANCED_QUOTES, UNBALANCED_GROUP = "unbalanced quotes", "unbalanced parentheses"
 
 _KEY = 25
 _BESIDE_CNAME = frozenset({CNAME, NSEC, NSEC3, _KEY})  # RFC 4034 3 and 4, RFC 2181 10.1, and signatures of these
@@ -41,52 +48,69 @@ _SPAN = re.compile(r"(\d{1,10})-(\d{1,10})(?:/(\d{1,10}))?")
 # An escape, $$, or the number of a $GENERATE with its offset, width and base.
 _PLACE = re.compile(r"\\.|\$\$|\$(?:\{([+-]?\d{1,10})(?:,(\d{1,3})(?:,([doxXnN]))?)?\})?", re.DOTALL)
 _MAX_WIDTH = 127  # BIND's
+_CLASSES = ("IN", "CH", "HS", "CS")  # RFC 1035 3.2.4
+
+# A word may end with a quoted value directly after "=", as SvcParams do (RFC 9460 2.1).
+_ESCAPED = r"\\(?s:.)"
+_QUOTED = rf'"(?:[^"\\\n]|{_ESCAPED})*"'
+_PART = re.compile(
+    rf"(?P<blank>[ \t]+)|(?P<end>\r\n|[\r\n])|(?P<comment>;[^\r\n]*)|(?P<group>[()])|(?P<quoted>{_QUOTED})"
+    rf'|(?P<word>(?:[^ \t\r\n;()"\\]|\\[^\r\n])+(?:(?<==){_QUOTED})?)'
+)
+_NOT_ASCII = re.compile(rb"\\(?s:.)|[\x80-\xff]")
 
 Record = tuple[Labels, int, int, bytes]  # owner, type, TTL in seconds, rdata
 
 
-class Locations:
-    """The file and line of each record of a zone, for checks that see only the loaded zone."""
+class Sources:
+    """What the checks of a zone need beside it: included files, places of records, and findings in the text.
+
+    ``included`` has the files and their contents, in order.
+    """
 
     def __init__(self) -> None:
-        self.included: list[tuple[Path, bytes]] = []  # the included files and their contents, in order
-        self._locations: dict[tuple[Labels, int, bytes], tuple[str, int]] = {}
+        self.included: list[tuple[Path, bytes]] = []
+        self.findings: list[Finding] = []
+        self._places: dict[tuple[Labels, int, bytes], tuple[str, int]] = {}
 
     def add(self, owner: Labels, rdtype: int, rdata: bytes, place: tuple[str, int]) -> None:
-        """Note the place of a record. ``owner`` is folded."""
+        """Note the file and line of a record. ``owner`` is folded."""
         for key in ((owner, rdtype, rdata.lower()), (owner, rdtype, b""), (owner, 0, b"")):
-            self._locations.setdefault(key, place)
+            self._places.setdefault(key, place)
 
     def find(self, owner: Labels, rdtype: int = 0, rdata: bytes = b"") -> tuple[str, int]:
-        """Return the place of a record, or of the first one with this type or owner."""
-        return self._locations.get((owner, rdtype, rdata.lower()), ("", 0))
+        """Return file and line of a record, or of the first one with this type or owner."""
+        return self._places.get((owner, rdtype, rdata.lower()), ("", 0))
 
 
-def read_master_file(path: Path, data: bytes, apex: Labels, locations: Locations) -> ZoneView:
-    """Read the zone in the content of a file. Adds its records and the files that it includes to ``locations``.
+def read_master_file(filename: str, data: bytes, apex: Labels, sources: Sources) -> ZoneView:
+    """Read the zone in the content of a file, and add to ``sources``.
 
-    ``apex`` is folded. Raises ZoneError with file and line for an error, which includes records outside the zone, and
-    OSError if an included file cannot be read.
+    ``apex`` is folded. Raises ZoneError with file and line for the first error, which includes records outside the
+    zone, and OSError if an included file cannot be read. ``sources.findings`` then has the errors of the other lines,
+    too.
     """
-    reader = _Reader(apex, locations, zone=apex)
-    reader.read(_File(str(path), apex, apex), data)
+    reader = _Reader(apex, sources, zone=apex)
+    reader.read(_File(filename, apex, apex), data)
+    reader.check()
     try:
         for rdtype, text in ((SOA, "SOA"), (NS, "NS")):
             if apex not in reader.nodes or rdtype not in reader.nodes[apex].rrsets:
                 raise ZoneError(f"no {text} at the origin")
         return ZoneView.of(apex, PackedNodes.pack(reader.records()))
-    except ZoneError as error:
-        raise ZoneError(error.reason, filename=str(path), code=NOT_LOADED) from None
+    except ZoneError as refused:
+        raise ZoneError(refused.reason, filename=filename, code=NOT_LOADED) from None
 
 
-def read_part(path: Path, data: bytes, apex: Labels, ttl: int) -> list[Record]:
+def read_part(filename: str, data: bytes, apex: Labels, ttl: int) -> list[Record]:
     """Read the records in the content of a file that is part of a zone, also those outside the zone.
 
     Relative names are below ``apex``. ``ttl`` is the TTL without $TTL. The file must not include others. Raises
     ZoneError with file and line.
     """
-    reader = _Reader(apex, Locations(), zone=(), ttl=ttl, may_include=False)
-    reader.read(_File(str(path), apex, apex), data)
+    reader = _Reader(apex, Sources(), zone=(), ttl=ttl, may_include=False)
+    reader.read(_File(filename, apex, apex), data)
+    reader.check()
     return list(reader.records())
 
 
@@ -103,6 +127,30 @@ def generated(span: str) -> range:
     if start > stop:
         raise ValueError(f"{span!r} is an empty range")
     return range(start, stop + 1, step)  # ValueError if the step is 0
+
+
+def soa_owner(text: str) -> str:
+    """Return the owner of the SOA in a zone text; ``ark.arpa.`` if it has none."""
+    base = to_text(ARK_ARPA)
+    with suppress(ZoneError):  # the reader of the zone reports it
+        for _, is_indented, tokens in _logical_lines(text):
+            if len(tokens) > 1 and tokens[0].upper() == "$ORIGIN":
+                base = _absolute(tokens[1], base)
+            elif not is_indented and _type(tokens[1:]) == "SOA":
+                return _absolute(tokens[0], base)
+    return base
+
+
+def _type(tokens: Sequence[str]) -> str:
+    """Return the type from the tokens after an owner, in upper case."""
+    return next((text for token in tokens if not ((text := token.upper()) in _CLASSES or text[0].isdigit())), "")
+
+
+def _absolute(name: str, base: str) -> str:
+    """Complete a name of the file with an absolute name, both in presentation format."""
+    if name == "@" or _is_absolute(name):
+        return base if name == "@" else name
+    return f"{name}.{base.removeprefix('.')}"
 
 
 @dataclass(slots=True)
@@ -134,18 +182,19 @@ class _Set:
 
 
 class _Reader:
-    """Reader of the records of a zone. ``nodes`` has them, by folded owner.
+    """Reader of the records of a zone. ``nodes`` has them, by folded owner; ``refused`` has the errors.
 
     Limits stop a file that includes itself, a pipe or a device, or that generates too many records.
     """
 
     def __init__(
-        self, apex: Labels, locations: Locations, *, zone: Labels, ttl: int | None = None, may_include: bool = True
+        self, apex: Labels, sources: Sources, *, zone: Labels, ttl: int | None = None, may_include: bool = True
     ) -> None:
         self.nodes: dict[Labels, _Node] = {}
+        self.refused: list[ZoneError] = []
         self._apex = apex
         self._zone = zone
-        self._locations = locations
+        self._sources = sources
         self._default_ttl = ttl  # of $TTL
         self._last_ttl: int | None = None  # RFC 1035 5.1
         self._minimum: int | None = None  # of the SOA, for a zone without any TTL
@@ -158,46 +207,96 @@ class _Reader:
             for rdtype, found in node.rrsets.items():
                 yield from ((node.owner, rdtype, found.ttl, rdata) for rdata in found.rdatas.values())
 
+    def check(self) -> None:
+        """Raise the first error."""
+        if self.refused:
+            raise self.refused[0]
+
     def read(self, file: _File, data: bytes) -> None:
-        """Read the records of a file. Raises ZoneError with file and line."""
-        owner = ""
+        """Read the records of a file, and go on after a line that is refused."""
         try:
             if data.startswith(codecs.BOM_UTF8):
                 raise ZoneError(MARK_REFUSED, line=1, owner="the file", code="byte-order-mark")
-            for line in logical_lines(_decoded(data)):
+            for line in _logical_lines(_decoded(data)):
+                if len(self.refused) >= MAX_REFUSED:
+                    return
                 file.line = line.number
-                if line.tokens[0][0] == "$" and not line.is_indented:
-                    self._directive(file, line.tokens)
-                    continue
-                if not line.is_indented:
-                    file.owner = self._name(line.tokens[0], file.origin)
-                owner = to_text(file.owner)
-                self._record(file, line)
-                owner = ""
-        except ZoneError as error:
-            if error.filename:
-                raise
-            place = error.line or file.line
-            code = error.code or NOT_LOADED
-            raise ZoneError(
-                error.reason, filename=file.name, line=place, owner=error.owner or owner, code=code
-            ) from error
+                try:
+                    self._line(file, line)
+                except ZoneError as refused:
+                    self._refuse(file, refused)
+        except ZoneError as refused:
+            self._refuse(file, refused)
+
+    def _refuse(self, file: _File, refused: ZoneError) -> None:
+        place = refused.line or file.line
+        located = ZoneError(
+            refused.reason,
+            filename=file.name,
+            line=place,
+            owner=refused.owner,
+            code=refused.code or NOT_LOADED,
+        )
+        self.refused.append(located)
+        self._sources.findings.append(Finding.of(located))
+
+    def _line(self, file: _File, line: RecordLine) -> None:
+        first, *rest = line.tokens
+        if line.is_indented:
+            self._record(file, line.tokens)
+        elif first[0] == "$":
+            self._directive(file, line.tokens)
+        else:
+            file.owner = self._name(first, file.origin)
+            if not first.isascii():
+                self._found(error, "not-ascii", file, NOT_ASCII, first)
+            self._record(file, rest)
+
+    def _found(self, made: Callable[..., Finding], code: str, file: _File, reason: str, value: str = "") -> None:
+        self._sources.findings.append(made(code, to_text(file.owner), reason, value, file.line, file.name))
 
     # ---- records
 
-    def _record(self, file: _File, line: RecordLine) -> None:
-        ttl, rdtype, fields = self._head(line.tokens if line.is_indented else line.tokens[1:])
-        rdata = read_rdata(rdtype, [escaped(token) for token in fields], file.origin)
-        self._add(file, ttl, rdtype, rdata)
+    def _record(self, file: _File, tokens: Sequence[str]) -> None:
+        """Read a record from the tokens after its owner."""
+        try:
+            ttl, rdtype, fields = self._head(file, tokens)
+            if rdtype == NAPTR and fields[:1] != [GENERIC]:
+                self._check_naptr(file, fields)
+            rdata = read_rdata(rdtype, [_escaped(token) for token in fields], file.origin)
+            self._add(file, ttl, rdtype, rdata)
+        except ZoneError as refused:
+            refused.owner = refused.owner or to_text(file.owner)
+            raise
 
-    def _head(self, tokens: Sequence[str]) -> tuple[int | None, int, Sequence[str]]:
+    def _check_naptr(self, file: _File, fields: Sequence[str]) -> None:
+        """Check the spelling of a NAPTR record. Raises ZoneError for another number of fields."""
+        if len(fields) != 6:
+            raise ZoneError(f"a NAPTR record has 6 fields, this one {len(fields)}", code="naptr-fields")
+        if "ark" not in fields[3].lower():
+            return
+        replacement, origin = fields[5], to_text(file.origin)
+        if re.search(r"(?<!\\):", replacement):
+            escaped = replacement.replace(":", "\\058")
+            reason = f"Knot refuses the zone for the port as it is written: write {escaped}"
+            self._found(error, "unescaped-port", file, reason, replacement)
+        if _is_absolute(replacement) or replacement == "@":
+            return
+        if "." in replacement:
+            reason = f"has no final dot: a server reads {_absolute(replacement, origin)}"
+            self._found(error, "relative-replacement", file, reason, replacement)
+        elif _unquoted(fields[2]).lower() == "h":
+            reason = f"is relative: a server reads {_absolute(replacement, origin)}"
+            self._found(warning, "relative-replacement", file, reason, replacement)
+
+    def _head(self, file: _File, tokens: Sequence[str]) -> tuple[int | None, int, Sequence[str]]:
         """Return TTL (None without one), type and rdata from the tokens after an owner: TTL and class in any order."""
         ttl: int | None = None
         has_class = False
         for at, token in enumerate(tokens):
-            if is_quoted(token):
+            if _is_quoted(token):
                 raise ZoneError(f"near {shown(token)!r}: a type must not be in quotes")
-            if ttl is None and (found := _ttl(token)) is not None:
+            if ttl is None and (found := self._ttl(file, token)) is not None:
                 ttl = self._last_ttl = found
             elif not has_class and (rdclass := _class(token)) is not None:
                 if rdclass != IN:
@@ -225,8 +324,6 @@ class _Reader:
         ttl = next((found for found in ttls if found is not None), None)
         if ttl is None:
             raise ZoneError("no TTL: begin the file with a $TTL line")
-        if ttl > MAX_TTL:
-            ttl = 0  # RFC 2181 8; ``check.py`` warns of it
         node = self.nodes.setdefault(owner, _Node(file.owner))
         node.kinds.add(rdtype if rdtype != RRSIG else int.from_bytes(rdata[:2], "big"))
         if CNAME in node.kinds and not node.kinds <= _BESIDE_CNAME:
@@ -236,19 +333,32 @@ class _Reader:
         rrset.rdatas.setdefault(canonical_rdata(rdtype, rdata), rdata)
         if len(rrset.rdatas) > 1 and dns.rdatatype.is_singleton(dns.rdatatype.RdataType.make(rdtype)):
             raise ZoneError(f"a second {type_text(rdtype)} at {to_text(file.owner)}", code="second-of-one")
-        self._locations.add(owner, rdtype, rdata, (file.name, file.line))
+        self._sources.add(owner, rdtype, rdata, (file.name, file.line))
+
+    def _ttl(self, file: _File, token: str, record: str = "") -> int | None:
+        """Return the TTL of a word such as ``3600`` or ``1h``; None for another word."""
+        try:
+            ttl = dns.ttl.from_text(token)
+        except dns.ttl.BadTTL:
+            return None
+        if ttl <= MAX_TTL:
+            return ttl
+        reason = f"is 0, because it is above {MAX_TTL}"  # RFC 2181 8
+        record = record or to_text(file.owner)
+        self._sources.findings.append(warning("ttl-too-large", record, reason, token, file.line, file.name))
+        return 0
 
     @staticmethod
     def _name(token: str, origin: Labels) -> Labels:
         """Return a name of the file. Raises ZoneError."""
         if token == "@":  # noqa: S105
             return origin
-        if is_quoted(token):
+        if _is_quoted(token):
             raise ZoneError(f"near {shown(token)!r}: a name must not be in quotes")
-        text = escaped(token)
+        text = _escaped(token)
         try:
             labels = names.parse(text)
-            return labels if is_absolute(text) else names.check((*labels, *origin))
+            return labels if _is_absolute(text) else names.check((*labels, *origin))
         except ValueError as error:
             raise ZoneError(f"near {shown(token)!r}: {error}") from None
 
@@ -258,13 +368,13 @@ class _Reader:
         word, *fields = tokens
         match word.upper(), fields:
             case "$TTL", [text]:
-                if (ttl := _ttl(text)) is None:
+                if (ttl := self._ttl(file, text, "the zone")) is None:
                     raise ZoneError(f"near {shown(text)!r}: is not a time")
                 self._default_ttl = ttl
             case "$ORIGIN", [text]:
                 file.origin = self._name(text, file.origin)
             case "$INCLUDE", [path, *rest] if self._may_include and len(rest) < 2:
-                self._include(file, unquoted(path), self._name(rest[0], file.origin) if rest else file.origin)
+                self._include(file, _unquoted(path), self._name(rest[0], file.origin) if rest else file.origin)
             case "$GENERATE", [span, owner, *rest]:
                 self._generate(file, span, owner, rest)
             case "$INCLUDE", [] if self._may_include:
@@ -283,7 +393,7 @@ class _Reader:
         self._bytes_left -= len(data)
         if file.depth >= MAX_INCLUDES or self._bytes_left < 0:
             raise ZoneError(TOO_MUCH_INCLUDED)
-        self._locations.included.append((Path(name), data))
+        self._sources.included.append((Path(name), data))
         self.read(_File(name, origin, file.owner, depth=file.depth + 1), data)
 
     def _generate(self, file: _File, span: str, owner: str, tokens: list[str]) -> None:
@@ -295,13 +405,13 @@ class _Reader:
         self._records_left -= len(numbers)
         if self._records_left < 0:
             raise ZoneError(TOO_MANY_GENERATED, code="generated")
-        ttl, rdtype, fields = self._head(tokens)
+        ttl, rdtype, fields = self._head(file, tokens)
         if len(fields) != 1:
             raise ZoneError(MISSING if not fields else f"near {shown(fields[1])!r}: more fields than $GENERATE has")
         for number in numbers:
             file.owner = self._name(_numbered(owner, number), file.origin)
-            rdata = escaped(_numbered(unquoted(fields[0]), number))
-            tokens = [token for line in logical_lines(rdata) for token in line.tokens]
+            rdata = _escaped(_numbered(_unquoted(fields[0]), number))
+            tokens = [token for line in _logical_lines(rdata) for token in line.tokens]
             self._add(file, ttl, rdtype, read_rdata(rdtype, tokens, file.origin))
 
 
@@ -310,14 +420,6 @@ def _decoded(data: bytes) -> str:
         return data.decode()
     except UnicodeDecodeError as error:
         raise ZoneError("not UTF-8", line=data.count(b"\n", 0, error.start) + 1) from None
-
-
-def _ttl(token: str) -> int | None:
-    """Return the TTL of a word such as ``3600`` or ``1h``; None for another word."""
-    try:
-        return dns.ttl.from_text(token)
-    except dns.ttl.BadTTL:
-        return None
 
 
 def _class(token: str) -> int | None:
@@ -354,3 +456,68 @@ def _numbered(template: str, number: int) -> str:
         return nibbles + ".0" * (missing // 2) + "." * (missing % 2)
 
     return _PLACE.sub(put, template)
+
+
+# ---- logical lines: their tokens, as they are spelled
+
+
+class RecordLine(NamedTuple):
+    """A logical line: its first line in the file, whether it begins with a blank, and its tokens with their quotes."""
+
+    number: int
+    is_indented: bool
+    tokens: list[str]
+
+
+def _logical_lines(text: str) -> Iterator[RecordLine]:
+    """Yield the logical lines that have a token. Raises ZoneError, with the line, for a text that cannot be split."""
+    at, number, began, depth = 0, 1, 1, 0
+    is_indented = False
+    tokens: list[str] = []
+    begins = True
+    while at < len(text):
+        part = _PART.match(text, at)
+        if part is None:
+            reason = UNBALANCED_QUOTES if text[at] == '"' else "an escape at the end of a line"
+            raise ZoneError(reason, line=began)
+        kind, found, at = part.lastgroup, part[0], part.end()
+        if begins:
+            began, is_indented, begins = number, kind == "blank", False
+        if kind in ("word", "quoted"):
+            tokens.append(found)
+        elif kind == "group":
+            depth += 1 if found == "(" else -1
+            if depth < 0:
+                raise ZoneError(UNBALANCED_GROUP, line=began)
+        elif kind == "end" and not depth:
+            if tokens:
+                yield RecordLine(began, is_indented, tokens)
+            tokens, begins = [], True
+        number += 1 if kind == "end" else found.count("\n")
+    if depth:
+        raise ZoneError(UNBALANCED_GROUP, line=began)
+    if tokens:
+        yield RecordLine(began, is_indented, tokens)
+
+
+def _is_quoted(token: str) -> bool:
+    return token[:1] == '"'
+
+
+def _unquoted(token: str) -> str:
+    """Return a token without the quotes around it."""
+    return token[1:-1] if _is_quoted(token) else token
+
+
+def _escaped(token: str) -> str:
+    """Return a token with ``\\DDD`` for each byte that is not ASCII (RFC 1035 5.1), as name servers read it."""
+    return token if token.isascii() else _NOT_ASCII.sub(_escape_byte, token.encode()).decode()
+
+
+def _escape_byte(found: re.Match[bytes]) -> bytes:
+    return found[0] if found[0][-1] < 0x80 else b"\\%03d" % found[0][-1]
+
+
+def _is_absolute(name: str) -> bool:
+    """Return whether a name ends in a dot that is not escaped."""
+    return name.endswith(".") and (len(name) - len(name[:-1].rstrip("\\")) - 1) % 2 == 0

@@ -32,7 +32,7 @@ NOT_OF_ZONES = "the type is one of queries and messages, not of zones"
 _NOT_THE_DATA = "generic data (RFC 3597 5) that is not the data of {}"
 MISSING = "unexpected end of line: a field is missing"
 
-_GENERIC = "\\#"
+GENERIC = "\\#"
 _RP, _KEY, _CERT, _IPSECKEY, _OPENPGPKEY, _DHCID = 17, 25, 37, 45, 61, 49
 _PRIVATE = 65280  # RFC 6895 3.1
 _NXT_BYTES = 16
@@ -147,7 +147,7 @@ def _reason(error: BaseException, rdtype: int, word: str, tokens: Sequence[str])
     name = type_text(rdtype)
     if isinstance(error, _FieldError):
         return str(error)
-    if tokens[:1] == [_GENERIC]:
+    if tokens[:1] == [GENERIC]:
         return _NOT_THE_DATA.format(name)
     if not word and cause is error:
         return MISSING
@@ -175,7 +175,7 @@ _REASONS: dict[type[BaseException], str] = {
 
 def _octets(tokens: Sequence[str]) -> bytes | None:
     """Return the octets of generic data (RFC 3597 5); None for another form."""
-    if tokens[:1] != [_GENERIC]:
+    if tokens[:1] != [GENERIC]:
         return None
     return _known(_PRIVATE, tokens, dns.name.root)
 
@@ -244,7 +244,7 @@ def _service(rdtype: int, tokens: Sequence[str], origin: dns.name.Name) -> bytes
     """Read SVCB and HTTPS. Parameters in AliasMode, priority 0, are kept (RFC 9460 2.4.2), which dnspython refuses."""
     octets = _octets(tokens)
     if octets is not None and octets[:2] == b"\0\0":
-        in_service_mode = [_GENERIC, str(len(octets)), f"0001{octets[2:].hex()}"]
+        in_service_mode = [GENERIC, str(len(octets)), f"0001{octets[2:].hex()}"]
     elif octets is None and tokens[:1] == ["0"]:
         in_service_mode = ["1", *tokens[1:]]
     else:

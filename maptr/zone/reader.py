@@ -33,7 +33,7 @@ import dns.rdatatype
 from maptr.errors import ZoneError
 from maptr.protocol.names import MAX_NAME, Labels, from_wire, is_below, parse, to_text, to_wire, wire_length
 from maptr.protocol.numbers import CNAME, DNAME, MAX_TTL, NAPTR, NS, NSEC, RRSIG, SOA
-from maptr.zone.masterfile import Locations, read_master_file
+from maptr.zone.masterfile import Sources, read_master_file
 from maptr.zone.rdata import read_rdata
 from maptr.zone.rrset import RECORD, RRSIG_HEAD, bitmap, pack_record, pack_records, types_of
 from maptr.zone.snapshot import PackedNodes, ZoneView, add_empty_names, special_names
@@ -101,9 +101,9 @@ def read_zone_file(data: bytes, origin: Labels, path: Path) -> ZoneFile:
     plain = read_plain(data, origin)
     if plain is not None:
         return plain
-    locations = Locations()
-    view = read_master_file(path, data, origin, locations)
-    return ZoneFile(view, tuple(locations.included))
+    sources = Sources()
+    view = read_master_file(str(path), data, origin, sources)
+    return ZoneFile(view, tuple(sources.included))
 
 
 def read_plain(data: bytes, origin: Labels) -> ZoneFile | None:

@@ -106,6 +106,27 @@ def test_the_records_of_all_generate_lines_count_together(monkeypatch: pytest.Mo
     assert (found.line, found.code) == (4, "generated")
 
 
+def test_every_line_that_cannot_be_read_is_found(tmp_path: Path) -> None:
+    part = tmp_path / "part"
+    part.write_text("x A 192.0.2.999\n")
+    naptr = '12345 NAPTR 0 0 "h" "ark" a.example.\n12345 NAPTR 0 0 "h" "ark" "" host:80\n'
+    generic = "naptr NAPTR \\# 9 00000000 00 00 00 0000\n"
+    text = HEAD + f"x A\n$INCLUDE {part}\n{naptr}{generic}$X\ny 4294967295 FOO a\n"
+    found = [(f.line, f.code, f.file) for f in examine(text, filename="z").findings if f.code != "not-public"]
+    assert found == [
+        (5, "not-loaded", "z"),
+        (7, "naptr-fields", "z"),
+        (8, "relative-replacement", "z"),
+        (8, "unescaped-port", "z"),
+        (9, "not-loaded", "z"),
+        (10, "not-loaded", "z"),
+        (11, "not-loaded", "z"),
+        (11, "ttl-too-large", "z"),
+        (1, "not-loaded", str(part)),
+    ]
+    assert len(examine(HEAD + "x A\n" * 200).findings) == masterfile.MAX_REFUSED
+
+
 @pytest.mark.parametrize("case", CASES["reason"], ids=lambda case: case["line"])
 def test_reasons_are_those_of_name_server_checkers(case: dict[str, str]) -> None:
     (finding,) = examine(HEAD + case["line"] + "\n", filename="z").findings
