@@ -9,14 +9,15 @@ from __future__ import annotations
 import hmac
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import dns.exception
 import dns.name
 import dns.rdata
 import dns.rdataclass
 import dns.rdatatype
+import dns.rdtypes.ANY.TSIG
 import dns.tsig
 
 from maptr.answer.context import ReceivedQuery
@@ -31,53 +32,42 @@ FUDGE = 300  # permitted difference between two clocks in seconds, "RECOMMENDED"
 _TYPE = TSIG.to_bytes(2, "big")
 _COUNTS = struct.Struct("!4H")  # record counts of the four sections, RFC 1035 4.1.1
 _RECORD = struct.Struct("!HHIH")  # type, class, TTL and length of rdata, RFC 1035 4.1.3
-# Algorithm names for truncated MACs (RFC 8945 6).
-_TRUNCATED = frozenset({"hmac-sha256-128", "hmac-sha384-192", "hmac-sha512-256"})
 
 
-@dataclass(frozen=True, slots=True)
-class TsigRecord:
-    """The TSIG record of a message (RFC 8945 4.2). ``start`` is its offset."""
+class TsigRecord(NamedTuple):
+    """The TSIG record of a message: its offset, the folded name of the key, and dnspython's rdata (RFC 8945 4.2)."""
 
     start: int
     key: Labels
-    algorithm: Labels
-    time: int
-    fudge: int
-    mac: bytes
-    original_id: int
-    error: int
-    other: bytes
+    rdata: Any
 
 
 @dataclass(slots=True)
 class Signer:
-    """Signs the messages of one exchange; each MAC covers the previous one (RFC 8945 5.3.1)."""
+    """Signs the messages of one exchange; each MAC covers the previous one (RFC 8945 5.3.1).
+
+    ``rdata`` has algorithm, time, fudge, error and other data of the records to make, and the MAC of the previous
+    message; at first, of the query.
+    """
 
     key: TsigKey
-    algorithm: Labels  # as the query names it
+    rdata: Any
     mac_size: int
-    time: int
-    fudge: int = FUDGE
-    error: int = 0
-    other: bytes = b""
-    previous: bytes = b""  # the MAC of the previous message; at first, of the query
     first: bool = True
 
     @property
     def size(self) -> int:
         """The number of bytes that a signature adds to a message."""
-        names = len(to_wire(self.key.name)) + len(to_wire(self.algorithm))
-        return names + 10 + 16 + self.mac_size + len(self.other)
+        return (
+            len(attach(bytes(HEADER_SIZE), self.key.name, self.rdata.replace(mac=bytes(self.mac_size)))) - HEADER_SIZE
+        )
 
     def sign(self, message: bytes) -> bytes:
-        ident = int.from_bytes(message[:2], "big")
-        names = self.key.name, self.algorithm
-        record = TsigRecord(len(message), *names, self.time, self.fudge, b"", ident, self.error, self.other)
-        covered = message + (_variables(record) if self.first else _timers(record))
-        self.previous = _mac(self.key, covered, after=self.previous)[: self.mac_size]
+        self.rdata = self.rdata.replace(original_id=int.from_bytes(message[:2], "big"))
+        mac = _mac(self.key, message, self.rdata, after=self.rdata.mac, first=self.first)
+        self.rdata = self.rdata.replace(mac=mac[: self.mac_size])
         self.first = False
-        return attach(message, record, self.previous)
+        return attach(message, self.key.name, self.rdata)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +92,7 @@ class CheckedQuery:
     def error(self) -> int:
         """The TSIG error (RFC 8945 3); 0 for a valid signature, and for a query without a signature."""
         told = self.unsigned or self.signer
-        return 0 if told is None else told.error
+        return 0 if told is None else int(told.rdata.error)
 
     @property
     def fault(self) -> str:
@@ -119,7 +109,7 @@ class CheckedQuery:
         """Return a message of the response, with a TSIG record if it needs one."""
         if self.signer is not None:
             return self.signer.sign(reply)
-        return reply if self.unsigned is None else attach(reply, self.unsigned, b"")
+        return reply if self.unsigned is None else attach(reply, self.unsigned.key, self.unsigned.rdata)
 
 
 def check_query(received: ReceivedQuery, keys: Mapping[Labels, TsigKey], now: int) -> CheckedQuery:
@@ -141,22 +131,23 @@ def check_query(received: ReceivedQuery, keys: Mapping[Labels, TsigKey], now: in
     stripped = _strip(wire, record)
     query = received._replace(wire=stripped)
     key = keys.get(record.key)
-    if key is None or not _suits(key, record.algorithm):
+    rdata = record.rdata
+    if key is None or rdata.algorithm not in _algorithms(key):
         return _not_signed(query, record, BADKEY)
     full = DIGESTS[key.digest]
-    length = len(record.mac)
+    length = len(rdata.mac)
     if length > full or length < max(MIN_MAC, full // 2):
         # A missing MAC is invalid, a MAC of an impossible length is malformed (RFC 8945 5.2.2.1).
         return CheckedQuery(query, rcode=FORMERR) if length else _not_signed(query, record, BADSIG)
     if not _is_signed(stripped, record, key):
         return _not_signed(query, record, BADSIG)
-    signer = Signer(key, record.algorithm, length, now, record.fudge, previous=record.mac)
-    if abs(now - record.time) > record.fudge:
+    signer = Signer(key, rdata.replace(time_signed=now, error=0, other=b""), length)
+    if abs(now - rdata.time_signed) > rdata.fudge:
         # The response has the client's time, and the server's time in the other data (RFC 8945 5.2.3).
-        signer.time, signer.error, signer.other = record.time, BADTIME, now.to_bytes(6, "big")
+        signer.rdata = rdata.replace(error=BADTIME, other=now.to_bytes(6, "big"))
         return CheckedQuery(query, signer, NOTAUTH)
     if length < key.mac_size:
-        signer.error, signer.mac_size = BADTRUNC, key.mac_size
+        signer.rdata, signer.mac_size = signer.rdata.replace(error=BADTRUNC), key.mac_size
         return CheckedQuery(query, signer, NOTAUTH)
     return CheckedQuery(query, signer)
 
@@ -188,19 +179,12 @@ def find(message: bytes) -> TsigRecord | None:
                 raise ValueError("TSIG is not last, or not of class ANY with TTL 0")
             if at != len(message):
                 raise ValueError("bytes after TSIG")
-            return _read(message, start, fold(name), at - size)
+            try:
+                rdata = dns.rdata.from_wire(dns.rdataclass.ANY, dns.rdatatype.TSIG, message, at - size, size)
+            except dns.exception.DNSException as error:
+                raise ValueError(f"bad rdata of TSIG: {error}") from None
+            return TsigRecord(start, fold(name), rdata)
     return None
-
-
-def _read(message: bytes, start: int, key: Labels, at: int) -> TsigRecord:
-    """Return the TSIG record at the end of the message, from its rdata."""
-    try:
-        rdata: Any = dns.rdata.from_wire(dns.rdataclass.ANY, dns.rdatatype.TSIG, message, at, len(message) - at)
-    except dns.exception.DNSException as error:
-        raise ValueError(f"bad rdata of TSIG: {error}") from None
-    algorithm = fold(rdata.algorithm.labels[:-1])
-    times = rdata.time_signed, rdata.fudge
-    return TsigRecord(start, key, algorithm, *times, rdata.mac, rdata.original_id, rdata.error, rdata.other)
 
 
 def _strip(message: bytes, record: TsigRecord) -> bytes:
@@ -209,59 +193,48 @@ def _strip(message: bytes, record: TsigRecord) -> bytes:
     return message[:10] + count.to_bytes(2, "big") + message[HEADER_SIZE : record.start]
 
 
-def _suits(key: TsigKey, algorithm: Labels) -> bool:
-    if len(algorithm) != 1:
-        return False
-    name = algorithm[0].decode("latin-1")
-    return name == f"hmac-{key.digest}" or (name == key.algorithm and name in _TRUNCATED)
+def _algorithms(key: TsigKey) -> list[dns.name.Name]:
+    """Return the names of a key's algorithm in messages, the shortest MAC first (RFC 8945 6)."""
+    known = map(dns.name.from_text, (key.algorithm, f"hmac-{key.digest}"))
+    return [name for name in known if name in dns.tsig.mac_sizes]
 
 
 def _not_signed(query: ReceivedQuery, record: TsigRecord, error: int) -> CheckedQuery:
-    return CheckedQuery(query, rcode=NOTAUTH, unsigned=replace(record, error=error, other=b""))
+    ident = int.from_bytes(query.wire[:2], "big")
+    rdata = record.rdata.replace(mac=b"", original_id=ident, error=error, other=b"")
+    return CheckedQuery(query, rcode=NOTAUTH, unsigned=record._replace(rdata=rdata))
 
 
 def _is_signed(stripped: bytes, record: TsigRecord, key: TsigKey, *, after: bytes = b"") -> bool:
     """Return whether the record has the MAC of the message without this record (RFC 8945 4.3)."""
-    covered = record.original_id.to_bytes(2, "big") + stripped[2:] + _variables(record)
-    return hmac.compare_digest(_mac(key, covered, after=after)[: len(record.mac)], record.mac)
+    mac = record.rdata.mac
+    return hmac.compare_digest(_mac(key, stripped, record.rdata, after=after)[: len(mac)], mac)
 
 
-def _mac(key: TsigKey, covered: bytes, *, after: bytes = b"") -> bytes:
-    """Return the untruncated MAC, which also covers ``after``, the MAC of the previous message (RFC 8945 4.3.1)."""
-    algorithm = dns.name.from_text(f"hmac-{key.digest}.")
-    context = dns.tsig.get_context(  # type: ignore[no-untyped-call]
-        dns.tsig.Key(dns.name.Name((*key.name, b"")), key.secret, algorithm)
-    )
-    if after:
+def _mac(key: TsigKey, message: bytes, rdata: Any, *, after: bytes, first: bool = True) -> bytes:
+    """Return the MAC, not truncated, which also covers ``after``, the MAC of the previous message (RFC 8945 4.3)."""
+    shared = dns.tsig.Key(dns.name.Name((*key.name, b"")), key.secret, rdata.algorithm)
+    context = None
+    if not first:  # dns.tsig would cover the whole MAC, and not the truncated one that was sent
+        context = dns.tsig.get_context(shared)  # type: ignore[no-untyped-call]
         context.update(len(after).to_bytes(2, "big") + after)
-    context.update(covered)
-    return bytes(context.sign())
+    signed, _ = dns.tsig.sign(message, shared, rdata, rdata.time_signed, after, context, not first)  # type: ignore[no-untyped-call]
+    return bytes(signed.mac)
 
 
-def _timers(record: TsigRecord) -> bytes:
-    """Return the TSIG timers, which the MAC of every message but the first covers (RFC 8945 5.3.1)."""
-    return struct.pack("!HIH", record.time >> 32 & 0xFFFF, record.time & 0xFFFFFFFF, record.fudge)
-
-
-def _variables(record: TsigRecord) -> bytes:
-    """Return the TSIG variables (RFC 8945 4.3.3)."""
-    head = to_wire(record.key) + struct.pack("!HI", ANY_CLASS, 0) + to_wire(record.algorithm) + _timers(record)
-    return head + struct.pack("!HH", record.error, len(record.other)) + record.other
-
-
-def attach(message: bytes, record: TsigRecord, mac: bytes) -> bytes:
-    """Return the message with a TSIG record, which has the message's ID as original ID."""
-    rdata = to_wire(record.algorithm) + _timers(record) + struct.pack("!H", len(mac)) + mac
-    rdata += message[:2] + struct.pack("!HH", record.error, len(record.other)) + record.other
-    wire = to_wire(record.key) + struct.pack("!HHIH", TSIG, ANY_CLASS, 0, len(rdata)) + rdata
+def attach(message: bytes, key: Labels, rdata: Any) -> bytes:
+    """Return the message with a TSIG record."""
+    data = rdata.to_wire()
     count = int.from_bytes(message[10:12], "big") + 1
-    return message[:10] + count.to_bytes(2, "big") + message[HEADER_SIZE:] + wire
+    head = message[:10] + count.to_bytes(2, "big") + message[HEADER_SIZE:] + to_wire(key)
+    return bytes(head + _RECORD.pack(TSIG, ANY_CLASS, 0, len(data)) + data)
 
 
 def sign_query(message: bytes, key: TsigKey, now: int) -> tuple[bytes, Signer]:
     """Return the signed query, and the signer, which ``check_reply`` needs."""
-    name = key.algorithm if key.algorithm in _TRUNCATED else f"hmac-{key.digest}"
-    signer = Signer(key, (name.encode(),), key.mac_size, now)
+    kind = dns.rdataclass.ANY, dns.rdatatype.TSIG
+    rdata = dns.rdtypes.ANY.TSIG.TSIG(*kind, _algorithms(key)[0], now, FUDGE, b"", 0, 0, b"")  # type: ignore[no-untyped-call]
+    signer = Signer(key, rdata, key.mac_size)
     return signer.sign(message), signer
 
 
@@ -276,7 +249,7 @@ def refusal(reply: bytes, asked: Signer) -> str:
         return ""
     if record is None or record.key != asked.key.name or reply[3] & RCODE_BITS != NOTAUTH:
         return ""
-    return _ERRORS.get(record.error, "")
+    return _ERRORS.get(record.rdata.error, "")
 
 
 def check_reply(reply: bytes, asked: Signer, now: int) -> bool:
@@ -285,9 +258,10 @@ def check_reply(reply: bytes, asked: Signer, now: int) -> bool:
         record = find(reply)
     except ValueError:
         return False
-    if record is None or record.key != asked.key.name or record.algorithm != asked.algorithm:
+    if record is None or record.key != asked.key.name or record.rdata.algorithm != asked.rdata.algorithm:
         return False
-    if record.error or not asked.mac_size <= len(record.mac) <= DIGESTS[asked.key.digest]:
+    rdata = record.rdata
+    if rdata.error or not asked.mac_size <= len(rdata.mac) <= DIGESTS[asked.key.digest]:
         return False
-    is_signed = _is_signed(_strip(reply, record), record, asked.key, after=asked.previous)
-    return is_signed and abs(now - record.time) <= record.fudge
+    is_signed = _is_signed(_strip(reply, record), record, asked.key, after=asked.rdata.mac)
+    return is_signed and abs(now - rdata.time_signed) <= rdata.fudge

@@ -188,7 +188,7 @@ def test_rfc8945_5_2_1_a_signed_query_gets_badkey_because_there_are_no_keys() ->
     reply = get(signed, Site(zones=TTLS)).body
     record = find(reply)
     assert record is not None
-    assert (dns.message.from_wire(reply, keyring=False).rcode(), record.error) == (dns.rcode.NOTAUTH, BADKEY)
+    assert (dns.message.from_wire(reply, keyring=False).rcode(), record.rdata.error) == (dns.rcode.NOTAUTH, BADKEY)
 
 
 def test_a_zone_that_could_not_be_read_is_a_server_failure() -> None:

@@ -51,7 +51,7 @@ def verdict(server: Peer, wire: bytes, over: str) -> Verdict:
             stream = sock.makefile("rb")
             reply = stream.read(int.from_bytes(stream.read(2), "big"))
     record = tsig.find(reply)
-    error = (0, 0) if record is None else (record.error, len(record.mac))
+    error = (0, 0) if record is None else (record.rdata.error, len(record.rdata.mac))
     return reply[3] & 15, int.from_bytes(reply[6:8], "big"), *error
 
 

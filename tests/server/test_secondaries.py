@@ -449,7 +449,7 @@ def test_rfc8945_5_3_2_an_unsigned_refusal_of_the_key_is_said_and_is_no_answer(
         record = tsig.find(query)
         assert record is not None
         bare = query[:10] + b"\0\0" + query[12 : record.start]
-        return tsig.attach(answer(bare, NOTAUTH), replace(record, error=getattr(tsig, name)), b"")
+        return tsig.attach(answer(bare, NOTAUTH), record.key, record.rdata.replace(error=getattr(tsig, name), mac=b""))
 
     async def reasons(reply: Reply) -> tuple[SecondaryStatus, list[Alarm]]:
         async with Watch(reply, KEY, timeout=0.5) as watch:
