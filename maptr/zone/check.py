@@ -34,7 +34,7 @@ from maptr.protocol.names import (
     to_wire,
     wire_length,
 )
-from maptr.protocol.numbers import AAAA, CNAME, DNAME, HEADER_SIZE, MX, NAPTR, NS, NSEC3, SOA, UDP_PAYLOAD, A
+from maptr.protocol.numbers import AAAA, CNAME, DNAME, DS, HEADER_SIZE, MX, NAPTR, NS, NSEC3, SOA, UDP_PAYLOAD, A
 from maptr.zone.denial import is_hash
 from maptr.zone.finding import NOT_LOADED, Finding, error, warning
 from maptr.zone.masterfile import Sources, read_master_file, soa_owner
@@ -166,6 +166,8 @@ def _refused_by_bind(owner: Labels, node: Node) -> Iterator[Finding]:
     """Yield what makes BIND refuse a zone, in files and in transfers, though other servers load it."""
     if owner[:1] == (b"*",) and NS in node:
         yield error("wildcard-delegation", to_text(owner), "BIND refuses the zone for NS records at a wildcard")
+    if DS in node and SOA in node:
+        yield error("ds-at-apex", to_text(owner), "BIND refuses the zone for a DS at its origin, which is the parent's")
     if NSEC3 in node and not is_hash(owner[0]):
         yield error("owner-not-a-hash", to_text(owner), "BIND refuses the zone for an NSEC3 owner that is not a hash")
     for rdtype in OBSOLETE & node.keys():

@@ -17,7 +17,7 @@ from maptr.zone.zonemd import check_digest
 
 MAX_WARNINGS = 10  # findings of a zone in the log and the status; ``maptr zone check`` shows all
 # BIND refuses a zone with these errors. NSD, Knot and PowerDNS serve it; maptr serves it with a warning.
-SERVED_WITH_ERROR = ("no-address", "server-alias", "wildcard-delegation", "owner-not-a-hash")
+SERVED_WITH_ERROR = ("no-address", "server-alias", "wildcard-delegation", "ds-at-apex", "owner-not-a-hash")
 
 
 class Checked(NamedTuple):

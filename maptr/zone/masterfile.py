@@ -13,7 +13,7 @@ import codecs
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -43,7 +43,7 @@ NOT_ASCII = "Knot and PowerDNS refuse the zone for it, and others serve its byte
 UNBALANCED_QUOTES, UNBALANCED_GROUP = "unbalanced quotes", "unbalanced parentheses"
 
 _KEY = 25
-_BESIDE_CNAME = frozenset({CNAME, NSEC, NSEC3, _KEY})  # RFC 4034 3 and 4, RFC 2181 10.1, and signatures of these
+_BESIDE_CNAME = frozenset({CNAME, RRSIG, NSEC, NSEC3, _KEY})  # RFC 4034 3 and 4, RFC 2181 10.1
 _SPAN = re.compile(r"(\d{1,10})-(\d{1,10})(?:/(\d{1,10}))?")
 # An escape, $$, or the number of a $GENERATE with its offset, width and base.
 _PLACE = re.compile(r"\\.|\$\$|\$(?:\{([+-]?\d{1,10})(?:,(\d{1,3})(?:,([doxXnN]))?)?\})?", re.DOTALL)
@@ -166,10 +166,9 @@ class _File:
 
 @dataclass(slots=True)
 class _Node:
-    """The records of a name in its first spelling. A signature is of the kind of the type that it covers."""
+    """The records of a name in its first spelling."""
 
     owner: Labels
-    kinds: set[int] = field(default_factory=set)
     rrsets: dict[int, _Set] = field(default_factory=dict)
 
 
@@ -325,10 +324,9 @@ class _Reader:
         if ttl is None:
             raise ZoneError("no TTL: begin the file with a $TTL line")
         node = self.nodes.setdefault(owner, _Node(file.owner))
-        node.kinds.add(rdtype if rdtype != RRSIG else int.from_bytes(rdata[:2], "big"))
-        if CNAME in node.kinds and not node.kinds <= _BESIDE_CNAME:
-            raise ZoneError("CNAME and other data")
         rrset = node.rrsets.setdefault(rdtype, _Set(ttl))
+        if CNAME in node.rrsets and not node.rrsets.keys() <= _BESIDE_CNAME:
+            raise ZoneError("CNAME and other data")
         rrset.ttl = min(rrset.ttl, ttl)
         rrset.rdatas.setdefault(canonical_rdata(rdtype, rdata), rdata)
         if len(rrset.rdatas) > 1 and dns.rdatatype.is_singleton(dns.rdatatype.RdataType.make(rdtype)):
@@ -397,7 +395,7 @@ class _Reader:
         self.read(_File(name, origin, file.owner, depth=file.depth + 1), data)
 
     def _generate(self, file: _File, span: str, owner: str, tokens: list[str]) -> None:
-        """Add the records of a $GENERATE line, as BIND makes them."""
+        """Add the records of a $GENERATE line, as BIND makes them. The owner of the last record stays."""
         try:
             numbers = generated(span)
         except ValueError:
@@ -409,10 +407,10 @@ class _Reader:
         if len(fields) != 1:
             raise ZoneError(MISSING if not fields else f"near {shown(fields[1])!r}: more fields than $GENERATE has")
         for number in numbers:
-            file.owner = self._name(_numbered(owner, number), file.origin)
+            made = replace(file, owner=self._name(_numbered(owner, number), file.origin))
             rdata = _escaped(_numbered(_unquoted(fields[0]), number))
             tokens = [token for line in _logical_lines(rdata) for token in line.tokens]
-            self._add(file, ttl, rdtype, read_rdata(rdtype, tokens, file.origin))
+            self._add(made, ttl, rdtype, read_rdata(rdtype, tokens, file.origin))
 
 
 def _decoded(data: bytes) -> str:
