@@ -19,6 +19,7 @@ MAX_TTL = 0x7FFF_FFFF  # RFC 2181 8; a greater value is treated as 0
 # Types and question types: RFC 1035 3.2.2 and 3.2.3, and the RFC that defines each.
 A, NS, CNAME, SOA, PTR, MX, TXT, AAAA, SRV, NAPTR, DNAME, OPT = 1, 2, 5, 6, 12, 15, 16, 28, 33, 35, 39, 41
 DS, RRSIG, NSEC, DNSKEY, NSEC3, NSEC3PARAM, CDS, CDNSKEY, ZONEMD = 43, 46, 47, 48, 50, 51, 59, 60, 63
+SVCB, HTTPS = 64, 65
 TSIG, IXFR, AXFR, ANY = 250, 251, 252, 255
 
 IN, CH, ANY_CLASS = 1, 3, 255  # RFC 1035 3.2.4 and 3.2.5

@@ -34,7 +34,7 @@ from maptr.protocol.names import (
     to_wire,
     wire_length,
 )
-from maptr.protocol.numbers import AAAA, CNAME, DNAME, DS, HEADER_SIZE, MX, NAPTR, NS, NSEC3, SOA, UDP_PAYLOAD, A
+from maptr.protocol.numbers import AAAA, CNAME, DNAME, DS, HEADER_SIZE, MX, NAPTR, NS, NSEC3, SOA, SRV, UDP_PAYLOAD, A
 from maptr.zone.denial import is_hash
 from maptr.zone.finding import NOT_LOADED, Finding, error, warning
 from maptr.zone.masterfile import Sources, read_master_file, soa_owner
@@ -148,7 +148,7 @@ def check_hostnames(zone: ZoneView) -> Iterator[Finding]:
 
 
 def _targets(owner: Labels, node: Node) -> Iterator[Finding]:
-    hosts = [host for rrset in node.values() for host in rrset.hosts]
+    hosts = [host for rdtype in (NS, MX, SRV) if rdtype in node for host in node[rdtype].hosts]
     if SOA in node:
         primary, at = read_wire(node[SOA].rdatas[0], 0)
         hosts += [primary, from_wire(node[SOA].rdatas[0], at)[1:]]  # a mailbox: its first label may be anything

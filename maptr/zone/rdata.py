@@ -22,7 +22,7 @@ import dns.ttl
 
 from maptr.errors import ZoneError
 from maptr.protocol.names import Labels, read_name, read_wire, to_wire
-from maptr.protocol.numbers import AAAA, DNSKEY, DS, NS, RRSIG, A
+from maptr.protocol.numbers import AAAA, DNSKEY, DS, HTTPS, NS, RRSIG, SVCB, A
 from maptr.registry.table import shown
 
 MAX_RDATA = 0xFFFF  # bytes (RFC 1035 3.2.1)
@@ -255,6 +255,6 @@ def _service(rdtype: int, tokens: Sequence[str], origin: dns.name.Name) -> bytes
 _READERS: dict[int, Callable[[int, Sequence[str], dns.name.Name], bytes]] = {
     30: _next,
     38: _prefixed,
-    64: _service,  # SVCB
-    65: _service,  # HTTPS
+    SVCB: _service,
+    HTTPS: _service,
 }

@@ -17,14 +17,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from maptr.protocol.names import Labels, fold, from_wire, read_wire
-from maptr.protocol.numbers import IN, MX, NAPTR, NS, RRSIG, SRV
+from maptr.protocol.numbers import HTTPS, IN, MX, NAPTR, NS, RRSIG, SRV, SVCB
 
 RRSET = struct.Struct("!HHI")  # type, records, bytes
 RECORD = struct.Struct("!2sHHIH")  # pointer to the question, type, class, TTL, length of the rdata
 TO_QUESTION = b"\xc0\x0c"  # RFC 1035 4.1.4: the name at offset 12
 
-# The offset in the rdata of a host whose addresses are additional data (RFC 1034 4.3.2 step 6, RFC 2782), by type.
-_HOST_OFFSET = {NS: 0, MX: 2, SRV: 6}
+# The offset in the rdata of a host whose addresses are additional data (RFC 1034 4.3.2 step 6, RFC 2782, RFC 9460 4.1).
+_HOST_OFFSET = {NS: 0, MX: 2, SRV: 6, SVCB: 2, HTTPS: 2}
 
 # The number of bytes before the names, and of names. Only these types may have compressed rdata (RFC 3597 4).
 RDATA_NAMES = {2: (0, 1), 3: (0, 1), 4: (0, 1), 5: (0, 1), 6: (0, 2), 7: (0, 1), 8: (0, 1), 9: (0, 1)}
