@@ -103,7 +103,7 @@ def plain_query(name: str, rdtype: str, edns: str) -> bytes:
 
 def names_around(snapshot: Snapshot, rng: random.Random) -> list[str]:
     """Return existing names, names beside and below them, and names outside all zones."""
-    there = [dns.name.Name((*key, b"")).to_text() for view in snapshot.zones.values() for key in view.nodes]
+    there = sorted(dns.name.Name((*key, b"")).to_text() for view in snapshot.zones.values() for key in view.nodes)
     contact = [f"host.{ORIGIN}", f"else.{ORIGIN}"]  # in the SOA record, and a name of the same length
     above = [*there, *contact, *(name.partition(".")[2] or "." for name in there), "test.", "broken.", "a.broken."]
     labels = ("".join(rng.choices("abns*w", k=rng.randint(1, 2))) + "." for _ in itertools.count())
