@@ -142,9 +142,9 @@ def test_signed_zones(way: str, tmp_path: Path) -> None:
     records = [record for record in random_zone(rng) if record.rdtype not in ("DS", "DNAME")]
     path = signers.sign(zone_text(records), ORIGIN, tmp_path, way)
     server = Server(snapshot_of((path.read_text(), ORIGIN)))
-    ask_around(server, (*TYPES, "RRSIG", "NSEC", "NSEC3", "DNSKEY"), rng)
+    ask_around(server, (*TYPES, "RRSIG", "NSEC", "NSEC3", "DNSKEY"), rng, rounds=10)
     above = [ORIGIN, *names_around(server.snapshot, rng)]
-    for _ in range(24):  # missing names in a few gaps of the NSEC chain
+    for _ in range(16):  # missing names in a few gaps of the NSEC chain
         name, rdtype, size = rng.choice(above).lstrip("."), rng.choice(TYPES), rng.randint(1, 3)
         edns = [rng.choice(("04d000008000", "020000008000", "030000008000"))]
         for _ in range(48):
@@ -173,8 +173,9 @@ def test_one_denial_serves_all_names_below(above: str, prefixes: tuple[str, ...]
 def test_one_nsec_denial_serves_all_names_in_its_gap() -> None:
     text = (FUZZ_ZONES / "nsec.zone").read_text()
     server = Server(snapshot_of(text))
-    ready = [server.ask(plain_query(f"{name}.example.", "A", "04d000008000")) for name in ("zz", "zzzz", "a.zz", "zzz")]
-    assert ready == [False, True, True, True]
+    names = ("zz", "zzzz", "a.zz", "zzz", "na", "nz", "na")  # ns is between the last ones
+    ready = [server.ask(plain_query(f"{name}.example.", "A", "04d000008000")) for name in names]
+    assert ready == [False, True, True, True, False, False, True]
 
 
 def test_one_learned_answer_serves_all_names_of_a_registry() -> None:
