@@ -166,12 +166,17 @@ def test_rfc1035_an_rrset_over_65535_bytes_is_truncated_over_tcp() -> None:
     assert reply.edns == 0
 
 
-def test_rfc2181_additional_addresses_are_left_out_without_tc() -> None:
-    hosts = "\n".join(f"@ 60 NS ns{i}.addresses\nns{i}.addresses 60 AAAA 2001:db8::{i}" for i in range(13))
-    snapshot = snapshot_of(f"@ 60 SOA ns0.addresses h 1 2 3 4 5\n{hosts}")
-    reply = ask("example.", "NS", snapshot)
-    assert not reply.flags & dns.flags.TC
-    assert len(reply.answer[0]) == 13
+@pytest.mark.parametrize(
+    ("name", "owner", "place", "cut"),
+    [("example.", "@", "addresses", False), ("x.sub.example.", "sub", "addresses", False)]
+    + [("x.sub.example.", "sub", "a.sub", True)],
+    ids=["rfc2181 additional addresses", "rfc9471 sibling glue", "rfc9471 required glue"],
+)
+def test_only_required_glue_that_does_not_fit_sets_tc(name: str, owner: str, place: str, cut: bool) -> None:
+    hosts = "\n".join(f"{owner} NS ns{i}.{place}\nns{i}.{place} AAAA 2001:db8::{i}" for i in range(13))
+    reply = ask(name, "NS", snapshot_of(f"{APEX}{hosts}"))
+    assert bool(reply.flags & dns.flags.TC) is cut
+    assert len((reply.answer or reply.authority)[0]) == 13 + (owner == "@")
     assert 0 < len(reply.additional) < 13
 
 
