@@ -128,9 +128,9 @@ class KeySet:
 
     def __post_init__(self) -> None:
         if not any(key.is_entry for key in self.keys):
-            raise SigningError("no active KSK or CSK: the parent's DS would lead nowhere")
+            raise SigningError("no active KSK or CSK: no key would match the DS at the parent")
         if not self.zone_signers:
-            raise SigningError("no active ZSK and no CSK: nothing would sign the zone")
+            raise SigningError("no active ZSK and no CSK: no key would sign the zone")
         signing = {key.algorithm for key in self.zone_signers} & {key.algorithm for key in self.dnskey_signers}
         for key in self.keys:
             if key.algorithm not in signing:
@@ -321,7 +321,7 @@ def set_state(folder: Path, tag: int, state: KeyState) -> KeyFile:
         return KeyFile(path, key)
     key = replace(key, state=state)
     moved = path.rename(folder / _name(key))
-    os.utime(moved)  # since when it is in this state
+    os.utime(moved)  # the time of the change, from which ``KeyStep`` counts
     _sync(folder)
     return KeyFile(moved, key)
 

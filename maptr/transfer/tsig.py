@@ -91,8 +91,8 @@ class CheckedQuery:
     @property
     def error(self) -> int:
         """The TSIG error (RFC 8945 3); 0 for a valid signature, and for a query without a signature."""
-        told = self.unsigned or self.signer
-        return 0 if told is None else int(told.rdata.error)
+        made = self.unsigned or self.signer
+        return 0 if made is None else int(made.rdata.error)
 
     @property
     def fault(self) -> str:

@@ -297,7 +297,7 @@ class _RuleChecks:
                 del path[depth:]
                 if name in path:
                     loop = " -> ".join(to_text(part) for part in [*path[path.index(name) :], name])
-                    yield self._found(error, "redirect-loop", name, "redirects come back to themselves", loop)
+                    yield self._found(error, "redirect-loop", name, "the redirects form a loop", loop)
                 elif name not in done:
                     done.add(name)
                     path.append(name)

@@ -132,8 +132,8 @@ def _answers_instead(table: Table, gone: Collection[str], record: str) -> str | 
     if not shoulder or (f"{naan}/{shoulder}" in table and record not in gone):
         return None
     around = [*table.shoulders(naan), *filter(None, [table.get(naan)])]
-    there = (entry for entry in around if shoulder.startswith(entry.shoulder) and entry.key not in gone)
-    return next((entry.key for entry in there), None)
+    matching = (entry for entry in around if shoulder.startswith(entry.shoulder) and entry.key not in gone)
+    return next((entry.key for entry in matching), None)
 
 
 def _errors(entry: Entry, origin: Labels) -> Iterator[Finding]:
@@ -157,8 +157,8 @@ def _fault(entry: Entry, nma: Nma, origin: Labels) -> tuple[str, str] | None:
 
 def _nma_warnings(entry: Entry) -> Iterator[Finding]:
     for nma in entry.nmas:
-        if shouting := _upper_case(nma):
-            yield warning("upper-case-host", entry.key, f"the host is in upper case: {shouting}", shouting)
+        if written := _upper_case(nma):
+            yield warning("upper-case-host", entry.key, f"the host is in upper case: {written}", written)
         yield from _target_warnings(entry, nma)
         if target.unusable(nma.target):
             continue
