@@ -168,8 +168,11 @@ def test_rfc1035_an_rrset_over_65535_bytes_is_truncated_over_tcp() -> None:
 
 @pytest.mark.parametrize(
     ("name", "owner", "place", "cut"),
-    [("example.", "@", "addresses", False), ("x.sub.example.", "sub", "addresses", False)]
-    + [("x.sub.example.", "sub", "a.sub", True)],
+    [
+        ("example.", "@", "addresses", False),
+        ("x.sub.example.", "sub", "addresses", False),
+        ("x.sub.example.", "sub", "a.sub", True),
+    ],
     ids=["rfc2181 additional addresses", "rfc9471 sibling glue", "rfc9471 required glue"],
 )
 def test_only_required_glue_that_does_not_fit_sets_tc(name: str, owner: str, place: str, cut: bool) -> None:
