@@ -18,9 +18,9 @@ from maptr.answer.respond import make_reply
 from maptr.protocol.cookies import CookieSettings, answer_cookie, packed_address, sign, timestamp
 from maptr.protocol.names import Labels
 from maptr.zone.snapshot import Snapshot
-from tests.answer.test_respond_oracle import ORIGIN, QUERY_TYPES, random_zone, zone_text
 from tests.support import signers
 from tests.support.answers import SNAPSHOT, snapshot_of
+from tests.support.random_zones import ORIGIN, QUERY_TYPES, random_zone, zone_text
 
 FUZZ_ZONES = Path(__file__).resolve().parents[1] / "fuzz" / "zones"
 CLIENT, NOW = "192.0.2.1", 1_700_000_000

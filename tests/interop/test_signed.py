@@ -1,6 +1,6 @@
 """Zones signed by other signers and served by maptr, NSD and Knot: the same responses to the same queries with DO.
 
-Random zones from the generator of ``tests.answer.test_respond_oracle``, signed with NSEC, NSEC3 and NSEC3 with opt-out.
+Random zones from the generator of ``tests.support.random_zones``, signed with NSEC, NSEC3 and NSEC3 with opt-out.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import pytest
 
 from maptr.answer.context import Transport
 from maptr.answer.respond import respond
-from tests.answer import test_respond_oracle as generator
+from tests.support import random_zones as generator
 from tests.support.peers import Bind, Knot, Maptr, Nsd, Peer
 from tests.support.signers import WAYS, sign
 from tests.support.zones import snapshot_of_zones

@@ -1,6 +1,6 @@
 """UDP on real sockets, with and without batches: the responses have the same bytes as those of the general path.
 
-``test_respond_oracle.py`` checks the general path, and ``scripts/differential`` compares it with NSD and Knot.
+``tests/answer/test_respond.py`` checks the general path, and ``scripts/differential`` compares it with NSD and Knot.
 """
 
 from __future__ import annotations

@@ -17,8 +17,8 @@ from maptr.dnssec.policy import SigningPolicy
 from maptr.dnssec.sign import Renewal
 from maptr.zone.diff import records, soa_of, with_serial
 from maptr.zone.snapshot import ZoneView
-from tests.answer.test_respond_oracle import random_zone, zone_text
 from tests.support.answers import VECTORS
+from tests.support.random_zones import random_zone, zone_text
 from tests.support.zones import view_zone
 
 

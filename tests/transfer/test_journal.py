@@ -19,7 +19,7 @@ from maptr.server.journals import journal_path, read_journal, write_journal
 from maptr.transfer import journal as transfer_journal
 from maptr.transfer.journal import Journal, decode, encode
 from maptr.zone.diff import Difference, digest
-from tests.answer.test_respond_oracle import random_zone, zone_text
+from tests.support.random_zones import random_zone, zone_text
 from tests.support.zones import view_zone
 from tests.transfer.test_session import journal_of, view_of, zone_of
 

@@ -31,7 +31,7 @@ from maptr.transfer.catalog import catalog_zone, member_label
 from maptr.transfer.journal import Journal
 from maptr.transfer.session import MESSAGE_SIZE, Access, Catalog
 from maptr.zone.snapshot import Snapshot, ZoneView
-from tests.answer.test_respond_oracle import ORIGIN, random_zone, zone_text
+from tests.support.random_zones import ORIGIN, random_zone, zone_text
 from tests.support.transfers import HERE, allowing, answered
 from tests.support.zones import view_zone
 

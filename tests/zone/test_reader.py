@@ -19,8 +19,8 @@ from maptr.zone.masterfile import Sources, read_master_file
 from maptr.zone.reader import ZoneFile, read_plain, read_zone_file
 from maptr.zone.rrset import RRset
 from maptr.zone.snapshot import INERT, PackedNodes, ZoneView, is_text
-from tests.answer.test_respond_oracle import ORIGIN, random_zone, zone_text
 from tests.support.answers import load_vectors
+from tests.support.random_zones import ORIGIN, random_zone, zone_text
 from tests.support.zones import view_zone
 
 EXAMPLE = (b"example",)
