@@ -103,7 +103,7 @@ def sign(
     signers = zonekeys.read_key_set(keys)
     findings, view, included = examine_zone(options.read_text(file), origin, file)
     zone = without_errors(view, findings, f"{file} was not signed: it has errors")
-    options.refuse_input(target, [path for path, _ in included])
+    options.refuse_input(target, included)
     with output.progress("reading the signed zone"):
         old = existing_zone(target, zone.origin, overwrite=overwrite)
         renewal = Renewal(signers, policy, now, force=force or not _holds(old, target))

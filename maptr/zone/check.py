@@ -37,7 +37,7 @@ from maptr.protocol.names import (
 from maptr.protocol.numbers import AAAA, CNAME, DNAME, DS, HEADER_SIZE, MX, NAPTR, NS, NSEC3, SOA, SRV, UDP_PAYLOAD, A
 from maptr.zone.denial import is_hash
 from maptr.zone.finding import NOT_LOADED, Finding, error, warning
-from maptr.zone.masterfile import Sources, read_master_file, soa_owner
+from maptr.zone.masterfile import Locations, read_master_file, soa_owner
 from maptr.zone.rdata import type_text
 from maptr.zone.reader import read_plain
 from maptr.zone.rrset import Node, types_of
@@ -57,7 +57,7 @@ class Examined(NamedTuple):
 
     findings: list[Finding]
     view: ZoneView | None
-    included: list[tuple[Path, bytes]]
+    included: list[Path]
 
 
 def examine(text: str, *, origin: str | None = None, filename: str = "") -> Examined:
@@ -69,21 +69,21 @@ def examine(text: str, *, origin: str | None = None, filename: str = "") -> Exam
     origin = origin or soa_owner(text)
     if (good := _without_findings(text, origin)) is not None:
         return Examined([], good, [])
-    sources = Sources()
+    locations = Locations()
     found: list[Finding] = []
     view = None
     try:
-        view = read_master_file(filename, text.encode("utf-8", "replace"), fold(parse(origin)), sources)
+        view = read_master_file(filename, text.encode("utf-8", "replace"), fold(parse(origin)), locations)
     except ZoneError as refused:
         found.append(Finding.of(refused))
     except ValueError as reason:
         found.append(error(NOT_LOADED, "the zone", f"{origin} is not a domain name: {reason}"))
     else:
-        found += check_rules(view, sources=sources)
-        found += [_located(finding, sources) for finding in (*check_integrity(view), *check_hostnames(view))]
-    findings = [replace(one, file=one.file or filename) for one in {*sources.findings, *found}]
+        found += check_rules(view, locations=locations)
+        found += [_located(finding, locations) for finding in (*check_integrity(view), *check_hostnames(view))]
+    findings = [replace(one, file=one.file or filename) for one in {*locations.findings, *found}]
     findings.sort(key=lambda f: (f.line == 0, f.file != filename, f.file, f.line, f.record, f.code, f.value))
-    return Examined(findings, view, sources.included)
+    return Examined(findings, view, locations.included)
 
 
 def _without_findings(text: str, origin: str) -> ZoneView | None:
@@ -96,12 +96,12 @@ def _without_findings(text: str, origin: str) -> ZoneView | None:
     return None
 
 
-def _located(finding: Finding, sources: Sources) -> Finding:
+def _located(finding: Finding, locations: Locations) -> Finding:
     """Add file and line to a finding: those of its NS record, or of the first record of the owner."""
     owner = fold(parse(finding.record))
-    file, line = sources.find(owner, NS, to_wire(parse(finding.value))) if finding.value else ("", 0)
+    file, line = locations.find(owner, NS, to_wire(parse(finding.value))) if finding.value else ("", 0)
     if not line:
-        file, line = sources.find(owner)
+        file, line = locations.find(owner)
     return replace(finding, file=file, line=line)
 
 
@@ -197,13 +197,13 @@ def _from_wildcard(zone: ZoneView, name: Labels) -> Node:
 
 
 def check_rules(
-    zone: ZoneView, owners: Iterable[Labels] | None = None, sources: Sources | None = None
+    zone: ZoneView, owners: Iterable[Labels] | None = None, locations: Locations | None = None
 ) -> list[Finding]:
-    """Check the NAPTR records. The findings are sorted by owner and have file and line from ``sources``.
+    """Check the NAPTR records. The findings are sorted by owner and have file and line from ``locations``.
 
     ``owners`` are the folded names to check, if all others have no findings and no redirects to names of the zone.
     """
-    found = set(_RuleChecks(zone, owners, sources or Sources()).findings())
+    found = set(_RuleChecks(zone, owners, locations or Locations()).findings())
     return sorted(found, key=lambda f: (f.record, f.line, f.code, f.value))
 
 
@@ -214,9 +214,9 @@ class _Rule(NamedTuple):
 
 
 class _RuleChecks:
-    def __init__(self, zone: ZoneView, owners: Iterable[Labels] | None, sources: Sources) -> None:
+    def __init__(self, zone: ZoneView, owners: Iterable[Labels] | None, locations: Locations) -> None:
         self.zone = zone
-        self.sources = sources
+        self.locations = locations
         self.origin = zone.origin
         nodes = zone.nodes.values() if owners is None else (zone.nodes[owner] for owner in owners)
         self.rules = [
@@ -238,7 +238,7 @@ class _RuleChecks:
 
     def _found(self, made: Callable[..., Finding], code: str, at: _Rule | Labels, why: str, value: str = "") -> Finding:
         owner, rdata = (at.owner, at.rdata) if isinstance(at, _Rule) else (at, b"")
-        file, line = self.sources.find(fold(owner), NAPTR, rdata)
+        file, line = self.locations.find(fold(owner), NAPTR, rdata)
         return made(code, to_text(owner), why, value, line, file)
 
     def _regexp(self, rule: _Rule) -> Iterator[Finding]:

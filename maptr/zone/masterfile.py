@@ -62,14 +62,14 @@ _NOT_ASCII = re.compile(rb"\\(?s:.)|[\x80-\xff]")
 Record = tuple[Labels, int, int, bytes]  # owner, type, TTL in seconds, rdata
 
 
-class Sources:
-    """What the checks of a zone need beside it: included files, places of records, and findings in the text.
+class Locations:
+    """The file and line of each record of a zone, for checks of the loaded zone.
 
-    ``included`` has the files and their contents, in order.
+    ``included`` are the files that the zone includes, ``findings`` those in the text.
     """
 
     def __init__(self) -> None:
-        self.included: list[tuple[Path, bytes]] = []
+        self.included: list[Path] = []
         self.findings: list[Finding] = []
         self._places: dict[tuple[Labels, int, bytes], tuple[str, int]] = {}
 
@@ -83,14 +83,13 @@ class Sources:
         return self._places.get((owner, rdtype, rdata.lower()), ("", 0))
 
 
-def read_master_file(filename: str, data: bytes, apex: Labels, sources: Sources) -> ZoneView:
-    """Read the zone in the content of a file, and add to ``sources``.
+def read_master_file(filename: str, data: bytes, apex: Labels, locations: Locations | None = None) -> ZoneView:
+    """Read the zone in the content of a file, and note its records and findings in ``locations``.
 
     ``apex`` is folded. Raises ZoneError with file and line for the first error, which includes records outside the
-    zone, and OSError if an included file cannot be read. ``sources.findings`` then has the errors of the other lines,
-    too.
+    zone, and OSError if an included file cannot be read. ``locations`` then has the errors of the other lines, too.
     """
-    reader = _Reader(apex, sources, zone=apex)
+    reader = _Reader(apex, locations, zone=apex)
     reader.read(_File(filename, apex, apex), data)
     reader.check()
     try:
@@ -108,7 +107,7 @@ def read_part(filename: str, data: bytes, apex: Labels, ttl: int) -> list[Record
     Relative names are below ``apex``. ``ttl`` is the TTL without $TTL. The file must not include others. Raises
     ZoneError with file and line.
     """
-    reader = _Reader(apex, Sources(), zone=(), ttl=ttl, may_include=False)
+    reader = _Reader(apex, None, zone=(), ttl=ttl, may_include=False)
     reader.read(_File(filename, apex, apex), data)
     reader.check()
     return list(reader.records())
@@ -187,13 +186,20 @@ class _Reader:
     """
 
     def __init__(
-        self, apex: Labels, sources: Sources, *, zone: Labels, ttl: int | None = None, may_include: bool = True
+        self,
+        apex: Labels,
+        locations: Locations | None,
+        *,
+        zone: Labels,
+        ttl: int | None = None,
+        may_include: bool = True,
     ) -> None:
         self.nodes: dict[Labels, _Node] = {}
         self.refused: list[ZoneError] = []
+        self._findings: list[Finding] = [] if locations is None else locations.findings
         self._apex = apex
         self._zone = zone
-        self._sources = sources
+        self._locations = locations
         self._default_ttl = ttl  # of $TTL
         self._last_ttl: int | None = None  # RFC 1035 5.1
         self._minimum: int | None = None  # of the SOA, for a zone without any TTL
@@ -237,7 +243,7 @@ class _Reader:
             code=refused.code or NOT_LOADED,
         )
         self.refused.append(located)
-        self._sources.findings.append(Finding.of(located))
+        self._findings.append(Finding.of(located))
 
     def _line(self, file: _File, line: RecordLine) -> None:
         first, *rest = line.tokens
@@ -252,7 +258,7 @@ class _Reader:
             self._record(file, rest)
 
     def _found(self, made: Callable[..., Finding], code: str, file: _File, reason: str, value: str = "") -> None:
-        self._sources.findings.append(made(code, to_text(file.owner), reason, value, file.line, file.name))
+        self._findings.append(made(code, to_text(file.owner), reason, value, file.line, file.name))
 
     # ---- records
 
@@ -331,7 +337,8 @@ class _Reader:
         rrset.rdatas.setdefault(canonical_rdata(rdtype, rdata), rdata)
         if len(rrset.rdatas) > 1 and dns.rdatatype.is_singleton(dns.rdatatype.RdataType.make(rdtype)):
             raise ZoneError(f"a second {type_text(rdtype)} at {to_text(file.owner)}", code="second-of-one")
-        self._sources.add(owner, rdtype, rdata, (file.name, file.line))
+        if self._locations is not None:
+            self._locations.add(owner, rdtype, rdata, (file.name, file.line))
 
     def _ttl(self, file: _File, token: str, record: str = "") -> int | None:
         """Return the TTL of a word such as ``3600`` or ``1h``; None for another word."""
@@ -343,7 +350,7 @@ class _Reader:
             return ttl
         reason = f"is 0, because it is above {MAX_TTL}"  # RFC 2181 8
         record = record or to_text(file.owner)
-        self._sources.findings.append(warning("ttl-too-large", record, reason, token, file.line, file.name))
+        self._findings.append(warning("ttl-too-large", record, reason, token, file.line, file.name))
         return 0
 
     @staticmethod
@@ -391,7 +398,8 @@ class _Reader:
         self._bytes_left -= len(data)
         if file.depth >= MAX_INCLUDES or self._bytes_left < 0:
             raise ZoneError(TOO_MUCH_INCLUDED)
-        self._sources.included.append((Path(name), data))
+        if self._locations is not None:
+            self._locations.included.append(Path(name))
         self.read(_File(name, origin, file.owner, depth=file.depth + 1), data)
 
     def _generate(self, file: _File, span: str, owner: str, tokens: list[str]) -> None:

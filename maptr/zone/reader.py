@@ -33,7 +33,7 @@ import dns.rdatatype
 from maptr.errors import ZoneError
 from maptr.protocol.names import MAX_NAME, Labels, from_wire, is_below, parse, to_text, to_wire, wire_length
 from maptr.protocol.numbers import CNAME, DNAME, MAX_TTL, NAPTR, NS, NSEC, RRSIG, SOA
-from maptr.zone.masterfile import Sources, read_master_file
+from maptr.zone.masterfile import read_master_file
 from maptr.zone.rdata import read_rdata
 from maptr.zone.rrset import RECORD, RRSIG_HEAD, bitmap, pack_record, pack_records, types_of
 from maptr.zone.snapshot import PackedNodes, ZoneView, add_empty_names, special_names
@@ -79,13 +79,9 @@ _SINGLETONS = (SOA.to_bytes(2, "big"), _CNAME_WIRE, DNAME.to_bytes(2, "big"))
 
 
 class ZoneFile(NamedTuple):
-    """A zone that was read from a file.
-
-    ``included`` are the files that it includes. ``doubtful`` are the names whose NAPTR records to check; None: all.
-    """
+    """A zone that was read from a file. ``doubtful`` are the names whose NAPTR records to check; None: all."""
 
     view: ZoneView
-    included: tuple[tuple[Path, bytes], ...] = ()
     doubtful: frozenset[Labels] | None = None
 
 
@@ -101,9 +97,7 @@ def read_zone_file(data: bytes, origin: Labels, path: Path) -> ZoneFile:
     plain = read_plain(data, origin)
     if plain is not None:
         return plain
-    sources = Sources()
-    view = read_master_file(str(path), data, origin, sources)
-    return ZoneFile(view, tuple(sources.included))
+    return ZoneFile(read_master_file(str(path), data, origin))
 
 
 def read_plain(data: bytes, origin: Labels) -> ZoneFile | None:
@@ -152,7 +146,7 @@ def _read_blocks(data: bytes, origin: Labels) -> ZoneFile:
     special = special_names(packed)
     nodes.update((name, value) for name, value in packed.items() if value or name not in nodes)
     packer = block_reader.pack if blocks else None
-    return ZoneFile(ZoneView.of(origin, PackedNodes(nodes, {}, special, packer, ttl)), (), doubtful)
+    return ZoneFile(ZoneView.of(origin, PackedNodes(nodes, {}, special, packer, ttl)), doubtful)
 
 
 def _is_long(block: bytes) -> bool:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from maptr.errors import ZoneError
 from maptr.protocol.names import to_text
-from maptr.zone.masterfile import Sources, read_master_file
+from maptr.zone.masterfile import read_master_file
 from maptr.zone.rdata import type_text
 from maptr.zone.reader import read_plain
 from maptr.zone.rrset import records_of
@@ -41,10 +41,10 @@ def test_zones_of_several_files(case: dict[str, Any], tmp_path: Path) -> None:
     path = tmp_path / "zone"
     if "error" in case:
         with pytest.raises(ZoneError) as raised:
-            read_master_file(str(path), path.read_bytes(), EXAMPLE, Sources())
+            read_master_file(str(path), path.read_bytes(), EXAMPLE)
         assert str(raised.value) == f"{path}:{case['error']}"
     else:
-        assert {*case["records"]} <= records(read_master_file(str(path), path.read_bytes(), EXAMPLE, Sources()))
+        assert {*case["records"]} <= records(read_master_file(str(path), path.read_bytes(), EXAMPLE))
 
 
 OWNERS = st.sampled_from(
@@ -99,7 +99,7 @@ def test_what_the_plain_reader_reads_the_other_reader_reads_alike(drawn: list[st
     data = (HEAD + "\n".join(drawn) + "\n").encode()
     plain = read_plain(data, EXAMPLE)
     if plain is not None:
-        other = read_master_file("zone", data, EXAMPLE, Sources())
+        other = read_master_file("zone", data, EXAMPLE)
         assert records(plain.view) == records(other)
         assert plain.view._replace(nodes=other.nodes) == other
         assert {*plain.view.nodes.special} == {*other.nodes.special}
@@ -108,7 +108,7 @@ def test_what_the_plain_reader_reads_the_other_reader_reads_alike(drawn: list[st
 @given(st.text('ab1.@ \t\n\r();"\\$é*#\x00-', max_size=60))
 def test_any_text_is_read_or_refused_with_its_line(text: str) -> None:
     try:
-        read_master_file("zone", (HEAD + text).encode(), EXAMPLE, Sources())
+        read_master_file("zone", (HEAD + text).encode(), EXAMPLE)
     except ZoneError as error:
         assert error.filename == "zone"
         assert error.reason

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from maptr.errors import ZoneError
 from maptr.protocol.names import Labels, from_wire
 from maptr.zone.check import check_integrity, check_rules, examine
-from maptr.zone.masterfile import Sources, read_master_file
+from maptr.zone.masterfile import read_master_file
 from maptr.zone.reader import ZoneFile, read_plain, read_zone_file
 from maptr.zone.rrset import RRset
 from maptr.zone.snapshot import INERT, PackedNodes, ZoneView, is_text
@@ -84,7 +84,7 @@ def test_rfc1035_5_1_bytes_beyond_ascii_stay_bytes_in_names(tmp_path: Path) -> N
         f"$INCLUDE {tmp_path}/caf\u00e9.inc\n",
         "utf-8",
     )
-    view = read_master_file(str(path), path.read_bytes(), EXAMPLE, Sources())
+    view = read_master_file(str(path), path.read_bytes(), EXAMPLE)
     read = {name[0]: next(iter(node.values())).rdatas for name, node in view.nodes.items() if node}
     assert read.keys() >= {"a\u3002b".encode(), b"\\\xc3\xa9"}
     assert read["caf\u00e9".encode()] == (b"\2\xc3\xbc" * 2,)
