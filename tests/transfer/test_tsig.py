@@ -93,6 +93,21 @@ def test_rfc8945_6_a_signed_query_gets_a_signed_response(algorithm: str) -> None
     assert dns.message.from_wire(reply, keyring=False).answer
 
 
+def test_rfc8945_4_2_error_and_other_data_of_a_query_are_not_those_of_the_response() -> None:
+    _, signer = tsig.sign_query(SOA_QUERY, key(), NOW)
+    odd = tsig.Signer(key(), signer.rdata.replace(mac=b"", error=5, other=b"x"), 32)
+    (reply,) = ask(odd.sign(SOA_QUERY), [key()])
+    assert error_of(reply)[1] == 0
+    assert error_of(reply)[3] == b""
+
+
+def test_rfc8945_6_a_mac_of_a_length_without_a_name_is_sent_under_that_of_its_hash() -> None:
+    wire, signer = tsig.sign_query(SOA_QUERY, key("hmac-sha512-264"), NOW)
+    assert found(wire).rdata.algorithm == dns.tsig.HMAC_SHA512
+    assert len(found(wire).rdata.mac) == 33
+    assert tsig.check_reply(ask(wire, [key("hmac-sha512-264")])[0], signer, NOW)
+
+
 def test_rfc8945_5_3_a_signed_response_fits_the_udp_limit() -> None:
     for size in range(200):
         text = f'@ 60 SOA ns h 7 2 3 4 5\n@ 60 NS ns\nt 60 TXT "{"x" * 200}" "{"x" * size}"\n'
@@ -124,8 +139,9 @@ def test_rfc8945_key_and_algorithm_names_are_case_insensitive() -> None:
 def test_rfc8945_5_2_1_and_5_2_2_an_error_for_a_wrong_key_or_mac_is_unsigned(
     shared: dns.tsig.Key, keys: list[TsigKey], error: int
 ) -> None:
-    (reply,) = ask(signed(shared)[0], keys)
+    (reply,) = ask(b"\x12\x34" + signed(shared)[0][2:], keys)
     assert error_of(reply) == (9, error, b"", b"")
+    assert found(reply).rdata.original_id == 0x1234
     assert not dns.message.from_wire(reply, keyring=False).answer
 
 
@@ -178,6 +194,7 @@ def test_rfc8945_5_2_3_badtime_is_signed_and_has_both_times(skew: int) -> None:
     rcode, error, _, other = error_of(reply)
     if abs(skew) <= 300:
         assert (rcode, error, other) == (0, 0, b"")
+        assert found(reply).rdata.time_signed == NOW
         verify(reply, dnspython_key(), mac)
     else:
         assert (rcode, error, other) == (9, tsig.BADTIME, NOW.to_bytes(6, "big"))
@@ -277,6 +294,10 @@ def test_check_reply_accepts_only_the_response_to_its_query() -> None:
     assert not tsig.check_reply(unsigned, signer, NOW)
     _, other = tsig.sign_query(dns.message.make_query("example.", "SOA").to_wire(), key(), NOW)
     assert not tsig.check_reply(reply, other, NOW)
+    weaker = tsig.Signer(signer.key, signer.rdata.replace(algorithm=dns.tsig.HMAC_SHA1), 20)
+    assert not tsig.check_reply(weaker.sign(unsigned), signer, NOW)
+    long = tsig.Signer(signer.key, signer.rdata.replace(algorithm=dns.tsig.HMAC_SHA512), 32)
+    assert not tsig.check_reply(long.sign(unsigned), signer, NOW)
 
 
 @given(st.binary(max_size=120), st.integers(0, 200), st.integers(0, 255))

@@ -29,6 +29,8 @@ GOOD = (
 12345 IN NAPTR 100 10 "h" "ark" "" h.example\0588443.
 12345 IN TXT "who=x"
 12026 IN NAPTR 0 0 "" "ark" "" dlc.spct.org.
+12027 IN NAPTR 0 0 "h" "ark" "" h.example\:8443.
+12028 IN NAPTR 0 0 "h" "ark" "" @
 99999 IN NAPTR 0 0 "" "ark" "" in
 in    IN NAPTR 0 0 "h" "ark" "" a.example.
 13030 IN NS ns.example.
