@@ -24,7 +24,7 @@ _ZONEMD_WIRE = ZONEMD.to_bytes(2, "big")
 def check_digest(zone: ZoneView) -> None:
     """Verify the ZONEMD of a zone that has one (RFC 8976 4). Raises ZoneError.
 
-    A ZONEMD with an unknown scheme or hash is ignored.
+    A ZONEMD with an unknown scheme or hash is ignored. Two for one hash do not verify: each is unique (RFC 8976 2).
     """
     if ZONEMD not in zone.nodes[zone.origin]:
         return
@@ -36,7 +36,8 @@ def check_digest(zone: ZoneView) -> None:
     current = [(kind, digest) for serial, kind, digest in known if serial == zone.serial]
     if not current:
         raise ZoneError(f"its ZONEMD is for serial {known[0][0]}, but the zone has serial {zone.serial}")
-    if not any(zone_digest(zone, kind) == digest for kind, digest in current):
+    kinds = [kind for kind, _ in current]
+    if not any(kinds.count(kind) == 1 and zone_digest(zone, kind) == digest for kind, digest in current):
         raise ZoneError("its ZONEMD does not verify: records were lost, added or changed after it was made")
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+
+import dns.rdataset
 import dns.zone
 import dns.zonetypes
 import pytest
@@ -33,6 +36,16 @@ def test_rfc8976_4_a_digest_is_verified() -> None:
     other.replace_rdataset("ark.arpa.", zonemd_of(zone_of("a A 192.0.2.2")))
     with pytest.raises(ZoneError, match="ZONEMD is for serial 1, but the zone has serial 2"):
         check_digest(view_zone(other))
+
+
+def test_rfc8976_2_two_digests_by_one_hash_do_not_verify() -> None:
+    digested = zone_of("a A 192.0.2.2")
+    (zonemd,) = zonemd_of(digested)
+    other = zonemd.replace(digest=bytes(48))
+    for records, good in (([zonemd, other], False), ([zonemd, other.replace(serial=2)], True), ([other], False)):
+        digested.replace_rdataset("ark.arpa.", dns.rdataset.from_rdata_list(60, records))
+        with contextlib.nullcontext() if good else pytest.raises(ZoneError, match="ZONEMD does not verify"):
+            check_digest(view_zone(digested))
 
 
 def test_rfc8976_4_a_digest_of_an_unknown_kind_is_ignored() -> None:
