@@ -252,9 +252,21 @@ def _service(rdtype: int, tokens: Sequence[str], origin: dns.name.Name) -> bytes
     return b"\0\0" + _known(rdtype, in_service_mode, origin)[2:]
 
 
+def _association(rdtype: int, tokens: Sequence[str], origin: dns.name.Name) -> bytes:
+    """Read TLSA and SMIMEA. BIND, NSD and Knot load data of any length, dnspython only that of the matching type."""
+    if (octets := _octets(tokens)) is not None:
+        return octets
+    if tokens[2:3] not in (["1"], ["2"]):
+        return _known(rdtype, tokens, origin)
+    wire = _known(rdtype, [*tokens[:2], "0", *tokens[3:]], origin)
+    return wire[:2] + bytes((int(tokens[2]),)) + wire[3:]
+
+
 _READERS: dict[int, Callable[[int, Sequence[str], dns.name.Name], bytes]] = {
     30: _next,
     38: _prefixed,
+    52: _association,  # TLSA
+    53: _association,  # SMIMEA
     SVCB: _service,
     HTTPS: _service,
 }
