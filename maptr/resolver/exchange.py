@@ -1,7 +1,7 @@
-"""The stub resolver without I/O: decides which server to query next, and what follows from each response.
+"""One question to DNS servers, without I/O: decides which server to query next, and what follows from each response.
 
-``Stub`` has the servers, and an ``Exchange`` is one question to them. A driver (``multiplexer``) sends the query that
-``next()`` returns, reports to the attempt's exchange what came back, and stops when ``answer`` is set.
+A driver (``multiplexer``) sends the query that ``next()`` returns, reports to the attempt's exchange what came back,
+and stops when ``answer`` is set.
 
     for each round, for each server that is not struck off:
         query by UDP; by TCP after a truncated response, and again if the server closes the connection early;
@@ -15,10 +15,8 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Iterable, Sequence
-from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import NamedTuple
 
 from maptr import url
 from maptr.discovery import Outcome
@@ -36,13 +34,8 @@ from maptr.resolver.message import (
     restore_case,
     spelled_name,
 )
-from maptr.resolver.servers import CaseBlind, ResolverOptions, Server, find_servers, options_for, system_servers
+from maptr.resolver.servers import CaseBlind, ResolverOptions, Server
 from maptr.walk import TIME_OVER, Answer
-
-if TYPE_CHECKING:
-    import ssl
-
-    from maptr.resolver.validation.validator import ValidatedExchange, Validator
 
 _new = tuple.__new__  # half the time of a NamedTuple's own
 
@@ -355,74 +348,3 @@ def _address_questions(referral: Referral) -> list[tuple[Labels, int]]:
         return []
     outside = [server for server in referral.servers if not names.is_below(server, referral.cut)]
     return [(server, rdtype) for server in outside[:MAX_ADDRESS_LOOKUPS] for rdtype in (A, AAAA)]
-
-
-AnyExchange: TypeAlias = "Exchange | ValidatedExchange"
-
-
-class Stub:
-    """Queries the given servers, by default those of the system, in order; one that does not respond becomes the last.
-
-    ``trust_ad`` and ``validator`` say which answers are trusted. ``lifetime`` bounds the lookup of names, in seconds.
-    Threads may share a stub, which remembers the servers that do not respond, and for ten minutes those that do not
-    echo the letter case of a query. If all of them are in resolv.conf(5), its options hold.
-
-    Raises DiscoveryFailed for a name without address and an unreadable resolv.conf, DiscoveryTimeout if the lookup of a
-    name takes too long, ValueError for a bad server.
-
-    >>> Stub(["192.0.2.1", "2001:db8::1#5300"]).servers
-    (Server(address='192.0.2.1', port=53, ...), Server(address='2001:db8::1', port=5300, ...))
-    """
-
-    def __init__(
-        self,
-        nameservers: Iterable[str] | None = None,
-        *,
-        trust_ad: bool = False,
-        validator: Validator | None = None,
-        lifetime: float | None = None,
-    ) -> None:
-        until = None if lifetime is None else time.monotonic() + lifetime
-        self.servers: tuple[Server, ...] = tuple(
-            server
-            for text in (system_servers() if nameservers is None else nameservers)
-            for server in find_servers(text, seconds=None if until is None else until - time.monotonic())
-        )
-        self.options = options_for(self.servers)
-        self.trust_ad = trust_ad
-        self.validator = validator
-        self.case_blind = CaseBlind()
-        self.questions = 0
-
-    def __repr__(self) -> str:
-        return f"<Stub of {', '.join(map(str, self.servers))}>"
-
-    @cached_property
-    def tls_context(self) -> ssl.SSLContext:
-        """What verifies the certificates of servers asked by TLS: the certificates that the system trusts."""
-        import ssl  # late: few programs ask by TLS
-
-        context = ssl.create_default_context()
-        context.set_alpn_protocols(["dot"])  # RFC 7858 8 registers it
-        return context
-
-    def exchange(self, name: Labels, rdtype: int = NAPTR) -> AnyExchange:
-        """Return a question to these servers, for a driver. ``questions`` counts them."""
-        self.questions += 1
-        if self.validator is not None:
-            return self.validator.exchange(name, rdtype, self._query)
-        return Exchange(self._query(name, rdtype))
-
-    def _query(self, name: Labels, rdtype: int) -> StubQuery:
-        return StubQuery(name, self._in_order(), self.case_blind, rdtype, self.trust_ad, options=self.options)
-
-    def _in_order(self) -> tuple[Server, ...]:
-        """Return the servers in the order for the next question."""
-        if self.options.rotate:
-            self.servers = (*self.servers[1:], *self.servers[:1])
-        return self.servers
-
-    def demote(self, server: Server) -> None:
-        """Move a server that did not respond to the end of the order."""
-        if len(self.servers) > 1 and server in self.servers:
-            self.servers = (*(other for other in self.servers if other != server), server)

@@ -23,8 +23,9 @@ from typing import TYPE_CHECKING, Protocol
 from maptr.protocol.names import Labels
 from maptr.protocol.numbers import MAX_MESSAGE, NAPTR, UDP_PAYLOAD
 from maptr.rate_limit import TokenBuckets
-from maptr.resolver.exchange import AnyExchange, Attempt, Stub
+from maptr.resolver.exchange import Attempt
 from maptr.resolver.servers import Server
+from maptr.resolver.stub import AnyExchange, Stub
 from maptr.walk import Answer
 
 if TYPE_CHECKING:

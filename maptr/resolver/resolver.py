@@ -22,7 +22,6 @@ from maptr.protocol import names
 from maptr.protocol.names import Labels
 from maptr.protocol.numbers import SOA
 from maptr.resolver.call import LIFETIME, Clock, StepHook, TimedWalk, checked
-from maptr.resolver.exchange import Stub
 from maptr.resolver.multiplexer import (
     CONCURRENCY,
     MAX_CONCURRENCY,
@@ -32,6 +31,7 @@ from maptr.resolver.multiplexer import (
     Waiter,
 )
 from maptr.resolver.servers import HTTPS, TCP, TLS, check_server, is_address, system_servers
+from maptr.resolver.stub import Stub
 from maptr.walk import DEFAULTS, Answer, Question, Settings
 
 if TYPE_CHECKING:

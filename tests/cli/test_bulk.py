@@ -268,7 +268,7 @@ def test_without_a_resolver_only_the_table_answers(monkeypatch: pytest.MonkeyPat
         raise NoServer("no resolver")
 
     monkeypatch.setattr("maptr.cli.lookup.system_servers", none)
-    monkeypatch.setattr("maptr.resolver.exchange.system_servers", none)
+    monkeypatch.setattr("maptr.resolver.stub.system_servers", none)
     assert run(text="ark:99998/x\n").exit_code == 9
     code, rows, said = bulk(f"{ARK}\nark:54321/x\n", "--table", str(ZONES / "sample.natab"))
     assert (code, [row["status"] for row in rows]) == (9, ["found", "unknown"])

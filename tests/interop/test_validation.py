@@ -34,9 +34,9 @@ from maptr.ark import Ark
 from maptr.discovery import Outcome
 from maptr.protocol import names
 from maptr.resolver.call import TimedWalk
-from maptr.resolver.exchange import Stub
 from maptr.resolver.multiplexer import SelectorWaiter
 from maptr.resolver.resolver import StubLookups
+from maptr.resolver.stub import Stub
 from maptr.resolver.validation.validator import Validator
 from maptr.walk import DEFAULTS, Question
 from tests.support.drivers import RESOLVER_DRIVERS, STUB_DRIVERS, at, by_discover

@@ -19,10 +19,10 @@ from maptr.resolver.exchange import (
     ROUNDS,
     Attempt,
     Exchange,
-    Stub,
     StubQuery,
 )
 from maptr.resolver.servers import CASE_BLIND_SECONDS, MAX_CASE_BLIND, CaseBlind, ResolverOptions, Server
+from maptr.resolver.stub import Stub
 from maptr.walk import Answer
 from tests.support.hostile import AA, CNAME, NAPTR, NS, SOA, TC, A, naptr, record, reply
 

@@ -16,7 +16,7 @@ import pytest
 from maptr import Client, Discovery, discover
 from maptr.discovery import Outcome
 from maptr.protocol.numbers import AA, CNAME, NAPTR, NS, TC, A
-from maptr.resolver.exchange import Stub
+from maptr.resolver.stub import Stub
 from maptr.walk import MAX_CANDIDATES, MAX_QUESTIONS
 from tests.support.drivers import RESOLVER_DRIVERS, STUB_DRIVERS, Driver, by_memory, name_of
 from tests.support.hostile import Hostile, Script, hostile, hosts, naptr, question, record, reply

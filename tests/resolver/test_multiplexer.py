@@ -10,7 +10,6 @@ import pytest
 
 from maptr.discovery import Outcome
 from maptr.resolver import multiplexer
-from maptr.resolver.exchange import Stub
 from maptr.resolver.multiplexer import (
     MAX_SOCKETS,
     SOCKETS,
@@ -22,6 +21,7 @@ from maptr.resolver.multiplexer import (
     TcpExchange,
 )
 from maptr.resolver.servers import Server
+from maptr.resolver.stub import Stub
 from maptr.walk import Answer
 
 SECONDS = 10.0  # after which a test gives up

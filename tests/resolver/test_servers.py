@@ -12,8 +12,8 @@ import pytest
 from maptr import discover, discover_many
 from maptr.discovery import DiscoveryFailed
 from maptr.errors import ConfigError
-from maptr.resolver.exchange import Stub
 from maptr.resolver.servers import ResolverOptions, Server, find_servers, is_address, system_servers
+from maptr.resolver.stub import Stub
 from maptr.resolver.validation.validator import Validator
 
 KEY = dns.rdata.from_text("IN", "DNSKEY", f"257 3 13 {'A' * 86}==")

@@ -21,7 +21,7 @@ from maptr.cli.group import main
 from maptr.discovery import DiscoveryFailed, NoMappingAuthority, Outcome
 from maptr.errors import ConfigError
 from maptr.resolver.dnspython import make_resolver
-from maptr.resolver.exchange import Stub
+from maptr.resolver.stub import Stub
 from tests.support.certificates import write_certificate
 from tests.support.drivers import collect
 from tests.support.peers import HOST, Bind, Maptr, TlsMaptr, free_port, require
