@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
+from typing import Annotated
 
 import dns.exception
 
@@ -70,7 +71,7 @@ def json_text(value: object, *, indent: int | None = None) -> str:
     return json.dumps(json.loads(without_surrogates(json.dumps(value, ensure_ascii=False))), indent=indent)
 
 
-Time = float  # seconds since 1970; a status shows a field of this type by ``time_text``
+Time = Annotated[float, "seconds since 1970"]  # a status shows a field of this type by ``time_text``
 
 
 def time_text(seconds: Time) -> str:

@@ -122,6 +122,15 @@ def _fill_and_rename(handle: int, temporary: Path, target: Path, parts: Iterable
         raise
 
 
+def flush_to_disk(path: Path) -> None:
+    """Let a file, or the names in a folder, survive a power failure. Raises OSError."""
+    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
 def name_for(origin: Labels) -> str:
     """Return a unique file name for a zone: special characters are escaped, and a long name is hashed."""
     name = to_text(origin).replace("\\", "%").replace("/", "%047").rstrip(".")

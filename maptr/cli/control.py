@@ -24,6 +24,7 @@ from maptr.paths import LOCAL_CONFIG
 from maptr.protocol.names import to_text
 from maptr.server.alarm import Alarm
 from maptr.server.status import (
+    ReloadResult,
     SecondaryStatus,
     Status,
     ZoneResult,
@@ -100,10 +101,7 @@ def reload(zone: str | None, force: bool, file: str | None, path: str | None, as
     else:
         for zone_result in found.zones or ():
             _show_result(zone_result)
-    if found.error:
-        output.fail(found.error, output.EXIT_NONE)
-    if found.is_refused:
-        sys.exit(output.EXIT_NONE)
+    _exit_if_refused(found)
 
 
 def _show_result(found: ZoneResult) -> None:
@@ -218,23 +216,28 @@ def control(verb: str, zone: str | None, file: str | None, path: str | None, as_
         raise click.UsageError(f"{verb} is for all zones")
     request = {"command": verb} | ({"zone": zone} if zone is not None else {})
     reply = _ask(where, request, RELOAD_SECONDS)
-    error = str(reply.get("error") or "")
+    found = read_reload(reply)
     if as_json:
         output.json_data({"verb": verb, **reply})
-    elif verb == "pull" and not error:
-        changed = reply["changed"] is not None and reply["changed"] == reply["checked"]
-        output.data(f"table {reply['file']} {'changed' if changed else 'up to date'}, from {reply['source']}")
-    elif verb == "notify" and not error:
-        for one in reply["notified"]:
-            output.data(f"NOTIFY {one}")
-    elif verb == "sign" and not error:
-        found = read_reload(reply)
+    elif not found.error:
+        if verb == "pull":
+            changed = reply["changed"] is not None and reply["changed"] == reply["checked"]
+            output.data(f"table {reply['file']} {'changed' if changed else 'up to date'}, from {reply['source']}")
+        elif verb == "notify":
+            for one in reply["notified"]:
+                output.data(f"NOTIFY {one}")
+        elif verb == "sign" and not found.zones:
+            output.data("no signature is due")
         for each in found.zones or ():
             _show_result(each)
-        if not found.zones:
-            output.data("no signature is due")
-    if error:
-        output.fail(error, output.EXIT_NONE)
+    _exit_if_refused(found)
+
+
+def _exit_if_refused(found: ReloadResult) -> None:
+    if found.error:
+        output.fail(found.error, output.EXIT_NONE)
+    if found.is_refused:
+        sys.exit(output.EXIT_NONE)
 
 
 def _zone_status(where: tuple[Path, str], zone: str | None, *, as_json: bool) -> None:

@@ -131,7 +131,7 @@ def _check(config: Config, client: Client, service: Service) -> None:
         zones = service.current.zone_files
         found = client.table
         is_missing = isinstance(found, FoundTable) and found.missing and not config.table.url
-        if bad := service.current.rows_left_out:
+        if bad := service.current.site.redirects.left_out:
             file = config.gateway.redirects
             output.error(f"{file}: {counted(bad, 'bad row')} would be left out: see maptr redirects check {file}")
         if state.trouble or zones.troubles or is_missing or bad:

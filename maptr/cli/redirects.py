@@ -15,6 +15,7 @@ import click
 from maptr.cli import options, output
 from maptr.cli.group import Group
 from maptr.errors import ConfigError, cell
+from maptr.files import flush_to_disk
 from maptr.gateway.objects import COLUMNS, OwnObject, to_row
 from maptr.gateway.redirects import ObjectStore, RowError, check_loss, read, stored
 
@@ -99,7 +100,12 @@ def import_(file: Path, target: Path, allow_private: bool, force: bool, overwrit
             except ConfigError as error:
                 output.fail(f"{error} (--force overrides)", output.EXIT_NONE)
         beside.chmod(target.stat().st_mode & 0o777 if target.exists() else 0o644)
-        beside.replace(target)
+        try:
+            flush_to_disk(beside)
+            beside.replace(target)
+            flush_to_disk(folder)
+        except OSError as error:
+            output.fail(f"{target}: {error.strerror}", output.EXIT_UNREADABLE)
     output.inform(f"{target}: {len(store)} redirects")
 
 

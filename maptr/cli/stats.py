@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 import sys
 import time
+from contextlib import closing
 from pathlib import Path
 
 import click
@@ -53,9 +54,10 @@ def stats(file: Path | None, days: int, config: str | None, as_json: bool) -> No
     if path is None:
         raise click.UsageError("the configuration has no gateway.stats: name a FILE")
     if not path.is_file():
-        output.fail(f"{path}: No such file", output.EXIT_UNREADABLE)
+        output.fail(f"{path}: No such file: a gateway makes it that has it as gateway.stats", output.EXIT_UNREADABLE)
     try:
-        report = Statistics(path, wall=time.time).report(days)
+        with closing(Statistics(path, wall=time.time, is_read_only=True)) as kept:
+            report = kept.report(days)
     except ConfigError as error:
         output.fail(error.reason, output.EXIT_UNREADABLE)
     except sqlite3.Error as error:

@@ -342,6 +342,7 @@ def _check(config: Config, document: Mapping[str, Any]) -> Mistakes:
     yield from _check_zones(config, document)
     yield from _check_table(config)
     yield from _check_gateway(config.gateway)
+    yield from _check_files(config)
 
 
 def _check_keys(config: Config) -> Mistakes:
@@ -381,8 +382,6 @@ def _check_zones(config: Config, document: Mapping[str, Any]) -> Mistakes:
         if zone.serial != "file" and config.serve.state is None:
             reason = f"{zone.serial} needs serve.state, which keeps the published serial over a restart"
             yield ("zone", index, "serial"), reason
-        if zone.table is not None and zone.file in (zone.table, config.table.file):
-            yield ("zone", index, "file"), "is the registry: the zone built from it needs a file of its own"
         if zone.table is not None and zone.ns:
             from maptr.zone.build import NameServer  # late: dnspython delays the start of a command
 
@@ -425,6 +424,36 @@ def _check_gateway(gateway: model.GatewayConfig) -> Mistakes:
             yield ("gateway", name), f"needs gateway.{other} too"
     if gateway.root and url.normalized(gateway.root) == url.normalized(gateway.public_url):
         yield ("gateway", "root"), "is gateway.public_url: the gateway would redirect to itself"
+
+
+def _check_files(config: Config) -> Mistakes:
+    """A file cannot be of two kinds: it could not be read, or would be overwritten."""
+    serve, table, cache, gateway = config.serve, config.table, config.cache, config.gateway
+    files: list[tuple[str, lines.KeyPath, Path | None]] = [
+        ("a control socket", ("serve", "control"), serve.control),
+        ("a certificate or key", ("serve", "tls", "certificate"), serve.tls.certificate),
+        ("a certificate or key", ("serve", "tls", "key"), serve.tls.key),
+        ("a certificate or key", ("gateway", "certificate"), gateway.certificate),
+        ("a certificate or key", ("gateway", "key"), gateway.key),
+        ("a certificate or key", ("table", "cafile"), table.cafile),
+        ("a key of minisign", ("table", "public_key"), table.public_key),
+        ("a secret", ("serve", "cookies", "secret_file"), serve.cookies.secret_file),
+        *(("a secret", ("key", index, "secret_file"), key.secret_file) for index, key in enumerate(config.keys)),
+        ("a table", ("table", "file"), table.file),
+        ("a table", ("cache", "natab"), cache.natab),
+        ("a cache", ("cache", "path"), cache.path),
+        ("own objects", ("gateway", "redirects"), gateway.redirects),
+        ("statistics", ("gateway", "stats"), gateway.stats),
+    ]
+    for index, zone in enumerate(config.zones):
+        files += [("a table", ("zone", index, "table"), zone.table), ("a zone", ("zone", index, "file"), zone.file)]
+        files += [("a zone", ("zone", index, "include", number), path) for number, path in enumerate(zone.include)]
+    known: dict[str, tuple[str, lines.KeyPath]] = {}
+    for kind, key, path in files:
+        if path is not None:
+            other, before = known.setdefault(os.path.realpath(path), (kind, key))
+            if other != kind:
+                yield key, f"{path} is {_dotted(before)}, too: each needs a file of its own"
 
 
 def _check_signing(config: Config, zone: model.ZoneConfig, path: lines.KeyPath) -> Mistakes:

@@ -5,56 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Hashable, Iterator
-from typing import Any
+from collections.abc import Awaitable, Callable, Hashable, Iterator
 
 from maptr.daemon import process
 
 log = logging.getLogger("maptr.serve")
 
 Work = Callable[[], Awaitable[object]]
-
-
-class Background:
-    """The background work of a server until ``stop``. ``reload`` is called after each ``request_reload``; a request
-    during a reload causes another one. If work raises an exception, that is logged, and the work goes on."""
-
-    def __init__(self, reload: Work) -> None:
-        self._reload = reload
-        self._requested = asyncio.Event()
-        self._tasks: list[asyncio.Task[None]] = []
-
-    def start(self) -> None:
-        self.repeat(0.0, self._reload_on_request, "nothing reloaded")
-
-    def repeat(self, seconds: float, work: Work, failure: str) -> None:
-        """Do the work now, and again after each pause. ``failure`` is what has not happened after an exception."""
-
-        async def run() -> None:
-            while True:
-                try:
-                    await work()
-                except Exception:
-                    log.exception("internal error, %s", failure)
-                await asyncio.sleep(seconds)
-
-        self.run(run())
-
-    def run(self, work: Coroutine[Any, Any, None]) -> None:
-        self._tasks.append(asyncio.get_running_loop().create_task(work))
-
-    async def stop(self) -> None:
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-
-    def request_reload(self) -> None:
-        self._requested.set()
-
-    async def _reload_on_request(self) -> None:
-        await self._requested.wait()
-        self._requested.clear()
-        await self._reload()
 
 
 class Repetitions:
@@ -74,6 +31,56 @@ class Repetitions:
     def forget(self, about: Hashable) -> bool:
         """Let the next line about it come. Returns whether there was one."""
         return self._logged.pop(about, None) is not None
+
+
+class Background:
+    """The background work of a server until ``stop``. ``reload`` is called after each ``request_reload``; a request
+    during a reload causes another one. If work raises an exception, that is logged, and the work goes on."""
+
+    def __init__(self, reload: Work) -> None:
+        self._reload = reload
+        self._requested = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._logged = Repetitions()
+
+    def start(self) -> None:
+        self.repeat(0.0, self._reload_on_request, "nothing reloaded")
+
+    def repeat(
+        self, seconds: float | Callable[[], float], work: Work, failure: str, *, wanted: asyncio.Event | None = None
+    ) -> None:
+        """Do the work now, and again after each pause, which ``wanted`` ends.
+
+        ``failure`` is what has not happened after an exception.
+        """
+        wake = wanted or asyncio.Event()
+
+        async def run() -> None:
+            while True:
+                wake.clear()  # before the work, so that a request during it counts
+                try:
+                    await work()
+                    self._logged.forget(failure)
+                except Exception as error:
+                    if self._logged.is_new(failure, repr(error)):
+                        log.exception("internal error, %s", failure)
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(wake.wait(), seconds() if callable(seconds) else seconds)
+
+        self._tasks.append(asyncio.get_running_loop().create_task(run()))
+
+    async def stop(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def request_reload(self) -> None:
+        self._requested.set()
+
+    async def _reload_on_request(self) -> None:
+        await self._requested.wait()
+        self._requested.clear()
+        await self._reload()
 
 
 @contextlib.contextmanager

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
 from maptr.config.model import TcpConfig
+from maptr.daemon.background import Repetitions
 from maptr.protocol.address import client_of
 
 log = logging.getLogger("maptr.serve")
@@ -150,6 +151,7 @@ class Acceptor:
         self._accepted = accepted
         self._make_room = make_room
         self._at_once = at_once
+        self._logged = Repetitions()
 
     def start(self) -> None:
         for sock in self._sockets:
@@ -179,10 +181,13 @@ class Acceptor:
             except (BlockingIOError, ConnectionError):
                 return  # the client closed the connection before it was accepted
             except OSError as error:
-                log.warning("no connection accepted for %g s: %s", ACCEPT_PAUSE, error.strerror or error)
+                reason = error.strerror or str(error)
+                if self._logged.is_new(listening, reason):
+                    log.warning("no connection accepted, next tries every %g s: %s", ACCEPT_PAUSE, reason)
                 self._make_room()
                 loop.remove_reader(listening)
                 loop.call_later(ACCEPT_PAUSE, self._listen, listening)
                 return
+            self._logged.forget(listening)
             sock.setblocking(False)
             self._accepted(sock, address[0] if address else "")  # a Unix socket has none

@@ -91,17 +91,6 @@ class TablePulls:
             every = min(every, FIRST_RETRY * 2.0 ** min(self._failures - 1, 16))
         return jittered(every, random.uniform)
 
-    async def keep_current(self, config: Callable[[], Config], file: Callable[[], Path | None]) -> None:
-        """Pull the table of the configuration at its interval, until cancelled. None: it is not to be pulled now."""
-        while True:
-            current, path = config(), file()
-            if path is not None:
-                try:
-                    await self.pull(current, path)
-                except Exception:
-                    log.exception("internal error, table not pulled")
-            await asyncio.sleep(self.pause(current.table.every))
-
     def _pull(self, config: Config, file: Path) -> bool:
         """Reads and writes files: call it in a thread."""
         table = config.table

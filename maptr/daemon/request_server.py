@@ -9,8 +9,8 @@ from collections.abc import Awaitable, Callable
 
 from maptr.config.model import TcpConfig
 from maptr.daemon.connections import Acceptor, Counts, OpenConnections
+from maptr.daemon.sockets import MAX_REQUESTS
 
-MAX_CONNECTIONS = 16  # enough for operators, their scripts and a few scrapers
 TIMEOUT = 10.0  # seconds to receive a request, and to send its response: Prometheus's default timeout
 
 
@@ -45,7 +45,7 @@ class RequestServer:
         self._end = end
         self._limit = limit
         self._connections: OpenConnections[_Connection] = OpenConnections(
-            TcpConfig(MAX_CONNECTIONS, MAX_CONNECTIONS, TIMEOUT), Counts()
+            TcpConfig(MAX_REQUESTS, MAX_REQUESTS, TIMEOUT), Counts()
         )
         self._acceptor = Acceptor([sock], self._admit, self._connections.shed)
 

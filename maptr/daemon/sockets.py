@@ -15,7 +15,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from maptr.config.model import TcpConfig
-from maptr.daemon.request_server import MAX_CONNECTIONS as MAX_REQUESTS
 from maptr.errors import ConfigError
 from maptr.protocol.address import Address
 from maptr.resolver.servers import socket_address
@@ -37,6 +36,7 @@ IP_PKTINFO = getattr(socket, "IP_PKTINFO", 8)  # Linux's value, for Python versi
 MTU_DISCOVER = {socket.AF_INET: (socket.IPPROTO_IP, 10), socket.AF_INET6: (socket.IPPROTO_IPV6, 23)}
 PMTUDISC_OMIT, PMTUDISC_DONT = 5, 0
 OTHER_FILES = 16  # standard streams, event loop, log, and the files that a reload reads
+MAX_REQUESTS = 16  # connections of a ``RequestServer``: enough for operators, their scripts and a few scrapers
 RESERVED = 2 * MAX_REQUESTS + OTHER_FILES  # MAX_REQUESTS each for the control socket and for metrics
 
 

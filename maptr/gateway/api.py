@@ -214,6 +214,21 @@ def _stats(request: Request, site: Site, days: int = DAYS) -> Response:
     return _json(report(days).to_dict(), _NOT_KEPT)
 
 
+def _status(request: Request, site: Site) -> Response:
+    """Return what the page ``/status`` shows of the gateway itself."""
+    if not request.is_admin:
+        return problem(HTTPStatus.NOT_FOUND, "the status is at the address of the operator")
+    fetched = site.table_state.fetched
+    document = {
+        "schema": SCHEMA,
+        "sources": site.sources or (),
+        "troubles": site.troubles,
+        "table": {"records": len(site.table), "age": None if fetched is None else round(request.now - fetched, 3)},
+        "own_objects": site.redirects.to_dict(request.now) if site.redirects.file else None,
+    }
+    return _json(document, _NOT_KEPT)
+
+
 def _openapi(request: Request, site: Site) -> Response:
     return Response(HTTPStatus.OK, (("Content-Type", JSON), *_KEPT), _file())
 
@@ -224,6 +239,7 @@ OPERATIONS: Mapping[str, Callable[..., Answer]] = {
     "naans/{naan}": _naan,
     "drift": _drift,
     "stats": _stats,
+    "status": _status,
     "openapi.json": _openapi,
 }
 """The path of each operation below BASE, and its function of the request, the site, the values of the path, and those

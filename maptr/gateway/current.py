@@ -54,20 +54,18 @@ class CurrentSite:
         if self.asks_no_dns:
             self.tested.set()
 
-    @property
-    def rows_left_out(self) -> int:
-        """How many rows of the redirects are bad."""
-        return 0 if self._redirects is None else self._redirects.value.left_out
-
     def configure(
         self, config: Config, redirects: Followed[Redirects] | None, metrics: Metrics, statistics: Statistics
     ) -> None:
         """Use these settings and redirects from now on."""
         self._redirects = redirects
+        own = UNREAD if redirects is None else redirects.value
         settings, serve = config.gateway, config.serve
         self.site = replace(
             self.site,
             settings=settings,
+            objects=own.objects,
+            redirects=own,
             public_url=settings.public_url,
             has_admin=self._has_admin,
             has_tls=settings.certificate is not None,
@@ -109,13 +107,14 @@ class CurrentSite:
         sources = self._sources_of(state, redirects)
         if sources != now.sources:
             log.info("sources: %s", "; ".join(sources) or "none")
-        same = state is now.table_state and redirects.objects is now.objects and zones is now.zones
+        same = state is now.table_state and redirects is now.redirects and zones is now.zones
         if not same or list(now.troubles) != troubles or sources != now.sources:
             self.site = replace(
                 now,
                 table_state=state,
                 index=index,
                 objects=redirects.objects,
+                redirects=redirects,
                 zones=zones,
                 troubles=tuple(troubles),
                 sources=sources,

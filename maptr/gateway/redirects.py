@@ -20,10 +20,11 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
 from stat import S_ISREG
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from maptr import url
+from maptr.daemon.background import Repetitions
 from maptr.errors import ConfigError, LocatedError, MaptrError, text_of_cell
 from maptr.files import Followed
 from maptr.gateway.objects import COLUMNS, GONE, REDIRECTING, ObjectsError, OwnObject, OwnObjects, read_row, to_row
@@ -37,7 +38,7 @@ SEPARATORS = ",;\t"
 MAX_LINE = 65_536  # characters of a line of CSV, bytes of a value of SQLite
 SAMPLED = 2_000  # ARKs of a long file that are looked for in its successor: the share is then right to about 1 %
 LOCKED = 0.5  # seconds to wait for a writer of SQLite; then the file is read again later
-NAMED = 10  # bad rows that the log names one by one
+NAMED = 10  # bad rows that the log and the status name one by one
 
 _SQLITE = b"SQLite format 3\0"
 APPLICATION, VERSION = 0x6D617074, 1  # application_id ("mapt") and user_version of our own databases
@@ -126,7 +127,7 @@ def _csv_rows(path: Path) -> Iterator[Row]:
     reader = csv.reader(chain([first], lines), strict=True, delimiter=separator)
     begun = 0
     try:
-        header = next(reader, [])
+        header = [_column(name) for name in next(reader, [])]
         _check_columns(len(header), path, 1)
         if missing := {"ark", "url"} - set(header):
             raise ConfigError(f"the first line has no column {min(missing)}", filename=str(path), line=1)
@@ -164,6 +165,11 @@ def _lines(path: Path) -> Iterator[str]:
             yield line
 
 
+def _column(name: str) -> str:
+    """Return the name of a column; those that have a meaning may be written in capitals."""
+    return name.lower() if name.lower() in COLUMNS else name
+
+
 def _check_columns(count: int, path: Path, line: int) -> None:
     if count > MAX_COLUMNS:
         raise ConfigError(f"{count} columns, {MAX_COLUMNS} at most", filename=str(path), line=line)
@@ -196,7 +202,7 @@ def _sqlite_rows(path: Path) -> Iterator[Row]:
             yield Row(0, dict.fromkeys(store.columns(), ""))
             yield from (Row(number, to_row(one)) for number, one in enumerate(store.every(), 1))
             return
-        columns = [name for (name,) in connection.execute("SELECT name FROM pragma_table_info('redirects')")]
+        columns = [_column(name) for (name,) in connection.execute("SELECT name FROM pragma_table_info('redirects')")]
         _check_columns(len(columns), path, 0)
         if missing := {"ark", "url"} - set(columns):
             raise ConfigError(f"no such column: {min(missing)}", filename=str(path))
@@ -221,6 +227,7 @@ class ObjectStore(OwnObjects):
         self._connection = connection
         self._filename = filename
         self._allow_private = allow_private
+        self._logged = Repetitions()
         self.is_file = False  # whether it is the database in a file, and not made of one
 
     @property
@@ -250,12 +257,15 @@ class ObjectStore(OwnObjects):
         try:
             select = f"SELECT {_FIELDS}, more FROM redirects WHERE ark = ?"  # noqa: S608 - constants
             found = self._connection.execute(select, (ark,)).fetchone()
+            self._logged.forget("")
             return None if found is None else self._checked(_object(found))
         except ValueError as error:
-            log.error("%s: %s: %s", self._filename, ark, error)
+            if self._logged.is_new(ark, str(error)):
+                log.error("%s: %s: %s", self._filename, ark, error)
             return None
         except sqlite3.Error as error:
-            log.error("%s: %s: %s", self._filename, ark, error)
+            if self._logged.is_new("", str(error)):
+                log.error("%s: %s: %s", self._filename, ark, error)
             raise ObjectsError(f"{self._filename}: {error}") from None
 
     def _checked(self, one: OwnObject) -> OwnObject:
@@ -343,11 +353,28 @@ def write_store(
 
 @dataclass(frozen=True, slots=True)
 class Redirects:
-    """The own objects of a file. ``left_out`` counts its bad rows, ``trouble`` is why its last content is not used."""
+    """The own objects of a file, which was last written at ``written``, in seconds since 1970.
 
+    ``left_out`` counts its bad rows, of which ``bad`` has the first. ``trouble`` is why its last content is not used.
+    """
+
+    file: Path | None = None
     objects: OwnObjects = field(default_factory=OwnObjects)
+    written: float = 0.0
     left_out: int = 0
+    bad: tuple[RowError, ...] = ()
     trouble: str = ""
+
+    def to_dict(self, now: float) -> dict[str, Any]:
+        """Return all but the objects in the types of JSON, without the folder of the file."""
+        return {
+            "file": self.file and self.file.name,
+            "redirects": len(self.objects),
+            "age": round(max(0.0, now - self.written), 3),
+            "left_out": self.left_out,
+            "errors": [{"line": error.line, "reason": error.reason} for error in self.bad],
+            "trouble": self.trouble,
+        }
 
 
 UNREAD = Redirects()
@@ -356,8 +383,15 @@ UNREAD = Redirects()
 def follow(path: Path, *, allow_private: bool, clock: Callable[[], float]) -> Followed[Redirects]:
     """Read the own objects of a file, which is read again when it changes. Raises ConfigError for the first reading."""
 
+    logged = Repetitions()
+
     def load(last: Redirects) -> Redirects:
         made = read(path, allow_private=allow_private)
+        if logged.is_new(path, made.bad and (*map(str, made.bad), made.left_out)):
+            for each in made.bad:
+                log.error("%s; this row is left out", each)
+            if made.left_out > NAMED:
+                log.error("%s: %d rows are left out; maptr redirects check names all", path, made.left_out)
         if last is not UNREAD:
             check_loss(last.objects, made.objects, path)
             log.info("%s read: %d redirects", path, len(made.objects))
@@ -377,23 +411,20 @@ def follow(path: Path, *, allow_private: bool, clock: Callable[[], float]) -> Fo
 
 
 def read(path: Path, *, allow_private: bool = False) -> Redirects:
-    """Return the own objects of a file; bad rows are left out, and the log names them. Raises ConfigError."""
+    """Return the own objects of a file, without its bad rows. Raises ConfigError."""
     bad: list[RowError] = []
     try:
+        written = path.stat().st_mtime
         if _is_database(path):
             store = ObjectStore(_opened(path), str(path), allow_private=allow_private)
             if store.is_own:
                 store.is_file = True
                 store.count()
-                return Redirects(store)
+                return Redirects(path, store, written)
         store = stored(path, bad.append, allow_private=allow_private)
     except (OSError, sqlite3.Error) as error:
         raise _unreadable(path, error) from None
-    for each in bad[:NAMED]:
-        log.error("%s; this row is left out", each)
-    if len(bad) > NAMED:
-        log.error("%s: %d rows are left out; maptr redirects check names all", path, len(bad))
-    return Redirects(store, len(bad))
+    return Redirects(path, store, written, len(bad), tuple(bad[:NAMED]))
 
 
 def check_loss(old: OwnObjects, new: OwnObjects, path: Path) -> None:

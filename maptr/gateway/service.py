@@ -160,7 +160,7 @@ class Service:
         background, current = self._background, self.current
         background.start()
         background.repeat(REFRESH, current.refresh, "files not looked at")
-        background.run(self._pulls.keep_current(lambda: self._config, self._pulled_file))
+        background.repeat(lambda: self._pulls.pause(self._config.table.every), self._pull, "table not pulled")
         background.repeat(STATS_EVERY, self._statistics.keep, "statistics not kept")
         every = self._config.gateway.probe_every
         background.repeat(PROBE_ROUND, lambda: current.probe(every), "servers not probed")
@@ -168,6 +168,10 @@ class Service:
             background.repeat(DNS_EVERY, current.test_dns, "DNS not tested")
             if seconds := self._config.gateway.drift_every:
                 background.repeat(seconds, current.compare, "table and DNS not compared")
+
+    async def _pull(self) -> None:
+        if (file := self._pulled_file()) is not None:
+            await self._pulls.pull(self._config, file)
 
     def _pulled_file(self) -> Path | None:
         """Return the file into which this gateway pulls the table. ``maptr serve`` pulls that of its zones."""

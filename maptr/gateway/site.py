@@ -14,6 +14,7 @@ from maptr.config.model import GatewayConfig
 from maptr.discovery import Candidate, Discovery
 from maptr.gateway.message import Request, Response
 from maptr.gateway.objects import OwnObjects
+from maptr.gateway.redirects import UNREAD, Redirects
 from maptr.gateway.statistics import Report
 from maptr.reconcile.history import PastVerdict
 from maptr.reconcile.probes import Liveness
@@ -60,7 +61,8 @@ class Site:
     ``has_admin``: metrics and statistics are at an address of their own. ``public_url`` is where clients reach the
     gateway, ``root`` the resolver to which it forwards an ARK that has no mapping authority; both without a final
     slash, and "" for none. ``metadata`` is the target of inflections where it differs from that of the object.
-    ``permanence`` is promised for own ``objects``. ``hyphens`` is as in ``Settings``.
+    ``permanence`` is promised for own ``objects``, and ``redirects`` is the file that they are in. ``hyphens`` is as in
+    ``Settings``.
     ``describes``: the gateway answers every inflection itself. ``zones``, if there are any, and ``dns_context`` answer
     DNS over HTTPS. ``compares``: it compares the table with DNS. ``sources`` are what the gateway answers from, None
     before the first look; ``troubles`` why it is not ready. ``index`` is that of the table. ``settings`` has what the
@@ -78,6 +80,7 @@ class Site:
     table_state: TableState = field(default_factory=TableState)
     index: NaanIndex = field(default_factory=lambda: NaanIndex(NO_TABLE))
     objects: OwnObjects = field(default_factory=OwnObjects)
+    redirects: Redirects = UNREAD
     liveness: Mapping[str, Liveness] = field(default_factory=dict)
     drift: DriftReport = DriftReport()
     describes: bool = False

@@ -16,7 +16,9 @@ from contextlib import closing
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.parse import quote
 
+from maptr.daemon.background import Repetitions
 from maptr.daemon.process import in_thread
 from maptr.errors import ConfigError
 
@@ -106,34 +108,50 @@ class Report(NamedTuple):
 class Statistics:
     """Counts of one gateway. ``file`` keeps them; None: only this process does. One thread counts.
 
-    The file is made by ``open``, or at the first use of what is kept. Raises ConfigError if it cannot be used.
+    The file is made by ``open``, or at the first use of what is kept, unless ``is_read_only``: then nothing is made or
+    changed. Raises ConfigError if it cannot be used.
     """
 
-    def __init__(self, file: Path | None = None, *, wall: Callable[[], float]) -> None:
+    def __init__(self, file: Path | None = None, *, wall: Callable[[], float], is_read_only: bool = False) -> None:
         self._wall = wall
+        self._is_read_only = is_read_only
         self._requests: Counter[Request] = Counter()
         self._waiting: Counter[Key] = Counter()
         self._known: dict[tuple[int, str], set[str]] = {}
         self._lock = threading.Lock()
         self._file = file
+        self._logged = Repetitions()
 
     @cached_property
     def _store(self) -> sqlite3.Connection:
         try:
-            store = sqlite3.connect(str(self._file or ":memory:"), check_same_thread=False, isolation_level=None)
-            foreign = "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT IN (?, ?) LIMIT 1"
-            if (found := store.execute(foreign, TABLES).fetchone()) is not None:
-                raise sqlite3.DatabaseError(f"not a file of statistics: it has a table {found[0]}")
-            store.execute("PRAGMA journal_mode = WAL")
-            store.execute("PRAGMA synchronous = NORMAL")
-            for table in TABLES:
-                store.execute(
-                    f"CREATE TABLE IF NOT EXISTS {table} (start INTEGER, kind TEXT, value TEXT, n INTEGER,"
-                    " PRIMARY KEY (start, kind, value)) WITHOUT ROWID"
-                )
+            store = sqlite3.connect(self._uri, uri=True, check_same_thread=False, isolation_level=None)
+            found = {name for (name,) in store.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+            if foreign := found.difference(TABLES):
+                raise sqlite3.DatabaseError(f"not a file of statistics: it has a table {min(foreign)}")
+            if self._is_read_only and not found:
+                raise sqlite3.DatabaseError("not a file of statistics: it is empty")
+            if not self._is_read_only:
+                store.execute("PRAGMA journal_mode = WAL")
+                store.execute("PRAGMA synchronous = NORMAL")
+                for table in TABLES:
+                    store.execute(
+                        f"CREATE TABLE IF NOT EXISTS {table} (start INTEGER, kind TEXT, value TEXT, n INTEGER,"
+                        " PRIMARY KEY (start, kind, value)) WITHOUT ROWID"
+                    )
         except sqlite3.Error as error:
             raise ConfigError(f"{self._file}: {error}", key="gateway.stats") from None
         return store
+
+    @property
+    def _uri(self) -> str:
+        if self._file is None:
+            return ":memory:"
+        if not self._is_read_only:
+            return f"file:{quote(str(self._file))}"
+        # Without a log no gateway has the file open, and SQLite would make one beside it.
+        is_open = self._file.with_name(f"{self._file.name}-wal").exists()
+        return f"file:{quote(str(self._file))}?mode=ro" + ("" if is_open else "&immutable=1")
 
     def open(self) -> None:
         """Open the file, and make it if it does not exist."""
@@ -183,9 +201,11 @@ class Statistics:
         self._known = {key: known for key, known in self._known.items() if key[0] > now - 2 * HOUR}
         try:
             await in_thread(lambda: self._write(taken))
+            self._logged.forget(self._file)
         except sqlite3.Error as error:
             self._waiting.update(taken)
-            log.error("statistics not kept: %s: %s", self._file, error)
+            if self._logged.is_new(self._file, str(error)):
+                log.error("statistics not kept: %s: %s", self._file, error)
 
     def _write(self, taken: Counter[Key]) -> None:
         """Write counts, and remove old ones. Raises sqlite3.Error."""
@@ -245,4 +265,5 @@ class Statistics:
         """Keep the last counts, and close the file."""
         self._split()
         with closing(self._store):
-            self._write(self._waiting)
+            if not self._is_read_only:
+                self._write(self._waiting)

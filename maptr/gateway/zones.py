@@ -25,9 +25,11 @@ log = logging.getLogger("maptr.gateway")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FollowedZone:
-    """The last good version of a zone, None before the first. ``trouble`` is why the present file is not used."""
+    """The last good version of a zone, None before the first, and what is odd in it. ``trouble`` is why the present
+    file is not used."""
 
     view: ZoneView | None = None
+    warnings: tuple[str, ...] = ()
     trouble: str = ""
 
 
@@ -81,14 +83,16 @@ def _followed(zone: ZoneConfig, first: FollowedZone, clock: Callable[[], float])
     def read(last: FollowedZone) -> FollowedZone:
         checked = read_checked(path, zone.name, lint=zone.lint)
         view = checked.view if last.view is None else decide(last.view, checked.view, zone.max_shrink, force=is_made)
+        warnings = checked.first_warnings()
         if view is not last.view:
-            for warning in checked.first_warnings():
-                log.warning("zone %s: %s", name, warning)
+            for warning in warnings:
+                if warning not in last.warnings:
+                    log.warning("zone %s: %s", name, warning)
             if last.view is None:
                 log.info("zone %s loaded, serial %d", name, view.serial)
             else:
                 log.info("zone %s reloaded, serial %d (was %d)", name, view.serial, last.view.serial)
-        return FollowedZone(view)
+        return FollowedZone(view, warnings)
 
     def keep(last: FollowedZone, error: MaptrError | OSError) -> FollowedZone:
         trouble = text_of(error)

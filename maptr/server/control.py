@@ -16,8 +16,8 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-from maptr.daemon.request_server import MAX_CONNECTIONS, RequestServer
-from maptr.daemon.sockets import explained
+from maptr.daemon.request_server import RequestServer
+from maptr.daemon.sockets import MAX_REQUESTS, explained
 from maptr.errors import ConfigError, json_text
 from maptr.files import locked
 
@@ -77,7 +77,7 @@ def _bind(path: Path) -> socket.socket:
         os.fchmod(sock.fileno(), 0o600)
         sock.bind(str(path))
         path.chmod(0o600)
-        sock.listen(MAX_CONNECTIONS)
+        sock.listen(MAX_REQUESTS)
     except BaseException:
         sock.close()
         raise

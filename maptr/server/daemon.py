@@ -21,15 +21,16 @@ from maptr.config import Config
 from maptr.daemon import process, sockets
 from maptr.daemon.certificate import Certificate
 from maptr.daemon.process import in_thread
+from maptr.daemon.pulling import TableStatus
 from maptr.daemon.sockets import Sockets, bound_at, limits_within_descriptors
 from maptr.errors import ConfigError
 from maptr.protocol.address import Address
+from maptr.protocol.names import to_text
 from maptr.server import control, metrics, settings, udp
 from maptr.server.alarm import Alarm, AlarmKind, AlarmLog
 from maptr.server.counters import Counters, total
-from maptr.server.journals import access_of
 from maptr.server.reloader import Reloader
-from maptr.server.responder import Responder, ServerState
+from maptr.server.responder import Responder
 from maptr.server.state import Clock, Served
 from maptr.server.status import Status, age
 from maptr.server.stream import Connections, TcpListener
@@ -101,9 +102,7 @@ class Daemon:
         if not (self.bound or self.tls_bound):
             self.bind()
         assert self._sockets is not None  # noqa: S101 - bound above
-        snapshot = self.reloader.served.snapshot()
-        access = access_of(self._config, snapshot, self._clock())
-        state = ServerState(snapshot, access, self.responder.context)
+        state = self.reloader.first_state()
         if signals:
             process.handle_signals(self.stop, self.reloader.request)
         async with contextlib.AsyncExitStack() as stack:
@@ -123,7 +122,7 @@ class Daemon:
                 http = metrics.MetricsServer(self._sockets.metrics, self.respond_http)
                 stack.push_async_callback(http.stop)
                 await http.start()
-            self._log_ready(len(snapshot.zones))
+            self._log_ready(len(state.snapshot.zones))
             process.notify(process.READY)
             stack.push_async_callback(self.reloader.stop)
             stack.callback(process.notify, process.STOPPING)
@@ -171,7 +170,7 @@ class Daemon:
             case "notify" if zone is None or isinstance(zone, str):
                 return self._notify(zone)
             case "sign" if zone is None:
-                return asdict(await self.reloader.sign_now())
+                return asdict(await self.reloader.sign_now(retry=True))
             case "reload" if isinstance(force, bool) and (zone is None or isinstance(zone, str)):
                 return asdict(await self.reloader.reload_now(zone, force=force))
         known = "status, pull, notify, sign, or reload, with zone (a text) and force (true or false)"
@@ -181,9 +180,11 @@ class Daemon:
         puller = self.reloader.puller
         if puller is None or not puller.pulls_table:
             return {"error": "no table is pulled: table.url and table.file say where from, and where to"}
-        await puller.pull_now()
-        status = puller.status()
-        return {} if status is None else asdict(status)
+        published = {result.zone: result for result in await puller.pull_now()}
+        for state in self.reloader.served.states.values():
+            if state.zone.table == self.reloader.config.table.file and state.error:
+                published.setdefault(to_text(state.zone.name), state.refused())
+        return {**asdict(puller.status() or TableStatus()), "zones": [asdict(zone) for zone in published.values()]}
 
     def _notify(self, zone: str | None) -> dict[str, Any]:
         """Send NOTIFY to the secondaries of a zone, or of all zones."""

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from maptr.config import Config, ZoneConfig
 from maptr.config.model import CatalogConfig
+from maptr.daemon.background import Repetitions
 from maptr.errors import JournalError
 from maptr.files import name_for, read_up_to, write_private
 from maptr.protocol.names import Labels, to_text
@@ -31,10 +32,13 @@ BAD_SUFFIX = ".bad"  # the suffix of the last unusable journal
 MAX_JOURNAL_FILE = 2 * MAX_BYTES  # bytes; a larger file is not a journal
 
 
-def access_of(config: Config, snapshot: Snapshot, now: float, before: ServerState | None = None) -> Access:
+def access_of(
+    config: Config, snapshot: Snapshot, now: float, logged: Repetitions, before: ServerState | None = None
+) -> Access:
     """Return the access to a snapshot, which replaces ``before`` if that is not None.
 
-    Reads and extends the journals, and renames unusable ones: call it in a thread.
+    Reads and extends the journals, and renames unusable ones: call it in a thread. ``logged`` has the journals that
+    cannot be written.
     """
     access, old = (Access(), Snapshot.of(())) if before is None else (before.access, before.snapshot)
     journals: dict[Labels, Journal] = {}
@@ -45,7 +49,8 @@ def access_of(config: Config, snapshot: Snapshot, now: float, before: ServerStat
         if known is not None and known is not view:
             _warn_of_serial(known, view)
         if zone.transfer:
-            journals[zone.name] = _extended(journal_path(zone), access.journals.get(zone.name), known, view)
+            path, journal = journal_path(zone), access.journals.get(zone.name)
+            journals[zone.name] = _extended(path, journal, known, view, logged)
     keys = keyring(TsigKey(key.name, key.algorithm, key.secret) for key in config.keys if key.secret is not None)
     secondaries = {zone.name: Secondaries(zone.transfer, zone.notify) for zone in config.zones}
     return Access(keys, secondaries, journals, _catalog(config.serve.catalog, snapshot, now, access.catalog))
@@ -65,7 +70,9 @@ def _catalog(config: CatalogConfig, snapshot: Snapshot, now: float, before: Cata
     return before if before is not None and same and before.secondaries == catalog.secondaries else catalog
 
 
-def _extended(path: Path, journal: Journal | None, before: ZoneView | None, view: ZoneView) -> Journal:
+def _extended(
+    path: Path, journal: Journal | None, before: ZoneView | None, view: ZoneView, logged: Repetitions
+) -> Journal:
     """Return the journal with the changes from ``before`` to ``view``. Writes it if it has changed."""
     if before is None or (journal is None and before is view):
         return read_journal(path, view)
@@ -73,7 +80,7 @@ def _extended(path: Path, journal: Journal | None, before: ZoneView | None, view
         return journal
     longer = (journal or Journal.start(before)).extend(before, view)
     if longer is not journal:
-        write_journal(path, longer)
+        write_journal(path, longer, logged)
     return longer
 
 
@@ -118,9 +125,12 @@ def read_journal(path: Path, view: ZoneView) -> Journal:
     return journal
 
 
-def write_journal(path: Path, journal: Journal) -> None:
-    """Write the journal's file atomically. Logs an OSError."""
+def write_journal(path: Path, journal: Journal, logged: Repetitions) -> None:
+    """Write the journal's file atomically. Logs an OSError, once while it lasts."""
     try:
         write_private(path, encode(journal))
+        logged.forget(path)
     except OSError as error:
-        log.error("journal %s not written, after a restart secondaries will get AXFR: %s", path, error.strerror)
+        if logged.is_new(path, error.errno):
+            text = "journal %s not written, after a restart secondaries will get AXFR: %s"
+            log.error(text, path, error.strerror)

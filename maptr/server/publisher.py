@@ -61,12 +61,15 @@ def publish(
     return Served(MappingProxyType(states)), results
 
 
-def sign_again(current: Served, *, clock: Clock) -> tuple[Served, list[ZoneResult]]:
+def sign_again(current: Served, *, clock: Clock, retry: bool = False) -> tuple[Served, list[ZoneResult]]:
     """Sign the zones whose keys have changed or whose signatures are due, without reading their files again.
-    Returns what to serve, and the result for each signed zone."""
+
+    ``retry``: also those whose last signing failed, before their time. Returns what to serve, and the result for each
+    zone that was to be signed.
+    """
     states, results = dict(current.states), []
     for origin, state in current.states.items():
-        if not signer.is_due(state, clock()):
+        if not (signer.is_due(state, clock()) or (retry and state.signed.error)):
             continue
         pending = state.signed.pending
         unsigned = pending or state.unsigned_view()
@@ -111,8 +114,8 @@ def _publish(state: ZoneState, now: float, force: bool, starting: bool) -> tuple
             log.error("zone %s not loaded, queries get SERVFAIL: %s", name, reason)
         else:
             log.error("zone %s not reloaded, serial %d stays: %s", name, served.serial, reason)
-        serial = None if served is None else served.serial
-        return replace(state, error=reason, failed_at=now), ZoneResult(name, "refused", serial, serial, reason)
+        state = replace(state, error=reason, failed_at=now)
+        return state, state.refused()
     state = replace(state, error="", failed_at=None, left_out=left_out)
     warnings = checked.first_warnings()
     for warning in warnings if view is not old else ():

@@ -24,6 +24,7 @@ from maptr.reconcile.history import open_history
 from maptr.reconcile.verdict import Drift
 from maptr.server.alarm import Alarm, AlarmKind
 from maptr.server.state import Clock
+from maptr.server.status import ReloadResult, ZoneResult
 
 log = logging.getLogger("maptr.serve")
 
@@ -31,11 +32,12 @@ DRIFT_WAITS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)  # seconds for secondaries to cat
 DRIFT_RATE = 100.0  # queries per second: servers limit the rate of responses, NSD to 200 by default
 HISTORY = "drift.sqlite"  # the history of verdicts, in the state folder
 
-Publish = Callable[[str], Awaitable[object]]  # reloads a zone by its name
+Publish = Callable[[str], Awaitable[ReloadResult]]  # reloads a zone by its name
 
 
 class Puller:
-    """Keeps the table of the current configuration up to date. ``run`` runs until it is cancelled."""
+    """Keeps the table of the current configuration up to date: ``publish_and_pull`` is called after each ``pause``, and
+    when ``wanted`` is set, as a reload does."""
 
     def __init__(self, config: Callable[[], Config], publish: Publish, *, clock: Clock) -> None:
         self.pulls = TablePulls(clock=clock)
@@ -44,54 +46,41 @@ class Puller:
         self._config = config
         self._publish = publish
         self._clock = clock
-        self._known: tuple[int, ...] = ()  # the state of the table's file after the last pull
-        self._wanted = asyncio.Event()
+        self._known: tuple[int, ...] | None = None  # the signature of the table's file after the last pull
+        self.wanted = asyncio.Event()
         self._pulling = asyncio.Lock()
 
-    def wake(self) -> None:
-        """Pull now. Called after a reload."""
-        self._wanted.set()
+    async def publish_and_pull(self) -> None:
+        """Pull the table; at first, publish the zones whose tables changed while the server was down."""
+        if self._known is None:
+            known = signature_if_any(self._config().table.file)
+            for zone in self._zones(None):
+                await self._publish(zone)
+            self._known = known
+        await self.pull_now()
 
-    async def run(self) -> None:
-        """Publish the zones whose tables changed while the server was down, then pull at each interval."""
-        first = True
-        while True:
-            self._wanted.clear()  # before the pull, so that a request during it counts
-            try:
-                if first:
-                    self._known = signature_if_any(self._config().table.file)
-                    for zone in self._zones(None):
-                        await self._publish(zone)
-                first = False
-                await self.pull_now()
-            except Exception:
-                log.exception("internal error, table not pulled")
-            try:
-                async with asyncio.timeout(self.pause()):
-                    await self._wanted.wait()
-            except TimeoutError:
-                pass
-
-    async def pull_now(self) -> None:
+    async def pull_now(self) -> tuple[ZoneResult, ...]:
         """Pull the table, publish the zones that are built from it if it has changed, and look for drift.
 
-        An operator may have changed it too, with ``maptr table pull``.
+        An operator may have changed it too, with ``maptr table pull``. Returns the results of the published zones.
         """
         config = self._config()
         if config.table.file is None:
             self.pulls.forget()
             self._drift, self._logged = (), Repetitions()
-            return
+            return ()
         table, file = config.table, config.table.file
+        results: tuple[ZoneResult, ...] = ()
         async with self._pulling:  # of two pulls at once, one would fail, because the other changes the file
             if table.url:
                 is_edited = signature_if_any(file) != self._known
                 is_pulled = await self.pulls.pull(config, file)
                 self._known = signature_if_any(file)
                 for zone in self._zones(file) if is_edited or is_pulled else ():
-                    await self._publish(zone)
+                    results += (await self._publish(zone)).zones or ()
         if table.drift and file.exists():
             await self._look_for_drift(config, file)
+        return results
 
     @property
     def pulls_table(self) -> bool:

@@ -116,12 +116,14 @@ class Reloader:
 
     def _pull(self) -> None:
         if self.puller is not None:
-            self.puller.wake()
+            self.puller.wanted.set()
         elif settings.has_table(self.config):
             from maptr.server.puller import Puller  # late, for a fast start: imports HTTP, which few servers need
 
             self.puller = Puller(lambda: self.config, self.reload_now, clock=self._clock)
-            self.background.run(self.puller.run())
+            self.background.repeat(
+                self.puller.pause, self.puller.publish_and_pull, "table not pulled", wanted=self.puller.wanted
+            )
 
     def _read(self, zone: str | None, force: bool) -> tuple[Config, Context, Served, list[ZoneResult]]:
         """Read one zone, or the configuration and all zones. Raises ConfigError; OSError for the configuration file."""
@@ -135,12 +137,12 @@ class Reloader:
         served, results = publish(config.zones, self.served, clock=self._clock, only=only, force=force)
         return config, context, served, results
 
-    async def sign_now(self) -> ReloadResult:
-        """Sign the zones whose keys have changed or whose signatures are due, without reading their files again."""
+    async def sign_now(self, *, retry: bool = False) -> ReloadResult:
+        """Sign the zones as ``sign_again`` does."""
         results: list[ZoneResult] = []
         async with self._busy:
             if any(zone.keys for zone in self.served.zones):
-                served, results = await in_thread(lambda: sign_again(self.served, clock=self._clock))
+                served, results = await in_thread(lambda: sign_again(self.served, clock=self._clock, retry=retry))
                 if results:
                     await self._adopt(self.config, self._responder.context, served, results)
         return ReloadResult(tuple(results))
@@ -148,16 +150,19 @@ class Reloader:
     async def _adopt(self, config: Config, context: Context, served: Served, results: list[ZoneResult]) -> None:
         """Serve what a reload has read, then log it and notify secondaries. Raises ConfigError."""
         before = self._responder.state
-
-        def make() -> ServerState:
-            snapshot = served.snapshot()
-            return ServerState(snapshot, access_of(config, snapshot, self._clock(), before), context)
-
-        state = await in_thread(make)
+        state = await in_thread(lambda: self._state_of(config, context, served, before))
         self._responder.swap(state)
         self.config, self.silences, self.served = config, settings.silences_of(config), served
         log_results(results)
         self.monitor.update(state, before)
+
+    def first_state(self) -> ServerState:
+        """Return the state with which the server starts. Reads the journals."""
+        return self._state_of(self.config, self._responder.context, self.served, None)
+
+    def _state_of(self, config: Config, context: Context, served: Served, before: ServerState | None) -> ServerState:
+        snapshot = served.snapshot()
+        return ServerState(snapshot, access_of(config, snapshot, self._clock(), self._logged, before), context)
 
     async def _log_alarms(self) -> None:
         log_alarms(self.served, self._clock(), self._logged)

@@ -71,6 +71,7 @@ class Responder:
         self.limiter = RateLimiter(clock, threading.Lock(), RateLimits(**vars(rrl)))
         self._reports = LogLimit(1, clock)
         self._refusals = LogLimit(clock=clock)
+        self._errors = LogLimit(clock=clock)
         self.swap(ServerState(Snapshot.of([]), Access(), context))
 
     def swap(self, state: ServerState) -> None:
@@ -123,12 +124,18 @@ class Responder:
                 yield checked.sign(message)
                 begun = True
         except ZoneError as error:
-            log.error("a transfer to %s ends early: %s", query.client, error)
+            if (suffix := self._errors.suffix()) is not None:
+                log.error("a transfer to %s ends early: %s%s", query.client, error, suffix)
             raise
         except Exception:
-            log.exception("internal error, query dropped: %s", query.wire.hex())
+            self.log_internal_error(f"query dropped: {query.wire.hex()}")
             if begun:
                 raise ZoneError("a transfer cut off") from None
+
+    def log_internal_error(self, effect: str) -> None:
+        """Log the present exception, at a limited rate, because each query may cause it."""
+        if (suffix := self._errors.suffix()) is not None:
+            log.exception("internal error, %s%s", effect, suffix)
 
     def report(self, client: str) -> None:
         """Log that the rate limit was reached, itself at a limited rate."""

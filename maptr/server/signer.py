@@ -57,7 +57,8 @@ def sign(
     assert zone.state is not None  # noqa: S101 - the configuration requires it
     name, old = to_text(zone.name), served
     keys = key_files(zone.keys)  # before the keys are read, so that the next check notices a change in between
-    if served is None and (kept := state_folder.read_signed(zone.state, zone.name)) is not None:
+    is_retry = bool(before.error)
+    if served is None and (kept := state_folder.read_signed(zone.state, zone.name, is_retry=is_retry)) is not None:
         old, before = kept[0], replace(before, unsigned=kept[1])
     try:
         view = _renew(zone, zone.keys, zone.state, unsigned, old, now)

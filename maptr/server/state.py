@@ -14,7 +14,7 @@ from maptr.dnssec.expiry import EXPIRING, Signatures, SignatureState, Validity
 from maptr.dnssec.keys import MAX_TTL_OF_ZONE, steps_of
 from maptr.protocol.names import Labels, to_text
 from maptr.server.alarm import Alarm, AlarmKind
-from maptr.server.status import LeftOutStatus, SecondaryStatus, SigningStatus, ZoneStatus
+from maptr.server.status import LeftOutStatus, SecondaryStatus, SigningStatus, ZoneResult, ZoneStatus
 from maptr.zone.diff import stripped
 from maptr.zone.lint import LeftOut
 from maptr.zone.snapshot import Snapshot, ZoneView
@@ -99,6 +99,11 @@ class ZoneState:
         validity, names = Validity.of(view, now), view.nodes.count()
         longest = None if self.zone.keys is None else view.longest_ttl()
         return replace(self, view=view, names=names, loaded_at=now, validity=validity, longest_ttl=longest)
+
+    def refused(self) -> ZoneResult:
+        """Return the result of a file that was refused for ``error``."""
+        serial = None if self.view is None else self.view.serial
+        return ZoneResult(to_text(self.zone.name), "refused", serial, serial, self.error)
 
     def signatures(self, now: float) -> SignatureState:
         if self.validity is None:

@@ -93,10 +93,10 @@ def write_serial(folder: Path, origin: Labels, published: Published) -> None:
     _write(folder / (name_for(origin) + SERIAL_SUFFIX), json_text(record).encode())
 
 
-def read_signed(folder: Path, origin: Labels) -> tuple[ZoneView, int] | None:
+def read_signed(folder: Path, origin: Labels, *, is_retry: bool = False) -> tuple[ZoneView, int] | None:
     """Return the last signed version, and the serial of its unsigned zone file; None if there is none.
 
-    If it is unusable, log why, and return None.
+    If it is unusable, log why, unless this is a retry, and return None.
     """
     path = signed_path(folder, origin)
     try:
@@ -109,7 +109,8 @@ def read_signed(folder: Path, origin: Labels) -> tuple[ZoneView, int] | None:
         return None
     except (OSError, ValueError, KeyError, dns.exception.DNSException) as error:
         reason = getattr(error, "strerror", None) or str(error)
-    log.warning("%s: %s; the zone is signed anew, and its serial may go back", path, reason)
+    if not is_retry:
+        log.warning("%s: %s; the zone is signed anew, and its serial may go back", path, reason)
     return None
 
 

@@ -6,8 +6,9 @@ the names of the fields; ``to_json`` is what ``maptr status --json`` prints, wit
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, replace
+from functools import cache
 from typing import Any, get_args, get_origin, get_type_hints
 
 from maptr.daemon.pulling import TableStatus
@@ -167,13 +168,21 @@ def age(at: float | None, now: float) -> float | None:
     return None if at is None else round(max(0.0, now - at), 3)
 
 
+@cache
+def _times(kind: Hashable) -> frozenset[str]:
+    """Return the fields of a dataclass that are of the type ``Time``."""
+    hints = get_type_hints(kind, include_extras=True)
+    return frozenset(name for name, hint in hints.items() if Time in (hint, *get_args(hint)))
+
+
 def to_json(value: Any) -> Any:
     """Return a status, or a part of it, for JSON, with its times as text."""
     if is_dataclass(value):
+        times = _times(value.__class__)
+        document = {each.name: getattr(value, each.name) for each in fields(value)}
         return {
-            each.name: time_text(found) if str(each.type).startswith("Time") and found is not None else to_json(found)
-            for each in fields(value)
-            for found in (getattr(value, each.name),)
+            name: time_text(found) if name in times and found is not None else to_json(found)
+            for name, found in document.items()
         }
     return [*map(to_json, value)] if isinstance(value, tuple) else value
 

@@ -240,7 +240,7 @@ class BatchListener:
                 try:
                     self._take(count)
                 except Exception:
-                    log.exception("internal error, %d queries dropped", count)
+                    self._responder.log_internal_error(f"{count} queries dropped")
             elif self._sock.fileno() < 0:
                 return  # the socket is closed; other reasons are a timeout and an ICMP error for an earlier response
 
@@ -303,7 +303,7 @@ class BatchListener:
                         continue
                 records[i] = self._ask_general(ready, i, keys[i], settled)
             except Exception:
-                log.exception("internal error, query dropped: %s", keys[i].hex())
+                self._responder.log_internal_error(f"query dropped: {keys[i].hex()}")
                 settled.add(i)
                 records[i] = NO_RESPONSE
 

@@ -73,6 +73,19 @@ def test_import_and_export_lose_nothing(tmp_path: Path) -> None:
     assert run("redirects", "export", str(tmp_path / "copy.sqlite")).stdout == text
 
 
+def test_an_imported_database_is_on_disk_before_it_replaces_the_old_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database, flushed = tmp_path / "r.sqlite", []
+
+    def fsync(handle: int) -> None:
+        flushed.append((Path(f"/proc/self/fd/{handle}").readlink().name, database.exists()))
+
+    monkeypatch.setattr("os.fsync", fsync)
+    run("redirects", "import", write(tmp_path / "r.csv", GOOD), "-o", str(database))
+    assert flushed == [("r.sqlite", False), (tmp_path.name, True)]
+
+
 def test_a_bad_row_keeps_the_old_database(tmp_path: Path) -> None:
     database = tmp_path / "r.sqlite"
     run("redirects", "import", write(tmp_path / "r.csv", GOOD), "-o", str(database))

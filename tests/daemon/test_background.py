@@ -35,26 +35,51 @@ def test_a_request_during_a_reload_causes_another_one() -> None:
     assert asyncio.run(run()) == 2
 
 
-def test_work_is_repeated_after_an_exception(caplog: pytest.LogCaptureFixture) -> None:
-    async def run() -> int:
-        count = 0
+def test_work_is_repeated_after_an_exception_which_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    async def run() -> None:
+        errors = iter([ValueError("a"), ValueError("a"), KeyError("b"), None, KeyError("b")])
         done = asyncio.Event()
 
         async def work() -> None:
-            nonlocal count
-            count += 1
-            if count < 3:
-                raise ValueError
+            for error in errors:
+                if error is not None:
+                    raise error
+                return
             done.set()
 
         background = Background(work)
         background.repeat(0.0, work, "nothing done")
         await done.wait()
         await background.stop()
+
+    asyncio.run(run())
+    assert [record.exc_text and record.exc_text.splitlines()[-1] for record in caplog.records] == [
+        "ValueError: a",
+        "KeyError: 'b'",
+        "KeyError: 'b'",
+    ]
+    assert {record.getMessage() for record in caplog.records} == {"internal error, nothing done"}
+
+
+def test_a_pause_ends_when_the_work_is_wanted() -> None:
+    async def run() -> int:
+        wanted, count = asyncio.Event(), 0
+
+        async def work() -> None:
+            nonlocal count
+            count += 1
+            if count == 1:
+                wanted.set()  # during the work: it is done once more
+
+        background = Background(work)
+        background.repeat(lambda: 3600.0, work, "nothing done", wanted=wanted)
+        await asyncio.sleep(0.05)
+        wanted.set()
+        await asyncio.sleep(0.05)
+        await background.stop()
         return count
 
     assert asyncio.run(run()) == 3
-    assert [record.getMessage() for record in caplog.records] == ["internal error, nothing done"] * 2
 
 
 def test_a_warning_is_logged_once_and_again_when_it_changes_or_comes_back() -> None:

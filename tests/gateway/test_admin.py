@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import os
+import re
+import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,7 +23,8 @@ from maptr.gateway.site import Site
 from maptr.gateway.statistics import Statistics
 from maptr.protocol.address import Address
 from tests.support.gateway import Gateway
-from tests.support.http_gateway import get, serving
+from tests.support.http_gateway import TABLE, get, serving
+from tests.support.waiting import until
 
 LOOPBACK = Address("127.0.0.1", 0)
 
@@ -94,3 +100,53 @@ def test_route_tells_operators_from_others() -> None:
     assert public.ask("/metrics").status == 404
     assert public.ask("/stats").status == 404
     assert public.ask("/api/v1/stats").status == 404
+
+
+def test_the_status_has_the_file_of_own_objects(tmp_path: Path) -> None:
+    good = "ark:12345/x{n},https://o.example/{n}\n"
+    file = tmp_path / "own.csv"
+    file.write_text("ark,url\n" + "".join(good.format(n=n) for n in range(9)) + "x&y,z\n")
+    os.utime(file, (time.time() - 7200, time.time() - 7200))
+    client = Client(["127.0.0.1#9"], policy="natab-only", table=None)
+    lines = f'listen = ["127.0.0.1:0"]\nadmin_listen = "127.0.0.1:0"\nredirects = "{file}"\n'
+    service = Service(parse(f"[gateway]\n{lines}"), client)
+    with serving(service, client):
+        public, admin = service.bound[0].port, service.bound_admin[0].port
+
+        def state() -> dict[str, Any]:
+            found: dict[str, Any] = json.loads(get(admin, "/api/v1/status").body)
+            return found
+
+        def page() -> str:
+            return get(admin, "/status", "Accept: text/html").body.decode()
+
+        assert get(public, "/api/v1/status").status == 404
+        own = state()["own_objects"]
+        assert own.pop("age") == pytest.approx(7200, abs=60)
+        errors = [{"line": 11, "reason": "no ark: label in 'x&y'"}]
+        assert own == {"file": "own.csv", "redirects": 9, "left_out": 1, "errors": errors, "trouble": ""}
+        text = re.sub(r"<[^>]*>", " ", page())
+        assert re.search(r"Own objects\s+File\s+own.csv\s+Redirects\s+9\s+Age of the file\s+2 hours", text)
+        assert re.search(r"Rows left out\s+1\s", text)
+        assert "11: no ark: label in &#39;x&amp;y&#39;" in text
+        assert "is refused" not in text
+        new = tmp_path / "new"
+        new.write_text("ark,url\n" + good.format(n=1))
+        new.replace(file)
+        until(lambda: state()["own_objects"]["trouble"], "the loss is noticed")
+        lost = f"{file}: more than 30% of 9 redirects would be lost"
+        assert (state()["own_objects"]["trouble"], state()["own_objects"]["redirects"]) == (lost, 9)
+        assert f"redirects: {lost}" in state()["troubles"]
+        assert "is refused; the last good one stays in use" in page()
+
+
+def test_without_own_objects_the_status_has_none() -> None:
+    found = json.loads(Gateway(TABLE).ask("/api/v1/status").body)
+    assert found == {
+        "schema": "maptr/1",
+        "sources": [],
+        "troubles": [],
+        "table": {"records": len(TABLE), "age": 1000.0},
+        "own_objects": None,
+    }
+    assert "Own objects" not in Gateway(TABLE).ask("/status", accept="text/html").body.decode()

@@ -59,7 +59,7 @@ def test_every_operation_conforms_to_its_description(policy: Policy, tmp_path: P
             [*command, *options.split()], cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False
         )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "17 selected" in done.stdout
+    assert "20 selected" in done.stdout
 
 
 def test_the_headers_of_a_running_gateway_are_described() -> None:

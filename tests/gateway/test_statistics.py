@@ -176,9 +176,16 @@ def test_a_disk_that_is_full_loses_no_count(tmp_path: Path, caplog: pytest.LogCa
     keep(made)
     made._store.execute("PRAGMA query_only = OFF")
     assert made.report(1).requests == 6
-    assert f"statistics not kept: {path}: attempt to write a readonly database" in caplog.text
     keep(made)
     assert made.report(1).requests == 6
+    for _ in "once":
+        made._store.execute("PRAGMA query_only = ON")
+        made.count("12345", "/ark:12345/x", 302, "", "")
+        keep(made)
+        keep(made)
+        made._store.execute("PRAGMA query_only = OFF")
+    warning = f"statistics not kept: {path}: attempt to write a readonly database"
+    assert [record.getMessage() for record in caplog.records] == [warning, warning], "each time, it is logged once"
 
 
 def test_counting_goes_on_while_counts_are_written() -> None:
@@ -275,7 +282,29 @@ def test_the_command_reads_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert "reasons              1 timeout\n" in text
     assert json.loads(run("stats", str(path), "--days", "1", "--json").stdout) == made_report(path, clock)
     assert "no gateway.stats" in run("stats", code=2).stderr
-    assert "No such file" in run("stats", str(tmp_path / "gone"), code=8).stderr
+    assert "gone: No such file: a gateway makes it" in run("stats", str(tmp_path / "gone"), code=8).stderr
+
+
+@pytest.mark.usefixtures("home")
+def test_the_command_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def content() -> dict[str, bytes]:
+        return {each.name: each.read_bytes() for each in tmp_path.glob("stats*") if each.suffix != ".sqlite-shm"}
+
+    path = tmp_path / "stats.sqlite"
+    made, clock = counted(*REQUESTS, file=path)
+    keep(made)
+    monkeypatch.setattr("maptr.cli.stats.time.time", clock)
+    for is_open in (True, False):
+        assert path.with_name("stats.sqlite-wal").exists() is is_open
+        before = content()
+        assert run("stats", str(path), "--days", "1").stdout.startswith("6 requests")
+        assert content() == before
+        if is_open:
+            made.close()
+    empty = tmp_path / "empty"
+    empty.touch()
+    assert "not a file of statistics" in run("stats", str(empty), code=8).stderr
+    assert empty.read_bytes() == b""
 
 
 def made_report(path: Path, clock: Clock) -> object:

@@ -67,6 +67,19 @@ def test_a_bad_file_leaves_the_version_before(file: Path, content: str) -> None:
     assert not zones.troubles
 
 
+def test_a_finding_is_logged_once_and_again_when_it_comes_back(file: Path, caplog: pytest.LogCaptureFixture) -> None:
+    odd = '12345 60 NAPTR 1 1 "h" "ark" "!x!y!" h'
+    zones = ZoneFiles([ZoneConfig(NAME, file)], clock=clock())
+    counts = []
+    others = [f"n{n} 60 A 192.0.2.2" for n in range(4)]
+    for number, lines in enumerate(([odd], [odd, "b 60 A 192.0.2.2"], [], [odd]), 2):
+        write(file, text(number, *others, *lines))
+        assert serial(zones) == number
+        counts.append(len([record for record in caplog.records if record.levelname == "WARNING"]))
+    assert counts == [counts[0], counts[0], counts[0], 2 * counts[0]]
+    assert counts[0]
+
+
 def test_a_missing_file_is_a_broken_zone_until_it_is_there(tmp_path: Path) -> None:
     path = tmp_path / "later.zone"
     zones = ZoneFiles([ZoneConfig(NAME, path)], clock=clock())

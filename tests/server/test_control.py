@@ -33,6 +33,7 @@ from maptr.server import control
 from maptr.server.alarm import Alarm, AlarmKind, AlarmLog, Silence
 from maptr.server.settings import silences_of
 from maptr.transfer.acl import NotifyTarget
+from tests.support.command_line import run
 from tests.support.load import Load
 from tests.support.registries import natab
 from tests.support.running import converse
@@ -484,6 +485,51 @@ def test_pull_notify_and_zone_status(site: Site) -> None:
         "b.test.",
     ]
     assert site.run("control", "zone-status", "x.test").exit_code == 1
+
+
+def test_pull_fails_while_the_zone_is_refused(site: Site) -> None:
+    source, more = site.directory / "source", site.directory / "more"
+    source.write_bytes(natab(10000))
+    more.write_text("")
+    zone = f'[[zone]]\nname = "c.test"\nfile = "c.zone"\ntable = "table"\ninclude = ["{more}"]\n'
+    site.configure(f'{zone}[table]\nfile = "table"\nurl = "{source}"\nevery = "1h"\n')
+    site.start()
+    until(lambda: site.zone("c.test.")["serial"], "the first pull")
+    serial = site.zone("c.test.")["serial"]
+    table = f"table {site.directory}/table"
+    more.write_text("nonsense")
+    source.write_bytes(natab(10000, 10001))
+    refused = f"zone c.test. refused, serial {serial} stays: {more}:1: "
+    for state in ("changed", "up to date"):
+        done = site.run("control", "pull")
+        assert (done.exit_code, done.stdout) == (1, f"{table} {state}, from {source}\n")
+        assert done.stderr.startswith(refused)
+    (zone_result,) = json.loads(site.run("control", "pull", "--json").stdout)["zones"]
+    assert (zone_result["zone"], zone_result["result"]) == ("c.test.", "refused")
+    more.write_text("")
+    source.write_bytes(natab(10000, 10001, 10002))
+    done = site.run("control", "pull")
+    assert (done.exit_code, "zone c.test. reloaded" in done.stdout) == (0, True)
+    source.unlink()
+    assert (site.run("control", "pull").exit_code, "No such file" in site.run("control", "pull").stderr) == (1, True)
+
+
+def test_sign_fails_while_a_zone_cannot_be_signed(site: Site) -> None:
+    keys = site.directory / "keys"
+    assert run("zone", "keys", "add", keys).exit_code == 0
+    site.configure(
+        f'[[zone]]\nname = "c.test"\nfile = "a.test.zone"\nkeys = "{keys}"\n', serve='state = "state"', zones=()
+    )
+    site.start()
+    assert site.run("control", "sign").stdout == "no signature is due\n"
+    (key,) = keys.iterdir()
+    lost = key.rename(site.directory / "lost")
+    for _ in "again":
+        done = site.run("control", "sign")
+        assert (done.exit_code, "zone c.test. refused" in done.stderr) == (1, True)
+    lost.rename(key)
+    done = site.run("control", "sign")
+    assert (done.exit_code, "c.test." in done.stdout) == (0, True)
 
 
 def test_pull_without_a_table_says_so(site: Site) -> None:

@@ -10,6 +10,7 @@ import pytest
 from maptr.answer.context import PLAIN
 from maptr.config import Config, ServeConfig, ZoneConfig
 from maptr.config.model import CatalogConfig
+from maptr.daemon.background import Repetitions
 from maptr.protocol.names import Labels, parse
 from maptr.server.journals import access_of
 from maptr.server.responder import ServerState
@@ -26,9 +27,11 @@ def config_of(tmp_path: Path, *rules: str, catalog: Labels | None = None) -> Con
     return Config(ServeConfig(catalog=CatalogConfig(catalog, transfer)), zones=(zone,))
 
 
-def state_of(config: Config, *views: ZoneView, before: ServerState | None = None) -> ServerState:
+def state_of(
+    config: Config, *views: ZoneView, before: ServerState | None = None, logged: Repetitions | None = None
+) -> ServerState:
     snapshot = Snapshot.of(views)
-    return ServerState(snapshot, access_of(config, snapshot, NOW, before), PLAIN)
+    return ServerState(snapshot, access_of(config, snapshot, NOW, logged or Repetitions(), before), PLAIN)
 
 
 def test_a_reload_extends_the_journal_and_its_file(tmp_path: Path) -> None:
@@ -40,6 +43,23 @@ def test_a_reload_extends_the_journal_and_its_file(tmp_path: Path) -> None:
     assert [change.from_serial for change in state.access.journals[EXAMPLE].differences] == [1, 2]
     assert state_of(config, view_of(3)).access.journals == state.access.journals
     assert (tmp_path / "example.zone.journal").exists()
+
+
+def test_a_journal_that_cannot_be_written_is_logged_once_and_again_when_that_comes_back(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    config, logged = config_of(tmp_path, "192.0.2.1"), Repetitions()
+    aside = tmp_path / ".example.zone.journal.new"
+    state = state_of(config, view_of(1), logged=logged)
+    counts = []
+    for serial, is_blocked in enumerate((True, True, False, True), 2):
+        if is_blocked:
+            aside.mkdir(exist_ok=True)
+        else:
+            aside.rmdir()
+        state = state_of(config, view_of(serial), before=state, logged=logged)
+        counts.append(caplog.text.count("secondaries will get AXFR"))
+    assert counts == [1, 1, 1, 2]
 
 
 def test_a_zone_without_secondaries_gets_no_journal(tmp_path: Path) -> None:

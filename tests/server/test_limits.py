@@ -16,6 +16,7 @@ from maptr.answer.context import ReceivedQuery, Transport
 from maptr.config.model import RrlConfig
 from maptr.protocol.cookies import CookieSettings, packed_address, sign, timestamp
 from maptr.server.counters import Counters, total
+from maptr.server.query_log import MAX_LINES
 from maptr.server.responder import Responder, ServerState
 from maptr.transfer.acl import TsigKey
 from maptr.transfer.session import Access
@@ -45,6 +46,18 @@ def test_a_flood_is_limited_for_names_of_every_kind(name: str, caplog: pytest.Lo
     truncated = [reply for reply in given_replies if dns.message.from_wire(reply).flags & dns.flags.TC]
     assert (len(given_replies), len(truncated)) == (55, 50)
     assert caplog.text.count("response rate limit reached, by 198.51.100.1 for one") == 1
+
+
+def test_internal_errors_do_not_flood_the_log(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> None:
+        raise ValueError("broken")
+
+    monkeypatch.setattr("maptr.server.responder.answer", broken)
+    assert set(answers(limited(1000), MAX_LINES + 20, "#.no.example.")) == {None}
+    assert len(caplog.records) == MAX_LINES
+    assert "internal error, query dropped: " in caplog.text
 
 
 def test_tcp_is_not_limited() -> None:

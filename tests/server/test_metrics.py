@@ -24,7 +24,7 @@ from click.testing import CliRunner
 
 from maptr.cli.serve import serve
 from maptr.daemon import request_server
-from maptr.daemon.sockets import open_tcp
+from maptr.daemon.sockets import MAX_REQUESTS, open_tcp
 from maptr.dnssec.keys import Algorithm, KeyState, Role, add_key
 from maptr.registry.table import Entry, Nma, Table
 from maptr.server import metrics
@@ -326,7 +326,7 @@ def test_at_the_limit_an_idle_connection_is_replaced_but_not_a_busy_one() -> Non
     sock = open_tcp("127.0.0.1", 0)
     server = request_server.RequestServer(sock, work, end=b"\n", limit=100)
     with requests_answered(server, sock) as port, contextlib.ExitStack() as stack:
-        oldest, *clients = (stack.enter_context(connect(port)) for _ in range(request_server.MAX_CONNECTIONS + 1))
+        oldest, *clients = (stack.enter_context(connect(port)) for _ in range(MAX_REQUESTS + 1))
         assert is_closed(oldest), "a connection without a request makes room"
         for client in clients:
             client.sendall(b"\n")

@@ -14,7 +14,7 @@ from maptr import config as configuration
 from maptr import registry
 from maptr.cli.group import main
 from maptr.config import Config
-from maptr.daemon.background import Repetitions
+from maptr.daemon.background import Background, Repetitions
 from maptr.daemon.pulling import ServerDrift
 from maptr.dnssec import keys as zonekeys
 from maptr.dnssec.keys import Algorithm, KeyState, Role
@@ -24,7 +24,7 @@ from maptr.server.daemon import Daemon
 from maptr.server.publisher import start
 from maptr.server.puller import Puller
 from maptr.server.reloader import log_alarms
-from maptr.server.status import ZoneResult, to_json
+from maptr.server.status import ReloadResult, ZoneResult, to_json
 from tests.support.http_server import http_server, sends
 from tests.support.peers import Maptr
 from tests.support.registries import natab
@@ -175,9 +175,9 @@ class Pulling(Site):
         self.published: list[str] = []
         self.puller = Puller(lambda: self.config, self.publish, clock=self.clock)
 
-    async def publish(self, zone: str) -> dict[str, Any]:
+    async def publish(self, zone: str) -> ReloadResult:
         self.published.append(zone)
-        return {}
+        return ReloadResult()
 
     def pull(self) -> None:
         asyncio.run(self.puller.pull_now())
@@ -298,21 +298,22 @@ def test_drift_report_as_text() -> None:
 
 
 def test_a_request_during_a_pull_causes_another_pull(pulling: Pulling, answers: dict[str, bytes]) -> None:
-    async def publish(zone: str) -> dict[str, Any]:
+    async def publish(zone: str) -> ReloadResult:
         pulling.published.append(zone)
         if len(pulling.published) == 1:
             answers["/naans"] = natab(*range(10000, 10012))
-            puller.wake()
+            puller.wanted.set()
         else:
             done.set()
-        return {}
+        return ReloadResult()
 
     async def main() -> None:
-        running = asyncio.create_task(puller.run())
+        background = Background(asyncio.Event().wait)
+        background.repeat(puller.pause, puller.publish_and_pull, "nothing pulled", wanted=puller.wanted)
         async with asyncio.timeout(PATIENCE):
             await done.wait()
         await asyncio.sleep(0.2)
-        running.cancel()
+        await background.stop()
 
     done = asyncio.Event()
     puller = Puller(lambda: pulling.config, publish, clock=pulling.clock)

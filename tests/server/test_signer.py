@@ -468,3 +468,15 @@ def test_a_damaged_stored_version_is_ignored(site: Site, damage: object, caplog:
     site.start()
     assert site.is_valid(1)
     assert f"{path}: is damaged" in caplog.text
+
+
+def test_a_damaged_stored_version_is_logged_once_while_the_zone_cannot_be_signed(
+    site: Site, caplog: pytest.LogCaptureFixture
+) -> None:
+    signed_path(site.directory / "state", NAME).write_text("")
+    site.retire()
+    site.start()
+    for _ in range(3):
+        site.now += RETRY
+        assert site.look() == "refused"
+    assert caplog.text.count("is damaged") == 1

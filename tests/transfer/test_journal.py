@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from maptr.config import ZoneConfig
+from maptr.daemon.background import Repetitions
 from maptr.errors import JournalError, ZoneError
 from maptr.protocol.names import parse
 from maptr.protocol.numbers import SOA
@@ -111,7 +112,7 @@ def test_file_round_trip_beside_a_partial_file(tmp_path: Path) -> None:
     view = view_of(2, "a 60 TXT x\n")
     journal = journal_of(view_of(1), view)
     for _ in range(2):
-        write_journal(path, journal)
+        write_journal(path, journal, Repetitions())
     assert read_journal(path, view) == journal
     assert [file.name for file in tmp_path.iterdir()] == ["z.journal"]
     assert path.stat().st_mode & 0o777 == 0o600
@@ -148,9 +149,9 @@ def test_read_and_write_errors_are_logged(tmp_path: Path, caplog: pytest.LogCapt
     path.mkdir()
     assert read_journal(path, view) == Journal.start(view)
     assert "cannot be read" in caplog.text
-    write_journal(path, Journal.start(view))
+    write_journal(path, Journal.start(view), Repetitions())
     assert "not written" in caplog.text
-    write_journal(tmp_path / "none" / "z.journal", Journal.start(view))
+    write_journal(tmp_path / "none" / "z.journal", Journal.start(view), Repetitions())
     assert [file.name for file in tmp_path.iterdir()] == ["z.journal"], "nothing is left beside it"
 
 

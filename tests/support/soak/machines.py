@@ -23,6 +23,7 @@ from tests.support.peers import HOST, Peer
 PREFIX = "10.53.0"
 ADMIN = f"{PREFIX}.254"  # the address of the soak itself, on the bridge
 BRIDGE = "soak"
+ENDING = ("setpriv", "--pdeathsig", "KILL")  # runs a command that ends when this process is killed
 INSIDE = "MAPTR_SOAK_INSIDE"  # set in the soak's own namespaces: "yes", or why there are none
 LIBRARIES = ("/usr/lib", "/usr/lib64", "/usr/local/lib")
 
@@ -104,7 +105,7 @@ class Machine:
             "PYTHONPATH": str(REPOSITORY),
         }
         settings = [f"{name}={value}" for name, value in faked.items() if self._faked]
-        return [*inside, "setpriv", "--pdeathsig", "KILL", "env", *settings]
+        return [*inside, *ENDING, "env", *settings]
 
     def place(self, peer: Peer) -> None:
         """Let a server run on this machine."""
