@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -24,7 +24,9 @@ from maptr.zone import text as zonetext
 from maptr.zone.zonemd import check_digest
 
 if TYPE_CHECKING:
-    from maptr.dnssec.keys import KeyFile, ZoneKey
+    import dns.rrset
+
+    from maptr.dnssec.keys import KeyFile, KeyState, ZoneKey
     from maptr.protocol.names import Labels
     from maptr.zone.snapshot import ZoneView
 
@@ -162,10 +164,13 @@ _TAG = click.argument("tag", type=click.IntRange(0, 65535))
 _TTL = click.option(
     "--ttl",
     type=click.IntRange(0, 0x7FFFFFFF),
-    default=zonekeys.MAX_TTL_OF_ZONE,
     metavar="SECONDS",
-    help="The longest TTL of the zone, or that of the DS: caches may have old data for so long.",
+    help="The longest TTL of the zone, or that of the DS: caches may have old data for so long.  [default: a day]",
 )
+_ZONE = click.option(
+    "--zone", "zone", metavar="FILE", type=options.PATH, help="Take the longest TTL of this zone: the signed one."
+)
+_PARENTS = click.argument("servers", nargs=-1, metavar="[@SERVER[#PORT]]...")
 _FORCE = click.option("--force", is_flag=True, help="Change it now, even if caches need its old state.")
 _STATES = click.Choice(["published", "active", "retired"])
 
@@ -207,9 +212,10 @@ def add(folder: Path, role: str, algorithm: str, state: str | None) -> None:
 
 @keys.command("list", short_help="List the keys.", exits={0: "listed", 1: _BAD, 8: "KEYS cannot be read"})
 @_FOLDER
+@_ZONE
 @_TTL
 @options.JSON_OPTION
-def list_keys(folder: Path, ttl: int, as_json: bool) -> None:
+def list_keys(folder: Path, zone: str | None, ttl: int | None, as_json: bool) -> None:
     """List the keys in KEYS: tag, role, algorithm, state and file; and on stderr the next step of a rollover.
 
     A published key becomes active, then the old one is retired, then it is removed, each not before the time shown.
@@ -219,7 +225,8 @@ def list_keys(folder: Path, ttl: int, as_json: bool) -> None:
       maptr zone keys list keys
     """
     files = zonekeys.read_keys(folder)
-    found = list(zip(files, zonekeys.key_steps(files, ttl), strict=True))
+    waits = _Waits.of(zone, ttl)
+    found = list(zip(files, zonekeys.key_steps(files, waits.ttl, waits.ds_ttl), strict=True))
     if as_json:
         output.json_data({"keys": [{**asdict(step), "file": str(file.path)} for file, step in found]})
     else:
@@ -232,48 +239,67 @@ def list_keys(folder: Path, ttl: int, as_json: bool) -> None:
 @keys.command(
     "set",
     short_help="Change the state of a key.",
-    exits={0: "changed", 1: f"it is too early, there is no such key, {_BAD}", 8: "KEYS cannot be read or written"},
+    exits={
+        0: "changed",
+        1: f"it is too early, a SERVER lacks a DS, there is no such key, {_BAD}",
+        8: "KEYS cannot be read or written",
+        9: "a SERVER did not answer",
+    },
 )
 @_FOLDER
 @_TAG
 @click.argument("state", type=_STATES)
+@_PARENTS
+@_ZONE
 @_TTL
 @_FORCE
-def set_state(folder: Path, tag: int, state: str, ttl: int, force: bool) -> None:
+def set_state(
+    folder: Path, tag: int, state: str, servers: tuple[str, ...], zone: str | None, ttl: int | None, force: bool
+) -> None:
     """Change the state of the key TAG, which renames its file.
 
     A published key becomes active only when every cache can have it, and a key is retired only while another one is
-    active; else the command says when, and changes nothing.
+    active; else the command says when, and changes nothing. @SERVER is a server of the parent zone: a KSK or CSK is
+    retired only if each SERVER has the DS of the other ones. It needs --zone.
 
     \b
     Example:
-      maptr zone keys set keys 12345 retired
+      maptr zone keys set keys 12345 retired --zone ark.example.signed @192.0.2.53
     """
     wanted = zonekeys.KeyState(state)
     if not force:
-        zonekeys.check_change(folder, tag, wanted, time.time(), ttl)
+        _check_step(folder, tag, wanted, servers, zone, ttl)
     _show(zonekeys.set_state(folder, tag, wanted))
 
 
 @keys.command(
     short_help="Delete a key.",
-    exits={0: "removed", 1: f"it is too early, the key is active, or there is none, {_BAD}", 8: "KEYS cannot be used"},
+    exits={
+        0: "removed",
+        1: f"it is too early, a SERVER has its DS, the key is active, or there is none, {_BAD}",
+        8: "KEYS cannot be used",
+        9: "a SERVER did not answer",
+    },
 )
 @_FOLDER
 @_TAG
+@_PARENTS
+@_ZONE
 @_TTL
 @_FORCE
-def remove(folder: Path, tag: int, ttl: int, force: bool) -> None:
+def remove(folder: Path, tag: int, servers: tuple[str, ...], zone: str | None, ttl: int | None, force: bool) -> None:
     """Delete the key TAG, which must not be active.
 
     A retired key is removed only when no cache needs it any more; else the command says when, and changes nothing.
+    @SERVER is a server of the parent zone: a KSK or CSK is removed only if each SERVER has the DS of the active ones
+    and none of this key, and caches can have forgotten it. It needs --zone.
 
     \b
     Example:
-      maptr zone keys remove keys 12345
+      maptr zone keys remove keys 12345 --zone ark.example.signed @192.0.2.53
     """
     if not force:
-        zonekeys.check_change(folder, tag, None, time.time(), ttl)
+        _check_step(folder, tag, None, servers, zone, ttl)
     output.inform(f"removed {zonekeys.remove_key(folder, tag).path}")
 
 
@@ -288,7 +314,7 @@ def remove(folder: Path, tag: int, ttl: int, force: bool) -> None:
 )
 @_FOLDER
 @click.argument("origin")
-@click.argument("servers", nargs=-1, metavar="[@SERVER[#PORT]]...")
+@_PARENTS
 @click.option("--dnskey", is_flag=True, help="Print DNSKEY records, which some parents and validators need instead.")
 def ds(folder: Path, origin: str, servers: tuple[str, ...], dnskey: bool) -> None:
     """Print the DS records of the zone ORIGIN, for its parent zone.
@@ -300,9 +326,7 @@ def ds(folder: Path, origin: str, servers: tuple[str, ...], dnskey: bool) -> Non
     Example:
       maptr zone keys ds keys ark.example
     """
-    given = lookup.servers_of(options.only_servers(servers), None)
-    lookup.refuse_schemes(given, given, None, "maptr zone keys ds asks servers", (TCP, TLS, HTTPS))
-    parents = [server for text in given for server in find_servers(text)]
+    parents = _parents(servers)
     entries = [file.key for file in zonekeys.read_keys(folder) if file.key.is_entry]
     if not entries:
         output.fail(f"{folder}: no active KSK or CSK", output.EXIT_NONE)
@@ -314,8 +338,29 @@ def ds(folder: Path, origin: str, servers: tuple[str, ...], dnskey: bool) -> Non
         output.fail("\n".join(faults), output.EXIT_NONE)
 
 
+def _parents(servers: tuple[str, ...]) -> list[Server]:
+    given = lookup.servers_of(options.only_servers(servers), None)
+    lookup.refuse_schemes(given, given, None, "maptr zone keys asks servers", (TCP, TLS, HTTPS))
+    return [server for text in given for server in find_servers(text)]
+
+
 def _ds_faults(origin: Labels, keys: Sequence[ZoneKey], server: Server) -> Iterator[str]:
-    """Ask a server of the parent zone for the DS records, and yield what is wrong with them. Exits without answer."""
+    """Yield what is wrong with the DS records of a server of the parent zone, which has those of ``keys`` alone."""
+    found = _ds_at(origin, server)
+    yield from _lacking(origin, keys, server, found)
+    for ds in found or ():
+        if not any(zonekeys.is_ds_of(key, origin, ds) for key in keys):
+            yield f"{server} has a DS of key {ds.key_tag:05d}, which is not an active one"
+
+
+def _lacking(origin: Labels, keys: Sequence[ZoneKey], server: Server, found: dns.rrset.RRset | None) -> Iterator[str]:
+    for key in keys:
+        if not any(zonekeys.is_ds_of(key, origin, ds) for ds in found or ()):
+            yield f"{server} has no DS of {key}"
+
+
+def _ds_at(origin: Labels, server: Server) -> dns.rrset.RRset | None:
+    """Return the DS records of a server of the parent zone. Exits if it does not answer."""
     import dns.query  # late: it takes 100 ms, and only this needs it
 
     name = dns.name.Name((*origin, b""))
@@ -326,13 +371,53 @@ def _ds_faults(origin: Labels, keys: Sequence[ZoneKey], server: Server) -> Itera
         output.fail(f"{server}: {error}", output.EXIT_NO_ANSWER)
     if reply.rcode() not in (dns.rcode.NOERROR, dns.rcode.NXDOMAIN):
         output.fail(f"{server}: {dns.rcode.to_text(reply.rcode())}", output.EXIT_NO_ANSWER)
-    found = reply.get_rrset(reply.answer, name, dns.rdataclass.IN, dns.rdatatype.DS) or ()
-    for key in keys:
-        if not any(zonekeys.is_ds_of(key, origin, ds) for ds in found):
-            yield f"{server} has no DS of {key}"
-    for ds in found:
-        if not any(zonekeys.is_ds_of(key, origin, ds) for key in keys):
-            yield f"{server} has a DS of key {ds.key_tag:05d}, which is not an active one"
+    return reply.get_rrset(reply.answer, name, dns.rdataclass.IN, dns.rdatatype.DS)
+
+
+class _Waits(NamedTuple):
+    """How long caches may have old data of a zone, in seconds, and the zone if it is known."""
+
+    ttl: int
+    ds_ttl: int | None = None  # the same
+    origin: Labels = ()
+
+    @classmethod
+    def of(cls, zone: str | None, ttl: int | None) -> _Waits:
+        if zone is None:
+            return cls(zonekeys.MAX_TTL_OF_ZONE if ttl is None else ttl)
+        if ttl is not None:
+            raise click.UsageError("--zone and --ttl exclude each other")
+        findings, found, _ = examine_zone(options.read_text(zone), None, zone)
+        view = without_errors(found, findings, f"the TTLs of {zone} are not known: it has errors")
+        return cls(view.longest_ttl(), zonekeys.MAX_TTL_OF_ZONE, view.origin)
+
+
+def _check_step(
+    folder: Path, tag: int, state: KeyState | None, servers: tuple[str, ...], zone: str | None, ttl: int | None
+) -> None:
+    """Exit if a step of a rollover is too early, or if the parent is not ready for it. ``state`` None is the removal.
+
+    The DS is that of a KSK or CSK which leaves the active state, or the folder.
+    """
+    if servers and zone is None:
+        raise click.UsageError("@SERVER needs --zone, whose DS it is asked for")
+    waits = _Waits.of(zone, ttl)
+    asked = {server: _ds_at(waits.origin, server) for server in _parents(servers)}
+    if ttls := [found.ttl for found in asked.values() if found]:
+        waits = waits._replace(ds_ttl=max(ttls))
+    zonekeys.check_change(folder, tag, state, time.time(), waits.ttl, waits.ds_ttl)
+    keys = [file.key for file in zonekeys.read_keys(folder)]
+    (key,) = [each for each in keys if each.tag == tag]
+    if key.role is zonekeys.Role.ZSK or state not in (None, zonekeys.KeyState.RETIRED):
+        return
+    others = [each for each in keys if each.is_entry and each is not key]
+    faults: list[str] = []
+    for server, found in asked.items():
+        faults += _lacking(waits.origin, others, server, found)
+        if state is None and any(zonekeys.is_ds_of(key, waits.origin, ds) for ds in found or ()):
+            faults.append(f"{server} still has the DS of {key}")
+    if faults:
+        output.fail("\n".join(faults), output.EXIT_NONE)
 
 
 def _show(file: KeyFile) -> None:

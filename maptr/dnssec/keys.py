@@ -232,19 +232,21 @@ def steps_of(files: Iterable[tuple[str, float]], ttl: int, ds_ttl: int | None = 
     return steps
 
 
-def key_steps(files: Iterable[KeyFile], ttl: int) -> list[KeyStep]:
-    """Return the steps of the keys in a folder. Raises OSError."""
-    return steps_of([(path.name, path.stat().st_mtime) for path, _ in files], ttl)
+def key_steps(files: Iterable[KeyFile], ttl: int, ds_ttl: int | None = None) -> list[KeyStep]:
+    """Return the steps of the keys in a folder, as ``steps_of`` does. Raises OSError."""
+    return steps_of([(path.name, path.stat().st_mtime) for path, _ in files], ttl, ds_ttl)
 
 
-def check_change(folder: Path, tag: int, state: KeyState | None, now: float, ttl: int) -> None:
+def check_change(
+    folder: Path, tag: int, state: KeyState | None, now: float, ttl: int, ds_ttl: int | None = None
+) -> None:
     """Raise SigningError if a rollover must not change the state of a key now; None is its removal.
 
     Caches would have data that no key verifies: see ``KeyStep``. A key is retired only while another one is active.
     """
     files = read_keys(folder)
     path, key = _find(files, folder, tag)
-    (step,) = [step for step in key_steps(files, ttl) if step.tag == tag]
+    (step,) = [step for step in key_steps(files, ttl, ds_ttl) if step.tag == tag]
     if step.at is not None and now < step.at and step.next == {KeyState.ACTIVE: "activate", None: "remove"}.get(state):
         what = "become active" if state else "be removed"
         reason = f"{key} may {what} at {time_text(step.at)}, not before: caches must have forgotten what was before it"

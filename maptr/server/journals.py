@@ -132,5 +132,4 @@ def write_journal(path: Path, journal: Journal, logged: Repetitions) -> None:
         logged.forget(path)
     except OSError as error:
         if logged.is_new(path, error.errno):
-            text = "journal %s not written, after a restart secondaries will get AXFR: %s"
-            log.error(text, path, error.strerror)
+            log.error("journal %s not written, after a restart secondaries will get AXFR: %s", path, error.strerror)

@@ -9,7 +9,7 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,8 +18,9 @@ import dns.dnssec
 import dns.name
 import dns.zone
 import pytest
+from click.testing import Result
 
-from maptr.dnssec.keys import read_keys
+from maptr.dnssec.keys import MARGIN, ZoneKey, read_keys
 from maptr.errors import ZoneError
 from maptr.protocol.address import Address
 from maptr.zone import text as zonetext
@@ -313,30 +314,37 @@ def test_a_rollover_in_the_order_of_the_page_waits_for_caches(work: Path, monkey
     assert list(keys()) == ["active"]
 
 
+NAME = dns.name.from_text("example.")
+
+
+def asked(*arguments: object, keys: Iterable[tuple[ZoneKey, str]] = (), more: str = "", ttl: int = 60) -> Result:
+    """Run ``keys`` with the server of a parent zone that has the DS of some keys, each with a digest."""
+    text = "$ORIGIN .\n@ 60 SOA a. b. 1 2 3 4 5\n@ 60 NS a.\na. A 127.0.0.1\nexample. NS a.\nx. TXT x\n"
+    text += "".join(f"example. {ttl} DS {dns.dnssec.make_ds(NAME, key.dnskey, how)}\n" for key, how in keys)
+    daemon = daemon_of(
+        snapshot_of_zones(dns.zone.from_text(text + more, ".", relativize=False)), Address("127.0.0.1", 0)
+    )
+    with answering(daemon):
+        return run("keys", *arguments, f"@127.0.0.1#{daemon.bound[0].port}")
+
+
 def test_ds_of_the_parent_are_compared_with_those_of_the_keys(work: Path) -> None:
     """The parent may use another digest than SHA-256. A server that does not answer is not one without DS."""
-    folder, name = work / "keys", dns.name.from_text("example.")
+    folder = work / "keys"
     assert run("keys", "add", folder, "--state", "active").exit_code == 0
     first, second = (file.key for file in read_keys(folder))
-    lines = ["$ORIGIN .\n@ 60 SOA a. b. 1 2 3 4 5\n@ 60 NS a.\na. A 127.0.0.1\nexample. NS a.\nx. TXT x\n"]
+    both = ((first, "SHA256"), (second, "SHA384"))
 
-    def ask(*extra: str) -> tuple[int, str]:
-        zone = dns.zone.from_text("".join([*lines, *extra]), ".", relativize=False)
-        daemon = daemon_of(snapshot_of_zones(zone), Address("127.0.0.1", 0))
-        with answering(daemon):
-            done = run("keys", "ds", folder, "example", f"@127.0.0.1#{daemon.bound[0].port}")
+    def ask(more: str = "", keys: Iterable[tuple[ZoneKey, str]] = both) -> tuple[int, str]:
+        done = asked("ds", folder, "example", keys=keys, more=more)
         assert done.stdout.count(" IN DS ") == 2
         return done.exit_code, done.stderr
 
-    code, said = ask()
+    code, said = ask(keys=())
     assert (code, said.count("has no DS of CSK ")) == (1, 2)
-    lines += [
-        f"example. 60 DS {dns.dnssec.make_ds(name, key.dnskey, how)}\n"
-        for key, how in ((first, "SHA256"), (second, "SHA384"))
-    ]
     assert ask() == (0, "")
-    other = "example. 60 DS 7 13 2 " + "00" * 32 + "\n"
-    assert (ask(other)[0], "has a DS of key 00007, which is not an active one" in ask(other)[1]) == (1, True)
+    code, said = ask("example. 60 DS 7 13 2 " + "00" * 32 + "\n")
+    assert (code, "has a DS of key 00007, which is not an active one" in said) == (1, True)
     wrong = f"example. 60 DS {first.tag} 13 2 {'00' * 32}\n"
     assert ask(wrong)[0] == 1, "the tag is right, but not the digest"
     assert run("keys", "ds", folder, "example", "@127.0.0.1#9").exit_code == 9
@@ -344,6 +352,63 @@ def test_ds_of_the_parent_are_compared_with_those_of_the_keys(work: Path) -> Non
     for bad in ("@127.0.0.1#99999", "@[x", "@tcp://127.0.0.1", "@tls://127.0.0.1", "@https://dns.example/q"):
         done = run("keys", "ds", folder, "example", bad)
         assert (done.exit_code, "@" in done.stderr) == (2, True), "asked by UDP only, and each is written as elsewhere"
+
+
+def test_the_steps_of_a_rollover_know_the_zone_and_ask_the_parent(work: Path) -> None:
+    """The longest TTL of the zone is an hour: a published key waits two hours, with those for the secondaries."""
+    folder, zone = work / "keys", ("--zone", work / "in.zone")
+    (old,) = (file.key for file in read_keys(folder))
+    run("keys", "add", folder)
+    new = next(file.key for file in read_keys(folder) if file.key.tag != old.tag)
+
+    def age(hours: float) -> None:
+        for path in folder.iterdir():
+            os.utime(path, (time.time() - hours * 3600,) * 2)
+
+    def listed(*words: object) -> dict[int, float]:
+        found = json.loads(run("keys", "list", folder, "--json", *words).stdout)["keys"]
+        return {key["tag"]: key["at"] - key["since"] for key in found if key["at"] is not None}
+
+    assert listed(*zone) == pytest.approx({new.tag: 3600 + MARGIN})
+    age(1.9)
+    assert run("keys", "set", folder, new.tag, "active", *zone).exit_code == 1
+    age(2.1)
+    assert "may become active at " in run("keys", "set", folder, new.tag, "active").stderr
+    assert run("keys", "set", folder, new.tag, "active", *zone).exit_code == 0
+    retire = ("set", folder, old.tag, "retired", *zone)
+    lacking = asked(*retire, keys=[(old, "SHA256")])
+    assert (lacking.exit_code, f"has no DS of CSK {new.tag} " in lacking.stderr) == (1, True)
+    assert run("keys", *retire, "@127.0.0.1#9").exit_code == 9
+    assert asked(*retire, keys=[(new, "SHA256"), (old, "SHA256")]).exit_code == 0
+    assert listed(*zone) == pytest.approx({old.tag: 86_400 + MARGIN}), "the DS may have a TTL of a day"
+    remove = ("remove", folder, old.tag, *zone)
+    age(2.1)
+    early = asked(*remove, keys=[(new, "SHA256")], ttl=7200)
+    assert (early.exit_code, "may be removed at " in early.stderr) == (1, True)
+    kept = asked(*remove, keys=[(new, "SHA256"), (old, "SHA256")])
+    assert (kept.exit_code, f"still has the DS of CSK {old.tag} " in kept.stderr) == (1, True)
+    assert asked(*remove, keys=[(new, "SHA256")]).exit_code == 0, "the DS has a TTL of a minute"
+    assert [file.key.tag for file in read_keys(folder)] == [new.tag]
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        ("@127.0.0.1#9", 2, "@SERVER needs --zone"),
+        ("--zone in.zone --ttl 60", 2, "--zone and --ttl exclude each other"),
+        ("--zone none.zone", 8, "none.zone: No such file"),
+        ("--zone bad.zone", 1, "the TTLs of bad.zone are not known: it has errors"),
+    ],
+)
+def test_what_the_wait_for_a_key_depends_on_must_be_known(
+    words: str, code: int, said: str, work: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(work)
+    Path("bad.zone").write_text(TEXT + "x A nonsense\n")
+    (file,) = read_keys(Path("keys"))
+    done = run("keys", "remove", "keys", file.key.tag, *words.split())
+    assert (done.exit_code, said in done.stderr) == (code, True)
+    assert len(read_keys(Path("keys"))) == 1
 
 
 def test_keys_are_listed_renamed_removed_and_written_as_ds(work: Path) -> None:
