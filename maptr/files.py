@@ -127,6 +127,9 @@ def flush_to_disk(path: Path) -> None:
     handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(handle)
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # a file system that has no way to do this
+            raise
     finally:
         os.close(handle)
 

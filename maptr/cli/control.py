@@ -29,8 +29,7 @@ from maptr.server.status import (
     Status,
     ZoneResult,
     ZoneStatus,
-    read_reload,
-    read_status,
+    read,
     to_json,
 )
 
@@ -93,7 +92,7 @@ def reload(zone: str | None, force: bool, file: str | None, path: str | None, as
     """
     request = {"command": "reload", "zone": zone, "force": force}
     try:
-        found = read_reload(_ask(_socket(file, path), request, RELOAD_SECONDS))
+        found = read(ReloadResult, _ask(_socket(file, path), request, RELOAD_SECONDS))
     except KeyboardInterrupt:
         output.interrupted("the server finishes the reload; maptr status shows the result")
     if as_json:
@@ -146,7 +145,7 @@ def _status(where: tuple[Path, str]) -> Status:
     reply = _ask(where, {"command": "status"}, STATUS_SECONDS)
     if "error" in reply:
         output.fail(str(reply["error"]), output.EXIT_INTERNAL)
-    return read_status(reply)
+    return read(Status, reply)
 
 
 def _show_status(found: Status) -> None:
@@ -186,7 +185,7 @@ def _show_alarms(found: Status, alarms: Iterable[Alarm], silenced: Iterable[Alar
 @command(
     exits={
         0: "done, or there was nothing to do",
-        1: "it failed: the old state stays; or, of zone-status: a zone has an alarm",
+        1: "it failed, or a zone was refused: the old state stays; or, of zone-status: a zone has an alarm",
         3: "the server is not running",
         8: "the configuration cannot be read",
     }
@@ -197,11 +196,11 @@ def _show_alarms(found: Status, alarms: Iterable[Alarm], silenced: Iterable[Alar
 @_SOCKET
 @JSON_OPTION
 def control(verb: str, zone: str | None, file: str | None, path: str | None, as_json: bool) -> None:
-    """Make the running server do now what it does by itself in time. Each VERB may be repeated without harm.
+    """Make the running server do something now that it otherwise does at intervals. A VERB can safely be repeated.
 
-    zone-status shows ZONE, or all zones, and their alarms. pull gets the table from its sources, and publishes what
-    changed. notify sends NOTIFY to the secondaries of ZONE, or of all zones. sign renews the signatures that are due,
-    with the keys that are there now. Every version is on disk when it is served, so there is nothing to flush.
+    zone-status shows ZONE, or all zones, and their alarms. pull gets the table from its sources, and publishes the
+    zones that it changes. notify sends NOTIFY to the secondaries of ZONE, or of all zones. sign renews the signatures
+    that are due, and signs again where that failed. Each version is on disk before it is served: there is no flush.
 
     \b
     Examples:
@@ -216,7 +215,7 @@ def control(verb: str, zone: str | None, file: str | None, path: str | None, as_
         raise click.UsageError(f"{verb} is for all zones")
     request = {"command": verb} | ({"zone": zone} if zone is not None else {})
     reply = _ask(where, request, RELOAD_SECONDS)
-    found = read_reload(reply)
+    found = read(ReloadResult, reply)
     if as_json:
         output.json_data({"verb": verb, **reply})
     elif not found.error:

@@ -446,7 +446,8 @@ def _check_files(config: Config) -> Mistakes:
         ("statistics", ("gateway", "stats"), gateway.stats),
     ]
     for index, zone in enumerate(config.zones):
-        files += [("a table", ("zone", index, "table"), zone.table), ("a zone", ("zone", index, "file"), zone.file)]
+        kind = f"the zone {index}" if zone.table is not None else "a zone"  # the server writes the first
+        files += [("a table", ("zone", index, "table"), zone.table), (kind, ("zone", index, "file"), zone.file)]
         files += [("a zone", ("zone", index, "include", number), path) for number, path in enumerate(zone.include)]
     known: dict[str, tuple[str, lines.KeyPath]] = {}
     for kind, key, path in files:

@@ -35,13 +35,13 @@ class Repetitions:
 
 class Background:
     """The background work of a server until ``stop``. ``reload`` is called after each ``request_reload``; a request
-    during a reload causes another one. If work raises an exception, that is logged, and the work goes on."""
+    during a reload causes another one. If work raises an exception, that is logged once while it lasts, and the
+    work goes on."""
 
     def __init__(self, reload: Work) -> None:
         self._reload = reload
         self._requested = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
-        self._logged = Repetitions()
 
     def start(self) -> None:
         self.repeat(0.0, self._reload_on_request, "nothing reloaded")
@@ -56,16 +56,19 @@ class Background:
         wake = wanted or asyncio.Event()
 
         async def run() -> None:
+            logged = ""
             while True:
                 wake.clear()  # before the work, so that a request during it counts
                 try:
                     await work()
-                    self._logged.forget(failure)
+                    logged = ""
                 except Exception as error:
-                    if self._logged.is_new(failure, repr(error)):
+                    if repr(error) != logged:
                         log.exception("internal error, %s", failure)
+                    logged = repr(error)
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(wake.wait(), seconds() if callable(seconds) else seconds)
+                    async with asyncio.timeout(seconds() if callable(seconds) else seconds):
+                        await wake.wait()
 
         self._tasks.append(asyncio.get_running_loop().create_task(run()))
 

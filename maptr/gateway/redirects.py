@@ -178,7 +178,11 @@ def _check_columns(count: int, path: Path, line: int) -> None:
 def _opened(path: Path) -> sqlite3.Connection:
     """Open a database to read. The schema of the file is not trusted to run functions."""
     connection = sqlite3.connect(
-        f"file:{quote(str(path))}?mode=ro", uri=True, timeout=LOCKED, check_same_thread=False, isolation_level=None
+        f"file:{quote(os.fsencode(path))}?mode=ro",
+        uri=True,
+        timeout=LOCKED,
+        check_same_thread=False,
+        isolation_level=None,
     )
     try:
         connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MAX_LINE)

@@ -40,7 +40,7 @@ from maptr.zone.snapshot import Snapshot
 
 log = logging.getLogger("maptr.gateway")
 
-REFRESH = 0.5  # seconds between two looks at the files of table and redirects
+REFRESH = 0.5  # seconds between two checks of the files of table, redirects and zones
 STATS_EVERY = 60.0  # seconds between two times that the counts in memory are written
 PROBE_ROUND = 60.0  # seconds between two rounds of probes, or two readings of those that maptr table probe keeps
 DNS_EVERY = 5.0  # seconds between two tests whether DNS answers
@@ -159,7 +159,7 @@ class Service:
     def _start_background(self) -> None:
         background, current = self._background, self.current
         background.start()
-        background.repeat(REFRESH, current.refresh, "files not looked at")
+        background.repeat(REFRESH, current.refresh, "files not checked")
         background.repeat(lambda: self._pulls.pause(self._config.table.every), self._pull, "table not pulled")
         background.repeat(STATS_EVERY, self._statistics.keep, "statistics not kept")
         every = self._config.gateway.probe_every

@@ -7,6 +7,7 @@ bounded: of each kind, the values that were counted most, and the rest as "other
 from __future__ import annotations
 
 import logging
+import os
 import re
 import sqlite3
 import threading
@@ -147,11 +148,12 @@ class Statistics:
     def _uri(self) -> str:
         if self._file is None:
             return ":memory:"
+        uri = f"file:{quote(os.fsencode(self._file))}"
         if not self._is_read_only:
-            return f"file:{quote(str(self._file))}"
+            return uri
         # Without a log no gateway has the file open, and SQLite would make one beside it.
         is_open = self._file.with_name(f"{self._file.name}-wal").exists()
-        return f"file:{quote(str(self._file))}?mode=ro" + ("" if is_open else "&immutable=1")
+        return f"{uri}?mode=ro" if is_open else f"{uri}?mode=ro&immutable=1"
 
     def open(self) -> None:
         """Open the file, and make it if it does not exist."""

@@ -30,7 +30,6 @@ from maptr.server import control, metrics, settings, udp
 from maptr.server.alarm import Alarm, AlarmKind, AlarmLog
 from maptr.server.counters import Counters, total
 from maptr.server.reloader import Reloader
-from maptr.server.responder import Responder
 from maptr.server.state import Clock, Served
 from maptr.server.status import Status, age
 from maptr.server.stream import Connections, TcpListener
@@ -38,16 +37,15 @@ from maptr.server.udp import BatchListener, UdpListener
 
 log = logging.getLogger("maptr.serve")
 
-ALARM_EVERY = 10.0  # seconds between two looks at the alarms, which date them
+ALARM_EVERY = 10.0  # seconds between two checks of the alarms, which date them
 
 
 class Daemon:
     """Serves the zones of a configuration until it is stopped.
 
-    ``served`` has these zones as loaded. A reload reads the configuration again with ``reread``. ``responder`` answers
-    queries, by default with the configured settings; ``bound`` has the sockets if they are already bound. ``clock`` is
-    in seconds since 1970. Many attributes: one for each part that it owns. Raises ConfigError for an unusable
-    certificate.
+    ``served`` has these zones as loaded. A reload reads the configuration again with ``reread``. ``bound`` has the
+    sockets if they are already bound. ``clock`` is in seconds since 1970. Many attributes: one for each part that it
+    owns. Raises ConfigError for an unusable certificate.
     """
 
     def __init__(
@@ -56,7 +54,6 @@ class Daemon:
         served: Served,
         *,
         reread: Callable[[], Config] | None = None,
-        responder: Responder | None = None,
         bound: Sockets | None = None,
         clock: Clock = time.time,
     ) -> None:
@@ -64,7 +61,7 @@ class Daemon:
         self._config = config
         self._clock = clock
         certificate = Certificate(tls.certificate, tls.key) if tls.certificate and tls.key else None
-        self.responder = responder or settings.responder_of(config)
+        self.responder = settings.responder_of(config)
         limits = limits_within_descriptors(serve.tcp, 2 * len(serve.listen) + len(tls.listen))
         # The first counters are the event loop's, each other one a UDP socket's.
         self._counters: Sequence[Counters] = [Counters()]
@@ -104,7 +101,7 @@ class Daemon:
         assert self._sockets is not None  # noqa: S101 - bound above
         state = self.reloader.first_state()
         if signals:
-            process.handle_signals(self.stop, self.reloader.request)
+            process.handle_signals(self.stop, self.reloader.background.request_reload)
         async with contextlib.AsyncExitStack() as stack:
             controller = None
             if self._sockets.control is not None:
@@ -127,7 +124,7 @@ class Daemon:
             stack.push_async_callback(self.reloader.stop)
             stack.callback(process.notify, process.STOPPING)
             self.reloader.start()
-            self.reloader.background.repeat(ALARM_EVERY, self._date_alarms, "alarms not looked at")
+            self.reloader.background.repeat(ALARM_EVERY, self._date_alarms, "alarms not checked")
             await self._stopping.wait()
         log.info("stopped")
 

@@ -88,7 +88,7 @@ def _warn_of_serial(before: ZoneView, view: ZoneView) -> None:
     if is_newer(view.serial, before.serial) or not ZoneDiff.between(before, view):
         return
     log.warning(
-        "zone %s CHANGED BUT ITS SERIAL DID NOT GO FORWARD (%d, was %d): no secondary will follow until it does",
+        "zone %s changed, but its serial did not increase (%d, was %d): no secondary will follow until it does",
         to_text(view.origin),
         view.serial,
         before.serial,

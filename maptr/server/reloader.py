@@ -71,17 +71,13 @@ class Reloader:
         """Start to reload on request, to sign and pull when due, to log alarms, and to monitor secondaries."""
         self.monitor.update(self._responder.state)
         self.background.start()
-        self.background.repeat(ALARM_INTERVAL, self._log_alarms, "alarms not looked at")
+        self.background.repeat(ALARM_INTERVAL, self._log_alarms, "alarms not checked")
         self.background.repeat(signer.CHECK_INTERVAL, self.sign_now, "zones not signed")
         self._pull()
 
     async def stop(self) -> None:
         await self.background.stop()
         await self.monitor.stop()
-
-    def request(self) -> None:
-        """Request a reload. A request during a reload causes another one after it."""
-        self.background.request_reload()
 
     async def reload_now(self, zone: str | None = None, *, force: bool = False) -> ReloadResult:
         """Reload one zone, or the configuration and all zones."""
@@ -141,7 +137,7 @@ class Reloader:
         """Sign the zones as ``sign_again`` does."""
         results: list[ZoneResult] = []
         async with self._busy:
-            if any(zone.keys for zone in self.served.zones):
+            if any(state.zone.keys for state in self.served.states.values()):
                 served, results = await in_thread(lambda: sign_again(self.served, clock=self._clock, retry=retry))
                 if results:
                     await self._adopt(self.config, self._responder.context, served, results)

@@ -66,11 +66,11 @@ class Overrides(NamedTuple):
 def mistakes(config: Config) -> list[ConfigError]:
     """Return an error for each setting that cannot take effect on this system."""
     errors: list[ConfigError] = []
-    looks: list[Callable[[Config], object]] = [process.check_user, _check_catalog, metrics.check, silences_of]
-    looks += [requirements_of] if config.table.public_key is not None else []
-    for look in looks:
+    checks: list[Callable[[Config], object]] = [process.check_user, _check_catalog, metrics.check, silences_of]
+    checks += [requirements_of] if config.table.public_key is not None else []
+    for check in checks:
         try:
-            look(config)
+            check(config)
         except ConfigError as error:
             errors += error.all
     # Checked here because the command line may add keys. Each zone would report an error in its rules again.

@@ -163,10 +163,6 @@ def left_out_status(left_out: LeftOut) -> LeftOutStatus:
 class Served:
     states: Mapping[Labels, ZoneState]
 
-    @property
-    def zones(self) -> tuple[ZoneConfig, ...]:
-        return tuple(state.zone for state in self.states.values())
-
     def snapshot(self) -> Snapshot:
         views = [state.view for state in self.states.values() if state.view is not None]
         broken = [origin for origin, state in self.states.items() if state.view is None]

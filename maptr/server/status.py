@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import cache
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Any, TypeVar, cast, get_args, get_origin, get_type_hints
 
 from maptr.daemon.pulling import TableStatus
 from maptr.dnssec.keys import KeyStep
 from maptr.errors import Time, time_text
 from maptr.server.alarm import Alarm
 
+T = TypeVar("T")
 Counts = Mapping[str, int]
 
 
@@ -187,24 +188,16 @@ def to_json(value: Any) -> Any:
     return [*map(to_json, value)] if isinstance(value, tuple) else value
 
 
+def read(kind: type[T], document: Mapping[str, Any]) -> T:
+    """Return the dataclass that the control socket sent, also of a request that it refused, or of a newer server."""
+    return cast(T, _read(kind, document))
+
+
 def _read(hint: Any, value: Any) -> Any:
-    """Return the dataclass, or the dataclasses, of which the control socket sent ``dataclasses.asdict`` as JSON."""
     if value is None or not (is_dataclass(hint) or get_args(hint)):
         return value
     if not is_dataclass(hint):  # tuple[ZoneStatus, ...], or TableStatus | None
         part = get_args(hint)[0]
         return tuple(_read(part, each) for each in value) if get_origin(hint) is tuple else _read(part, value)
-    types = get_type_hints(hint).items()  # a newer server may send more
+    types = get_type_hints(hint).items()
     return hint(**{name: _read(kind, value[name]) for name, kind in types if name in value})  # type: ignore[operator]
-
-
-def read_reload(document: Mapping[str, Any]) -> ReloadResult:
-    """Return the result that the control socket sent, also for a request that it refused."""
-    result: ReloadResult = _read(ReloadResult, document)
-    return result
-
-
-def read_status(document: Mapping[str, Any]) -> Status:
-    """Return the status that the control socket sent."""
-    status: Status = _read(Status, document)
-    return status

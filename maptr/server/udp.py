@@ -13,7 +13,6 @@ import asyncio
 import contextlib
 import ctypes
 import functools
-import logging
 import mmap
 import socket
 import struct
@@ -40,8 +39,6 @@ from maptr.protocol.cookies import WHOLE_COOKIE, timestamp
 from maptr.protocol.numbers import MAX_MESSAGE
 from maptr.server.counters import SILENCE, Counters, result
 from maptr.server.responder import Responder
-
-log = logging.getLogger("maptr.serve")
 
 BATCH = 128  # messages in one system call
 WAIT = 0.25  # seconds after which a waiting thread checks whether to stop

@@ -133,7 +133,8 @@ def test_the_real_moments(real_data: Path, tmp_path: Path, monkeypatch: pytest.M
     whole = publish(table, serial, tmp_path)
     secondary = Follower(the_zone(whole))
     server = Recording()
-    daemon = daemon_of(whole, Address("127.0.0.1", 0), responder=server)
+    monkeypatch.setattr("maptr.server.settings.responder_of", lambda config: server)
+    daemon = daemon_of(whole, Address("127.0.0.1", 0))
     with answering(daemon):
         # Negative answers are kept for minutes, which the test may take, so the clock of the answers is slower.
         resolver = Resolver([f"127.0.0.1#{daemon.bound[0].port}"], lifetime=20.0)

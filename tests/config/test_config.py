@@ -153,6 +153,10 @@ def test_file_then_environment_then_flags() -> None:
             "[table]\nfile = 'y'\n[[zone]]\nname = 'a'\nfile = './y'\ntable = 'x'",
             "f:5: zone.file: y is table.file, too",
         ),
+        (
+            "".join(f"[[zone]]\nname = '{name}'\nfile = 'x'\ntable = 'y'\n" for name in "ab"),
+            "f:7: zone.file: x is zone.file, too: each needs a file of its own",
+        ),
         ("[gateway]\nredirects = 'o'\nstats = 'o'", "f:3: gateway.stats: o is gateway.redirects, too"),
         ("[cache]\npath = 'o'\n[gateway]\nstats = 'p/../o'", "f:4: gateway.stats: p/../o is cache.path, too"),
         ("[serve]\ncontrol = 's'\n[gateway]\nredirects = 's'", "f:4: gateway.redirects: s is serve.control, too"),

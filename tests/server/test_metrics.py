@@ -29,7 +29,7 @@ from maptr.dnssec.keys import Algorithm, KeyState, Role, add_key
 from maptr.registry.table import Entry, Nma, Table
 from maptr.server import metrics
 from maptr.server.state import left_out_status
-from maptr.server.status import SecondaryStatus, Status, read_status
+from maptr.server.status import SecondaryStatus, Status, read
 from maptr.zone.lint import publishable
 from tests.support.peers import find
 from tests.support.running import Running, converse
@@ -89,7 +89,7 @@ def status_of(site: Site) -> Status:
     """Return the status as the control socket sends it."""
     with socket.socket(socket.AF_UNIX) as sock:
         sock.connect(str(site.socket))
-        return read_status(json.loads(converse(sock, b'{"command": "status"}\n')))
+        return read(Status, json.loads(converse(sock, b'{"command": "status"}\n')))
 
 
 @pytest.fixture

@@ -15,7 +15,6 @@ from typing import Any
 from maptr.config import Config, ServeConfig, ZoneConfig
 from maptr.protocol.address import Address
 from maptr.server.daemon import Daemon
-from maptr.server.responder import Responder
 from maptr.server.state import Served, ZoneState
 from maptr.transfer.acl import AccessRule
 from maptr.zone.snapshot import Snapshot
@@ -51,14 +50,13 @@ def served(snapshot: Snapshot) -> Served:
 def daemon_of(
     snapshot: Snapshot,
     *addresses: Address,
-    responder: Responder | None = None,
     transfer: tuple[AccessRule, ...] = (),
     **serve: Any,
 ) -> Daemon:
     """A daemon that answers from a snapshot on these addresses, with settings of ``[serve]``."""
     states = served(snapshot)
-    zones = tuple(replace(zone, transfer=transfer) for zone in states.zones)
-    return Daemon(Config(ServeConfig(listen=addresses, **serve), zones=zones), states, responder=responder)
+    zones = tuple(replace(state.zone, transfer=transfer) for state in states.states.values())
+    return Daemon(Config(ServeConfig(listen=addresses, **serve), zones=zones), states)
 
 
 @contextlib.contextmanager
