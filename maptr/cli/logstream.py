@@ -150,5 +150,4 @@ class _Writer(QueueListener):
 
 
 def _lost(record: logging.LogRecord) -> int:
-    """Return the number of lines that the record's notice reports as lost."""
     return int(getattr(record, "lost", 0))

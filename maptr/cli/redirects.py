@@ -81,7 +81,7 @@ def import_(file: Path, target: Path, allow_private: bool, force: bool, overwrit
       maptr redirects import redirects.csv -o redirects.sqlite
     """
     bad: list[RowError] = []
-    old = _old(target, overwrite=overwrite)
+    old = _previous(target, overwrite=overwrite)
     folder = target.absolute().parent
     try:
         aside = tempfile.TemporaryDirectory(prefix=f".{target.name}.", dir=folder)
@@ -142,7 +142,7 @@ def export(file: Path, target: Path | None, allow_private: bool) -> None:
 def _stored(file: Path, bad: list[RowError], database: str = "", *, allow_private: bool) -> ObjectStore:
     """Return the redirects of a file in a new database, as ``stored`` does. Exits if it cannot be read."""
     try:
-        store = stored(file, bad.append, database, allow_private=allow_private, seen=_shown)
+        store = stored(file, bad.append, database, allow_private=allow_private, seen=_with_progress)
     except ConfigError as error:
         for each in bad:
             output.data(str(each))
@@ -151,8 +151,7 @@ def _stored(file: Path, bad: list[RowError], database: str = "", *, allow_privat
     return store
 
 
-def _shown(objects: Iterator[tuple[int, OwnObject]]) -> Iterator[tuple[int, OwnObject]]:
-    """Pass objects on, with a progress bar."""
+def _with_progress(objects: Iterator[tuple[int, OwnObject]]) -> Iterator[tuple[int, OwnObject]]:
     with output.progress("reading the redirects") as update:
         for count, pair in enumerate(objects):
             if not count % TICK:
@@ -160,7 +159,7 @@ def _shown(objects: Iterator[tuple[int, OwnObject]]) -> Iterator[tuple[int, OwnO
             yield pair
 
 
-def _old(target: Path, *, overwrite: bool) -> ObjectStore | None:
+def _previous(target: Path, *, overwrite: bool) -> ObjectStore | None:
     """Return the database that will be replaced; None if there is none. Raises UsageError for another file."""
     if not target.exists() or overwrite:
         return None

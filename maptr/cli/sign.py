@@ -108,7 +108,7 @@ def sign(
     options.refuse_input(target, included)
     with output.progress("reading the signed zone"):
         old = existing_zone(target, zone.origin, overwrite=overwrite)
-        renewal = Renewal(signers, policy, now, force=force or not _holds(old, target))
+        renewal = Renewal(signers, policy, now, force=force or not _verifies(old, target))
     with output.progress("signing the names") as update:
         signed = renewal.renew(zone, old, lambda done, total: update(completed=done, total=total))
     when = due(signed, policy, now)
@@ -135,7 +135,7 @@ def sign(
         output.json_data({**report, "file": str(target), "written": signed is not old})
 
 
-def _holds(old: ZoneView | None, target: Path | None) -> bool:
+def _verifies(old: ZoneView | None, target: Path | None) -> bool:
     """Return whether the ZONEMD of the old zone verifies, so that its signatures can be kept."""
     try:
         if old is not None:

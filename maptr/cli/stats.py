@@ -40,7 +40,9 @@ SHOWN = 10  # values of one kind
 @options.CONFIG_OPTION
 @options.JSON_OPTION
 def stats(file: Path | None, days: int, config: str | None, as_json: bool) -> None:
-    """Show what a gateway was asked: NAANs, failures and why, sources, inflections and referrers; no client is kept.
+    """Show what clients asked a gateway: NAANs, failures and their reasons, sources, inflections and referrers.
+
+    The counts have no addresses of clients.
 
     FILE is that of gateway.stats, by default the configured one. The gateway writes it once a minute, and has the
     counts up to now at /stats and /api/v1/stats.

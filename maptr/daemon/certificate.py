@@ -39,7 +39,6 @@ class Certificate:
             log.error("certificate not reloaded, the old one stays: %s", error)
 
     def _read(self) -> ssl.SSLContext:
-        """Return a server context for TLS 1.2 and 1.3."""
         for path in (self._certificate, self._key):
             try:
                 path.read_bytes()

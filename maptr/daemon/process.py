@@ -147,7 +147,7 @@ def notify(state: str) -> bool:
 
 @contextlib.contextmanager
 def signals_blocked() -> Iterator[None]:
-    """Block the signals that must not end a starting server, until ``unblock_signals`` or the end of the context.
+    """Block the signals that must not end a starting server, until ``handle_signals`` or the end of the context.
 
     They stay pending until then. For the main thread. Threads that it starts in the context never get these signals.
     """
@@ -166,16 +166,11 @@ def handle_signals(stop: Callable[[], object], reload: Callable[[], object]) -> 
     loop.add_signal_handler(RELOAD_SIGNAL, reload)
     for number in USER_SIGNALS:
         loop.add_signal_handler(number, _log_ignored, number.name)
-    unblock_signals()
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, BLOCKED_AT_START)  # delivers those that are pending
 
 
 def _log_ignored(name: str) -> None:
     log.info("%s is ignored; SIGHUP reloads", name)
-
-
-def unblock_signals() -> None:
-    """Unblock the signals, once their handlers are set. Pending signals are then delivered."""
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, BLOCKED_AT_START)
 
 
 async def in_thread(function: Callable[[], T]) -> T:

@@ -177,13 +177,8 @@ def _check_columns(count: int, path: Path, line: int) -> None:
 
 def _opened(path: Path) -> sqlite3.Connection:
     """Open a database to read. The schema of the file is not trusted to run functions."""
-    connection = sqlite3.connect(
-        f"file:{quote(os.fsencode(path))}?mode=ro",
-        uri=True,
-        timeout=LOCKED,
-        check_same_thread=False,
-        isolation_level=None,
-    )
+    uri = f"file:{quote(os.fsencode(path))}?mode=ro"
+    connection = sqlite3.connect(uri, uri=True, timeout=LOCKED, check_same_thread=False, isolation_level=None)
     try:
         connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MAX_LINE)
         connection.execute("PRAGMA trusted_schema = OFF")
@@ -257,7 +252,7 @@ class ObjectStore(OwnObjects):
         self.naans = counted
 
     def get(self, ark: str) -> OwnObject | None:
-        """Return the object of an ARK in normal form, None if its row was spoiled. Raises ObjectsError."""
+        """Return the object of an ARK in normal form, None if its row cannot be used. Raises ObjectsError."""
         try:
             select = f"SELECT {_FIELDS}, more FROM redirects WHERE ark = ?"  # noqa: S608 - constants
             found = self._connection.execute(select, (ark,)).fetchone()
@@ -342,8 +337,8 @@ def write_store(
     count = 0
     for number, one in objects:
         more = json.dumps(one.more, ensure_ascii=False) if one.more else None
-        told = one.ark, one.url, one.status, one.reason, one.who, one.what, one.when, int(one.suffix), more
-        if connection.execute(insert, told).rowcount == 0:
+        values = one.ark, one.url, one.status, one.reason, one.who, one.what, one.when, int(one.suffix), more
+        if connection.execute(insert, values).rowcount == 0:
             on_bad(RowError(f"a second redirect of {one.ark}", filename=str(path), line=number))
             continue
         count += 1

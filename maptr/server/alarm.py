@@ -58,7 +58,7 @@ class AlarmLog:
 
 
 class Silence(NamedTuple):
-    """Alarms that are somebody else's: of a kind, or of a kind and a zone, or of these and some of its secondaries."""
+    """Alarms that others must solve: of a kind, or of a kind and a zone, or of these and some of its secondaries."""
 
     kind: str
     zone: str = ""  # "" is any

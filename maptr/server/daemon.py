@@ -184,7 +184,6 @@ class Daemon:
         return {**asdict(puller.status() or TableStatus()), "zones": [asdict(zone) for zone in published.values()]}
 
     def _notify(self, zone: str | None) -> dict[str, Any]:
-        """Send NOTIFY to the secondaries of a zone, or of all zones."""
         try:
             origin = None if zone is None else settings.served_origin(zone, self.reloader.served.states)
         except ConfigError as error:

@@ -28,7 +28,7 @@ log = logging.getLogger("maptr.serve")
 
 def start(zones: Iterable[ZoneConfig], *, clock: Clock) -> Served:
     """Load every zone. Queries for a zone that cannot be loaded get SERVFAIL."""
-    return publish(zones, Served(MappingProxyType({})), clock=clock, starting=True)[0]
+    return publish(zones, Served(MappingProxyType({})), clock=clock)[0]
 
 
 def publish(
@@ -38,11 +38,10 @@ def publish(
     clock: Clock,
     only: Labels | None = None,
     force: bool = False,
-    starting: bool = False,
 ) -> tuple[Served, list[ZoneResult]]:
     """Read the zones again. Returns what to serve, and the result for each zone, including removed zones.
 
-    ``only``: read only the file of this zone. ``force``: as in ``decide``. ``starting``: no zone is served yet.
+    ``only``: read only the file of this zone. ``force``: as in ``decide``. The server starts if ``current`` is empty.
     An invalid or unreadable file is a result, not an exception.
     """
     states: dict[Labels, ZoneState] = {}
@@ -54,7 +53,7 @@ def publish(
             # The signatures do not fit the new keys or policy.
             state = replace(state, signed=SigningState(known.signed.unsigned if zone.keys else None))
         if only is None or only == zone.name:
-            state, result = _publish(state, clock(), force, starting)
+            state, result = _publish(state, clock(), force, starting=not current.states)
             results.append(result)
         states[zone.name] = state
     results += [ZoneResult(to_text(origin), "removed") for origin in current.states.keys() - states.keys()]
@@ -93,7 +92,7 @@ def log_results(results: Iterable[ZoneResult]) -> None:
                 log.info("zone %s removed", result.zone)
 
 
-def _publish(state: ZoneState, now: float, force: bool, starting: bool) -> tuple[ZoneState, ZoneResult]:
+def _publish(state: ZoneState, now: float, force: bool, *, starting: bool) -> tuple[ZoneState, ZoneResult]:
     zone, served, old = state.zone, state.view, state.unsigned_view()
     name = to_text(zone.name)
     try:

@@ -349,7 +349,6 @@ class TcpListener:
         task.add_done_callback(self._tasks.discard)
 
     async def _connect(self, sock: socket.socket, stream: Stream) -> None:
-        """Start the stream, with TLS after the handshake."""
         tls = self._certificate
         try:
             await asyncio.get_running_loop().connect_accepted_socket(
