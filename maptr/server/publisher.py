@@ -109,10 +109,11 @@ def _publish(state: ZoneState, now: float, force: bool, *, starting: bool) -> tu
                 _record(chosen, view, starting=starting)
     except (ZoneError, OSError) as error:
         reason = text_of(error)
+        level = logging.INFO if reason == state.error else logging.ERROR  # each pull may find the same
         if served is None:
-            log.error("zone %s not loaded, queries get SERVFAIL: %s", name, reason)
+            log.log(level, "zone %s not loaded, queries get SERVFAIL: %s", name, reason)
         else:
-            log.error("zone %s not reloaded, serial %d stays: %s", name, served.serial, reason)
+            log.log(level, "zone %s not reloaded, serial %d stays: %s", name, served.serial, reason)
         state = replace(state, error=reason, failed_at=now)
         return state, state.refused()
     state = replace(state, error="", failed_at=None, left_out=left_out)

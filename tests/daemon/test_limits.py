@@ -47,8 +47,9 @@ def test_a_connection_is_refused_while_all_others_are_busy() -> None:
 
 def test_a_client_has_a_limit_of_its_own() -> None:
     """The addresses of an IPv6 /64 are one client."""
-    connections, counts = opened(per_client=1)
+    connections, counts = opened(9, per_client=1)
     link = Link()
+    assert connections.admit(Link(), "fe80::1%lo")
     assert connections.admit(link, "2001:db8::1")
     assert not connections.admit(Link(), "2001:db8::2")
     assert connections.admit(Link(), "2001:db8::3", exempt=True)

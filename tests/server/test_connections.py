@@ -19,13 +19,13 @@ import dns.message
 import dns.query
 import pytest
 
-from maptr.config.model import TcpConfig, TlsConfig
+from maptr.config.model import TlsConfig
 from maptr.daemon.certificate import ALPN, Certificate
 from maptr.errors import ConfigError
 from maptr.protocol.address import Address
 from maptr.server.daemon import Daemon
 from maptr.server.status import ReloadResult
-from maptr.server.stream import Connections, Stream
+from maptr.server.stream import Stream
 from tests.support import streams
 from tests.support.certificates import write_certificate
 from tests.support.running import PATIENCE, Running, answering, daemon_of
@@ -346,12 +346,3 @@ def test_the_error_for_an_unusable_certificate_names_the_file(tmp_path: Path, fa
             key.write_bytes(other)
     with pytest.raises(ConfigError, match=r"tls\.(crt|key).*(No such file|no usable pair)"):
         Certificate(certificate, key)
-
-
-def test_ipv6_clients_are_counted_by_64_bit_prefix() -> None:
-    async def admitted(*clients: str) -> list[bool]:
-        connections = Connections(TcpConfig(max_per_client=1))
-        return [connections.admit(Stream(lambda _: (), connections), client) for client in clients]
-
-    assert asyncio.run(admitted("2001:db8::1", "2001:db8::2", "2001:db8:0:1::1")) == [True, False, True]
-    assert asyncio.run(admitted("fe80::1%lo", "192.0.2.1", "192.0.2.2")) == [True, True, True]
