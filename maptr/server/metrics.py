@@ -232,15 +232,13 @@ def _zones(status: Status) -> Iterator[Family]:
     text = "1 for the state of the NOTIFY for the last serial."
     notify = [([*key, str(state)], float(one.notify == state)) for key, one in secondaries for state in NotifyState]
     yield "zone_notify", text, ["zone", "secondary", "state"], notify
-    text = "The last serial whose NOTIFY the secondary acknowledged."
-    known = [(pair, each.serial) for pair, each in secondaries if each.serial is not None]
-    yield "zone_notify_serial", text, ["zone", "secondary"], known
-    text = "The last serial that the secondary said it has."
-    known = [(pair, each.observed_serial) for pair, each in secondaries if each.observed_serial is not None]
-    yield "zone_secondary_serial", text, ["zone", "secondary"], known
-    text = "Seconds for which the secondary is not known to have the zone's serial; 0 in step."
-    lags = [(pair, each.lag) for pair, each in secondaries if each.lag is not None]
-    yield "zone_secondary_lag_seconds", text, ["zone", "secondary"], lags
+    for name, field, text in (
+        ("zone_notify_serial", "serial", "The last serial whose NOTIFY the secondary acknowledged."),
+        ("zone_secondary_serial", "observed_serial", "The last serial that the secondary reported."),
+        ("zone_secondary_lag_seconds", "lag", "Seconds without the zone's serial, as far as is known; 0 in step."),
+    ):
+        known = [(pair, getattr(each, field)) for pair, each in secondaries]
+        yield name, text, ["zone", "secondary"], [(pair, found) for pair, found in known if found is not None]
 
 
 def _one(value: float | None) -> list[Sample]:
