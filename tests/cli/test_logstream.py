@@ -158,14 +158,6 @@ def test_text_has_time_and_level(level: str, start: Start, zone_file: Path, monk
         assert not any(" INFO " in line for line in server.lines)
 
 
-def test_json_lines_are_objects(start: Start, zone_file: Path) -> None:
-    server = start("--zone", f"ark.arpa={zone_file}", "--listen", "127.0.0.1:0", "--log-format", "json")
-    line = json.loads(server.wait_for("^.*ready, serving 1 zone.*$")[0])
-    assert line.keys() == {"time", "level", "logger", "message"}
-    assert (line["level"], line["logger"], line["message"][:6]) == ("info", "maptr.serve", "ready,")
-    assert re.fullmatch(STAMP, line["time"])
-
-
 def test_json_lines_hold_tracebacks() -> None:
     try:
         raise ValueError("a\nb")

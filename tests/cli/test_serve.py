@@ -77,7 +77,6 @@ def test_each_mistake_is_reported(zone_file: Path, options: tuple[str, ...], cod
     [
         ([], 2, "there is no zone to serve: --zone ark.arpa serves that of the public registry"),
         (["--zone", "a.test=zone", "--json"], 2, "--json goes with --check-config"),
-        (["--zone", "a.test=zone", "--zone", "a.test=zone"], 1, "--zone: a.test. is given twice"),
         (["--config", "nowhere.toml"], 8, "nowhere.toml: No such file or directory"),
         (["--config", "bad.toml"], 1, "maptr: bad.toml:2: serve.listen"),
         (["--zone", "a.test=zone", "--listen", "192.0.2.1:53"], 1, "192.0.2.1:53"),

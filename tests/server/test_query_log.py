@@ -96,10 +96,13 @@ def test_every_query_can_be_logged(start: Start, zone_file: Path) -> None:
     server.wait_for(r"query version.ark.arpa. IN A from 127[.]0[.]0[.]1 by udp: BADVERS$")
 
 
-def test_json_log_lines_have_the_rcode(start: Start, zone_file: Path) -> None:
+def test_json_log_lines_are_objects_and_have_the_rcode(start: Start, zone_file: Path) -> None:
     options = ["--query-log", "1", "--log-format", "json"]
     server = start("--zone", f"ark.arpa={zone_file}", "--listen", "127.0.0.1:0", *options)
     line = json.loads(server.wait_for("^.*ready, serving 1 zone.*$")[0])
+    assert line.keys() == {"time", "level", "logger", "message"}
+    assert (line["level"], line["logger"]) == ("info", "maptr.serve")
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", line["time"])
     port = int(re.search(r"127\.0\.0\.1:(\d+)", line["message"])[1])  # type: ignore[index]
     ask(port, "other.")
     line = json.loads(server.wait_for("^.*query other[.].*$")[0])

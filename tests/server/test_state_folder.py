@@ -47,6 +47,13 @@ def test_serials_continue_after_a_restart(tmp_path: Path) -> None:
     assert [file.name for file in state.iterdir()] == ["ark.arpa.serial"]
 
 
+def test_a_serial_is_on_disk_before_it_is_served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    flushed: list[str] = []
+    monkeypatch.setattr("os.fsync", lambda handle: flushed.append(Path(f"/proc/self/fd/{handle}").readlink().name))
+    state_folder.write_serial(tmp_path, parse("ark.arpa"), Published(1, "x"))
+    assert flushed == [".ark.arpa.serial.new", tmp_path.name]
+
+
 @pytest.mark.parametrize(
     "record", ["", "{", "[]", '{"serial": -1, "digest": ""}', '{"serial": true, "digest": ""}', "\xff"]
 )
