@@ -19,10 +19,10 @@ from maptr.cli.group import command
 from maptr.cli.lookup import duration_text
 from maptr.cli.options import JSON_OPTION, PATH, server_config
 from maptr.cli.output import Painted
-from maptr.errors import ConfigError, json_text, nearest, time_text
+from maptr.errors import ConfigError, json_text, time_text
 from maptr.paths import LOCAL_CONFIG
 from maptr.protocol.names import to_text
-from maptr.server.alarm import Alarm
+from maptr.server.alarm import Alarm, not_served
 from maptr.server.status import (
     ReloadResult,
     SecondaryStatus,
@@ -245,8 +245,7 @@ def _zone_status(where: tuple[Path, str], zone: str | None, *, as_json: bool) ->
     wanted = None if zone is None else f"{zone.rstrip('.').lower()}."
     zones = [each for each in found.zones if wanted in (None, each.zone.lower())]
     if not zones:
-        near = nearest(zone or "", [each.zone for each in found.zones])
-        output.fail(f"no zone {zone} is served; the nearest is {near or 'none'}", output.EXIT_NONE)
+        output.fail(not_served(zone or "", [each.zone for each in found.zones]), output.EXIT_NONE)
     names = {each.zone.lower() for each in zones}
     alarms, silenced = ([one for one in some if one.zone.lower() in names] for some in (found.alarms, found.silenced))
     if as_json:

@@ -57,6 +57,11 @@ class AlarmLog:
         return tuple(replace(alarm, since=self._since[key]) for key, alarm in present.items())
 
 
+def not_served(zone: str, served: Iterable[str]) -> str:
+    """Return the message for a zone that is not one of the served ones."""
+    return f"no zone {zone} is served; the nearest is {nearest(zone, served) or 'none'}"
+
+
 class Silence(NamedTuple):
     """Alarms that others must solve: of a kind, or of a kind and a zone, or of these and some of its secondaries."""
 
@@ -77,7 +82,7 @@ class Silence(NamedTuple):
             return cls(kind)
         zone = to_text(fold(parse(more[0])))
         if zone not in served:
-            raise ValueError(f"no zone {zone} is served; the nearest is {nearest(zone, served) or 'none'}")
+            raise ValueError(not_served(zone, served))
         if len(more) == 1:
             return cls(kind, zone)
         wanted, targets = NotifyTarget.from_text(more[1]), tuple(served[zone])

@@ -9,7 +9,6 @@ import logging
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
-from types import MappingProxyType
 
 from maptr.config import ZoneConfig
 from maptr.errors import ZoneError, reason_of
@@ -28,7 +27,7 @@ log = logging.getLogger("maptr.serve")
 
 def start(zones: Iterable[ZoneConfig], *, clock: Clock) -> Served:
     """Load every zone. Queries for a zone that cannot be loaded get SERVFAIL."""
-    return publish(zones, Served(MappingProxyType({})), clock=clock)[0]
+    return publish(zones, Served({}), clock=clock)[0]
 
 
 def publish(
@@ -57,7 +56,7 @@ def publish(
             results.append(result)
         states[zone.name] = state
     results += [ZoneResult(to_text(origin), "removed") for origin in current.states.keys() - states.keys()]
-    return Served(MappingProxyType(states)), results
+    return Served(states), results
 
 
 def sign_again(current: Served, *, clock: Clock, retry: bool = False) -> tuple[Served, list[ZoneResult]]:
@@ -75,7 +74,7 @@ def sign_again(current: Served, *, clock: Clock, retry: bool = False) -> tuple[S
         if unsigned is not None:  # without it, no file has been valid yet, and the next reload signs the zone
             states[origin], result = _sign(state, unsigned, clock(), state.warnings, changed=pending is not None)
             results.append(result)
-    return Served(MappingProxyType(states)), results
+    return Served(states), results
 
 
 def log_results(results: Iterable[ZoneResult]) -> None:

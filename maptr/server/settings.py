@@ -17,11 +17,11 @@ from maptr.config.model import read_name
 from maptr.config.reader import check_references
 from maptr.daemon import process
 from maptr.daemon.pulling import requirements_of
-from maptr.errors import ConfigError, nearest
+from maptr.errors import ConfigError
 from maptr.protocol.cookies import KEY_SIZE, CookieSettings
 from maptr.protocol.names import Labels, to_text
 from maptr.server import metrics
-from maptr.server.alarm import Silence
+from maptr.server.alarm import Silence, not_served
 from maptr.server.query_log import QueryLog
 from maptr.server.responder import Responder
 from maptr.transfer.acl import AccessRule, NotifyTarget
@@ -135,6 +135,5 @@ def served_origin(text: str, served: Iterable[Labels]) -> Labels:
     except ValueError as error:
         raise ConfigError(str(error)) from None
     if origin not in served:
-        near = nearest(to_text(origin), map(to_text, served))
-        raise ConfigError(f"no zone {to_text(origin)} is served; the nearest is {near or 'none'}")
+        raise ConfigError(not_served(to_text(origin), map(to_text, served)))
     return origin
