@@ -39,7 +39,7 @@ _INERT = re.compile(
 
 # Scripts of other sites may read what is for the public, because no response depends on credentials. In the browser of
 # an operator, which reaches addresses that others do not, they may not read what is for operators.
-_FOR_OPERATORS = (METRICS, "/ready", "/status")
+_FOR_OPERATORS = (METRICS, "/ready", "/status", f"{api.BASE}status")
 _STATISTICS = ("/stats", f"{api.BASE}stats")
 _CORS: Headers = (("Access-Control-Allow-Origin", "*"), ("Access-Control-Expose-Headers", "*"))
 
@@ -84,7 +84,8 @@ def _finish(request: Request, response: Response, site: Site) -> Response:
     """Return a response that scripts of other sites may read, or that the client still has it (RFC 9110 13.1.2)."""
     path = request.path
     is_public = path not in _FOR_OPERATORS and (path not in _STATISTICS or site.settings.public_stats)
-    if is_public and _CORS[0] not in response.headers:
+    is_error = path.startswith(api.BASE) and response.status != HTTPStatus.OK  # it says nothing of the gateway
+    if (is_public or is_error) and _CORS[0] not in response.headers:
         response = Response(response.status, response.headers + _CORS, response.body, response.reason)
     return unchanged(request, response)
 

@@ -121,6 +121,7 @@ def test_the_status_has_the_file_of_own_objects(tmp_path: Path) -> None:
             return get(admin, "/status", "Accept: text/html").body.decode()
 
         assert get(public, "/api/v1/status").status == 404
+        assert "access-control-allow-origin" not in get(admin, "/api/v1/status").headers
         own = state()["own_objects"]
         assert own.pop("age") == pytest.approx(7200, abs=60)
         errors = [{"line": 11, "reason": "no ark: label in 'x&y'"}]
