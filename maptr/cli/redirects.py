@@ -16,8 +16,8 @@ from maptr.cli import options, output
 from maptr.cli.group import Group
 from maptr.errors import ConfigError, cell
 from maptr.files import flush_to_disk
-from maptr.gateway.objects import COLUMNS, OwnObject, to_row
-from maptr.gateway.redirects import ObjectStore, RowError, check_loss, read, stored
+from maptr.gateway.objects import COLUMNS, OwnObject, RowError, to_row
+from maptr.gateway.redirects import ObjectStore, check_loss, read, stored
 
 TICK = 2_000  # rows between two changes of the progress bar
 

@@ -195,7 +195,8 @@ def export(source: str, form: str, target: Path | None, overwrite: bool, redirec
 
 def _own_rules(file: Path) -> tuple[list[exporting.RedirectRule], list[registry.Loss]]:
     """Return the rules of a file of redirects, and what they lack. Exits for a bad row, or one that a server lacks."""
-    from maptr.gateway.redirects import RowError, stored  # late: only these exports need it
+    from maptr.gateway.objects import RowError  # late: only these exports need it
+    from maptr.gateway.redirects import stored
 
     bad: list[RowError] = []
     rules, losses = [], []

@@ -18,7 +18,7 @@ from maptr.daemon.process import in_thread
 from maptr.discovery import BUILT_IN, DiscoveryFailed
 from maptr.files import Followed
 from maptr.gateway.metrics import Metrics
-from maptr.gateway.redirects import UNREAD, Redirects
+from maptr.gateway.objects import UNREAD, Redirects
 from maptr.gateway.site import DriftReport, Site
 from maptr.gateway.statistics import Statistics
 from maptr.gateway.zones import ZoneFiles

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from maptr import url
 from maptr.ark import Ark
-from maptr.errors import ArkSyntaxError, MaptrError
+from maptr.errors import ArkSyntaxError, LocatedError, MaptrError
 from maptr.registry.target import DEFAULT_STATUS
 
 COLUMNS = ("ark", "url", "status", "reason", "who", "what", "when", "suffix")
@@ -26,6 +26,10 @@ MAX_CUTS = 32  # shorter ARKs that are looked for, of one ARK
 
 class ObjectsError(MaptrError):
     """The gateway cannot read its own objects, so it cannot tell whether an ARK is one of them."""
+
+
+class RowError(LocatedError):
+    """A bad row, with its file and line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +82,36 @@ class OwnObjects:
 
     def __len__(self) -> int:
         return sum(self.naans.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Redirects:
+    """The own objects of a file, which was last written at ``written``, in seconds since 1970.
+
+    ``file`` is its name without the folder. ``left_out`` counts its bad rows, of which ``bad`` has the first.
+    ``trouble`` is why its last content is not used.
+    """
+
+    file: str = ""
+    objects: OwnObjects = field(default_factory=OwnObjects)
+    written: float = 0.0
+    left_out: int = 0
+    bad: tuple[RowError, ...] = ()
+    trouble: str = ""
+
+    def to_dict(self, now: float) -> dict[str, Any]:
+        """Return all but the objects in the types of JSON, without the folder of the file."""
+        return {
+            "file": self.file,
+            "redirects": len(self.objects),
+            "age": round(max(0.0, now - self.written), 3),
+            "left_out": self.left_out,
+            "errors": [{"line": error.line, "reason": error.reason} for error in self.bad],
+            "trouble": self.trouble,
+        }
+
+
+UNREAD = Redirects()
 
 
 def match(objects: OwnObjects, ark: Ark) -> Match | None:

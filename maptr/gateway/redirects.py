@@ -16,18 +16,30 @@ import os
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from stat import S_ISREG
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from urllib.parse import quote
 
 from maptr import url
 from maptr.daemon.background import Repetitions
-from maptr.errors import ConfigError, LocatedError, MaptrError, text_of_cell
+from maptr.errors import ConfigError, MaptrError, text_of_cell
 from maptr.files import Followed
-from maptr.gateway.objects import COLUMNS, GONE, REDIRECTING, ObjectsError, OwnObject, OwnObjects, read_row, to_row
+from maptr.gateway.objects import (
+    COLUMNS,
+    GONE,
+    REDIRECTING,
+    UNREAD,
+    ObjectsError,
+    OwnObject,
+    OwnObjects,
+    Redirects,
+    RowError,
+    read_row,
+    to_row,
+)
 from maptr.registry.plan import REMOVAL_LIMIT
 
 log = logging.getLogger("maptr.gateway")
@@ -52,10 +64,6 @@ CREATE TABLE columns (name TEXT NOT NULL);
 PRAGMA application_id = {APPLICATION};
 PRAGMA user_version = {VERSION};
 """
-
-
-class RowError(LocatedError):
-    """A bad row, with its file and line."""
 
 
 class Row(NamedTuple):
@@ -350,35 +358,6 @@ def write_store(
 # ---- following the file
 
 
-@dataclass(frozen=True, slots=True)
-class Redirects:
-    """The own objects of a file, which was last written at ``written``, in seconds since 1970.
-
-    ``left_out`` counts its bad rows, of which ``bad`` has the first. ``trouble`` is why its last content is not used.
-    """
-
-    file: Path | None = None
-    objects: OwnObjects = field(default_factory=OwnObjects)
-    written: float = 0.0
-    left_out: int = 0
-    bad: tuple[RowError, ...] = ()
-    trouble: str = ""
-
-    def to_dict(self, now: float) -> dict[str, Any]:
-        """Return all but the objects in the types of JSON, without the folder of the file."""
-        return {
-            "file": self.file and self.file.name,
-            "redirects": len(self.objects),
-            "age": round(max(0.0, now - self.written), 3),
-            "left_out": self.left_out,
-            "errors": [{"line": error.line, "reason": error.reason} for error in self.bad],
-            "trouble": self.trouble,
-        }
-
-
-UNREAD = Redirects()
-
-
 def follow(path: Path, *, allow_private: bool, clock: Callable[[], float]) -> Followed[Redirects]:
     """Read the own objects of a file, which is read again when it changes. Raises ConfigError for the first reading."""
 
@@ -419,11 +398,11 @@ def read(path: Path, *, allow_private: bool = False) -> Redirects:
             if store.is_own:
                 store.is_file = True
                 store.count()
-                return Redirects(path, store, written)
+                return Redirects(path.name, store, written)
         store = stored(path, bad.append, allow_private=allow_private)
     except (OSError, sqlite3.Error) as error:
         raise _unreadable(path, error) from None
-    return Redirects(path, store, written, len(bad), tuple(bad[:NAMED]))
+    return Redirects(path.name, store, written, len(bad), tuple(bad[:NAMED]))
 
 
 def check_loss(old: OwnObjects, new: OwnObjects, path: Path) -> None:

@@ -32,7 +32,8 @@ from maptr.files import Followed
 from maptr.gateway import pages
 from maptr.gateway.current import CurrentSite
 from maptr.gateway.metrics import Metrics
-from maptr.gateway.redirects import Redirects, follow
+from maptr.gateway.objects import Redirects
+from maptr.gateway.redirects import follow
 from maptr.gateway.server import HttpServer
 from maptr.gateway.statistics import Statistics
 from maptr.protocol.address import Address

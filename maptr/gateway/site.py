@@ -13,8 +13,7 @@ from maptr.ark import Ark, Hyphens
 from maptr.config.model import GatewayConfig
 from maptr.discovery import Candidate, Discovery
 from maptr.gateway.message import Request, Response
-from maptr.gateway.objects import OwnObjects
-from maptr.gateway.redirects import UNREAD, Redirects
+from maptr.gateway.objects import UNREAD, OwnObjects, Redirects
 from maptr.gateway.statistics import Report
 from maptr.reconcile.history import PastVerdict
 from maptr.reconcile.probes import Liveness

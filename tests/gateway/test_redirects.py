@@ -14,8 +14,8 @@ import pytest
 from maptr.errors import ConfigError
 from maptr.files import LOOK_EVERY, READ_EVERY
 from maptr.gateway import redirects
-from maptr.gateway.objects import OwnObject
-from maptr.gateway.redirects import ObjectStore, Redirects, follow, read, stored, write_store
+from maptr.gateway.objects import OwnObject, Redirects
+from maptr.gateway.redirects import ObjectStore, follow, read, stored, write_store
 from maptr.gateway.site import Site
 from maptr.registry.followed_file import TableState
 from tests.support.caching import Clock
