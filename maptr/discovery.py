@@ -410,13 +410,11 @@ class Discovery(Sequence[Candidate]):
 
     def replace(self, **changes: Any) -> Discovery:
         """Return a copy with other values, by the names of the constructor's arguments."""
-        if unknown := changes.keys() - self.__dict__.keys():
-            raise TypeError(f"a Discovery has no {', '.join(sorted(unknown))}")
-        return self._with(changes)
-
-    def _with(self, changes: dict[str, Any]) -> Discovery:
         made = object.__new__(Discovery)
         made.__dict__.update(self.__dict__, **changes)
+        if len(made.__dict__) != len(self.__dict__):
+            unknown = sorted(changes.keys() - self.__dict__.keys())
+            raise TypeError(f"a Discovery has no {', '.join(unknown)}")
         return made
 
     def _compared(self) -> tuple[object, ...]:
@@ -488,7 +486,7 @@ class Discovery(Sequence[Candidate]):
     def expiring(self, now: float, **changes: Any) -> Discovery:
         """Return a copy whose ``expiration`` and ``age`` are counted from ``now``, with other changes."""
         until = None if self.ttl is None else now + self.ttl
-        return self._with(changes | {"expiration": until, "age": self.age_at(now)})
+        return self.replace(expiration=until, age=self.age_at(now), **changes)
 
     def preferring(self, chooser: Callable[[Discovery], Candidate]) -> Discovery:
         """Return a copy with the choice of the chooser first; the others keep their order."""

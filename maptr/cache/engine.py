@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Callable
-from typing import Any
 
 import dns.exception
 
@@ -226,14 +225,16 @@ class Engine:
         return self._names.admits(name) and self._servers.admits(ALL)
 
     def _make(self, ark: Ark, choice: Choice, from_dns: Discovery | None, from_table: Discovery | None) -> Discovery:
-        reason = choice.reason
-        changes: dict[str, Any] = {"states": (choice.dns, choice.natab)}
+        reason, states = choice.reason, (choice.dns, choice.natab)
         if choice.take in (Take.NATAB, Take.NATAB_STALE) and from_table is not None:
-            made, changes["stale"] = from_table, choice.take is Take.NATAB_STALE
-            reason = f"{reason}: {from_table.reason}"
-            if from_dns is not None:
-                changes["trace"] = (*from_dns.trace, *from_table.trace)
-        elif choice.take in (Take.DNS, Take.KEPT, Take.NONE) and from_dns is not None:
+            return from_table.expiring(
+                self._wall(),
+                reason=f"{reason}: {from_table.reason}",
+                states=states,
+                stale=choice.take is Take.NATAB_STALE,
+                trace=from_table.trace if from_dns is None else (*from_dns.trace, *from_table.trace),
+            )
+        if choice.take in (Take.DNS, Take.KEPT, Take.NONE) and from_dns is not None:
             made = from_dns
         else:
             complete = choice.take is Take.NONE
@@ -242,7 +243,7 @@ class Engine:
             made = Discovery(ark, (), trace, complete, source, security, scheme=self._settings.scheme)
             if from_table is not None and from_table.reason:
                 reason = f"{reason}: {from_table.reason}"
-        return made.expiring(self._wall(), reason=reason, **changes)
+        return made.expiring(self._wall(), reason=reason, states=states)
 
 
 def _state(discovery: Discovery) -> Dns:

@@ -15,7 +15,13 @@ from maptr.cache import DNS_FIRST, DNS_ONLY, NATAB_FIRST, NATAB_ONLY, POLICIES
 from maptr.errors import ConfigError
 
 
-class Dns(enum.Enum):
+class _State(enum.Enum):
+    """An enumeration whose members are fast keys: they are hashed by identity, not by their name."""
+
+    __hash__ = object.__hash__
+
+
+class Dns(_State):
     """The state of DNS for an ARK, by a kept answer or by a query."""
 
     ANSWERS = "answers"
@@ -26,7 +32,7 @@ class Dns(enum.Enum):
     UNASKED = "not asked"
 
 
-class Natab(enum.Enum):
+class Natab(_State):
     """The state of the table for an ARK.
 
     A *stale* table is older than allowed. A *broken* one cannot be read, and its last good state is used. An *unusable*
@@ -48,7 +54,7 @@ class Natab(enum.Enum):
         return self in (Natab.HAS, Natab.STALE_HAS, Natab.BROKEN_HAS)
 
 
-class Take(enum.Enum):
+class Take(_State):
     """The source whose answer is taken."""
 
     DNS = "DNS"
@@ -162,6 +168,7 @@ class NatabOnly:
         return _from_neither(Dns.UNASKED, natab, table_may_deny=True)
 
 
+@cache
 def _from_table(dns: Dns, natab: Natab) -> Choice:
     return Choice(Take.NATAB if natab is Natab.HAS else Take.NATAB_STALE, dns, natab)
 

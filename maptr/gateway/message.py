@@ -155,7 +155,7 @@ def _date(time: int) -> str:
 
 def unchanged(request: Request, response: Response) -> Response:
     """Return a page or file with an ETag, and 304 to a client that names it (RFC 9110 8.8.3 and 13.1.2)."""
-    if response.status != HTTPStatus.OK or request.method not in ("GET", "HEAD"):
+    if request.method not in ("GET", "HEAD"):
         return response
     if not response.header("Content-Type").startswith(_WITH_ETAG):
         return response

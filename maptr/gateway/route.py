@@ -87,7 +87,7 @@ def _finish(request: Request, response: Response, site: Site) -> Response:
     is_error = path.startswith(api.BASE) and response.status != HTTPStatus.OK  # it says nothing of the gateway
     if (is_public or is_error) and _CORS[0] not in response.headers:
         response = Response(response.status, response.headers + _CORS, response.body, response.reason)
-    return unchanged(request, response)
+    return unchanged(request, response) if response.status == HTTPStatus.OK else response
 
 
 def _route(request: Request, site: Site) -> Answer:
