@@ -103,7 +103,8 @@ class Site:
 
     @property
     def table(self) -> Table:
-        return self.table_state.table or NO_TABLE
+        table = self.table_state.table
+        return NO_TABLE if table is None else table
 
     def statistics_for(self, request: Request) -> Callable[[int], Report] | None:
         """Return the statistics if the sender of a request may see them: an operator, or anybody if they are public."""
