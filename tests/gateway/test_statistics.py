@@ -149,12 +149,14 @@ def test_hours_and_days_are_forgotten_in_time() -> None:
     assert made.report(400).requests == 0
 
 
-def test_counts_are_bounded() -> None:
+def test_counts_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(statistics, "MAX_REQUESTS", 10)
     made, clock = counted()
     for hour in range(30):
         for number in range(MAX_VALUES + 50):
             made.count(f"{hour}00{number}", "/", 404, "dns", f"https://h{hour}x{number}.example/", "nxdomain")
-        assert len(made._waiting) <= 3 * (MAX_VALUES + 1) + 5
+            assert len(made._requests) < 10
+        assert MAX_VALUES < len(made._waiting) <= 3 * (MAX_VALUES + 1) + 5
         clock.now += HOUR
         keep(made)
     clock.now += DAY
