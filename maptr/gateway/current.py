@@ -59,13 +59,11 @@ class CurrentSite:
     ) -> None:
         """Use these settings and redirects from now on."""
         self._redirects = redirects
-        own = UNREAD if redirects is None else redirects.value
         settings, serve = config.gateway, config.serve
         self.site = replace(
             self.site,
             settings=settings,
-            objects=own.objects,
-            redirects=own,
+            redirects=UNREAD if redirects is None else redirects.value,
             public_url=settings.public_url,
             has_admin=self._has_admin,
             has_tls=settings.certificate is not None,
@@ -113,7 +111,6 @@ class CurrentSite:
                 now,
                 table_state=state,
                 index=index,
-                objects=redirects.objects,
                 redirects=redirects,
                 zones=zones,
                 troubles=tuple(troubles),

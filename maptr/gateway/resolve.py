@@ -117,12 +117,11 @@ def _answer(request: Request, ark: Ark, found: Discovery, urls: list[str], site:
         return _none(request, ark, found, site) if found.complete else _unknown(request, ark, found, site)
     headers = provenance(found, request.now)
     is_own = found.source == OWN
-    own = objects.match(site.objects, ark) if is_own and ark.inflection else None
-    if own is not None and own.object.is_described:
+    own = objects.match(site.objects, ark) if is_own and (ark.inflection or not found.candidates) else None
+    if own is not None and ark.inflection and own.object.is_described:
         return describe.own_object(request, ark, own.object, site, form=form, source=headers)
     if is_own and not found.candidates:
-        gone = objects.match(site.objects, ark)
-        return failure(request, site, HTTPStatus.GONE, found.reason, headers, ark, gone=gone and gone.object)
+        return failure(request, site, HTTPStatus.GONE, found.reason, headers, ark, gone=own and own.object)
     if wants_list(request, form):
         return authorities(request, ark, found, site, headers)
     host = request.headers.get("host", "")

@@ -60,7 +60,7 @@ class Site:
     ``has_admin``: metrics and statistics are at an address of their own. ``public_url`` is where clients reach the
     gateway, ``root`` the resolver to which it forwards an ARK that has no mapping authority; both without a final
     slash, and "" for none. ``metadata`` is the target of inflections where it differs from that of the object.
-    ``permanence`` is promised for own ``objects``, and ``redirects`` is the file that they are in. ``hyphens`` is as in
+    ``permanence`` is promised for own ``objects``, those of the file of ``redirects``. ``hyphens`` is as in
     ``Settings``.
     ``describes``: the gateway answers every inflection itself. ``zones``, if there are any, and ``dns_context`` answer
     DNS over HTTPS. ``compares``: it compares the table with DNS. ``sources`` are what the gateway answers from, None
@@ -78,7 +78,6 @@ class Site:
     permanence: str = ""
     table_state: TableState = field(default_factory=TableState)
     index: NaanIndex = field(default_factory=lambda: NaanIndex(NO_TABLE))
-    objects: OwnObjects = field(default_factory=OwnObjects)
     redirects: Redirects = UNREAD
     liveness: Mapping[str, Liveness] = field(default_factory=dict)
     drift: DriftReport = DriftReport()
@@ -105,6 +104,10 @@ class Site:
     def table(self) -> Table:
         table = self.table_state.table
         return NO_TABLE if table is None else table
+
+    @property
+    def objects(self) -> OwnObjects:
+        return self.redirects.objects
 
     def statistics_for(self, request: Request) -> Callable[[int], Report] | None:
         """Return the statistics if the sender of a request may see them: an operator, or anybody if they are public."""

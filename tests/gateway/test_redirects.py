@@ -323,7 +323,10 @@ def test_a_database_that_cannot_be_read_is_no_reason_to_redirect_elsewhere(tmp_p
         write_store(connection, [], iter([(1, ONE[0])]), lambda error: None, path)
     own = read(path).objects
     path.write_text("a text in the place of the database\n")
-    with gateway(site=Site(table_state=TableState(TABLE), objects=own)) as found, HttpClient(found.port) as client:
+    with (
+        gateway(site=Site(table_state=TableState(TABLE), redirects=Redirects(objects=own))) as found,
+        HttpClient(found.port) as client,
+    ):
         reply = client.get("/ark:12345/x5")
         assert (reply.status, reply.headers["retry-after"], "own objects" in reply.text) == (503, "10", True)
         assert client.get("/ark:99166/x5").status != 503, "a NAAN without own objects"

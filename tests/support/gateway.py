@@ -11,7 +11,7 @@ from typing import Any
 from maptr.ark import Ark
 from maptr.discovery import Discovery, DiscoveryError
 from maptr.gateway.message import Lines, Lookup, Response
-from maptr.gateway.objects import OwnObject, OwnObjects
+from maptr.gateway.objects import OwnObject, OwnObjects, Redirects
 from maptr.gateway.route import route
 from maptr.gateway.site import Site
 from maptr.registry.followed_file import TableSource, TableState
@@ -50,10 +50,13 @@ class Gateway:
         policy: str = "natab-only",
         origin: str = "",
         trouble: str = "",
+        objects: OwnObjects | None = None,
         **settings: Any,
     ) -> None:
         source: TableSource = TableState(table, trouble, fetched=None if table is None else FETCHED, origin=origin)
         self.rig = Rig(answers, source, policy)
+        if objects is not None:
+            settings["redirects"] = Redirects(objects=objects)
         self.site = Site(table_state=source.current(), index=NaanIndex(table or Table()), **settings)
 
     def discover(self, ark: Ark) -> Discovery:
