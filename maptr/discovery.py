@@ -324,6 +324,13 @@ class Candidate(NamedTuple):
         return text + ark.tail
 
 
+def age_of(fetched: float | None, now: float) -> float | None:
+    """Return the seconds since ``fetched``, by the same clock; None if unknown, or if the clock was set back."""
+    if fetched is None or fetched > now + CLOCK_SLACK:
+        return None
+    return max(0.0, now - fetched)
+
+
 States = tuple[enum.Enum, enum.Enum]
 """The states of DNS and of the table, as in ``maptr.cache.policy``."""
 
@@ -401,7 +408,7 @@ class Discovery(Sequence[Candidate]):
     ) -> None:
         values = locals()  # a frozen dataclass would take twice the time, and bulk discovery makes many
         del values["self"]
-        self.__dict__.update(values)
+        object.__setattr__(self, "__dict__", values)
 
     def __setattr__(self, name: str, *value: object) -> None:
         raise AttributeError(f"a Discovery is immutable: replace({name}=...) makes a copy")
@@ -410,11 +417,12 @@ class Discovery(Sequence[Candidate]):
 
     def replace(self, **changes: Any) -> Discovery:
         """Return a copy with other values, by the names of the constructor's arguments."""
-        made = object.__new__(Discovery)
-        made.__dict__.update(self.__dict__, **changes)
-        if len(made.__dict__) != len(self.__dict__):
+        values = self.__dict__ | changes
+        if len(values) != len(self.__dict__):
             unknown = sorted(changes.keys() - self.__dict__.keys())
             raise TypeError(f"a Discovery has no {', '.join(unknown)}")
+        made = object.__new__(Discovery)
+        object.__setattr__(made, "__dict__", values)
         return made
 
     def _compared(self) -> tuple[object, ...]:
@@ -479,9 +487,7 @@ class Discovery(Sequence[Candidate]):
 
     def age_at(self, now: float) -> float | None:
         """Return the seconds since ``fetched``, by the same clock; None if unknown, or if the clock was set back."""
-        if self.fetched is None or self.fetched > now + CLOCK_SLACK:
-            return None
-        return max(0.0, now - self.fetched)
+        return age_of(self.fetched, now)
 
     def expiring(self, now: float, **changes: Any) -> Discovery:
         """Return a copy whose ``expiration`` and ``age`` are counted from ``now``, with other changes."""

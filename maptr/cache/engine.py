@@ -17,7 +17,7 @@ from maptr.cache import PATIENCE
 from maptr.cache.lookups import CircuitBreakers, PendingLookup, PendingLookups, Steps, Wait
 from maptr.cache.policy import Choice, Dns, Natab, SourcePolicy, Take
 from maptr.cache.store import Store
-from maptr.cache.table import TableReader
+from maptr.cache.table import TableAnswer, TableReader
 from maptr.discovery import CLOCK_SLACK, Discovery, DiscoveryError, NoServer, Outcome, Step
 from maptr.protocol.names import Labels, fold
 from maptr.registry.followed_file import TableSource
@@ -161,7 +161,7 @@ class Engine:
         step = Step(root_name(ark, self._settings.origin), 0, Outcome.UNREACHABLE, note=why)
         return Discovery(ark, (), (step,), complete=False)
 
-    def _read_table(self, ark: Ark) -> tuple[Natab, Discovery | None]:
+    def _read_table(self, ark: Ark) -> tuple[Natab, TableAnswer | None]:
         state = self.table.current()
         too_old = (
             self._table_limit is not None
@@ -224,16 +224,12 @@ class Engine:
     def _may_ask(self, name: Labels) -> bool:
         return self._names.admits(name) and self._servers.admits(ALL)
 
-    def _make(self, ark: Ark, choice: Choice, from_dns: Discovery | None, from_table: Discovery | None) -> Discovery:
+    def _make(self, ark: Ark, choice: Choice, from_dns: Discovery | None, from_table: TableAnswer | None) -> Discovery:
         reason, states = choice.reason, (choice.dns, choice.natab)
         if choice.take in (Take.NATAB, Take.NATAB_STALE) and from_table is not None:
-            return from_table.expiring(
-                self._wall(),
-                reason=f"{reason}: {from_table.reason}",
-                states=states,
-                stale=choice.take is Take.NATAB_STALE,
-                trace=from_table.trace if from_dns is None else (*from_dns.trace, *from_table.trace),
-            )
+            stale, before = choice.take is Take.NATAB_STALE, () if from_dns is None else from_dns.trace
+            reason = f"{reason}: {from_table.reason}"
+            return from_table.discovery(self._wall(), reason, states, stale=stale, before=before)
         if choice.take in (Take.DNS, Take.KEPT, Take.NONE) and from_dns is not None:
             made = from_dns
         else:
@@ -241,7 +237,7 @@ class Engine:
             source = "natab" if from_dns is None else from_dns.source
             trace, security = ((), "indeterminate") if from_dns is None else (from_dns.trace, from_dns.security)
             made = Discovery(ark, (), trace, complete, source, security, scheme=self._settings.scheme)
-            if from_table is not None and from_table.reason:
+            if from_table is not None:
                 reason = f"{reason}: {from_table.reason}"
         return made.expiring(self._wall(), reason=reason, states=states)
 

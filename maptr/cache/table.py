@@ -8,7 +8,7 @@ from typing import NamedTuple
 from maptr import url
 from maptr.ark import Ark
 from maptr.cache.policy import Natab
-from maptr.discovery import TABLE, Candidate, Discovery, Limit, Outcome, Step, TableRecord
+from maptr.discovery import TABLE, Candidate, Discovery, Limit, Outcome, States, Step, TableRecord, age_of
 from maptr.errors import printable
 from maptr.naptr.automaton import Budget
 from maptr.registry.followed_file import TableState
@@ -23,7 +23,7 @@ MAX_REASON = 300  # characters of the reason why a record is unusable, which may
 
 
 class TableReader:
-    """Discoveries from a table: the candidates that the ``u`` rules of a zone built from it would give, in their order,
+    """The answers of a table: the candidates that the ``u`` rules of a zone built from it would give, in their order,
     also where a rule would be longer than DNS can carry.
 
     A record without a usable mapping authority gives no candidates, and no shorter shoulder of the same NAAN answers in
@@ -34,11 +34,10 @@ class TableReader:
         # One tuple, which is replaced as a whole: another thread may read another table at the same time.
         self._kept: tuple[Table | None, dict[tuple[str, bool], NaanRecords]] = None, {}
 
-    def read(self, ark: Ark, settings: Settings, state: TableState, *, too_old: bool) -> tuple[Natab, Discovery | None]:
-        """Return the state of the table, and its discovery if it has the ARK.
-
-        If the record is unusable, the discovery has no candidate, is incomplete, and gives the reason.
-        """
+    def read(
+        self, ark: Ark, settings: Settings, state: TableState, *, too_old: bool
+    ) -> tuple[Natab, TableAnswer | None]:
+        """Return the state of the table, and its answer if it has the ARK."""
         if state.table is None:
             return Natab.MISSING, None
         ark = ark.sent(settings.hyphens)
@@ -52,7 +51,7 @@ class TableReader:
             natab = Natab.HAS if record else Natab.HAS_NOT
         if record is None:
             return natab, None
-        found = _discovery(ark, settings, record, state)
+        found = _answer(ark, settings, record, state)
         return natab if found.candidates else Natab.UNUSABLE, found
 
     def _records(self, naan: str, allow_private: bool, table: Table) -> NaanRecords:
@@ -93,6 +92,54 @@ class NaanRecords:
             if (found := self._records.get(name[:length])) is not None:
                 return found
         return None
+
+
+class TableAnswer(NamedTuple):
+    """What a table says of an ARK: the candidates from the record with this key, best first, and the limit because of
+    which there are no more; or the reason why there are none."""
+
+    ark: Ark
+    settings: Settings
+    state: TableState
+    key: str
+    candidates: Sequence[Candidate]
+    limit: Limit | None = None
+    fault: str = ""
+
+    @property
+    def reason(self) -> str:
+        if not self.fault:
+            return f"record {self.key}"
+        fault = printable(self.fault)
+        return f"record {self.key}: {fault if len(fault) <= MAX_REASON else fault[:MAX_REASON] + '...'}"
+
+    def discovery(
+        self, now: float, reason: str, states: States, *, stale: bool, before: tuple[Step, ...] = ()
+    ) -> Discovery:
+        """Return the discovery of these candidates at a wall-clock time. ``before`` are the steps before the table."""
+        urls: dict[str, list[str]] = {}
+        for candidate in self.candidates:
+            urls.setdefault(candidate.owner, []).append(candidate.target)
+        rows = tuple([TableRecord(owner, tuple(made)) for owner, made in urls.items()])
+        name = (self.ark.naan.encode(), *self.settings.origin)
+        step = Step(name, 0, Outcome.ANSWER, ttl=TABLE_TTL, rdtype=TABLE, table_records=rows, limit=self.limit)
+        is_whole = bool(self.candidates) and self.limit is None
+        return Discovery(
+            self.ark,
+            tuple(self.candidates),
+            (*before, step),
+            complete=is_whole,
+            source="natab",
+            ttl=TABLE_TTL if is_whole else None,
+            expiration=now + TABLE_TTL if is_whole else None,
+            scheme=self.settings.scheme,
+            stale=stale,
+            reason=reason,
+            states=states,
+            fetched=self.state.fetched,
+            age=age_of(self.state.fetched, now),
+            table=self.state.kind,
+        )
 
 
 class Record(NamedTuple):
@@ -151,37 +198,15 @@ def _record(entry: Entry, allow_private: bool) -> Record:
     return Record(entry, tuple(targets), fault)
 
 
-def _discovery(ark: Ark, settings: Settings, record: Record, state: TableState) -> Discovery:
-    """Return the discovery from the record that serves an ARK."""
+def _answer(ark: Ark, settings: Settings, record: Record, state: TableState) -> TableAnswer:
+    """Return the answer of the record that serves an ARK."""
     fault = record.fault
-    found: list[Candidate] = []
+    found: Sequence[Candidate] = ()
     limit: Limit | None = None
     if not fault:
         found, limit = _candidates(ark, settings, record.targets)
         fault = "" if found else f"makes a URL of more than {url.MAX_URL} bytes"
-    key = record.entry.key
-    if fault:
-        fault = printable(fault)
-        reason = f"record {key}: {fault if len(fault) <= MAX_REASON else fault[:MAX_REASON] + '...'}"
-        return Discovery(ark, complete=False, source="natab", reason=reason)
-    urls: dict[str, list[str]] = {}
-    for candidate in found:
-        urls.setdefault(candidate.owner, []).append(candidate.target)
-    rows = tuple([TableRecord(owner, tuple(made)) for owner, made in urls.items()])
-    name = (ark.naan.encode(), *settings.origin)
-    trace = (Step(name, 0, Outcome.ANSWER, ttl=TABLE_TTL, rdtype=TABLE, table_records=rows, limit=limit),)
-    return Discovery(
-        ark,
-        tuple(found),
-        trace,
-        complete=limit is None,
-        source="natab",
-        ttl=TABLE_TTL if limit is None else None,
-        scheme=settings.scheme,
-        reason=f"record {key}",
-        fetched=state.fetched,
-        table=state.kind,
-    )
+    return TableAnswer(ark, settings, state, record.entry.key, found, limit, fault)
 
 
 def _candidates(ark: Ark, settings: Settings, targets: Sequence[Target]) -> tuple[list[Candidate], Limit | None]:

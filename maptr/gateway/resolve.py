@@ -6,7 +6,7 @@ ARK draft sections 2.1 (mapping authorities are replaceable, so no redirect is p
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import lru_cache
 from http import HTTPStatus
 from typing import Any
@@ -108,11 +108,15 @@ def answer(request: Request, ark: Ark, found: Discovery, site: Site, form: str =
     What depends on the Host header must not be kept, because a shared cache does not tell requests apart by it.
     """
     urls = found.urls()
-    response = _answer(request, ark, found, urls, site, form)
-    return not_kept(response) if _host_decides(request, ark, urls, site) else response
+    here = _own_urls(request, ark, urls, site)
+    response = _answer(request, ark, found, urls, here, site, form)
+    return not_kept(response) if here and not site.public_url else response
 
 
-def _answer(request: Request, ark: Ark, found: Discovery, urls: list[str], site: Site, form: str) -> Response:
+def _answer(
+    request: Request, ark: Ark, found: Discovery, urls: list[str], here: Collection[str], site: Site, form: str
+) -> Response:
+    """Return the response, which leads to none of the URLs ``here``."""
     if not found.candidates and found.source != OWN:  # an own object that is gone says so below
         return _none(request, ark, found, site) if found.complete else _unknown(request, ark, found, site)
     headers = provenance(found, request.now)
@@ -124,11 +128,11 @@ def _answer(request: Request, ark: Ark, found: Discovery, urls: list[str], site:
         return failure(request, site, HTTPStatus.GONE, found.reason, headers, ark, gone=own and own.object)
     if wants_list(request, form):
         return authorities(request, ark, found, site, headers)
-    host = request.headers.get("host", "")
-    if (described_at := _described_at(request, ark, site)) is not None:
-        return redirect(request, site, ark, described_at, None, headers)
+    metadata = _metadata(ark, site)
+    if ark.inflection and metadata and metadata not in here:
+        return redirect(request, site, ark, metadata, None, headers)
     for best, target in zip(found.candidates, urls, strict=True):
-        if site.is_own(target, host):
+        if target in here:
             continue
         takes_none = own is not None and own.object.has_query  # an inflection cannot be added to it
         if ark.inflection and (site.describes or takes_none or site.is_suspect(best, found, request.now)):
@@ -140,20 +144,12 @@ def _answer(request: Request, ark: Ark, found: Discovery, urls: list[str], site:
     return describe.respond(request, ark, site, found=None if is_own else found, form=form, source=source)
 
 
-def _host_decides(request: Request, ark: Ark, urls: list[str], site: Site) -> bool:
-    """Return whether the Host header makes a URL the gateway's own, because ``public_url`` is not set."""
-    if site.public_url:
-        return False
+def _own_urls(request: Request, ark: Ark, urls: list[str], site: Site) -> list[str]:
+    """Return which of the URLs that decide the answer are the gateway's own."""
     host, entry = request.headers.get("host", ""), None if urls else site.table.lookup(ark)
     known = [*urls, f"{site.root}/{_path(ark)}" if site.root else "", _metadata(ark, site)]
     known += entry.urls(ark) if entry is not None else []
-    return any(site.is_own(where, host) for where in known if where)
-
-
-def _described_at(request: Request, ark: Ark, site: Site) -> str | None:
-    """Return the URL that ``gateway.metadata`` makes of an ARK with an inflection; None if there is none elsewhere."""
-    made = _metadata(ark, site)
-    return made if ark.inflection and made and not site.is_own(made, request.headers.get("host", "")) else None
+    return [where for where in known if where and site.is_own(where, host)]
 
 
 def _metadata(ark: Ark, site: Site) -> str:

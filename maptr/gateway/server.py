@@ -179,7 +179,7 @@ class HttpServer:
             if isinstance(answer, Lines) or len(answer.body) > PIECE:
                 made = await self._send(request, answer, headers)
             else:
-                made = web.Response(status=answer.status, headers=headers, body=answer.body)
+                made = web.Response(status=int(answer.status), headers=headers, body=answer.body)
                 if connection.is_last():
                     made.force_close()
         finally:

@@ -125,10 +125,11 @@ class Site:
     def is_own(self, where: str, host: str) -> bool:
         """Return True for a URL of the gateway itself: below ``public_url`` or, without one, an ARK at ``host``, to
         which the client sent its request."""
+        at = _without_scheme(self.public_url).partition("/")[0] if self.public_url else host.lower()
+        if at.partition(":")[0].removesuffix(".") not in where.lower():  # which is fast, and nearly always so
+            return False
         if self.public_url:
             return _is_below(where, self.public_url)
-        if host.lower().partition(":")[0].removesuffix(".") not in where.lower():  # which is fast, and nearly always so
-            return False
         own = {f"{_without_scheme(f'{scheme}://{host}')}/ark:" for scheme in ("http", "https")}
         return _without_scheme(where).startswith(tuple(own))
 

@@ -102,7 +102,7 @@ def test_a_thread_that_reads_the_old_table_does_not_affect_the_new_one() -> None
     def where(table: Table) -> str:
         _, found = reader.read(ark, DEFAULTS, TableState(table), too_old=False)
         assert found is not None
-        return found[0].host
+        return found.candidates[0].host
 
     class Overtaken(Table):
         """Another thread reads the new table while this one is read."""

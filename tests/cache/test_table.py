@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from maptr import registry
 from maptr.ark import Ark
-from maptr.cache.policy import Natab
+from maptr.cache.policy import Dns, Natab
 from maptr.cache.store import replay
 from maptr.cache.table import TableReader
 from maptr.choose import sticky
@@ -68,7 +68,7 @@ def differences(table: Table, keys: Iterator[str] | list[str]) -> Iterator[str]:
 
     A kept hyphen inside a shoulder is in the URLs of a table, and not in those of the rule of the shoulder.
     """
-    read, from_zone = TableReader().read, zone_reader(table)
+    read, from_zone, now = TableReader().read, zone_reader(table), 0.0
     published, _ = publishable(table)
     too_long = any(len(regexp(one, nma)) > MAX_STRING for one in published.values() for nma in one.nmas)
     for key in keys:
@@ -84,7 +84,8 @@ def differences(table: Table, keys: Iterator[str] | list[str]) -> Iterator[str]:
             kept = ark.hyphenated.partition("/")[2]
             after_shoulders = all(kept.startswith(one.shoulder) for one in serving)
             for settings in (DEFAULTS, HYPHENS) if after_shoulders else (DEFAULTS,):
-                natab, made = read(ark, settings, TableState(table), too_old=False)
+                natab, answer = read(ark, settings, TableState(table), too_old=False)
+                made = answer and answer.discovery(now, "", (Dns.UNASKED, natab), stale=False)
                 zone = from_zone(ark, settings)
                 urls = made.urls() if made is not None else []
                 if urls != zone.urls() or (natab is Natab.HAS) != bool(urls):
@@ -135,11 +136,13 @@ def test_a_limit_makes_the_discovery_incomplete() -> None:
     ]
     for targets, name, count, limit in cases:
         state = TableState(Table([entry("12345", *targets)]))
-        _, found = TableReader().read(Ark.parse(f"ark:12345/{name}"), DEFAULTS, state, too_old=False)
-        assert found is not None
+        natab, answer = TableReader().read(Ark.parse(f"ark:12345/{name}"), DEFAULTS, state, too_old=False)
+        assert answer is not None
+        found = answer.discovery(0.0, "", (Dns.UNASKED, natab), stale=False)
         assert (len(found), found.complete, found.ttl, found.trace[0].limit) == (count, False, None, limit)
     state = TableState(Table([entry("12345", long)]))
-    natab, found = TableReader().read(Ark.parse("ark:12345/" + "a" * 100), DEFAULTS, state, too_old=False)
+    natab, answer = TableReader().read(Ark.parse("ark:12345/" + "a" * 100), DEFAULTS, state, too_old=False)
     assert natab is Natab.UNUSABLE
-    assert found is not None
-    assert (len(found), found.complete, found.reason[:13]) == (0, False, "record 12345:")
+    assert answer is not None
+    assert (answer.candidates, answer.reason[:13]) == ([], "record 12345:")
+    assert not answer.discovery(0.0, "", (Dns.UNASKED, natab), stale=False).complete
