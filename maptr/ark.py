@@ -31,7 +31,7 @@ _MARKS = "\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff"  # zero-width character
 _DASHES = "-\u00ad\u2010-\u2015\u2212\ufe58\ufe63\uff0d"
 _HYPHEN = f"[{_DASHES}]+"
 _LINE_END = "(?:\r\n|[\n\r\x85\u2028\u2029])"
-_INDENT = f"(?:(?!{_LINE_END})\\s)*+"
+_INDENT = f"(?>(?:(?!{_LINE_END})\\s)*)"
 _WRAP = f"{_INDENT}{_LINE_END}{_INDENT}(?!{_LINE_END})"  # the end of a line, not of a paragraph
 _COLON, _SLASH = "(?::|%3A)", "(?:/|%2F)"  # plain, or %-encoded with the whole ARK
 _BLANK_IN_LABEL = f"(?:[ \u00a0]+(?=/?[0-9][{BETANUMERIC}]{{4}}))?"  # as in "ARK: 53355/x", but not in prose
@@ -516,8 +516,8 @@ _PIECE = (
 )
 _IN_PROSE = (
     rf"(?ai){_AT_WORD}ark{_COLON}{_BLANK_IN_LABEL}{_SLASH}{{0,8}}[{_DASHES}{BETANUMERIC}]{{1,{2 * MAX_NAAN}}}{_SLASH}"
-    rf"(?:(?!{_AT_WORD}{_LABEL}{_SLASH}{{0,8}}[{BETANUMERIC}]+{_SLASH})(?:{_PIECE}))++"
-    rf"(?:\?(?:{_PIECE}|\?)*+)?(?:\#(?:{_PIECE}|[?#])*+)?"
+    rf"(?>(?:(?!{_AT_WORD}{_LABEL}{_SLASH}{{0,8}}[{BETANUMERIC}]+{_SLASH})(?:{_PIECE}))+)"
+    rf"(?:\?(?>(?:{_PIECE}|\?)*))?(?:\#(?>(?:{_PIECE}|[?#])*))?"
 )
 _MAX_BEFORE = 2048  # characters of a URL before a label, and of a paragraph that may open an emphasis
 _URL_CHARACTERS = r"[!#-;=?-\[\]_a-z~]*"  # RFC 3986 2
