@@ -29,7 +29,9 @@ def patterns() -> Iterator[tuple[str, str]]:
 def possessive_groups(parsed: Any) -> Iterator[object]:
     """Yield what is repeated possessively, and is more than one character."""
     for operator, value in parsed:
-        if str(operator) == "POSSESSIVE_REPEAT" and not (len(value[2]) == 1 and str(value[2][0][0]) in OF_ONE_CHARACTER):
+        if str(operator) == "POSSESSIVE_REPEAT" and not (
+            len(value[2]) == 1 and str(value[2][0][0]) in OF_ONE_CHARACTER
+        ):
             yield value[2]
         for part in value if isinstance(value, tuple | list) else [value]:
             for each in part if isinstance(part, list) else [part]:
