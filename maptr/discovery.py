@@ -562,7 +562,10 @@ class Discovery(Sequence[Candidate]):
         step = self.decisive
         why = self.reason or "nothing was asked"
         if step is not None:
-            nowhere = ", none of them leads to a mapping authority" if step.outcome is Outcome.ANSWER else ""
+            nowhere = ""
+            if step.outcome is Outcome.ANSWER:
+                reason = next((reason for reading in step.readings for reason in reading.reasons), "")
+                nowhere = f", but none of its records leads to a mapping authority{reason and f' ({reason})'}"
             why = step.ended + nowhere + step.remark
         return f"no mapping authority{known} for {self.ark}: {why}"
 

@@ -56,6 +56,10 @@ def test_without_a_candidate_the_reason_is_shown_and_begins_the_error() -> None:
     assert str(Discovery(Ark.parse(ARK), complete=False, reason="the table is gone")) == (
         "no mapping authority known for ark:12345/x1: the table is gone"
     )
+    assert str(walked({HOME: dns_answer(host("localhost"))})) == (
+        "no mapping authority for ark:12345/x1: 12345.ark.arpa. NAPTR: answer, but none of its records leads to "
+        "a mapping authority (localhost is not a public host)"
+    )
 
 
 def test_a_trace_has_one_line_for_each_query_record_and_link() -> None:
