@@ -12,7 +12,7 @@ from pathlib import Path
 from maptr.config import Config
 from maptr.daemon.background import Repetitions
 from maptr.daemon.process import in_thread
-from maptr.errors import MaptrError, MissingExtra, SignatureError, Time, reason_of
+from maptr.errors import MaptrError, MissingExtra, SignatureError, Time, UnsafePlan, reason_of
 from maptr.registry.minisign import PublicKey
 from maptr.registry.plan import Plan
 from maptr.registry.pull import OFFICIAL, Requirements, apply_pull, begin_with_built_in, jittered, plan_pull
@@ -101,6 +101,8 @@ class TablePulls:
             apply_pull(found, wall=self._clock)
         except (MaptrError, OSError) as error:
             reason = reason_of(error)
+            if isinstance(error, UnsafePlan):
+                reason += "; if that is right: maptr table pull --force --apply"
             if self._logged.is_new("error", reason):
                 log.error("table %s not pulled, the old one stays: %s", file, reason)
             self._failures += 1
