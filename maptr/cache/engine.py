@@ -62,6 +62,8 @@ class Engine:
         self._names = CircuitBreakers(rng, clock, threshold=1)
         self._pending = PendingLookups(clock)
         self._table_reader = TableReader()
+        self._answers: bool | None = None  # whether DNS answered when a caller waited for it; None: none did yet
+        self._logged = ""  # the last internal error
 
     def discover(self, ark: Ark, lifetime: float) -> Steps[tuple[Discovery, float]]:
         """Return the discovery, and the time of the monotonic clock until which it may be handed out again.
@@ -78,10 +80,19 @@ class Engine:
         natab, from_table = self._read_table(ark)
         state, found, until = Dns.UNASKED, None, 0.0  # the table answers as fast as a kept discovery
         if policy.asks(natab):
-            table_helps = policy.choose(Dns.SILENT, natab).take in (Take.NATAB, Take.NATAB_STALE)
-            state, found, refresh_at = yield from self.from_dns(ark, lifetime, table_helps=table_helps)
+            state, found, refresh_at = yield from self.from_dns(ark, lifetime, table_helps=self._table_helps(natab))
             until = min(self._clock() + REUSE_SECONDS, refresh_at)
         return self._make(ark, policy.choose(state, natab), found, from_table), until
+
+    def _table_helps(self, natab: Natab) -> bool:
+        return self.policy.choose(Dns.SILENT, natab).take in (Take.NATAB, Take.NATAB_STALE)
+
+    def is_impatient(self, ark: Ark) -> bool:
+        """Return whether to wait for DNS no longer than the patience: it does not answer, as far as is known, and there
+        is another source that answers."""
+        if self._answers and not self._servers.is_open(ALL):
+            return False
+        return self._table_helps(self._read_table(ark)[0]) or self.store.has_candidate(ark)
 
     def at_once(self, ark: Ark) -> Discovery | None:
         """Return the discovery that needs no query now; None if DNS must be asked."""
@@ -133,8 +144,9 @@ class Engine:
         try:
             if isinstance(result, Discovery):
                 self.learn(result)
-            else:
-                log.error("internal error while looking up %s: %r", ark, result)
+            elif repr(result) != self._logged:
+                self._logged = repr(result)
+                log.error("internal error while looking up %s: %s", ark, self._logged)
         finally:
             self._pending.finish(pending, result)
 
@@ -151,6 +163,7 @@ class Engine:
                 else:
                     self._names.failed(name, f"{step.outcome.value} {step.note}".strip())
         if result.trace and result.trace[0].outcome.answered:
+            self._answers = True
             self._servers.succeeded(ALL)
         else:
             outcome, note = _failure(result)
@@ -195,12 +208,13 @@ class Engine:
             other_source = table_helps or self.store.has_candidate(ark)
             seconds = max(0.001, deadline - self._clock())
             if other_source:
-                patience = 0.0 if troubled else self._patience - OVERHEAD - (self._clock() - pending.started)
-                seconds = min(max(0.0, patience), seconds)
+                patience = self._patience - OVERHEAD - (self._clock() - pending.started)
+                seconds = 0.0 if troubled or self._answers is False else min(max(0.0, patience), seconds)
             yield Wait(pending, is_new, seconds, inline=not other_source)
             if not pending.done.done():
                 outcome, note = Outcome.TIMEOUT, "still being asked"
                 if is_new and not troubled:
+                    self._answers = False
                     self._servers.failed(ALL, outcome.value)
                 break
             result = pending.done.result()

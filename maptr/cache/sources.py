@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import random
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterable, Iterator
 from contextlib import closing
 from typing import TYPE_CHECKING, Unpack
 
@@ -95,25 +95,29 @@ class Sources:
         if text is not None and (recent := self._recent.get(text)) and recent[0] > self._clock():
             return recent[1]
         call = Call(ark, self._resolver.lifetime, **options)
-        if self._tasks is None:
-            # Late, as asyncio below: it doubles the start time of a program that does not await.
-            from maptr.cache.aio import TaskDriver
-            from maptr.resolver.aio import need_asyncio
-
-            need_asyncio()
-            self._tasks = TaskDriver(self._resolver.discover_async, self.engine.finish)
+        tasks = self._task_driver()
         table = self.engine.table
         if not table.is_read:
             import asyncio
 
             await asyncio.to_thread(table.current)
-        found, until = await self._tasks.run(self.engine.discover(call.ark, call.lifetime))
+        found, until = await tasks.run(self.engine.discover(call.ark, call.lifetime))
         found = self._finish(text, call, found, until)
         if call.chooser is None:
             return found
         from maptr.resolver.aio import prefer_async  # as above
 
         return await prefer_async(found, call.chooser)
+
+    def _task_driver(self) -> TaskDriver:
+        if self._tasks is None:
+            # Late, as asyncio in the methods: it doubles the start time of a program that does not await.
+            from maptr.cache.aio import TaskDriver
+            from maptr.resolver.aio import need_asyncio
+
+            need_asyncio()
+            self._tasks = TaskDriver(self._resolver.discover_async, self.engine.finish)
+        return self._tasks
 
     def discover_many(
         self, pairs: Iterable[tuple[Token, Item]], lifetime: float, *, ordered: bool = True
@@ -122,7 +126,15 @@ class Sources:
 
         If no server can be asked, the table and older answers are left.
         """
-        asked = (self._prepare(token, item) for token, item in pairs)
+
+        def prepare() -> Iterator[tuple[tuple[Token, bool], Item]]:
+            for token, item in pairs:
+                found = self._at_once(item)
+                if isinstance(found, Ark) and self.engine.is_impatient(found):
+                    found, _ = self._threads.run(self.engine.discover(found, lifetime))
+                yield (token, isinstance(found, Ark)), found
+
+        asked = prepare()
         try:
             with closing(self._resolver.discover_many(asked, lifetime, ordered=ordered)) as stream:
                 for (token, is_asked), found in stream:
@@ -137,7 +149,14 @@ class Sources:
         """``discover_many``, awaited."""
         from contextlib import aclosing  # imported with asyncio
 
-        asked = (self._prepare(token, item) async for token, item in pairs)
+        async def prepare() -> AsyncIterator[tuple[tuple[Token, bool], Item]]:
+            async for token, item in pairs:
+                found = self._at_once(item)
+                if isinstance(found, Ark) and self.engine.is_impatient(found):
+                    found, _ = await self._task_driver().run(self.engine.discover(found, lifetime))
+                yield (token, isinstance(found, Ark)), found
+
+        asked = prepare()
         try:
             async with aclosing(self._resolver.discover_many_async(asked, lifetime, ordered=ordered)) as stream:
                 async for (token, is_asked), found in stream:
@@ -146,10 +165,10 @@ class Sources:
             async for (token, _), item in asked:
                 yield token, self._without_dns(item, error)
 
-    def _prepare(self, token: Token, item: Item) -> tuple[tuple[Token, bool], Item]:
-        """Return the token with whether DNS must be asked, and the ARK or its discovery."""
+    def _at_once(self, item: Item) -> Item:
+        """Return the discovery of an item that needs no query now; the ARK if DNS must be asked."""
         found = item if isinstance(item, Discovery) else self.engine.at_once(item)
-        return (token, found is None), item if found is None else found
+        return item if found is None else found
 
     def _without_dns(self, item: Item, error: NoServer) -> Discovery:
         return item if isinstance(item, Discovery) else self.engine.choose(self.engine.not_asked(item, str(error)))

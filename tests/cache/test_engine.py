@@ -56,6 +56,20 @@ def test_after_three_failures_one_caller_at_a_time_asks_the_server() -> None:
     assert rig.sources.discover("ark:1050/x")[0].host == "h.example"
 
 
+def test_a_silent_dns_is_waited_for_once_and_again_after_it_has_answered() -> None:
+    naans = [str(naan) for naan in range(1000, 1020)]
+    rig = Rig(ONE_HOST, table(*[(naan, "t.example") for naan in naans]), patience=0.1)
+    waits = []
+    for naan in naans:
+        steps = rig.sources.engine.discover(Ark(naan, "x"), 5.0)
+        waits += [wait.seconds > 0 for wait in steps]
+        if naan == "1009":
+            rig.pass_time(60)
+            assert rig.sources.discover(ARK)
+    assert waits[:2] == [True, False]
+    assert waits.count(True) == 2
+
+
 def test_rfc9520_3_2_a_name_that_fails_is_asked_with_growing_pauses() -> None:
     rig = Rig({HOME: Answer(Outcome.SERVFAIL), "1000.ark.arpa.": dns_answer(host("h.example."), ttl=0)})
     tries = []
@@ -83,11 +97,15 @@ def test_an_incomplete_discovery_with_candidates_is_given_and_completed_later() 
 @pytest.mark.parametrize(
     "error", [dns.resolver.NoResolverConfiguration, OSError, dns.exception.Timeout, ZeroDivisionError]
 )
-def test_an_error_of_the_dns_client_means_that_dns_did_not_say_and_any_other_is_raised(error: type[Exception]) -> None:
+def test_an_error_of_the_dns_client_means_that_dns_did_not_say_and_any_other_is_raised(
+    error: type[Exception], caplog: pytest.LogCaptureFixture
+) -> None:
     rig = Rig(ONE_HOST, table(("1000", "t.example")))
     rig.dns.error = error()
-    with pytest.raises(error if error is ZeroDivisionError else DiscoveryFailed):
-        rig.sources.discover(ARK)
+    for _ in range(2):
+        with pytest.raises(error if error is ZeroDivisionError else DiscoveryFailed):
+            rig.sources.discover(ARK)
+    assert [record.levelname for record in caplog.records] == ["ERROR"] * (error is ZeroDivisionError)
     if error is not ZeroDivisionError:
         assert rig.sources.discover("ark:1000/x").source == "natab"
         rig.pass_time(60)

@@ -197,6 +197,14 @@ def test_a_stream_gives_what_a_single_discovery_gives(policy: str, state: str, h
         assert (found.source, found.complete, found.reason) == (alone.source, alone.complete, alone.reason)
 
 
+def test_a_stream_waits_for_a_silent_dns_no_longer_than_its_patience() -> None:
+    for take in (many, lambda rig, *arks: asyncio.run(many_async(rig, *arks))):
+        rig = Rig(BOTH, table(("12345", "t.example"), ("23456", "t.example")), patience=0.05)
+        rig.dns.gate = threading.Event()  # DNS never answers
+        assert [found.source for found in take(rig, ARK, OTHER)] == ["natab", "natab"]
+        rig.dns.gate.set()
+
+
 def test_a_stream_takes_an_older_answer_while_dns_is_silent() -> None:
     rig = Rig(ONE_HOST)
     rig.sources.discover(ARK)
