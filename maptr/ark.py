@@ -175,9 +175,11 @@ class Ark(_Parts):
         In the query string of another URL, the ARK ends at its next parameter.
         Everything that RFC 3986 allows in a path is kept, even a final bracket or comma; for prose, use ``find_arks``.
         A fragment is cut off, because it is never sent to a server. An ``Ark`` is returned as it is. Raises
-        ArkSyntaxError for invalid text or bytes, TypeError for other types, and ConfigError for an unknown profile.
+        ArkSyntaxError for invalid text or bytes and for an invalid NAAN, TypeError for other types, and ConfigError for
+        an unknown profile.
         """
         if isinstance(text, Ark):
+            check_naan(text.naan)
             return text
         if not isinstance(text, str):
             text = _decode(text)
@@ -215,7 +217,7 @@ class Ark(_Parts):
         text, tail, fragment = _split_tail(text, rules.hash_in_name)
         hyphenated = re.sub(_HYPHEN, "-", text.replace("\xad", "")).partition("/")[2]
         naan, _, rest = re.sub(_HYPHEN, "", text).partition("/")
-        naan = _check_naan(naan.lower())
+        naan = check_naan(naan.lower())
         if re.search(_LABEL_AND_NAAN, rest):
             raise _SecondLabel
         _check_name(rest)
@@ -437,13 +439,14 @@ def _not_one(received: str, problem: str, text: str = "", *, labelled: bool = Tr
     return ArkSyntaxError(f"{problem}: is it {_short(found[0])}?", suggestion=found[0], labelled=labelled)
 
 
-def _check_naan(naan: str) -> str:
+def check_naan(naan: str) -> str:
+    """Return a NAAN, which must be in lower case. Raises ArkSyntaxError."""
     if not naan:
         raise ArkSyntaxError("no NAAN after the ark: label")
     if len(naan) > MAX_NAAN:
         raise ArkSyntaxError(f"a NAAN of {len(naan)} characters, {MAX_NAAN} at most")
-    if wrong := set(naan) - set(BETANUMERIC):
-        raise ArkSyntaxError(f"{_shown(naan)} is not a valid NAAN: {_shown(min(wrong))} is not one of {BETANUMERIC}")
+    if wrong := naan.strip(BETANUMERIC):
+        raise ArkSyntaxError(f"{_shown(naan)} is not a valid NAAN: {_shown(wrong[0])} is not one of {BETANUMERIC}")
     return naan
 
 

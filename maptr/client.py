@@ -10,7 +10,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Literal, Self, TypedDict, TypeVar, Unpack
 
 from maptr import paths
-from maptr.ark import Ark, Profile
+from maptr.ark import Ark, Profile, check_naan
 from maptr.cache import DNS_FIRST, DNS_ONLY, MAX_NAMES, PATIENCE, STALE_LIMIT, Policy
 from maptr.discovery import Discovery
 from maptr.errors import ConfigError
@@ -314,13 +314,15 @@ class Client:
         """``drift`` for many NAANs, in order, with hundreds of queries in flight.
 
         None: every NAAN of the table and of the history, so that records which the table has lost are compared too.
-        Raises DiscoveryFailed if a server's name has no address.
+        Raises ArkSyntaxError for text that is not a NAAN, and DiscoveryFailed if a server's name has no address.
         """
+        if isinstance(naans, str):
+            raise TypeError("expected several NAANs, got one: use drift(naan), or a list: [naan]")
         from maptr.reconcile.drift import Reconciler  # a discovery does not need it
         from maptr.reconcile.history import VerdictLog  # a discovery does not need it
 
         log = None if self.history is None else VerdictLog(self.history)
-        return Reconciler(self.sources, log).verdicts(naans)
+        return Reconciler(self.sources, log).verdicts(None if naans is None else map(_checked_naan, naans))
 
     def drift_history(self) -> dict[str, list[PastVerdict]]:
         """Return the verdicts of earlier comparisons by record, the latest first."""
@@ -328,7 +330,7 @@ class Client:
 
         return {} if self.history is None else VerdictLog(self.history).changes(self.sources.view)
 
-    def pull(self, *sources: str, force: bool = False) -> Pull:
+    def pull(self, *sources: str | os.PathLike[str], force: bool = False) -> Pull:
         """Replace the file of the table by the registry of the first source that has one, and return what changed.
 
         Sources are URLs or files, by default the public registry. Raises UnsafePlan if too many records would be lost,
@@ -345,7 +347,7 @@ class Client:
             raise ConfigError("the client has no table in a file", key="table")
         path = table.path if isinstance(table, WatchedTable) else Path(paths.table_file(os.environ))
         paths.make_parent(str(path))
-        pulled = plan_pull(path, sources or (OFFICIAL,), force=force)
+        pulled = plan_pull(path, [os.fspath(source) for source in sources] or [OFFICIAL], force=force)
         apply_pull(pulled, wall=time.time)
         self.sources.follow(table_source(path, time.monotonic, self.resolver.settings.scheme))
         return pulled
@@ -353,7 +355,7 @@ class Client:
     def forget(self, naan: str | None = None) -> None:
         """Drop the kept answer of DNS for a NAAN, for example because its record has changed; None: all answers."""
         if self._made is not None:
-            self._made.forget(naan)
+            self._made.forget(None if naan is None else _checked_naan(naan))
 
     def close(self) -> None:
         """Close the files. Lookups in flight end by themselves."""
@@ -484,6 +486,12 @@ def _refuse_one(arks: object) -> None:
     """Raise TypeError for text, which is an iterable of characters for type checkers, too."""
     if isinstance(arks, _Text):
         raise TypeError("expected several ARKs, got one: use discover(ark), or a list: [ark]")
+
+
+def _checked_naan(naan: str) -> str:
+    if not isinstance(naan, str):
+        raise TypeError(f"a NAAN is a str, not {type(naan).__name__}")
+    return check_naan(naan.lower())
 
 
 def _logged(pairs: Generator[tuple[Token, Discovery], None, None]) -> Generator[tuple[Token, Discovery], None, None]:

@@ -244,6 +244,7 @@ class ConfigErrors(ConfigError):
         super().__init__(first.reason, filename=first.filename, line=first.line, key=first.key)
         self.msg = "; ".join(map(str, errors))
         self.all = tuple(errors)
+        self.args = (self.all,)  # from which pickle makes it again
 
 
 def raise_all(errors: Sequence[ConfigError]) -> None:

@@ -18,7 +18,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias, get_args
 
 from maptr.ark import Ark
 from maptr.client import Client
-from maptr.discovery import Discovery, Outcome
+from maptr.discovery import SECURITY, Discovery, Outcome
 from maptr.errors import ConfigError
 from maptr.naptr.record import Naptr
 from maptr.protocol.names import Labels, to_text
@@ -56,7 +56,7 @@ class Answers(UserDict[str, Reply | Entry]):
     A URL template has the variables of the registry, such as ``${content}``. ``security`` is the DNSSEC state of every
     answer. ``asked`` has the names of the queries, in their order. A Table answers as its zone would, without ``h``.
 
-    Raises ConfigError for what is neither a NAAN nor a reply.
+    Raises ConfigError for what is neither a NAAN nor a reply, and for an unknown state.
 
     >>> answers = Answers({"12345": "https://ark.example.org/ark:${content}"})
     >>> offline_client(answers).discover("ark:12345/x1").url(), answers.asked
@@ -64,6 +64,8 @@ class Answers(UserDict[str, Reply | Entry]):
     """
 
     def __init__(self, replies: Mapping[str, Reply] | Table | None = None, *, security: str = "indeterminate") -> None:
+        if security not in SECURITY:
+            raise ConfigError(f"{security!r} is not one of {', '.join(SECURITY)}", key="security")
         self.security = security
         self.asked: list[str] = []
         super().__init__(dict(replies or {}))
@@ -168,7 +170,7 @@ class _OfflineClient(Client):
 def offline_client(
     answers: Mapping[str, Reply] | Table | Answers, *, settings: Settings | None = None, **options: Any
 ) -> Client:
-    """Return a client that these answers serve instead of DNS. It takes the options of ``Client``.
+    """Return a client that these answers serve instead of DNS. It takes the options of ``Client`` but ``nameservers``.
 
     Its table is the given one only, never that of the machine. Raises ConfigError for an answer that is none.
 

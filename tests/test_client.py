@@ -17,7 +17,20 @@ import dns.resolver
 import pytest
 
 import maptr
-from maptr import Client, ConfigError, DiscoveryFailed, Entry, Nma, Table, UnsafePlan, Validator, registry
+from maptr import (
+    ArkSyntaxError,
+    Client,
+    ConfigError,
+    DiscoveryFailed,
+    Entry,
+    Nma,
+    Settings,
+    Table,
+    UnsafePlan,
+    Validator,
+    Verdict,
+    registry,
+)
 from maptr.cache.disk import Disk
 from maptr.testing import offline_client
 from tests.resolver.validation.test_chain import PARENT, PARENT_KEYS
@@ -124,6 +137,20 @@ def test_a_client_validates_from_its_own_anchors(server: Maptr) -> None:
     assert Client(at(server)).discover(ARK).security == "indeterminate"
 
 
+def test_a_naan_may_be_in_upper_case_and_anything_else_is_refused() -> None:
+    table = Table([Entry("b5060", nmas=(Nma("https://t.example/ark:/${content}"),))])
+    client = offline_client(table, table=table)
+    assert [(one.record, one.verdict) for one in client.drift("B5060")] == [("b5060", Verdict.SAME)]
+    for method in (client.drift, client.forget):
+        for wrong in ("", "1" * 64, "ark:12345", "12345/x"):
+            with pytest.raises(ArkSyntaxError):
+                method(wrong)
+        with pytest.raises(TypeError):
+            method(12345)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="several NAANs"):
+        client.drift_many("b5060")
+
+
 # ---- files
 
 
@@ -178,7 +205,7 @@ def test_a_pull_replaces_the_table_under_the_guards(tmp_path: Path) -> None:
         with pytest.raises(UnsafePlan):
             client.pull(str(source))
         assert client.discover("ark:12345/x1").source == "natab"
-        client.pull(str(source), force=True)
+        client.pull(source, force=True)
         assert not client.discover("ark:12345/x1", raise_on_none=False)
     with pytest.raises(ConfigError, match="no table in a file"):
         Client(table=TABLE).pull(str(source))
@@ -192,10 +219,16 @@ def test_a_pull_replaces_the_table_under_the_guards(tmp_path: Path) -> None:
         ("table", 5, TypeError),
         ("patience", "1", TypeError),
         *((key, -1, ConfigError) for key in ("patience", "stale_limit", "table_limit", "size")),
+        ("settings", Settings(max_depth=-1), ConfigError),
+        ("settings", Settings(regexp_steps=-1), ConfigError),
+        ("settings", Settings(max_depth="8"), TypeError),  # type: ignore[arg-type]
+        ("settings", Settings(scheme="ftp"), ConfigError),
+        ("settings", Settings(hyphens="no"), ConfigError),  # type: ignore[arg-type]
     ],
 )
 def test_a_wrong_option_is_an_error_that_names_it(option: str, value: Any, error: type[Exception]) -> None:
-    with pytest.raises(error, match=option):
+    names = option if option != "settings" else "|".join(value._fields)
+    with pytest.raises(error, match=names):
         Client(**{option: value})
 
 

@@ -101,6 +101,8 @@ def test_security_and_other_origins() -> None:
     client = offline_client(answers, origin="ark.example", require="secure")
     assert client.discover("ark:12345/x1").security == "secure"
     assert answers.asked == ["12345.ark.example."]
+    with pytest.raises(ConfigError, match="'safe' is not one of secure, "):
+        Answers(security="safe")
     answers.security = "insecure"
     with pytest.raises(DiscoveryFailed):
         client.discover("ark:12345/x1")

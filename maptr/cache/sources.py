@@ -203,11 +203,11 @@ class Sources:
         self._recent.clear()
 
     def forget(self, naan: str | None = None) -> None:
-        """Drop the kept answer of DNS for a NAAN; None: all answers."""
+        """Drop the kept answer of DNS for a NAAN in lower case; None: all answers."""
         if naan is None:
             self.engine.store.clear()
         else:
-            self.engine.store.forget(self.engine.store.root(Ark(naan.lower(), "")))
+            self.engine.store.forget(self.engine.store.root(Ark(naan, "")))
         self._recent.clear()
 
     @property

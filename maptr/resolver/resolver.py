@@ -13,9 +13,9 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, 
 from contextlib import closing
 from functools import partial
 from math import inf
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
-from maptr.ark import MAX_NAAN, Ark
+from maptr.ark import MAX_NAAN, Ark, Hyphens
 from maptr.discovery import Discovery, NoServer
 from maptr.errors import ConfigError
 from maptr.protocol import names
@@ -32,6 +32,7 @@ from maptr.resolver.multiplexer import (
 )
 from maptr.resolver.servers import HTTPS, TCP, TLS, check_server, is_address, system_servers
 from maptr.resolver.stub import Stub
+from maptr.url import PORTS
 from maptr.walk import DEFAULTS, Answer, Question, Settings
 
 if TYPE_CHECKING:
@@ -348,10 +349,15 @@ class StubLookups:
 
 
 def with_origin(settings: Settings | None, origin: str | dns.name.Name) -> Settings:
-    """Return the settings with this origin. Raises ConfigError for an invalid domain name, or TypeError."""
+    """Return the settings with this origin. Raises ConfigError for an invalid value or domain name, or TypeError."""
     settings = DEFAULTS if settings is None else settings
     if not isinstance(settings, Settings):
         raise TypeError(f"settings: {settings!r} is not a maptr.Settings")
+    for key, known in (("scheme", tuple(PORTS)), ("hyphens", get_args(Hyphens))):
+        if (given := getattr(settings, key)) not in known:
+            raise ConfigError(f"{given!r} is not one of {', '.join(known)}", key=key)
+    for key in ("max_depth", "max_questions", "max_candidates", "max_records", "regexp_steps"):
+        checked_count(getattr(settings, key), key, least=0)
     if not (isinstance(origin, str) or hasattr(origin, "labels")):
         raise TypeError(f"origin: {origin!r} is neither a str nor a dns.name.Name")
     try:
@@ -384,12 +390,12 @@ def check_nameservers(nameservers: Iterable[str]) -> tuple[str, ...]:
     return found
 
 
-def checked_count(given: int, key: str, most: float = inf) -> int:
-    """Return a number from 1 to ``most``. Raises ConfigError for any other, TypeError for another type."""
+def checked_count(given: int, key: str, most: float = inf, *, least: int = 1) -> int:
+    """Return a number from ``least`` to ``most``. Raises ConfigError for any other, TypeError for another type."""
     if not isinstance(given, int):
         raise TypeError(f"{key}: {given!r} is not a whole number")
-    if given < 1:
-        raise ConfigError("must be at least 1", key=key)
+    if given < least:
+        raise ConfigError(f"must be at least {least}", key=key)
     if given > most:
         raise ConfigError(f"must be at most {most}", key=key)
     return given

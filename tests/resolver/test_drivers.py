@@ -34,7 +34,7 @@ from maptr.discovery import (
     Outcome,
     Step,
 )
-from maptr.errors import ConfigError, MaptrError, NmaError, NoEventLoop
+from maptr.errors import ConfigError, ConfigErrors, MaptrError, NmaError, NoEventLoop
 from maptr.naptr.regexp import Substitution
 from maptr.nma.reachable import Reachable
 from tests.support.drivers import RESOLVER_DRIVERS, Driver, collect, name_of, resolver_of
@@ -201,6 +201,10 @@ def test_a_discovery_is_immutable() -> None:
             delattr(found, name)
     assert found.replace(stale=True) != found
     assert pickle.loads(pickle.dumps(found)) == copy.deepcopy(found) == found
+    mistakes = ConfigErrors([ConfigError("one", key="a"), ConfigError("two", filename="f", line=3)])
+    for error in (NoMappingAuthority("none", found), mistakes):
+        for twin in (pickle.loads(pickle.dumps(error)), copy.copy(error)):
+            assert (type(twin), str(twin), repr(vars(twin))) == (type(error), str(error), repr(vars(error)))
 
 
 def test_looking_up_a_server_name_is_bounded_and_does_not_block_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
