@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any, Literal, NamedTuple
 
 from maptr.errors import ArkSyntaxError, ConfigError, json_text
@@ -39,6 +40,8 @@ _LABEL = f"ark{_COLON}{_BLANK_IN_LABEL}"
 _AFTER_LABEL = f"(?ai)(?<=ark:){_BLANK_IN_LABEL}"
 _BEFORE_LABEL = f"(?:^|(?<=[/=:.&?+~_@!{_DASHES[1:]}-])(?<!://)|(?<=%[0-9A-F]{{2}})(?<!%2F%2F))"
 _LABEL_AND_NAAN = f"(?ai){_LABEL}{_SLASH}*[{BETANUMERIC}]+{_SLASH}"
+# An ARK in the text before the label; "ark:8080" after "://" is a host with its port.
+_ARK_BEFORE = f"(?ai)(?<![0-9a-z])(?<!://){_LABEL}{_SLASH}*[{BETANUMERIC}]+{_SLASH}"
 _STRUCTURE_RECEIVED = f"(?ai)ark{_COLON}{_SLASH}*[{_DASHES}{BETANUMERIC}]*{_SLASH}?"  # label, NAAN, slash
 _PARAMETER = "&|;(?=[A-Za-z][0-9A-Za-z_.-]*=)"  # the start of a URL's next parameter
 # An encoded delimiter before an ARK, and the one that ends it.
@@ -202,6 +205,8 @@ class Ark(_Parts):
         if not re.match(f"(?ai){_LABEL}", text):
             raise _not_one(received, f"no ark: label in {_shown(text)}", text, labelled=False)
         try:
+            if re.search(_ARK_BEFORE, nma):
+                raise _SecondLabel
             return cls._read(nma, _within_url(nma, text), rules, bare=bare)
         except _SecondLabel:
             raise _not_one(received, f"a second ark: label in {_shown(nma + text)}") from None
@@ -433,7 +438,10 @@ def _not_one(received: str, problem: str, text: str = "", *, labelled: bool = Tr
     if len(found) > 1:
         return ArkSyntaxError(f"{len(found)} ARKs, not one: {', '.join(map(_short, found[:2]))}")
     if not found and (place := re.search(_UNLABELLED, text)):
-        found = [f"ark:{text[place.end() :]}"]
+        meant = f"ark:{text[place.end() :]}"
+        with suppress(ArkSyntaxError, _SecondLabel):
+            Ark._read("", meant, PROFILES["current"])
+            found = [meant]
     if not found:
         return ArkSyntaxError(problem, labelled=labelled)
     return ArkSyntaxError(f"{problem}: is it {_short(found[0])}?", suggestion=found[0], labelled=labelled)
@@ -512,7 +520,7 @@ def _shown(text: str) -> str:
 # ---- ARKs in prose
 
 _STOP = r"[!&'(),:;]"  # punctuation after an ARK in a sentence, and between two ARKs
-_AT_WORD = "(?:(?<![0-9a-z])|(?<=%[0-9a-f]{2}))"  # where a label can start
+_AT_WORD = r"(?:(?<![0-9a-z])|(?<=%[0-9a-f]{2})|(?<=\\[nrt]))"  # where a label can start; JSON escapes line ends
 _PIECE = (
     r"[-\u2010\u00ad]\r?\n[ \t]*(?=[0-9A-Za-z])"  # a word hyphenated at the end of a line
     rf"|[{_DASHES}{_MARKS}$*+./0-9=@A-Z_a-z~]|%[0-9A-Fa-f]{{2}}|{_STOP}(?!{_STOP}{{0,3}}(?:https?:|ark{_COLON}))"

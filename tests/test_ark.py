@@ -301,7 +301,10 @@ def test_what_people_write_for_the_label_is_understood_but_not_taken(text: str) 
     assert refused.value.suggestion == "ark:12148/x/y"
 
 
-@pytest.mark.parametrize("text", ["Mark 12148/x", "shark 12148/x", "ark 12148/x and more", "12148/ x", "ark 12148"])
+@pytest.mark.parametrize(
+    "text",
+    ["Mark 12148/x", "shark 12148/x", "ark 12148/x and more", "12148/ x", "12148/\u00a0x", "12148/x|y", "ark 12148"],
+)
 def test_nothing_is_suggested_for_other_text(text: str) -> None:
     with pytest.raises(ArkSyntaxError) as refused:
         Ark.parse(text)
