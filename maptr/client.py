@@ -353,7 +353,10 @@ class Client:
         return pulled
 
     def forget(self, naan: str | None = None) -> None:
-        """Drop the kept answer of DNS for a NAAN, for example because its record has changed; None: all answers."""
+        """Drop the kept answer of DNS for a NAAN, for example because its record has changed; None: all answers.
+
+        DNS is then asked again, also where it has just failed. Raises ArkSyntaxError for text that is not a NAAN.
+        """
         if self._made is not None:
             self._made.forget(None if naan is None else _checked_naan(naan))
 

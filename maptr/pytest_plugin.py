@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from functools import partial
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -15,12 +15,26 @@ if TYPE_CHECKING:
 def maptr_dns(monkeypatch: pytest.MonkeyPatch) -> Answers:
     """The DNS of every client and function of maptr in this test: ``maptr_dns["12345"] = URL``, or "silent" and so on.
 
-    ``maptr.testing.Answers`` says what it takes. No network is used, and of tables only the given ones.
+    ``maptr.testing.Answers`` says what it takes. No network is used, and of tables only the given ones. A client that
+    the program has made before the test is served, too; ``forget`` drops what it kept.
     """
-    from maptr.client import Client  # late: pytest loads this module in every run, also of programs without maptr
+    # Late: pytest loads this module in every run, also of programs without maptr.
+    from maptr.client import Client
+    from maptr.registry.followed_file import TableState
+    from maptr.registry.found import FoundTable
+    from maptr.resolver.resolver import Resolver
     from maptr.testing import Answers, OfflineResolver
 
     answers = Answers()
-    monkeypatch.setattr(Client, "_make_resolver", partial(OfflineResolver, answers))
+
+    def offline(method: str) -> Callable[..., Any]:
+        def call(resolver: Resolver, *given: Any, **options: Any) -> Any:
+            return getattr(OfflineResolver(answers, settings=resolver.settings), method)(*given, **options)
+
+        return call
+
+    for method in ("discover", "discover_async", "discover_many", "discover_many_async", "serial"):
+        monkeypatch.setattr(Resolver, method, offline(method))
     monkeypatch.setattr(Client, "_found", lambda *_: None)
+    monkeypatch.setattr(FoundTable, "current", lambda _: TableState(None))
     return answers

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import time
+from contextlib import suppress
 from importlib.metadata import entry_points
 from typing import Any
 
@@ -149,6 +150,26 @@ def test_the_fixture_serves_functions_and_clients(maptr_dns: Answers) -> None:
     ]
     assert Client(["tls://192.0.2.1"]).discover("ark:12345/x1")
     assert maptr_dns.asked == ["12345.ark.arpa."] * 5
+
+
+EARLIER = [Client(["192.0.2.1"], lifetime=1), Client(["192.0.2.1"], cache=":memory:"), Client()]
+
+
+@pytest.mark.parametrize("reply", ["https://one.example/${content}", "silent", "https://two.example/${content}"])
+def test_the_fixture_serves_clients_that_the_program_has_made_before(reply: str, maptr_dns: Answers) -> None:
+    maptr_dns["12345"] = reply
+    for client in EARLIER:
+        client.forget()
+        alone = client.discover_many(["ark:12345/x1"])
+        awaited = asyncio.run(collect(client.discover_many_async(["ark:12345/x2"])))
+        wanted = [] if reply == "silent" else [reply.replace("${content}", "12345/x1")]
+        assert [found.urls() for found in alone] == [wanted]
+        assert [bool(found) for found in awaited] == [bool(wanted)]
+        with suppress(DiscoveryError):
+            assert client.discover("ark:12345/x1").urls() == asyncio.run(client.discover_async("ark:12345/x1")).urls()
+        with pytest.raises(NoMappingAuthority):
+            client.discover("ark:12148/btv1b8449691v")
+    assert set(maptr_dns.asked) == {"12345.ark.arpa.", "12148.ark.arpa."}
 
 
 def test_the_fixture_does_not_use_the_tables_of_the_machine(maptr_dns: Answers) -> None:

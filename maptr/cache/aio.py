@@ -5,19 +5,23 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from concurrent.futures import Future
+from typing import TYPE_CHECKING
 
-from maptr.cache.lookups import AskAsync, Finish, PendingLookup, Result, Steps
+from maptr.cache.lookups import Finish, PendingLookup, Result, Steps
 from maptr.discovery import Discovery
+
+if TYPE_CHECKING:
+    from maptr.resolver.resolver import Resolver
 
 
 class TaskDriver:
     """Runs lookups in asyncio tasks. Cancelling a caller does not cancel the lookup, which others may wait for.
 
-    ``ask`` takes an ARK and its lifetime; ``finish`` takes the result.
+    ``finish`` takes the result.
     """
 
-    def __init__(self, ask: AskAsync, finish: Finish) -> None:
-        self._ask = ask
+    def __init__(self, resolver: Resolver, finish: Finish) -> None:
+        self._resolver = resolver
         self._finish = finish
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -47,7 +51,7 @@ class TaskDriver:
     async def _look_up(self, pending: PendingLookup) -> None:
         result: Discovery | BaseException | None = None
         try:
-            result = await self._ask(pending.ark, pending.lifetime)
+            result = await self._resolver.discover_async(pending.ark, pending.lifetime)
         except asyncio.CancelledError:
             raise
         except BaseException as error:

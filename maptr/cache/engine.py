@@ -169,6 +169,18 @@ class Engine:
             outcome, note = _failure(result)
             self._servers.failed(ALL, f"{outcome.value} {note}".strip())
 
+    def forget(self, naan: str | None) -> None:
+        """Drop the kept answer of DNS for a NAAN, and ask for it again even if that has failed; None: all answers."""
+        if naan is None:
+            self.store.clear()
+            self._names.clear()
+        else:
+            name = self.store.root(Ark(naan, ""))
+            self.store.forget(name)
+            self._names.succeeded(name)
+        self._servers.clear()
+        self._answers = None
+
     def not_asked(self, ark: Ark, why: str) -> Discovery:
         """Return the discovery of a lookup that sent no query. ``why`` is the note of its only step."""
         step = Step(root_name(ark, self._settings.origin), 0, Outcome.UNREACHABLE, note=why)

@@ -10,15 +10,18 @@ import concurrent.futures
 import os
 import random
 import threading
-from collections.abc import Awaitable, Callable, Generator, Hashable
+from collections.abc import Callable, Generator, Hashable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from maptr.ark import Ark
 from maptr.discovery import Discovery
 from maptr.files import ForkLock
 from maptr.protocol.names import Labels
+
+if TYPE_CHECKING:
+    from maptr.resolver.resolver import Resolver
 
 MAX_PENDING = 256  # lookups in flight; beyond that, callers get what is kept
 LOST_AFTER = 5.0  # seconds past its lifetime after which a lookup is considered lost
@@ -151,6 +154,10 @@ class CircuitBreakers:
         with self._lock:
             self._breakers.pop(key, None)
 
+    def clear(self) -> None:
+        with self._lock:
+            self._breakers.clear()
+
     def failed(self, key: Hashable, why: str) -> None:
         with self._lock:
             breaker = self._breakers[key] = self._breakers.pop(key, _Breaker())
@@ -179,17 +186,15 @@ class Wait:
 
 Result = TypeVar("Result")
 Steps = Generator[Wait, None, Result]
-Ask = Callable[[Ark, float], Discovery]
-AskAsync = Callable[[Ark, float], Awaitable[Discovery]]
 Finish = Callable[[PendingLookup, Discovery | BaseException | None], None]
 """Receives the result of a lookup: its discovery, the exception that it raised, or None if it was cancelled."""
 
 
 @dataclass(frozen=True, slots=True)
 class ThreadDriver:
-    """Runs lookups in threads. ``ask`` takes an ARK and its lifetime; ``finish`` takes the result."""
+    """Runs lookups in threads. ``finish`` takes the result."""
 
-    ask: Ask
+    resolver: Resolver
     finish: Finish
 
     def run(self, steps: Steps[Result]) -> Result:
@@ -210,7 +215,7 @@ class ThreadDriver:
     def _look_up(self, pending: PendingLookup) -> None:
         result: Discovery | BaseException
         try:
-            result = self.ask(pending.ark, pending.lifetime)
+            result = self.resolver.discover(pending.ark, pending.lifetime)
         except BaseException as error:
             result = error
         self.finish(pending, result)

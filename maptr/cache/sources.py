@@ -75,7 +75,7 @@ class Sources:
             wall=wall,
             rng=rng or random.Random(),
         )
-        self._threads = ThreadDriver(resolver.discover, self.engine.finish)
+        self._threads = ThreadDriver(resolver, self.engine.finish)
         self._tasks: TaskDriver | None = None
         # Discoveries by the text of their ARK, with the time until which they may be handed out unchanged. A discovery
         # made of kept answers takes ten times as long as the budget of a hit in memory.
@@ -116,7 +116,7 @@ class Sources:
             from maptr.resolver.aio import need_asyncio
 
             need_asyncio()
-            self._tasks = TaskDriver(self._resolver.discover_async, self.engine.finish)
+            self._tasks = TaskDriver(self._resolver, self.engine.finish)
         return self._tasks
 
     def discover_many(
@@ -203,11 +203,8 @@ class Sources:
         self._recent.clear()
 
     def forget(self, naan: str | None = None) -> None:
-        """Drop the kept answer of DNS for a NAAN in lower case; None: all answers."""
-        if naan is None:
-            self.engine.store.clear()
-        else:
-            self.engine.store.forget(self.engine.store.root(Ark(naan, "")))
+        """``Client.forget``, for a NAAN in lower case."""
+        self.engine.forget(naan)
         self._recent.clear()
 
     @property

@@ -202,7 +202,7 @@ class ResolverOptions(NamedTuple):
         found = cls()
         for word in words:
             name, _, value = word.partition(":")
-            number = int(value) if value.isascii() and value.isdigit() and len(value) < 5 else 0
+            number = int(value) if value.isascii() and value.isdigit() and len(value) < 10 else 0
             if name == "timeout":
                 found = found._replace(timeout=min(max(number, 1), MAX_TIMEOUT))
             elif name == "attempts":
@@ -245,7 +245,7 @@ def _read_resolv_conf() -> tuple[list[str], ResolverOptions]:
     except FileNotFoundError:
         lines = []  # as glibc does
     except OSError as error:
-        raise NoServer(f"no resolver is configured on this system: {error}") from None
+        raise NoServer(f"no resolver is configured on this system: {reason_of(error)}") from None
     named = [words[1] for words in lines if len(words) > 1 and words[0] == "nameserver"]
     options = [word for words in lines if words[:1] == ["options"] for word in words[1:]]
     return named, ResolverOptions.read([*options, *os.environ.get("RES_OPTIONS", "").split()])

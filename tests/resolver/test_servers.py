@@ -106,7 +106,7 @@ def test_a_server_that_cannot_be_asked_is_skipped_with_a_line_in_the_log(
         ("", ResolverOptions()),
         ("ndots:2 edns0 trust-ad", ResolverOptions()),
         ("timeout:2 attempts:4 rotate use-vc", ResolverOptions(2, 4, True, True)),
-        ("timeout:99 attempts:9", ResolverOptions(30, 5)),  # RES_MAXRETRANS, RES_MAXRETRY
+        ("timeout:99999 attempts:99999", ResolverOptions(30, 5)),  # RES_MAXRETRANS, RES_MAXRETRY
         ("timeout:0 attempts:x", ResolverOptions(1, 1)),
         ("timeout: attempts:-1", ResolverOptions(1, 1)),
         ("timeout:2 timeout:3", ResolverOptions(3)),
