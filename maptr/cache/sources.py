@@ -95,12 +95,7 @@ class Sources:
         if text is not None and (recent := self._recent.get(text)) and recent[0] > self._clock():
             return recent[1]
         call = Call(ark, self._resolver.lifetime, **options)
-        tasks = self._task_driver()
-        table = self.engine.table
-        if not table.is_read:
-            import asyncio
-
-            await asyncio.to_thread(table.current)
+        tasks = await self._ready_to_await()
         found, until = await tasks.run(self.engine.discover(call.ark, call.lifetime))
         found = self._finish(text, call, found, until)
         if call.chooser is None:
@@ -109,14 +104,19 @@ class Sources:
 
         return await prefer_async(found, call.chooser)
 
-    def _task_driver(self) -> TaskDriver:
+    async def _ready_to_await(self) -> TaskDriver:
+        """Return the driver of lookups, after reading the table in a thread if that was not done yet."""
         if self._tasks is None:
-            # Late, as asyncio in the methods: it doubles the start time of a program that does not await.
+            # Late, as in the methods: asyncio doubles the start time of a program that does not await.
             from maptr.cache.aio import TaskDriver
             from maptr.resolver.aio import need_asyncio
 
             need_asyncio()
             self._tasks = TaskDriver(self._resolver, self.engine.finish)
+        if not self.engine.table.is_read:
+            import asyncio
+
+            await asyncio.to_thread(self.engine.table.current)
         return self._tasks
 
     def discover_many(
@@ -149,11 +149,13 @@ class Sources:
         """``discover_many``, awaited."""
         from contextlib import aclosing  # imported with asyncio
 
+        tasks = await self._ready_to_await()
+
         async def prepare() -> AsyncIterator[tuple[tuple[Token, bool], Item]]:
             async for token, item in pairs:
                 found = self._at_once(item)
                 if isinstance(found, Ark) and self.engine.is_impatient(found):
-                    found, _ = await self._task_driver().run(self.engine.discover(found, lifetime))
+                    found, _ = await tasks.run(self.engine.discover(found, lifetime))
                 yield (token, isinstance(found, Ark)), found
 
         asked = prepare()

@@ -14,6 +14,7 @@ from maptr.ark import Ark
 from maptr.cache.sources import view_of
 from maptr.discovery import Discovery, DiscoveryFailed, DiscoveryTimeout, NoMappingAuthority
 from maptr.errors import ArkSyntaxError, ConfigError
+from maptr.registry.followed_file import TableState
 from maptr.resolver.resolver import Resolver
 from maptr.resolver.validation.validator import Validator
 from tests.resolver.validation.test_chain import PARENT, PARENT_KEYS
@@ -149,6 +150,23 @@ def test_stopping_ends_the_queries_of_the_event_loop() -> None:
         return source, len(asyncio.all_tasks())
 
     assert asyncio.run(main()) == ("natab", 1)
+
+
+def test_a_table_is_read_beside_the_event_loop() -> None:
+    class Unread:
+        is_read = False
+
+        def current(self) -> TableState:
+            if not self.is_read:
+                threads.append(threading.current_thread())
+            self.is_read = True
+            return TableState(table(("12345", "t.example")))
+
+    threads: list[threading.Thread] = []
+    asyncio.run(Rig(None, Unread()).sources.discover_async(ARK))
+    asyncio.run(many_async(Rig(None, Unread()), ARK))
+    assert len(threads) == 2
+    assert threading.main_thread() not in threads
 
 
 # ---- streams
