@@ -9,7 +9,7 @@ and stops when ``answer`` is set.
         an answer, or "no such name": done           no response in time: the next server
         failed, by the only server: once more
         refused, failed, malformed, lame: strike the server off
-        a referral towards the name: start again with the servers that it names
+        a referral towards the name: start again at the addresses (glue) that it gives
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from maptr import url
 from maptr.discovery import Outcome
 from maptr.protocol import names
 from maptr.protocol.names import Labels
-from maptr.protocol.numbers import AAAA, BADVERS, FORMERR, MAX_TTL, NAPTR, NOTIMP, REFUSED, SERVFAIL, A
+from maptr.protocol.numbers import BADVERS, FORMERR, MAX_TTL, NAPTR, NOTIMP, REFUSED, SERVFAIL
 from maptr.resolver.message import (
     DnsResponse,
     Referral,
@@ -45,8 +45,6 @@ MAX_TRIES = 32  # queries for one question: all servers, rounds, referrals and a
 MAX_CLOSED = 4  # TCP connections closed without a response that are opened again for one question
 MAX_ALIASES = 8  # CNAMEs whose target one server leaves to a further query
 MAX_REFERRALS = 8  # down from the servers given; a domain name below ark.arpa rarely has two zone cuts
-MAX_ADDRESS_LOOKUPS = 3  # servers of one referral without glue whose addresses are looked up
-MAX_LOOKUP_DEPTH = 2  # address lookups that need another address lookup
 TRAILING = "bytes after the last record are ignored"
 NOTE_LENGTH = 500  # characters of failures kept in a note
 
@@ -61,20 +59,12 @@ class Attempt(NamedTuple):
     exchange: Exchange
 
 
-class _AddressLookup(NamedTuple):
-    """The lookup of a zone's servers after a referral without glue; ``exchanges`` are not settled yet."""
-
-    server: Server  # that referred
-    cut: Labels
-    exchanges: list[Exchange]
-
-
 class StubQuery(NamedTuple):
     """A question, the servers that may answer it, and how they are asked.
 
     ``case_blind`` are servers that are asked without 0x20; many exchanges may share it. With ``trust_ad`` the AD bit of
     the servers counts; ``dnssec`` asks for the signatures that validation needs. ``options`` may have other limits than
-    FIRST_SECONDS and ROUNDS. ``depth`` is the number of questions that wait for this one.
+    FIRST_SECONDS and ROUNDS.
     """
 
     name: Labels
@@ -84,7 +74,6 @@ class StubQuery(NamedTuple):
     trust_ad: bool = False
     dnssec: bool = False
     options: ResolverOptions = ResolverOptions()
-    depth: int = 0
     random_bytes: Callable[[int], bytes] = os.urandom
 
 
@@ -129,14 +118,11 @@ class _Failures:
 class Exchange:
     """One question to DNS servers; ``answer`` is None until it is settled.
 
-    With ``dnssec``, ``packet`` is then the response, and its aliases are not followed. ``addresses`` are the result of
-    a question for A or AAAA.
+    With ``dnssec``, ``packet`` is then the response, and its aliases are not followed.
     """
 
     answer: Answer | None = None
-    addresses: tuple[str, ...] = ()
     packet = b""
-    _lookup: _AddressLookup | None = None
     _plain: frozenset[Server] = frozenset()  # servers without EDNS
     _tries = _referrals = _closed = 0
 
@@ -152,8 +138,6 @@ class Exchange:
         """Return the query to send now; None if the question is settled."""
         if self.answer is not None:
             return None
-        if self._lookup is not None and (attempt := self._look_up(self._lookup)) is not None:
-            return attempt
         query, turns = self._query, self._turns
         if turns.index >= len(turns.servers):
             turns.index, turns.round = 0, turns.round + 1
@@ -258,7 +242,6 @@ class Exchange:
         security, aliases = "indeterminate", self._aliases
         if self._query.trust_ad:
             security = "secure" if aliases.authentic and self._is_authentic(attempt, response) else "insecure"
-        self.addresses = response.addresses
         ttl = None if response.ttl is None else min(response.ttl, aliases.ttl)
         note = response.note or aliases.note
         if response.trailing:
@@ -285,42 +268,18 @@ class Exchange:
     def _follow_referral(self, attempt: Attempt, referral: Referral) -> None:
         """Ask the servers below the cut, which must be further down and towards the name (RFC 1034 5.3.3 4b)."""
         servers = _usable_servers(attempt.server, referral.addresses)
-        questions = _address_questions(referral) if self._query.depth < MAX_LOOKUP_DEPTH else []
         refusal = ""
         if not names.is_below(self._aliases.name, referral.cut) or len(referral.cut) <= self._turns.cut:
             refusal = "not closer to the name, so this server is lame"
         elif self._referrals >= MAX_REFERRALS:
             refusal = f"more than {MAX_REFERRALS} referrals"
-        elif not servers and not questions:
-            refusal = f"no usable address of {', '.join(map(names.to_text, referral.servers[:3]))}"
+        elif not servers:
+            refusal = f"no usable address of {', '.join(map(names.to_text, referral.servers[:3]))} in the response"
         if refusal:
             self._strike(attempt.server, Outcome.REFERRAL, f"referred to {names.to_text(referral.cut)}: {refusal}")
             return
         self._referrals += 1
-        if servers:
-            self._turns = _Turns(servers, len(referral.cut))
-        else:
-            inner = self._query._replace(trust_ad=False, dnssec=False, depth=self._query.depth + 1)
-            exchanges = [Exchange(inner._replace(name=name, rdtype=rdtype)) for name, rdtype in questions]
-            self._lookup = _AddressLookup(attempt.server, referral.cut, exchanges)
-
-    def _look_up(self, lookup: _AddressLookup) -> Attempt | None:
-        """Return the next query of the address lookup; None when it ends, and this question goes on or gives up."""
-        for inner in list(lookup.exchanges):
-            inner._tries = self._tries  # one budget for both
-            attempt = inner.next()
-            self._tries = inner._tries
-            if attempt is not None:
-                return attempt
-            lookup.exchanges.remove(inner)
-            if servers := _usable_servers(lookup.server, inner.addresses):
-                self._lookup = None
-                self._turns = _Turns(servers, len(lookup.cut))
-                return None
-        self._lookup = None
-        note = f"referred to {names.to_text(lookup.cut)}: no address of its servers"
-        self._strike(lookup.server, Outcome.REFERRAL, note)
-        return None
+        self._turns = _Turns(servers, len(referral.cut))
 
     def _strike(self, asked: Server, outcome: Outcome, why: str) -> None:
         turns = self._turns
@@ -340,11 +299,3 @@ def _usable_servers(asked: Server, addresses: Sequence[str]) -> tuple[Server, ..
     if not url.is_local(asked.address):
         addresses = [text for text in addresses if not url.is_local(text)]
     return tuple(Server(text, asked.port, asked.tcp) for text in addresses)
-
-
-def _address_questions(referral: Referral) -> list[tuple[Labels, int]]:
-    """Return the questions that may find an address if the referral has none; none about a server below the cut."""
-    if referral.addresses:
-        return []
-    outside = [server for server in referral.servers if not names.is_below(server, referral.cut)]
-    return [(server, rdtype) for server in outside[:MAX_ADDRESS_LOOKUPS] for rdtype in (A, AAAA)]

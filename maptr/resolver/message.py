@@ -173,13 +173,6 @@ def _whole_name(packet: bytes, start: int, end: int) -> Labels:
     return name
 
 
-def _addresses(packet: bytes, records: list[WireRecord]) -> tuple[str, ...]:
-    """Return the addresses of A and AAAA records as text, at most MAX_GLUE."""
-    families = {numbers.A: socket.AF_INET, numbers.AAAA: socket.AF_INET6}
-    texts = [socket.inet_ntop(families[r.rdtype], packet[r.start : r.end]) for r in records[:MAX_GLUE]]
-    return tuple(dict.fromkeys(texts))
-
-
 def _read_negative(packet: bytes, authority: list[WireRecord]) -> tuple[int | None, Labels | None]:
     """Return the seconds to cache a negative answer (RFC 2308 5), and its zone; None without SOA."""
     soa = next((record for record in authority if record.rdtype == numbers.SOA), None)
@@ -213,15 +206,11 @@ class Referral(NamedTuple):
 
 
 class DnsResponse(NamedTuple):
-    """A response read. ``rcode`` is the extended one; ``records`` are set for NAPTR, ``addresses`` for A and AAAA.
-
-    ``zone`` is as in ``Answer``.
-    """
+    """A response read. ``rcode`` is the extended one; ``records`` are set for NAPTR; ``zone`` is as in ``Answer``."""
 
     rcode: int
     outcome: Outcome = Outcome.MALFORMED
     records: tuple[Naptr, ...] = ()
-    addresses: tuple[str, ...] = ()
     ttl: int | None = None
     note: str = ""
     authentic: bool = False
@@ -262,7 +251,7 @@ def _read_sections(query: SentQuery, flags: int, sections: Sections) -> DnsRespo
         least, zone = _read_negative(packet, sections.authority)
         if any(record.rdtype == numbers.CNAME for record in sections.answer):
             zone = query.name  # there is an alias, and its target does not exist
-        return DnsResponse(rcode, Outcome.NXDOMAIN, (), (), least, "", authentic, bogus, zone=zone)
+        return DnsResponse(rcode, Outcome.NXDOMAIN, (), least, "", authentic, bogus, zone=zone)
     if rcode == numbers.YXDOMAIN:  # RFC 6672 2.2: the name does not exist, but the DNAME does
         note = "a DNAME makes the name too long"
         return DnsResponse(rcode, Outcome.NXDOMAIN, note=note, authentic=authentic, zone=query.name)
@@ -278,23 +267,19 @@ def _read_noerror(query: SentQuery, flags: int, sections: Sections, authentic: b
     if found:
         ttl = min(ttl, *[record.ttl for record in found])
         records: tuple[Naptr, ...] = ()
-        addresses: tuple[str, ...] = ()
         if query.rdtype == numbers.NAPTR:
             records = tuple([Naptr.read(packet, start, end) for _, _, _, start, end in found])
-        elif query.rdtype in (numbers.A, numbers.AAAA):
-            addresses = _addresses(packet, found)
-        outcome = Outcome.ANSWER
-        return _new(DnsResponse, (0, outcome, records, addresses, ttl, note, authentic, False, None, None, None, False))
+        return _new(DnsResponse, (0, Outcome.ANSWER, records, ttl, note, authentic, False, None, None, None, False))
     if not flags & numbers.RA:
         soa = any(record.rdtype == numbers.SOA for record in sections.authority)
         cut = next((record.owner for record in sections.authority if record.rdtype == numbers.NS), None)
         if chain and not soa:
-            return DnsResponse(0, Outcome.REFERRAL, (), (), ttl, note, authentic, alias=name)
+            return DnsResponse(0, Outcome.REFERRAL, (), ttl, note, authentic, alias=name)
         if cut is not None and not soa and not flags & numbers.AA and not _denies_ds(query, cut, sections.authority):
             referral = _read_referral(cut, sections)
             return DnsResponse(0, Outcome.REFERRAL, note=note, authentic=authentic, referral=referral)
     least, _ = _read_negative(packet, sections.authority)
-    return DnsResponse(0, Outcome.NODATA, (), (), least, note, authentic)
+    return DnsResponse(0, Outcome.NODATA, (), least, note, authentic)
 
 
 def _denies_ds(query: SentQuery, cut: Labels, authority: list[WireRecord]) -> bool:
@@ -343,5 +328,7 @@ def _read_referral(cut: Labels, sections: Sections) -> Referral:
         if record.rdtype == numbers.NS and names.fold(record.owner) == names.fold(cut)
     )
     listed = {names.fold(server) for server in servers}
-    glue = [r for r in sections.additional if r.rdtype in (numbers.A, numbers.AAAA) and names.fold(r.owner) in listed]
-    return Referral(names.fold(cut), servers, _addresses(sections.packet, glue))
+    families = {numbers.A: socket.AF_INET, numbers.AAAA: socket.AF_INET6}
+    glue = [r for r in sections.additional if r.rdtype in families and names.fold(r.owner) in listed][:MAX_GLUE]
+    addresses = [socket.inet_ntop(families[r.rdtype], sections.packet[r.start : r.end]) for r in glue]
+    return Referral(names.fold(cut), servers, tuple(dict.fromkeys(addresses)))

@@ -11,7 +11,7 @@ import pytest
 
 from maptr.discovery import Outcome
 from maptr.protocol import names
-from maptr.protocol.numbers import AAAA, DS, EDE, NSEC, NSEC3, OPT
+from maptr.protocol.numbers import DS, EDE, NSEC, NSEC3, OPT
 from maptr.resolver.exchange import (
     FIRST_SECONDS,
     MAX_REFERRALS,
@@ -310,70 +310,6 @@ def test_referrals_must_lead_down_and_end() -> None:
         refer(take(again), "ark.arpa.", (9, 9, 9, 9))
         refer(take(again), cut, (9, 9, 9, 8))
         assert "lame" in settled(again).note
-
-
-def test_a_referral_without_glue_is_looked_up_at_the_first_servers() -> None:
-    asking = exchange(PUBLIC, TWO)
-    refer(take(asking), "12345.ark.arpa.", server="ns.nma.example.")
-    sought = take(asking)
-    assert (sought.server, sought.query.name, sought.query.rdtype) == (PUBLIC, (b"ns", b"nma", b"example"), A)
-    lose(sought)
-    again = take(asking)
-    assert again.server == TWO
-    assert answer(again, flags=AA)  # no A record, so its AAAA is asked for
-    second = take(asking)
-    assert (second.server, second.query.rdtype) == (PUBLIC, AAAA)
-    second.exchange.unreachable(second, "no route")
-    third = take(asking)
-    local = [record(None, AAAA, bytes(15) + b"\1"), record(None, AAAA, bytes.fromhex("20014860") + bytes(11) + b"\7")]
-    assert not third.exchange.receive(third, b"nonsense")
-    assert answer(third, local)
-    below = take(asking)  # on the port of the server that referred us, and never to an address that is local
-    assert (below.server, below.query.name) == (Server("2001:4860::7"), NAME)
-    answer(below, GOOD)
-    assert settled(asking).outcome is Outcome.ANSWER
-
-
-def test_address_lookups_that_find_nothing_end_the_exchange() -> None:
-    asking = exchange(PUBLIC)
-
-    def say(attempt: Attempt) -> None:
-        if attempt.query.name == NAME:
-            refer(attempt, "12345.ark.arpa.", server="ns.nma.example.")
-        else:
-            answer(attempt, rcode=5)
-
-    assert len(drive(asking, say)) == 3  # the question, A, AAAA
-    found = settled(asking)
-    assert found.outcome is Outcome.REFERRAL
-    assert "referred to 12345.ark.arpa.: no address of its servers" in found.note
-
-
-@pytest.mark.parametrize(
-    ("servers", "asked"),
-    [
-        ({0: [1], 1: [0]}, [0, 1, 1] * 2),  # two zones have their servers in each other
-        ({0: [1], 1: [2], 2: [3]}, [0, 1, 1] * 2),  # each zone has its server in a further zone
-        ({0: [0, 9], 9: []}, [0, 9, 9] * 2),  # one server is below its own zone
-        ({0: [1, 2, 3, 4, 5]}, [0, 1, 1, 2, 2, 3, 3] * 2),
-    ],
-)
-def test_circular_and_endless_address_lookups_end(servers: dict[int, list[int]], asked: list[int]) -> None:
-    """RFC 1034 5.3.3. Each zone ``xN.example.`` has these servers ``ns.xN.example.``, and a NAAN that of zone 0."""
-    names_asked: list[int] = []
-
-    def say(attempt: Attempt) -> None:
-        first = attempt.query.name[-2]
-        number = int(first[1:]) if first != b"ark" else -1
-        names_asked.append(number)
-        cut = "12345.ark.arpa." if number < 0 else f"x{number}.example."
-        authority = [record(cut, NS, names.to_wire(names.parse(f"ns.x{n}.example."))) for n in servers.get(number, [0])]
-        assert answer(attempt, authority=authority, flags=0)
-
-    asking = exchange(PUBLIC)
-    drive(asking, say)
-    assert settled(asking).outcome is Outcome.REFERRAL
-    assert names_asked == [-1, *asked]  # each for A and AAAA
 
 
 def test_the_number_of_packets_is_bounded() -> None:
