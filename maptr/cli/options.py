@@ -218,7 +218,7 @@ def discovery_options(help: str, *, timeout: float = LIFETIME) -> Callable[[Comm
             "trust_anchors",
             type=PATH,
             callback=_existing,
-            help="Validate DNSSEC from the DS or DNSKEY records in FILE: a zone file or BIND's trust-anchors.",
+            help="Validate DNSSEC from the DS or DNSKEY records in FILE, in the format of a zone file.",
         ),
         click.option("--require", type=click.Choice(["secure"]), help="Accept only answers validated by DNSSEC."),
         click.option("--allow-private", is_flag=True, help="Accept candidates on hosts that are not public."),

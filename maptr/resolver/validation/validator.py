@@ -1,14 +1,13 @@
 """Validator: trust anchors and the keys found from them, for ``Client(trust_anchors=...)``.
 
-Reads files of anchors, in the formats of BIND and Unbound, and the clock. The other modules here have no I/O.
+Reads files of anchors and the clock. The other modules here have no I/O.
 """
 
 from __future__ import annotations
 
 import os
-import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -35,19 +34,13 @@ from maptr.walk import Answer
 Anchors: TypeAlias = Mapping[Any, Iterable[Rdata]]
 MakeQuery = Callable[[Labels, int], StubQuery]
 
-_BIND = re.compile(r"\b(trust-anchors|trusted-keys|managed-keys)\s*\{")
-_BIND_COMMENTS = re.compile(r'("[^"]*")|//[^\n]*|#[^\n]*|/\*.*?\*/', re.DOTALL)
-_BIND_ENTRY = re.compile(
-    r'\s*"?([^\s"]+)"?\s+(?:(initial|static)-(key|ds)\s+)?(\d+)\s+(\d+)\s+(\d+)\s+((?:"[^"]*"\s*)+);'
-)
-
 
 class Validator:
     """Validates answers by DNSSEC from trust anchors: of the root, or of any other zone.
 
-    ``anchors``: a file with DS or DNSKEY records (as Unbound and ``maptr zone keys ds`` write them) or with BIND's
-    ``trust-anchors``; or DS or DNSKEY rdatas by name, as dnspython's keyrings. It validates as RFC 4035 section 5 and
-    RFC 5155 section 8 say, and keeps the keys that it validated for the next discovery. Threads may share it.
+    ``anchors``: a file with DS or DNSKEY records, as Unbound and ``maptr zone keys ds`` write them; or DS or DNSKEY
+    rdatas by name, as dnspython's keyrings. It validates as RFC 4035 section 5 and RFC 5155 section 8 say, and keeps
+    the keys that it validated for the next discovery. Threads may share it.
 
     Raises ConfigError for anchors that cannot be read or used, or if the package cryptography is missing or too old.
 
@@ -158,40 +151,13 @@ def usable_anchors(given: Anchors, filename: str = "") -> Mapping[dns.name.Name,
 
 
 def read_anchors(text: str, filename: str = "") -> Mapping[dns.name.Name, tuple[Rdata, ...]]:
-    """Anchors from text. Raises ConfigError.
-
-    The text has DS and DNSKEY records as in a zone file (Unbound, dnssec-keygen, ``maptr zone keys ds``), or BIND's
-    ``trust-anchors``, ``trusted-keys`` and ``managed-keys``.
-    """
-    given: dict[dns.name.Name | str, list[Rdata]] = {}
+    """Return the anchors in a text of DS and DNSKEY records, in the format of a zone file. Raises ConfigError."""
+    given: dict[dns.name.Name, list[Rdata]] = {}
     try:
-        for name, rdata in _read_bind(text) if _BIND.search(text) else _read_records(text):
-            given.setdefault(name, []).append(rdata)
+        for rrset in dns.zonefile.read_rrsets(text, rdclass=None, default_ttl=0):
+            if rrset.rdtype not in (DS, DNSKEY):
+                raise ValueError(f"{dns.rdatatype.to_text(rrset.rdtype)} is neither DS nor DNSKEY")
+            given.setdefault(rrset.name, []).extend(rrset)
     except (dns.exception.DNSException, ValueError) as error:
         raise ConfigError(f"trust anchors cannot be read: {error}", filename=filename) from None
     return usable_anchors(given, filename)
-
-
-def _read_records(text: str) -> Iterator[tuple[dns.name.Name, Rdata]]:
-    for rrset in dns.zonefile.read_rrsets(text, rdclass=None, default_ttl=0):
-        if rrset.rdtype not in (DS, DNSKEY):
-            raise ValueError(f"{dns.rdatatype.to_text(rrset.rdtype)} is neither DS nor DNSKEY")
-        for rdata in rrset:
-            yield rrset.name, rdata
-
-
-def _read_bind(text: str) -> Iterator[tuple[dns.name.Name, Rdata]]:
-    text = _BIND_COMMENTS.sub(lambda match: match[1] or " ", text)
-    for block in _BIND.finditer(text):
-        at, end = block.end(), text.find("}", block.end())
-        if end < 0:
-            raise ValueError(f"{block[1]} has no closing brace")
-        while text[at:end].strip():
-            entry = _BIND_ENTRY.match(text, at, end)
-            if entry is None:
-                raise ValueError(f"not an anchor: {text[at:end].strip()[:60]!r}")
-            zone, _, kind, *numbers, data = entry.groups()
-            octets = "".join(data.replace('"', " ").split())
-            rdtype = "DS" if kind == "ds" else "DNSKEY"
-            yield dns.name.from_text(zone), dns.rdata.from_text("IN", rdtype, " ".join([*numbers, octets]))
-            at = entry.end()
