@@ -378,7 +378,6 @@ def _plain(text: str) -> str:
 
 
 def _split_nma(text: str) -> tuple[str, str]:
-    """Return the text before the first label, and the rest."""
     label = re.search(f"(?ai){_BEFORE_LABEL}ark{_COLON}", text)
     return (text[: label.start()], text[label.start() :]) if label else ("", text)
 

@@ -210,7 +210,6 @@ class Step(NamedTuple):
 
 
 def _where(asked: Step | Link) -> str:
-    """Return the server and the time that it took."""
     took = f" in {asked.elapsed * 1000:.1f} ms" if asked.elapsed is not None else ""
     return (f" from {asked.server}" if asked.server else "") + took
 

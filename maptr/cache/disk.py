@@ -127,7 +127,6 @@ class Disk:
         *,
         wall: Callable[[], float],
         clock: Callable[[], float] = time.monotonic,
-        max_bytes: int = MAX_BYTES,
         own: bool = False,
     ) -> None:
         self.path: Path = Path(path)
@@ -135,7 +134,6 @@ class Disk:
             raise ConfigError("is a directory", filename=str(self.path))
         self._own = own
         self._known: tuple[int, int] | None = None  # the file that was last opened
-        self._max_pages = max(16, max_bytes // PAGE)
         self._lock = threading.RLock()  # reentrant, because a thread may fork in a signal handler
         self._connection: sqlite3.Connection | None = None
         self._identity: tuple[int, int] | None = None
@@ -289,7 +287,7 @@ class Disk:
         """Delete the quarter of the answers that expires first. False if the disk is full, not the file."""
         try:
             connection = self._open()
-            if connection.execute("PRAGMA page_count").fetchone()[0] < self._max_pages * 0.9:
+            if connection.execute("PRAGMA page_count").fetchone()[0] < MAX_BYTES // PAGE * 0.9:
                 return False
             count = connection.execute("SELECT count(*) FROM answer").fetchone()[0]
             connection.execute(
@@ -330,7 +328,7 @@ class Disk:
             if version == 0:  # before WAL, so that the file itself has it from the start
                 connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
             connection.execute("PRAGMA journal_mode = WAL")
-            connection.execute(f"PRAGMA max_page_count = {self._max_pages}")
+            connection.execute(f"PRAGMA max_page_count = {MAX_BYTES // PAGE}")
             if version == 0:
                 connection.execute("BEGIN IMMEDIATE")
                 # Another process may have made the tables since ``_version`` looked.

@@ -50,15 +50,14 @@ class PendingLookup:
 
 
 class PendingLookups:
-    """The lookups that a cache has in flight, at most ``limit``. Safe for threads.
+    """The lookups that a cache has in flight, at most MAX_PENDING. Safe for threads.
 
     A lookup is lost if its event loop was closed, or if it runs in a thread of the process that this one was forked
     from. A lost lookup is dropped when its time is over, or at once after a fork.
     """
 
-    def __init__(self, clock: Callable[[], float], limit: int = MAX_PENDING) -> None:
+    def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._limit = limit
         self._pending: dict[Labels, PendingLookup] = {}
         self._process = os.getpid()
         self._lock = ForkLock()
@@ -74,7 +73,7 @@ class PendingLookups:
             pending = self._pending.get(name)
             if pending is not None:
                 return pending, False
-            if len(self._pending) >= self._limit:
+            if len(self._pending) >= MAX_PENDING:
                 return None, False
             pending = PendingLookup(ark, name, lifetime, now, now + lifetime + LOST_AFTER)
             self._pending[name] = pending
@@ -98,7 +97,7 @@ class PendingLookups:
         pending = self._pending.get(name)
         if pending is not None and pending.ends < now:
             del self._pending[name]
-        elif len(self._pending) >= self._limit:
+        elif len(self._pending) >= MAX_PENDING:
             self._pending = {name: one for name, one in self._pending.items() if one.ends >= now}
 
 
@@ -116,16 +115,13 @@ class CircuitBreakers:
     caller may try; the first success closes the breaker. The same pauses serve a name whose lookup keeps failing
     (RFC 9520 section 3.2).
 
-    Beyond ``size``, the breakers whose last failure is oldest are dropped.
+    Beyond MAX_BREAKERS, those whose last failure is oldest are dropped.
     """
 
-    def __init__(
-        self, rng: random.Random, clock: Callable[[], float], *, threshold: int = OPEN_AFTER, size: int = MAX_BREAKERS
-    ) -> None:
+    def __init__(self, rng: random.Random, clock: Callable[[], float], *, threshold: int = OPEN_AFTER) -> None:
         self._rng = rng
         self._clock = clock
         self._threshold = threshold
-        self._size = size
         self._breakers: dict[Hashable, _Breaker] = {}  # in the order of their last failures
         self._lock = ForkLock()
 
@@ -165,7 +161,7 @@ class CircuitBreakers:
             breaker.why = why
             if breaker.failures >= self._threshold:
                 breaker.retry_at = self._clock() + self._pause(breaker)
-            while len(self._breakers) > self._size:
+            while len(self._breakers) > MAX_BREAKERS:
                 del self._breakers[next(iter(self._breakers))]
 
     def _pause(self, breaker: _Breaker) -> float:

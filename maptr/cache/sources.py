@@ -231,7 +231,6 @@ class Sources:
 
 
 def _text(ark: Ark | str | bytes) -> str | None:
-    """Return the text by which the discovery of an ARK is kept."""
     if isinstance(ark, str):
         return ark
     return ark.resolution if isinstance(ark, Ark) and not (ark.tail or ark.nma or ark.notes or ark.hyphenated) else None

@@ -199,7 +199,6 @@ def _record(entry: Entry, allow_private: bool) -> Record:
 
 
 def _answer(ark: Ark, settings: Settings, record: Record, state: TableState) -> TableAnswer:
-    """Return the answer of the record that serves an ARK."""
     fault = record.fault
     found: Sequence[Candidate] = ()
     limit: Limit | None = None

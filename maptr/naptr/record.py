@@ -234,11 +234,10 @@ class RuleCache:
     """``read`` with a memory: many ARKs share few rules, and compiling a regexp costs more than matching it.
 
     The budget of a walk is charged for a cached rule too, so that each walk ends as it would alone.
-    ``max_size`` is in instructions; the oldest rules go first.
+    The oldest rules go first.
     """
 
-    def __init__(self, max_size: int = MAX_CACHED) -> None:
-        self._max_size = max_size
+    def __init__(self) -> None:
         self._rules: OrderedDict[tuple[Naptr, Labels | None], tuple[Rule, int]] = OrderedDict()
         self._size = 0
 
@@ -254,7 +253,7 @@ class RuleCache:
         rule = read(naptr, undotted=undotted, budget=budget)
         self._rules[key] = rule, before - budget.steps
         self._size += _size(rule)
-        while self._size > self._max_size:
+        while self._size > MAX_CACHED:
             self._size -= _size(self._rules.popitem(last=False)[1][0])
         return rule
 

@@ -78,17 +78,17 @@ class _KnownAnswers:
     ``discoveries`` has, by NAAN, the discovery that holds for every ARK of it.
     """
 
-    def __init__(self, size: int) -> None:
+    def __init__(self) -> None:
         self.answers: dict[Key, Answer] = {}
         self.discoveries: dict[str, Discovery] = {}
-        self._room = self._size = size
+        self._room = MAX_KEPT
 
     def add(self, key: Key, answer: Answer) -> None:
         size = len(answer.records) or 1
         if size > self._room:
             self.answers.clear()
             self.discoveries.clear()
-            self._room = self._size
+            self._room = MAX_KEPT
         self._room -= size
         self.answers[key] = answer
 
@@ -133,13 +133,12 @@ class Scheduler(Generic[Token]):
         *,
         lifetime: float,
         clock: Clock,
-        max_kept: int = MAX_KEPT,
         now: Callable[[], float] = time.time,
     ) -> None:
         self.done: deque[tuple[Token, Discovery]] = deque()
         self.open = 0
         self._walks = _WalkMaker(settings)
-        self._known = _KnownAnswers(max_kept)
+        self._known = _KnownAnswers()
         self._now = now
         self._clock = clock
         self._answered: deque[SharedQuestion[Token]] = deque()  # whose ARKs' walks have not begun

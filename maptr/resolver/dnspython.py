@@ -189,7 +189,6 @@ def _is_bogus(response: object) -> bool:
 
 
 def _outcome(error: object, response: object) -> Outcome:
-    """Return the outcome of the query to the last server."""
     if isinstance(response, dns.message.Message) and not isinstance(error, Exception):
         if response.rcode() == dns.rcode.REFUSED:
             return Outcome.REFUSED
@@ -266,7 +265,6 @@ def _resolved(found: dns.resolver.Answer | Exception, elapsed: float) -> Resolve
 
 
 def _nxdomain(error: Exception) -> dns.message.Message | None:
-    """Return the NXDOMAIN response of an exception, if it has one."""
     if not isinstance(error, dns.resolver.NXDOMAIN):
         return None
     return next(iter(error.kwargs.get("responses", {}).values()), None)

@@ -105,8 +105,6 @@ class _Turns:
 
 
 class _Failures:
-    """What failed so far, in order."""
-
     __slots__ = ("bogus", "last", "notes")
 
     def __init__(self) -> None:

@@ -206,7 +206,6 @@ class TcpExchange:
         return made
 
     def _continue(self) -> None:
-        """Do what the connection allows now, and wait for what it needs next."""
         try:
             self._transfer()
         except OSError as error:
@@ -232,7 +231,6 @@ class TcpExchange:
         self._done(self._received[2:end])
 
     def _check_connected(self) -> None:
-        """Raise the OSError of the connection, if there was one."""
         if code := self._sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
             raise OSError(code, os.strerror(code))
 

@@ -161,7 +161,6 @@ def find_servers(text: str, port: int = PORT, seconds: float | None = None) -> l
 
 
 def _with_scope(address: str, port: int, flow: int = 0, scope: int = 0) -> str:
-    """Return the address of a result of ``getaddrinfo``, with the interface of a link-local one."""
     return f"{address}%{scope}" if scope else address
 
 

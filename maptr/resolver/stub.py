@@ -77,7 +77,6 @@ class Stub:
         return StubQuery(name, self._in_order(), self.case_blind, rdtype, self.trust_ad, options=self.options)
 
     def _in_order(self) -> tuple[Server, ...]:
-        """Return the servers in the order for the next question."""
         if self.options.rotate:
             self.servers = (*self.servers[1:], *self.servers[:1])
         return self.servers

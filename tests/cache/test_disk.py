@@ -232,8 +232,11 @@ assert other.sources.discover("ark:23456/x").source == "disk"
     assert "going on without the disk cache" in run_program(program)
 
 
-def test_at_its_size_limit_the_file_loses_the_answers_that_expire_first(tmp_path: Path) -> None:
-    disk = disk_at(tmp_path / "c", max_bytes=40 * PAGE)
+def test_at_its_size_limit_the_file_loses_the_answers_that_expire_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("maptr.cache.disk.MAX_BYTES", 40 * PAGE)
+    disk = disk_at(tmp_path / "c")
     answer = dns_answer(*(host(f"h{i}.example.") for i in range(40)))
     for number in range(300):
         disk.put("", parse(f"{number}.ark.arpa."), answer, 0.0, 1000.0 + number)

@@ -7,6 +7,7 @@ import random
 import threading
 from concurrent.futures import ThreadPoolExecutor, wait
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -96,9 +97,10 @@ def test_an_answer_near_its_end_is_fetched_again_in_the_background() -> None:
     assert rig.dns.calls == 2
 
 
-def test_lost_lookups_do_not_count_and_their_late_end_does_not_end_another() -> None:
+def test_lost_lookups_do_not_count_and_their_late_end_does_not_end_another(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock()
-    pending = PendingLookups(clock, limit=2)
+    monkeypatch.setattr("maptr.cache.lookups.MAX_PENDING", 2)
+    pending = PendingLookups(clock)
     one, other, third = ((Ark.parse(ARK), (name, *ZONE), 1.0) for name in (b"1", b"2", b"3"))
     lost, is_new = pending.join(*one)
     assert lost is not None
@@ -186,8 +188,9 @@ def test_clients_retry_at_different_times() -> None:
     assert len(retries) > 10
 
 
-def test_beyond_the_size_the_oldest_failures_are_dropped() -> None:
-    circuits = CircuitBreakers(random.Random(1), Clock(), threshold=1, size=2)
+def test_beyond_the_size_the_oldest_failures_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("maptr.cache.lookups.MAX_BREAKERS", 2)
+    circuits = CircuitBreakers(random.Random(1), Clock(), threshold=1)
     for server in "abc":
         circuits.failed(server, f"{server} is silent")
     assert [circuits.why(server) for server in "abc"] == ["", "b is silent", "c is silent"]

@@ -132,8 +132,9 @@ def test_a_record_below_two_origins_is_two_rules() -> None:
     assert rules(host, undotted=(b"ark", b"arpa"), budget=Budget(STEPS)) != whole
 
 
-def test_the_rule_cache_drops_the_oldest_rules() -> None:
-    rules = RuleCache(max_size=100)
+def test_the_rule_cache_drops_the_oldest_rules(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("maptr.naptr.record.MAX_CACHED", 100)
+    rules = RuleCache()
     first, *_, last = [rules(rule(number), undotted=None, budget=Budget(STEPS)) for number in range(10000, 10100)]
     assert rules(last.naptr, undotted=None, budget=Budget(STEPS)) is last
     assert rules(first.naptr, undotted=None, budget=Budget(STEPS)) is not first

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from unittest.mock import patch
 
 import pytest
 from hypothesis import given
@@ -73,18 +74,19 @@ def test_shared_walks_find_what_each_finds_alone(
         )
 
     asked = asked + asked[::2]  # further ARKs of the same NAANs, when their roots are known
-    many: Scheduler[int] = Scheduler(DEFAULTS, lifetime=5.0, clock=lambda: 0.0, max_kept=max_kept, now=lambda: 1000.0)
     names_asked: list[Labels] = []
     left = list(enumerate(asked))
-    while left or many.open:
-        for number, ark in left[:at_once]:
-            many.start(number, ark)
-        del left[:at_once]
-        new = many.take()
-        names_asked += [wanted.name for wanted in new]
-        for wanted in rng.sample(new, len(new)):
-            many.tell(wanted, answer(wanted.name))
-        many.tick(0.0)
+    with patch("maptr.resolver.bulk.MAX_KEPT", max_kept):
+        many: Scheduler[int] = Scheduler(DEFAULTS, lifetime=5.0, clock=lambda: 0.0, now=lambda: 1000.0)
+        while left or many.open:
+            for number, ark in left[:at_once]:
+                many.start(number, ark)
+            del left[:at_once]
+            new = many.take()
+            names_asked += [wanted.name for wanted in new]
+            for wanted in rng.sample(new, len(new)):
+                many.tell(wanted, answer(wanted.name))
+            many.tick(0.0)
     assert max_kept == 3 or len(set(names_asked)) == len(names_asked)
     assert len(many.done) == len(asked)
     for number, found in many.done:
@@ -113,8 +115,9 @@ def test_arks_of_a_naan_share_a_discovery_that_no_regexp_has_made(record: Naptr)
     assert [found.url()[-2:] for found in (first, second, third)] == ["x0", "x1", "x2"]
 
 
-def test_cached_answers_are_bounded() -> None:
-    many: Scheduler[int] = Scheduler(DEFAULTS, lifetime=5.0, clock=lambda: 0.0, max_kept=10)
+def test_cached_answers_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("maptr.resolver.bulk.MAX_KEPT", 10)
+    many: Scheduler[int] = Scheduler(DEFAULTS, lifetime=5.0, clock=lambda: 0.0)
     for i in range(50):
         many.start(i, Ark.parse(f"ark:{i}/x"))
         (wanted,) = many.take()

@@ -136,7 +136,6 @@ class Chain:
         return zone
 
     def _cut(self, above: Zone, name: dns.name.Name) -> Lookups[CachedZone]:
-        """Return what begins at a name, according to the zone above it."""
         lookup = DnssecQuestion(name, DS)
         result = yield from self._ask(lookup)
         if (known := self._trust.recall(name)) is not None:  # another question may have found it in the meantime
