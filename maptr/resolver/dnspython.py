@@ -25,7 +25,7 @@ import dns.resolver
 
 from maptr import url
 from maptr.discovery import Outcome
-from maptr.errors import MissingExtra
+from maptr.errors import MissingExtra, reason_of
 from maptr.protocol.numbers import UDP_PAYLOAD
 from maptr.resolver.call import TimedWalk
 from maptr.resolver.exchange import NOTE_LENGTH
@@ -197,7 +197,10 @@ def _outcome(error: object, response: object) -> Outcome:
 
 
 def _failures(error: dns.exception.DNSException) -> str:
-    told = [f"{server}: {what}" for server, _, _, what, _ in (error.kwargs or {}).get("errors") or []]
+    told = [
+        f"{server}: {reason_of(what) if isinstance(what, Exception) else what}"
+        for server, _, _, what, _ in (error.kwargs or {}).get("errors") or []
+    ]
     return "; ".join(dict.fromkeys(told))[:NOTE_LENGTH]
 
 

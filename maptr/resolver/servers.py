@@ -111,13 +111,11 @@ def check_server(text: str) -> None:
     scheme, mark, rest = text.partition("://")
     if not mark:
         read_server(text)
-    elif scheme in ("tcp", "tls"):
+    elif scheme in ("tcp", "tls", "https"):
         try:
-            read_server(rest)
+            read_server(url.parse(text).host.text if scheme == "https" else rest)
         except ValueError as error:
             raise ValueError(f"{text}: {error}") from None
-    elif scheme == "https":
-        read_server(url.parse(text).host.text)
     else:
         raise ValueError(f"{text!r} is not a server: write HOST, tcp://HOST, tls://HOST or https://HOST/PATH")
 
@@ -154,7 +152,9 @@ def find_servers(text: str, port: int = PORT, seconds: float | None = None) -> l
         found = _look_up(host, port, seconds)
     except TimeoutError:
         raise NoServerInTime(f"no address for the server {host} in time") from None
-    except (OSError, UnicodeError) as error:
+    except UnicodeError:  # of Python's encoding of host names
+        raise NoServer(f"no address for the server {host}: not a valid host name") from None
+    except OSError as error:
         raise NoServer(f"no address for the server {host}: {reason_of(error)}") from None
     addresses = dict.fromkeys(_with_scope(*entry[4]) for entry in found)
     return [Server(address, port, tcp, tls) for address in addresses][:MAX_ADDRESSES]

@@ -12,7 +12,7 @@ import pytest
 from maptr import discover, discover_many
 from maptr.discovery import DiscoveryFailed
 from maptr.errors import ConfigError
-from maptr.resolver.servers import ResolverOptions, Server, find_servers, is_address, system_servers
+from maptr.resolver.servers import ResolverOptions, Server, check_server, find_servers, is_address, system_servers
 from maptr.resolver.stub import Stub
 from maptr.resolver.validation.validator import Validator
 
@@ -50,6 +50,11 @@ def test_servers_are_read_from_text() -> None:
             find_servers(bad)
     with pytest.raises(DiscoveryFailed, match=r"^no address for the server nowhere\.invalid: [A-Z]"):  # and no errno
         find_servers("nowhere.invalid")
+    with pytest.raises(DiscoveryFailed, match=r"^no address for the server a\.\.b: not a valid host name$"):
+        find_servers("a..b")
+    for url in ("https://", "https://a b/"):
+        with pytest.raises(ValueError, match=f"^{url}: "):
+            check_server(url)
 
 
 # ---- resolv.conf(5)
