@@ -19,7 +19,7 @@ from typing import Generic, TypeAlias, TypeVar
 from maptr.ark import Ark
 from maptr.discovery import Discovery, Outcome
 from maptr.naptr.automaton import Budget
-from maptr.naptr.record import RuleCache
+from maptr.naptr.record import NaptrRRset, RuleCache
 from maptr.protocol import names
 from maptr.protocol.names import Labels
 from maptr.protocol.numbers import NAPTR
@@ -202,6 +202,8 @@ class Scheduler(Generic[Token]):
     def tell(self, question: SharedQuestion[Token], answer: Answer) -> None:
         """Pass the answer to a question to every walk that waits for it."""
         log_answer(question.name, question.rdtype, answer)
+        if len(answer.records) > 1:  # each walk that reads it would sort the records
+            answer = answer._replace(records=NaptrRRset.of(answer.records))
         key = question.key
         if question.deadline is None or answer.outcome is not Outcome.TIMEOUT:
             self._known.add(key, answer)
