@@ -10,7 +10,7 @@ import pytest
 
 from maptr.ark import Ark
 from maptr.cache.table import TableReader
-from maptr.discovery import DiscoveryFailed, Outcome
+from maptr.discovery import DiscoveryFailed, NoMappingAuthority, Outcome
 from maptr.registry.followed_file import TableState, WatchedTable
 from maptr.registry.table import Entry, Table
 from maptr.walk import DEFAULTS, Answer
@@ -68,6 +68,23 @@ def test_a_silent_dns_is_waited_for_once_and_again_after_it_has_answered() -> No
             assert rig.sources.discover(ARK)
     assert waits[:2] == [True, False]
     assert waits.count(True) == 2
+
+
+@pytest.mark.parametrize("naan", ["12345", None])
+def test_what_was_forgotten_is_asked_again_even_if_it_has_just_failed(naan: str | None) -> None:
+    rig = Rig({HOME: SILENT, "1000.ark.arpa.": SILENT, "1001.ark.arpa.": SILENT})
+    for ark in (ARK, "ark:1000/x", "ark:1001/x"):
+        with pytest.raises(DiscoveryFailed):
+            rig.sources.discover(ark)
+    rig.dns.answers = {name: dns_answer(host("h.example.")) for name in rig.dns.answers}
+    rig.sources.forget(naan)
+    assert rig.sources.discover(ARK)
+    if naan is None:
+        assert rig.sources.discover("ark:1000/x")
+    rig.dns.answers = {}
+    rig.sources.forget(naan)
+    with pytest.raises(NoMappingAuthority):
+        rig.sources.discover(ARK)
 
 
 def test_rfc9520_3_2_a_name_that_fails_is_asked_with_growing_pauses() -> None:
