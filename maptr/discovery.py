@@ -240,7 +240,7 @@ class Candidate(NamedTuple):
     Two candidates are equal whatever their ``ttl``, ``substitution``, ``scheme`` and ``status``.
 
     >>> best = discover("ark:12345/x6np1wh8k", nameservers=[server])[0]
-    >>> best.url(Ark.parse("ark:12345/x5?info"))
+    >>> best.url("ark:12345/x5?info")
     'https://ark.example.org/ark:12345/x5?info'
     """
 
@@ -295,13 +295,16 @@ class Candidate(NamedTuple):
         """Return what it says in the types of JSON, without the URL, which is of one ARK."""
         return {name: getattr(self, name) for name in _IN_JSON}
 
-    def url(self, ark: Ark, *, scheme: str = "https") -> str:
+    def url(self, ark: Ark | str, *, scheme: str = "https") -> str:
         """Return the URL for an ARK: what the rule makes of it, or ``scheme://host[:port]/ark:NAAN/name`` for ``h``.
 
         A scheme of the candidate, set by a chooser that connected, overrides ``scheme``, and port 80 means http.
         Inflection and query string are kept. Raises DiscoveryError if the rule does not match the ARK, or makes a URL
-        at another host or port: that would be another candidate, which needs a walk of its own.
+        at another host or port: that would be another candidate, which needs a walk of its own. Raises ArkSyntaxError
+        for text that is not an ARK.
         """
+        if isinstance(ark, str):
+            ark = Ark.parse(ark, bare=True)
         if self.substitution is None and not self.made_for:
             path = ark.in_url if ark.name else str(ark)  # a bare NAAN without a slash (draft table 1)
             return f"{url.at(self.host, self.port, self.scheme or scheme)}/{path}{ark.tail}"
@@ -472,9 +475,13 @@ class Discovery(Sequence[Candidate]):
         return tuple(c for c in self.candidates if c.orders == self.candidates[0].orders)
 
     def choose(self, chooser: Callable[[Discovery], Candidate] | None = None) -> Candidate:
-        """Return the first candidate, or the chooser's. Raises NoMappingAuthority or DiscoveryFailed without one."""
+        """Return the first candidate, or the chooser's. Raises NoMappingAuthority or DiscoveryFailed without one, and
+        TypeError for a chooser that gives something else."""
         self.raise_for_none()
-        return chooser(self) if chooser is not None else self.candidates[0]
+        chosen = self.candidates[0] if chooser is None else chooser(self)
+        if not isinstance(chosen, Candidate):
+            raise TypeError(f"the chooser {chooser!r} gives {chosen!r:.60}, not a Candidate")
+        return chosen
 
     def url(self, chooser: Callable[[Discovery], Candidate] | None = None) -> str:
         """Return the URL of the ARK at the candidate that ``choose`` returns. Raises the errors of ``choose``."""
@@ -495,7 +502,7 @@ class Discovery(Sequence[Candidate]):
 
     def preferring(self, chooser: Callable[[Discovery], Candidate]) -> Discovery:
         """Return a copy with the choice of the chooser first; the others keep their order."""
-        chosen = chooser(self)
+        chosen = self.choose(chooser)
         return self.replace(candidates=(chosen, *(c for c in self.candidates if c != chosen)))
 
     def raise_for_none(self) -> None:

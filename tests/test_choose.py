@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from typing import Any
+
+import pytest
 
 from maptr.ark import Ark
 from maptr.choose import at_random, sticky, weighted
 from maptr.discovery import Candidate, Discovery, Outcome
+from maptr.errors import ArkSyntaxError
 from maptr.naptr.record import Naptr
 from maptr.protocol import names
 from maptr.walk import Answer, Walk
@@ -45,6 +49,22 @@ def test_sticky_ignores_the_order_and_moves_only_the_arks_of_a_lost_candidate() 
     assert min(Counter(before.values()).values()) > 50
     after = {ark: sticky(discovery(*crowd[1:], ark=ark)).host for ark in arks}
     assert all(after[ark] == host for ark, host in before.items() if host != "h0.example")
+
+
+@pytest.mark.parametrize("chooser", [weighted, at_random, lambda found: None, lambda found: "a.example"])
+def test_a_chooser_that_gives_no_candidate_is_a_type_error(chooser: Any) -> None:
+    """Also one that had to be called with a random generator."""
+    for use in (Discovery.choose, Discovery.url, Discovery.preferring):
+        with pytest.raises(TypeError, match=r"not a Candidate$"):
+            use(discovery(*THREE), chooser)
+
+
+def test_a_candidate_makes_the_url_of_any_ark_and_of_its_text() -> None:
+    (found,) = discovery(*THREE[:1])
+    for ark in ("ark:12345/x5?info", Ark.parse("ark:12345/x5?info")):
+        assert found.url(ark) == "https://a.example/ark:12345/x5?info"
+    with pytest.raises(ArkSyntaxError):
+        found.url("x5")
 
 
 def walked(ark: str, *records: tuple[int, int, bytes, bytes, str], inside: bool = False) -> Discovery:
