@@ -35,7 +35,8 @@ REUSE_SECONDS = 1.0  # for which a discovery is handed out unchanged: its TTL co
 class Engine:
     """Kept answers, pending lookups, circuit breakers, table and policy. Safe for threads and tasks.
 
-    Many parameters: two clocks and the randomness, so that a test can move time.
+    Many attributes: each source, and what is known of it. Many parameters: two clocks and the randomness, so that a
+    test can move time.
     """
 
     def __init__(
