@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
 class TaskDriver:
     """Runs lookups in asyncio tasks. Cancelling a caller does not cancel the lookup, which others may wait for.
-
     ``finish`` takes the result.
     """
 
