@@ -184,11 +184,13 @@ class Daemon:
         return {**asdict(puller.status() or TableStatus()), "zones": [asdict(zone) for zone in published.values()]}
 
     def _notify(self, zone: str | None) -> dict[str, Any]:
+        reloader, catalog = self.reloader, self.reloader.config.serve.catalog.name
+        served = [*reloader.served.states, *([] if catalog is None else [catalog])]
         try:
-            origin = None if zone is None else settings.served_origin(zone, self.reloader.served.states)
+            origin = None if zone is None else settings.served_origin(zone, served)
         except ConfigError as error:
             return {"error": str(error)}
-        return {"notified": self.reloader.monitor.notify_again(self.responder.state, origin)}
+        return {"notified": reloader.monitor.notify_again(origin)}
 
     async def respond_http(self, path: str) -> metrics.HttpResponse:
         return await in_thread(lambda: metrics.respond(path, self.status()))

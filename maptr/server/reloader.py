@@ -150,7 +150,7 @@ class Reloader:
         self._responder.swap(state)
         self.config, self.silences, self.served = config, settings.silences_of(config), served
         log_results(results)
-        self.monitor.update(state, before)
+        self.monitor.update(state)
 
     def first_state(self) -> ServerState:
         """Return the state with which the server starts. Reads the journals."""

@@ -9,7 +9,7 @@ import secrets
 import socket
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import dns.rcode
 from dnslib import DNSError, DNSHeader, DNSQuestion
@@ -48,6 +48,20 @@ Replica = tuple[Labels, NotifyTarget]  # a zone at one of its secondaries
 Tasks = dict[Replica, asyncio.Task[None]]
 
 
+class Expected(NamedTuple):
+    """What a secondary should have: a version of a zone. ``key`` signs messages to it.
+
+    ``has_serial``: it is asked for its serial, which the secondary of a catalog need not tell (RFC 9432 7).
+    """
+
+    view: ZoneView
+    key: TsigKey | None
+    has_serial: bool = True
+
+    def is_same(self, other: Expected | None) -> bool:
+        return other is not None and (self.view.serial, self.key) == (other.view.serial, other.key)
+
+
 class NotifyState(enum.StrEnum):
     """The state of the last NOTIFY of a zone to one secondary."""
 
@@ -65,40 +79,51 @@ class SecondaryMonitor:
     def __init__(self, clock: Clock, settings: SecondariesConfig) -> None:
         self._clock = clock
         self._settings = settings
-        self._wanted: dict[Replica, tuple[int, TsigKey | None]] = {}
+        self._expected: dict[Replica, Expected] = {}
         self._states: dict[Replica, SecondaryStatus] = {}
         self._notifying: Tasks = {}
         self._observing: Tasks = {}
         self._slots = asyncio.Semaphore(AT_ONCE)
         self._logged = Repetitions()
 
-    def update(self, state: ServerState, before: ServerState | None = None) -> None:
-        """Send NOTIFY for the zones whose serial differs from the one in ``before``; for all zones if that is None.
-
-        Also monitor the secondaries of all zones with SOA queries.
-        """
-        wanted: dict[Replica, tuple[int, TsigKey | None]] = {}
+    def update(self, state: ServerState) -> None:
+        """Follow the secondaries of the zones and of the catalog."""
         access = state.access
-        for origin, view in state.snapshot.zones.items():
-            targets = access.secondaries_of(origin).notify
-            wanted |= {(origin, target): (view.serial, _key_of(target, access.keys)) for target in targets}
-            known = before.snapshot.zones.get(origin) if before is not None else None
-            if known is None or known.serial != view.serial:
-                self.notify(view, targets, access.keys)
-        self.follow(wanted)
-        catalog = access.catalog
-        if catalog is not None and (before is None or before.access.catalog is not catalog):
-            self.notify(catalog.view, catalog.secondaries.notify, access.keys)
+        views = [*state.snapshot.zones.values(), *([access.catalog.view] if access.catalog else [])]
+        self.follow(
+            {
+                (view.origin, target): Expected(
+                    view,
+                    None if target.key is None else access.keys[target.key],
+                    view.origin in state.snapshot.zones,
+                )
+                for view in views
+                for target in access.secondaries_of(view.origin).notify
+            }
+        )
 
-    def notify_again(self, state: ServerState, only: Labels | None = None) -> list[str]:
+    def follow(self, expected: Mapping[Replica, Expected]) -> None:
+        """Follow these secondaries and no others. Sends NOTIFY to those that are new or have a new serial or key."""
+        for replica in self._expected.keys() - expected.keys():
+            self._states.pop(replica, None)
+            for tasks, what in ((self._notifying, "notify"), (self._observing, "serial")):
+                self._logged.forget((replica, what))
+                if replica in tasks:
+                    tasks.pop(replica).cancel()
+        before, self._expected = self._expected, dict(expected)
+        for replica, wanted in expected.items():
+            if not wanted.is_same(before.get(replica)):
+                self._start_notify(replica)
+                if wanted.has_serial:
+                    self._note_serial(replica, wanted.view.serial)
+                    _restart(self._observing, replica, self._observe(replica, self._if_different))
+
+    def notify_again(self, only: Labels | None = None) -> list[str]:
         """Send NOTIFY for one zone, or for all. Returns the secondaries, each with its zone."""
-        found = []
-        for origin, view in state.snapshot.zones.items():
-            if only in (None, origin):
-                targets = state.access.secondaries_of(origin).notify
-                self.notify(view, targets, state.access.keys)
-                found += [f"{to_text(origin)} {target}" for target in targets]
-        return found
+        found = [replica for replica in self._expected if only in (None, replica[0])]
+        for replica in found:
+            self._start_notify(replica)
+        return [f"{to_text(origin)} {target}" for origin, target in found]
 
     def statuses(self, zone: ZoneState) -> tuple[SecondaryStatus, ...]:
         """Return the status of each secondary of a zone."""
@@ -116,38 +141,19 @@ class SecondaryMonitor:
                 yield Alarm(kind, text, to_text(origin), str(target), since)
 
     def _alarm(self, replica: Replica) -> tuple[AlarmKind, str] | None:
-        """Return the most telling alarm about a secondary; None if it has the zone, or may still get it in time.
-
-        A secondary of the catalog is not asked for its serial.
-        """
-        known, wanted, now = self.state(*replica), self._wanted.get(replica), self._clock()
+        """Return the most telling alarm about a secondary; None if it has the zone, or may still get it in time."""
+        known, expected, now = self.state(*replica), self._expected.get(replica), self._clock()
         since = known.behind_since
-        if wanted is not None and since is not None and now - since >= self._settings.alarm_after:
+        if expected is None:
+            return None
+        if since is not None and now - since >= self._settings.alarm_after:
             if known.observed_error:
                 return AlarmKind.SECONDARY_UNKNOWN, f"has an unknown serial: {known.observed_error}"
             if known.observed_serial is not None:
-                return AlarmKind.SECONDARY_BEHIND, f"has serial {known.observed_serial}, not {wanted[0]}"
-        if known.notify is NotifyState.GIVEN_UP and (wanted is None or since is not None):
+                return AlarmKind.SECONDARY_BEHIND, f"has serial {known.observed_serial}, not {expected.view.serial}"
+        if known.notify is NotifyState.GIVEN_UP and (since is not None or not expected.has_serial):
             return AlarmKind.NOTIFY_GIVEN_UP, f"did not acknowledge NOTIFY: {known.notify_error}"
         return None
-
-    def notify(self, view: ZoneView, targets: Iterable[NotifyTarget], keys: Mapping[Labels, TsigKey]) -> None:
-        """Start to send NOTIFY, instead of that of an earlier serial. ``keys`` has the keys of all targets."""
-        for target in targets:
-            self._note((view.origin, target), notify=NotifyState.PENDING, since=self._clock(), notify_error="")
-            _restart(self._notifying, (view.origin, target), self._notify(view, target, _key_of(target, keys)))
-
-    def follow(self, wanted: Mapping[Replica, tuple[int, TsigKey | None]]) -> None:
-        """Monitor these secondaries and no others, each with its expected serial and the key to sign with."""
-        for replica in self._wanted.keys() - wanted.keys():
-            self._note(replica, observed_serial=None, observed=None, observed_error="", behind_since=None)
-            self._logged.forget((replica, "serial"))
-            self._observing.pop(replica).cancel()
-        before, self._wanted = self._wanted, dict(wanted)
-        for replica in wanted:
-            if before.get(replica) != wanted[replica]:
-                self._note_serial(replica, wanted[replica][0])
-                _restart(self._observing, replica, self._observe(replica, self._if_different))
 
     @property
     def _if_different(self) -> float:
@@ -173,22 +179,27 @@ class SecondaryMonitor:
         elif known.behind_since is None:
             self._note(replica, behind_since=self._clock())
 
-    async def _notify(self, view: ZoneView, target: NotifyTarget, key: TsigKey | None) -> None:
+    def _start_notify(self, replica: Replica) -> None:
+        """Start to send NOTIFY, instead of that of an earlier serial."""
+        self._note(replica, notify=NotifyState.PENDING, since=self._clock(), notify_error="")
+        _restart(self._notifying, replica, self._notify(replica, self._expected[replica]))
+
+    async def _notify(self, replica: Replica, expected: Expected) -> None:
+        target, view, reason = replica[1], expected.view, "no answer"
         what = f"NOTIFY of zone {to_text(view.origin)} serial {view.serial} to {target}"
-        replica, reason = (view.origin, target), "no answer"
         clock = asyncio.get_running_loop().time
         for timeout in NOTIFY_TIMEOUTS:
             started = clock()
             request = make_request(view.origin, view.soa)
             try:
                 async with self._slots:
-                    rcode = read_response(request, await exchange(request, target, key, self._clock, timeout))
+                    rcode = read_response(request, await exchange(request, target, expected.key, self._clock, timeout))
             except NoResponse as error:
                 reason = str(error)
             else:
                 if rcode == NOERROR:
                     self._note(replica, notify=NotifyState.DONE, since=self._clock(), serial=view.serial)
-                    if replica in self._wanted:
+                    if expected.has_serial:
                         _restart(self._observing, replica, self._observe(replica, AFTER_NOTIFY))
                     self._logged.forget((replica, "notify"))
                     log.info("%s: done", what)
@@ -204,7 +215,8 @@ class SecondaryMonitor:
 
     async def _observe(self, replica: Replica, pause: float) -> None:
         """Ask for the serial after ``pause`` seconds, and then at intervals."""
-        serial, key = self._wanted[replica]
+        view, key, _ = self._expected[replica]
+        serial = view.serial
         while True:
             await asyncio.sleep(pause)
             request, found = make_request(replica[0]), None
@@ -228,10 +240,6 @@ class SecondaryMonitor:
                 log.error("zone %s: secondary %s %s, for %.0f s", to_text(replica[0]), replica[1], found[1], age)
         elif since is None and self._logged.forget((replica, "serial")):
             log.info("zone %s: secondary %s has serial %d, as it should", to_text(replica[0]), replica[1], serial)
-
-
-def _key_of(target: NotifyTarget, keys: Mapping[Labels, TsigKey]) -> TsigKey | None:
-    return None if target.key is None else keys[target.key]
 
 
 def _restart(tasks: Tasks, replica: Replica, work: Coroutine[None, None, None]) -> None:

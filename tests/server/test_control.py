@@ -463,18 +463,21 @@ def test_pull_notify_and_zone_status(site: Site) -> None:
     source.write_bytes(natab(10000, 10001))
     extra = 'notify = ["127.0.0.1:9"]\n'
     pulled = f'[table]\nfile = "{table}"\nurl = "{source}"\nevery = "1h"\n'
-    site.configure(f"{extra}{pulled}", serve='silence = ["notify-given-up"]\n')
+    catalog = 'catalog = { name = "catalog.invalid", notify = ["127.0.0.1:10"] }\n'
+    site.configure(f"{extra}{pulled}", serve=f'silence = ["notify-given-up"]\n{catalog}')
     site.start()
     until(table.exists, "the first pull")
     assert site.run("control", "pull").stdout == f"table {table} up to date, from {source}\n"
     source.write_bytes(natab(10000, 10001, 10002))
     assert site.run("control", "pull").stdout == f"table {table} changed, from {source}\n"
     assert b"10002" in table.read_bytes()
-    assert site.run("control", "notify").stdout == "NOTIFY b.test. 127.0.0.1:9\n"
+    of_catalog = "NOTIFY catalog.invalid. 127.0.0.1:10\n"
+    assert site.run("control", "notify").stdout == f"NOTIFY b.test. 127.0.0.1:9\n{of_catalog}"
+    assert site.run("control", "notify", "Catalog.Invalid").stdout == of_catalog
     assert site.run("control", "notify", "a.test").stdout == ""
     missing = site.run("control", "notify", "c.test")
     assert (missing.exit_code, "no zone c.test. is served" in missing.stderr) == (1, True)
-    assert json.loads(site.run("control", "notify", "--json").stdout)["notified"] == ["b.test. 127.0.0.1:9"]
+    assert json.loads(site.run("control", "notify", "b.test", "--json").stdout)["notified"] == ["b.test. 127.0.0.1:9"]
     assert site.run("control", "sign").stdout == "no signature is due\n"
     assert site.run("control", "pull", "a.test").exit_code == 2
     shown = site.run("control", "zone-status", "A.test.")

@@ -25,7 +25,7 @@ from maptr.protocol.names import parse, to_wire
 from maptr.protocol.numbers import NOTAUTH
 from maptr.server import secondaries
 from maptr.server.alarm import Alarm, AlarmKind
-from maptr.server.secondaries import NotifyState, SecondaryMonitor
+from maptr.server.secondaries import Expected, NotifyState, SecondaryMonitor
 from maptr.server.status import SecondaryStatus
 from maptr.transfer import tsig
 from maptr.transfer.acl import NotifyTarget, TsigKey, keyring
@@ -35,6 +35,7 @@ from tests.transfer.test_session import EXAMPLE, KEY, NOW, view_of
 
 Reply = Callable[[bytes], list[bytes]]
 PATIENCE = 20.0
+CATALOG = parse("catalog.invalid.")
 SOA_QUERY = b"\0\1" + secondaries.make_request(EXAMPLE)[2:]
 
 
@@ -44,8 +45,17 @@ def answer(request: bytes, rcode: int = 0) -> bytes:
     return request[:2] + bytes((request[2] | 0x80, rcode)) + b"\0\1" + b"\0" * 6 + request[12:question]
 
 
+def is_notify(request: bytes) -> bool:
+    return bool(request[2] & 0x78)
+
+
+def unless_notify(reply: Reply) -> Reply:
+    """A secondary that does not answer NOTIFY."""
+    return lambda request: [] if is_notify(request) else reply(request)
+
+
 class Secondary:
-    """Answers on one port over UDP and TCP. ``received`` has the requests, ``asked`` their transports."""
+    """Answers on one port over UDP and TCP. ``received`` has the requests, ``asked`` the transports of SOA queries."""
 
     def __init__(self, by_udp: Reply, by_tcp: Reply | None = None) -> None:
         self.asked: list[str] = []
@@ -66,7 +76,8 @@ class Secondary:
         self._server.close()
 
     def _reply(self, transport: str, request: bytes) -> list[bytes]:
-        self.asked.append(transport)
+        if not is_notify(request):
+            self.asked.append(transport)
         self.received.append(request)
         return self._replies[transport](request)
 
@@ -98,22 +109,29 @@ def requests_for(
 
     async def run() -> list[bytes]:
         async with Secondary(reply) as secondary:
-            await notifying(target_of(secondary.port, key), serials, [] if key is None else [key], timeouts)
+            await notifying(target_of(secondary.port, key), serials, key, timeouts)
         return secondary.received
 
     return asyncio.run(run())
 
 
 async def notifying(
-    target: NotifyTarget, serials: tuple[int, ...], keys: list[TsigKey], timeouts: tuple[float, ...]
+    target: NotifyTarget, serials: tuple[int, ...], key: TsigKey | None, timeouts: tuple[float, ...]
 ) -> None:
     monitor = SecondaryMonitor(lambda: NOW, SecondariesConfig())
     with mock.patch.object(secondaries, "NOTIFY_TIMEOUTS", timeouts):
         for serial in serials:
-            monitor.notify(view_of(serial), [target], keyring(keys))
+            monitor.follow({(EXAMPLE, target): Expected(view_of(serial), key)})
             await asyncio.sleep(0)
-        while (state := monitor.state(EXAMPLE, target)) and state.notify is NotifyState.PENDING:
-            await asyncio.sleep(0.01)
+        await notified(monitor, target)
+    await monitor.stop()
+
+
+async def notified(monitor: SecondaryMonitor, target: NotifyTarget) -> NotifyState:
+    """Wait until NOTIFY is acknowledged or given up."""
+    while (state := monitor.state(EXAMPLE, target)).notify is NotifyState.PENDING:
+        await asyncio.sleep(0.01)
+    return NotifyState(state.notify or "")
 
 
 def test_rfc1996_3_7_notify_message_and_rfc1035_3_3_13_soa_query() -> None:
@@ -157,9 +175,9 @@ def test_a_secondary_that_does_not_answer_is_logged_once_and_again_after_an_answ
         async with Secondary(lambda request: [answer(request)] if serial == 3 else []) as secondary:
             target = target_of(secondary.port)
             for serial in range(1, 6):
-                monitor.notify(view_of(serial), [target], {})
-                while monitor.state(EXAMPLE, target).notify is NotifyState.PENDING:
-                    await asyncio.sleep(0.01)
+                monitor.follow({(EXAMPLE, target): Expected(view_of(serial), None)})
+                await notified(monitor, target)
+        await monitor.stop()
 
     asyncio.run(run())
     said = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
@@ -203,19 +221,43 @@ def test_rfc8945_notify_is_signed_if_the_target_has_a_key() -> None:
 
 
 def test_an_icmp_error_is_a_failed_attempt(caplog: pytest.LogCaptureFixture) -> None:
-    asyncio.run(notifying(target_of(free_port()), (1,), [], (0.05, 0.05)))
+    asyncio.run(notifying(target_of(free_port()), (1,), None, (0.05, 0.05)))
     assert "given up, Connection refused" in caplog.text
 
 
-def test_stop_ends_pending_notifications() -> None:
+@pytest.mark.parametrize("removed", [True, False], ids=["the secondary is removed", "the server stops"])
+def test_pending_notifications_end(removed: bool) -> None:
     async def run() -> None:
         monitor = SecondaryMonitor(lambda: NOW, SecondariesConfig())
-        monitor.notify(view_of(1), [target_of(9)], {})
+        monitor.follow({(EXAMPLE, target_of(9)): Expected(view_of(1), None)})
         await asyncio.sleep(0)
-        await monitor.stop()
+        if removed:
+            monitor.follow({})
+            await asyncio.sleep(0)
+        else:
+            await monitor.stop()
         assert asyncio.all_tasks() == {asyncio.current_task()}
 
     asyncio.run(run())
+
+
+def test_notify_is_sent_again_on_request_and_with_a_new_key() -> None:
+    async def run() -> list[bytes]:
+        monitor = SecondaryMonitor(lambda: NOW, SecondariesConfig())
+        async with Secondary(lambda request: [answer(request)]) as secondary:
+            target = target_of(secondary.port)
+            for key in (None, None, KEY):
+                monitor.follow({(EXAMPLE, target): Expected(view_of(1), key)})
+                while len(secondary.received) < 1 + (key is not None):
+                    await asyncio.sleep(0.01)
+            assert monitor.notify_again(CATALOG) == []
+            assert monitor.notify_again(EXAMPLE) == monitor.notify_again() == [f"example. {target}"]
+            while len(secondary.received) < 3:
+                await asyncio.sleep(0.01)
+            await monitor.stop()
+        return secondary.received
+
+    assert [tsig.find(request) is not None for request in asyncio.run(run())] == [False, True, True]
 
 
 def soa(query: bytes, serial: int = 7, rcode: dns.rcode.Rcode = dns.rcode.NOERROR, flags: int = dns.flags.AA) -> bytes:
@@ -246,15 +288,16 @@ def observed_state(
         monitor = SecondaryMonitor(lambda: NOW, SecondariesConfig())
         async with secondary, asyncio.timeout(PATIENCE):
             target = target_of(port or secondary.port, key)
-            monitor.follow({(EXAMPLE, target): (7, key)})
+            monitor.follow({(EXAMPLE, target): Expected(view_of(7), key)})
             while not until(found := monitor.state(EXAMPLE, target)):
                 await asyncio.sleep(0.005)
             monitor.follow({})
             assert monitor.state(EXAMPLE, target) == SecondaryStatus(str(target)), "forgotten with the target"
             await monitor.stop()
-        return replace(found, secondary="", behind_since=None)  # which has tests of its own
+        # These have tests of their own.
+        return replace(found, secondary="", behind_since=None, notify=None, since=None, notify_error="")
 
-    with mock.patch.multiple(secondaries, IF_DIFFERENT=0.02, QUERY_TIMEOUT=timeout):
+    with mock.patch.multiple(secondaries, NOTIFY_TIMEOUTS=(), IF_DIFFERENT=0.02, QUERY_TIMEOUT=timeout):
         return asyncio.run(run())
 
 
@@ -338,8 +381,6 @@ def test_the_last_known_serial_is_kept_after_a_failure() -> None:
 
 # ---- alarms
 
-CATALOG = parse("catalog.invalid.")
-
 
 class Watch:
     """A monitor with a clock of its own, whose secondary is asked again and again. An alarm comes after 300 seconds."""
@@ -351,7 +392,7 @@ class Watch:
         self.secondary = Secondary(answer)
         self.monitor = SecondaryMonitor(lambda: self.now, SecondariesConfig(interval=1, alarm_after=300))
         self._patch = mock.patch.multiple(
-            secondaries, NOTIFY_TIMEOUTS=(timeout,), IF_DIFFERENT=0.01, QUERY_TIMEOUT=timeout
+            secondaries, NOTIFY_TIMEOUTS=(timeout,), AFTER_NOTIFY=0.01, IF_DIFFERENT=0.01, QUERY_TIMEOUT=timeout
         )
 
     async def __aenter__(self) -> Watch:
@@ -366,7 +407,7 @@ class Watch:
         self._patch.stop()
 
     def follow(self, serial: int) -> None:
-        self.monitor.follow({(EXAMPLE, self.target): (serial, self.key)})
+        self.monitor.follow({(EXAMPLE, self.target): Expected(view_of(serial), self.key)})
 
     async def alarms_after(self, seconds: float) -> list[Alarm]:
         """Let the time pass, and the secondary be asked twice; return the alarms."""
@@ -399,13 +440,13 @@ def test_a_secondary_that_lags_behind_is_an_alarm_until_it_has_the_serial(caplog
             assert watch.monitor.state(EXAMPLE, watch.target).behind_since is None
 
     asyncio.run(run())
-    said = [record.message.partition(" has ")[2] for record in caplog.records]
+    said = [record.message.partition(" has ")[2] for record in caplog.records if "NOTIFY" not in record.message]
     assert said == ["serial 6, not 7, for 300 s", "serial 8, as it should"]
 
 
 def test_a_secondary_that_does_not_say_its_serial_is_an_alarm() -> None:
     async def run() -> None:
-        async with Watch(lambda query: [soa(query, rcode=dns.rcode.REFUSED)]) as watch:
+        async with Watch(lambda query: [answer(query, 0 if is_notify(query) else 5)]) as watch:
             watch.follow(7)
             assert await watch.alarms_after(100) == []
             (alarm,) = await watch.alarms_after(200)
@@ -420,18 +461,22 @@ def test_a_secondary_that_does_not_say_its_serial_is_an_alarm() -> None:
 def test_a_notify_that_was_given_up_is_an_alarm_until_the_secondary_has_the_zone() -> None:
     async def run() -> None:
         catalog = zones.view_of("", 1, "catalog.invalid.")
-        async with Watch(lambda query: [soa(query)] if not query[2] & 0x78 else []) as watch:
-            watch.monitor.notify(view_of(7), [watch.target], {})
-            watch.monitor.notify(catalog, [watch.target], {})
-            while watch.monitor.state(CATALOG, watch.target).notify is not NotifyState.GIVEN_UP:
-                await asyncio.sleep(0.01)
+        serial = 6
+        async with Watch(unless_notify(lambda query: [soa(query, serial)])) as watch:
+            expected = Expected(view_of(7), None)
+            watch.monitor.follow(
+                {(EXAMPLE, watch.target): expected, (CATALOG, watch.target): Expected(catalog, None, has_serial=False)}
+            )
+            await notified(watch.monitor, watch.target)
+            await watch.alarms_after(0)
             for origin in (EXAMPLE, CATALOG):
                 (alarm,) = watch.monitor.alarms(origin, [watch.target])
                 assert alarm.kind is AlarmKind.NOTIFY_GIVEN_UP
                 assert alarm.text.endswith("did not acknowledge NOTIFY: no answer")
-            watch.follow(7)
-            await asyncio.sleep(0.05)
-            assert list(watch.monitor.alarms(EXAMPLE, [watch.target])) == []
+            serial = 7
+            assert await watch.alarms_after(0) == []
+            watch.monitor.follow({(EXAMPLE, watch.target): expected})
+            assert list(watch.monitor.alarms(CATALOG, [watch.target])) == []
 
     asyncio.run(run())
 
@@ -453,7 +498,6 @@ def test_rfc8945_5_3_2_an_unsigned_refusal_of_the_key_is_said_and_is_no_answer(
 
     async def reasons(reply: Reply) -> tuple[SecondaryStatus, list[Alarm]]:
         async with Watch(reply, KEY, timeout=0.5) as watch:
-            watch.monitor.notify(view_of(7), [watch.target], keyring([KEY]))
             watch.follow(7)
             alarms = await watch.alarms_after(300)
             while True:
