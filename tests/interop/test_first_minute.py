@@ -17,6 +17,7 @@ import pytest
 
 from maptr.registry import builtin
 from maptr.registry.target import unusable
+from tests.support.command_line import ENDING
 from tests.support.namespaces import Network
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -54,7 +55,7 @@ class Machine:
         self.environment = {**kept, "HOME": str(self.home), "PYTHONPATH": str(site)}
 
     def command(self, *words: str) -> list[str]:
-        return self.network.command(sys.executable, *words)
+        return self.network.command(*ENDING, sys.executable, *words)
 
     def run(self, *words: str, text: str = "") -> subprocess.CompletedProcess[str]:
         options = {"env": self.environment, "cwd": self.home, "timeout": SECONDS, "input": text}

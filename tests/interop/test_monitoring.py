@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.command_line import ENDING, MAPTR
 from tests.support.peers import find, free_port, output, path_with_maptr, require
 from tests.support.server_process import Site, site
 from tests.support.waiting import until
@@ -52,7 +53,7 @@ def prometheus(site: Site, tmp_path: Path) -> Iterator[int]:
         file.write(f'[gateway]\nlisten = ["127.0.0.1:0"]\nadmin_listen = "127.0.0.1:{admin}"\n')
     site.start()
     gateway = subprocess.Popen(
-        [sys.executable, "-m", "maptr", "gateway", "--config", str(site.config), "--policy", "natab-only"],
+        [*MAPTR, "gateway", "--config", str(site.config), "--policy", "natab-only"],
         stderr=subprocess.DEVNULL,
     )
     targets = ", ".join(f"'127.0.0.1:{each}'" for each in (metrics, admin))
@@ -62,6 +63,7 @@ def prometheus(site: Site, tmp_path: Path) -> Iterator[int]:
     )
     running = subprocess.Popen(
         [
+            *ENDING,
             str(find("prometheus")),
             f"--config.file={tmp_path}/prometheus.yml",
             f"--storage.tsdb.path={tmp_path}/data",

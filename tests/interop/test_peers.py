@@ -2,9 +2,23 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
-from tests.support.peers import require
+from tests.support.peers import processes, require
+from tests.support.waiting import until
+
+RUN = """
+import time
+from tests.support.peers import Maptr, Nsd
+server = {kind}({{"a.test.": {path!r}}}).start()
+print(server.process.pid, server.directory, flush=True)
+time.sleep(60)
+"""
 
 
 def test_a_missing_server_skips_a_test_and_fails_it_where_it_is_required(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -15,3 +29,19 @@ def test_a_missing_server_skips_a_test_and_fails_it_where_it_is_required(monkeyp
     with pytest.raises(pytest.fail.Exception, match="no-such-server"):
         require("no-such-server")
     require("sh")
+
+
+@pytest.mark.skipif(not shutil.which("setpriv"), reason="setpriv of util-linux is not installed")
+@pytest.mark.parametrize("kind", ["Maptr", "Nsd"])
+def test_servers_end_with_a_test_run_that_is_killed(kind: str, tmp_path: Path) -> None:
+    (tmp_path / "zone").write_text("$TTL 60\n@ SOA ns host 1 1 1 1 1\n@ NS ns\nns A 192.0.2.1\n")
+    if kind == "Nsd":
+        require("nsd")
+    code = RUN.format(kind=kind, path=str(tmp_path / "zone"))
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as running:
+        assert running.stdout is not None
+        group, directory = running.stdout.readline().split()
+        assert processes(int(group))
+        running.kill()
+    until(lambda: not processes(int(group)), "the server has ended")
+    shutil.rmtree(directory)

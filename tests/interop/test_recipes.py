@@ -18,6 +18,7 @@ import dns.query
 import pytest
 import yaml
 
+from tests.support.command_line import ENDING
 from tests.support.peers import Checked, Nsd, free_port, output, path_with_maptr, require
 from tests.support.peers import run as run_program
 from tests.support.waiting import until
@@ -239,7 +240,7 @@ class Containers:
         for service in self.services:
             with (self.files / f"{service}.log").open("wb") as log:
                 process = subprocess.Popen(
-                    self.command(service), cwd=self.files, env=self.environment, stdout=log, stderr=log
+                    [*ENDING, *self.command(service)], cwd=self.files, env=self.environment, stdout=log, stderr=log
                 )
             self.running.callback(process.wait, 30)
             self.running.callback(process.terminate)

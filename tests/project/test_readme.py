@@ -36,6 +36,7 @@ from pathlib import Path
 import pytest
 from markdown_it import MarkdownIt
 
+from tests.support.command_line import ENDING
 from tests.support.peers import PEERS, SEARCH, free_port, processes, require
 from tests.support.waiting import until
 
@@ -199,7 +200,7 @@ class Session(ExitStack):
         """Start a server and wait until it is ready. Returns the output so far, and 0 or the exit code."""
         log = self.enter_context(tempfile.TemporaryFile())  # noqa: SIM115 - closed with the session
         process = subprocess.Popen(
-            ["bash", "-c", f"exec {text}"],
+            [*ENDING, "bash", "-c", f"exec {text}"],
             cwd=self.directory,
             env=self.environment,
             stdin=subprocess.DEVNULL,

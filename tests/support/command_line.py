@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
 import signal
 import subprocess
 import sys
@@ -16,7 +17,9 @@ from click.testing import CliRunner, Result
 from maptr.cli.group import main
 from tests.support.waiting import until
 
-MAPTR = (sys.executable, "-m", "maptr")
+# Runs a command that ends when its parent ends: a test run that is killed leaves no servers behind (prctl(2)).
+ENDING = (found, "--pdeathsig", "KILL") if (found := shutil.which("setpriv")) else ()
+MAPTR = (*ENDING, sys.executable, "-m", "maptr")
 
 
 @pytest.fixture

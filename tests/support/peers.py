@@ -34,6 +34,7 @@ import dns.rcode
 import pytest
 
 from tests.support.certificates import write_certificate
+from tests.support.command_line import ENDING
 from tests.support.ports import HOST as HOST
 from tests.support.ports import free_port as free_port
 from tests.support.waiting import until
@@ -189,7 +190,7 @@ class Peer:
         command = self.configure()
         with (self.directory / "log").open("ab") as log:
             self._process = subprocess.Popen(
-                [*self.wrapper, *command],
+                [*self.wrapper, *ENDING, *command],
                 cwd=self.directory,
                 env={"MAPTR_SERVE_USER": pwd.getpwuid(os.geteuid()).pw_name} | os.environ,
                 stdin=subprocess.DEVNULL,

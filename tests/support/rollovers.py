@@ -48,7 +48,7 @@ from tests.support.answers import VECTORS
 from tests.support.peers import HOST, Maptr, Peer, Unbound, run
 from tests.support.secondaries import KEY, ORIGIN, BindSecondary, KnotSecondary, Secondary, contents, serial_at
 from tests.support.signing import sign_zone
-from tests.support.soak.machines import ENDING, Machine, libfaketime
+from tests.support.soak.machines import Machine, libfaketime
 from tests.support.waiting import until
 
 NAME = dns.name.from_text(ORIGIN)
@@ -115,7 +115,6 @@ class Parent(Maptr):
         self.ds: frozenset[str] = frozenset()
         self.write()
         super().__init__({PARENT: self.path})
-        self.wrapper = list(ENDING)
 
     def write(self) -> None:
         self.serial += 1

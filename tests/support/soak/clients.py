@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from maptr import Client, Validator
 from maptr.discovery import DiscoveryError, NoMappingAuthority
 from maptr.errors import MaptrError
+from tests.support.command_line import ENDING
 from tests.support.soak.machines import Machine
 
 SECONDS = 15.0  # for one ARK, on a busy machine
@@ -41,7 +42,7 @@ class Clients:
 
     def __init__(self, machine: Machine) -> None:
         self._process = subprocess.Popen(
-            [*machine.wrapper, sys.executable, "-m", "tests.support.soak.clients"],
+            [*machine.wrapper, *ENDING, sys.executable, "-m", "tests.support.soak.clients"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

@@ -23,7 +23,6 @@ from tests.support.peers import HOST, Peer
 PREFIX = "10.53.0"
 ADMIN = f"{PREFIX}.254"  # the address of the soak itself, on the bridge
 BRIDGE = "soak"
-ENDING = ("setpriv", "--pdeathsig", "KILL")  # runs a command that ends when this process is killed
 INSIDE = "MAPTR_SOAK_INSIDE"  # set in the soak's own namespaces: "yes", or why there are none
 LIBRARIES = ("/usr/lib", "/usr/lib64", "/usr/local/lib")
 
@@ -93,7 +92,7 @@ class Machine:
 
     @property
     def wrapper(self) -> list[str]:
-        """The command that runs another one on this machine, and ends it if the soak is killed."""
+        """The command that runs another one on this machine."""
         inside = [] if self.network is None else self.network.command()
         faked = {
             "LD_PRELOAD": str(libfaketime()),
@@ -105,7 +104,7 @@ class Machine:
             "PYTHONPATH": str(REPOSITORY),
         }
         settings = [f"{name}={value}" for name, value in faked.items() if self._faked]
-        return [*inside, *ENDING, "env", *settings]
+        return [*inside, "env", *settings]
 
     def place(self, peer: Peer) -> None:
         """Let a server run on this machine."""
