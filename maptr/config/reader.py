@@ -335,6 +335,9 @@ def _check(config: Config, document: Mapping[str, Any]) -> Mistakes:
             yield ("serve", "tls", "listen"), f"needs serve.tls.{name} too"
         if value is not None and not tls.listen:
             yield ("serve", "tls", name), "has no effect: serve.tls.listen is empty"
+    for name in ("transfer", "notify"):
+        if getattr(serve.catalog, name) and serve.catalog.name is None:
+            yield ("serve", "catalog", name), "has no effect: serve.catalog.name is not given"
     if serve.cookies.secret and serve.cookies.secret_file:
         yield ("serve", "cookies", "secret_file"), "serve.cookies.secret is given too: only one of them is allowed"
     yield from _check_keys(config)

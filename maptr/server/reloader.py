@@ -17,7 +17,7 @@ from maptr.daemon.background import Background, Repetitions, announced_reload
 from maptr.daemon.certificate import Certificate
 from maptr.daemon.process import in_thread
 from maptr.dnssec.expiry import Signatures
-from maptr.errors import ConfigError
+from maptr.errors import ConfigError, reason_of
 from maptr.protocol.names import to_text
 from maptr.server import settings, signer
 from maptr.server.journals import access_of
@@ -96,10 +96,11 @@ class Reloader:
             config, context, served, results = await in_thread(lambda: self._read(zone, force))
             await self._adopt(config, context, served, results)
         except (ConfigError, OSError) as refused:
+            error = reason_of(refused)
             if zone is None:
-                self.config_error = str(refused)
-                log.error("configuration not reloaded, the old one stays in use: %s", refused)
-            return ReloadResult(error=str(refused))
+                self.config_error = error
+                log.error("configuration not reloaded, the old one stays in use: %s", error)
+            return ReloadResult(error=error)
         if zone is None:
             if self.certificate is not None:
                 await in_thread(self.certificate.reload)

@@ -119,11 +119,11 @@ def silences_of(config: Config) -> tuple[Silence, ...]:
     served = {to_text(zone.name): zone.notify for zone in config.zones}
     if catalog.name is not None:
         served[to_text(catalog.name)] = catalog.notify
-    for index, text in enumerate(config.serve.silence):
+    for text in config.serve.silence:
         try:
             found.append(Silence.parse(text, served))
         except ValueError as error:
-            raise config.error(f"serve.silence[{index}]", str(error)) from None
+            raise config.error("serve.silence", str(error)) from None
     return tuple(found)
 
 

@@ -21,7 +21,7 @@ import dns.rdtypes.ANY.TSIG
 import dns.tsig
 
 from maptr.answer.context import ReceivedQuery
-from maptr.protocol.names import Labels, fold, read_name, to_text, to_wire
+from maptr.protocol.names import Labels, fold, read_name, to_text, to_wire, wire_length
 from maptr.protocol.numbers import ANY_CLASS, FORMERR, HEADER_SIZE, NOTAUTH, RCODE_BITS, TSIG
 from maptr.transfer.acl import DIGESTS, MIN_MAC, TsigKey
 
@@ -31,6 +31,7 @@ FUDGE = 300  # permitted difference between two clocks in seconds, "RECOMMENDED"
 
 _TYPE = TSIG.to_bytes(2, "big")
 _COUNTS = struct.Struct("!4H")  # record counts of the four sections, RFC 1035 4.1.1
+_FIXED = 16  # bytes of TSIG rdata beside algorithm, MAC and other data, RFC 8945 4.2
 _RECORD = struct.Struct("!HHIH")  # type, class, TTL and length of rdata, RFC 1035 4.1.3
 
 
@@ -58,9 +59,8 @@ class Signer:
     @property
     def size(self) -> int:
         """The number of bytes that a signature adds to a message."""
-        return (
-            len(attach(bytes(HEADER_SIZE), self.key.name, self.rdata.replace(mac=bytes(self.mac_size)))) - HEADER_SIZE
-        )
+        names = wire_length(self.key.name) + len(self.rdata.algorithm.to_wire())
+        return names + _RECORD.size + _FIXED + self.mac_size + len(self.rdata.other)
 
     def sign(self, message: bytes) -> bytes:
         self.rdata = self.rdata.replace(original_id=int.from_bytes(message[:2], "big"))

@@ -181,6 +181,9 @@ def test_a_bad_configuration_leaves_everything(site: Site) -> None:
         assert site.run("reload").exit_code == 0
         assert address_of("ns.a.test.", port) == f"192.0.2.{serial}"
         assert site.status()["alarms"] == []
+    site.config.unlink()
+    gone = site.run("reload", "--control", str(site.socket))
+    assert (gone.exit_code, gone.stderr) == (1, f"maptr: {site.config}: No such file or directory\n")
 
 
 def test_default_paths_of_the_control_socket(site: Site, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -448,7 +451,7 @@ def test_a_silence_covers_a_kind_a_zone_or_a_secondary(text: str, covers: bool) 
 def test_a_silence_of_an_alarm_that_cannot_be_raised_is_an_error(text: str, reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
         Silence.parse(text, SERVED)
-    with pytest.raises(ConfigError, match=r"serve\.silence"):
+    with pytest.raises(ConfigError, match=r":2: serve\.silence"):
         silences_of(parse(f'[serve]\nsilence = ["{text}"]\n'))
 
 

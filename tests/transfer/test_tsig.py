@@ -90,6 +90,8 @@ def test_rfc8945_6_a_signed_query_gets_a_signed_response(algorithm: str) -> None
     (reply,) = ask(query, [key(algorithm)])
     verify(reply, shared, mac)
     assert error_of(reply)[:2] == (0, 0)
+    reserved = tsig.check_query(ReceivedQuery(query), keyring([key(algorithm)]), NOW).size
+    assert len(reply) - found(reply).start == reserved
     assert dns.message.from_wire(reply, keyring=False).answer
 
 
