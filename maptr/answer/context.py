@@ -40,18 +40,13 @@ class Identity:
     """The texts that identify the server, in UTF-8. An empty text is not sent.
 
     ``nsid`` is the NSID option (RFC 5001), ``version`` the TXT record of class CHAOS at ``version.bind`` and
-    ``version.server``, ``hostname`` that at ``hostname.bind`` and ``id.server`` (RFC 4892). Raises ValueError for one
-    of more than MAX_IDENTITY bytes.
+    ``version.server``, ``hostname`` that at ``hostname.bind`` and ``id.server`` (RFC 4892). Each
+    has at most MAX_IDENTITY bytes.
     """
 
     nsid: str = ""
     version: str = ""
     hostname: str = ""
-
-    def __post_init__(self) -> None:
-        for name in ("nsid", "version", "hostname"):
-            if len(getattr(self, name).encode()) > MAX_IDENTITY:
-                raise ValueError(f"{name} is longer than {MAX_IDENTITY} bytes")
 
 
 NO_IDENTITY = Identity()

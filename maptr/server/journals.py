@@ -11,7 +11,6 @@ import logging
 from pathlib import Path
 
 from maptr.config import Config, ZoneConfig
-from maptr.config.model import CatalogConfig
 from maptr.daemon.background import Repetitions
 from maptr.errors import JournalError
 from maptr.files import name_for, read_up_to, write_private
@@ -21,7 +20,7 @@ from maptr.server.responder import ServerState
 from maptr.transfer.acl import Secondaries, TsigKey, keyring
 from maptr.transfer.catalog import catalog_zone
 from maptr.transfer.journal import MAX_BYTES, Journal, decode, describe, encode
-from maptr.transfer.session import Access, Catalog
+from maptr.transfer.session import Access
 from maptr.zone.diff import ZoneDiff
 from maptr.zone.snapshot import Snapshot, ZoneView
 
@@ -53,21 +52,22 @@ def access_of(
             journals[zone.name] = _extended(path, journal, known, view, logged)
     keys = keyring(TsigKey(key.name, key.algorithm, key.secret) for key in config.keys if key.secret is not None)
     secondaries = {zone.name: Secondaries(zone.transfer, zone.notify) for zone in config.zones}
-    return Access(keys, secondaries, journals, _catalog(config.serve.catalog, snapshot, now, access.catalog))
+    catalog = _catalog(config.serve.catalog.name, snapshot, now, access.catalog)
+    if catalog is not None:
+        secondaries[catalog.origin] = Secondaries(config.serve.catalog.transfer, config.serve.catalog.notify)
+    return Access(keys, secondaries, journals, catalog)
 
 
-def _catalog(config: CatalogConfig, snapshot: Snapshot, now: float, before: Catalog | None) -> Catalog | None:
+def _catalog(origin: Labels | None, snapshot: Snapshot, now: float, before: ZoneView | None) -> ZoneView | None:
     """Return the catalog of the zones; this is ``before`` if the zones are the same."""
-    if config.name is None:
+    if origin is None:
         return None
     # A serial taken from the time increases over restarts without being stored.
     serial = int(now) & 0xFFFF_FFFF
-    if before is not None and not is_newer(serial, before.view.serial):
-        serial = (before.view.serial + 1) & 0xFFFF_FFFF
-    secondaries = Secondaries(config.transfer, config.notify)
-    catalog = Catalog(catalog_zone(config.name, snapshot.zones, serial), secondaries)
-    same = before is not None and before.view.nodes.keys() == catalog.view.nodes.keys()
-    return before if before is not None and same and before.secondaries == catalog.secondaries else catalog
+    if before is not None and not is_newer(serial, before.serial):
+        serial = (before.serial + 1) & 0xFFFF_FFFF
+    catalog = catalog_zone(origin, snapshot.zones, serial)
+    return before if before is not None and before.nodes.keys() == catalog.nodes.keys() else catalog
 
 
 def _extended(

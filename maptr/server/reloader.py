@@ -124,7 +124,7 @@ class Reloader:
 
     def _read(self, zone: str | None, force: bool) -> tuple[Config, Context, Served, list[ZoneResult]]:
         """Read one zone, or the configuration and all zones. Raises ConfigError; OSError for the configuration file."""
-        config, context, only = self.config, self._responder.context, None
+        config, context, only = self.config, self._responder.state.context, None
         if zone is not None:
             only = settings.served_origin(zone, self.served.states)
         elif self._reread is not None:
@@ -141,7 +141,7 @@ class Reloader:
             if any(state.zone.keys for state in self.served.states.values()):
                 served, results = await in_thread(lambda: sign_again(self.served, clock=self._clock, retry=retry))
                 if results:
-                    await self._adopt(self.config, self._responder.context, served, results)
+                    await self._adopt(self.config, self._responder.state.context, served, results)
         return ReloadResult(tuple(results))
 
     async def _adopt(self, config: Config, context: Context, served: Served, results: list[ZoneResult]) -> None:
@@ -155,7 +155,7 @@ class Reloader:
 
     def first_state(self) -> ServerState:
         """Return the state with which the server starts. Reads the journals."""
-        return self._state_of(self.config, self._responder.context, self.served, None)
+        return self._state_of(self.config, self._responder.state.context, self.served, None)
 
     def _state_of(self, config: Config, context: Context, served: Served, before: ServerState | None) -> ServerState:
         snapshot = served.snapshot()

@@ -36,7 +36,7 @@ class ServerState:
 
     def ready(self, transport: Transport) -> Ready:
         """Return an empty cache of ready responses, for one thread."""
-        catalog = [self.access.catalog.view.origin] if self.access.catalog else []
+        catalog = [self.access.catalog.origin] if self.access.catalog else []
         return Ready(self.snapshot, catalog, self.context.udp_payload if transport is Transport.UDP else None)
 
     def answer_cookie(
@@ -77,7 +77,6 @@ class Responder:
     def swap(self, state: ServerState) -> None:
         """Replace the state."""
         self.state = state
-        self.context = state.context
         self._ready = {transport: state.ready(transport) for transport in Transport}
 
     def answer(self, query: ReceivedQuery, counters: Counters) -> bytes | None:
@@ -156,7 +155,7 @@ class Responder:
         record, cookie = found
         option, verified = b"", False
         if cookie:
-            stamp = timestamp(self.context.clock())
+            stamp = timestamp(self.state.context.clock())
             checked = self.state.answer_cookie(cookie, packed_address(client), stamp, counters)
             if checked is None:
                 return None

@@ -89,7 +89,7 @@ class SecondaryMonitor:
     def update(self, state: ServerState) -> None:
         """Follow the secondaries of the zones and of the catalog."""
         access = state.access
-        views = [*state.snapshot.zones.values(), *([access.catalog.view] if access.catalog else [])]
+        views = [*state.snapshot.zones.values(), *([access.catalog] if access.catalog else [])]
         self.follow(
             {
                 (view.origin, target): Expected(

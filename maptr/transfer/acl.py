@@ -58,13 +58,8 @@ class TsigKey:
 
 
 def keyring(keys: Iterable[TsigKey]) -> Mapping[Labels, TsigKey]:
-    """Return the keys by name. Raises ValueError if two keys have the same name."""
-    ring: dict[Labels, TsigKey] = {}
-    for key in keys:
-        if key.name in ring:
-            raise ValueError(f"key {to_text(key.name)} is given twice")
-        ring[key.name] = key
-    return ring
+    """Return the keys by name."""
+    return {key.name: key for key in keys}
 
 
 @dataclass(frozen=True, slots=True)

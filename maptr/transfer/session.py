@@ -21,7 +21,7 @@ from maptr.answer.message import MAX_POINTER, Message, MessageBuffer, Reply
 from maptr.answer.respond import make_reply
 from maptr.errors import ZoneError
 from maptr.protocol import numbers
-from maptr.protocol.names import Labels, fold, read_name, to_text
+from maptr.protocol.names import Labels, fold, is_below, read_name, to_text
 from maptr.protocol.serial import is_newer
 from maptr.transfer.acl import Secondaries, TsigKey
 from maptr.transfer.journal import Journal
@@ -36,25 +36,18 @@ MIN_SOA = 22  # bytes of SOA rdata: two root names and five numbers (RFC 1035 3.
 
 
 @dataclass(frozen=True, slots=True)
-class Catalog:
-    """A catalog zone. Only clients that may transfer it may query it (RFC 9432 7)."""
-
-    view: ZoneView
-    secondaries: Secondaries
-
-
-@dataclass(frozen=True, slots=True)
 class Access:
-    """Keys, secondaries and journals for the zones of a snapshot. A reload replaces the whole object."""
+    """Keys, secondaries and journals for the zones of a snapshot. A reload replaces the whole object.
+
+    Only clients that may transfer the ``catalog`` zone may query it (RFC 9432 7).
+    """
 
     keys: Mapping[Labels, TsigKey] = field(default_factory=lambda: MappingProxyType({}))
     secondaries: Mapping[Labels, Secondaries] = field(default_factory=lambda: MappingProxyType({}))
     journals: Mapping[Labels, Journal] = field(default_factory=lambda: MappingProxyType({}))
-    catalog: Catalog | None = None
+    catalog: ZoneView | None = None
 
     def secondaries_of(self, origin: Labels) -> Secondaries:
-        if self.catalog is not None and origin == self.catalog.view.origin:
-            return self.catalog.secondaries
         return self.secondaries.get(origin, Secondaries())
 
 
@@ -94,10 +87,13 @@ def answer(checked: CheckedQuery, snapshot: Snapshot, access: Access, context: C
     """
     wire, client = checked.query.wire, checked.query.client
     question = _read_question(wire)
-    if access.catalog is not None and access.catalog.secondaries.allows(client, checked.key):
-        origin = access.catalog.view.origin
-        if question.name[-len(origin) :] == origin:
-            snapshot = Snapshot.of((access.catalog.view,))
+    catalog = access.catalog
+    if (
+        catalog is not None
+        and is_below(question.name, catalog.origin)
+        and access.secondaries_of(catalog.origin).allows(client, checked.key)
+    ):
+        snapshot = Snapshot.of((catalog,))
     make = partial(make_reply, checked.query, snapshot, context, reserve=checked.size)
     if checked.rcode is not None or question.rdtype not in (numbers.AXFR, numbers.IXFR):
         return _one_message(make(rcode=checked.rcode))

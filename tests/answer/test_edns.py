@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from maptr.answer.context import MAX_IDENTITY, Context, Identity, ReceivedQuery, Transport
+from maptr.answer.context import Context, Identity, ReceivedQuery, Transport
 from maptr.answer.message import PADDING_BLOCK, Reply, padding_to_block
 from maptr.answer.respond import make_reply, respond
 from maptr.protocol.cookies import CookieSettings
@@ -90,13 +90,6 @@ def test_udp_payload_setting() -> None:
     for payload in (511, 4097):
         with pytest.raises(ValueError, match="UDP payload"):
             Context(udp_payload=payload)
-
-
-def test_identity_texts_have_a_maximum_length() -> None:
-    Identity(nsid="x" * MAX_IDENTITY)
-    for name in ("nsid", "version", "hostname"):
-        with pytest.raises(ValueError, match=f"{name} is longer than 255 bytes"):
-            Identity(**{name: "é" * 128})
 
 
 def reply_to(name: str, rdtype: str = "A", **options: Any) -> Reply:

@@ -137,6 +137,7 @@ def test_file_then_environment_then_flags() -> None:
         ("[serve.tls]\nkey='k'", "f:2: serve.tls.key: has no effect: serve.tls.listen is empty"),
         ("[serve.catalog]\nnotify=['::1']", "f:2: serve.catalog.notify: has no effect: serve.catalog.name is"),
         ("[[key]]\nname='.'", "f:2: key.name: key without a name"),
+        (f"[[key]]\nname='x'\nsecret='{SECRET}'\n" * 2, "f:5: key.name: the key x is given twice"),
         ("[[key]]\nname='x'", "f:1: key: the key x needs one of secret and secret_file"),
         (f"[[key]]\nname='x'\nsecret='{SECRET}'\nsecret_file='y'", "f:1: key: the key x needs one of"),
         (f"[[key]]\nname='x'\nalgorithm='md5'\nsecret='{SECRET}'", "f:3: key.algorithm: 'md5' is not a known"),

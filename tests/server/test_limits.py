@@ -80,7 +80,7 @@ def test_a_client_with_a_valid_cookie_is_not_limited() -> None:
 def test_a_client_with_a_valid_tsig_is_not_limited() -> None:
     key = TsigKey((b"k",), "hmac-sha256", bytes(32))
     responder = limited()
-    responder.swap(ServerState(SNAPSHOT, Access(keys={key.name: key}), responder.context))
+    responder.swap(ServerState(SNAPSHOT, Access(keys={key.name: key}), responder.state.context))
     for _ in range(50):
         query = dns.message.make_query("ns.example.", "A")
         query.use_tsig({dns.name.from_text("k."): dns.tsig.Key("k.", bytes(32), "hmac-sha256.")})
@@ -93,7 +93,7 @@ def test_a_client_with_a_valid_tsig_is_not_limited() -> None:
 
 def test_limits_and_cookies_are_on_by_default() -> None:
     responder = responding(SNAPSHOT)
-    assert responder.context.cookies.secrets != responding().context.cookies.secrets
+    assert responder.state.context.cookies.secrets != responding().state.context.cookies.secrets
     assert None in answers(responder, 200)
 
 

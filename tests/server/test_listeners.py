@@ -141,7 +141,7 @@ def test_a_transfer_continues_with_the_old_zone_after_a_reload() -> None:
     with streams.transferring() as daemon, streams.connect(daemon.bound[0].port) as sock:
         sock.sendall(streams.frame(dns.message.make_query("ark.arpa.", "AXFR")))
         records = sum(map(len, streams.receive_message(sock).answer))
-        daemon.responder.swap(ServerState(streams.SNAPSHOT, Access(), daemon.responder.context))
+        daemon.responder.swap(ServerState(streams.SNAPSHOT, Access(), daemon.responder.state.context))
         with streams.connect(daemon.bound[0].port) as other:
             streams.ask(other)
         while records < 3004:

@@ -61,7 +61,7 @@ def make_responder(**settings: Any) -> Responder:
 
 
 def swap(responder: Responder, snapshot: Snapshot, **context: Any) -> None:
-    responder.swap(ServerState(snapshot, Access(), replace(responder.context, **context)))
+    responder.swap(ServerState(snapshot, Access(), replace(responder.state.context, **context)))
 
 
 @contextlib.contextmanager
@@ -125,7 +125,7 @@ def ask_one(address: tuple[str, int], query: bytes) -> bytes:
 
 def expect(query: bytes, responder: Responder, client: str) -> bytes | None:
     """Return the response of the general path."""
-    return respond(query, SNAPSHOT, client=client, context=responder.context)
+    return respond(query, SNAPSHOT, client=client, context=responder.state.context)
 
 
 def check(address: tuple[str, int], queries: list[bytes], responder: Responder) -> None:
@@ -293,7 +293,8 @@ def test_a_reload_clears_the_ready_responses() -> None:
         for cookies in (SECRETS, SECRETS[1:], ()):
             swap(responder, new, cookies=CookieSettings(cookies))
             for query in (KNOWN, ABSENT, COOKIE) * 2:
-                assert ask_one(address, query) == respond(query, new, client=address[0], context=responder.context)
+                context = responder.state.context
+                assert ask_one(address, query) == respond(query, new, client=address[0], context=context)
 
 
 # --- errors and overload

@@ -65,7 +65,7 @@ def serving(*addresses: Address) -> Iterator[Daemon]:
 def responding(snapshot: Snapshot = SNAPSHOT, *, context: dict[str, Any] | None = None, **settings: Any) -> Responder:
     """A responder that answers from a snapshot; some fields of its context may be given."""
     responder = Responder(context_of(Config()), **settings)
-    responder.swap(ServerState(snapshot, Access(), replace(responder.context, **context or {})))
+    responder.swap(ServerState(snapshot, Access(), replace(responder.state.context, **context or {})))
     return responder
 
 

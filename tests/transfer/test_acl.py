@@ -48,12 +48,6 @@ def test_string_representations_do_not_contain_the_secret() -> None:
         assert "b'secret'" not in text
 
 
-def test_two_keys_with_the_same_name_are_refused() -> None:
-    key = TsigKey((b"k",), "hmac-sha256", b"secret")
-    with pytest.raises(ValueError, match=r"key k\. is given twice"):
-        keyring([key, TsigKey((b"K",), "hmac-sha512", b"secret")])
-
-
 # For each rule: clients with the key of their query, and whether they are allowed.
 CLIENTS: dict[str, dict[tuple[str, str | None], bool]] = {
     "key:xfr": {("192.0.2.1", "xfr"): True, ("192.0.2.1", "other"): False, ("192.0.2.1", None): False},

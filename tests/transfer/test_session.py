@@ -29,7 +29,7 @@ from maptr.transfer import tsig
 from maptr.transfer.acl import Secondaries, TsigKey, keyring
 from maptr.transfer.catalog import catalog_zone, member_label
 from maptr.transfer.journal import Journal
-from maptr.transfer.session import MESSAGE_SIZE, Access, Catalog
+from maptr.transfer.session import MESSAGE_SIZE, Access
 from maptr.zone.snapshot import Snapshot, ZoneView
 from tests.support.random_zones import ORIGIN, random_zone, zone_text
 from tests.support.transfers import HERE, allowing, answered
@@ -302,7 +302,7 @@ def logged(
 
 def catalog_access(who: str = HERE) -> Access:
     view = catalog_zone(parse("catalog.invalid."), [parse("ark.arpa."), parse("Example.")], 9)
-    return Access(keyring([KEY]), {}, {}, Catalog(view, allowing(who)))
+    return Access(keyring([KEY]), {view.origin: allowing(who)}, {}, view)
 
 
 def test_rfc9432_4_the_catalog_lists_the_zones() -> None:
