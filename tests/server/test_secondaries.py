@@ -8,7 +8,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from itertools import islice
 from typing import Any
-from unittest import mock
 
 import dns.flags
 import dns.message
@@ -47,11 +46,6 @@ def answer(request: bytes, rcode: int = 0) -> bytes:
 
 def is_notify(request: bytes) -> bool:
     return bool(request[2] & 0x78)
-
-
-def unless_notify(reply: Reply) -> Reply:
-    """A secondary that does not answer NOTIFY."""
-    return lambda request: [] if is_notify(request) else reply(request)
 
 
 class Secondary:
@@ -94,44 +88,68 @@ class Secondary:
         writer.close()
 
 
-def target_of(port: int, key: TsigKey | None = None) -> NotifyTarget:
-    return NotifyTarget(Address("127.0.0.1", port), None if key is None else key.name)
+class Watch:
+    """A monitor with a clock of its own, and a secondary. Constants of the module may be given."""
+
+    def __init__(self, reply: Reply, by_tcp: Reply | None = None, *, interval: int = 300, **constants: Any) -> None:
+        self.now = float(NOW)
+        self.secondary = Secondary(reply, by_tcp)
+        self.monitor = SecondaryMonitor(lambda: self.now, SecondariesConfig(interval=interval, alarm_after=300))
+        self._constants = constants
+
+    async def __aenter__(self) -> Watch:
+        self._patch = pytest.MonkeyPatch()
+        for name, value in self._constants.items():
+            self._patch.setattr(secondaries, name, value)
+        await self.secondary.__aenter__()
+        self.port = self.secondary.port
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.monitor.stop()
+        await self.secondary.__aexit__()
+        self._patch.undo()
+
+    def follow(self, serial: int, key: TsigKey | None = None) -> None:
+        self.target = NotifyTarget(Address("127.0.0.1", self.port), None if key is None else key.name)
+        self.monitor.follow({(EXAMPLE, self.target): Expected(view_of(serial), key)})
+
+    @property
+    def state(self) -> SecondaryStatus:
+        return self.monitor.state(EXAMPLE, self.target)
+
+    async def until(self, met: Callable[[SecondaryStatus], object]) -> SecondaryStatus:
+        async with asyncio.timeout(PATIENCE):
+            while not met(self.state):
+                await asyncio.sleep(0.005)
+        return self.state
+
+    async def alarms_after(self, seconds: float) -> list[Alarm]:
+        """Let the time pass, and the secondary be asked twice; return the alarms."""
+        self.now += seconds
+        asked = len(self.secondary.asked)
+        await self.until(lambda _: len(self.secondary.asked) >= asked + 2)
+        await asyncio.sleep(secondaries.QUERY_TIMEOUT + 0.01)
+        return list(self.monitor.alarms(EXAMPLE, [self.target]))
 
 
-def requests_for(
-    reply: Reply,
-    *,
-    serials: tuple[int, ...] = (1,),
-    key: TsigKey | None = None,
-    timeouts: tuple[float, ...] = (5.0,) * 4,
-) -> list[bytes]:
-    """Return the requests that a secondary receives while the monitor sends NOTIFY for these serials."""
+def is_notified(state: SecondaryStatus) -> bool:
+    return state.notify is not NotifyState.PENDING
+
+
+def notifying(reply: Reply, *serials: int, key: TsigKey | None = None, port: int = 0, **constants: Any) -> list[bytes]:
+    """Return the requests that a secondary, or another port, gets while it is told of these serials."""
 
     async def run() -> list[bytes]:
-        async with Secondary(reply) as secondary:
-            await notifying(target_of(secondary.port, key), serials, key, timeouts)
-        return secondary.received
+        async with Watch(reply, **constants) as watch:
+            watch.port = port or watch.port
+            for serial in serials or (1,):
+                watch.follow(serial, key)
+                await asyncio.sleep(0)
+            await watch.until(is_notified)
+        return watch.secondary.received
 
     return asyncio.run(run())
-
-
-async def notifying(
-    target: NotifyTarget, serials: tuple[int, ...], key: TsigKey | None, timeouts: tuple[float, ...]
-) -> None:
-    monitor = SecondaryMonitor(lambda: NOW, SecondariesConfig())
-    with mock.patch.object(secondaries, "NOTIFY_TIMEOUTS", timeouts):
-        for serial in serials:
-            monitor.follow({(EXAMPLE, target): Expected(view_of(serial), key)})
-            await asyncio.sleep(0)
-        await notified(monitor, target)
-    await monitor.stop()
-
-
-async def notified(monitor: SecondaryMonitor, target: NotifyTarget) -> NotifyState:
-    """Wait until NOTIFY is acknowledged or given up."""
-    while (state := monitor.state(EXAMPLE, target)).notify is NotifyState.PENDING:
-        await asyncio.sleep(0.01)
-    return NotifyState(state.notify or "")
 
 
 def test_rfc1996_3_7_notify_message_and_rfc1035_3_3_13_soa_query() -> None:
@@ -158,7 +176,9 @@ def test_notify_is_repeated_until_it_is_acknowledged_or_given_up(
 ) -> None:
     caplog.set_level("INFO", "maptr.serve")
     replies = iter(rcodes)
-    received = requests_for(lambda request: [answer(request, rcode) for rcode in islice(replies, 1)], timeouts=timeouts)
+    received = notifying(
+        lambda request: [answer(request, each) for each in islice(replies, 1)], NOTIFY_TIMEOUTS=timeouts
+    )
     assert len(received) == count
     assert len({packet[:2] for packet in received}) == count, "each with an ID of its own"
     assert "NOTIFY of zone example. serial 1 to 127.0.0.1:" in caplog.text
@@ -166,18 +186,13 @@ def test_notify_is_repeated_until_it_is_acknowledged_or_given_up(
 
 
 def test_a_secondary_that_does_not_answer_is_logged_once_and_again_after_an_answer(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr(secondaries, "NOTIFY_TIMEOUTS", (0.05,))
-
     async def run() -> None:
-        monitor = SecondaryMonitor(lambda: NOW, SecondariesConfig())
-        async with Secondary(lambda request: [answer(request)] if serial == 3 else []) as secondary:
-            target = target_of(secondary.port)
+        async with Watch(lambda request: [answer(request)] if serial == 3 else [], NOTIFY_TIMEOUTS=(0.05,)) as watch:
             for serial in range(1, 6):
-                monitor.follow({(EXAMPLE, target): Expected(view_of(serial), None)})
-                await notified(monitor, target)
-        await monitor.stop()
+                watch.follow(serial)
+                await watch.until(is_notified)
 
     asyncio.run(run())
     said = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
@@ -197,12 +212,12 @@ def test_responses_to_other_requests_are_ignored() -> None:
         other_zone = good.replace(b"\7example", b"\7exemple")
         return [b"", b"x", other_id, not_a_response, a_query, other_zone, good[:20], good]
 
-    assert len(requests_for(reply)) == 1
-    assert len(requests_for(lambda request: reply(request)[:-1], timeouts=(0.05, 0.05))) == 2
+    assert len(notifying(reply)) == 1
+    assert len(notifying(lambda request: reply(request)[:-1], NOTIFY_TIMEOUTS=(0.05, 0.05))) == 2
 
 
 def test_a_newer_serial_replaces_a_pending_one() -> None:
-    received = requests_for(lambda _: [], serials=(1, 2, 3), timeouts=(0.05, 0.05))
+    received = notifying(lambda _: [], 1, 2, 3, NOTIFY_TIMEOUTS=(0.05, 0.05))
     assert [dns.message.from_wire(packet).answer[0][0].serial for packet in received] == [1, 2, 3, 3]
 
 
@@ -214,48 +229,49 @@ def test_rfc8945_notify_is_signed_if_the_target_has_a_key() -> None:
         bad = good[:-20] + bytes((good[-20] ^ 1,)) + good[-19:]
         return [answer(checked.query.wire), bad, good]
 
-    assert len(requests_for(signed, key=KEY)) == 1
-    assert len(requests_for(lambda request: signed(request)[:1], key=KEY, timeouts=(0.05, 0.05))) == 2, (
-        "unsigned is none"
-    )
+    assert len(notifying(signed, key=KEY)) == 1
+    unsigned = notifying(lambda request: signed(request)[:1], key=KEY, NOTIFY_TIMEOUTS=(0.05, 0.05))
+    assert len(unsigned) == 2, "it is no answer"
 
 
 def test_an_icmp_error_is_a_failed_attempt(caplog: pytest.LogCaptureFixture) -> None:
-    asyncio.run(notifying(target_of(free_port()), (1,), None, (0.05, 0.05)))
+    assert notifying(lambda _: [], port=free_port(), NOTIFY_TIMEOUTS=(0.05, 0.05)) == []
     assert "given up, Connection refused" in caplog.text
 
 
 @pytest.mark.parametrize("removed", [True, False], ids=["the secondary is removed", "the server stops"])
 def test_pending_notifications_end(removed: bool) -> None:
     async def run() -> None:
-        monitor = SecondaryMonitor(lambda: NOW, SecondariesConfig())
-        monitor.follow({(EXAMPLE, target_of(9)): Expected(view_of(1), None)})
-        await asyncio.sleep(0)
-        if removed:
-            monitor.follow({})
+        async with Watch(lambda _: []) as watch:
+            tasks = asyncio.all_tasks()
+            watch.follow(1)
             await asyncio.sleep(0)
-        else:
-            await monitor.stop()
-        assert asyncio.all_tasks() == {asyncio.current_task()}
+            assert asyncio.all_tasks() > tasks
+            if removed:
+                watch.monitor.follow({})
+                await asyncio.sleep(0)
+                assert watch.state == SecondaryStatus(str(watch.target)), "forgotten"
+            else:
+                await watch.monitor.stop()
+            assert asyncio.all_tasks() == tasks
 
     asyncio.run(run())
 
 
 def test_notify_is_sent_again_on_request_and_with_a_new_key() -> None:
     async def run() -> list[bytes]:
-        monitor = SecondaryMonitor(lambda: NOW, SecondariesConfig())
-        async with Secondary(lambda request: [answer(request)]) as secondary:
-            target = target_of(secondary.port)
-            for key in (None, None, KEY):
-                monitor.follow({(EXAMPLE, target): Expected(view_of(1), key)})
-                while len(secondary.received) < 1 + (key is not None):
-                    await asyncio.sleep(0.01)
-            assert monitor.notify_again(CATALOG) == []
-            assert monitor.notify_again(EXAMPLE) == monitor.notify_again() == [f"example. {target}"]
-            while len(secondary.received) < 3:
-                await asyncio.sleep(0.01)
-            await monitor.stop()
-        return secondary.received
+        async with Watch(lambda request: [answer(request)]) as watch:
+            received = watch.secondary.received
+            watch.follow(1)
+            await watch.until(is_notified)
+            watch.follow(1)
+            assert is_notified(watch.state), "nothing is new"
+            watch.follow(1, KEY)
+            await watch.until(lambda _: len(received) == 2)
+            assert watch.monitor.notify_again(CATALOG) == []
+            assert watch.monitor.notify_again(EXAMPLE) == watch.monitor.notify_again() == [f"example. {watch.target}"]
+            await watch.until(lambda _: len(received) == 3)
+        return received
 
     assert [tsig.find(request) is not None for request in asyncio.run(run())] == [False, True, True]
 
@@ -274,31 +290,28 @@ def is_seen(observed: SecondaryStatus) -> bool:
     return observed.observed is not None or bool(observed.observed_error)
 
 
-def observed_state(
-    secondary: Secondary,
+def observed(
+    reply: Reply,
+    by_tcp: Reply | None = None,
     until: Callable[[SecondaryStatus], bool] = is_seen,
     *,
     key: TsigKey | None = None,
     port: int = 0,
     timeout: float = 5.0,
-) -> SecondaryStatus:
-    """Return the state that the monitor records for a secondary, or another port, that should have serial 7."""
+) -> tuple[SecondaryStatus, list[str]]:
+    """Return the state of a secondary, or of another port, that should have serial 7, and how it was asked."""
 
-    async def run() -> SecondaryStatus:
-        monitor = SecondaryMonitor(lambda: NOW, SecondariesConfig())
-        async with secondary, asyncio.timeout(PATIENCE):
-            target = target_of(port or secondary.port, key)
-            monitor.follow({(EXAMPLE, target): Expected(view_of(7), key)})
-            while not until(found := monitor.state(EXAMPLE, target)):
-                await asyncio.sleep(0.005)
-            monitor.follow({})
-            assert monitor.state(EXAMPLE, target) == SecondaryStatus(str(target)), "forgotten with the target"
-            await monitor.stop()
-        # These have tests of their own.
-        return replace(found, secondary="", behind_since=None, notify=None, since=None, notify_error="")
+    async def run() -> tuple[SecondaryStatus, list[str]]:
+        constants: dict[str, Any] = {"NOTIFY_TIMEOUTS": (), "IF_DIFFERENT": 0.02, "QUERY_TIMEOUT": timeout}
+        async with Watch(reply, by_tcp, **constants) as watch:
+            watch.port = port or watch.port
+            watch.follow(7, key)
+            found = await watch.until(until)
+        # What is left out has tests of its own.
+        found = replace(found, secondary="", behind_since=None, notify=None, since=None, notify_error="")
+        return found, watch.secondary.asked
 
-    with mock.patch.multiple(secondaries, NOTIFY_TIMEOUTS=(), IF_DIFFERENT=0.02, QUERY_TIMEOUT=timeout):
-        return asyncio.run(run())
+    return asyncio.run(run())
 
 
 @pytest.mark.parametrize(
@@ -331,25 +344,23 @@ def test_read_serial_returns_the_serial_or_the_error(reply: bytes, said: int | s
 def test_the_state_has_the_serial_and_the_time(key: TsigKey | None) -> None:
     def signed(query: bytes) -> list[bytes]:
         checked = tsig.check_query(ReceivedQuery(query), keyring([KEY]), int(NOW))
-        return [checked.sign(soa(checked.query.wire))] if checked.key == (key and key.name) else []
+        return [checked.sign(soa(checked.query.wire))] if checked.key == (None if key is None else key.name) else []
 
-    secondary = Secondary(signed)
-    assert observed_state(secondary, key=key) == SecondaryStatus("", observed_serial=7, observed=NOW)
-    assert secondary.asked == ["udp"], "and not again soon"
+    expected = SecondaryStatus("", observed_serial=7, observed=NOW)
+    assert observed(signed, key=key) == (expected, ["udp"]), "and not again soon"
 
 
 def test_an_unreachable_secondary_is_an_error() -> None:
-    observed = observed_state(Secondary(lambda _: []), port=free_port())
-    assert observed == SecondaryStatus("", observed_error="Connection refused")
+    assert observed(lambda _: [], port=free_port())[0] == SecondaryStatus("", observed_error="Connection refused")
 
 
 def test_a_lagging_secondary_is_queried_until_it_has_the_serial() -> None:
     serials = iter([5, 5, 6])
-    secondary = Secondary(lambda query: [soa(query, next(serials, 7))])
-    assert observed_state(secondary, lambda observed: observed.observed_serial == 7) == SecondaryStatus(
-        "", observed_serial=7, observed=NOW
+    state, asked = observed(
+        lambda query: [soa(query, next(serials, 7))], until=lambda state: state.observed_serial == 7
     )
-    assert len(secondary.asked) == 4
+    assert state == SecondaryStatus("", observed_serial=7, observed=NOW)
+    assert len(asked) == 4
 
 
 @pytest.mark.parametrize(
@@ -360,64 +371,35 @@ def test_soa_query_over_tcp_after_a_truncated_response(is_good: bool, found: dic
     def cut(query: bytes) -> bytes:
         return soa(query, flags=dns.flags.AA | dns.flags.TC)[: len(query)]
 
-    secondary = Secondary(lambda query: [cut(query)], lambda query: [soa(query) if is_good else query])
-    observed = observed_state(secondary)
-    assert replace(observed, observed_error=observed.observed_error[:14]) == SecondaryStatus("", **found)
-    assert secondary.asked == ["udp", "tcp"]
+    state, asked = observed(lambda query: [cut(query)], lambda query: [soa(query) if is_good else query])
+    assert replace(state, observed_error=state.observed_error[:14]) == SecondaryStatus("", **found)
+    assert asked == ["udp", "tcp"]
 
 
 def test_the_last_known_serial_is_kept_after_a_failure() -> None:
-    observed_once = False
+    seen = False
 
-    def until(observed: SecondaryStatus) -> bool:
-        nonlocal observed_once
-        observed_once |= observed.observed_serial == 5
-        return observed_once and bool(observed.observed_error)
+    def until(state: SecondaryStatus) -> bool:
+        nonlocal seen
+        seen |= state.observed_serial == 5
+        return seen and bool(state.observed_error)
 
-    secondary = Secondary(lambda query: [] if observed_once else [soa(query, 5)])
-    observed = observed_state(secondary, until, timeout=0.05)
-    assert observed == SecondaryStatus("", observed_serial=5, observed=NOW, observed_error="no answer")
+    state, _ = observed(lambda query: [] if seen else [soa(query, 5)], until=until, timeout=0.05)
+    assert state == SecondaryStatus("", observed_serial=5, observed=NOW, observed_error="no answer")
 
 
 # ---- alarms
 
 
-class Watch:
-    """A monitor with a clock of its own, whose secondary is asked again and again. An alarm comes after 300 seconds."""
-
-    def __init__(self, answer: Reply, key: TsigKey | None = None, timeout: float = 0.05) -> None:
-        self.timeout = timeout
-        self.now = float(NOW)
-        self.key = key
-        self.secondary = Secondary(answer)
-        self.monitor = SecondaryMonitor(lambda: self.now, SecondariesConfig(interval=1, alarm_after=300))
-        self._patch = mock.patch.multiple(
-            secondaries, NOTIFY_TIMEOUTS=(timeout,), AFTER_NOTIFY=0.01, IF_DIFFERENT=0.01, QUERY_TIMEOUT=timeout
-        )
-
-    async def __aenter__(self) -> Watch:
-        self._patch.start()
-        await self.secondary.__aenter__()
-        self.target = target_of(self.secondary.port, self.key)
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.monitor.stop()
-        await self.secondary.__aexit__()
-        self._patch.stop()
-
-    def follow(self, serial: int) -> None:
-        self.monitor.follow({(EXAMPLE, self.target): Expected(view_of(serial), self.key)})
-
-    async def alarms_after(self, seconds: float) -> list[Alarm]:
-        """Let the time pass, and the secondary be asked twice; return the alarms."""
-        self.now += seconds
-        asked = len(self.secondary.asked)
-        async with asyncio.timeout(PATIENCE):
-            while len(self.secondary.asked) < asked + 2:
-                await asyncio.sleep(0.005)
-        await asyncio.sleep(self.timeout + 0.01)  # longer than a query takes
-        return list(self.monitor.alarms(EXAMPLE, [self.target]))
+def asking(reply: Reply, timeout: float = 0.05) -> Watch:
+    """A watch that asks again and again."""
+    waits: dict[str, Any] = {
+        "NOTIFY_TIMEOUTS": (timeout,),
+        "AFTER_NOTIFY": 0.01,
+        "IF_DIFFERENT": 0.01,
+        "QUERY_TIMEOUT": timeout,
+    }
+    return Watch(reply, interval=1, **waits)
 
 
 def test_a_secondary_that_lags_behind_is_an_alarm_until_it_has_the_serial(caplog: pytest.LogCaptureFixture) -> None:
@@ -426,18 +408,17 @@ def test_a_secondary_that_lags_behind_is_an_alarm_until_it_has_the_serial(caplog
 
     async def run() -> None:
         nonlocal serial
-        async with Watch(lambda query: [soa(query, serial)]) as watch:
+        async with asking(lambda query: [soa(query, serial)]) as watch:
             watch.follow(7)
             assert await watch.alarms_after(299) == []
             text = f"zone example.: secondary {watch.target} has serial 6, not 7"
-            since = watch.monitor.state(EXAMPLE, watch.target).behind_since
-            alarm = Alarm(AlarmKind.SECONDARY_BEHIND, text, "example.", str(watch.target), since)
+            alarm = Alarm(AlarmKind.SECONDARY_BEHIND, text, "example.", str(watch.target), watch.state.behind_since)
             assert await watch.alarms_after(1) == [alarm]
             watch.follow(8)  # a newer serial does not end the alarm
             assert [found.kind for found in await watch.alarms_after(0)] == [AlarmKind.SECONDARY_BEHIND]
             serial = 8
             assert await watch.alarms_after(1) == []
-            assert watch.monitor.state(EXAMPLE, watch.target).behind_since is None
+            assert watch.state.behind_since is None
 
     asyncio.run(run())
     said = [record.message.partition(" has ")[2] for record in caplog.records if "NOTIFY" not in record.message]
@@ -446,7 +427,7 @@ def test_a_secondary_that_lags_behind_is_an_alarm_until_it_has_the_serial(caplog
 
 def test_a_secondary_that_does_not_say_its_serial_is_an_alarm() -> None:
     async def run() -> None:
-        async with Watch(lambda query: [answer(query, 0 if is_notify(query) else 5)]) as watch:
+        async with asking(lambda query: [answer(query, 0 if is_notify(query) else 5)]) as watch:
             watch.follow(7)
             assert await watch.alarms_after(100) == []
             (alarm,) = await watch.alarms_after(200)
@@ -462,12 +443,12 @@ def test_a_notify_that_was_given_up_is_an_alarm_until_the_secondary_has_the_zone
     async def run() -> None:
         catalog = zones.view_of("", 1, "catalog.invalid.")
         serial = 6
-        async with Watch(unless_notify(lambda query: [soa(query, serial)])) as watch:
-            expected = Expected(view_of(7), None)
-            watch.monitor.follow(
-                {(EXAMPLE, watch.target): expected, (CATALOG, watch.target): Expected(catalog, None, has_serial=False)}
-            )
-            await notified(watch.monitor, watch.target)
+        async with asking(lambda query: [] if is_notify(query) else [soa(query, serial)]) as watch:
+            watch.follow(7)
+            replica, expected = (EXAMPLE, watch.target), Expected(view_of(7), None)
+            of_catalog = {(CATALOG, watch.target): Expected(catalog, None, has_serial=False)}
+            watch.monitor.follow({replica: expected, **of_catalog})
+            await watch.until(is_notified)
             await watch.alarms_after(0)
             for origin in (EXAMPLE, CATALOG):
                 (alarm,) = watch.monitor.alarms(origin, [watch.target])
@@ -475,7 +456,7 @@ def test_a_notify_that_was_given_up_is_an_alarm_until_the_secondary_has_the_zone
                 assert alarm.text.endswith("did not acknowledge NOTIFY: no answer")
             serial = 7
             assert await watch.alarms_after(0) == []
-            watch.monitor.follow({(EXAMPLE, watch.target): expected})
+            watch.monitor.follow({replica: expected})
             assert list(watch.monitor.alarms(CATALOG, [watch.target])) == []
 
     asyncio.run(run())
@@ -497,15 +478,11 @@ def test_rfc8945_5_3_2_an_unsigned_refusal_of_the_key_is_said_and_is_no_answer(
         return tsig.attach(answer(bare, NOTAUTH), record.key, record.rdata.replace(error=getattr(tsig, name), mac=b""))
 
     async def reasons(reply: Reply) -> tuple[SecondaryStatus, list[Alarm]]:
-        async with Watch(reply, KEY, timeout=0.5) as watch:
-            watch.follow(7)
+        async with asking(reply, timeout=0.5) as watch:
+            watch.follow(7, KEY)
             alarms = await watch.alarms_after(300)
-            while True:
-                state = watch.monitor.state(EXAMPLE, watch.target)
-                is_asked = state.observed_error or state.observed_serial is not None
-                if is_asked and state.notify is not NotifyState.PENDING:
-                    return state, alarms
-                await asyncio.sleep(0.01)
+            state = await watch.until(lambda state: is_seen(state) and is_notified(state))
+            return state, alarms
 
     said = f"the secondary refuses our TSIG key: {name}"
     state, alarms = asyncio.run(reasons(lambda query: [refuse(query)]))
