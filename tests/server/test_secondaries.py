@@ -110,9 +110,9 @@ class Watch:
         await self.secondary.__aexit__()
         self._patch.undo()
 
-    def follow(self, serial: int, key: TsigKey | None = None) -> None:
+    def follow(self, serial: int, key: TsigKey | None = None, *, has_serial: bool = True) -> None:
         self.target = NotifyTarget(Address("127.0.0.1", self.port), None if key is None else key.name)
-        self.monitor.follow({(EXAMPLE, self.target): Expected(view_of(serial), key)})
+        self.monitor.follow({(EXAMPLE, self.target): Expected(view_of(serial), key, has_serial)})
 
     @property
     def state(self) -> SecondaryStatus:
@@ -460,6 +460,17 @@ def test_a_notify_that_was_given_up_is_an_alarm_until_the_secondary_has_the_zone
             assert list(watch.monitor.alarms(CATALOG, [watch.target])) == []
 
     asyncio.run(run())
+
+
+def test_the_secondary_of_a_catalog_is_not_asked_for_its_serial() -> None:
+    async def run() -> list[str]:
+        async with asking(lambda query: [answer(query)]) as watch:
+            watch.follow(7, has_serial=False)
+            await watch.until(lambda state: state.notify is NotifyState.DONE)
+            await asyncio.sleep(0.05)
+            return watch.secondary.asked
+
+    assert asyncio.run(run()) == []
 
 
 # ---- refusals of the key
