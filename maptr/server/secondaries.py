@@ -7,6 +7,7 @@ import enum
 import logging
 import secrets
 import socket
+from collections import defaultdict
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -42,7 +43,7 @@ AFTER_NOTIFY = 5.0
 IF_DIFFERENT = 60.0
 QUERY_TIMEOUT = 5.0  # seconds for a response over UDP, and then over TCP
 MAX_SOA_RECORDS = 100  # records of a response to an SOA query, including NS records, addresses and signatures
-AT_ONCE = 50  # secondaries queried or notified at the same time
+AT_ONCE = 50  # messages to one secondary at the same time, so that one without an answer does not delay the others
 
 Replica = tuple[Labels, NotifyTarget]  # a zone at one of its secondaries
 Tasks = dict[Replica, asyncio.Task[None]]
@@ -83,7 +84,7 @@ class SecondaryMonitor:
         self._states: dict[Replica, SecondaryStatus] = {}
         self._notifying: Tasks = {}
         self._observing: Tasks = {}
-        self._slots = asyncio.Semaphore(AT_ONCE)
+        self._slots = defaultdict[Address, asyncio.Semaphore](lambda: asyncio.Semaphore(AT_ONCE))
         self._logged = Repetitions()
 
     def update(self, state: ServerState) -> None:
@@ -192,7 +193,7 @@ class SecondaryMonitor:
             started = clock()
             request = make_request(view.origin, view.soa)
             try:
-                async with self._slots:
+                async with self._slots[target.address]:
                     rcode = read_response(request, await exchange(request, target, expected.key, self._clock, timeout))
             except NoResponse as error:
                 reason = str(error)
@@ -221,7 +222,7 @@ class SecondaryMonitor:
             await asyncio.sleep(pause)
             request, found = make_request(replica[0]), None
             try:
-                async with self._slots:
+                async with self._slots[replica[1].address]:
                     found = read_serial(await exchange(request, replica[1], key, self._clock, QUERY_TIMEOUT))
             except NoResponse as error:
                 self._note(replica, observed_error=str(error))

@@ -258,6 +258,21 @@ def test_pending_notifications_end(removed: bool) -> None:
     asyncio.run(run())
 
 
+def test_a_secondary_that_does_not_answer_delays_no_other() -> None:
+    async def run() -> None:
+        async with Watch(lambda _: [], AT_ONCE=1) as silent, Watch(lambda request: [answer(request)]) as other:
+            silent.follow(1)
+            target = NotifyTarget(Address("127.0.0.1", other.port))
+            replicas = (EXAMPLE, silent.target), (CATALOG, silent.target), (EXAMPLE, target)
+            silent.monitor.follow(dict.fromkeys(replicas, Expected(view_of(1), None)))
+            async with asyncio.timeout(PATIENCE):
+                while silent.monitor.state(EXAMPLE, target).notify is not NotifyState.DONE:
+                    await asyncio.sleep(0.01)
+            assert len(silent.secondary.received) == 1, "one at a time"
+
+    asyncio.run(run())
+
+
 def test_notify_is_sent_again_on_request_and_with_a_new_key() -> None:
     async def run() -> list[bytes]:
         async with Watch(lambda request: [answer(request)]) as watch:
