@@ -37,7 +37,7 @@ Publish = Callable[[str], Awaitable[ReloadResult]]  # reloads a zone by its name
 
 class Puller:
     """Keeps the table of the current configuration up to date: ``publish_and_pull`` is called after each ``pause``, and
-    when ``wanted`` is set, as a reload does."""
+    when ``wanted`` is set, as a reload does. ``look_for_drift`` is called again and again, and waits for each pull."""
 
     def __init__(self, config: Callable[[], Config], publish: Publish, *, clock: Clock) -> None:
         self.pulls = TablePulls(clock=clock)
@@ -49,6 +49,7 @@ class Puller:
         self._known: tuple[int, ...] | None = None  # the signature of the table's file after the last pull
         self.wanted = asyncio.Event()
         self._pulling = asyncio.Lock()
+        self._pulled = asyncio.Event()
 
     async def publish_and_pull(self) -> None:
         """Pull the table; at first, publish the zones whose tables changed while the server was down."""
@@ -60,14 +61,14 @@ class Puller:
         await self.pull_now()
 
     async def pull_now(self) -> tuple[ZoneResult, ...]:
-        """Pull the table, publish the zones that are built from it if it has changed, and look for drift.
+        """Pull the table, and publish the zones that are built from it if it has changed.
 
         An operator may have changed it too, with ``maptr table pull``. Returns the results of the published zones.
         """
         config = self._config()
         if config.table.file is None:
             self.pulls.forget()
-            self._drift, self._logged = (), Repetitions()
+            self._pulled.set()
             return ()
         table, file = config.table, config.table.file
         results: tuple[ZoneResult, ...] = ()
@@ -78,8 +79,7 @@ class Puller:
                 self._known = signature_if_any(file)
                 for zone in self._zones(file) if is_edited or is_pulled else ():
                     results += (await self._publish(zone)).zones or ()
-        if table.drift and file.exists():
-            await self._look_for_drift(config, file)
+        self._pulled.set()
         return results
 
     @property
@@ -98,12 +98,18 @@ class Puller:
 
     # ---- drift
 
-    async def _look_for_drift(self, config: Config, file: Path) -> None:
-        """Compare the servers with the table, repeatedly while they differ, because secondaries need time to follow."""
+    async def look_for_drift(self) -> None:
+        """Wait for a pull, and compare the servers with the table, repeatedly while they differ.
+
+        Secondaries need time to follow, and a server that does not answer takes minutes.
+        """
+        await self._pulled.wait()
+        self._pulled.clear()
+        config = self._config()
+        file = config.table.file
+        servers = config.table.drift if file is not None and file.exists() else ()
         for wait in (*DRIFT_WAITS, None):
-            reports = await in_thread(
-                lambda: tuple(_report(config, file, server, self._clock) for server in config.table.drift)
-            )
+            reports = await in_thread(lambda: tuple(_report(config, server, self._clock) for server in servers))
             if wait is None or not any(report.is_bad for report in reports):
                 break
             await asyncio.sleep(wait)
@@ -133,9 +139,10 @@ class Puller:
                 yield Alarm(AlarmKind.DRIFT, f"drift of {report.server} against the table: {report}")
 
 
-def _report(config: Config, file: Path, server: str, clock: Clock) -> ServerDrift:
+def _report(config: Config, server: str, clock: Clock) -> ServerDrift:
     """Compare a server with the table. Reads the file and queries the server: call it in a thread."""
-    state = config.serve.state
+    file, state = config.table.file, config.serve.state
+    assert file is not None  # noqa: S101 - the configuration requires it
     verdicts: list[Drift] = []
     zones = [to_text(zone.name) for zone in config.zones if zone.table == config.table.file]
     try:

@@ -121,6 +121,7 @@ class Reloader:
             self.background.repeat(
                 self.puller.pause, self.puller.publish_and_pull, "table not pulled", wanted=self.puller.wanted
             )
+            self.background.repeat(0.0, self.puller.look_for_drift, "servers not compared with the table")
 
     def _read(self, zone: str | None, force: bool) -> tuple[Config, Context, Served, list[ZoneResult]]:
         """Read one zone, or the configuration and all zones. Raises ConfigError; OSError for the configuration file."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -180,7 +181,11 @@ class Pulling(Site):
         return ReloadResult()
 
     def pull(self) -> None:
-        asyncio.run(self.puller.pull_now())
+        async def run() -> None:
+            await self.puller.pull_now()
+            await self.puller.look_for_drift()
+
+        asyncio.run(run())
 
     def described(self, key: str) -> Any:
         """Return a value from the puller's status."""
@@ -292,6 +297,9 @@ def test_drift_report_names_the_records_that_a_server_lacks(tmp_path: Path, monk
     assert str(second).endswith(" and 4 more")
     assert len(alarms_of(pulling.puller)) == 2
     assert pulling.described("drift")[0]["deviating"] == ["10100 missing"]
+    pulling.config = replace(pulling.config, table=replace(pulling.config.table, drift=()))
+    pulling.pull()
+    assert alarms_of(pulling.puller) == [], "forgotten with the server"
 
 
 def test_drift_report_as_text() -> None:
