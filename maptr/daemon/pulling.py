@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import random
 from collections.abc import Callable, Sequence
@@ -16,10 +15,12 @@ from maptr.errors import MaptrError, MissingExtra, SignatureError, Time, UnsafeP
 from maptr.registry.minisign import PublicKey
 from maptr.registry.plan import Plan
 from maptr.registry.pull import OFFICIAL, Requirements, apply_pull, begin_with_built_in, jittered, plan_pull
+from maptr.web.http import SECONDS
 
 log = logging.getLogger("maptr.serve")
 
 MAX_NAMED = 5  # records named in the text of a drift
+START_SECONDS = 10.0  # for each source of a first start: other zones wait, and systemd for 90 s (TimeoutStartSec)
 FIRST_RETRY = 30.0  # seconds after the first failed pull; doubled after each failure, up to the interval
 
 
@@ -83,7 +84,7 @@ class TablePulls:
 
     async def pull(self, config: Config, file: Path) -> bool:
         """Pull the table into this file, and return whether it has changed."""
-        return await in_thread(lambda: self._pull(config, file))
+        return await in_thread(lambda: self.pull_now(config, file))
 
     def pause(self, every: float) -> float:
         """Return the seconds until the next pull, with a random variation; fewer after a failure."""
@@ -91,13 +92,13 @@ class TablePulls:
             every = min(every, FIRST_RETRY * 2.0 ** min(self._failures - 1, 16))
         return jittered(every, random.uniform)
 
-    def _pull(self, config: Config, file: Path) -> bool:
-        """Reads and writes files: call it in a thread."""
+    def pull_now(self, config: Config, file: Path, *, seconds: float = SECONDS) -> bool:
+        """As ``pull``, in this thread, with so many seconds for each source."""
         table = config.table
         try:
             file.parent.mkdir(parents=True, exist_ok=True)
             cafile = None if table.cafile is None else str(table.cafile)
-            found = plan_pull(file, table.sources, requirements=requirements_of(config), cafile=cafile)
+            found = plan_pull(file, table.sources, requirements=requirements_of(config), cafile=cafile, seconds=seconds)
             apply_pull(found, wall=self._clock)
         except (MaptrError, OSError) as error:
             reason = reason_of(error)
@@ -136,7 +137,7 @@ def begin(config: Config, *, clock: Callable[[], float]) -> None:
     if file is None or file.exists() or not sources:
         return
     if config.table.url != OFFICIAL:
-        asyncio.run(TablePulls(clock=clock).pull(config, file))
+        TablePulls(clock=clock).pull_now(config, file, seconds=START_SECONDS)
         return
     file.parent.mkdir(parents=True, exist_ok=True)
     begin_with_built_in(file)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -84,6 +85,16 @@ def test_a_first_start_without_a_network_serves_the_built_in_registry(tmp_path: 
 def test_the_built_in_registry_is_no_stand_in_for_another(tmp_path: Path, url: str) -> None:
     pulling.begin(config(tmp_path, url) if url else Config(), clock=time.time)
     assert not (tmp_path / "naans").exists()
+
+
+def test_a_registry_that_does_not_answer_does_not_hold_up_a_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pulling, "START_SECONDS", 0.1)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        begun = time.monotonic()
+        pulling.begin(config(tmp_path, f"http://127.0.0.1:{silent.getsockname()[1]}/"), clock=time.time)
+    assert time.monotonic() - begun < 20
 
 
 def test_a_first_start_pulls_another_registry_before_it_serves(tmp_path: Path) -> None:
