@@ -32,7 +32,7 @@ class AlarmKind(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Alarm:
-    """An alarm. ``zone`` and ``secondary`` name what it is about; "" where it is about neither."""
+    """An alarm. ``zone`` and ``secondary`` name what it is about, also a server of ``table.drift``; "" if neither."""
 
     kind: AlarmKind
     text: str

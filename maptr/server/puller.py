@@ -136,7 +136,8 @@ class Puller:
             yield Alarm(AlarmKind.RECORDS_KEPT, kept_text(state.kept))
         for report in self._drift:
             if report.is_bad:
-                yield Alarm(AlarmKind.DRIFT, f"drift of {report.server} against the table: {report}")
+                text = f"drift of {report.server} against the table: {report}"
+                yield Alarm(AlarmKind.DRIFT, text, secondary=report.server)
 
 
 def _report(config: Config, server: str, clock: Clock) -> ServerDrift:

@@ -115,7 +115,7 @@ class Reloader:
         if self.puller is not None:
             self.puller.wanted.set()
         elif settings.has_table(self.config):
-            from maptr.server.puller import Puller  # late, for a fast start: imports HTTP, which few servers need
+            from maptr.server.puller import Puller  # late, for a fast start: few servers need the client
 
             self.puller = Puller(lambda: self.config, self.reload_now, clock=self._clock)
             self.background.repeat(
