@@ -66,7 +66,13 @@ class Overrides(NamedTuple):
 def mistakes(config: Config) -> list[ConfigError]:
     """Return an error for each setting that cannot take effect on this system."""
     errors: list[ConfigError] = []
-    checks: list[Callable[[Config], object]] = [process.check_user, _check_catalog, metrics.check, silences_of]
+    checks: list[Callable[[Config], object]] = [
+        process.check_user,
+        _check_catalog,
+        _check_twice,
+        metrics.check,
+        silences_of,
+    ]
     checks += [requirements_of] if config.table.public_key is not None else []
     for check in checks:
         try:
@@ -82,11 +88,21 @@ def _check_catalog(config: Config) -> None:
         catalog_zone(config.serve.catalog.name, [zone.name for zone in config.zones], 0)
 
 
+def _check_twice(config: Config) -> None:
+    """Each server is in the status and the metrics once."""
+    named: dict[str, tuple[object, ...]] = {f"zone[{at}].notify": zone.notify for at, zone in enumerate(config.zones)}
+    named |= {"serve.catalog.notify": config.serve.catalog.notify, "table.drift": config.table.drift}
+    for key, servers in named.items():
+        if twice := [server for server in servers if servers.count(server) > 1]:
+            raise config.error(key, f"{twice[0]} is given twice")
+
+
 def check_change(now: Config, new: Config) -> None:
-    """Raise ConfigError for a changed setting that needs a restart, and for a bad silence."""
+    """Raise ConfigError for a changed setting that needs a restart, and for one that cannot take effect."""
     for name in vars(now.serve):
         if name not in RELOADED and getattr(now.serve, name) != getattr(new.serve, name):
             raise new.error(f"serve.{name}", "changed, which needs a restart; nothing was reloaded")
+    _check_twice(new)
     silences_of(new)
 
 

@@ -166,3 +166,20 @@ def test_options_override_the_configuration() -> None:
     for twice in (Overrides(zones=given.zones * 2), Overrides(keys=given.keys * 2)):
         with pytest.raises(ConfigError, match="twice"):
             twice.over(parse(text))
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ("[[zone]]\nname = 'a'\nfile = 'f'\nnotify = ['::1', '[::1]:53']", ":4: zone.notify: [::1]:53 is given twice"),
+        ("[serve.catalog]\nname = 'c'\nnotify = ['::1', '::1']", ":3: serve.catalog.notify: [::1]:53 is given twice"),
+        ("[table]\nfile = 'f'\ndrift = ['::1', '::1']", ":3: table.drift: ::1 is given twice"),
+    ],
+)
+def test_a_server_that_is_given_twice_is_an_error(text: str, error: str) -> None:
+    """Two samples of a metric with the same labels would make Prometheus refuse them."""
+    config = parse(text)
+    assert [str(each).endswith(error) for each in settings.mistakes(config)] == [True]
+    with pytest.raises(ConfigError) as caught:
+        settings.check_change(Config(), config)
+    assert str(caught.value).endswith(error)
