@@ -120,7 +120,7 @@ def test_secondaries_get_the_configured_zones(keyed: Site) -> None:
     assert transfer(port, "b.test.") == 2
     assert (keyed.directory / "state" / "b.test.journal").is_file()
 
-    keyed.configure('transfer = ["127.0.0.1"]\n', serve='state = "state"\ncatalog.transfer = ["127.0.0.1"]')
+    keyed.configure('transfer = ["127.0.0.1"]\n', serve='state = "state"')
     assert keyed.run("reload").exit_code == 0
     assert transfer(port, "b.test.", key=False) == 2
     keyed.configure(
