@@ -66,14 +66,11 @@ class Puller:
         An operator may have changed it too, with ``maptr table pull``. Returns the results of the published zones.
         """
         config = self._config()
-        if config.table.file is None:
-            self.pulls.forget()
-            self._pulled.set()
-            return ()
-        table, file = config.table, config.table.file
-        results: tuple[ZoneResult, ...] = ()
+        file, results = config.table.file, tuple[ZoneResult, ...]()
         async with self._pulling:  # of two pulls at once, one would fail, because the other changes the file
-            if table.url:
+            if file is None or not config.table.url:
+                self.pulls.forget()
+            else:
                 is_edited = signature_if_any(file) != self._known
                 is_pulled = await self.pulls.pull(config, file)
                 self._known = signature_if_any(file)

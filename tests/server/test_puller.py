@@ -260,6 +260,9 @@ def test_a_failed_pull_is_logged_once_and_retried_soon(
     del answers["/naans"]
     pulling.pull()
     assert len([record for record in caplog.records if record.levelname == "ERROR"]) == 2, "it came back"
+    pulling.config = replace(pulling.config, table=replace(pulling.config.table, url=""))
+    pulling.pull()
+    assert alarms_of(pulling.puller) == [], "a reload has removed the source"
 
 
 def test_a_record_that_became_unreadable_is_an_alarm_until_it_is_repaired(
