@@ -49,7 +49,6 @@ class Identity:
     hostname: str = ""
 
 
-NO_IDENTITY = Identity()
 NO_COOKIES = CookieSettings()
 
 
@@ -61,7 +60,7 @@ class Context:
     ``clock`` returns the Unix time for cookies. ``udp_payload`` is the maximum size of a UDP response in bytes.
     """
 
-    identity: Identity = NO_IDENTITY
+    identity: Identity = Identity()
     cookies: CookieSettings = NO_COOKIES
     clock: Callable[[], float] = lambda: 0.0
     idle_timeout: float | None = None

@@ -13,7 +13,7 @@ import functools
 import heapq
 import ipaddress
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 from maptr.protocol.address import Network, read_network
@@ -29,7 +29,6 @@ IPV4_PREFIX = 24  # bits; BIND, NSD and Knot have the same defaults
 IPV6_PREFIX = 56
 # Accounts of about 300 bytes; BIND has the same default maximum. Accounts over their limit are removed last.
 TABLE_SIZE = 20_000
-NO_LOCK = nullcontext()  # for a limiter that one thread uses
 EXEMPT = (read_network("127.0.0.0/8"), read_network("::1/128"))
 
 
@@ -63,14 +62,14 @@ class RateLimits:
 class RateLimiter:
     """Counts responses and decides which are sent. ``clock`` is monotonic, in seconds.
 
-    ``tally`` counts the responses that are not sent in full. With a ``lock``, several threads may use one limiter; only
-    rare paths take the lock.
+    ``tally`` counts the responses that are not sent in full. Several threads may use one limiter; only rare paths take
+    the ``lock``.
     """
 
     def __init__(
         self,
         clock: Callable[[], float],
-        lock: AbstractContextManager[object] = NO_LOCK,
+        lock: AbstractContextManager[object],
         limits: RateLimits = RateLimits(),
     ) -> None:
         self.tally = Tally()

@@ -63,9 +63,6 @@ class OpenConnections(Generic[C]):
     def __iter__(self) -> Iterator[C]:
         return iter(tuple(self._clients))
 
-    def __contains__(self, connection: object) -> bool:
-        return connection in self._clients
-
     def admit(self, connection: C, address: str, *, exempt: bool = False) -> bool:
         """Count a new connection. Returns False if its client has too many, unless exempt, or if none can make room."""
         if not (exempt or self.has_room(address)) or (

@@ -116,7 +116,7 @@ class Daemon:
             if controller is not None:
                 await controller.start()
             if self._sockets.metrics is not None:
-                http = metrics.MetricsServer(self._sockets.metrics, self.respond_http)
+                http = metrics.MetricsServer(self._sockets.metrics, self._respond_http)
                 stack.push_async_callback(http.stop)
                 await http.start()
             self._log_ready(len(state.snapshot.zones))
@@ -175,7 +175,7 @@ class Daemon:
 
     async def _pull(self) -> dict[str, Any]:
         puller = self.reloader.puller
-        if puller is None or not puller.pulls_table:
+        if puller is None or not self.reloader.config.table.url:
             return {"error": "no table is pulled: table.url and table.file say where from, and where to"}
         published = {result.zone: result for result in await puller.pull_now()}
         for state in self.reloader.served.states.values():
@@ -192,7 +192,7 @@ class Daemon:
             return {"error": str(error)}
         return {"notified": reloader.monitor.notify_again(origin)}
 
-    async def respond_http(self, path: str) -> metrics.HttpResponse:
+    async def _respond_http(self, path: str) -> metrics.HttpResponse:
         return await in_thread(lambda: metrics.respond(path, self.status()))
 
     def status(self) -> Status:

@@ -79,11 +79,6 @@ class Puller:
         self._pulled.set()
         return results
 
-    @property
-    def pulls_table(self) -> bool:
-        table = self._config().table
-        return bool(table.file and table.url)
-
     def pause(self) -> float:
         """Return the seconds until the next pull, with a random variation; fewer after a failure."""
         return self.pulls.pause(self._config().table.every)

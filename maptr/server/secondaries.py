@@ -59,9 +59,6 @@ class Expected(NamedTuple):
     key: TsigKey | None
     has_serial: bool = True
 
-    def is_same(self, other: Expected | None) -> bool:
-        return other is not None and (self.view.serial, self.key) == (other.view.serial, other.key)
-
 
 class NotifyState(enum.StrEnum):
     """The state of the last NOTIFY of a zone to one secondary."""
@@ -91,17 +88,12 @@ class SecondaryMonitor:
         """Follow the secondaries of the zones and of the catalog."""
         access = state.access
         views = [*state.snapshot.zones.values(), *([access.catalog] if access.catalog else [])]
-        self.follow(
-            {
-                (view.origin, target): Expected(
-                    view,
-                    None if target.key is None else access.keys[target.key],
-                    view.origin in state.snapshot.zones,
-                )
-                for view in views
-                for target in access.secondaries_of(view.origin).notify
-            }
-        )
+        expected: dict[Replica, Expected] = {}
+        for view in views:
+            for target in access.secondaries_of(view.origin).notify:
+                key = None if target.key is None else access.keys[target.key]
+                expected[view.origin, target] = Expected(view, key, view.origin in state.snapshot.zones)
+        self.follow(expected)
 
     def follow(self, expected: Mapping[Replica, Expected]) -> None:
         """Follow these secondaries and no others. Sends NOTIFY to those that are new or have a new serial or key."""
@@ -113,7 +105,8 @@ class SecondaryMonitor:
                     tasks.pop(replica).cancel()
         before, self._expected = self._expected, dict(expected)
         for replica, wanted in expected.items():
-            if not wanted.is_same(before.get(replica)):
+            known = before.get(replica)
+            if known is None or (known.view.serial, known.key) != (wanted.view.serial, wanted.key):
                 self._start_notify(replica)
                 if wanted.has_serial:
                     self._note_serial(replica, wanted.view.serial)
@@ -273,23 +266,20 @@ async def exchange(request: bytes, target: NotifyTarget, key: TsigKey | None, cl
         refused = tsig.refusal(response, signer) or refused
         return False
 
+    reason = "a TCP response to another query, or without a valid signature"
     try:
         async with asyncio.timeout(timeout):
             response = await _ask_by_udp(packet, target.address, fits)
         if not response[2] << 8 & TC:
             return response
         async with asyncio.timeout(timeout):
-            response = await _ask_by_tcp(packet, target.address)
+            if fits(response := await _ask_by_tcp(packet, target.address)):
+                return response
+    except TimeoutError as error:
+        reason = error.strerror or "no answer"
     except (OSError, EOFError) as error:
-        if refused and isinstance(error, TimeoutError):
-            raise NoResponse(f"the secondary refuses our TSIG key: {refused}") from None
-        silent = isinstance(error, TimeoutError) and not error.strerror
-        raise NoResponse("no answer" if silent else getattr(error, "strerror", None) or str(error)) from None
-    if fits(response):
-        return response
-    if refused:
-        raise NoResponse(f"the secondary refuses our TSIG key: {refused}")
-    raise NoResponse("a TCP response to another query, or without a valid signature")
+        raise NoResponse(getattr(error, "strerror", None) or str(error)) from None
+    raise NoResponse(f"the secondary refuses our TSIG key: {refused}" if refused else reason)
 
 
 async def _ask_by_udp(packet: bytes, address: Address, fits: Callable[[bytes], bool]) -> bytes:

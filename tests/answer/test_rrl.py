@@ -18,7 +18,7 @@ SEND, TRUNCATE, DROP = Action.SEND, Action.TRUNCATE, Action.DROP
 
 
 def limiter(clock: Clock | None = None, **settings: Any) -> RateLimiter:
-    return RateLimiter(clock or Clock(), limits=RateLimits(**settings))
+    return RateLimiter(clock or Clock(), threading.Lock(), RateLimits(**settings))
 
 
 HERE = "192.0.2.1"
