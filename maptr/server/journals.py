@@ -17,7 +17,7 @@ from maptr.files import name_for, read_up_to, write_private
 from maptr.protocol.names import Labels, to_text
 from maptr.protocol.serial import is_newer
 from maptr.server.responder import ServerState
-from maptr.transfer.acl import Secondaries, TsigKey, keyring
+from maptr.transfer.acl import Secondaries, TsigKey
 from maptr.transfer.catalog import catalog_zone
 from maptr.transfer.journal import MAX_BYTES, Journal, decode, describe, encode
 from maptr.transfer.session import Access
@@ -50,7 +50,8 @@ def access_of(
         if zone.transfer:
             path, journal = journal_path(zone), access.journals.get(zone.name)
             journals[zone.name] = _extended(path, journal, known, view, logged)
-    keys = keyring(TsigKey(key.name, key.algorithm, key.secret) for key in config.keys if key.secret is not None)
+    named = ((key.name, key.algorithm, key.secret) for key in config.keys if key.secret is not None)
+    keys = {name: TsigKey(name, algorithm, secret) for name, algorithm, secret in named}
     secondaries = {zone.name: Secondaries(zone.transfer, zone.notify) for zone in config.zones}
     catalog = _catalog(config.serve.catalog.name, snapshot, now, access.catalog)
     if catalog is not None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from maptr.protocol.address import Address, Network, read_ip, read_network, read_target
@@ -55,11 +54,6 @@ class TsigKey:
     def mac_size(self) -> int:
         _, _, bits = self.algorithm.removeprefix("hmac-").partition("-")
         return int(bits) // 8 if bits else DIGESTS[self.digest]
-
-
-def keyring(keys: Iterable[TsigKey]) -> Mapping[Labels, TsigKey]:
-    """Return the keys by name."""
-    return {key.name: key for key in keys}
 
 
 @dataclass(frozen=True, slots=True)

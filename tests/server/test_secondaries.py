@@ -27,9 +27,10 @@ from maptr.server.alarm import Alarm, AlarmKind
 from maptr.server.secondaries import Expected, NotifyState, SecondaryMonitor
 from maptr.server.status import SecondaryStatus
 from maptr.transfer import tsig
-from maptr.transfer.acl import NotifyTarget, TsigKey, keyring
+from maptr.transfer.acl import NotifyTarget, TsigKey
 from tests.support import zones
 from tests.support.ports import free_port
+from tests.support.transfers import keyring
 from tests.transfer.test_session import EXAMPLE, KEY, NOW, view_of
 
 Reply = Callable[[bytes], list[bytes]]

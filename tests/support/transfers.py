@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from maptr.answer.context import PLAIN, Context, ReceivedQuery, Transport
-from maptr.transfer.acl import AccessRule, Secondaries
+from maptr.protocol.names import Labels
+from maptr.transfer.acl import AccessRule, Secondaries, TsigKey
 from maptr.transfer.session import Access, answer
 from maptr.transfer.tsig import check_query
 from maptr.zone.snapshot import Snapshot
 
 HERE = "127.0.0.1"
+
+
+def keyring(keys: Iterable[TsigKey]) -> dict[Labels, TsigKey]:
+    return {key.name: key for key in keys}
 
 
 def allowing(*rules: str) -> Secondaries:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from maptr.transfer.acl import AccessRule, NotifyTarget, Secondaries, TsigKey, keyring
-from tests.support.transfers import allowing
+from maptr.transfer.acl import AccessRule, NotifyTarget, Secondaries, TsigKey
+from tests.support.transfers import allowing, keyring
 
 
 @pytest.mark.parametrize(

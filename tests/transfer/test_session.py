@@ -26,13 +26,13 @@ from maptr.protocol.names import fold, parse
 from maptr.server.counters import Counters
 from maptr.server.responder import Responder, ServerState
 from maptr.transfer import tsig
-from maptr.transfer.acl import Secondaries, TsigKey, keyring
+from maptr.transfer.acl import Secondaries, TsigKey
 from maptr.transfer.catalog import catalog_zone, member_label
 from maptr.transfer.journal import Journal
 from maptr.transfer.session import MESSAGE_SIZE, Access
 from maptr.zone.snapshot import Snapshot, ZoneView
 from tests.support.random_zones import ORIGIN, random_zone, zone_text
-from tests.support.transfers import HERE, allowing, answered
+from tests.support.transfers import HERE, allowing, answered, keyring
 from tests.support.zones import view_zone
 
 NOW = 1_800_000_000

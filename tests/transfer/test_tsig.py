@@ -20,9 +20,9 @@ from maptr.protocol.names import Labels
 from maptr.server.counters import Counters
 from maptr.server.responder import Responder, ServerState
 from maptr.transfer import tsig
-from maptr.transfer.acl import TsigKey, keyring
+from maptr.transfer.acl import TsigKey
 from maptr.transfer.session import Access
-from tests.support.transfers import HERE, answered
+from tests.support.transfers import HERE, answered, keyring
 from tests.support.zones import snapshot_of_zones
 
 SECRET = b"a secret of thirty-two octets..."
