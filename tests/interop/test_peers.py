@@ -10,12 +10,14 @@ from pathlib import Path
 import pytest
 
 from tests.support.peers import processes, require
+from tests.support.server_process import zone_file
 from tests.support.waiting import until
 
+__all__ = ["zone_file"]
 RUN = """
 import time
-from tests.support.peers import Maptr, Nsd
-server = {kind}({{"a.test.": {path!r}}}).start()
+from tests.support.peers import Maptr
+server = Maptr({}, *%r).launch()
 print(server.process.pid, server.directory, flush=True)
 time.sleep(60)
 """
@@ -32,12 +34,8 @@ def test_a_missing_server_skips_a_test_and_fails_it_where_it_is_required(monkeyp
 
 
 @pytest.mark.skipif(not shutil.which("setpriv"), reason="setpriv of util-linux is not installed")
-@pytest.mark.parametrize("kind", ["Maptr", "Nsd"])
-def test_servers_end_with_a_test_run_that_is_killed(kind: str, tmp_path: Path) -> None:
-    (tmp_path / "zone").write_text("$TTL 60\n@ SOA ns host 1 1 1 1 1\n@ NS ns\nns A 192.0.2.1\n")
-    if kind == "Nsd":
-        require("nsd")
-    code = RUN.format(kind=kind, path=str(tmp_path / "zone"))
+def test_servers_end_with_a_test_run_that_is_killed(zone_file: Path) -> None:
+    code = RUN % ([f"--zone=a.test={zone_file}", "--listen=127.0.0.1:0"],)
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as running:
         assert running.stdout is not None
         group, directory = running.stdout.readline().split()

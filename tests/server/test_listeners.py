@@ -62,21 +62,6 @@ def test_the_error_for_a_privileged_port_names_the_capability(
     assert ("CAP_NET_BIND_SERVICE" in str(caught.value)) is advised
 
 
-def test_a_client_with_too_many_connections_is_refused() -> None:
-    with (
-        streams.listening(max_per_client=2) as server,
-        streams.connect(server.port) as one,
-        streams.connect(server.port) as two,
-    ):
-        assert streams.ask(one) == streams.ask(two)
-        with streams.connect(server.port) as three:
-            assert streams.is_closed(three)
-        one.close()
-        streams.wait_for(lambda: server.connections.counts.open == 1)
-        with streams.connect(server.port) as four:
-            assert streams.ask(four).id == streams.QUERY.id
-
-
 def test_at_the_limit_the_longest_idle_connection_is_closed() -> None:
     with (
         streams.listening(max_connections=2) as server,
