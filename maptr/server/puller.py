@@ -66,7 +66,8 @@ class Puller:
         An operator may have changed it too, with ``maptr table pull``. Returns the results of the published zones.
         """
         config = self._config()
-        file, results = config.table.file, tuple[ZoneResult, ...]()
+        file = config.table.file
+        results: tuple[ZoneResult, ...] = ()
         async with self._pulling:  # of two pulls at once, one would fail, because the other changes the file
             if file is None or not config.table.url:
                 self.pulls.forget()

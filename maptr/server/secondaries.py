@@ -50,14 +50,14 @@ Tasks = dict[Replica, asyncio.Task[None]]
 
 
 class Expected(NamedTuple):
-    """What a secondary should have: a version of a zone. ``key`` signs messages to it.
+    """The version of a zone that a secondary should have. ``key`` signs the messages to the secondary.
 
-    ``has_serial``: it is asked for its serial, which the secondary of a catalog need not tell (RFC 9432 7).
+    ``is_asked``: the monitor asks for its serial. A secondary may refuse queries for a catalog (RFC 9432 7).
     """
 
     view: ZoneView
     key: TsigKey | None
-    has_serial: bool = True
+    is_asked: bool = True
 
 
 class NotifyState(enum.StrEnum):
@@ -108,7 +108,7 @@ class SecondaryMonitor:
             known = before.get(replica)
             if known is None or (known.view.serial, known.key) != (wanted.view.serial, wanted.key):
                 self._start_notify(replica)
-                if wanted.has_serial:
+                if wanted.is_asked:
                     self._note_serial(replica, wanted.view.serial)
                     _restart(self._observing, replica, self._observe(replica, self._if_different))
 
@@ -145,7 +145,7 @@ class SecondaryMonitor:
                 return AlarmKind.SECONDARY_UNKNOWN, f"has an unknown serial: {known.observed_error}"
             if known.observed_serial is not None:
                 return AlarmKind.SECONDARY_BEHIND, f"has serial {known.observed_serial}, not {expected.view.serial}"
-        if known.notify is NotifyState.GIVEN_UP and (since is not None or not expected.has_serial):
+        if known.notify is NotifyState.GIVEN_UP and (since is not None or not expected.is_asked):
             return AlarmKind.NOTIFY_GIVEN_UP, f"did not acknowledge NOTIFY: {known.notify_error}"
         return None
 
@@ -193,7 +193,7 @@ class SecondaryMonitor:
             else:
                 if rcode == NOERROR:
                     self._note(replica, notify=NotifyState.DONE, since=self._clock(), serial=view.serial)
-                    if expected.has_serial:
+                    if expected.is_asked:
                         _restart(self._observing, replica, self._observe(replica, AFTER_NOTIFY))
                     self._logged.forget((replica, "notify"))
                     log.info("%s: done", what)

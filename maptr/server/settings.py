@@ -89,7 +89,7 @@ def _check_catalog(config: Config) -> None:
 
 
 def _check_twice(config: Config) -> None:
-    """Each server is in the status and the metrics once."""
+    """Raise ConfigError for a server that is named twice: the status and the metrics have each once."""
     named: dict[str, tuple[object, ...]] = {f"zone[{at}].notify": zone.notify for at, zone in enumerate(config.zones)}
     named |= {"serve.catalog.notify": config.serve.catalog.notify, "table.drift": config.table.drift}
     for key, servers in named.items():

@@ -111,9 +111,9 @@ class Watch:
         await self.secondary.__aexit__()
         self._patch.undo()
 
-    def follow(self, serial: int, key: TsigKey | None = None, *, has_serial: bool = True) -> None:
+    def follow(self, serial: int, key: TsigKey | None = None, *, is_asked: bool = True) -> None:
         self.target = NotifyTarget(Address("127.0.0.1", self.port), None if key is None else key.name)
-        self.monitor.follow({(EXAMPLE, self.target): Expected(view_of(serial), key, has_serial)})
+        self.monitor.follow({(EXAMPLE, self.target): Expected(view_of(serial), key, is_asked)})
 
     @property
     def state(self) -> SecondaryStatus:
@@ -462,7 +462,7 @@ def test_a_notify_that_was_given_up_is_an_alarm_until_the_secondary_has_the_zone
         async with asking(lambda query: [] if is_notify(query) else [soa(query, serial)]) as watch:
             watch.follow(7)
             replica, expected = (EXAMPLE, watch.target), Expected(view_of(7), None)
-            of_catalog = {(CATALOG, watch.target): Expected(catalog, None, has_serial=False)}
+            of_catalog = {(CATALOG, watch.target): Expected(catalog, None, is_asked=False)}
             watch.monitor.follow({replica: expected, **of_catalog})
             await watch.until(is_notified)
             await watch.alarms_after(0)
@@ -481,7 +481,7 @@ def test_a_notify_that_was_given_up_is_an_alarm_until_the_secondary_has_the_zone
 def test_the_secondary_of_a_catalog_is_not_asked_for_its_serial() -> None:
     async def run() -> list[str]:
         async with asking(lambda query: [answer(query)]) as watch:
-            watch.follow(7, has_serial=False)
+            watch.follow(7, is_asked=False)
             await watch.until(lambda state: state.notify is NotifyState.DONE)
             await asyncio.sleep(0.05)
             return watch.secondary.asked
