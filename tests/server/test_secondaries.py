@@ -493,11 +493,7 @@ def test_the_secondary_of_a_catalog_is_not_asked_for_its_serial() -> None:
 
 
 @pytest.mark.parametrize("name", ["BADSIG", "BADKEY", "BADTIME"])
-def test_rfc8945_5_3_2_an_unsigned_refusal_of_the_key_is_said_and_is_no_answer(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(secondaries, "AFTER_NOTIFY", 0.05)
-
+def test_rfc8945_5_3_2_an_unsigned_refusal_of_the_key_is_said_and_is_no_answer(name: str) -> None:
     def refuse(query: bytes) -> bytes:
         record = tsig.find(query)
         assert record is not None
@@ -505,7 +501,7 @@ def test_rfc8945_5_3_2_an_unsigned_refusal_of_the_key_is_said_and_is_no_answer(
         return tsig.attach(answer(bare, NOTAUTH), record.key, record.rdata.replace(error=getattr(tsig, name), mac=b""))
 
     async def reasons(reply: Reply) -> tuple[SecondaryStatus, list[Alarm]]:
-        async with asking(reply, timeout=0.5) as watch:
+        async with asking(reply, timeout=1.0) as watch:
             watch.follow(7, KEY)
             alarms = await watch.alarms_after(300)
             state = await watch.until(lambda state: is_seen(state) and is_notified(state))
