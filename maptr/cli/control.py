@@ -285,7 +285,8 @@ def _show_secondary(known: SecondaryStatus) -> None:
     output.data(f"  secondary {known.secondary} {serial}, {state}{age}")
     if known.observed_serial is not None:
         seen = f"has serial {known.observed_serial}, seen {duration_text(known.observed_age or 0)} ago"
-        output.data("    ", Painted(f"{seen}, LAGS BEHIND", output.DOUBTFUL) if known.lags else seen)
+        other = "IS AHEAD" if known.is_ahead else "LAGS BEHIND"
+        output.data("    ", Painted(f"{seen}, {other}", output.DOUBTFUL) if known.lags else seen)
     if known.observed_error:
         output.data("    ", Painted(f"SERIAL UNKNOWN: {known.observed_error}", output.DOUBTFUL))
 

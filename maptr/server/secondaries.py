@@ -22,6 +22,7 @@ from maptr.daemon.background import Repetitions
 from maptr.protocol.address import Address
 from maptr.protocol.names import Labels, read_name, to_text
 from maptr.protocol.numbers import AA, HEADER_SIZE, IN, MAX_MESSAGE, NOERROR, NOTIFY, NOTIMP, RCODE_BITS, SOA, TC
+from maptr.protocol.serial import is_newer
 from maptr.resolver.servers import socket_address
 from maptr.server.alarm import Alarm, AlarmKind
 from maptr.server.responder import ServerState
@@ -137,14 +138,17 @@ class SecondaryMonitor:
     def _alarm(self, replica: Replica) -> tuple[AlarmKind, str] | None:
         """Return the most telling alarm about a secondary; None if it has the zone, or may still get it in time."""
         known, expected, now = self.state(*replica), self._expected.get(replica), self._clock()
-        since = known.behind_since
+        since, found = known.behind_since, known.observed_serial
         if expected is None:
             return None
+        if found is not None and not known.observed_error and is_newer(found, expected.view.serial):
+            # No time helps: it takes no zone with a smaller serial, as after a restore from a backup that is older.
+            return AlarmKind.SECONDARY_BEHIND, f"is ahead: it has serial {found}, not {expected.view.serial}"
         if since is not None and now - since >= self._settings.alarm_after:
             if known.observed_error:
                 return AlarmKind.SECONDARY_UNKNOWN, f"has an unknown serial: {known.observed_error}"
-            if known.observed_serial is not None:
-                return AlarmKind.SECONDARY_BEHIND, f"has serial {known.observed_serial}, not {expected.view.serial}"
+            if found is not None:
+                return AlarmKind.SECONDARY_BEHIND, f"has serial {found}, not {expected.view.serial}"
         if known.notify is NotifyState.GIVEN_UP and (since is not None or not expected.is_asked):
             return AlarmKind.NOTIFY_GIVEN_UP, f"did not acknowledge NOTIFY: {known.notify_error}"
         return None

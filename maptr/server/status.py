@@ -14,6 +14,7 @@ from typing import Any, TypeVar, cast, get_args, get_origin, get_type_hints
 from maptr.daemon.pulling import TableStatus
 from maptr.dnssec.keys import KeyStep
 from maptr.errors import Time, time_text
+from maptr.protocol.serial import is_newer
 from maptr.server.alarm import Alarm
 
 T = TypeVar("T")
@@ -50,7 +51,8 @@ class SecondaryStatus:
     ``notify`` is the state of the last NOTIFY, None if none was sent, in which it is ``since``; ``notify_error`` is why
     it was given up. ``serial`` is the last one that the secondary acknowledged, ``observed_serial`` the last that it
     reported; ``observed_error`` is why the last query failed, "" after a success. Since ``behind_since`` it is not
-    known to have the serial of the zone. ``at`` computes the ages, ``lags``, and ``lag``: 0 while it has the serial.
+    known to have the serial of the zone. ``at`` computes the ages; ``lags``, whether it has another serial;
+    ``is_ahead``, whether that is greater; and ``lag``: 0 while it has the serial.
     """
 
     secondary: str
@@ -63,6 +65,7 @@ class SecondaryStatus:
     observed: Time | None = None
     observed_age: float | None = None
     lags: bool | None = None
+    is_ahead: bool | None = None
     observed_error: str = ""
     behind_since: Time | None = None
     lag: float | None = None
@@ -75,6 +78,7 @@ class SecondaryStatus:
             age=age(self.since, now),
             observed_age=age(self.observed, now),
             lags=None if known is None or serial is None else known != serial,
+            is_ahead=None if known is None or serial is None else is_newer(known, serial),
             lag=0.0 if self.behind_since is None and known is not None else age(self.behind_since, now),
         )
 

@@ -249,7 +249,7 @@ def test_status_shows_the_serial_and_age_of_each_secondary(site: Site) -> None:
         until(lambda: secondaries_of(site)[0]["observed_serial"], "a serial was observed")
     observed = secondaries_of(site)[0]
     assert (observed["observed_serial"], observed["lags"], observed["observed_error"]) == (77, True, "")
-    assert re.search(r"(?m)^    has serial 77, seen \d+ s ago, LAGS BEHIND$", site.run("status").stdout)
+    assert re.search(r"(?m)^    has serial 77, seen \d+ s ago, IS AHEAD$", site.run("status").stdout)
     assert re.search(rf"(?m)^  secondary 127[.]0[.]0[.]1:{port} serial \d+, NOTIFY done, \d+ s ago$", shown)
     assert f"  secondary 127.0.0.2:{port} no serial acknowledged, NOTIFY pending" in shown
 

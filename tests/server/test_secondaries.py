@@ -441,6 +441,19 @@ def test_a_secondary_that_lags_behind_is_an_alarm_until_it_has_the_serial(caplog
     assert said == ["serial 6, not 7, for 300 s", "serial 8, as it should"]
 
 
+def test_a_secondary_with_a_greater_serial_is_an_alarm_at_once() -> None:
+    async def run() -> None:
+        async with asking(lambda query: [soa(query, 8)]) as watch:
+            watch.follow(7)
+            (alarm,) = await watch.alarms_after(0)
+            assert alarm.text == f"zone example.: secondary {watch.target} is ahead: it has serial 8, not 7"
+            assert watch.state.at(0.0, 7).is_ahead
+            watch.follow(8)
+            assert await watch.alarms_after(0) == []
+
+    asyncio.run(run())
+
+
 def test_a_secondary_that_does_not_say_its_serial_is_an_alarm() -> None:
     async def run() -> None:
         async with asking(lambda query: [answer(query, 0 if is_notify(query) else 5)]) as watch:
