@@ -72,8 +72,8 @@ def zone() -> None:
     "--contact",
     default="hostmaster",
     metavar="NAME",
-    type=options.parse_name,
-    help="Name this mailbox, as a domain name, in the SOA.",
+    type=options.parse_mailbox,
+    help="Name this mailbox in the SOA: an e-mail address, or a domain name.",
 )
 @click.option(
     "--ttl", default=86400, metavar="SECONDS", type=click.IntRange(0, 0x7FFFFFFF), help="Give every record this TTL."
@@ -220,7 +220,7 @@ def diff(old: str, new: str, origin: str | None, as_json: bool) -> None:
     if old == new == "-":
         raise click.UsageError("only one of OLD and NEW can be standard input")
     contents = options.read_bytes(old), options.read_bytes(new)
-    name = options.parse_name(origin or soa_owner(contents[0].decode("utf-8", "replace")))
+    name = options.parse_name(origin or soa_owner(contents[0].decode("utf-8", "surrogateescape")))
     try:
         with output.progress("reading the zones"):
             paths = (Path(options.input_name(file)) for file in (old, new))

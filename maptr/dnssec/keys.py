@@ -21,7 +21,7 @@ import dns.exception
 import dns.name
 
 from maptr.errors import MissingExtra, SigningError, Time, time_text
-from maptr.files import PRIVATE, write_private
+from maptr.files import PRIVATE, flush_to_disk, write_private
 from maptr.protocol.names import Labels
 from maptr.protocol.numbers import SECURE_ENTRY_POINT, ZONE_KEY
 
@@ -242,7 +242,7 @@ def check_change(
 ) -> None:
     """Raise SigningError if a rollover must not change the state of a key now; None is its removal.
 
-    Caches would have data that no key verifies: see ``KeyStep``. A key is retired only while another one is active.
+    Caches would have data that no key verifies: see ``KeyStep``. A key stops being active only while another one is.
     """
     files = read_keys(folder)
     path, key = _find(files, folder, tag)
@@ -251,7 +251,7 @@ def check_change(
         what = "become active" if state else "be removed"
         reason = f"{key} may {what} at {time_text(step.at)}, not before: caches must have forgotten what was before it"
         raise SigningError(reason, filename=str(path))
-    if state is KeyState.RETIRED and key.state is KeyState.ACTIVE:
+    if state is not None and key.state is KeyState.ACTIVE is not state:
         others = [each.key for each in files if each.key.tag != tag and each.key.state is KeyState.ACTIVE]
         if not any(other.role in (key.role, Role.CSK) for other in others):
             raise SigningError(f"{key} is the only active one: activate its successor first", filename=str(path))
@@ -312,7 +312,6 @@ def add_key(folder: Path, role: Role, algorithm: Algorithm, state: KeyState) -> 
             break
     path = folder / _name(key)
     write_private(path, key.private.to_pem())  # atomic, because a server may read the folder at any time
-    _sync(folder)
     return KeyFile(path, key)
 
 
@@ -324,7 +323,7 @@ def set_state(folder: Path, tag: int, state: KeyState) -> KeyFile:
     key = replace(key, state=state)
     moved = path.rename(folder / _name(key))
     os.utime(moved)  # the time of the change, from which ``KeyStep`` counts
-    _sync(folder)
+    flush_to_disk(folder)
     return KeyFile(moved, key)
 
 
@@ -334,7 +333,7 @@ def remove_key(folder: Path, tag: int) -> KeyFile:
     if key.state is KeyState.ACTIVE:
         raise SigningError(f"{key} is in use: retire it first, and wait", filename=str(path))
     path.unlink()
-    _sync(folder)
+    flush_to_disk(folder)
     return KeyFile(path, key)
 
 
@@ -388,12 +387,3 @@ def _check_mode(path: Path, mode: int, wanted: int) -> None:
     if mode & OTHERS:
         shown = stat.S_IMODE(mode)
         raise SigningError(f"is open to others (mode {shown:04o}): chmod {wanted:o} it", filename=str(path))
-
-
-def _sync(folder: Path) -> None:
-    """Flush the folder to disk, so that changes of its files survive a power failure."""
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -16,7 +16,7 @@ from maptr.protocol.names import ARK_ARPA, Labels
 from maptr.protocol.numbers import NS
 from maptr.registry.table import Entry, Table
 from maptr.zone.lint import LeftOut, publishable
-from maptr.zone.masterfile import read_part
+from maptr.zone.masterfile import AS_TEXT, escaped, read_part
 from maptr.zone.reader import read_plain
 from maptr.zone.rules import records_by_name
 
@@ -116,7 +116,11 @@ def build(table: Table, serial: int, settings: ZoneSettings = PLAIN, *, unread: 
         lines += below
     left_out = LeftOut(finding for finding in left_out if finding.record.partition("/")[0] not in skipped)
     for file, data in settings.include:
-        records = data.decode().replace("\r\n", "\n").rstrip("\n")
+        try:
+            records = data.decode()
+        except UnicodeDecodeError:  # the zone is UTF-8
+            records = escaped(data.decode(*AS_TEXT))
+        records = records.replace("\r\n", "\n").rstrip("\n")
         lines += [f"; from {file.rpartition('/')[2]}", f"$ORIGIN {origin}", records]
     counts = {"naans": published, "rules": rules}
     return Build("\n".join(lines) + "\n", serial, left_out, tuple(skipped), counts)

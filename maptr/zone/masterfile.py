@@ -59,6 +59,7 @@ _PART = re.compile(
 )
 _NOT_ASCII = re.compile(rb"\\(?s:.)|[\x80-\xff]")
 
+AS_TEXT = "utf-8", "surrogateescape"  # a zone file is bytes: other text than UTF-8 is kept as it is
 Record = tuple[Labels, int, int, bytes]  # owner, type, TTL in seconds, rdata
 
 
@@ -222,7 +223,7 @@ class _Reader:
         try:
             if data.startswith(codecs.BOM_UTF8):
                 raise ZoneError(MARK_REFUSED, line=1, owner="the file", code="byte-order-mark")
-            for line in _logical_lines(_decoded(data)):
+            for line in _logical_lines(data.decode(*AS_TEXT)):
                 if len(self.refused) >= MAX_REFUSED:
                     return
                 file.line = line.number
@@ -268,7 +269,7 @@ class _Reader:
             ttl, rdtype, fields = self._head(file, tokens)
             if rdtype == NAPTR and fields[:1] != [GENERIC]:
                 self._check_naptr(file, fields)
-            rdata = read_rdata(rdtype, [_escaped(token) for token in fields], file.origin)
+            rdata = read_rdata(rdtype, [escaped(token) for token in fields], file.origin)
             self._add(file, ttl, rdtype, rdata)
         except ZoneError as refused:
             refused.owner = refused.owner or to_text(file.owner)
@@ -324,7 +325,8 @@ class _Reader:
         if not is_below(owner, self._zone):
             raise ZoneError(f"the owner is outside the zone {to_text(self._zone)}", code="out-of-zone")
         if rdtype == SOA and self._minimum is None:
-            self._minimum = int.from_bytes(rdata[-4:], "big")
+            minimum = int.from_bytes(rdata[-4:], "big")
+            self._minimum = minimum if minimum <= MAX_TTL else 0  # RFC 2181 8
         ttls = (ttl, self._default_ttl, self._last_ttl, self._minimum)
         ttl = next((found for found in ttls if found is not None), None)
         if ttl is None:
@@ -360,7 +362,7 @@ class _Reader:
             return origin
         if _is_quoted(token):
             raise ZoneError(f"near {shown(token)!r}: a name must not be in quotes")
-        text = _escaped(token)
+        text = escaped(token)
         try:
             labels = names.parse(text)
             return labels if _is_absolute(text) else names.check((*labels, *origin))
@@ -416,16 +418,9 @@ class _Reader:
             raise ZoneError(MISSING if not fields else f"near {shown(fields[1])!r}: more fields than $GENERATE has")
         for number in numbers:
             made = replace(file, owner=self._name(_numbered(owner, number), file.origin))
-            rdata = _escaped(_numbered(_unquoted(fields[0]), number))
+            rdata = escaped(_numbered(_unquoted(fields[0]), number))
             tokens = [token for line in _logical_lines(rdata) for token in line.tokens]
             self._add(made, ttl, rdtype, read_rdata(rdtype, tokens, file.origin))
-
-
-def _decoded(data: bytes) -> str:
-    try:
-        return data.decode()
-    except UnicodeDecodeError as error:
-        raise ZoneError("not UTF-8", line=data.count(b"\n", 0, error.start) + 1) from None
 
 
 def _class(token: str) -> int | None:
@@ -511,13 +506,15 @@ def _is_quoted(token: str) -> bool:
 
 
 def _unquoted(token: str) -> str:
-    """Return a token without the quotes around it."""
-    return token[1:-1] if _is_quoted(token) else token
+    """Return a token without the quotes around it and, as BIND does, without the backslash of a quote in it."""
+    if not _is_quoted(token):
+        return token
+    return re.sub(r"(?s)\\(.)", lambda found: '"' if found[1] == '"' else found[0], token[1:-1])
 
 
-def _escaped(token: str) -> str:
+def escaped(token: str) -> str:
     """Return a token with ``\\DDD`` for each byte that is not ASCII (RFC 1035 5.1), as name servers read it."""
-    return token if token.isascii() else _NOT_ASCII.sub(_escape_byte, token.encode()).decode()
+    return token if token.isascii() else _NOT_ASCII.sub(_escape_byte, token.encode(*AS_TEXT)).decode()
 
 
 def _escape_byte(found: re.Match[bytes]) -> bytes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+import tracemalloc
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from email.message import Message
@@ -390,6 +391,22 @@ def test_hosts_at_one_address_are_probed_in_turn_with_a_pause(monkeypatch: pytes
     assert [one.outcome for one in found] == [ProbeResult.ANSWERED] * 5
     times = [at for _, at in network.asked]
     assert [later - sooner for sooner, later in pairwise(times)] == [2.0] * 4
+
+
+def test_addresses_of_earlier_probes_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    places = {f"https://h{number}.example": f"https://h{number}.example/" for number in range(100)}
+    network = Network(monkeypatch, {})
+    prober = network.prober()
+    sizes = []
+    tracemalloc.start()
+    for run in range(8):
+        network.addresses = {f"h{number}.example": [f"93.184.{run}.{number}"] for number in range(100)}
+        assert len(list(prober.probe(places))) == 100
+        network.asked.clear()
+        network.sleep(60)
+        sizes.append(tracemalloc.get_traced_memory()[0])
+    tracemalloc.stop()
+    assert sizes[-1] - sizes[2] < 20_000, "some 200 bytes for each of 500 addresses are 100,000"
 
 
 def test_places_that_are_not_public_are_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
