@@ -299,13 +299,23 @@ def read_key_set(folder: Path) -> KeySet:
     return KeySet(tuple(file.key for file in read_keys(folder)))
 
 
-def add_key(folder: Path, role: Role, algorithm: Algorithm, state: KeyState) -> KeyFile:
-    """Generate a key and write its file; create the folder if it does not exist. Raises SigningError and OSError."""
+def add_key(folder: Path, role: Role, algorithm: Algorithm, state: KeyState | None = None) -> KeyFile:
+    """Generate a key and write its file. A folder that is missing or empty becomes a key folder.
+
+    Without ``state``, the first key of its role is active, others are published. Raises SigningError and OSError.
+    """
     private_class = algorithm.private_class
-    folder.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
-    taken = {file.key.tag for file in read_keys(folder)}
-    if len(taken) == MAX_KEYS:
+    if not folder.exists():
+        folder.mkdir(mode=FOLDER_MODE, parents=True)
+    elif folder.is_dir() and not any(folder.iterdir()):
+        folder.chmod(FOLDER_MODE)
+    keys = [file.key for file in read_keys(folder)]
+    if len(keys) == MAX_KEYS:
         raise SigningError(f"there are {MAX_KEYS} keys already", filename=str(folder))
+    if state is None:
+        is_first = not any(key.role is role and key.state is KeyState.ACTIVE for key in keys)
+        state = KeyState.ACTIVE if is_first else KeyState.PUBLISHED
+    taken = {key.tag for key in keys}
     while True:
         key = ZoneKey(role, state, algorithm, private_class.generate())  # type: ignore[attr-defined]
         if key.tag not in taken:  # key tags need not be unique (RFC 4034 appendix B), but file names must be

@@ -40,6 +40,7 @@ TOO_MANY_GENERATED = f"its $GENERATE lines make more than {MAX_GENERATED} record
 MARK_REFUSED = "begins with a byte order mark, which name servers read as part of the first name: save it without"
 MAX_REFUSED = 100  # lines that cannot be read, after which the reader stops
 NOT_ASCII = "Knot and PowerDNS refuse the zone for it, and others serve its bytes: write its A-label"
+DATA_NOT_ASCII = "Knot refuses the zone for it: write \\DDD for each byte"
 UNBALANCED_QUOTES, UNBALANCED_GROUP = "unbalanced quotes", "unbalanced parentheses"
 
 _KEY = 25
@@ -269,6 +270,8 @@ class _Reader:
             ttl, rdtype, fields = self._head(file, tokens)
             if rdtype == NAPTR and fields[:1] != [GENERIC]:
                 self._check_naptr(file, fields)
+            if odd := next((token for token in fields if not token.isascii()), ""):
+                self._found(warning, "not-ascii", file, DATA_NOT_ASCII, odd)
             rdata = read_rdata(rdtype, [escaped(token) for token in fields], file.origin)
             self._add(file, ttl, rdtype, rdata)
         except ZoneError as refused:
