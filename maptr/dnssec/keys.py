@@ -21,7 +21,7 @@ import dns.exception
 import dns.name
 
 from maptr.errors import MissingExtra, SigningError, Time, time_text
-from maptr.files import PRIVATE, flush_to_disk, write_private
+from maptr.files import flush_to_disk, read_whole, secret_fault, write_private
 from maptr.protocol.names import Labels
 from maptr.protocol.numbers import SECURE_ENTRY_POINT, ZONE_KEY
 
@@ -282,7 +282,9 @@ def read_keys(folder: Path) -> list[KeyFile]:
         raise SigningError(f"is not a key folder: {reason}", filename=str(folder))
     if not stat.S_ISDIR(mode):
         raise SigningError("is not a directory", filename=str(folder))
-    _check_mode(folder, mode, FOLDER_MODE)
+    if mode & OTHERS:
+        reason = f"is open to others (mode {stat.S_IMODE(mode):04o}): chmod {FOLDER_MODE:o} it"
+        raise SigningError(reason, filename=str(folder))
     paths = sorted(path for path in folder.iterdir() if path.suffix == ".pem")
     if len(paths) > MAX_KEYS:
         raise SigningError(f"{len(paths)} keys, {MAX_KEYS} at most", filename=str(folder))
@@ -359,21 +361,17 @@ def _name(key: ZoneKey) -> str:
 
 
 def _read(path: Path) -> ZoneKey:
-    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # opening a FIFO must not block
-    with os.fdopen(handle, "rb") as file:
-        mode = os.fstat(handle).st_mode
-        if not stat.S_ISREG(mode):
-            raise SigningError("is not a regular file", filename=str(path))
-        match = _NAME.fullmatch(path.name)
-        if match is None:
-            raise SigningError(f"a key's file has a name such as {EXAMPLE}", filename=str(path))
-        _check_mode(path, mode, PRIVATE)
-        pem = file.read(MAX_PEM + 1)
+    match = _NAME.fullmatch(path.name)
+    if match is None:
+        raise SigningError(f"a key's file has a name such as {EXAMPLE}", filename=str(path))
+    if fault := secret_fault(path.stat()):
+        raise SigningError(fault, filename=str(path))
+    pem = read_whole(path, MAX_PEM)
     if match["algorithm"] not in tuple(Algorithm):
         reason = f"maptr signs with {' and '.join(Algorithm)} (RFC 8624 3.1), not with {match['algorithm']}"
         raise SigningError(reason, filename=str(path))
     algorithm = Algorithm(match["algorithm"])
-    private = _private_key(pem, algorithm) if len(pem) <= MAX_PEM else None
+    private = _private_key(pem, algorithm)
     if private is None:
         raise SigningError(f"holds no PEM private key of {algorithm} without a password", filename=str(path))
     key = ZoneKey(Role(match["role"]), KeyState(match["state"]), algorithm, private)
@@ -391,9 +389,3 @@ def _private_key(pem: bytes, algorithm: Algorithm) -> GenericPrivateKey | None:
         return None
     curve = getattr(private.key, "curve", None)  # type: ignore[attr-defined]
     return private if curve is None or curve.name == CURVE else None
-
-
-def _check_mode(path: Path, mode: int, wanted: int) -> None:
-    if mode & OTHERS:
-        shown = stat.S_IMODE(mode)
-        raise SigningError(f"is open to others (mode {shown:04o}): chmod {wanted:o} it", filename=str(path))

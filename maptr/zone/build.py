@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import ipaddress
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -24,6 +25,7 @@ TTL = 86400  # of every record, in seconds
 REFRESH, RETRY, EXPIRE = 3600, 900, 1209600  # SOA timers in seconds: an hour, 15 minutes, two weeks
 MINIMUM = 300  # TTL of negative responses in seconds (RFC 2308 5), so that a new NAAN is found within minutes
 MAX_WHO = 4 * MAX_STRING  # bytes of a name or acronym with its key
+_SOA_TO_SERIAL = re.compile(r"^(\S+ IN SOA \S+ \S+ )(\d+)\b", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +88,10 @@ class Build:
     left_out: LeftOut = field(default_factory=LeftOut)
     delegated: tuple[str, ...] = ()
     counts: dict[str, int] = field(default_factory=dict)
+
+    def is_same(self, text: str) -> bool:
+        """Return whether another text differs at most in its serial."""
+        return _SOA_TO_SERIAL.sub(r"\1", self.text, 1) == _SOA_TO_SERIAL.sub(r"\1", text, 1)
 
 
 def build(table: Table, serial: int, settings: ZoneSettings = PLAIN, *, unread: Iterable[TableError] = ()) -> Build:
@@ -168,14 +174,7 @@ def _delegations(file: str, data: bytes, origin: Labels, header: Sequence[str]) 
     return {names.fold(owner) for owner, rdtype, _, _ in records if rdtype == NS} - {names.fold(origin)}
 
 
-def serial_of(lines: Iterable[str]) -> tuple[int, list[str]] | None:
-    """Return the serial of a text that ``build`` made, and its lines without the serial; None for any other text."""
-    kept: list[str] = []
-    serial = None
-    for line in lines:
-        words = line.split(" ")
-        if serial is None and len(words) == 10 and words[1:3] == ["IN", "SOA"] and words[5].isdigit():
-            serial = int(words[5])
-            words[5] = "SERIAL"
-        kept.append(" ".join(words))
-    return None if serial is None else (serial, kept)
+def serial_of(text: str) -> int | None:
+    """Return the serial of a text that ``build`` made; None for any other text."""
+    found = _SOA_TO_SERIAL.search(text)
+    return int(found[2]) if found else None

@@ -160,12 +160,11 @@ def test_a_shoulder_is_published_though_its_naan_is_not() -> None:
 
 
 def test_the_serial_is_read_from_text_that_build_made() -> None:
-    one, two = (serial_of(build(TABLE, serial).text.splitlines()) for serial in (7, 8))
-    assert one is not None
-    assert two is not None
-    assert (one[0], two[0]) == (7, 8)
-    assert one[1] == two[1]
-    assert serial_of(["$ORIGIN ark.arpa.", "nothing here"]) is None
+    one, two = (build(TABLE, serial) for serial in (7, 8))
+    assert (serial_of(one.text), serial_of(two.text)) == (7, 8)
+    assert one.is_same(two.text)
+    assert not one.is_same(two.text + "x 60 IN TXT y\n")
+    assert serial_of("$ORIGIN ark.arpa.\nnothing here") is None
 
 
 # --- the sample in zones/
