@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from maptr.errors import TableError, ZoneError
@@ -18,7 +18,6 @@ from maptr.protocol.numbers import NS
 from maptr.registry.table import Entry, Table
 from maptr.zone.lint import LeftOut, publishable
 from maptr.zone.masterfile import AS_TEXT, escaped, read_part
-from maptr.zone.reader import read_plain
 from maptr.zone.rules import records_by_name
 
 TTL = 86400  # of every record, in seconds
@@ -102,7 +101,7 @@ def build(table: Table, serial: int, settings: ZoneSettings = PLAIN, *, unread: 
     """
     origin = names.to_text(settings.origin)
     lines = [*_header(serial, settings)]
-    delegated = {name for include in settings.include for name in _delegations(*include, settings.origin, lines)}
+    delegated = {name for include in settings.include for name in _delegations(*include, names.fold(settings.origin))}
     usable, left_out = publishable(table, origin=settings.origin, unread=unread)
     skipped: list[str] = []
     published = rules = 0
@@ -161,17 +160,15 @@ def _who(entry: Entry) -> Iterator[str]:
             yield " ".join(quote(chunk) for chunk in chunks)
 
 
-def _delegations(file: str, data: bytes, origin: Labels, header: Sequence[str]) -> Iterable[Labels]:
-    """Return the folded names below the origin that included records delegate. ``header`` is that of the zone."""
-    if plain := read_plain("\n".join([*header, ""]).encode() + data, names.fold(origin)):
-        return plain.view.cuts
+def _delegations(file: str, data: bytes, origin: Labels) -> Iterable[Labels]:
+    """Return the folded names below the folded origin that included records delegate."""
     # The check of the built zone finds records outside it, so the root is the origin here.
     try:
-        records = read_part(file, data, names.fold(origin), TTL)
+        records = read_part(file, data, origin, TTL)
     except ZoneError as error:
         reason = f"cannot be included: {error.reason}"
         raise ZoneError(reason, filename=error.filename, line=error.line, owner=error.owner) from None
-    return {names.fold(owner) for owner, rdtype, _, _ in records if rdtype == NS} - {names.fold(origin)}
+    return {names.fold(owner) for owner, rdtype, _, _ in records if rdtype == NS} - {origin}
 
 
 def serial_of(text: str) -> int | None:

@@ -35,7 +35,7 @@ from maptr.protocol.names import (
     wire_length,
 )
 from maptr.protocol.numbers import AAAA, CNAME, DNAME, DS, HEADER_SIZE, MX, NAPTR, NS, NSEC3, SOA, SRV, UDP_PAYLOAD, A
-from maptr.zone.denial import is_hash
+from maptr.zone.denial import hash_of
 from maptr.zone.finding import NOT_LOADED, Finding, error, warning
 from maptr.zone.masterfile import AS_TEXT, Locations, read_master_file, soa_owner
 from maptr.zone.rdata import type_text
@@ -168,7 +168,7 @@ def _refused_by_bind(owner: Labels, node: Node) -> Iterator[Finding]:
         yield error("wildcard-delegation", to_text(owner), "BIND refuses the zone for NS records at a wildcard")
     if DS in node and SOA in node:
         yield error("ds-at-apex", to_text(owner), "BIND refuses the zone for a DS at its origin, which is the parent's")
-    if NSEC3 in node and not is_hash(owner[0]):
+    if NSEC3 in node and not hash_of(owner[0]):
         yield error("owner-not-a-hash", to_text(owner), "BIND refuses the zone for an NSEC3 owner that is not a hash")
     for rdtype in OBSOLETE & node.keys():
         reason = f"BIND refuses the zone for the obsolete type {type_text(rdtype)} (RFC 973)"
