@@ -286,14 +286,15 @@ def _caddy(rules: dict[str, list[RedirectRule]]) -> Iterator[str]:
     yield from ('        default "{re.maptr.1}" ""', "    }")
     slots = {"name": "{re.maptr.2}", "suffix": "{maptr_suffix}"}
     for status in _statuses(rules):
-        yield f"    map {{maptr_record}} {{maptr_{status}}} {{"
+        url = f"{{maptr_{status}}}"
+        yield f"    map {{maptr_record}} {url} {{"
         for rule in (rule for group in rules.values() for rule in group if rule.status == status):
             tail = "{re.maptr.3}" if rule.takes_tail else ""
             if rule.pieces or status == GONE:
                 yield f'        "{rule.key}" "{rule.url(str, slots) + tail if rule.pieces else "gone"}"'
-        yield from ('        default ""', "    }", f"    @maptr_{status} vars_regexp {{maptr_{status}}} .")
-        url = f" {{maptr_{status}}}" if status != GONE else ""
-        yield f"    {'redir' if url else 'respond'} @maptr_{status}{url} {status}"
+        start, action = ("gone", "respond @maptr_410") if status == GONE else ("http", f"redir @maptr_{status} {url}")
+        yield from ('        default ""', "    }", f"    @maptr_{status} vars_regexp {url} ^{start}")
+        yield f"    {action} {status}"
     yield "}"
 
 

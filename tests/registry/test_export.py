@@ -48,7 +48,7 @@ LINES = {
         r"route @maptr \{",
         r"    map \{re\.maptr\.1\}/\{re\.maptr\.2\} \{maptr_record\} \{maptr_suffix\} \{",
         r"    map \{maptr_record\} \{maptr_30[23]\} \{",
-        r"    @maptr_30[23] vars_regexp \{maptr_30[23]\} \.",
+        r"    @maptr_30[23] vars_regexp \{maptr_30[23]\} \^http",
         r"    redir @maptr_30[23] \{maptr_30[23]\} 30[23]",
         r'        default "(\{re\.maptr\.1\})?"( "")?',
         r'        "~[^"\\\s{}]+" "[^"\\\s{}]+" "(\$\{1\})?"',
