@@ -328,15 +328,9 @@ def test_the_places_of_a_table() -> None:
         ("see https://n2t.net/ark:/12345/b6", "ark:/12345/b6"),
         ("servicestatus", "ark:/12345/servicestatus"),
         ("bg/preview/x-y", "ark:/12345/bg/preview/xy"),
-        ("ark:00000/x8rd9", ""),  # the example of the registry's form
-        ("ark:YourNAAN/servicestatus", ""),
-        ("https://example.org/health", ""),
-        ("${prefix}/${value}", ""),
-        ("[MYNAAN]/000000", ""),
-        ("brıq", ""),
-        ("..", ""),
-        (None, ""),
-        (["x"], ""),
+        # The first is the example of the registry's form.
+        *((text, "") for text in ("ark:00000/x8rd9", "ark:YourNAAN/servicestatus", "https://example.org/health")),
+        *((text, "") for text in ("${prefix}/${value}", "[MYNAAN]/000000", "brıq", "..", None, ["x"])),
     ],
 )
 def test_the_ark_for_tests_is_asked_if_it_is_one_of_the_record(text: object, asked: str) -> None:
@@ -394,14 +388,12 @@ def test_hosts_at_one_address_are_probed_in_turn_with_a_pause(monkeypatch: pytes
 
 
 def test_addresses_of_earlier_probes_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    places = {f"https://h{number}.example": f"https://h{number}.example/" for number in range(100)}
-    network = Network(monkeypatch, {})
+    network, sizes = Network(monkeypatch, {}), []
     prober = network.prober()
-    sizes = []
     tracemalloc.start()
     for run in range(8):
         network.addresses = {f"h{number}.example": [f"93.184.{run}.{number}"] for number in range(100)}
-        assert len(list(prober.probe(places))) == 100
+        list(prober.probe({f"https://{host}": f"https://{host}/" for host in network.addresses}))
         network.asked.clear()
         network.sleep(60)
         sizes.append(tracemalloc.get_traced_memory()[0])

@@ -53,16 +53,9 @@ def test_bad_zone_files_are_refused_with_their_line(tmp_path: Path, text: str | 
         read(tmp_path, text)
 
 
-def test_the_error_in_an_included_file_names_that_file(tmp_path: Path) -> None:
-    included = tmp_path / "included"
-    included.write_text("x A 192.0.2.1\nx A nonsense\n")
-    with pytest.raises(ZoneError, match=rf"^{re.escape(str(included))}:2: "):
-        read(tmp_path, HEAD + f"$INCLUDE {included}\n")
+def test_a_file_that_includes_itself_or_none_is_refused(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="No such file"):
         read(tmp_path, HEAD + f"$INCLUDE {tmp_path}/none\n")
-
-
-def test_a_file_that_includes_itself_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ZoneError, match=r"more than 16 levels of \$INCLUDE"):
         read(tmp_path, HEAD + f"$INCLUDE {tmp_path}/z\n")
 
