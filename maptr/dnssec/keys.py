@@ -277,13 +277,12 @@ def read_keys(folder: Path) -> list[KeyFile]:
     except FileNotFoundError as error:
         advice = f"{error.strerror}; it is made by: maptr zone keys add {folder}"
         raise FileNotFoundError(error.errno, advice, str(folder)) from None
-    if mode & OTHERS and stat.S_ISDIR(mode) and not any(_NAME.fullmatch(path.name) for path in folder.iterdir()):
-        reason = "it holds no key and is open to others; maptr zone keys add makes a folder that does not exist"
-        raise SigningError(f"is not a key folder: {reason}", filename=str(folder))
     if not stat.S_ISDIR(mode):
         raise SigningError("is not a directory", filename=str(folder))
     if mode & OTHERS:
         reason = f"is open to others (mode {stat.S_IMODE(mode):04o}): chmod {FOLDER_MODE:o} it"
+        if not any(_NAME.fullmatch(path.name) for path in folder.iterdir()):
+            reason = "is not a key folder: it holds no key and is open to others; maptr zone keys add makes a new one"
         raise SigningError(reason, filename=str(folder))
     paths = sorted(path for path in folder.iterdir() if path.suffix == ".pem")
     if len(paths) > MAX_KEYS:

@@ -55,6 +55,7 @@ def past(table: Urls = (), dns: Urls = ()) -> PastVerdict:
 
 WHOLE = entry("12345", "https://h.example:8443/p/ark:/${content}")
 X6 = entry("12345/x6", "https://x6.example/${suffix}")
+Z = entry("12345/z", "https://z.example/${suffix}")
 LIKE = entry("12345/x6", "https://h.example:8443/p/ark:/${content}")
 NATAB = entry("12345", "https://h.example:8443/ark:/${content}", where="h.example:8443")
 JSON = entry("12345", "https://h.example:8443/ark:/${content}", where="https://h.example:8443/ark:/${content}")
@@ -93,6 +94,8 @@ CASES: dict[str, tuple[list[Entry], Sequence[Naptr], dict[str, str]]] = {
         records(WHOLE),
         {"12345": "differs"},
     ),
+    "shoulders that a natab cannot have": ([NATAB], records(WHOLE, [X6]), {"12345": "lossy"}),
+    "a probe that is one of a shoulder in DNS": ([WHOLE], records(WHOLE, [Z]), {"12345": "same", "12345/z": "extra"}),
     "another port": ([NATAB], [host("h.example.")], {"12345": "differs"}),
     "neither side": ([], [], {"12345": "same"}),
     "a NAAN and a shoulder, only in DNS": ([], records(WHOLE, [X6]), {"12345": "extra", "12345/x6": "extra"}),
