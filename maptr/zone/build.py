@@ -161,7 +161,7 @@ def _who(entry: Entry) -> Iterator[str]:
 
 
 def _delegations(file: str, data: bytes, origin: Labels) -> Iterable[Labels]:
-    """Return the folded names below the folded origin that included records delegate."""
+    """Return the folded names that included records delegate. ``origin`` is folded, and not one of them."""
     # The check of the built zone finds records outside it, so the root is the origin here.
     try:
         records = read_part(file, data, origin, TTL)

@@ -146,6 +146,7 @@ def test_bytes_of_an_included_file_that_are_not_utf8_are_escaped() -> None:
     assert 'x IN TXT "\\252" \\252\n' in built.text
     assert built.delegated == ("12345",)
     built.text.encode("ascii")
+    assert "other.test. 60" in build_including(b"other.test. 60 IN A 192.0.2.1\n").text, "its check refuses the zone"
 
 
 def test_a_long_rule_at_its_own_naan_does_not_match_the_naan() -> None:

@@ -41,6 +41,7 @@ def read(folder: Path, text: str | bytes, lint: str = "warn") -> Checked:
         (HEAD + "x CH A 192.0.2.1\n", "z:5: "),
         (HEAD + "x BOGUS y\n", "z:5: .*near 'BOGUS': unknown RR type"),
         (HEAD + "$GENERATE nonsense\n", "z:5: "),
+        (HEAD + "$GENERATE 1-2/0 n$ A 192.0.2.1\n", "z:5: near '1-2/0': bad range"),
         (HEAD + "$GENERATE 0-4000000000 $ A 192.0.2.1\n", "z:5: .*its .GENERATE lines make more than 1000000"),
         (HEAD + "$GENERATE 1-4 $ A 192.0.2.1\n$generate 1-2000000/2 $ A 192.0.2.1\n", "z:6: .*its .GENERATE"),
         (HEAD + f"{'x' * 64} A 192.0.2.1\n", "z:5: "),

@@ -105,3 +105,8 @@ def test_any_text_is_read_or_refused_with_its_line(text: str) -> None:
         assert error.filename == "zone"
         assert error.reason
         assert error.line or error.code
+
+
+def test_a_name_has_its_first_spelling() -> None:
+    view = read_master_file("zone", (HEAD + "WwW A 192.0.2.1\nwww A 192.0.2.2\nwwW TXT x\n").encode(), EXAMPLE)
+    assert {rrset.owner[0] for rrset in view.nodes[(b"www", b"example")].values()} == {b"WwW"}
