@@ -78,7 +78,7 @@ def secret_fault(status: os.stat_result, *, shared: bool = False) -> str:
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Replace a file so that a reader sees the old or the new one: write beside it, flush to disk, rename.
+    """Replace a file so that a reader sees the old or the new one: write beside it, flush, rename, flush the folder.
 
     Through a symbolic link, the file behind it is replaced. A device or a pipe is written to. Raises OSError; the old
     file is then unchanged and nothing is left beside it.
@@ -120,6 +120,8 @@ def _fill_and_rename(handle: int, temporary: Path, target: Path, parts: Iterable
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
         raise
+    with contextlib.suppress(PermissionError):  # a folder that may be written to, but not read
+        flush_to_disk(target.parent)
 
 
 def flush_to_disk(path: Path) -> None:

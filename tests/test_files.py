@@ -63,10 +63,12 @@ def test_the_mode_of_a_new_file_follows_the_umask_which_is_never_changed(
         files.write_atomically(tmp_path / "a", b"one")
         assert (tmp_path / "a").stat().st_mode & 0o777 == 0o640
         (tmp_path / "a").chmod(0o600)
-        written: list[int] = []
-        monkeypatch.setattr("os.fsync", lambda handle: written.append(os.fstat(handle).st_mode & 0o777))
+        flushed: list[os.stat_result] = []
+        monkeypatch.setattr("os.fsync", lambda handle: flushed.append(os.fstat(handle)))
         files.write_atomically(tmp_path / "a", b"two")
-        assert (written, (tmp_path / "a").stat().st_mode & 0o777) == ([0o600], 0o600), "never open to others"
+        file, folder = flushed
+        assert (file.st_mode & 0o777, (tmp_path / "a").stat().st_mode & 0o777) == (0o600, 0o600), "never open to others"
+        assert folder.st_ino == tmp_path.stat().st_ino, "the new name survives a power failure"
     finally:
         monkeypatch.undo()
         os.umask(old)

@@ -105,6 +105,11 @@ def parse_name(text: str) -> Labels:
         raise click.BadParameter(f"{text} is not a valid domain name: {error}") from None
 
 
+def parse_mailbox(text: str) -> Labels:
+    """Parse an e-mail address, or a domain name for one. Raises BadParameter."""
+    return parse_name(names.mailbox(text))
+
+
 def _name_text(text: str) -> str:
     return names.to_text(parse_name(text))
 
@@ -287,10 +292,8 @@ def read_bytes(file: str) -> bytes:
 
 
 def read_text(file: str) -> str:
-    try:
-        return read_bytes(file).decode()
-    except UnicodeDecodeError as error:
-        output.fail(f"{input_name(file)}: not UTF-8: {error}", output.EXIT_UNREADABLE)
+    """Read a zone file, which may have bytes that are not UTF-8."""
+    return read_bytes(file).decode("utf-8", "surrogateescape")
 
 
 def read_table(file: str, scheme: str = "https") -> tuple[Table, list[TableError]]:

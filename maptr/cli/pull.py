@@ -54,7 +54,7 @@ STDIN = "/dev/stdin"
     "--signature",
     metavar="URL|FILE",
     type=options.PATH,
-    help="Read the signature from there.  [default: the source with .minisig appended]",
+    help="Read the signature from there.  [default: the source with .minisig after its path]",
 )
 @click.option("--cafile", type=options.PATH, help="Trust the CA certificates in FILE.  [default: those of the system]")
 @options.timeout_option(60.0, "Give up a source after this time.")

@@ -195,7 +195,7 @@ _STATES = click.Choice(["published", "active", "retired"])
     help="Put the key in this state.  [default: active for the first key of its role, else published]",
 )
 def add(folder: Path, role: str, algorithm: str, state: str | None) -> None:
-    """Create a key in the folder KEYS, and the folder if it does not exist.
+    """Create a key in the folder KEYS, which may be missing or empty.
 
     Only their owner can read the folder and its files.
 
@@ -203,11 +203,8 @@ def add(folder: Path, role: str, algorithm: str, state: str | None) -> None:
     Example:
       maptr zone keys add keys
     """
-    wanted = zonekeys.Role(role)
-    present = [file.key for file in zonekeys.read_keys(folder)] if folder.exists() else []
-    first = not any(key.role is wanted and key.state is zonekeys.KeyState.ACTIVE for key in present)
-    chosen = zonekeys.KeyState(state or ("active" if first else "published"))
-    _show(zonekeys.add_key(folder, wanted, zonekeys.Algorithm(algorithm), chosen))
+    wanted = zonekeys.KeyState(state) if state else None
+    _show(zonekeys.add_key(folder, zonekeys.Role(role), zonekeys.Algorithm(algorithm), wanted))
 
 
 @keys.command("list", short_help="List the keys.", exits={0: "listed", 1: _BAD, 8: "KEYS cannot be read"})

@@ -72,8 +72,8 @@ def zone() -> None:
     "--contact",
     default="hostmaster",
     metavar="NAME",
-    type=options.parse_name,
-    help="Name this mailbox, as a domain name, in the SOA.",
+    type=options.parse_mailbox,
+    help="Name this mailbox in the SOA: an e-mail address, or a domain name.",
 )
 @click.option(
     "--ttl", default=86400, metavar="SECONDS", type=click.IntRange(0, 0x7FFFFFFF), help="Give every record this TTL."
@@ -130,8 +130,9 @@ def build(
             ttl=ttl,
             include=tuple((file, options.read_bytes(file)) for file in include),
         )
-        before = zones.serial_of(_lines(target))
-        number = next_serial(serial, time.time(), before[0] if before else None)
+        before = target.read_text("utf-8", "replace") if target and target.is_file() else ""
+        last = zones.serial_of(before)
+        number = next_serial(serial, time.time(), last)
         with output.progress("building the zone"):
             built = zones.build(table, number, settings, unread=unread)
     except (ValueError, ZoneError) as error:
@@ -143,11 +144,10 @@ def build(
     for naan in built.delegated:
         output.inform(f"delegated: {naan} is left to the included records")
     name = names.to_text(origin)
-    after = zones.serial_of(built.text.splitlines())
     alone = "" if ns else "; its name server is localhost, for this machine alone: --ns names others"
-    unchanged = before is not None and after is not None and before[1] == after[1] and not serial.isdigit()
-    if before is not None and unchanged:
-        number = before[0]
+    unchanged = last is not None and built.is_same(before) and not serial.isdigit()
+    if last is not None and unchanged:
+        number = last
         output.inform(f"unchanged: {target} keeps serial {number}{alone}")
     else:
         with output.progress("checking the zone"):
@@ -220,7 +220,7 @@ def diff(old: str, new: str, origin: str | None, as_json: bool) -> None:
     if old == new == "-":
         raise click.UsageError("only one of OLD and NEW can be standard input")
     contents = options.read_bytes(old), options.read_bytes(new)
-    name = options.parse_name(origin or soa_owner(contents[0].decode("utf-8", "replace")))
+    name = options.parse_name(origin or soa_owner(contents[0].decode("utf-8", "surrogateescape")))
     try:
         with output.progress("reading the zones"):
             paths = (Path(options.input_name(file)) for file in (old, new))
@@ -235,14 +235,6 @@ def diff(old: str, new: str, origin: str | None, as_json: bool) -> None:
         for change in found.changes:
             output.data(*output.of_change(change.to_text()))
     sys.exit(output.EXIT_NONE if found else output.EXIT_OK)
-
-
-def _lines(target: Path | None) -> list[str]:
-    """Return the lines of the existing zone file; none if it is missing or is not text."""
-    try:
-        return target.read_text("utf-8").splitlines() if target and target.is_file() else []
-    except (OSError, UnicodeDecodeError):
-        return []
 
 
 # ---- shared with ``zone sign``

@@ -483,7 +483,7 @@ class ZoneConfig:
     signing: SigningConfig = section(SigningConfig)
     table: Path | None = setting(PATH, None)  # a registry to build the file from; the next four keys apply
     ns: tuple[str, ...] = setting(list_of(TEXT), ())
-    contact: Labels = setting(NAME, (b"hostmaster",))
+    contact: Labels = setting(TEXT.then(lambda text: read_name(names.mailbox(text))), (b"hostmaster",))
     ttl: int = setting(integer(0, MAX_TTL), 86400)
     include: tuple[Path, ...] = setting(list_of(FILE), ())
     state: Path | None = field(default=None, compare=False)  # serve.state

@@ -21,7 +21,7 @@ import dns.exception
 import dns.name
 
 from maptr.errors import MissingExtra, SigningError, Time, time_text
-from maptr.files import PRIVATE, write_private
+from maptr.files import flush_to_disk, read_whole, secret_fault, write_private
 from maptr.protocol.names import Labels
 from maptr.protocol.numbers import SECURE_ENTRY_POINT, ZONE_KEY
 
@@ -242,7 +242,7 @@ def check_change(
 ) -> None:
     """Raise SigningError if a rollover must not change the state of a key now; None is its removal.
 
-    Caches would have data that no key verifies: see ``KeyStep``. A key is retired only while another one is active.
+    Caches would have data that no key verifies: see ``KeyStep``. A key stops being active only while another one is.
     """
     files = read_keys(folder)
     path, key = _find(files, folder, tag)
@@ -251,7 +251,7 @@ def check_change(
         what = "become active" if state else "be removed"
         reason = f"{key} may {what} at {time_text(step.at)}, not before: caches must have forgotten what was before it"
         raise SigningError(reason, filename=str(path))
-    if state is KeyState.RETIRED and key.state is KeyState.ACTIVE:
+    if state is not None and key.state is KeyState.ACTIVE is not state:
         others = [each.key for each in files if each.key.tag != tag and each.key.state is KeyState.ACTIVE]
         if not any(other.role in (key.role, Role.CSK) for other in others):
             raise SigningError(f"{key} is the only active one: activate its successor first", filename=str(path))
@@ -277,12 +277,13 @@ def read_keys(folder: Path) -> list[KeyFile]:
     except FileNotFoundError as error:
         advice = f"{error.strerror}; it is made by: maptr zone keys add {folder}"
         raise FileNotFoundError(error.errno, advice, str(folder)) from None
-    if mode & OTHERS and stat.S_ISDIR(mode) and not any(_NAME.fullmatch(path.name) for path in folder.iterdir()):
-        reason = "it holds no key and is open to others; maptr zone keys add makes a folder that does not exist"
-        raise SigningError(f"is not a key folder: {reason}", filename=str(folder))
     if not stat.S_ISDIR(mode):
         raise SigningError("is not a directory", filename=str(folder))
-    _check_mode(folder, mode, FOLDER_MODE)
+    if mode & OTHERS:
+        reason = f"is open to others (mode {stat.S_IMODE(mode):04o}): chmod {FOLDER_MODE:o} it"
+        if not any(_NAME.fullmatch(path.name) for path in folder.iterdir()):
+            reason = "is not a key folder: it holds no key and is open to others; maptr zone keys add makes a new one"
+        raise SigningError(reason, filename=str(folder))
     paths = sorted(path for path in folder.iterdir() if path.suffix == ".pem")
     if len(paths) > MAX_KEYS:
         raise SigningError(f"{len(paths)} keys, {MAX_KEYS} at most", filename=str(folder))
@@ -299,20 +300,29 @@ def read_key_set(folder: Path) -> KeySet:
     return KeySet(tuple(file.key for file in read_keys(folder)))
 
 
-def add_key(folder: Path, role: Role, algorithm: Algorithm, state: KeyState) -> KeyFile:
-    """Generate a key and write its file; create the folder if it does not exist. Raises SigningError and OSError."""
+def add_key(folder: Path, role: Role, algorithm: Algorithm, state: KeyState | None = None) -> KeyFile:
+    """Generate a key and write its file. A folder that is missing or empty becomes a key folder.
+
+    Without ``state``, the first key of its role is active, others are published. Raises SigningError and OSError.
+    """
     private_class = algorithm.private_class
-    folder.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
-    taken = {file.key.tag for file in read_keys(folder)}
-    if len(taken) == MAX_KEYS:
+    if not folder.exists():
+        folder.mkdir(mode=FOLDER_MODE, parents=True)
+    elif folder.is_dir() and not any(folder.iterdir()):
+        folder.chmod(FOLDER_MODE)
+    keys = [file.key for file in read_keys(folder)]
+    if len(keys) == MAX_KEYS:
         raise SigningError(f"there are {MAX_KEYS} keys already", filename=str(folder))
+    if state is None:
+        is_first = not any(key.role is role and key.state is KeyState.ACTIVE for key in keys)
+        state = KeyState.ACTIVE if is_first else KeyState.PUBLISHED
+    taken = {key.tag for key in keys}
     while True:
         key = ZoneKey(role, state, algorithm, private_class.generate())  # type: ignore[attr-defined]
         if key.tag not in taken:  # key tags need not be unique (RFC 4034 appendix B), but file names must be
             break
     path = folder / _name(key)
     write_private(path, key.private.to_pem())  # atomic, because a server may read the folder at any time
-    _sync(folder)
     return KeyFile(path, key)
 
 
@@ -324,7 +334,7 @@ def set_state(folder: Path, tag: int, state: KeyState) -> KeyFile:
     key = replace(key, state=state)
     moved = path.rename(folder / _name(key))
     os.utime(moved)  # the time of the change, from which ``KeyStep`` counts
-    _sync(folder)
+    flush_to_disk(folder)
     return KeyFile(moved, key)
 
 
@@ -334,7 +344,7 @@ def remove_key(folder: Path, tag: int) -> KeyFile:
     if key.state is KeyState.ACTIVE:
         raise SigningError(f"{key} is in use: retire it first, and wait", filename=str(path))
     path.unlink()
-    _sync(folder)
+    flush_to_disk(folder)
     return KeyFile(path, key)
 
 
@@ -350,21 +360,17 @@ def _name(key: ZoneKey) -> str:
 
 
 def _read(path: Path) -> ZoneKey:
-    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # opening a FIFO must not block
-    with os.fdopen(handle, "rb") as file:
-        mode = os.fstat(handle).st_mode
-        if not stat.S_ISREG(mode):
-            raise SigningError("is not a regular file", filename=str(path))
-        match = _NAME.fullmatch(path.name)
-        if match is None:
-            raise SigningError(f"a key's file has a name such as {EXAMPLE}", filename=str(path))
-        _check_mode(path, mode, PRIVATE)
-        pem = file.read(MAX_PEM + 1)
+    match = _NAME.fullmatch(path.name)
+    if match is None:
+        raise SigningError(f"a key's file has a name such as {EXAMPLE}", filename=str(path))
+    if fault := secret_fault(path.stat()):
+        raise SigningError(fault, filename=str(path))
+    pem = read_whole(path, MAX_PEM)
     if match["algorithm"] not in tuple(Algorithm):
         reason = f"maptr signs with {' and '.join(Algorithm)} (RFC 8624 3.1), not with {match['algorithm']}"
         raise SigningError(reason, filename=str(path))
     algorithm = Algorithm(match["algorithm"])
-    private = _private_key(pem, algorithm) if len(pem) <= MAX_PEM else None
+    private = _private_key(pem, algorithm)
     if private is None:
         raise SigningError(f"holds no PEM private key of {algorithm} without a password", filename=str(path))
     key = ZoneKey(Role(match["role"]), KeyState(match["state"]), algorithm, private)
@@ -382,18 +388,3 @@ def _private_key(pem: bytes, algorithm: Algorithm) -> GenericPrivateKey | None:
         return None
     curve = getattr(private.key, "curve", None)  # type: ignore[attr-defined]
     return private if curve is None or curve.name == CURVE else None
-
-
-def _check_mode(path: Path, mode: int, wanted: int) -> None:
-    if mode & OTHERS:
-        shown = stat.S_IMODE(mode)
-        raise SigningError(f"is open to others (mode {shown:04o}): chmod {wanted:o} it", filename=str(path))
-
-
-def _sync(folder: Path) -> None:
-    """Flush the folder to disk, so that changes of its files survive a power failure."""
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -49,6 +49,12 @@ def parse(text: str) -> Labels:
     return check(tuple(map(bytes, labels if labels[-1] else labels[:-1])))
 
 
+def mailbox(text: str) -> str:
+    """Return the domain name of an e-mail address (RFC 1035 8) in presentation format, or the text if it is a name."""
+    user, at, domain = text.rpartition("@")
+    return ".".join([user.replace(".", "\\."), domain]) if at else text
+
+
 def _unescape(escaped: bytes) -> int:
     if not escaped:
         raise ValueError("a name ends inside an escape")

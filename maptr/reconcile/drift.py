@@ -72,7 +72,11 @@ def reconcile(
     whole = table.get(naan)
     probe = probe_of(naan, "", shoulders)
     found = discover(probe)
-    for shoulder in shoulders_in_dns(found):
+    in_dns = shoulders_in_dns(found)
+    if any(probe.name.startswith(shoulder) for shoulder in in_dns):
+        probe = probe_of(naan, "", [*shoulders, *in_dns])
+        found = discover(probe)
+    for shoulder in in_dns:
         if shoulder not in shoulders and not _equals_naan(naan, shoulder, whole, found, discover):
             shoulders[shoulder] = Entry(naan, shoulder)  # not in the table: extra
     if whole is not None or found.candidates or not found.complete or not shoulders:
@@ -86,9 +90,12 @@ def reconcile(
 def _equals_naan(
     naan: str, shoulder: str, whole: Entry | None, found: Discovery, discover: Callable[[Ark], Discovery]
 ) -> bool:
-    """Return whether the rule of a shoulder that only DNS has gives the URLs of the NAAN's record in the table."""
+    """Return whether the rule of a shoulder that only DNS has gives the URLs of the NAAN's record in the table, or the
+    table is a natab, which has no shoulders."""
     if whole is None or not found.complete:
         return False
+    if _is_of_natab(whole):
+        return True
     probe = probe_of(naan, shoulder, ())
     return _normalized(expected(whole, probe)) == _normalized(urls_of(discover(probe)))
 
@@ -131,11 +138,15 @@ def _judge(entry: Entry | None, table: Urls, found: Discovery, in_dns: Urls) -> 
     if [url.parse(one).authority for one in table] == [url.parse(one).authority for one in in_dns]:
         if all(candidate.substitution is None for candidate in found.best):
             return Verdict.LOSSY, "DNS says no more than the hosts"
-        if all(nma.where and "/" not in nma.where for nma in entry.nmas):  # as natab holds them
+        if _is_of_natab(entry):
             return Verdict.LOSSY, "the table says no more than the hosts"
     if sorted(_normalized(table)) == sorted(_normalized(in_dns)):
         return Verdict.DIFFERS, "the same URLs in another order"
     return Verdict.DIFFERS, f"the table gives {_text(table)}, DNS {_text(in_dns)}"
+
+
+def _is_of_natab(entry: Entry) -> bool:
+    return bool(entry.nmas) and all(nma.where and "/" not in nma.where for nma in entry.nmas)
 
 
 def probe_of(naan: str, shoulder: str, shoulders: Iterable[str]) -> Ark:

@@ -236,6 +236,9 @@ class Prober:
 
     def probe(self, servers: Mapping[str, str]) -> Iterator[Probe]:
         """Probe each place once, by the URL that is given for it; the results come as the probes end."""
+        now = self._clock()
+        self._open_at = {address: at for address, at in self._open_at.items() if at > now}
+        self._locks = {address: lock for address, lock in self._locks.items() if lock.locked()}
         waiting = deque(servers.items())
         done: queue.SimpleQueue[Future[Probe]] = queue.SimpleQueue()
 

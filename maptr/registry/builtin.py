@@ -16,7 +16,7 @@ from pathlib import Path
 from maptr.discovery import BUILT_IN
 from maptr.registry.followed_file import TableState
 from maptr.registry.json_records import read_record
-from maptr.registry.table import LazyTable
+from maptr.registry.table import Table
 
 FILE = Path(__file__).with_name("builtin.json")
 
@@ -29,6 +29,6 @@ def state() -> TableState:
     head, *lines = (pkgutil.get_data(__package__, FILE.name) or b"").decode().splitlines()
     date = json.loads(f"{head}]}}")["metadata"]["date"]
     records = {match[1]: line for line in lines if (match := _KEY.match(line))}
-    table = LazyTable(records, lambda line: read_record(json.loads(line.removesuffix(","))), metadata={"date": date})
+    table = Table.lazy(records, lambda line: read_record(json.loads(line.removesuffix(","))), metadata={"date": date})
     fetched = datetime.fromisoformat(f"{date}T00:00:00+00:00").timestamp()
     return TableState(table, fetched=fetched, kind=BUILT_IN)

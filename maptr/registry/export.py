@@ -169,14 +169,10 @@ def _rule(entry: Entry) -> tuple[RedirectRule, str]:
     return rule, "; ".join(f"the NMA {other.target}" for other in others)
 
 
-def _redirecting(rules: dict[str, list[RedirectRule]]) -> tuple[int, ...]:
-    """Return the statuses of redirects that a configuration needs."""
+def _statuses(rules: dict[str, list[RedirectRule]]) -> list[int]:
+    """Return the statuses that a configuration needs."""
     used = {rule.status for group in rules.values() for rule in group}
-    return (SEE_OTHER, DEFAULT_STATUS, *([TEMPORARY] if TEMPORARY in used else []))
-
-
-def _has_gone(rules: dict[str, list[RedirectRule]]) -> bool:
-    return any(rule.status == GONE for group in rules.values() for rule in group)
+    return [SEE_OTHER, DEFAULT_STATUS, *sorted(used & {TEMPORARY, GONE})]
 
 
 # ---- nginx
@@ -191,19 +187,21 @@ def _nginx_value(rule: RedirectRule) -> str:
 
 def _nginx(rules: dict[str, list[RedirectRule]]) -> Iterator[str]:
     """Write maps: a hash finds the NAAN, patterns its shoulders. nginx evaluates a map when its variable is used."""
+    statuses = _statuses(rules)
+    redirects = [status for status in statuses if status != GONE]
     yield from (
         "#",
         "# Redirects of ARKs for nginx. Include this file in the block http, and write in a block server:",
         "#",
-        *(f"#     if ($maptr_{status}) {{ return {status} $maptr_{status}; }}" for status in _redirecting(rules)),
-        *(["#     if ($maptr_410) { return 410; }"] if _has_gone(rules) else []),
+        *(f"#     if ($maptr_{status}) {{ return {status} $maptr_{status}; }}" for status in redirects),
+        *(["#     if ($maptr_410) { return 410; }"] if GONE in statuses else []),
         "",
         'geo $maptr_dollar { default "$"; }',
         "map $request_uri $maptr_naan {",
         f'    "~*^{_PCRE.format("?<maptr_found>", "?<maptr_name>", "?<maptr_tail>")}$" $maptr_found;',
         "}",
     )
-    for status in (*_redirecting(rules), *([GONE] if _has_gone(rules) else [])):
+    for status in statuses:
         yield f'map $maptr_target $maptr_{status} {{ "~^{status} (?<maptr_{status}_url>.+)$" $maptr_{status}_url; }}'
     yield "map $maptr_naan $maptr_target {"
     for number, (naan, group) in enumerate(rules.items()):
@@ -287,21 +285,16 @@ def _caddy(rules: dict[str, list[RedirectRule]]) -> Iterator[str]:
             yield f'        "~^(?i:{naan})/" "{naan}" ""'
     yield from ('        default "{re.maptr.1}" ""', "    }")
     slots = {"name": "{re.maptr.2}", "suffix": "{maptr_suffix}"}
-    for status in _redirecting(rules):
-        yield f"    map {{maptr_record}} {{maptr_{status}}} {{"
-        for rule in (rule for group in rules.values() for rule in group):
-            if rule.pieces and rule.status == status:
-                tail = "{re.maptr.3}" if rule.takes_tail else ""
-                yield f'        "{rule.key}" "{rule.url(str, slots)}{tail}"'
-        yield from ('        default ""', "    }")
-    gone = [rule.key for group in rules.values() for rule in group if rule.status == GONE]
-    if gone:
-        yield "    map {maptr_record} {maptr_410} {"
-        yield from (f'        "{key}" "gone"' for key in gone)
-        yield from ('        default ""', "    }", "    @maptr_410 vars {maptr_410} gone", "    respond @maptr_410 410")
-    for status in _redirecting(rules):
-        yield f"    @maptr_{status} vars_regexp {{maptr_{status}}} ^http"
-        yield f"    redir @maptr_{status} {{maptr_{status}}} {status}"
+    for status in _statuses(rules):
+        url = f"{{maptr_{status}}}"
+        yield f"    map {{maptr_record}} {url} {{"
+        for rule in (rule for group in rules.values() for rule in group if rule.status == status):
+            tail = "{re.maptr.3}" if rule.takes_tail else ""
+            if rule.pieces or status == GONE:
+                yield f'        "{rule.key}" "{rule.url(str, slots) + tail if rule.pieces else "gone"}"'
+        start, action = ("gone", "respond @maptr_410") if status == GONE else ("http", f"redir @maptr_{status} {url}")
+        yield from ('        default ""', "    }", f"    @maptr_{status} vars_regexp {url} ^{start}")
+        yield f"    {action} {status}"
     yield "}"
 
 

@@ -84,6 +84,7 @@ class WatchedTable(Followed[TableState]):
         self._kind = kind
         self._scheme = scheme
         self._marked_end = False
+        self._bad_records: set[tuple[str, str]] = set()  # that the log has, by record and reason
 
     def __repr__(self) -> str:
         return f"<table {str(self.path)!r}>"
@@ -122,8 +123,10 @@ class WatchedTable(Followed[TableState]):
                 table = Table([*table.values(), *gone], metadata=table.metadata, unread=table.unread)
             else:
                 Plan(removed=tuple(gone), size=len(old)).check()
-        if bad:
+        bad_records = {(error.record, error.reason) for error in bad}
+        if bad_records - self._bad_records:
             log.warning("%s: %d bad records, the first: %s", self.path, len(bad), bad[0])
+        self._bad_records = bad_records
         self._marked_end = marked_end
         return TableState(table, "", fetched, digest, origin, BUILT_IN if origin == BUILT_IN else self._kind)
 

@@ -28,7 +28,7 @@ from maptr.ark import BETANUMERIC, MAX_NAAN
 from maptr.errors import TableError
 from maptr.registry.anvl import one_line
 from maptr.registry.table import MAX_NMAS, MAX_PARTS, Entry, NaanPolicy, Nma, Table, TableBuilder, Who, shown
-from maptr.registry.target import DEFAULT_STATUS, NATAB_PATH, authority, example_url, where_to_target
+from maptr.registry.target import DEFAULT_STATUS, NATAB_PATH, authority, example_url, unusable, where_to_target
 
 END = re.compile(r"[\s#-]*end\s+of\s+data[\s-]*\Z", re.IGNORECASE)
 ENTRY = re.compile(r"(?P<naan>[0-9A-Za-z]+):(?:\s+(?P<policy>\S.*))?\Z")  # a line without trailing white space
@@ -208,6 +208,9 @@ def write(table: Table) -> tuple[str, list[Loss]]:
 
 def _host(nma: Nma) -> tuple[str, list[str]]:
     """Return an NMA as natab writes it ("" if it cannot), and the parts that are lost."""
+    fault = unusable(nma.target, allow_private=True)
+    if fault is not None and fault[0] == "unknown-variable":
+        return "", [f"the NMA {nma.target} (an unknown variable)"]
     try:
         parsed = url.parse(example_url(nma.target))
         place, port = parse_host_port(authority(nma.target))

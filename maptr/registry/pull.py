@@ -43,7 +43,7 @@ KEEP = 3  # last good states beside the file: FILE.1 is the previous one, FILE.2
 class Requirements:
     """The required properties of a source's content: its SHA-256 in hexadecimal, and the minisign key that signed it.
 
-    ``signature`` is the URL or file of the signature, by default the source's name with ``.minisig``.
+    ``signature`` is the URL or file of the signature, by default the source's name with ``.minisig``, before a query.
     """
 
     sha256: str | None = None
@@ -163,7 +163,7 @@ class _Puller:
         if requirements.public_key is None:
             return None
         content = (self._content if got.content is None else got.content) or b""
-        signature = self._get(requirements.signature or source + SUFFIX, max_bytes=MAX_FILE).content or b""
+        signature = self._get(requirements.signature or _signature_of(source), max_bytes=MAX_FILE).content or b""
         try:
             at = verify(requirements.public_key, content, signature.decode("utf-8", "surrogateescape"))
         except SignatureError as error:
@@ -182,6 +182,14 @@ class _Puller:
                 " this one may be older (--force takes it)"
             )
         return at
+
+
+def _signature_of(source: str) -> str:
+    """Return the URL or file of a source's signature: the name with SUFFIX, and the same query."""
+    if "://" not in source:
+        return source + SUFFIX
+    name, mark, query = source.partition("#")[0].partition("?")
+    return f"{name}{SUFFIX}{mark}{query}"
 
 
 def _read(content: bytes, filename: str, *, is_pulled: bool = False) -> tuple[Table, list[TableError]]:

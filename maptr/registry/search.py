@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import unicodedata
 from operator import itemgetter
-from typing import NamedTuple, Self
 
 from maptr.registry.table import Entry, Table
 
@@ -16,35 +15,32 @@ class NaanIndex:
     """The NAANs of a table by what they can be found by. Folding the names takes longest, so it is made once."""
 
     def __init__(self, table: Table) -> None:
-        self._rows = [_Searchable.of(table[naan]) for naan in table.naans()]
+        entries = [table[naan] for naan in table.naans()]
+        self._rows = [(entry, *_folded_names(entry)) for entry in entries]
 
     def search(self, query: str) -> list[Entry]:
         """Return the NAANs that match, best first: the number or acronym itself, its start, the start of the name, and
         last every name that has all words of the query. Equal ones are in the order of the table."""
         words = _folded(query[:MAX_QUERY]).split()
-        ranked = [(row.rank(words), row.entry) for row in self._rows] if words else []
+        ranked = [(_rank(words, short, names), entry) for entry, short, names in self._rows] if words else []
         return [entry for rank, entry in sorted(ranked, key=itemgetter(0)) if rank < NO_MATCH]
 
 
-class _Searchable(NamedTuple):
-    entry: Entry
-    short: tuple[str, ...]  # number and acronym
-    names: tuple[str, ...]
+def _folded_names(entry: Entry) -> tuple[list[str], list[str]]:
+    """Return number and acronym, and the names."""
+    names = filter(None, (entry.who.name, entry.who.name_native))
+    return [entry.naan, _folded(entry.who.acronym or "")], [*map(_folded, names)]
 
-    @classmethod
-    def of(cls, entry: Entry) -> Self:
-        names = filter(None, (entry.who.name, entry.who.name_native))
-        return cls(entry, (entry.naan, _folded(entry.who.acronym or "")), tuple(map(_folded, names)))
 
-    def rank(self, words: list[str]) -> int:
-        text = " ".join(words)
-        ways = (
-            text in self.short,
-            any(each.startswith(text) for each in self.short),
-            any(name.startswith(text) for name in self.names),
-            any(all(word in name for word in words) for name in self.names),
-        )
-        return (*ways, True).index(True)
+def _rank(words: list[str], short: list[str], names: list[str]) -> int:
+    text = " ".join(words)
+    ways = (
+        text in short,
+        any(each.startswith(text) for each in short),
+        any(name.startswith(text) for name in names),
+        any(all(word in name for word in words) for name in names),
+    )
+    return (*ways, True).index(True)
 
 
 def _folded(text: str) -> str:

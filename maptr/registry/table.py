@@ -185,7 +185,7 @@ class Table(Mapping[str, Entry]):
     ['12345/x6', '12345/x60', '12345']
     """
 
-    __slots__ = ("_entries", "_shoulders", "metadata", "unread")
+    __slots__ = ("_entries", "_make", "_shoulders", "metadata", "unread")
 
     def __init__(
         self, entries: Iterable[Entry] = (), *, metadata: Mapping[str, Any] | None = None, unread: Iterable[str] = ()
@@ -197,8 +197,25 @@ class Table(Mapping[str, Entry]):
                 raise ValueError(f"two records have the key {entry.key}")
         self._hold(found, unread)
 
-    def _hold(self, entries: dict[str, Any], unread: Iterable[str]) -> None:
+    @classmethod
+    def lazy(
+        cls,
+        sources: dict[str, Any],
+        make: Callable[[Any], Entry],
+        *,
+        metadata: Mapping[str, Any],
+        unread: Iterable[str] = (),
+    ) -> Table:
+        """Return a table that makes an entry from its source when it is first looked up. Any thread may use it."""
+        table = cls(metadata=metadata)
+        table._hold(sources, unread, make)
+        return table
+
+    def _hold(
+        self, entries: dict[str, Any], unread: Iterable[str], make: Callable[[Any], Entry] = lambda entry: entry
+    ) -> None:
         self._entries = entries
+        self._make = make
         self._shoulders: dict[str, list[str]] = {}
         for key in entries:
             if "/" in key:
@@ -209,7 +226,9 @@ class Table(Mapping[str, Entry]):
         self.unread = frozenset(unread) - entries.keys()
 
     def __getitem__(self, key: str) -> Entry:
-        entry: Entry = self._entries[key]
+        entry = self._entries[key]
+        if not isinstance(entry, Entry):
+            entry = self._entries[key] = self._make(entry)
         return entry
 
     def __contains__(self, key: object) -> bool:  # a mapping would make the entry
@@ -256,30 +275,6 @@ class Table(Mapping[str, Entry]):
         return Table((self[key] for key in self if key not in gone), metadata=self.metadata, unread=self.unread)
 
 
-class LazyTable(Table):
-    """A table that makes an entry from its source when it is first looked up. Any thread may use it."""
-
-    __slots__ = ("_make",)
-
-    def __init__(
-        self,
-        sources: dict[str, Any],
-        make: Callable[[Any], Entry],
-        *,
-        metadata: Mapping[str, Any],
-        unread: Iterable[str] = (),
-    ) -> None:
-        super().__init__(metadata=metadata)
-        self._make = make
-        self._hold(sources, unread)
-
-    def __getitem__(self, key: str) -> Entry:
-        entry = self._entries[key]
-        if not isinstance(entry, Entry):
-            entry = self._entries[key] = self._make(entry)
-        return entry
-
-
 T = TypeVar("T")
 
 OnBad = Callable[[TableError], None]
@@ -312,7 +307,7 @@ class TableBuilder:
         self.put(entry.key, entry, entry.line)
 
     def put(self, key: str, source: Entry | int, line: int) -> None:
-        """Add an entry, or the line from which a ``lazy_table`` makes it. A second one with one key is a bad record."""
+        """Add an entry, or the line from which ``lazy_table`` makes it. A second one with one key is a bad record."""
         first = self._entries.setdefault(key, source)
         if first is not source:
             at = first.line if isinstance(first, Entry) else first
@@ -366,10 +361,10 @@ class TableBuilder:
     def table(self) -> Table:
         return self.lazy_table(lambda entry: entry)
 
-    def lazy_table(self, make: Callable[[Any], Entry]) -> LazyTable:
+    def lazy_table(self, make: Callable[[Any], Entry]) -> Table:
         """Return the table, whose entries that are lines are made when they are looked up."""
         unread = filter(None, map(normal_key, self.refused))
-        return LazyTable(self._entries, make, metadata=self.metadata, unread=unread)
+        return Table.lazy(self._entries, make, metadata=self.metadata, unread=unread)
 
 
 def numbered(text: str) -> Iterator[tuple[int, str]]:

@@ -20,7 +20,7 @@ import dns.exception
 from maptr.config import Config
 from maptr.config.model import signed_path
 from maptr.errors import json_text
-from maptr.files import flush_to_disk, name_for, write_private
+from maptr.files import name_for, write_private
 from maptr.protocol.names import Labels
 from maptr.zone.diff import Published
 from maptr.zone.reader import read_zone_file
@@ -130,4 +130,3 @@ def _digest(text: str, unsigned: int) -> str:
 def _write(path: Path, data: bytes) -> None:
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     write_private(path, data)
-    flush_to_disk(path.parent)  # its name, too, before it is served

@@ -59,13 +59,12 @@ def _build(zone: ZoneConfig, table_file: Path, now: float) -> tuple[str | None, 
     include = tuple((str(path), read_whole(path)) for path in zone.include)
     servers = tuple(build.NameServer.parse(text, zone.name) for text in zone.ns)
     settings = build.ZoneSettings(zone.name, servers, zone.contact, zone.ttl, include)
-    before = build.serial_of(read_whole(zone.file).decode().splitlines()) if zone.file.exists() else None
+    old = read_whole(zone.file).decode(errors="replace") if zone.file.exists() else ""
+    before = build.serial_of(old)
     style = "date" if zone.serial == "file" else zone.serial  # as ``maptr zone build`` counts
     if before is not None:
-        serial = following_serial(before[0], style, now)
+        serial = following_serial(before, style, now)
     else:
         serial = next_serial("1" if style == "increment" else style, now)
     result = build.build(table, serial, settings, unread=unread)
-    after = build.serial_of(result.text.splitlines())
-    same = before is not None and after is not None and before[1] == after[1]
-    return None if same else result.text, result.left_out
+    return None if result.is_same(old) else result.text, result.left_out

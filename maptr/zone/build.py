@@ -6,7 +6,8 @@
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Iterable, Iterator, Sequence
+import re
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from maptr.errors import TableError, ZoneError
@@ -16,14 +17,14 @@ from maptr.protocol.names import ARK_ARPA, Labels
 from maptr.protocol.numbers import NS
 from maptr.registry.table import Entry, Table
 from maptr.zone.lint import LeftOut, publishable
-from maptr.zone.masterfile import read_part
-from maptr.zone.reader import read_plain
+from maptr.zone.masterfile import AS_TEXT, escaped, read_part
 from maptr.zone.rules import records_by_name
 
 TTL = 86400  # of every record, in seconds
 REFRESH, RETRY, EXPIRE = 3600, 900, 1209600  # SOA timers in seconds: an hour, 15 minutes, two weeks
 MINIMUM = 300  # TTL of negative responses in seconds (RFC 2308 5), so that a new NAAN is found within minutes
 MAX_WHO = 4 * MAX_STRING  # bytes of a name or acronym with its key
+_SOA_TO_SERIAL = re.compile(r"^(\S+ IN SOA \S+ \S+ )(\d+)\b", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +88,10 @@ class Build:
     delegated: tuple[str, ...] = ()
     counts: dict[str, int] = field(default_factory=dict)
 
+    def is_same(self, text: str) -> bool:
+        """Return whether another text differs at most in its serial."""
+        return _SOA_TO_SERIAL.sub(r"\1", self.text, 1) == _SOA_TO_SERIAL.sub(r"\1", text, 1)
+
 
 def build(table: Table, serial: int, settings: ZoneSettings = PLAIN, *, unread: Iterable[TableError] = ()) -> Build:
     """Build the zone of a table: for each NAAN, in order, its NAPTR rules and TXT records with its names.
@@ -96,7 +101,7 @@ def build(table: Table, serial: int, settings: ZoneSettings = PLAIN, *, unread: 
     """
     origin = names.to_text(settings.origin)
     lines = [*_header(serial, settings)]
-    delegated = {name for include in settings.include for name in _delegations(*include, settings.origin, lines)}
+    delegated = {name for include in settings.include for name in _delegations(*include, names.fold(settings.origin))}
     usable, left_out = publishable(table, origin=settings.origin, unread=unread)
     skipped: list[str] = []
     published = rules = 0
@@ -116,7 +121,11 @@ def build(table: Table, serial: int, settings: ZoneSettings = PLAIN, *, unread: 
         lines += below
     left_out = LeftOut(finding for finding in left_out if finding.record.partition("/")[0] not in skipped)
     for file, data in settings.include:
-        records = data.decode().replace("\r\n", "\n").rstrip("\n")
+        try:
+            records = data.decode()
+        except UnicodeDecodeError:  # the zone is UTF-8
+            records = escaped(data.decode(*AS_TEXT))
+        records = records.replace("\r\n", "\n").rstrip("\n")
         lines += [f"; from {file.rpartition('/')[2]}", f"$ORIGIN {origin}", records]
     counts = {"naans": published, "rules": rules}
     return Build("\n".join(lines) + "\n", serial, left_out, tuple(skipped), counts)
@@ -151,27 +160,18 @@ def _who(entry: Entry) -> Iterator[str]:
             yield " ".join(quote(chunk) for chunk in chunks)
 
 
-def _delegations(file: str, data: bytes, origin: Labels, header: Sequence[str]) -> Iterable[Labels]:
-    """Return the folded names below the origin that included records delegate. ``header`` is that of the zone."""
-    if plain := read_plain("\n".join([*header, ""]).encode() + data, names.fold(origin)):
-        return plain.view.cuts
+def _delegations(file: str, data: bytes, origin: Labels) -> Iterable[Labels]:
+    """Return the folded names that included records delegate. ``origin`` is folded, and not one of them."""
     # The check of the built zone finds records outside it, so the root is the origin here.
     try:
-        records = read_part(file, data, names.fold(origin), TTL)
+        records = read_part(file, data, origin, TTL)
     except ZoneError as error:
         reason = f"cannot be included: {error.reason}"
         raise ZoneError(reason, filename=error.filename, line=error.line, owner=error.owner) from None
-    return {names.fold(owner) for owner, rdtype, _, _ in records if rdtype == NS} - {names.fold(origin)}
+    return {names.fold(owner) for owner, rdtype, _, _ in records if rdtype == NS} - {origin}
 
 
-def serial_of(lines: Iterable[str]) -> tuple[int, list[str]] | None:
-    """Return the serial of a text that ``build`` made, and its lines without the serial; None for any other text."""
-    kept: list[str] = []
-    serial = None
-    for line in lines:
-        words = line.split(" ")
-        if serial is None and len(words) == 10 and words[1:3] == ["IN", "SOA"] and words[5].isdigit():
-            serial = int(words[5])
-            words[5] = "SERIAL"
-        kept.append(" ".join(words))
-    return None if serial is None else (serial, kept)
+def serial_of(text: str) -> int | None:
+    """Return the serial of a text that ``build`` made; None for any other text."""
+    found = _SOA_TO_SERIAL.search(text)
+    return int(found[2]) if found else None

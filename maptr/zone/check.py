@@ -35,9 +35,9 @@ from maptr.protocol.names import (
     wire_length,
 )
 from maptr.protocol.numbers import AAAA, CNAME, DNAME, DS, HEADER_SIZE, MX, NAPTR, NS, NSEC3, SOA, SRV, UDP_PAYLOAD, A
-from maptr.zone.denial import is_hash
+from maptr.zone.denial import hash_of
 from maptr.zone.finding import NOT_LOADED, Finding, error, warning
-from maptr.zone.masterfile import Locations, read_master_file, soa_owner
+from maptr.zone.masterfile import AS_TEXT, Locations, read_master_file, soa_owner
 from maptr.zone.rdata import type_text
 from maptr.zone.reader import read_plain
 from maptr.zone.rrset import Node, types_of
@@ -61,7 +61,7 @@ class Examined(NamedTuple):
 
 
 def examine(text: str, *, origin: str | None = None, filename: str = "") -> Examined:
-    """Check a zone's text. The findings are sorted by file, line and owner.
+    """Check a zone's text, which is decoded by ``AS_TEXT``. The findings are sorted by file, line and owner.
 
     Without ``origin``, the zone is named by the owner of its SOA, or ``ark.arpa.`` if it has none. A text that cannot
     be loaded is a finding too. Raises OSError if a file that it includes cannot be read.
@@ -73,7 +73,7 @@ def examine(text: str, *, origin: str | None = None, filename: str = "") -> Exam
     found: list[Finding] = []
     view = None
     try:
-        view = read_master_file(filename, text.encode("utf-8", "replace"), fold(parse(origin)), locations)
+        view = read_master_file(filename, text.encode(*AS_TEXT), fold(parse(origin)), locations)
     except ZoneError as refused:
         found.append(Finding.of(refused))
     except ValueError as reason:
@@ -89,7 +89,7 @@ def examine(text: str, *, origin: str | None = None, filename: str = "") -> Exam
 def _without_findings(text: str, origin: str) -> ZoneView | None:
     """Return the zone of a plain text (``reader.py``) without findings; None if the text needs the other checks."""
     with suppress(ValueError):
-        plain = read_plain(text.encode("utf-8", "replace"), fold(parse(origin)))
+        plain = read_plain(text.encode(*AS_TEXT), fold(parse(origin)))
         view = plain.view if plain else None
         if plain and view and not check_rules(view, plain.doubtful):
             return None if any(check_integrity(view)) or any(check_hostnames(view)) else view
@@ -168,7 +168,7 @@ def _refused_by_bind(owner: Labels, node: Node) -> Iterator[Finding]:
         yield error("wildcard-delegation", to_text(owner), "BIND refuses the zone for NS records at a wildcard")
     if DS in node and SOA in node:
         yield error("ds-at-apex", to_text(owner), "BIND refuses the zone for a DS at its origin, which is the parent's")
-    if NSEC3 in node and not is_hash(owner[0]):
+    if NSEC3 in node and not hash_of(owner[0]):
         yield error("owner-not-a-hash", to_text(owner), "BIND refuses the zone for an NSEC3 owner that is not a hash")
     for rdtype in OBSOLETE & node.keys():
         reason = f"BIND refuses the zone for the obsolete type {type_text(rdtype)} (RFC 973)"

@@ -171,7 +171,9 @@ def _nsec3_chain(nodes: Mapping[Labels, Node], origin: Labels, parameters: Itera
             if NSEC3 in node and key[1:] == origin:
                 rdatas = node[NSEC3].rdatas
                 if any(rdata[0] == SHA1 and rdata[2:5] + rdata[5 : 5 + rdata[4]] == wire[2:] for rdata in rdatas):
-                    found.append((_hash_of(key[0], origin), node[NSEC3]))
+                    if not (digest := hash_of(key[0])):
+                        raise ZoneError(f"{to_text(key)} has an NSEC3 record, and its first label is not a hash")
+                    found.append((digest, node[NSEC3]))
         if found:
             order, rrsets = zip(*sorted(found, key=lambda pair: pair[0]), strict=True)
             return Nsec3Chain(salt, iterations, order, rrsets)
@@ -180,21 +182,10 @@ def _nsec3_chain(nodes: Mapping[Labels, Node], origin: Labels, parameters: Itera
     return None
 
 
-def is_hash(label: bytes) -> bool:
-    """Return whether a label is a hash in Base 32 with the extended hex alphabet (RFC 4648 7)."""
-    return len(_decoded(label)) == HASH_SIZE
-
-
-def _decoded(label: bytes) -> bytes:
+def hash_of(label: bytes) -> bytes:
+    """Return the hash that a label is in Base 32 with the extended hex alphabet (RFC 4648 7); b"" if it is none."""
     try:
-        return base64.b32hexdecode(label, casefold=True)
+        digest = base64.b32hexdecode(label, casefold=True)
     except ValueError:
         return b""
-
-
-def _hash_of(label: bytes, origin: Labels) -> bytes:
-    """Return the hash in the first label of an owner."""
-    digest = _decoded(label)
-    if len(digest) != HASH_SIZE:
-        raise ZoneError(f"{to_text((label, *origin))} has an NSEC3 record, and its first label is not a hash")
-    return digest
+    return digest if len(digest) == HASH_SIZE else b""

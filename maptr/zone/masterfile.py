@@ -40,6 +40,7 @@ TOO_MANY_GENERATED = f"its $GENERATE lines make more than {MAX_GENERATED} record
 MARK_REFUSED = "begins with a byte order mark, which name servers read as part of the first name: save it without"
 MAX_REFUSED = 100  # lines that cannot be read, after which the reader stops
 NOT_ASCII = "Knot and PowerDNS refuse the zone for it, and others serve its bytes: write its A-label"
+DATA_NOT_ASCII = "Knot refuses the zone for it: write \\DDD for each byte"
 UNBALANCED_QUOTES, UNBALANCED_GROUP = "unbalanced quotes", "unbalanced parentheses"
 
 _KEY = 25
@@ -59,6 +60,7 @@ _PART = re.compile(
 )
 _NOT_ASCII = re.compile(rb"\\(?s:.)|[\x80-\xff]")
 
+AS_TEXT = "utf-8", "surrogateescape"  # a zone file is bytes: other text than UTF-8 is kept as it is
 Record = tuple[Labels, int, int, bytes]  # owner, type, TTL in seconds, rdata
 
 
@@ -89,12 +91,11 @@ def read_master_file(filename: str, data: bytes, apex: Labels, locations: Locati
     ``apex`` is folded. Raises ZoneError with file and line for the first error, which includes records outside the
     zone, and OSError if an included file cannot be read. ``locations`` then has the errors of the other lines, too.
     """
-    reader = _Reader(apex, locations, zone=apex)
-    reader.read(_File(filename, apex, apex), data)
-    reader.check()
+    reader = _Reader(apex, locations)
+    reader.read_all(filename, data)
     try:
         for rdtype, text in ((SOA, "SOA"), (NS, "NS")):
-            if apex not in reader.nodes or rdtype not in reader.nodes[apex].rrsets:
+            if rdtype not in reader.nodes.get(apex, {}):
                 raise ZoneError(f"no {text} at the origin")
         return ZoneView.of(apex, PackedNodes.pack(reader.records()))
     except ZoneError as refused:
@@ -107,25 +108,9 @@ def read_part(filename: str, data: bytes, apex: Labels, ttl: int) -> list[Record
     Relative names are below ``apex``. ``ttl`` is the TTL without $TTL. The file must not include others. Raises
     ZoneError with file and line.
     """
-    reader = _Reader(apex, None, zone=(), ttl=ttl, may_include=False)
-    reader.read(_File(filename, apex, apex), data)
-    reader.check()
+    reader = _Reader(apex, None, part_ttl=ttl)
+    reader.read_all(filename, data)
     return list(reader.records())
-
-
-def generated(span: str) -> range:
-    """Return the numbers in the range of a $GENERATE line, ``1-10`` or ``1-10/2``. Raises ValueError for a bad range.
-
-    >>> list(generated("1-10/4"))
-    [1, 5, 9]
-    """
-    match = _SPAN.fullmatch(span)
-    if match is None:
-        raise ValueError(f"{span!r} is not a range")
-    start, stop, step = (int(number or 1) for number in match.groups())
-    if start > stop:
-        raise ValueError(f"{span!r} is an empty range")
-    return range(start, stop + 1, step)  # ValueError if the step is 0
 
 
 def soa_owner(text: str) -> str:
@@ -164,56 +149,43 @@ class _File:
 
 
 @dataclass(slots=True)
-class _Node:
-    """The records of a name in its first spelling."""
+class _Set:
+    """The records of one owner, in its first spelling, and type: the least TTL, and rdata by its canonical form."""
 
     owner: Labels
-    rrsets: dict[int, _Set] = field(default_factory=dict)
-
-
-@dataclass(slots=True)
-class _Set:
-    """The records of one owner and type: the least TTL, and rdata by its canonical form."""
-
     ttl: int
     rdatas: dict[bytes, bytes] = field(default_factory=dict)
 
 
 class _Reader:
-    """Reader of the records of a zone. ``nodes`` has them, by folded owner; ``refused`` has the errors.
+    """Reader of the records of a zone. ``nodes`` has them, by folded owner and type; ``refused`` has the errors.
 
-    Limits stop a file that includes itself, a pipe or a device, or that generates too many records.
+    With ``part_ttl``, the TTL without $TTL, it reads a part of a zone: records of any owner, and no other file. Limits
+    stop a file that includes itself, a pipe or a device, or that generates too many records.
     """
 
-    def __init__(
-        self,
-        apex: Labels,
-        locations: Locations | None,
-        *,
-        zone: Labels,
-        ttl: int | None = None,
-        may_include: bool = True,
-    ) -> None:
-        self.nodes: dict[Labels, _Node] = {}
+    def __init__(self, apex: Labels, locations: Locations | None, part_ttl: int | None = None) -> None:
+        self.nodes: dict[Labels, dict[int, _Set]] = {}
         self.refused: list[ZoneError] = []
         self._findings: list[Finding] = [] if locations is None else locations.findings
         self._apex = apex
-        self._zone = zone
+        self._zone = apex if part_ttl is None else ()
         self._locations = locations
-        self._default_ttl = ttl  # of $TTL
+        self._default_ttl = part_ttl  # of $TTL
         self._last_ttl: int | None = None  # RFC 1035 5.1
         self._minimum: int | None = None  # of the SOA, for a zone without any TTL
-        self._may_include = may_include
+        self._may_include = part_ttl is None
         self._bytes_left = MAX_WHOLE
         self._records_left = MAX_GENERATED
 
     def records(self) -> Iterator[Record]:
-        for node in self.nodes.values():
-            for rdtype, found in node.rrsets.items():
-                yield from ((node.owner, rdtype, found.ttl, rdata) for rdata in found.rdatas.values())
+        for rrsets in self.nodes.values():
+            for rdtype, found in rrsets.items():
+                yield from ((found.owner, rdtype, found.ttl, rdata) for rdata in found.rdatas.values())
 
-    def check(self) -> None:
-        """Raise the first error."""
+    def read_all(self, filename: str, data: bytes) -> None:
+        """Read a file and those that it includes, and raise the first error."""
+        self.read(_File(filename, self._apex, self._apex), data)
         if self.refused:
             raise self.refused[0]
 
@@ -222,7 +194,7 @@ class _Reader:
         try:
             if data.startswith(codecs.BOM_UTF8):
                 raise ZoneError(MARK_REFUSED, line=1, owner="the file", code="byte-order-mark")
-            for line in _logical_lines(_decoded(data)):
+            for line in _logical_lines(data.decode(*AS_TEXT)):
                 if len(self.refused) >= MAX_REFUSED:
                     return
                 file.line = line.number
@@ -268,7 +240,9 @@ class _Reader:
             ttl, rdtype, fields = self._head(file, tokens)
             if rdtype == NAPTR and fields[:1] != [GENERIC]:
                 self._check_naptr(file, fields)
-            rdata = read_rdata(rdtype, [_escaped(token) for token in fields], file.origin)
+            if odd := next((token for token in fields if not token.isascii()), ""):
+                self._found(warning, "not-ascii", file, DATA_NOT_ASCII, odd)
+            rdata = read_rdata(rdtype, [escaped(token) for token in fields], file.origin)
             self._add(file, ttl, rdtype, rdata)
         except ZoneError as refused:
             refused.owner = refused.owner or to_text(file.owner)
@@ -324,14 +298,16 @@ class _Reader:
         if not is_below(owner, self._zone):
             raise ZoneError(f"the owner is outside the zone {to_text(self._zone)}", code="out-of-zone")
         if rdtype == SOA and self._minimum is None:
-            self._minimum = int.from_bytes(rdata[-4:], "big")
+            minimum = int.from_bytes(rdata[-4:], "big")
+            self._minimum = minimum if minimum <= MAX_TTL else 0  # RFC 2181 8
         ttls = (ttl, self._default_ttl, self._last_ttl, self._minimum)
         ttl = next((found for found in ttls if found is not None), None)
         if ttl is None:
             raise ZoneError("no TTL: begin the file with a $TTL line")
-        node = self.nodes.setdefault(owner, _Node(file.owner))
-        rrset = node.rrsets.setdefault(rdtype, _Set(ttl))
-        if CNAME in node.rrsets and not node.rrsets.keys() <= _BESIDE_CNAME:
+        rrsets = self.nodes.setdefault(owner, {})
+        first = next(iter(rrsets.values()), None)
+        rrset = rrsets.setdefault(rdtype, _Set(first.owner if first else file.owner, ttl))
+        if CNAME in rrsets and not rrsets.keys() <= _BESIDE_CNAME:
             raise ZoneError("CNAME and other data")
         rrset.ttl = min(rrset.ttl, ttl)
         rrset.rdatas.setdefault(canonical_rdata(rdtype, rdata), rdata)
@@ -360,7 +336,7 @@ class _Reader:
             return origin
         if _is_quoted(token):
             raise ZoneError(f"near {shown(token)!r}: a name must not be in quotes")
-        text = _escaped(token)
+        text = escaped(token)
         try:
             labels = names.parse(text)
             return labels if _is_absolute(text) else names.check((*labels, *origin))
@@ -404,10 +380,11 @@ class _Reader:
 
     def _generate(self, file: _File, span: str, owner: str, tokens: list[str]) -> None:
         """Add the records of a $GENERATE line, as BIND makes them. The owner of the last record stays."""
-        try:
-            numbers = generated(span)
-        except ValueError:
-            raise ZoneError(f"near {shown(span)!r}: bad range of $GENERATE") from None
+        match = _SPAN.fullmatch(span)
+        start, stop, step = (int(number or 1) for number in match.groups()) if match else (1, 0, 1)
+        if start > stop or not step:
+            raise ZoneError(f"near {shown(span)!r}: bad range of $GENERATE")
+        numbers = range(start, stop + 1, step)
         self._records_left -= len(numbers)
         if self._records_left < 0:
             raise ZoneError(TOO_MANY_GENERATED, code="generated")
@@ -416,16 +393,9 @@ class _Reader:
             raise ZoneError(MISSING if not fields else f"near {shown(fields[1])!r}: more fields than $GENERATE has")
         for number in numbers:
             made = replace(file, owner=self._name(_numbered(owner, number), file.origin))
-            rdata = _escaped(_numbered(_unquoted(fields[0]), number))
+            rdata = escaped(_numbered(_unquoted(fields[0]), number))
             tokens = [token for line in _logical_lines(rdata) for token in line.tokens]
             self._add(made, ttl, rdtype, read_rdata(rdtype, tokens, file.origin))
-
-
-def _decoded(data: bytes) -> str:
-    try:
-        return data.decode()
-    except UnicodeDecodeError as error:
-        raise ZoneError("not UTF-8", line=data.count(b"\n", 0, error.start) + 1) from None
 
 
 def _class(token: str) -> int | None:
@@ -511,13 +481,15 @@ def _is_quoted(token: str) -> bool:
 
 
 def _unquoted(token: str) -> str:
-    """Return a token without the quotes around it."""
-    return token[1:-1] if _is_quoted(token) else token
+    """Return a token without the quotes around it and, as BIND does, without the backslash of a quote in it."""
+    if not _is_quoted(token):
+        return token
+    return re.sub(r"(?s)\\(.)", lambda found: '"' if found[1] == '"' else found[0], token[1:-1])
 
 
-def _escaped(token: str) -> str:
+def escaped(token: str) -> str:
     """Return a token with ``\\DDD`` for each byte that is not ASCII (RFC 1035 5.1), as name servers read it."""
-    return token if token.isascii() else _NOT_ASCII.sub(_escape_byte, token.encode()).decode()
+    return token if token.isascii() else _NOT_ASCII.sub(_escape_byte, token.encode(*AS_TEXT)).decode()
 
 
 def _escape_byte(found: re.Match[bytes]) -> bytes:

@@ -55,9 +55,12 @@ def past(table: Urls = (), dns: Urls = ()) -> PastVerdict:
 
 WHOLE = entry("12345", "https://h.example:8443/p/ark:/${content}")
 X6 = entry("12345/x6", "https://x6.example/${suffix}")
+Z = entry("12345/z", "https://z.example/${suffix}")
 LIKE = entry("12345/x6", "https://h.example:8443/p/ark:/${content}")
 NATAB = entry("12345", "https://h.example:8443/ark:/${content}", where="h.example:8443")
 JSON = entry("12345", "https://h.example:8443/ark:/${content}", where="https://h.example:8443/ark:/${content}")
+UPPER = entry("12345", "HTTPS://H.Example:8443/p/ark:/${content}")
+UPPER_PATH = entry("12345", "https://h.example:8443/P/ark:/${content}")
 PRIVATE = entry("12345", "http://10.0.0.1/ark:/${content}")
 HIDDEN = entry("12345/x6", "http://10.0.0.1/${content}")
 A_B, B_A = (entry("12345", *(f"https://{host}.example/ark:/${{content}}" for host in order)) for order in ("ab", "ba"))
@@ -82,25 +85,15 @@ CASES: dict[str, tuple[list[Entry], Sequence[Naptr], dict[str, str]]] = {
     "such a record with another in DNS": ([PRIVATE], [host("h.example.")], {"12345": "differs"}),
     "two mapping authorities": ([A_B], records(A_B), {"12345": "same"}),
     "two in another order": ([A_B], records(B_A), {"12345": "differs"}),
-    "scheme and host in upper case": (
-        [entry("12345", "HTTPS://H.Example:8443/p/ark:/${content}")],
-        records(WHOLE),
-        {"12345": "same"},
-    ),
-    "a path in upper case": ([entry("12345", "https://h.example:8443/P/ark:/${content}")], HOSTS, {"12345": "lossy"}),
-    "such a path in a u rule": (
-        [entry("12345", "https://h.example:8443/P/ark:/${content}")],
-        records(WHOLE),
-        {"12345": "differs"},
-    ),
+    "scheme and host in upper case": ([UPPER], records(WHOLE), {"12345": "same"}),
+    "a path in upper case": ([UPPER_PATH], HOSTS, {"12345": "lossy"}),
+    "such a path in a u rule": ([UPPER_PATH], records(WHOLE), {"12345": "differs"}),
+    "shoulders that a natab cannot have": ([NATAB], records(WHOLE, [X6]), {"12345": "lossy"}),
+    "a probe that is one of a shoulder in DNS": ([WHOLE], records(WHOLE, [Z]), {"12345": "same", "12345/z": "extra"}),
     "another port": ([NATAB], [host("h.example.")], {"12345": "differs"}),
     "neither side": ([], [], {"12345": "same"}),
     "a NAAN and a shoulder, only in DNS": ([], records(WHOLE, [X6]), {"12345": "extra", "12345/x6": "extra"}),
-    "a shoulder that cannot be published": (
-        [WHOLE, HIDDEN],
-        records(WHOLE),
-        {"12345": "same", "12345/x6": "unpublished"},
-    ),
+    "a shoulder that is not published": ([WHOLE, HIDDEN], records(WHOLE), {"12345": "same", "12345/x6": "unpublished"}),
 }
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 import time
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from email.message import Message
@@ -327,15 +329,9 @@ def test_the_places_of_a_table() -> None:
         ("see https://n2t.net/ark:/12345/b6", "ark:/12345/b6"),
         ("servicestatus", "ark:/12345/servicestatus"),
         ("bg/preview/x-y", "ark:/12345/bg/preview/xy"),
-        ("ark:00000/x8rd9", ""),  # the example of the registry's form
-        ("ark:YourNAAN/servicestatus", ""),
-        ("https://example.org/health", ""),
-        ("${prefix}/${value}", ""),
-        ("[MYNAAN]/000000", ""),
-        ("brıq", ""),
-        ("..", ""),
-        (None, ""),
-        (["x"], ""),
+        # The first is the example of the registry's form.
+        *((text, "") for text in ("ark:00000/x8rd9", "ark:YourNAAN/servicestatus", "https://example.org/health")),
+        *((text, "") for text in ("${prefix}/${value}", "[MYNAAN]/000000", "brıq", "..", None, ["x"])),
     ],
 )
 def test_the_ark_for_tests_is_asked_if_it_is_one_of_the_record(text: object, asked: str) -> None:
@@ -390,6 +386,27 @@ def test_hosts_at_one_address_are_probed_in_turn_with_a_pause(monkeypatch: pytes
     assert [one.outcome for one in found] == [ProbeResult.ANSWERED] * 5
     times = [at for _, at in network.asked]
     assert [later - sooner for sooner, later in pairwise(times)] == [2.0] * 4
+
+
+class Address(str):
+    """An address that shows whether somebody still holds it."""
+
+    __slots__ = ("__weakref__",)
+
+
+def test_addresses_of_earlier_probes_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    network, held = Network(monkeypatch, {}), weakref.WeakSet[Address]()
+    prober = network.prober()
+    for run in range(3):
+        network.addresses = {f"h{number}.example": [Address(f"93.184.{run}.{number}")] for number in range(9)}
+        held.update(each for [each] in network.addresses.values())  # type: ignore[misc]
+        list(prober.probe({f"https://{host}": f"https://{host}/" for host in network.addresses}))
+    network.addresses = {}
+    network.sleep(60)
+    assert held
+    list(prober.probe({}))
+    gc.collect()
+    assert not held
 
 
 def test_places_that_are_not_public_are_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:

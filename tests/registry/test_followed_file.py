@@ -47,6 +47,16 @@ def test_an_unchanged_table_is_not_parsed_again(tmp_path: Path) -> None:
     assert watched.refresh().table != first
 
 
+def test_the_same_bad_records_are_logged_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "natab"
+    watched = WatchedTable(path, clock=time.monotonic)
+    bad = "12345:\n    -\n"
+    for above in (bad, f"# moved by a line\n{bad}", "", bad, f"{bad}23456:\n    -\n"):
+        path.write_text(above + TEXT)
+        watched.refresh()
+    assert [line.partition(" bad")[0].rpartition(" ")[2] for line in caplog.messages] == ["1", "1", "2"]
+
+
 @pytest.mark.parametrize("checked", ["1e999", "-1e999", "NaN", "1e18", "-1", '"2026"', "null"])
 def test_pull_note_with_an_invalid_time_is_ignored(tmp_path: Path, checked: str) -> None:
     path = tmp_path / "natab"

@@ -84,6 +84,7 @@ def at(target: str, where: str = "", *, status: int = 302, shoulder: str = "") -
         (at("https://a.example.org/p/ark:/${content}"), ["the path"]),
         (at("https://a.example.org/?q=${pid}"), ["the template"]),
         (at("https:///ark:/${content}"), ["the NMA https:///ark:/${content}"]),
+        (at("https://a.example.org/${id}"), ["the NMA https://a.example.org/${id} (an unknown variable)"]),
         (at("https://a.example.org/ark:/${content}", status=303), ["the status 303"]),
         (at("https://a.example.org/ark:/${content}", "https://b.example.org"), ["where: https://b.example.org"]),
         (Entry("12345", when="2001"), ["when: 2001"]),

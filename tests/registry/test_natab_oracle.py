@@ -30,17 +30,7 @@ ACRONYMS = [
     *("", " A", "  UC-1&x", "  lower", "  A B", " A_.-", " Ä", " A ", " A\u00a0", " BnF", " # note", " #A", "\u00a0A")
 ]
 POLICIES = [
-    *(
-        "",
-        " http://p.example/",
-        "  ark:/1/p",
-        " urn:x",
-        " see me",
-        " http://a b",
-        "http://p.example",
-        " HTTP://x",
-        ' "',
-    ),
+    *("", " http://p.example/", "  ark:/1/p", " urn:x", " see me", " http://a b", "http://p.example", " HTTP://x"),
     *(' "', " http://", " http://p.example/<b>", " http://p\u00a0x/", " http://é.example/", " urn:urn:", "\thttp://p/"),
 ]
 COMMENTS = [

@@ -118,6 +118,9 @@ def test_content_is_parsed_only_after_verification(target: Path) -> None:
         with pytest.raises(PullFailed, match=r"natab\.pull is missing"):
             plan_pull(target, [url], requirements=Requirements(public_key=KEY))
         assert plan_pull(target, [url], requirements=Requirements(public_key=KEY), force=True).plan
+        files |= {"/naans?of=all": NEW, "/naans.minisig?of=all": files["/naans.minisig"]}
+        for source in (f"{url}#top", f"{url}?of=all"):
+            assert plan_pull(target, [source], requirements=Requirements(public_key=KEY), force=True).plan
 
 
 def test_only_signed_content_that_is_not_older_is_pulled(target: Path, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pickle
 import pytest
 
 from maptr import Ark
-from maptr.registry.table import Entry, LazyTable, Nma, Table, parse_key
+from maptr.registry.table import Entry, Nma, Table, parse_key
 from maptr.registry.target import DEFAULT_STATUS
 
 
@@ -53,7 +53,7 @@ def test_a_lookup_among_many_shoulders_makes_one_entry() -> None:
         return Entry(*parse_key(key))
 
     keys = ["12345", *(f"12345/{letter}{number}" for letter in "bcdfghjkmnpq" for number in range(1000))]
-    found = LazyTable({key: key for key in keys}, make, metadata={}).lookup(Ark.parse("ark:12345/q999z"))
+    found = Table.lazy({key: key for key in keys}, make, metadata={}).lookup(Ark.parse("ark:12345/q999z"))
     assert (found and found.key, made) == ("12345/q999", ["12345/q999"])
 
 

@@ -176,7 +176,7 @@ def test_metrics_of_signed_zones_and_failed_signing(site: Site) -> None:
     assert site.run("reload").exit_code == 1
     found = scraped.scrape()
     ((_, labels),) = [key for key in found if key[0] == "maptr_zone_signing_failed"]
-    assert "is open to others" in dict(labels)["reason"]
+    assert "others can read" in dict(labels)["reason"]
     assert alarms(found) == {"zone-not-signed": 1}
 
 

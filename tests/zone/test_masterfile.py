@@ -62,34 +62,26 @@ RDATA = [
     *(
         "RRSIG A 13 2 60 20300101000000 20200101000000 1 example. AAAA",
         "NSEC a.example. A RRSIG",
-        "NSEC a.example. FOO",
-    ),
-    *("RRSIG CNAME 13 2 60 20300101000000 20200101000000 1 example. AAAA", "NSEC3PARAM 1 0 0 -", "CDS 0 0 0 00"),
-    *(
-        "HTTPS 0 .",
-        "HTTPS 1 . alpn=h2",
-        'HTTPS 0 a. alpn="h2"',
-        "CAA 0 issue a",
-        "TYPE65280 \\# 1 00",
         "TYPE1 \\# 4 00000000",
     ),
-    *("TYPE1 \\# 3 000000", "TYPE41 \\# 0", "ANY \\# 0", "FOO a", "", "MB a", "LOC 1 2 3 N 4 5 6 E 7m", "HINFO a b"),
+    *("RRSIG CNAME 13 2 60 20300101000000 20200101000000 1 example. AAAA", "NSEC3PARAM 1 0 0 -", "CDS 0 0 0 00"),
+    *("NSEC a.example. FOO", "HTTPS 0 .", "HTTPS 1 . alpn=h2", 'HTTPS 0 a. alpn="h2"', "CAA 0 issue a"),
+    *(
+        "TYPE65280 \\# 1 00",
+        "TYPE1 \\# 3 000000",
+        "TYPE41 \\# 0",
+        "ANY \\# 0",
+        "FOO a",
+        "",
+        "MB a",
+        "LOC 1 2 3 N 4 5 6 E 7m",
+        "HINFO a b",
+    ),
 ]
-DIRECTIVES = [
-    "",
-    "; a comment",
-    " ; another",
-    "$TTL 9",
-    "$TTL 1h",
-    "$ORIGIN a",
-    "$ORIGIN example.",
-    "$ORIGIN b.",
-    "$X",
-    "a",
-]
+DIRECTIVES = ["", "; a comment", " ; another", "$TTL 9", "$TTL 1h", "$ORIGIN a", "$ORIGIN example.", "$ORIGIN b."]
 odd_lines = st.one_of(
     st.builds(lambda *parts: "{} {}{}{}".format(*parts), OWNERS, TTLS, CLASSES, st.sampled_from(RDATA)),
-    st.sampled_from([*DIRECTIVES, *LINES["plain"], *LINES["other"], *LINES["signed"]]),
+    st.sampled_from([*DIRECTIVES, "$X", "a", *LINES["plain"], *LINES["other"], *LINES["signed"]]),
 )
 
 
@@ -113,3 +105,8 @@ def test_any_text_is_read_or_refused_with_its_line(text: str) -> None:
         assert error.filename == "zone"
         assert error.reason
         assert error.line or error.code
+
+
+def test_a_name_has_its_first_spelling() -> None:
+    view = read_master_file("zone", (HEAD + "WwW A 192.0.2.1\nwww A 192.0.2.2\nwwW TXT x\n").encode(), EXAMPLE)
+    assert {rrset.owner[0] for rrset in view.nodes[(b"www", b"example")].values()} == {b"WwW"}
