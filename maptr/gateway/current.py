@@ -146,13 +146,19 @@ class CurrentSite:
         except DiscoveryFailed as error:  # no server can be asked
             found = error.discovery
         # A DNS without the origin answers, but only a table can say where an ARK leads.
-        missing = found.missing_origin
-        if found.complete or (missing and self.site.table):
-            trouble = ""
-        else:
-            trouble = f"{missing} does not exist there" if missing else found.reason or found.incomplete_reason()
-        if missing and trouble and trouble != self._dns_trouble:
-            log.warning("%s does not exist in the DNS that was asked: name a server that has it", missing)
+        missing, last = found.missing_origin, found.decisive
+        trouble = ""
+        if missing and not self.site.table:
+            trouble = f"{missing} does not exist there"
+        elif not (missing or found.complete):  # without the address of the server, because clients may read it
+            trouble = "no server can be asked" if last is None else last.ended
+        if trouble != self._dns_trouble:
+            if not trouble:
+                log.info("DNS answers")
+            elif missing:
+                log.warning("%s does not exist in the DNS that was asked: name a server that has it", missing)
+            else:
+                log.warning("DNS does not answer: %s", found.reason or found.incomplete_reason())
         self._dns_trouble = trouble
         await self.refresh()
         self.tested.set()

@@ -29,7 +29,7 @@ INFO = "/.info/"  # before an ARK, it means ?info, as at the central resolver
 MAX_BODY = 65_536  # bytes of a POST: one DNS message, or one ARK of at most 8,192
 
 _LABEL = re.compile(r"(?ai)(?:(?<![0-9a-z])|(?<=%[0-9a-f]{2}))ark(?::|%3A)")
-_ORIGIN = re.compile(r"(?i)https?://([^/?]*)")  # before the path, instead of the Host header (RFC 9112 3.2.2)
+_ORIGIN = re.compile(r"(?i)https?://([^/?@]*)(?![^/?])")  # before the path, instead of the Host header (RFC 9112 3.2.2)
 _OTHER = re.compile(r"(?i)/https?:/")  # the URL of another resolver, which may have the ARK in its query string
 # White space, dashes and invisible characters, as a browser sends those of a pasted text. They are no part of any ARK.
 _INERT = re.compile(

@@ -14,7 +14,6 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterable
 from contextlib import closing
-from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote
@@ -22,6 +21,7 @@ from urllib.parse import quote
 from maptr.daemon.background import Repetitions
 from maptr.daemon.process import in_thread
 from maptr.errors import ConfigError
+from maptr.gateway.message import Unreadable
 
 log = logging.getLogger("maptr.gateway")
 
@@ -110,7 +110,7 @@ class Statistics:
     """Counts of one gateway. ``file`` keeps them; None: only this process does. One thread counts.
 
     The file is made by ``open``, or at the first use of what is kept, unless ``is_read_only``: then nothing is made or
-    changed. Raises ConfigError if it cannot be used.
+    changed.
     """
 
     def __init__(self, file: Path | None = None, *, wall: Callable[[], float], is_read_only: bool = False) -> None:
@@ -122,27 +122,35 @@ class Statistics:
         self._lock = threading.Lock()
         self._file = file
         self._logged = Repetitions()
+        self._opened: tuple[tuple[int, int] | None, sqlite3.Connection] | None = None
 
-    @cached_property
+    @property
     def _store(self) -> sqlite3.Connection:
-        try:
-            store = sqlite3.connect(self._uri, uri=True, check_same_thread=False, isolation_level=None)
-            found = {name for (name,) in store.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-            if foreign := found.difference(TABLES):
-                raise sqlite3.DatabaseError(f"not a file of statistics: it has a table {min(foreign)}")
-            if self._is_read_only and not found:
-                raise sqlite3.DatabaseError("not a file of statistics: it is empty")
-            if not self._is_read_only:
-                store.execute("PRAGMA journal_mode = WAL")
-                store.execute("PRAGMA synchronous = NORMAL")
-                for table in TABLES:
-                    store.execute(
-                        f"CREATE TABLE IF NOT EXISTS {table} (start INTEGER, kind TEXT, value TEXT, n INTEGER,"
-                        " PRIMARY KEY (start, kind, value)) WITHOUT ROWID"
-                    )
-        except sqlite3.Error as error:
-            raise ConfigError(f"{self._file}: {error}", key="gateway.stats") from None
+        """The open file: that which has its name now, if it was removed or replaced. Raises sqlite3.Error."""
+        if self._opened is not None and self._opened[0] == self._inode():
+            return self._opened[1]
+        store = sqlite3.connect(self._uri, uri=True, check_same_thread=False, isolation_level=None)
+        found = {name for (name,) in store.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+        if foreign := found.difference(TABLES):
+            raise sqlite3.DatabaseError(f"not a file of statistics: it has a table {min(foreign)}")
+        if self._is_read_only and not found:
+            raise sqlite3.DatabaseError("not a file of statistics: it is empty")
+        if not self._is_read_only:
+            store.execute("PRAGMA journal_mode = WAL")
+            store.execute("PRAGMA synchronous = NORMAL")
+            for table in TABLES:
+                store.execute(
+                    f"CREATE TABLE IF NOT EXISTS {table} (start INTEGER, kind TEXT, value TEXT, n INTEGER,"
+                    " PRIMARY KEY (start, kind, value)) WITHOUT ROWID"
+                )
+        self._opened = self._inode(), store
         return store
+
+    def _inode(self) -> tuple[int, int] | None:
+        if self._file is None or not self._file.exists():
+            return None
+        found = self._file.stat()
+        return found.st_dev, found.st_ino
 
     @property
     def _uri(self) -> str:
@@ -156,8 +164,11 @@ class Statistics:
         return f"{uri}?mode=ro" if is_open else f"{uri}?mode=ro&immutable=1"
 
     def open(self) -> None:
-        """Open the file, and make it if it does not exist."""
-        _ = self._store
+        """Open the file, and make it if it does not exist. Raises ConfigError."""
+        try:
+            _ = self._store
+        except sqlite3.Error as error:
+            raise ConfigError(f"{self._file}: {error}", key="gateway.stats") from None
 
     def count(self, naan: str, target: str, status: int, source: str, referrer: str, reason: str = "") -> None:
         """Count the answer to a request for an ARK. ``source`` and ``referrer`` are headers, or "". ``reason`` is that
@@ -203,10 +214,10 @@ class Statistics:
         self._known = {key: known for key, known in self._known.items() if key[0] > now - 2 * HOUR}
         try:
             await in_thread(lambda: self._write(taken))
-            self._logged.forget(self._file)
+            self._logged.forget("kept")
         except sqlite3.Error as error:
             self._waiting.update(taken)
-            if self._logged.is_new(self._file, str(error)):
+            if self._logged.is_new("kept", str(error)):
                 log.error("statistics not kept: %s: %s", self._file, error)
 
     def _write(self, taken: Counter[Key]) -> None:
@@ -238,7 +249,10 @@ class Statistics:
                 self._store.execute(insert, (*known, lost))
 
     def report(self, days: int = DAYS) -> Report:
-        """Return the counts of the last days, by hour for two weeks at most, and by day otherwise."""
+        """Return the counts of the last days, by hour for two weeks at most, and by day otherwise.
+
+        Raises Unreadable.
+        """
         self._split()
         now = self._wall()
         seconds = HOUR if days * 24 <= HOURS_KEPT else DAY
@@ -246,11 +260,16 @@ class Statistics:
         table = "hours" if seconds == HOUR else "days"
         periods: Counter[float] = Counter()
         counts: dict[str, Counter[str]] = {kind: Counter() for kind in KINDS}
-        with self._lock:
-            select = f"SELECT start, n FROM {table} WHERE kind = ? AND start >= ?"  # noqa: S608 - constants
-            periods.update(dict(self._store.execute(select, (REQUESTS, since))))
-            select = f"SELECT kind, value, sum(n) FROM {table} WHERE start >= ? GROUP BY 1, 2"  # noqa: S608
-            rows: Iterable[tuple[str, str, int]] = self._store.execute(select, (since,)).fetchall()
+        try:
+            with self._lock:
+                select = f"SELECT start, n FROM {table} WHERE kind = ? AND start >= ?"  # noqa: S608 - constants
+                periods.update(dict(self._store.execute(select, (REQUESTS, since))))
+                select = f"SELECT kind, value, sum(n) FROM {table} WHERE start >= ? GROUP BY 1, 2"  # noqa: S608
+                rows: Iterable[tuple[str, str, int]] = self._store.execute(select, (since,)).fetchall()
+        except sqlite3.Error as error:
+            if self._logged.is_new("report", str(error)):
+                log.error("statistics not read: %s: %s", self._file, error)
+            raise Unreadable("the statistics cannot be read now") from error
         for kind, value, n in rows:
             if kind in counts:
                 counts[kind][value] += n

@@ -135,7 +135,7 @@ def test_the_status_has_the_file_of_own_objects(tmp_path: Path) -> None:
         new.write_text("ark,url\n" + good.format(n=1))
         new.replace(file)
         until(lambda: state()["own_objects"]["trouble"], "the loss is noticed")
-        lost = f"{file}: more than 30% of 9 redirects would be lost"
+        lost = "own.csv: more than 30% of 9 redirects would be lost"
         assert (state()["own_objects"]["trouble"], state()["own_objects"]["redirects"]) == (lost, 9)
         assert f"redirects: {lost}" in state()["troubles"]
         assert "is refused; the last good one stays in use" in page()

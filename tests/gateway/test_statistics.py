@@ -190,6 +190,36 @@ def test_a_disk_that_is_full_loses_no_count(tmp_path: Path, caplog: pytest.LogCa
     assert [record.getMessage() for record in caplog.records] == [warning, warning], "each time, it is logged once"
 
 
+def test_a_file_that_is_removed_is_made_again(tmp_path: Path) -> None:
+    path = tmp_path / "stats.sqlite"
+    made, clock = counted(*REQUESTS, file=path)
+    keep(made)
+    path.rename(tmp_path / "old.sqlite")
+    made.count("12345", "/ark:12345/x", 302, "", "")
+    keep(made)
+    assert Statistics(path, wall=clock).report(1).requests == 1
+
+
+def test_a_file_that_is_damaged_in_use_gives_503(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "stats.sqlite"
+    client = Client(["127.0.0.1#9"], policy="natab-only", table=TABLE)
+    service = Service(parse(f'[gateway]\nlisten = ["127.0.0.1:0"]\nstats = "{path}"\npublic_stats = true\n'), client)
+    with serving(service, client):
+        port = service.bound[0].port
+        assert get(port, "/api/v1/stats").status == 200
+        damaged = tmp_path / "damaged"
+        damaged.write_bytes(b"damaged" * 1000)
+        damaged.replace(path)
+        for log in ("stats.sqlite-wal", "stats.sqlite-shm"):
+            (tmp_path / log).unlink()
+        for target in ("/stats", "/api/v1/stats", "/stats"):
+            assert get(port, target).status == 503
+        assert get(port, "/ark:12345/x").status == 302
+    logged = [line for line in caplog.messages if "statistics" in line]
+    assert logged == [f"statistics not read: {path}: file is not a database"], "once"
+    caplog.clear()
+
+
 def test_counting_goes_on_while_counts_are_written() -> None:
     made, _ = counted()
 
