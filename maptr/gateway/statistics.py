@@ -160,8 +160,17 @@ class Statistics:
         if not self._is_read_only:
             return uri
         # Without a log no gateway has the file open, and SQLite would make one beside it.
-        is_open = self._file.with_name(f"{self._file.name}-wal").exists()
+        is_open = Path(f"{self._file}-wal").exists()
         return f"{uri}?mode=ro" if is_open else f"{uri}?mode=ro&immutable=1"
+
+    def check(self) -> None:
+        """Raise ConfigError for a file that ``open`` cannot use. Nothing is made or changed."""
+        if self._file is None:
+            return
+        if self._file.exists() and self._file.stat().st_size:
+            Statistics(self._file, wall=self._wall, is_read_only=True).open()
+        elif not os.access(self._file.parent, os.W_OK):
+            raise ConfigError(f"{self._file.parent}: no file can be made there", key="gateway.stats")
 
     def open(self) -> None:
         """Open the file, and make it if it does not exist. Raises ConfigError."""
