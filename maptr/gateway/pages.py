@@ -220,10 +220,11 @@ def respond(request: Request, site: Site) -> Response | None:
     if path == "/favicon.ico":
         return Response(HTTPStatus.FOUND, (("Location", "/icon.svg"), ("Cache-Control", "max-age=86400")))
     if path == "/robots.txt":
-        where = f"Sitemap: {site.public_url}/sitemap.xml\n" if site.public_url else ""
+        base = site.settings.public_url
+        where = f"Sitemap: {base}/sitemap.xml\n" if base else ""
         hidden = "".join(f"Disallow: {each}\n" for each in ("/stats", "/status", "/drift", "/api/"))
         return text(f"User-agent: *\n{hidden}{where}", headers=_DAY)
-    if path == "/sitemap.xml" and site.public_url:
+    if path == "/sitemap.xml" and site.settings.public_url:
         return site.once("sitemap", lambda: _sitemap(site))
     if path == NAANS:
         return _naans(request, site)
@@ -357,7 +358,8 @@ def _servers(request: Request, site: Site) -> Response:
 
 def _sitemap(site: Site) -> Response:
     """Return the pages of the NAANs, as search engines read them (sitemaps.org)."""
-    urls = [f"{site.public_url}/", *(f"{site.public_url}/naan/{naan}" for naan in site.table.naans())]
+    base = site.settings.public_url
+    urls = [f"{base}/", *(f"{base}{NAANS}{naan}" for naan in site.table.naans())]
     rows = "".join(f"<url><loc>{escape(where)}</loc></url>\n" for where in urls[:MAX_SITEMAP])
     body = f'<?xml version="1.0" encoding="UTF-8"?>\n<urlset xmlns="{SITEMAP}">\n{rows}</urlset>\n'
     return Response(HTTPStatus.OK, (("Content-Type", "application/xml"), *_DAY), body.encode())

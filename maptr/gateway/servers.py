@@ -86,8 +86,8 @@ def _changes(one: Liveness, now: float) -> Iterator[_Change]:
 def feed(site: Site, now: float) -> bytes:
     """Return the changes of all servers, the latest first, as a feed."""
     name = site.settings.name or "maptr"
-    base = f"{site.public_url or f'urn:maptr:{quote(name)}'}/servers"
-    page = f"{site.public_url}/servers"
+    base = f"{site.settings.public_url or f'urn:maptr:{quote(name)}'}/servers"
+    page = f"{site.settings.public_url}/servers"
     changes = [change for one in site.liveness.values() for change in _changes(one, now)]
     latest = sorted(changes, key=lambda change: (-change.at, change.place))[:MAX_FEED]
     entries = "".join(

@@ -176,7 +176,7 @@ def test_the_feed_is_valid_atom() -> None:
 
 def test_pages_and_files_have_validators() -> None:
     """RFC 9110 8.8.3 and 13.1.2. A page is the same within a minute."""
-    gateway = Gateway(Table([library()]), drift=DriftReport((), 1_699_999_950.0), describes=True)
+    gateway = Gateway(Table([library()]), drift=DriftReport((), 1_699_999_950.0), inflections="describe")
     for path in ("/", "/drift", "/naan/12345", "/style.css", "/icon.svg"):
         first = gateway.ask(path, accept="text/html")
         tag = first.header("etag")
@@ -193,7 +193,7 @@ def test_no_control_character_of_the_registry_reaches_a_page() -> None:
     """Nor one that changes the direction of text (UAX 9)."""
     name = "a\u202eb\u2066c\x1b[31m\x85d\u200fe\x00f – é\u00a0g"
     entry = Entry("12345", "", (Nma("https://h.example/${content}"),), Who(name, acronym=name))
-    gateway = Gateway(Table([entry]), describes=True)
+    gateway = Gateway(Table([entry]), inflections="describe")
     for path in ("/naan/12345", "/ark:12345", "/?q=ark:12345/x", "/drift"):
         page = gateway.ask(path, accept="text/html").body.decode()
         assert not re.search("[\u202a-\u202e\u2066-\u2069\u200e\u200f\x00-\x09\x0b-\x1f\x7f-\x9f]", page)
