@@ -270,7 +270,6 @@ def result(request: Request, site: Site, ark: Ark, answer: Response, found: Disc
         target=target,
         answer=answer,
         phrase=HTTPStatus(answer.status).phrase,
-        kept=int("".join(re.findall(r"max-age=(\d+)", answer.header("Cache-Control"))) or 0),
         text=text,
         is_long=len(text) > MAX_LINK,
         others=_part([where for where in urls if where != target], _url_weight, room=STEPS_ROOM),

@@ -84,8 +84,7 @@ def _finish(request: Request, response: Response, site: Site) -> Response:
     """Return a response that scripts of other sites may read, or that the client still has it (RFC 9110 13.1.2)."""
     path = request.path
     is_public = path not in _FOR_OPERATORS and (path not in _STATISTICS or site.settings.public_stats)
-    is_error = path.startswith(api.BASE) and response.status != HTTPStatus.OK  # it says nothing of the gateway
-    if (is_public or is_error) and _CORS[0] not in response.headers:
+    if is_public and _CORS[0] not in response.headers:
         response = Response(response.status, response.headers + _CORS, response.body, response.reason)
     return unchanged(request, response) if response.status == HTTPStatus.OK else response
 
