@@ -317,7 +317,7 @@ def test_the_page_says_what_a_request_for_the_ark_would_get() -> None:
     assert silent.title() == "Where ark:12345/x leads is not known at the moment – maptr"
     assert "503 Service Unavailable" in silent.text
     bare = show(search("12345 is at ark:12345"), library())
-    assert "There is no ARK in this text" in bare.text
+    assert "This is neither an ARK nor an organisation" in bare.text
     long = show(search(f"ark:12345/{'%2F' * 2700}"), library())
     assert "cannot be looked up" in long.text
     described = show(search("ark:12345"), library())
@@ -333,7 +333,7 @@ def test_the_page_says_what_a_request_for_the_ark_would_get() -> None:
 def test_a_text_without_an_ark_is_not_reflected() -> None:
     for text in ("hello", HOSTILE, "12345/x6np1", "x" * 5000):
         page = show(search(text), library())
-        assert "There is no ARK in this text" in page.text
+        assert "This is neither an ARK nor an organisation" in page.text
         assert page.all("input")[0]["value"] == ""
         assert page.all("input")[0]["aria-invalid"] == "true"
     assert search("ark:12345/x6np1").replace("%2F", "/") in show(search("12345/x6np1"), library()).hrefs()
