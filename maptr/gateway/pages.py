@@ -34,7 +34,7 @@ from maptr.gateway import drawing, servers
 from maptr.gateway.drawing import AGREES, MARKS, RANKS, naan_of, shorten
 from maptr.gateway.language import ENGLISH, Language, preferred
 from maptr.gateway.message import Headers, Request, Response, html, not_kept, text
-from maptr.gateway.objects import OWN, OwnObject
+from maptr.gateway.objects import OWN
 from maptr.gateway.site import DriftReport, Site
 from maptr.gateway.statistics import DAYS, DAYS_KEPT, Report
 from maptr.reconcile.probes import Liveness
@@ -276,7 +276,7 @@ def result(request: Request, site: Site, ark: Ark, answer: Response, found: Disc
         entry=site.table.lookup(ark),
         age=None if found is None else found.age_at(request.now),
         is_single=found is not None and found.source == OWN,
-        **_walk(ark, found, target),
+        **walk(ark, found, target),
     )
 
 
@@ -417,27 +417,6 @@ def _policy(entry: Entry) -> list[str]:
     return [str(code)[:SHORT] for code in codes if code and not str(code).startswith(UNKNOWN)][:MAX_SHOWN]
 
 
-def failure(
-    request: Request,
-    site: Site,
-    status: HTTPStatus,
-    detail: str,
-    headers: Headers,
-    ark: Ark | None,
-    found: Discovery | None,
-    gone: OwnObject | None,
-) -> Response:
-    """Return an error, with the walk if an ARK was looked up."""
-    about = {"detail": detail, "status": status, "ark": ark, "gone": gone}
-    return page("failure.html", request, site, status, headers, **about, **_walk(ark, found))
-
-
-def authorities(request: Request, ark: Ark, found: Discovery, site: Site, headers: Headers) -> Response:
-    """Return all mapping authorities of an ARK, best first."""
-    listed = _part(found.urls(), _url_weight)
-    return page("authorities.html", request, site, HTTPStatus.OK, headers, ark=ark, listed=listed, **_walk(ark, found))
-
-
 def _language(request: Request, site: Site) -> str:
     fixed = site.settings.language
     return preferred(request.headers.get("accept-language", "")) if fixed == BROWSER else fixed
@@ -474,7 +453,7 @@ class Line(NamedTuple):
     why: str = ""
 
 
-def _walk(ark: Ark | None, found: Discovery | None, target: str = "") -> dict[str, Any]:
+def walk(ark: Ark | None, found: Discovery | None, target: str = "") -> dict[str, Any]:
     """Return a discovery, its graph, the lines of its walk that a page has room for, and how many it leaves out."""
     lines: list[Line] = []
     for step in found.trace if found is not None else ():
@@ -494,6 +473,11 @@ def _walk(ark: Ark | None, found: Discovery | None, target: str = "") -> dict[st
 def _page_number(request: Request) -> int:
     text = request.parameter("page")
     return int(text) if text.isascii() and text.isdigit() and len(text) < 5 else 1
+
+
+def listed(urls: Sequence[str]) -> Part[str]:
+    """Return the URLs that a page has room for."""
+    return _part(urls, _url_weight)
 
 
 def _part(items: Sequence[T], weigh: Callable[[T], int], number: int = 1, *, room: int = ROOM) -> Part[T]:

@@ -82,12 +82,8 @@ OnBad = Callable[[RowError], None]
 
 def rows_of(path: Path) -> tuple[list[str], Iterator[Row]]:
     """Return the columns of a file, and its rows. Raises ConfigError that names the file and the line."""
-    try:
-        rows = _sqlite_rows(path) if _is_database(path) else _csv_rows(path)
-        first = next(rows)
-        return list(first.cells), _guarded(path, rows)
-    except (OSError, sqlite3.Error) as error:
-        raise _unreadable(path, error) from None
+    rows = _rows(path)
+    return list(next(rows).cells), rows
 
 
 Numbered = Iterator[tuple[int, OwnObject]]
@@ -116,9 +112,10 @@ def _unreadable(path: Path, error: Exception) -> ConfigError:
     return ConfigError(getattr(error, "strerror", None) or str(error), filename=str(path))
 
 
-def _guarded(path: Path, rows: Iterator[Row]) -> Iterator[Row]:
+def _rows(path: Path) -> Iterator[Row]:
+    """Yield the columns as a row, then the rows."""
     try:
-        yield from rows
+        yield from _sqlite_rows(path) if _is_database(path) else _csv_rows(path)
     except (OSError, sqlite3.Error, ValueError) as error:  # ValueError: a row of ours that was edited
         raise _unreadable(path, error) from None
 

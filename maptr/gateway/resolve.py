@@ -234,7 +234,8 @@ def authorities(request: Request, ark: Ark, found: Discovery, site: Site, header
     headers = (("Vary", "Accept"), *headers)
     kind = request.prefers(LINKSET, LINKSET_TEXT, JSON, HTML, TEXT)
     if kind == HTML:
-        return pages.authorities(request, ark, found, site, headers)
+        about = {"ark": ark, "listed": pages.listed(found.urls()), **pages.walk(ark, found)}
+        return pages.page("authorities.html", request, site, HTTPStatus.OK, headers, **about)
     urls = found.urls()
     if kind == TEXT:
         return text("".join(f"{where}\n" for where in urls), headers=headers)
@@ -322,7 +323,8 @@ def failure(
     headers = (("Vary", "Accept"), *headers)
     kind = request.prefers(TEXT, HTML, PROBLEM, JSON)
     if kind == HTML:
-        made = pages.failure(request, site, status, detail, headers, ark, found, gone)
+        about = {"detail": detail, "status": status, "ark": ark, "gone": gone, **pages.walk(ark, found)}
+        made = pages.page("failure.html", request, site, status, headers, **about)
     else:
         if status == HTTPStatus.SERVICE_UNAVAILABLE and found is not None:  # the page has its own paragraph for it
             detail += f"\n{pages.remedy(found)}" % {"naan": found.ark.naan, "origin": found.missing_origin}

@@ -95,16 +95,8 @@ class HttpServer:
         self.configure(settings, tls)
 
     @property
-    def has_tls(self) -> bool:
-        return self._listener.tls is not None
-
-    @property
     def bound(self) -> list[Address]:
         return list(self._sockets)
-
-    @property
-    def open_connections(self) -> int:
-        return len(self._listener.connections)
 
     def configure(self, settings: GatewayConfig, tls: ssl.SSLContext | None) -> None:
         """Use these settings from now on, and the certificate for new connections."""

@@ -116,7 +116,7 @@ class Service:
     @property
     def urls(self) -> list[str]:
         """Where the gateway can be reached."""
-        scheme = "https" if self._public.has_tls else "http"
+        scheme = "http" if self._config.gateway.certificate is None else "https"
         return [f"{scheme}://{address}/" for address in self.bound]
 
     async def run(self, *, signals: bool = False) -> None:

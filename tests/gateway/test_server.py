@@ -359,10 +359,10 @@ def test_a_client_that_leaves_in_the_middle_of_its_body_is_forgotten(length: int
     with gateway() as found:
         with HttpClient(found.port) as client:
             client.send(request("/", f"Content-Length: {length}", method="POST") + b"ark:")
-            until(lambda: found.http.open_connections, "the connection")
+            until(lambda: found.connections.open, "the connection")
             if length > MAX_BODY:
                 assert client.reply().status == 413
-        until(lambda: not found.http.open_connections, "its end")
+        until(lambda: not found.connections.open, "its end")
 
 
 @pytest.mark.parametrize("target", ["/metrics", "/health"])
@@ -382,7 +382,7 @@ def test_a_client_that_does_not_read_is_disconnected(target: str) -> None:
                     time.sleep(0.01)
                 except OSError:
                     break
-            until(lambda: not found.http.open_connections, "its end")
+            until(lambda: not found.connections.open, "its end")
 
 
 def test_a_client_that_reads_a_long_response_slowly_gets_it() -> None:
@@ -417,7 +417,7 @@ def test_a_new_connection_is_counted_once() -> None:
         is_over = threading.Event()
 
         def count() -> None:
-            counts.append(found.http.open_connections)
+            counts.append(found.connections.open)
             if not is_over.is_set():
                 found.running.loop.call_soon(count)
 
@@ -521,7 +521,7 @@ def test_a_client_has_a_limit_of_connections() -> None:
         with HttpClient(found.port) as more:
             assert more.ended()
         clients[0].sock.close()
-        until(lambda: found.http.open_connections == 2, "the end of a connection")
+        until(lambda: found.connections.open == 2, "the end of a connection")
         assert get(found.port, "/health").status == 200
         found.configure(max_per_client=1, proxies=PROXIES)
         assert get(found.port, "/health").status == 200, "a proxy has no such limit"
@@ -636,7 +636,7 @@ def test_a_client_that_leaves_does_not_end_the_lookup_of_others() -> None:
         other.send(request(TARGET))
         linger(first.sock)  # its end is a reset: a plain end may mean that it still reads
         first.sock.close()
-        until(lambda: found.http.open_connections == 1, "the end of the first connection")
+        until(lambda: found.connections.open == 1, "the end of the first connection")
         let_go(found)
         assert other.reply().headers["location"] == LOCATION
         assert found.rig.dns.calls == 1
@@ -651,7 +651,7 @@ def test_a_client_that_leaves_a_response_in_lines_leaves_no_task() -> None:
             client.send(request(f"/api/v1/discover?{arks}"))
             until(lambda: rig.dns.calls >= server.AT_ONCE, "the lookups")
         rig.dns.gate.set()
-        until(lambda: not found.http.open_connections, "the end of the connection")
+        until(lambda: not found.connections.open, "the end of the connection")
         assert rig.dns.calls < 100
 
 
@@ -719,7 +719,7 @@ def test_a_handshake_has_a_limit_of_time_and_number(tmp_path: Path) -> None:
     tls, trusts = context(tmp_path / "1", "a")
     with gateway(tls=tls, idle_timeout=60, max_connections=2) as found:
         with HttpClient(found.port) as first, HttpClient(found.port) as second:
-            until(lambda: found.http.open_connections == 2, "the handshakes")
+            until(lambda: found.connections.open == 2, "the handshakes")
             with HttpClient(found.port, tls=trusts) as client:
                 assert client.get("/health").status == 200
                 assert first.ended()
@@ -737,7 +737,7 @@ def test_a_stop_ends_a_handshake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     tls, _ = context(tmp_path / "1", "a")
     with gateway(tls=tls, idle_timeout=60) as found:
         client = HttpClient(found.port)
-        until(lambda: found.http.open_connections, "the handshake")
+        until(lambda: found.connections.open, "the handshake")
     with client:
         assert client.ended()
 
