@@ -57,7 +57,6 @@ NAANS = "/naan/"  # the path of the list of NAANs, below which each has a page
 _FILES = {"/style.css": "text/css; charset=utf-8", "/icon.svg": "image/svg+xml"}
 _MARK = b'<meta name="generator" content="maptr">'
 
-SITEMAP = "http://www.sitemaps.org/schemas/sitemap/0.9"
 MAX_SITEMAP = 50_000  # addresses of one sitemap
 ROOM = 22_000  # bytes of one list on a page
 MAX_NAANS = 100  # of one page of their list
@@ -195,7 +194,7 @@ def _environment(code: str) -> Environment:
 def prepare() -> None:
     """Compile the templates, which takes longer than a request may."""
     for environment in map(_environment, LANGUAGES):
-        for name in environment.list_templates(["html"]):
+        for name in environment.list_templates(["html", "atom", "xml"]):
             environment.get_template(name)
 
 
@@ -215,17 +214,18 @@ def respond(request: Request, site: Site) -> Response | None:
     if path == "/servers":
         return _servers(request, site)
     if path == "/servers.atom":
-        feed = site.once((servers.feed, int(request.now) // MINUTE), lambda: servers.feed(site, request.now))
-        return Response(HTTPStatus.OK, (("Content-Type", ATOM), *_MINUTES), feed)
+        key = servers.feed, int(request.now) // MINUTE
+        return site.once(key, lambda: _document("servers.atom", ATOM, _MINUTES, servers.feed(site, request.now)))
     if path == "/favicon.ico":
         return Response(HTTPStatus.FOUND, (("Location", "/icon.svg"), ("Cache-Control", "max-age=86400")))
+    base = site.settings.public_url
     if path == "/robots.txt":
-        base = site.settings.public_url
         where = f"Sitemap: {base}/sitemap.xml\n" if base else ""
         hidden = "".join(f"Disallow: {each}\n" for each in ("/stats", "/status", "/drift", "/api/"))
         return text(f"User-agent: *\n{hidden}{where}", headers=_DAY)
-    if path == "/sitemap.xml" and site.settings.public_url:
-        return site.once("sitemap", lambda: _sitemap(site))
+    if path == "/sitemap.xml" and base:
+        about = {"base": base, "naans": site.table.naans()[: MAX_SITEMAP - 1]}
+        return site.once("sitemap", lambda: _document("sitemap.xml", "application/xml", _DAY, about))
     if path == NAANS:
         return _naans(request, site)
     if path.startswith(NAANS):
@@ -355,13 +355,10 @@ def _servers(request: Request, site: Site) -> Response:
     )
 
 
-def _sitemap(site: Site) -> Response:
-    """Return the pages of the NAANs, as search engines read them (sitemaps.org)."""
-    base = site.settings.public_url
-    urls = [f"{base}/", *(f"{base}{NAANS}{naan}" for naan in site.table.naans())]
-    rows = "".join(f"<url><loc>{escape(where)}</loc></url>\n" for where in urls[:MAX_SITEMAP])
-    body = f'<?xml version="1.0" encoding="UTF-8"?>\n<urlset xmlns="{SITEMAP}">\n{rows}</urlset>\n'
-    return Response(HTTPStatus.OK, (("Content-Type", "application/xml"), *_DAY), body.encode())
+def _document(name: str, kind: str, kept: Headers, values: dict[str, Any]) -> Response:
+    """Return a document for programs: it has no language."""
+    made = _environment(ENGLISH).get_template(name).render(values)
+    return Response(HTTPStatus.OK, (("Content-Type", kind), *kept), made.encode())
 
 
 def _statistics(request: Request, site: Site, report_of: Callable[[int], Report]) -> Response:
