@@ -145,7 +145,6 @@ _compiled = _Compiled()
 
 @cache
 def _environment(code: str) -> Environment:
-    """Return the templates in a language."""
     language = Language(code)
     made = Environment(
         loader=PackageLoader("maptr.gateway"),
@@ -314,7 +313,7 @@ def _drift(request: Request, site: Site) -> Response:
     verdict = next((one for one in Verdict if one == named), None)
     shown = [one for one in report.verdicts if one.verdict is verdict or (not verdict and one.verdict not in AGREES)]
     parts = site.once((_drift, verdict), lambda: _parts(_facts(site.table, shown), _fact_weight))
-    listed = _one_of(parts, _page_number(request))
+    listed = _one_of(parts, _number(request, "page"))
     return site.once(
         (_drift, verdict, listed.number, int(request.now) // MINUTE, _language(request, site), request.is_admin),
         lambda: page(
@@ -331,7 +330,6 @@ def _drift(request: Request, site: Site) -> Response:
 
 
 def _naans(request: Request, site: Site) -> Response:
-    """Return a page of the NAANs of the table, or of those that match a search."""
     query, after = request.parameter("q"), request.parameter("after")
     keys = [entry.naan for entry in site.index.search(query)] if query.strip() else site.table.naans()
     start = keys.index(after) + 1 if after in keys else 0
@@ -341,7 +339,6 @@ def _naans(request: Request, site: Site) -> Response:
 
 
 def _servers(request: Request, site: Site) -> Response:
-    """Return which mapping authorities answer, since when, and their outages."""
     listed = site.once(_servers, lambda: _parts(servers.in_order(site, request.now), _server_weight))
     return page(
         "servers.html",
@@ -349,7 +346,7 @@ def _servers(request: Request, site: Site) -> Response:
         site,
         probed=len(site.liveness),
         silent=sum(1 for one in site.liveness.values() if one.failures),
-        listed=_one_of(listed, _page_number(request)),
+        listed=_one_of(listed, _number(request, "page")),
         picture_of=servers.picture,
         days=servers.DAYS,
     )
@@ -362,9 +359,7 @@ def _document(name: str, kind: str, kept: Headers, values: dict[str, Any]) -> Re
 
 
 def _statistics(request: Request, site: Site, report_of: Callable[[int], Report]) -> Response:
-    """Return what the gateway was asked, with a bar for each hour or day."""
-    wanted = request.parameter("days")
-    days = int(wanted) if re.fullmatch("[0-9]{1,3}", wanted) and 1 <= int(wanted) <= DAYS_KEPT else DAYS
+    days = _number(request, "days", DAYS, DAYS_KEPT)
     report = report_of(days)
     most = max((count for _, count in report.periods), default=0)
     return not_kept(page("stats.html", request, site, report=report, days=days, most=most))
@@ -393,7 +388,7 @@ def _naan(request: Request, site: Site) -> Response | None:
         known=naan in site.table,
         practices=_policy(entry),
         authorities=[(nma, site.liveness.get(url.server_of(example_url(nma.target)) or "")) for nma in entry.nmas],
-        shoulders=_part(shoulders, _entry_weight, _page_number(request)),
+        shoulders=_part(shoulders, _entry_weight, _number(request, "page")),
         shoulder_count=len(shoulders),
         found=found,
         facts=_part(
@@ -467,9 +462,10 @@ def walk(ark: Ark | None, found: Discovery | None, target: str = "") -> dict[str
 # ---- lists that are too long for one page
 
 
-def _page_number(request: Request) -> int:
-    text = request.parameter("page")
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 5 else 1
+def _number(request: Request, name: str, default: int = 1, most: int = 9_999) -> int:
+    text = request.parameter(name)
+    number = int(text) if re.fullmatch("[0-9]{1,4}", text) else 0
+    return number if 1 <= number <= most else default
 
 
 def listed(urls: Sequence[str]) -> Part[str]:

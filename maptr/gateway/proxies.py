@@ -50,7 +50,6 @@ class Proxies:
             log.warning("%s is in gateway.proxies and %s", proxy, fault)
 
     def _trusts(self, address: str) -> bool:
-        """Return True for the address of a proxy."""
         ip = read_ip(address)
         return ip is not None and any(ip in network for network in self._networks)
 

@@ -191,7 +191,6 @@ class Statistics:
             self._split()
 
     def _split(self) -> None:
-        """Count the requests by each of their values."""
         for (hour, naan, status, source, inflection, host, reason), n in self._requests.items():
             self._add(hour, REQUESTS, "", n)
             self._add(hour, NAAN, naan, n)
