@@ -170,9 +170,7 @@ def _date(time: int) -> str:
 
 def unchanged(request: Request, response: Response) -> Response:
     """Return a page or file with an ETag, and 304 to a client that names it (RFC 9110 8.8.3 and 13.1.2)."""
-    if request.method not in ("GET", "HEAD"):
-        return response
-    if not response.header("Content-Type").startswith(_WITH_ETAG):
+    if request.method not in ("GET", "HEAD") or not response.header("Content-Type").startswith(_WITH_ETAG):
         return response
     tag = f'"{hashlib.sha256(response.body).hexdigest()[:20]}"'
     headers = (*response.headers, ("ETag", tag))

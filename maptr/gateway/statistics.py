@@ -36,6 +36,7 @@ OTHER = "other"
 REQUESTS, NAAN, FAILED, REASON, STATUS, SOURCE, INFLECTION, REFERRER = KINDS = (
     *("requests", "naan", "failed", "reason", "status", "source", "inflection", "referrer"),
 )
+REST = dict.fromkeys(KINDS, OTHER) | {FAILED: f"{OTHER} 0 "}  # the values that are counted together
 FAILING = (400, 404, 410, 414, 503)  # of an ARK: not one, none, gone, too long, not known
 
 _NAAN = re.compile(r"(?ai)ark(?::|%3A)(?:/|%2F)*([0-9a-z-]{1,64})(?=[/?#.]|%2F|\Z)")
@@ -65,8 +66,8 @@ class Failure(NamedTuple):
 
     @classmethod
     def of(cls, value: str, requests: int) -> Failure:
-        naan, status, *reason = value.split(" ", 2)
-        return cls(naan, int(status), "".join(reason), requests)
+        naan, status, reason = value.split(" ", 2)
+        return cls(naan, int(status), reason, requests)
 
 
 class Report(NamedTuple):
@@ -122,7 +123,7 @@ class Statistics:
         self._lock = threading.Lock()
         self._file = file
         self._logged = Repetitions()
-        self._opened: tuple[tuple[int, int] | None, sqlite3.Connection] | None = None
+        self._opened: tuple[int | None, sqlite3.Connection] | None = None
 
     @property
     def _store(self) -> sqlite3.Connection:
@@ -146,11 +147,8 @@ class Statistics:
         self._opened = self._inode(), store
         return store
 
-    def _inode(self) -> tuple[int, int] | None:
-        if self._file is None or not self._file.exists():
-            return None
-        found = self._file.stat()
-        return found.st_dev, found.st_ino
+    def _inode(self) -> int | None:
+        return self._file.stat().st_ino if self._file is not None and self._file.exists() else None
 
     @property
     def _uri(self) -> str:
@@ -210,7 +208,7 @@ class Statistics:
         known = self._known.setdefault((hour, kind), set())
         if value not in known:
             if len(known) >= MAX_VALUES:
-                value = f"{OTHER} 0" if kind == FAILED else OTHER
+                value = REST[kind]
             known.add(value)
         self._waiting[hour, kind, value] += n
 
@@ -245,9 +243,8 @@ class Statistics:
     def _shorten(self, day: int) -> None:
         """Count the rare values of the last whole day together."""
         for kind in (NAAN, FAILED, REFERRER):
-            rest = OTHER if kind != FAILED else f"{OTHER} 0"
             select = "SELECT value, n FROM days WHERE start = ? AND kind = ? AND value != ? ORDER BY n DESC, value"
-            known = (day, kind, rest)
+            known = (day, kind, REST[kind])
             rare = self._store.execute(f"{select} LIMIT -1 OFFSET {MAX_VALUES}", known).fetchall()
             lost = sum(n for _, n in rare)
             if lost:

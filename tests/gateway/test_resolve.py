@@ -288,10 +288,11 @@ def single(target: str = "https://one.example/1", status: int = 302, **settings:
     return Gateway(TABLE, objects=objects(OwnObject(str(Ark.parse(ARK[1:])), target, status)), **settings)
 
 
-def test_single_redirects_precede_all_rules() -> None:
+@pytest.mark.parametrize("status", [302, 303, 307])
+def test_single_redirects_precede_all_rules(status: int) -> None:
     """Draft 3.4."""
-    found = single(status=303).ask("/ark:/12345/x-1/")
-    assert (found.status, found.header("location")) == (303, "https://one.example/1")
+    found = single(status=status).ask("/ark:/12345/x-1/")
+    assert (found.status, found.header("location")) == (status, "https://one.example/1")
     assert (found.header("maptr-source"), found.header("cache-control")) == ("redirects", "max-age=300")
     assert single().location("/ark:12345/x1/c2") == "https://one.example/1/c2"
     assert single().location("/ark:12345/x2") == "https://natab.example/ark:/12345/x2"

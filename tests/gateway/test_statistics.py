@@ -91,14 +91,6 @@ def test_the_naan_of_a_target(target: str, naan: str) -> None:
     assert naan_in(target) == naan
 
 
-def test_failures_that_were_counted_without_a_reason_are_still_reported(tmp_path: Path) -> None:
-    made, _ = counted(file=tmp_path / "stats.sqlite")
-    made._waiting[int(NOON), statistics.FAILED, "12345 404"] += 2
-    made._waiting[int(NOON), statistics.FAILED, "other 0"] += 1
-    keep(made)
-    assert made.report(1).failed == [("12345", 404, "", 2), ("other", 0, "", 1)]
-
-
 def test_each_failure_has_its_reason() -> None:
     """One of a few words: the end of a query, or what is wrong with the request."""
     gone = objects(OwnObject("ark:12345/gone", status=410))
@@ -136,6 +128,10 @@ def test_the_file_keeps_the_counts(tmp_path: Path) -> None:
     clock.now += 2 * DAY
     assert (again.report(1).requests, again.report(7).requests, again.report(365).requests) == (0, 7, 7)
     assert b"secret" not in path.read_bytes()
+    path.rename(tmp_path / "old.sqlite")
+    again.count("12345", "/ark:12345/x1", 302, "dns", "")
+    keep(again)
+    assert Statistics(path, wall=clock).report(7).requests == 1, "a file that is removed is made again"
 
 
 def test_hours_and_days_are_forgotten_in_time() -> None:
@@ -188,16 +184,6 @@ def test_a_disk_that_is_full_loses_no_count(tmp_path: Path, caplog: pytest.LogCa
         made._store.execute("PRAGMA query_only = OFF")
     warning = f"statistics not kept: {path}: attempt to write a readonly database"
     assert [record.getMessage() for record in caplog.records] == [warning, warning], "each time, it is logged once"
-
-
-def test_a_file_that_is_removed_is_made_again(tmp_path: Path) -> None:
-    path = tmp_path / "stats.sqlite"
-    made, clock = counted(*REQUESTS, file=path)
-    keep(made)
-    path.rename(tmp_path / "old.sqlite")
-    made.count("12345", "/ark:12345/x", 302, "", "")
-    keep(made)
-    assert Statistics(path, wall=clock).report(1).requests == 1
 
 
 def test_a_file_that_is_damaged_in_use_gives_503(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
