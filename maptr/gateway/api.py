@@ -191,7 +191,7 @@ def _liveness(known: Liveness, now: float) -> dict[str, Any]:
 
 def _drift(request: Request, site: Site) -> Response:
     """Return the last comparison of the table with DNS, as ``maptr table drift --json`` prints it."""
-    if site.drift.at is None and not site.compares:
+    if not site.has_drift:
         return problem(HTTPStatus.NOT_FOUND, "this gateway does not compare its table with DNS")
     if site.drift.at is None:
         return problem(HTTPStatus.SERVICE_UNAVAILABLE, "the table was not compared with DNS yet", _RETRY)

@@ -202,7 +202,7 @@ def respond(request: Request, site: Site) -> Response | None:
     path = request.path
     if kind := _FILES.get(path):
         return Response(HTTPStatus.OK, (("Content-Type", kind), ("Cache-Control", "max-age=86400")), _file(path[1:]))
-    if path == "/drift":
+    if path == "/drift" and site.has_drift:
         return _drift(request, site)
     if path == "/status" and request.is_admin:
         return page(

@@ -95,6 +95,10 @@ class Site:
         return NO_TABLE if table is None else table
 
     @property
+    def has_drift(self) -> bool:
+        return self.compares or self.drift.at is not None
+
+    @property
     def objects(self) -> OwnObjects:
         return self.redirects.objects
 

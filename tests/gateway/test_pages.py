@@ -144,8 +144,9 @@ def test_the_title_is_the_verdict_of_the_whole(verdicts: list[Verdict], title: s
     for target in ("/status", "/drift"):
         page = show(target, library(), drift=report)
         assert page.title() == f"{title} – maptr"
-        assert show(target).title() == "Every ARK, by DNS – maptr"
-        assert show(target, library(), library("12345/x6")).title() == "1 NAAN, from a table – maptr"
+        assert show(target, compares=True).title() == "Every ARK, by DNS – maptr"
+        one_naan = show(target, library(), library("12345/x6"), compares=True)
+        assert one_naan.title() == "1 NAAN, from a table – maptr"
     assert title in page.text
     assert ("DNS did not answer" in page.text) is (Verdict.UNKNOWN in verdicts)
 
@@ -155,6 +156,8 @@ def test_the_menu_has_the_pages_that_there_are() -> None:
     plain = [show(path, library()).hrefs() for path in paths]
     settings = GatewayConfig(public_stats=True)
     full: dict[str, Any] = {"compares": True, "liveness": SILENT_ONE, "statistics": lambda days: None}
+    assert Gateway(Table([library()])).ask("/drift").status == 404
+    assert "DNS and the table" not in show("/naan/12345", library()).text
     for path, hrefs in zip(paths, plain, strict=True):
         assert {*show(path, library(), settings=settings, **full).hrefs()} - {*hrefs} == {
             "/drift",
