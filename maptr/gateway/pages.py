@@ -106,11 +106,6 @@ def remedy(found: Discovery) -> str:
     return PASSES if found.may_pass else NO_ORIGIN if found.missing_origin else LASTS
 
 
-def contact_url(contact: str) -> str:
-    is_mail = "@" in contact and "://" not in contact
-    return f"mailto:{contact}" if is_mail else contact
-
-
 def is_link(text: str) -> bool:
     """Return True for a URL to which a page may link, and that is not too long for it."""
     if len(text) > MAX_LINK:
@@ -163,9 +158,7 @@ def _environment(code: str) -> Environment:
         "span": language.span,
         "moment": moment,
         "rfc3339": time_text,
-        "milliseconds": language.milliseconds,
         "shorten": shorten,
-        "contact_url": contact_url,
     }
     made.tests["link"] = is_link
     made.globals |= {

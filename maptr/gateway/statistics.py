@@ -163,12 +163,11 @@ class Statistics:
 
     def check(self) -> None:
         """Raise ConfigError for a file that ``open`` cannot use. Nothing is made or changed."""
-        if self._file is None:
-            return
-        if self._file.exists() and self._file.stat().st_size:
-            Statistics(self._file, wall=self._wall, is_read_only=True).open()
-        elif not os.access(self._file.parent, os.W_OK):
-            raise ConfigError(f"{self._file.parent}: no file can be made there", key="gateway.stats")
+        file = self._file
+        if file is not None and file.exists() and file.stat().st_size:
+            Statistics(file, wall=self._wall, is_read_only=True).open()
+        elif file is not None and not os.access(file.parent, os.W_OK):
+            raise ConfigError(f"{file.parent}: no file can be made there", key="gateway.stats")
 
     def open(self) -> None:
         """Open the file, and make it if it does not exist. Raises ConfigError."""

@@ -105,12 +105,6 @@ def test_a_request_is_charged_for_the_time_that_it_takes() -> None:
     assert clients.wait("192.0.2.1") == pytest.approx(2.1)
 
 
-def test_without_a_rate_there_is_no_limit() -> None:
-    clients = Limits(0, Clock())
-    clients.charge("192.0.2.1", 1000)
-    assert clients.wait("192.0.2.1") == 0
-
-
 def test_the_client_whose_last_request_is_oldest_is_forgotten_first() -> None:
     clients = Limits(1, Clock())
     addresses = [str(ipaddress.ip_address(0x0A000000 + number)) for number in range(MAX_KEYS)]

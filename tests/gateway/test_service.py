@@ -316,16 +316,14 @@ def test_a_reload_takes_the_settings_and_keeps_the_connections(site: Site) -> No
         site.configure("proxies = []\n", rate=1)
         site.reload()
         assert 429 in {client.get("/health").status for _ in range(10)}
-        site.configure(listen="127.0.0.1:1")
-        site.reload("gateway.listen is as it was at the start: restart to change it")
-        assert client.get("/health").status == 200
 
 
 def test_a_setting_that_needs_a_restart_is_compared_with_that_of_the_start(site: Site) -> None:
     site.configure()
     site.start()
     site.configure('drift_every = "2h"\n', listen="127.0.0.1:1")
-    site.reload("gateway.drift_every is as it was at the start: restart to change it")
+    site.reload("gateway.listen is as it was at the start: restart to change it")
+    site.server.wait_for("gateway.drift_every is as it was at the start: restart to change it")
     site.configure()
     before = site.server.hang_up()
     site.server.wait_for("^maptr: reloaded$", before)
