@@ -282,8 +282,10 @@ def test_the_operator_sees_them_and_the_public_does_not(tmp_path: Path) -> None:
 
 def test_they_may_be_public() -> None:
     made, _ = counted(*REQUESTS)
-    assert Gateway(statistics=made.report, settings=GatewayConfig(public_stats=True)).ask("/stats").status == 200
-    assert Gateway(statistics=made.report, settings=GatewayConfig(public_stats=True)).ask("/api/v1/stats").status == 200
+    public = Gateway(statistics=made.report, public_stats=True)
+    assert public.ask("/stats").status == 200
+    assert public.ask("/stats?days=9999").body == public.ask("/stats?days=x").body == public.ask("/stats").body
+    assert public.ask("/api/v1/stats").status == 200
     assert Gateway(statistics=made.report).ask("/stats").status == 404, "there is no address for the operator"
 
 
