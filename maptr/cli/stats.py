@@ -13,7 +13,7 @@ import click
 from maptr.cli import lookup, options, output
 from maptr.cli.group import command
 from maptr.cli.output import Painted
-from maptr.errors import ConfigError
+from maptr.gateway.message import Unreadable
 from maptr.gateway.statistics import (
     DAYS,
     DAYS_KEPT,
@@ -60,10 +60,8 @@ def stats(file: Path | None, days: int, config: str | None, as_json: bool) -> No
     try:
         with closing(Statistics(path, wall=time.time, is_read_only=True)) as kept:
             report = kept.report(days)
-    except ConfigError as error:
-        output.fail(error.reason, output.EXIT_UNREADABLE)
-    except sqlite3.Error as error:
-        output.fail(f"{path}: {error}", output.EXIT_UNREADABLE)
+    except (Unreadable, sqlite3.Error) as error:
+        output.fail(f"{path}: {error.__cause__ or error}", output.EXIT_UNREADABLE)
     if as_json:
         output.json_data(report.to_dict())
         sys.exit(output.EXIT_OK)

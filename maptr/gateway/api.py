@@ -95,7 +95,6 @@ def _discovered(request: Request, found: Discovery) -> Response:
 
 
 def _nothing(document: Mapping[str, Any], found: Discovery) -> Response:
-    """Return the problem of a discovery without candidates."""
     if found.complete:
         headers = (("Cache-Control", f"max-age={NONE_AGE}"),)
         status = HTTPStatus.GONE if found.source == OWN else HTTPStatus.NOT_FOUND
@@ -192,6 +191,8 @@ def _liveness(known: Liveness, now: float) -> dict[str, Any]:
 
 def _drift(request: Request, site: Site) -> Response:
     """Return the last comparison of the table with DNS, as ``maptr table drift --json`` prints it."""
+    if not site.has_drift:
+        return problem(HTTPStatus.NOT_FOUND, "this gateway does not compare its table with DNS")
     if site.drift.at is None:
         return problem(HTTPStatus.SERVICE_UNAVAILABLE, "the table was not compared with DNS yet", _RETRY)
     verdicts = site.drift.verdicts
@@ -208,7 +209,6 @@ def _drift(request: Request, site: Site) -> Response:
 
 
 def _stats(request: Request, site: Site, days: int = DAYS) -> Response:
-    """Return what the gateway was asked."""
     if (report := site.statistics_for(request)) is None:
         return problem(HTTPStatus.NOT_FOUND, "the statistics are at the address of the operator")
     return _json(report(days).to_dict(), _NOT_KEPT)

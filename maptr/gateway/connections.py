@@ -12,12 +12,14 @@ import functools
 import logging
 import socket
 import ssl
+import traceback
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 from aiohttp import web
 
 from maptr.config.model import GatewayConfig, TcpConfig
+from maptr.daemon.background import Repetitions
 from maptr.daemon.connections import Acceptor, Counts, OpenConnections
 from maptr.daemon.sockets import limits_within_descriptors
 from maptr.gateway.proxies import Proxies, read_proxy_header
@@ -109,7 +111,8 @@ class HttpConnection(web.RequestHandler):
         return self._listener.refuse(request, status, exc)
 
     def log_exception(self, *args: Any, **kw: Any) -> None:
-        log.error("internal error", exc_info=kw.get("exc_info", True))
+        if isinstance(error := kw.get("exc_info"), Exception):
+            self._listener.log_error(error)
 
 
 class HttpListener:
@@ -122,6 +125,7 @@ class HttpListener:
         self.manager: web.Server
         self._acceptor: Acceptor | None = None
         self._tasks: set[asyncio.Task[None]] = set()
+        self._logged = Repetitions()
 
     def configure(self, settings: GatewayConfig, proxies: Proxies, tls: ssl.SSLContext | None) -> None:
         """Use these from now on, the certificate for new connections."""
@@ -130,6 +134,12 @@ class HttpListener:
         self.tls = tls
         limits = TcpConfig(settings.max_connections, settings.max_per_client, settings.idle_timeout)
         self.connections.limits = limits_within_descriptors(limits, len(settings.listen))
+
+    def log_error(self, error: Exception, what: str = "") -> None:
+        """Log an internal error once for each line that raises it, because each request may cause it."""
+        *_, place = traceback.extract_tb(error.__traceback__)
+        if self._logged.is_new((type(error), place.filename, place.lineno), True):
+            log.error("internal error%s", what, exc_info=error)
 
     def start(self, sockets: Sequence[socket.socket], manager: web.Server) -> None:
         self.manager = manager
@@ -186,7 +196,7 @@ class HttpListener:
         except OSError:  # such as ssl.SSLError of a failed handshake, and a client that has too many connections
             pass
         except ValueError as error:
-            log.warning("connection of %s closed: %s", connection.client, error)
+            self._proxies.warn_of(connection.client, f"its connection was closed: {error}")
         finally:
             if connection.link is None:
                 self.connections.remove(connection)

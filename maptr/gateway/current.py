@@ -64,14 +64,8 @@ class CurrentSite:
             self.site,
             settings=settings,
             redirects=UNREAD if redirects is None else redirects.value,
-            public_url=settings.public_url,
             has_admin=self._has_admin,
-            has_tls=settings.certificate is not None,
             hyphens=config.client.hyphens,
-            root=settings.root,
-            metadata=settings.metadata,
-            permanence=settings.permanence,
-            describes=settings.inflections == "describe",
             compares=bool(settings.drift_every) and not self.asks_no_dns,
             dns_context=Context(Identity(serve.nsid, serve.version, serve.hostname)),
             metrics=lambda: metrics.page(self.site),
@@ -146,13 +140,19 @@ class CurrentSite:
         except DiscoveryFailed as error:  # no server can be asked
             found = error.discovery
         # A DNS without the origin answers, but only a table can say where an ARK leads.
-        missing = found.missing_origin
-        if found.complete or (missing and self.site.table):
-            trouble = ""
-        else:
-            trouble = f"{missing} does not exist there" if missing else found.reason or found.incomplete_reason()
-        if missing and trouble and trouble != self._dns_trouble:
-            log.warning("%s does not exist in the DNS that was asked: name a server that has it", missing)
+        missing, last = found.missing_origin, found.decisive
+        trouble = ""
+        if missing and not self.site.table:
+            trouble = f"{missing} does not exist there"
+        elif not (missing or found.complete):  # without the address of the server, because clients may read it
+            trouble = "no server can be asked" if last is None else last.ended
+        if trouble != self._dns_trouble:
+            if not trouble:
+                log.info("DNS answers")
+            elif missing:
+                log.warning("%s does not exist in the DNS that was asked: name a server that has it", missing)
+            else:
+                log.warning("DNS does not answer: %s", found.reason or found.incomplete_reason())
         self._dns_trouble = trouble
         await self.refresh()
         self.tested.set()

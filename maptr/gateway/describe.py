@@ -56,8 +56,8 @@ def own_object(request: Request, ark: Ark, one: OwnObject, site: Site, *, form: 
     """Return the description of an own object, in the same forms, from its row alone: nothing is invented."""
     where = one.url or (f"(:unav) {one.reason}" if one.reason else "(:unav)")
     erc = [_segment("erc", one.who, one.what, _date(one.when), where)]
-    if site.permanence:
-        erc.append(_segment("erc-support", "", f"(:permanence) {site.permanence}", "", ""))
+    if site.settings.permanence:
+        erc.append(_segment("erc-support", "", f"(:permanence) {site.settings.permanence}", "", ""))
     described = Described(one.ark, f"the object {one.ark}", tuple(erc), is_object=True, more=one.more)
     return _respond(request, ark, site, described, form, source)
 

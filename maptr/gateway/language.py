@@ -57,9 +57,6 @@ class Language:
         text = f"{value:,}" if is_whole else f"{value:g}"
         return text if self.code == ENGLISH else text.translate(_DECIMAL_COMMA)
 
-    def milliseconds(self, seconds: float) -> str:
-        return f"{self.number(seconds * 1000)} ms"
-
     def span(self, seconds: float) -> str:
         """Return a span of time in its largest unit."""
         fits = (span for span in SPANS if seconds >= (2 if span[0] == 60 else 1) * span[0])  # 90 seconds, not 1 minute

@@ -13,7 +13,7 @@ from urllib.parse import parse_qsl
 
 from maptr.ark import Ark
 from maptr.discovery import Discovery
-from maptr.errors import json_text
+from maptr.errors import LocatedError, MaptrError, json_text
 
 HTML = "text/html; charset=utf-8"
 TEXT = "text/plain; charset=utf-8"
@@ -30,6 +30,21 @@ MAX_PARAMETERS = 200  # of a query string that are read
 MAX_AGE = 86_400  # seconds for which a client may keep a response, at most
 _MAX_RANGES = 50  # ranges of one Accept header that are read
 _QUALITY = re.compile(r"(?i)q\s*=\s*([01](?:\.\d{0,3})?)\Z")
+
+
+class Unreadable(MaptrError):
+    """What a response needs cannot be read now. The text is for clients: it names no file."""
+
+
+def published(error: MaptrError | OSError) -> str:
+    """Return the text of an error for clients: it names the file without its folder."""
+    if isinstance(error, LocatedError):
+        reason, file, line = error.reason, error.filename, error.line
+    elif isinstance(error, OSError):
+        reason, file, line = error.strerror or str(error), str(error.filename or ""), 0
+    else:
+        return str(error)
+    return str(LocatedError(reason, filename=file.rpartition("/")[2], line=line))
 
 
 class Request(NamedTuple):
@@ -155,9 +170,7 @@ def _date(time: int) -> str:
 
 def unchanged(request: Request, response: Response) -> Response:
     """Return a page or file with an ETag, and 304 to a client that names it (RFC 9110 8.8.3 and 13.1.2)."""
-    if request.method not in ("GET", "HEAD"):
-        return response
-    if not response.header("Content-Type").startswith(_WITH_ETAG):
+    if request.method not in ("GET", "HEAD") or not response.header("Content-Type").startswith(_WITH_ETAG):
         return response
     tag = f'"{hashlib.sha256(response.body).hexdigest()[:20]}"'
     headers = (*response.headers, ("ETag", tag))

@@ -94,6 +94,7 @@ class Metrics:
         self._table = Gauge("maptr_table_records", "Records of the table.", registry=registry)
         self._age = Gauge("maptr_table_age_seconds", "Seconds since the source confirmed the table.", registry=registry)
         self._redirects = Gauge("maptr_redirects", "Redirects of single ARKs.", registry=registry)
+        self._left_out = Gauge("maptr_redirects_left_out", "Bad rows of the file of redirects.", registry=registry)
         build = Gauge("maptr_gateway_build_info", "Version of maptr; always 1.", ["version"], registry=registry)
         build.labels(__version__).set(1)
 
@@ -108,6 +109,7 @@ class Metrics:
         self._ready.set(not site.troubles)
         self._table.set(len(site.table))
         self._redirects.set(len(site.objects))
+        self._left_out.set(site.redirects.left_out)
         fetched = site.table_state.fetched
         self._age.set(float("nan") if fetched is None else time.time() - fetched)
         return Response(HTTPStatus.OK, (("Content-Type", CONTENT_TYPE_LATEST),), generate_latest(self._registry))

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from maptr import url
 from maptr.ark import Ark
-from maptr.errors import ArkSyntaxError, LocatedError, MaptrError
+from maptr.errors import ArkSyntaxError, LocatedError
 from maptr.registry.target import DEFAULT_STATUS
 
 COLUMNS = ("ark", "url", "status", "reason", "who", "what", "when", "suffix")
@@ -22,10 +22,6 @@ REDIRECTING, GONE = (302, 303, 307), 410
 SWITCH = {"": True, "yes": True, "true": True, "1": True, "no": False, "false": False, "0": False}
 OWN = "redirects"  # the source of a discovery that an own object makes
 MAX_CUTS = 32  # shorter ARKs that are looked for, of one ARK
-
-
-class ObjectsError(MaptrError):
-    """The gateway cannot read its own objects, so it cannot tell whether an ARK is one of them."""
 
 
 class RowError(LocatedError):
@@ -77,7 +73,7 @@ class OwnObjects:
     naans: Mapping[str, int] = MappingProxyType({})
 
     def get(self, ark: str) -> OwnObject | None:
-        """Return the object of an ARK in normal form. Raises ObjectsError."""
+        """Return the object of an ARK in normal form. Raises Unreadable."""
         return None
 
     def __len__(self) -> int:
@@ -89,7 +85,7 @@ class Redirects:
     """The own objects of a file, which was last written at ``written``, in seconds since 1970.
 
     ``file`` is its name without the folder. ``left_out`` counts its bad rows, of which ``bad`` has the first.
-    ``trouble`` is why its last content is not used.
+    ``trouble`` is why its last content is not used, for clients too: it does not name the folder.
     """
 
     file: str = ""
@@ -117,7 +113,7 @@ UNREAD = Redirects()
 def match(objects: OwnObjects, ark: Ark) -> Match | None:
     """Return the own object that serves an ARK: its own row, or the longest one that it begins with.
 
-    Raises ObjectsError.
+    Raises Unreadable: whether an ARK is one of the own objects is then not known.
     """
     if ark.naan not in objects.naans:
         return None

@@ -34,7 +34,7 @@ from maptr.gateway import drawing, servers
 from maptr.gateway.drawing import AGREES, MARKS, RANKS, naan_of, shorten
 from maptr.gateway.language import ENGLISH, Language, preferred
 from maptr.gateway.message import Headers, Request, Response, html, not_kept, text
-from maptr.gateway.objects import OWN, OwnObject
+from maptr.gateway.objects import OWN
 from maptr.gateway.site import DriftReport, Site
 from maptr.gateway.statistics import DAYS, DAYS_KEPT, Report
 from maptr.reconcile.probes import Liveness
@@ -57,7 +57,6 @@ NAANS = "/naan/"  # the path of the list of NAANs, below which each has a page
 _FILES = {"/style.css": "text/css; charset=utf-8", "/icon.svg": "image/svg+xml"}
 _MARK = b'<meta name="generator" content="maptr">'
 
-SITEMAP = "http://www.sitemaps.org/schemas/sitemap/0.9"
 MAX_SITEMAP = 50_000  # addresses of one sitemap
 ROOM = 22_000  # bytes of one list on a page
 MAX_NAANS = 100  # of one page of their list
@@ -107,11 +106,6 @@ def remedy(found: Discovery) -> str:
     return PASSES if found.may_pass else NO_ORIGIN if found.missing_origin else LASTS
 
 
-def contact_url(contact: str) -> str:
-    is_mail = "@" in contact and "://" not in contact
-    return f"mailto:{contact}" if is_mail else contact
-
-
 def is_link(text: str) -> bool:
     """Return True for a URL to which a page may link, and that is not too long for it."""
     if len(text) > MAX_LINK:
@@ -146,7 +140,6 @@ _compiled = _Compiled()
 
 @cache
 def _environment(code: str) -> Environment:
-    """Return the templates in a language."""
     language = Language(code)
     made = Environment(
         loader=PackageLoader("maptr.gateway"),
@@ -165,9 +158,7 @@ def _environment(code: str) -> Environment:
         "span": language.span,
         "moment": moment,
         "rfc3339": time_text,
-        "milliseconds": language.milliseconds,
         "shorten": shorten,
-        "contact_url": contact_url,
     }
     made.tests["link"] = is_link
     made.globals |= {
@@ -195,7 +186,7 @@ def _environment(code: str) -> Environment:
 def prepare() -> None:
     """Compile the templates, which takes longer than a request may."""
     for environment in map(_environment, LANGUAGES):
-        for name in environment.list_templates(["html"]):
+        for name in environment.list_templates(["html", "atom", "xml"]):
             environment.get_template(name)
 
 
@@ -204,7 +195,7 @@ def respond(request: Request, site: Site) -> Response | None:
     path = request.path
     if kind := _FILES.get(path):
         return Response(HTTPStatus.OK, (("Content-Type", kind), ("Cache-Control", "max-age=86400")), _file(path[1:]))
-    if path == "/drift":
+    if path == "/drift" and site.has_drift:
         return _drift(request, site)
     if path == "/status" and request.is_admin:
         return page(
@@ -215,16 +206,18 @@ def respond(request: Request, site: Site) -> Response | None:
     if path == "/servers":
         return _servers(request, site)
     if path == "/servers.atom":
-        feed = site.once((servers.feed, int(request.now) // MINUTE), lambda: servers.feed(site, request.now))
-        return Response(HTTPStatus.OK, (("Content-Type", ATOM), *_MINUTES), feed)
+        key = servers.feed, int(request.now) // MINUTE
+        return site.once(key, lambda: _document("servers.atom", ATOM, _MINUTES, servers.feed(site, request.now)))
     if path == "/favicon.ico":
         return Response(HTTPStatus.FOUND, (("Location", "/icon.svg"), ("Cache-Control", "max-age=86400")))
+    base = site.settings.public_url
     if path == "/robots.txt":
-        where = f"Sitemap: {site.public_url}/sitemap.xml\n" if site.public_url else ""
+        where = f"Sitemap: {base}/sitemap.xml\n" if base else ""
         hidden = "".join(f"Disallow: {each}\n" for each in ("/stats", "/status", "/drift", "/api/"))
         return text(f"User-agent: *\n{hidden}{where}", headers=_DAY)
-    if path == "/sitemap.xml" and site.public_url:
-        return site.once("sitemap", lambda: _sitemap(site))
+    if path == "/sitemap.xml" and base:
+        about = {"base": base, "naans": site.table.naans()[: MAX_SITEMAP - 1]}
+        return site.once("sitemap", lambda: _document("sitemap.xml", "application/xml", _DAY, about))
     if path == NAANS:
         return _naans(request, site)
     if path.startswith(NAANS):
@@ -269,14 +262,13 @@ def result(request: Request, site: Site, ark: Ark, answer: Response, found: Disc
         target=target,
         answer=answer,
         phrase=HTTPStatus(answer.status).phrase,
-        kept=int("".join(re.findall(r"max-age=(\d+)", answer.header("Cache-Control"))) or 0),
         text=text,
         is_long=len(text) > MAX_LINK,
         others=_part([where for where in urls if where != target], _url_weight, room=STEPS_ROOM),
         entry=site.table.lookup(ark),
         age=None if found is None else found.age_at(request.now),
         is_single=found is not None and found.source == OWN,
-        **_walk(ark, found, target),
+        **walk(ark, found, target),
     )
 
 
@@ -314,7 +306,7 @@ def _drift(request: Request, site: Site) -> Response:
     verdict = next((one for one in Verdict if one == named), None)
     shown = [one for one in report.verdicts if one.verdict is verdict or (not verdict and one.verdict not in AGREES)]
     parts = site.once((_drift, verdict), lambda: _parts(_facts(site.table, shown), _fact_weight))
-    listed = _one_of(parts, _page_number(request))
+    listed = _one_of(parts, _number(request, "page"))
     return site.once(
         (_drift, verdict, listed.number, int(request.now) // MINUTE, _language(request, site), request.is_admin),
         lambda: page(
@@ -331,7 +323,6 @@ def _drift(request: Request, site: Site) -> Response:
 
 
 def _naans(request: Request, site: Site) -> Response:
-    """Return a page of the NAANs of the table, or of those that match a search."""
     query, after = request.parameter("q"), request.parameter("after")
     keys = [entry.naan for entry in site.index.search(query)] if query.strip() else site.table.naans()
     start = keys.index(after) + 1 if after in keys else 0
@@ -341,7 +332,6 @@ def _naans(request: Request, site: Site) -> Response:
 
 
 def _servers(request: Request, site: Site) -> Response:
-    """Return which mapping authorities answer, since when, and their outages."""
     listed = site.once(_servers, lambda: _parts(servers.in_order(site, request.now), _server_weight))
     return page(
         "servers.html",
@@ -349,24 +339,20 @@ def _servers(request: Request, site: Site) -> Response:
         site,
         probed=len(site.liveness),
         silent=sum(1 for one in site.liveness.values() if one.failures),
-        listed=_one_of(listed, _page_number(request)),
+        listed=_one_of(listed, _number(request, "page")),
         picture_of=servers.picture,
         days=servers.DAYS,
     )
 
 
-def _sitemap(site: Site) -> Response:
-    """Return the pages of the NAANs, as search engines read them (sitemaps.org)."""
-    urls = [f"{site.public_url}/", *(f"{site.public_url}/naan/{naan}" for naan in site.table.naans())]
-    rows = "".join(f"<url><loc>{escape(where)}</loc></url>\n" for where in urls[:MAX_SITEMAP])
-    body = f'<?xml version="1.0" encoding="UTF-8"?>\n<urlset xmlns="{SITEMAP}">\n{rows}</urlset>\n'
-    return Response(HTTPStatus.OK, (("Content-Type", "application/xml"), *_DAY), body.encode())
+def _document(name: str, kind: str, kept: Headers, values: dict[str, Any]) -> Response:
+    """Return a document for programs: it has no language."""
+    made = _environment(ENGLISH).get_template(name).render(values)
+    return Response(HTTPStatus.OK, (("Content-Type", kind), *kept), made.encode())
 
 
 def _statistics(request: Request, site: Site, report_of: Callable[[int], Report]) -> Response:
-    """Return what the gateway was asked, with a bar for each hour or day."""
-    wanted = request.parameter("days")
-    days = int(wanted) if re.fullmatch("[0-9]{1,3}", wanted) and 1 <= int(wanted) <= DAYS_KEPT else DAYS
+    days = _number(request, "days", DAYS, DAYS_KEPT)
     report = report_of(days)
     most = max((count for _, count in report.periods), default=0)
     return not_kept(page("stats.html", request, site, report=report, days=days, most=most))
@@ -395,7 +381,7 @@ def _naan(request: Request, site: Site) -> Response | None:
         known=naan in site.table,
         practices=_policy(entry),
         authorities=[(nma, site.liveness.get(url.server_of(example_url(nma.target)) or "")) for nma in entry.nmas],
-        shoulders=_part(shoulders, _entry_weight, _page_number(request)),
+        shoulders=_part(shoulders, _entry_weight, _number(request, "page")),
         shoulder_count=len(shoulders),
         found=found,
         facts=_part(
@@ -414,27 +400,6 @@ def _policy(entry: Entry) -> list[str]:
     if not isinstance(codes, list):
         codes = [code.strip() for code in (entry.policy.policy or "").split(",")]
     return [str(code)[:SHORT] for code in codes if code and not str(code).startswith(UNKNOWN)][:MAX_SHOWN]
-
-
-def failure(
-    request: Request,
-    site: Site,
-    status: HTTPStatus,
-    detail: str,
-    headers: Headers,
-    ark: Ark | None,
-    found: Discovery | None,
-    gone: OwnObject | None,
-) -> Response:
-    """Return an error, with the walk if an ARK was looked up."""
-    about = {"detail": detail, "status": status, "ark": ark, "gone": gone}
-    return page("failure.html", request, site, status, headers, **about, **_walk(ark, found))
-
-
-def authorities(request: Request, ark: Ark, found: Discovery, site: Site, headers: Headers) -> Response:
-    """Return all mapping authorities of an ARK, best first."""
-    listed = _part(found.urls(), _url_weight)
-    return page("authorities.html", request, site, HTTPStatus.OK, headers, ark=ark, listed=listed, **_walk(ark, found))
 
 
 def _language(request: Request, site: Site) -> str:
@@ -473,7 +438,7 @@ class Line(NamedTuple):
     why: str = ""
 
 
-def _walk(ark: Ark | None, found: Discovery | None, target: str = "") -> dict[str, Any]:
+def walk(ark: Ark | None, found: Discovery | None, target: str = "") -> dict[str, Any]:
     """Return a discovery, its graph, the lines of its walk that a page has room for, and how many it leaves out."""
     lines: list[Line] = []
     for step in found.trace if found is not None else ():
@@ -490,9 +455,15 @@ def _walk(ark: Ark | None, found: Discovery | None, target: str = "") -> dict[st
 # ---- lists that are too long for one page
 
 
-def _page_number(request: Request) -> int:
-    text = request.parameter("page")
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 5 else 1
+def _number(request: Request, name: str, default: int = 1, most: int = 9_999) -> int:
+    text = request.parameter(name)
+    number = int(text) if re.fullmatch("[0-9]{1,4}", text) else 0
+    return number if 1 <= number <= most else default
+
+
+def listed(urls: Sequence[str]) -> Part[str]:
+    """Return the URLs that a page has room for."""
+    return _part(urls, _url_weight)
 
 
 def _part(items: Sequence[T], weigh: Callable[[T], int], number: int = 1, *, room: int = ROOM) -> Part[T]:

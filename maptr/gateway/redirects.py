@@ -27,12 +27,12 @@ from maptr import url
 from maptr.daemon.background import Repetitions
 from maptr.errors import ConfigError, MaptrError, text_of_cell
 from maptr.files import Followed
+from maptr.gateway.message import Unreadable, published
 from maptr.gateway.objects import (
     COLUMNS,
     GONE,
     REDIRECTING,
     UNREAD,
-    ObjectsError,
     OwnObject,
     OwnObjects,
     Redirects,
@@ -82,12 +82,8 @@ OnBad = Callable[[RowError], None]
 
 def rows_of(path: Path) -> tuple[list[str], Iterator[Row]]:
     """Return the columns of a file, and its rows. Raises ConfigError that names the file and the line."""
-    try:
-        rows = _sqlite_rows(path) if _is_database(path) else _csv_rows(path)
-        first = next(rows)
-        return list(first.cells), _guarded(path, rows)
-    except (OSError, sqlite3.Error) as error:
-        raise _unreadable(path, error) from None
+    rows = _rows(path)
+    return list(next(rows).cells), rows
 
 
 Numbered = Iterator[tuple[int, OwnObject]]
@@ -116,9 +112,10 @@ def _unreadable(path: Path, error: Exception) -> ConfigError:
     return ConfigError(getattr(error, "strerror", None) or str(error), filename=str(path))
 
 
-def _guarded(path: Path, rows: Iterator[Row]) -> Iterator[Row]:
+def _rows(path: Path) -> Iterator[Row]:
+    """Yield the columns as a row, then the rows."""
     try:
-        yield from rows
+        yield from _sqlite_rows(path) if _is_database(path) else _csv_rows(path)
     except (OSError, sqlite3.Error, ValueError) as error:  # ValueError: a row of ours that was edited
         raise _unreadable(path, error) from None
 
@@ -260,7 +257,7 @@ class ObjectStore(OwnObjects):
         self.naans = counted
 
     def get(self, ark: str) -> OwnObject | None:
-        """Return the object of an ARK in normal form, None if its row cannot be used. Raises ObjectsError."""
+        """Return the object of an ARK in normal form, None if its row cannot be used. Raises Unreadable."""
         try:
             select = f"SELECT {_FIELDS}, more FROM redirects WHERE ark = ?"  # noqa: S608 - constants
             found = self._connection.execute(select, (ark,)).fetchone()
@@ -273,7 +270,7 @@ class ObjectStore(OwnObjects):
         except sqlite3.Error as error:
             if self._logged.is_new("", str(error)):
                 log.error("%s: %s: %s", self._filename, ark, error)
-            raise ObjectsError(f"{self._filename}: {error}") from None
+            raise Unreadable("the own objects of this gateway cannot be read now") from None
 
     def _checked(self, one: OwnObject) -> OwnObject:
         """Return the object if a request may lead there: the file may have been edited. Raises ValueError."""
@@ -378,9 +375,10 @@ def follow(path: Path, *, allow_private: bool, clock: Callable[[], float]) -> Fo
     def keep(last: Redirects, error: MaptrError | OSError) -> Redirects:
         if last is UNREAD:
             raise error
-        trouble = str(error if isinstance(error, MaptrError) else _unreadable(path, error))
+        located = error if isinstance(error, MaptrError) else _unreadable(path, error)
+        trouble = published(located)
         if trouble != last.trouble:
-            log.error("%s; the last good redirects stay", trouble)
+            log.error("%s; the last good redirects stay", located)
         return replace(last, trouble=trouble)
 
     file = Followed(path, UNREAD, load, keep, clock=clock)

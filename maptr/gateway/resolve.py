@@ -110,7 +110,7 @@ def answer(request: Request, ark: Ark, found: Discovery, site: Site, form: str =
     urls = found.urls()
     here = _own_urls(request, ark, urls, site)
     response = _answer(request, ark, found, urls, here, site, form)
-    return not_kept(response) if here and not site.public_url else response
+    return not_kept(response) if here and not site.settings.public_url else response
 
 
 def _answer(
@@ -128,14 +128,14 @@ def _answer(
         return failure(request, site, HTTPStatus.GONE, found.reason, headers, ark, gone=own and own.object)
     if wants_list(request, form):
         return authorities(request, ark, found, site, headers)
-    metadata = _metadata(ark, site)
+    metadata, describes = _metadata(ark, site), site.settings.inflections == "describe"
     if ark.inflection and metadata and metadata not in here:
         return redirect(request, site, ark, metadata, None, headers)
     for best, target in zip(found.candidates, urls, strict=True):
         if target in here:
             continue
         takes_none = own is not None and own.object.has_query  # an inflection cannot be added to it
-        if ark.inflection and (site.describes or takes_none or site.is_suspect(best, found, request.now)):
+        if ark.inflection and (describes or takes_none or site.is_suspect(best, found, request.now)):
             break
         wanted = best.status or site.status(ark, target)
         is_allowed = wanted in (objects.REDIRECTING if is_own else STATUSES)
@@ -147,13 +147,15 @@ def _answer(
 def _own_urls(request: Request, ark: Ark, urls: list[str], site: Site) -> list[str]:
     """Return which of the URLs that decide the answer are the gateway's own."""
     host, entry = request.headers.get("host", ""), None if urls else site.table.lookup(ark)
-    known = [*urls, f"{site.root}/{_path(ark)}" if site.root else "", _metadata(ark, site)]
+    root = site.settings.root
+    known = [*urls, f"{root}/{_path(ark)}" if root else "", _metadata(ark, site)]
     known += entry.urls(ark) if entry is not None else []
     return [where for where in known if where and site.is_own(where, host)]
 
 
 def _metadata(ark: Ark, site: Site) -> str:
-    return site.metadata and site.metadata.replace("${pid}", _path(ark)).replace("${inflection}", ark.tail)
+    target = site.settings.metadata
+    return target and target.replace("${pid}", _path(ark)).replace("${inflection}", ark.tail)
 
 
 def wants_list(request: Request, form: str) -> bool:
@@ -177,7 +179,8 @@ def redirect(request: Request, site: Site, ark: Ark, target: str, status: int | 
     link = f'<{here}?info>; rel="describedby"; type="text/plain"'
     if not here:
         link += f', <?maptr=list>; rel="linkset"; type="{LINKSET}"'
-        link += f', <{site.public_url}/{_path(ark)}>; rel="cite-as"' if site.public_url else ""
+        base = site.settings.public_url
+        link += f', <{base}/{_path(ark)}>; rel="cite-as"' if base else ""
     given = (("Content-Type", TEXT), ("Location", target), ("Vary", "Accept"), ("Link", link), *headers)
     return Response(code, given, f"{target}\n".encode("ascii", "replace"))
 
@@ -231,11 +234,12 @@ def authorities(request: Request, ark: Ark, found: Discovery, site: Site, header
     headers = (("Vary", "Accept"), *headers)
     kind = request.prefers(LINKSET, LINKSET_TEXT, JSON, HTML, TEXT)
     if kind == HTML:
-        return pages.authorities(request, ark, found, site, headers)
+        about = {"ark": ark, "listed": pages.listed(found.urls()), **pages.walk(ark, found)}
+        return pages.page("authorities.html", request, site, HTTPStatus.OK, headers, **about)
     urls = found.urls()
     if kind == TEXT:
         return text("".join(f"{where}\n" for where in urls), headers=headers)
-    base = site.public_url or _base(request, site)
+    base = site.settings.public_url or _base(request, site)
     itself = f"{base}/{_path(ark)}"
     described = [{"href": f"{itself}?info", "type": each} for each in ("text/plain", "text/html", JSON)]
     links: list[dict[str, Any]] = [
@@ -246,13 +250,13 @@ def authorities(request: Request, ark: Ark, found: Discovery, site: Site, header
         made = Response(HTTPStatus.OK, (("Content-Type", kind), *headers), _as_text(links).encode("ascii", "replace"))
     else:
         made = as_json({"linkset": links}, headers=headers, kind=kind)
-    return made if site.public_url else not_kept(made)
+    return made if site.settings.public_url else not_kept(made)
 
 
 def _base(request: Request, site: Site) -> str:
     """Return where the client reached the gateway, as far as the request says."""
     host = request.headers.get("host", "")
-    return f"{'https' if site.has_tls else 'http'}://{host}" if host else ""
+    return f"{'http' if site.settings.certificate is None else 'https'}://{host}" if host else ""
 
 
 def _as_text(contexts: list[dict[str, Any]]) -> str:
@@ -270,8 +274,9 @@ def _as_text(contexts: list[dict[str, Any]]) -> str:
 def _none(request: Request, ark: Ark, found: Discovery, site: Site) -> Response:
     """DNS or the table said that there is none: forward the ARK to ``root``, or say so."""
     headers = (*provenance(found, request.now)[:1], *kept(request.now, NONE_AGE))
-    target, host = f"{site.root}/{_path(ark)}{ark.tail}", request.headers.get("host", "")
-    if site.root and not site.is_own(target, host) and not site.is_circular(ark, host):
+    root, host = site.settings.root, request.headers.get("host", "")
+    target = f"{root}/{_path(ark)}{ark.tail}"
+    if root and not site.is_own(target, host) and not site.is_circular(ark, host):
         return redirect(request, site, ark, target, None, headers)
     detail = str(why(found))
     if ark.shared is not None and not ark.shared.resolves:
@@ -318,7 +323,8 @@ def failure(
     headers = (("Vary", "Accept"), *headers)
     kind = request.prefers(TEXT, HTML, PROBLEM, JSON)
     if kind == HTML:
-        made = pages.failure(request, site, status, detail, headers, ark, found, gone)
+        about = {"detail": detail, "status": status, "ark": ark, "gone": gone, **pages.walk(ark, found)}
+        made = pages.page("failure.html", request, site, status, headers, **about)
     else:
         if status == HTTPStatus.SERVICE_UNAVAILABLE and found is not None:  # the page has its own paragraph for it
             detail += f"\n{pages.remedy(found)}" % {"naan": found.ark.naan, "origin": found.missing_origin}

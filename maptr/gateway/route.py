@@ -29,7 +29,7 @@ INFO = "/.info/"  # before an ARK, it means ?info, as at the central resolver
 MAX_BODY = 65_536  # bytes of a POST: one DNS message, or one ARK of at most 8,192
 
 _LABEL = re.compile(r"(?ai)(?:(?<![0-9a-z])|(?<=%[0-9a-f]{2}))ark(?::|%3A)")
-_ORIGIN = re.compile(r"(?i)https?://([^/?]*)")  # before the path, instead of the Host header (RFC 9112 3.2.2)
+_ORIGIN = re.compile(r"(?i)https?://([^/?@]*)(?![^/?])")  # before the path, instead of the Host header (RFC 9112 3.2.2)
 _OTHER = re.compile(r"(?i)/https?:/")  # the URL of another resolver, which may have the ARK in its query string
 # White space, dashes and invisible characters, as a browser sends those of a pasted text. They are no part of any ARK.
 _INERT = re.compile(
@@ -84,8 +84,7 @@ def _finish(request: Request, response: Response, site: Site) -> Response:
     """Return a response that scripts of other sites may read, or that the client still has it (RFC 9110 13.1.2)."""
     path = request.path
     is_public = path not in _FOR_OPERATORS and (path not in _STATISTICS or site.settings.public_stats)
-    is_error = path.startswith(api.BASE) and response.status != HTTPStatus.OK  # it says nothing of the gateway
-    if (is_public or is_error) and _CORS[0] not in response.headers:
+    if is_public and _CORS[0] not in response.headers:
         response = Response(response.status, response.headers + _CORS, response.body, response.reason)
     return unchanged(request, response) if response.status == HTTPStatus.OK else response
 

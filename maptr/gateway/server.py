@@ -34,9 +34,8 @@ from maptr.discovery import Discovery, DiscoveryError
 from maptr.errors import printable
 from maptr.gateway.connections import MAX_TARGET, HttpConnection, HttpListener
 from maptr.gateway.limits import FREE_WORK, Limits
-from maptr.gateway.message import Lines, Lookup, Response, problem, text
+from maptr.gateway.message import Lines, Lookup, Response, Unreadable, problem, text
 from maptr.gateway.metrics import MALFORMED, RESOLVE, Metrics, kind_of
-from maptr.gateway.objects import ObjectsError
 from maptr.gateway.proxies import Proxies
 from maptr.gateway.route import MAX_BODY, route
 from maptr.gateway.site import Site
@@ -44,7 +43,6 @@ from maptr.gateway.statistics import Statistics, naan_in
 from maptr.protocol.address import Address
 from maptr.resolver.call import CallOptions
 
-log = logging.getLogger("maptr.gateway")
 access_log = logging.getLogger("maptr.gateway.access")
 
 MAX_HEADERS = 100  # of a request, as many as Apache takes; aiohttp itself ends at 128, in early releases nowhere
@@ -97,16 +95,8 @@ class HttpServer:
         self.configure(settings, tls)
 
     @property
-    def has_tls(self) -> bool:
-        return self._listener.tls is not None
-
-    @property
     def bound(self) -> list[Address]:
         return list(self._sockets)
-
-    @property
-    def open_connections(self) -> int:
-        return len(self._listener.connections)
 
     def configure(self, settings: GatewayConfig, tls: ssl.SSLContext | None) -> None:
         """Use these settings from now on, and the certificate for new connections."""
@@ -255,11 +245,10 @@ class HttpServer:
             if isinstance(answer, Lines):
                 self._limits.charge(client, len(answer.parts))
             return answer
-        except ObjectsError:  # a redirect by the table would be wrong, and kept
-            detail = "the own objects of this gateway cannot be read now"
-            return problem(HTTPStatus.SERVICE_UNAVAILABLE, detail, (("Retry-After", "10"),))
-        except Exception:
-            log.exception("internal error, %s %s", method, _shown(target))
+        except Unreadable as error:  # such as own objects: a redirect by the table would be wrong, and kept
+            return problem(HTTPStatus.SERVICE_UNAVAILABLE, str(error), (("Retry-After", "10"),))
+        except Exception as error:
+            self._listener.log_error(error, f", {method} {_shown(target)}")
             return problem(HTTPStatus.INTERNAL_SERVER_ERROR, "the log of the server has the reason")
 
     async def _body(self, request: HttpRequest) -> bytes | Response:
@@ -332,7 +321,7 @@ class HttpServer:
             raise
         except Exception as error:  # a part of the response may be sent: its end must be missing
             if not isinstance(error, TimeoutError):
-                log.exception("internal error, %s %s", request.method, _shown(request.raw_path))
+                self._listener.log_error(error, f", {request.method} {_shown(request.raw_path)}")
             request.connection.abort()
         return made
 

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
-from markupsafe import escape
-
-from maptr.errors import time_text, visible
+from maptr.errors import time_text
 from maptr.gateway.site import Site
 from maptr.reconcile.probes import CERTIFICATE_WARNING, Liveness, Period
 
@@ -83,23 +81,10 @@ def _changes(one: Liveness, now: float) -> Iterator[_Change]:
             yield _Change(one.place, one.certificate_end, "certificate", "has an expired certificate")
 
 
-def feed(site: Site, now: float) -> bytes:
-    """Return the changes of all servers, the latest first, as a feed."""
-    name = site.settings.name or "maptr"
-    base = f"{site.public_url or f'urn:maptr:{quote(name)}'}/servers"
-    page = f"{site.public_url}/servers"
+def feed(site: Site, now: float) -> dict[str, Any]:
+    """Return the values of the template of the feed: the changes of all servers, the latest first."""
+    name, base = site.settings.name or "maptr", site.settings.public_url
     changes = [change for one in site.liveness.values() for change in _changes(one, now)]
     latest = sorted(changes, key=lambda change: (-change.at, change.place))[:MAX_FEED]
-    entries = "".join(
-        f"<entry><id>{escape(f'{base}#{one.place}@{one.kind}{int(one.at)}')}</id>"
-        f'<title>{escape(f"{one.place} {one.what}")}</title><link href="{escape(page)}"/>'
-        f"<updated>{time_text(one.at)}</updated>"
-        f"<summary>{escape(visible(one.note))}</summary></entry>\n"
-        for one in latest
-    )
-    return (
-        f'<?xml version="1.0" encoding="UTF-8"?>\n<feed xmlns="http://www.w3.org/2005/Atom"><id>{escape(base)}</id>'
-        f'<link href="{escape(page)}"/><link rel="self" href="{escape(page)}.atom"/>'
-        f"<title>Changes of mapping authorities</title><updated>{time_text(latest[0].at if latest else 0)}</updated>"
-        f"<author><name>{escape(name)}</name></author>\n{entries}</feed>\n"
-    ).encode()
+    own = base or f"urn:maptr:{quote(name)}"
+    return {"name": name, "base": f"{own}/servers", "page": f"{base}/servers", "changes": latest}

@@ -21,13 +21,12 @@ from maptr import paths
 from maptr.choose import Chooser
 from maptr.client import Client
 from maptr.config import Config
-from maptr.config.model import GatewayConfig
 from maptr.daemon import process
 from maptr.daemon.background import Background, announced_reload
 from maptr.daemon.certificate import Certificate
 from maptr.daemon.process import in_thread
 from maptr.daemon.pulling import TablePulls
-from maptr.errors import ConfigError, reason_of
+from maptr.errors import ConfigError, raise_all, reason_of
 from maptr.files import Followed
 from maptr.gateway import pages
 from maptr.gateway.current import CurrentSite
@@ -53,7 +52,7 @@ class Service:
 
     ``zones`` gives the zones for DNS over HTTPS if a server in this process has them; by default they are read from the
     files of the configuration. ``chooser`` chooses among several mapping authorities.
-    Raises ConfigError for redirects or a certificate that cannot be used.
+    Raises ConfigError for redirects, a certificate or a file of statistics that cannot be used: for all of them.
     """
 
     def __init__(
@@ -74,8 +73,8 @@ class Service:
         self._allow_private = allow_private
         self._metrics = Metrics()
         self._statistics = Statistics(config.gateway.stats, wall=time.time)
-        self.current.configure(config, self._read_redirects(config.gateway), self._metrics, self._statistics)
-        tls = _tls(config)
+        redirects, tls = self._read_files(config, is_start=True)
+        self.current.configure(config, redirects, self._metrics, self._statistics)
         self._public, self._admin = (
             HttpServer(
                 client.sources,
@@ -117,7 +116,7 @@ class Service:
     @property
     def urls(self) -> list[str]:
         """Where the gateway can be reached."""
-        scheme = "https" if self._public.has_tls else "http"
+        scheme = "http" if self._config.gateway.certificate is None else "https"
         return [f"{scheme}://{address}/" for address in self.bound]
 
     async def run(self, *, signals: bool = False) -> None:
@@ -189,8 +188,7 @@ class Service:
     async def _reload_with(self, reread: Callable[[], Config]) -> None:
         try:
             config = await in_thread(reread)
-            redirects = await in_thread(lambda: self._read_redirects(config.gateway))
-            tls = await in_thread(lambda: _tls(config))
+            redirects, tls = await in_thread(lambda: self._read_files(config))
         except (ConfigError, OSError) as error:
             log.error("not reloaded: %s", reason_of(error))
             self._metrics.reloads.labels("refused").inc()
@@ -207,18 +205,26 @@ class Service:
         self._metrics.reloads.labels("done").inc()
         log.info("reloaded")
 
-    def _read_redirects(self, settings: GatewayConfig) -> Followed[Redirects] | None:
-        if settings.redirects is None:
-            return None
-        return follow(settings.redirects, allow_private=self._allow_private, clock=time.monotonic)
-
-
-def _tls(config: Config) -> ssl.SSLContext | None:
-    """Raises ConfigError."""
-    settings = config.gateway
-    if settings.certificate is None or settings.key is None:
-        return None
-    try:
-        return Certificate(settings.certificate, settings.key, alpn="http/1.1").context
-    except ConfigError as error:
-        raise config.error("gateway.certificate", error.reason) from None
+    def _read_files(
+        self, config: Config, *, is_start: bool = False
+    ) -> tuple[Followed[Redirects] | None, ssl.SSLContext | None]:
+        """Read the redirects and the certificate, and at the start check the file of statistics. Raises ConfigError."""
+        settings, errors = config.gateway, list[ConfigError]()
+        redirects = tls = None
+        try:
+            if settings.redirects is not None:
+                redirects = follow(settings.redirects, allow_private=self._allow_private, clock=time.monotonic)
+        except ConfigError as error:
+            errors.append(config.error("gateway.redirects", str(error)))
+        try:
+            if settings.certificate is not None and settings.key is not None:
+                tls = Certificate(settings.certificate, settings.key, alpn="http/1.1").context
+        except ConfigError as error:
+            errors.append(config.error("gateway.certificate", error.reason))
+        try:
+            if is_start:
+                self._statistics.check()
+        except ConfigError as error:
+            errors.append(config.error("gateway.stats", error.reason))
+        raise_all(errors)
+        return redirects, tls

@@ -57,31 +57,20 @@ class Traffic(NamedTuple):
 class Site:
     """Everything a response is made from: one value, of which ``route`` is a function. A change makes a new site.
 
-    ``has_admin``: metrics and statistics are at an address of their own. ``public_url`` is where clients reach the
-    gateway, ``root`` the resolver to which it forwards an ARK that has no mapping authority; both without a final
-    slash, and "" for none. ``metadata`` is the target of inflections where it differs from that of the object.
-    ``permanence`` is promised for own ``objects``, those of the file of ``redirects``. ``hyphens`` is as in
-    ``Settings``.
-    ``describes``: the gateway answers every inflection itself. ``zones``, if there are any, and ``dns_context`` answer
-    DNS over HTTPS. ``compares``: it compares the table with DNS. ``sources`` are what the gateway answers from, None
-    before the first look; ``troubles`` why it is not ready. ``index`` is that of the table. ``settings`` has what the
-    pages say of the operator.
+    ``has_admin``: metrics and statistics are at an address of their own. ``hyphens`` is as in ``Settings``. ``zones``,
+    if there are any, and ``dns_context`` answer DNS over HTTPS. ``compares``: it compares the table with DNS.
+    ``sources`` are what the gateway answers from, None before the first look; ``troubles`` why it is not ready, as
+    clients may read it. ``index`` is that of the table.
     """
 
     settings: GatewayConfig = field(default_factory=GatewayConfig)
-    public_url: str = ""
     has_admin: bool = False
-    has_tls: bool = False
     hyphens: Hyphens = "remove"
-    root: str = ""
-    metadata: str = ""
-    permanence: str = ""
     table_state: TableState = field(default_factory=TableState)
     index: NaanIndex = field(default_factory=lambda: NaanIndex(NO_TABLE))
     redirects: Redirects = UNREAD
     liveness: Mapping[str, Liveness] = field(default_factory=dict)
     drift: DriftReport = DriftReport()
-    describes: bool = False
     compares: bool = False
     zones: Snapshot | None = None
     dns_context: Context = PLAIN
@@ -106,6 +95,10 @@ class Site:
         return NO_TABLE if table is None else table
 
     @property
+    def has_drift(self) -> bool:
+        return self.compares or self.drift.at is not None
+
+    @property
     def objects(self) -> OwnObjects:
         return self.redirects.objects
 
@@ -123,13 +116,14 @@ class Site:
         return next((nma.status for nma in unusual if nma.url(ark, entry.shoulder) == target), None)
 
     def is_own(self, where: str, host: str) -> bool:
-        """Return True for a URL of the gateway itself: below ``public_url`` or, without one, an ARK at ``host``, to
+        """Return True for a URL of the gateway itself: below its ``public_url`` or, without one, an ARK at ``host``, to
         which the client sent its request."""
-        at = _without_scheme(self.public_url).partition("/")[0] if self.public_url else host.lower()
+        public_url = self.settings.public_url
+        at = _without_scheme(public_url).partition("/")[0] if public_url else host.lower()
         if at.partition(":")[0].removesuffix(".") not in where.lower():  # which is fast, and nearly always so
             return False
-        if self.public_url:
-            return _is_below(where, self.public_url)
+        if public_url:
+            return _is_below(where, public_url)
         own = {f"{_without_scheme(f'{scheme}://{host}')}/ark:" for scheme in ("http", "https")}
         return _without_scheme(where).startswith(tuple(own))
 
@@ -147,7 +141,7 @@ class Site:
         """Return whether the record of an ARK names ``root`` or the gateway, so that ``root`` could send it back."""
         entry = self.table.lookup(ark)
         targets = entry.urls(ark) if entry is not None else []
-        return any(_is_below(where, self.root) or self.is_own(where, host) for where in targets)
+        return any(_is_below(where, self.settings.root) or self.is_own(where, host) for where in targets)
 
     def ranked(self, found: Discovery, now: float) -> tuple[Candidate, ...]:
         """Return the candidates, with those that did not answer their last probes at the end."""

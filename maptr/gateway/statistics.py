@@ -14,7 +14,6 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterable
 from contextlib import closing
-from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote
@@ -22,6 +21,7 @@ from urllib.parse import quote
 from maptr.daemon.background import Repetitions
 from maptr.daemon.process import in_thread
 from maptr.errors import ConfigError
+from maptr.gateway.message import Unreadable
 
 log = logging.getLogger("maptr.gateway")
 
@@ -36,6 +36,7 @@ OTHER = "other"
 REQUESTS, NAAN, FAILED, REASON, STATUS, SOURCE, INFLECTION, REFERRER = KINDS = (
     *("requests", "naan", "failed", "reason", "status", "source", "inflection", "referrer"),
 )
+REST = dict.fromkeys(KINDS, OTHER) | {FAILED: f"{OTHER} 0 "}  # the values that are counted together
 FAILING = (400, 404, 410, 414, 503)  # of an ARK: not one, none, gone, too long, not known
 
 _NAAN = re.compile(r"(?ai)ark(?::|%3A)(?:/|%2F)*([0-9a-z-]{1,64})(?=[/?#.]|%2F|\Z)")
@@ -65,8 +66,8 @@ class Failure(NamedTuple):
 
     @classmethod
     def of(cls, value: str, requests: int) -> Failure:
-        naan, status, *reason = value.split(" ", 2)
-        return cls(naan, int(status), "".join(reason), requests)
+        naan, status, reason = value.split(" ", 2)
+        return cls(naan, int(status), reason, requests)
 
 
 class Report(NamedTuple):
@@ -110,7 +111,7 @@ class Statistics:
     """Counts of one gateway. ``file`` keeps them; None: only this process does. One thread counts.
 
     The file is made by ``open``, or at the first use of what is kept, unless ``is_read_only``: then nothing is made or
-    changed. Raises ConfigError if it cannot be used.
+    changed.
     """
 
     def __init__(self, file: Path | None = None, *, wall: Callable[[], float], is_read_only: bool = False) -> None:
@@ -122,27 +123,32 @@ class Statistics:
         self._lock = threading.Lock()
         self._file = file
         self._logged = Repetitions()
+        self._opened: tuple[int | None, sqlite3.Connection] | None = None
 
-    @cached_property
+    @property
     def _store(self) -> sqlite3.Connection:
-        try:
-            store = sqlite3.connect(self._uri, uri=True, check_same_thread=False, isolation_level=None)
-            found = {name for (name,) in store.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-            if foreign := found.difference(TABLES):
-                raise sqlite3.DatabaseError(f"not a file of statistics: it has a table {min(foreign)}")
-            if self._is_read_only and not found:
-                raise sqlite3.DatabaseError("not a file of statistics: it is empty")
-            if not self._is_read_only:
-                store.execute("PRAGMA journal_mode = WAL")
-                store.execute("PRAGMA synchronous = NORMAL")
-                for table in TABLES:
-                    store.execute(
-                        f"CREATE TABLE IF NOT EXISTS {table} (start INTEGER, kind TEXT, value TEXT, n INTEGER,"
-                        " PRIMARY KEY (start, kind, value)) WITHOUT ROWID"
-                    )
-        except sqlite3.Error as error:
-            raise ConfigError(f"{self._file}: {error}", key="gateway.stats") from None
+        """The open file: that which has its name now, if it was removed or replaced. Raises sqlite3.Error."""
+        if self._opened is not None and self._opened[0] == self._inode():
+            return self._opened[1]
+        store = sqlite3.connect(self._uri, uri=True, check_same_thread=False, isolation_level=None)
+        found = {name for (name,) in store.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+        if foreign := found.difference(TABLES):
+            raise sqlite3.DatabaseError(f"not a file of statistics: it has a table {min(foreign)}")
+        if self._is_read_only and not found:
+            raise sqlite3.DatabaseError("not a file of statistics: it is empty")
+        if not self._is_read_only:
+            store.execute("PRAGMA journal_mode = WAL")
+            store.execute("PRAGMA synchronous = NORMAL")
+            for table in TABLES:
+                store.execute(
+                    f"CREATE TABLE IF NOT EXISTS {table} (start INTEGER, kind TEXT, value TEXT, n INTEGER,"
+                    " PRIMARY KEY (start, kind, value)) WITHOUT ROWID"
+                )
+        self._opened = self._inode(), store
         return store
+
+    def _inode(self) -> int | None:
+        return self._file.stat().st_ino if self._file is not None and self._file.exists() else None
 
     @property
     def _uri(self) -> str:
@@ -152,12 +158,23 @@ class Statistics:
         if not self._is_read_only:
             return uri
         # Without a log no gateway has the file open, and SQLite would make one beside it.
-        is_open = self._file.with_name(f"{self._file.name}-wal").exists()
+        is_open = Path(f"{self._file}-wal").exists()
         return f"{uri}?mode=ro" if is_open else f"{uri}?mode=ro&immutable=1"
 
+    def check(self) -> None:
+        """Raise ConfigError for a file that ``open`` cannot use. Nothing is made or changed."""
+        file = self._file
+        if file is not None and file.exists() and file.stat().st_size:
+            Statistics(file, wall=self._wall, is_read_only=True).open()
+        elif file is not None and not os.access(file.parent, os.W_OK):
+            raise ConfigError(f"{file.parent}: no file can be made there", key="gateway.stats")
+
     def open(self) -> None:
-        """Open the file, and make it if it does not exist."""
-        _ = self._store
+        """Open the file, and make it if it does not exist. Raises ConfigError."""
+        try:
+            _ = self._store
+        except sqlite3.Error as error:
+            raise ConfigError(f"{self._file}: {error}", key="gateway.stats") from None
 
     def count(self, naan: str, target: str, status: int, source: str, referrer: str, reason: str = "") -> None:
         """Count the answer to a request for an ARK. ``source`` and ``referrer`` are headers, or "". ``reason`` is that
@@ -171,7 +188,6 @@ class Statistics:
             self._split()
 
     def _split(self) -> None:
-        """Count the requests by each of their values."""
         for (hour, naan, status, source, inflection, host, reason), n in self._requests.items():
             self._add(hour, REQUESTS, "", n)
             self._add(hour, NAAN, naan, n)
@@ -191,7 +207,7 @@ class Statistics:
         known = self._known.setdefault((hour, kind), set())
         if value not in known:
             if len(known) >= MAX_VALUES:
-                value = f"{OTHER} 0" if kind == FAILED else OTHER
+                value = REST[kind]
             known.add(value)
         self._waiting[hour, kind, value] += n
 
@@ -203,10 +219,10 @@ class Statistics:
         self._known = {key: known for key, known in self._known.items() if key[0] > now - 2 * HOUR}
         try:
             await in_thread(lambda: self._write(taken))
-            self._logged.forget(self._file)
+            self._logged.forget("kept")
         except sqlite3.Error as error:
             self._waiting.update(taken)
-            if self._logged.is_new(self._file, str(error)):
+            if self._logged.is_new("kept", str(error)):
                 log.error("statistics not kept: %s: %s", self._file, error)
 
     def _write(self, taken: Counter[Key]) -> None:
@@ -226,9 +242,8 @@ class Statistics:
     def _shorten(self, day: int) -> None:
         """Count the rare values of the last whole day together."""
         for kind in (NAAN, FAILED, REFERRER):
-            rest = OTHER if kind != FAILED else f"{OTHER} 0"
             select = "SELECT value, n FROM days WHERE start = ? AND kind = ? AND value != ? ORDER BY n DESC, value"
-            known = (day, kind, rest)
+            known = (day, kind, REST[kind])
             rare = self._store.execute(f"{select} LIMIT -1 OFFSET {MAX_VALUES}", known).fetchall()
             lost = sum(n for _, n in rare)
             if lost:
@@ -238,7 +253,10 @@ class Statistics:
                 self._store.execute(insert, (*known, lost))
 
     def report(self, days: int = DAYS) -> Report:
-        """Return the counts of the last days, by hour for two weeks at most, and by day otherwise."""
+        """Return the counts of the last days, by hour for two weeks at most, and by day otherwise.
+
+        Raises Unreadable.
+        """
         self._split()
         now = self._wall()
         seconds = HOUR if days * 24 <= HOURS_KEPT else DAY
@@ -246,11 +264,16 @@ class Statistics:
         table = "hours" if seconds == HOUR else "days"
         periods: Counter[float] = Counter()
         counts: dict[str, Counter[str]] = {kind: Counter() for kind in KINDS}
-        with self._lock:
-            select = f"SELECT start, n FROM {table} WHERE kind = ? AND start >= ?"  # noqa: S608 - constants
-            periods.update(dict(self._store.execute(select, (REQUESTS, since))))
-            select = f"SELECT kind, value, sum(n) FROM {table} WHERE start >= ? GROUP BY 1, 2"  # noqa: S608
-            rows: Iterable[tuple[str, str, int]] = self._store.execute(select, (since,)).fetchall()
+        try:
+            with self._lock:
+                select = f"SELECT start, n FROM {table} WHERE kind = ? AND start >= ?"  # noqa: S608 - constants
+                periods.update(dict(self._store.execute(select, (REQUESTS, since))))
+                select = f"SELECT kind, value, sum(n) FROM {table} WHERE start >= ? GROUP BY 1, 2"  # noqa: S608
+                rows: Iterable[tuple[str, str, int]] = self._store.execute(select, (since,)).fetchall()
+        except sqlite3.Error as error:
+            if self._logged.is_new("report", str(error)):
+                log.error("statistics not read: %s: %s", self._file, error)
+            raise Unreadable("the statistics cannot be read now") from error
         for kind, value, n in rows:
             if kind in counts:
                 counts[kind][value] += n

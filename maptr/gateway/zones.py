@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from maptr.config import ZoneConfig
 from maptr.errors import MaptrError
 from maptr.files import Followed
+from maptr.gateway.message import published
 from maptr.protocol.names import Labels, to_text
 from maptr.zone.diff import decide
 from maptr.zone.finding import text_of
@@ -26,7 +27,7 @@ log = logging.getLogger("maptr.gateway")
 @dataclass(frozen=True, slots=True, eq=False)
 class FollowedZone:
     """The last good version of a zone, None before the first, and what is odd in it. ``trouble`` is why the present
-    file is not used."""
+    file is not used, for clients too: it does not name the folder."""
 
     view: ZoneView | None = None
     warnings: tuple[str, ...] = ()
@@ -95,12 +96,12 @@ def _followed(zone: ZoneConfig, first: FollowedZone, clock: Callable[[], float])
         return FollowedZone(view, warnings)
 
     def keep(last: FollowedZone, error: MaptrError | OSError) -> FollowedZone:
-        trouble = text_of(error)
+        trouble, reason = published(error), text_of(error)
         if trouble != last.trouble:
             if last.view is None:
-                log.error("zone %s not loaded, queries get SERVFAIL: %s", name, trouble)
+                log.error("zone %s not loaded, queries get SERVFAIL: %s", name, reason)
             else:
-                log.error("zone %s not reloaded, serial %d stays: %s", name, last.view.serial, trouble)
+                log.error("zone %s not reloaded, serial %d stays: %s", name, last.view.serial, reason)
         return replace(last, trouble=trouble)
 
     return Followed(path, first, read, keep, clock=clock)

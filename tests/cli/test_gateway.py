@@ -80,8 +80,10 @@ def test_a_gateway_with_only_dns_at_another_origin() -> None:
         (["--config", "bad.toml"], 1, "maptr: bad.toml:2: gateway.rate: must be an integer, not a text"),
         (["--config", "bad.toml"], 1, "maptr: bad.toml:3: gateway.rot: no such key; the nearest is gateway.root"),
         (["--config", "redirects.toml"], 1, "maptr: single.csv: 1 bad row would be left out"),
-        (["--config", "no redirects.toml"], 1, "none.csv: No such file or directory"),
-        (["--config", "certificate.toml"], 1, "maptr: certificate.toml:2: gateway.certificate: none.crt"),
+        (["--config", "files.toml"], 1, "maptr: files.toml:2: gateway.redirects: none.csv: No such file or directory"),
+        (["--config", "files.toml"], 1, "maptr: files.toml:3: gateway.certificate: none.crt"),
+        (["--config", "files.toml"], 1, "maptr: files.toml:5: gateway.stats: none: no file can be made there"),
+        (["--config", "stats.toml"], 1, "maptr: stats.toml:2: gateway.stats: single.csv: file is not a database"),
         (["--config", "twice.toml"], 1, "maptr: twice.toml:2: gateway.listen: 127.0.0.1:8080 is given twice"),
     ],
 )
@@ -90,8 +92,8 @@ def test_each_mistake_is_reported(options: list[str], code: int, why: str) -> No
     for name, text in {
         "bad": "rate = 'many'\nrot = ''",
         "redirects": "redirects = 'single.csv'",
-        "no redirects": "redirects = 'none.csv'",
-        "certificate": "certificate = 'none.crt'\nkey = 'none.key'",
+        "files": "redirects = 'none.csv'\ncertificate = 'none.crt'\nkey = 'none.key'\nstats = 'none/stats'",
+        "stats": "stats = 'single.csv'",
         "twice": "listen = ['127.0.0.1:8080', '127.0.0.1:8080']",
     }.items():
         Path(f"{name}.toml").write_text(f"[gateway]\n{text}\n")

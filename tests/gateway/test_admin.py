@@ -126,6 +126,7 @@ def test_the_status_has_the_file_of_own_objects(tmp_path: Path) -> None:
         assert own.pop("age") == pytest.approx(7200, abs=60)
         errors = [{"line": 11, "reason": "no ark: label in 'x&y'"}]
         assert own == {"file": "own.csv", "redirects": 9, "left_out": 1, "errors": errors, "trouble": ""}
+        assert "\nmaptr_redirects_left_out 1.0\n" in get(admin, "/metrics").text
         text = re.sub(r"<[^>]*>", " ", page())
         assert re.search(r"Own objects\s+File\s+own.csv\s+Redirects\s+9\s+Age of the file\s+2 hours", text)
         assert re.search(r"Rows left out\s+1\s", text)
@@ -135,7 +136,7 @@ def test_the_status_has_the_file_of_own_objects(tmp_path: Path) -> None:
         new.write_text("ark,url\n" + good.format(n=1))
         new.replace(file)
         until(lambda: state()["own_objects"]["trouble"], "the loss is noticed")
-        lost = f"{file}: more than 30% of 9 redirects would be lost"
+        lost = "own.csv: more than 30% of 9 redirects would be lost"
         assert (state()["own_objects"]["trouble"], state()["own_objects"]["redirects"]) == (lost, 9)
         assert f"redirects: {lost}" in state()["troubles"]
         assert "is refused; the last good one stays in use" in page()

@@ -91,7 +91,7 @@ def test_unknown_elements_have_a_code() -> None:
 
 
 def test_what_dns_says_if_the_table_has_no_record() -> None:
-    gateway = Gateway(None, ONE_HOST, policy="dns-only", describes=True)
+    gateway = Gateway(None, ONE_HOST, policy="dns-only", inflections="describe")
     erc, support, source = description(gateway.ask("/ark:12345/x1?info")).segments
     assert (erc.get("what"), erc.get("where"), erc.code("who")) == ("NAAN 12345", "https://h.example", "unkn")
     assert [support.code(label) for label in KERNEL] == ["unkn"] * 4
@@ -104,7 +104,7 @@ def test_what_dns_says_if_the_table_has_no_record() -> None:
 
 
 def test_the_object_is_not_described() -> None:
-    gateway = Gateway(Table([entry()]), describes=True)
+    gateway = Gateway(Table([entry()]), inflections="describe")
     response = gateway.ask("/ark:12345/x1?info")
     assert response.header("link") == '</ark:12345>; rel="describes"'
     assert response.body.decode().endswith("\n# This describes NAAN 12345, not ark:12345/x1.\n")

@@ -137,12 +137,6 @@ def test_without_zones_there_is_no_service() -> None:
     assert get(query("www.example.", "A"), Site()).status == HTTPStatus.NOT_FOUND
 
 
-def test_head_has_the_headers_of_get() -> None:
-    """The server leaves the body out."""
-    target = f"{PATH}?dns={encoded(query('www.example.', 'A'))}"
-    assert ask(target, "HEAD") == ask(target)
-
-
 @pytest.mark.parametrize(
     ("name", "rdtype", "seconds"),
     [

@@ -31,6 +31,7 @@ def gateway(**settings: Any) -> Gateway:
     ("ark", "target"),
     [
         ("ark:12345/x1", "https://o.example/1"),
+        ("ark:12345/x9", "https://o.example/9"),
         ("ark:12345/x1/c3.pdf", "https://o.example/1/c3.pdf"),
         ("ark:12345/x1.v2", "https://o.example/1.v2"),
         ("ark:12345/x1/f2", "https://o.example/1-2"),
@@ -51,17 +52,6 @@ def test_a_longer_ark_is_passed_on_with_its_rest(ark: str, target: str) -> None:
 @pytest.mark.parametrize("ark", ["ark:12345/x12", "ark:12345/x9/c2", "ark:12345/x", "ark:12345/zx1/f2"])
 def test_others_are_those_of_the_table(ark: str) -> None:
     assert gateway().ask(f"/{ark}").header("maptr-source").startswith("natab")
-
-
-def test_suffix_can_be_switched_off_for_a_row() -> None:
-    assert gateway().location("/ark:12345/x9") == "https://o.example/9"
-    assert gateway().location("/ark:12345/x9/c2") == "https://natab.example/ark:/12345/x9/c2"
-
-
-@pytest.mark.parametrize("status", [302, 303, 307])
-def test_the_status_is_that_of_the_row(status: int) -> None:
-    own = objects(OwnObject("ark:12345/x1", "https://o.example/1", status))
-    assert Gateway(TABLE, objects=own).ask("/ark:12345/x1").status == status
 
 
 @pytest.mark.parametrize("ark", ["ark:12345/x7", "ark:12345/x7/c2"])

@@ -144,8 +144,9 @@ def test_the_title_is_the_verdict_of_the_whole(verdicts: list[Verdict], title: s
     for target in ("/status", "/drift"):
         page = show(target, library(), drift=report)
         assert page.title() == f"{title} – maptr"
-        assert show(target).title() == "Every ARK, by DNS – maptr"
-        assert show(target, library(), library("12345/x6")).title() == "1 NAAN, from a table – maptr"
+        assert show(target, compares=True).title() == "Every ARK, by DNS – maptr"
+        one_naan = show(target, library(), library("12345/x6"), compares=True)
+        assert one_naan.title() == "1 NAAN, from a table – maptr"
     assert title in page.text
     assert ("DNS did not answer" in page.text) is (Verdict.UNKNOWN in verdicts)
 
@@ -155,6 +156,8 @@ def test_the_menu_has_the_pages_that_there_are() -> None:
     plain = [show(path, library()).hrefs() for path in paths]
     settings = GatewayConfig(public_stats=True)
     full: dict[str, Any] = {"compares": True, "liveness": SILENT_ONE, "statistics": lambda days: None}
+    assert Gateway(Table([library()])).ask("/drift").status == 404
+    assert "DNS and the table" not in show("/naan/12345", library()).text
     for path, hrefs in zip(paths, plain, strict=True):
         assert {*show(path, library(), settings=settings, **full).hrefs()} - {*hrefs} == {
             "/drift",
@@ -176,7 +179,7 @@ def test_the_feed_is_valid_atom() -> None:
 
 def test_pages_and_files_have_validators() -> None:
     """RFC 9110 8.8.3 and 13.1.2. A page is the same within a minute."""
-    gateway = Gateway(Table([library()]), drift=DriftReport((), 1_699_999_950.0), describes=True)
+    gateway = Gateway(Table([library()]), drift=DriftReport((), 1_699_999_950.0), inflections="describe")
     for path in ("/", "/drift", "/naan/12345", "/style.css", "/icon.svg"):
         first = gateway.ask(path, accept="text/html")
         tag = first.header("etag")
@@ -193,7 +196,7 @@ def test_no_control_character_of_the_registry_reaches_a_page() -> None:
     """Nor one that changes the direction of text (UAX 9)."""
     name = "a\u202eb\u2066c\x1b[31m\x85d\u200fe\x00f – é\u00a0g"
     entry = Entry("12345", "", (Nma("https://h.example/${content}"),), Who(name, acronym=name))
-    gateway = Gateway(Table([entry]), describes=True)
+    gateway = Gateway(Table([entry]), inflections="describe")
     for path in ("/naan/12345", "/ark:12345", "/?q=ark:12345/x", "/drift"):
         page = gateway.ask(path, accept="text/html").body.decode()
         assert not re.search("[\u202a-\u202e\u2066-\u2069\u200e\u200f\x00-\x09\x0b-\x1f\x7f-\x9f]", page)
@@ -317,7 +320,7 @@ def test_the_page_says_what_a_request_for_the_ark_would_get() -> None:
     assert silent.title() == "Where ark:12345/x leads is not known at the moment – maptr"
     assert "503 Service Unavailable" in silent.text
     bare = show(search("12345 is at ark:12345"), library())
-    assert "There is no ARK in this text" in bare.text
+    assert "This is neither an ARK nor an organisation" in bare.text
     long = show(search(f"ark:12345/{'%2F' * 2700}"), library())
     assert "cannot be looked up" in long.text
     described = show(search("ark:12345"), library())
@@ -333,7 +336,7 @@ def test_the_page_says_what_a_request_for_the_ark_would_get() -> None:
 def test_a_text_without_an_ark_is_not_reflected() -> None:
     for text in ("hello", HOSTILE, "12345/x6np1", "x" * 5000):
         page = show(search(text), library())
-        assert "There is no ARK in this text" in page.text
+        assert "This is neither an ARK nor an organisation" in page.text
         assert page.all("input")[0]["value"] == ""
         assert page.all("input")[0]["aria-invalid"] == "true"
     assert search("ark:12345/x6np1").replace("%2F", "/") in show(search("12345/x6np1"), library()).hrefs()

@@ -214,8 +214,8 @@ def test_a_bad_file_leaves_the_last_good_redirects(tmp_path: Path, caplog: pytes
     replaced(path, "ark,target\nx,y\n")
     clock.now += LOOK_EVERY
     assert rows(file.current()) == ONE
-    assert file.value.trouble.startswith(f"{path}:1: the first line has no column url")
-    assert [record.getMessage() for record in caplog.records] == [f"{file.value.trouble}; the last good redirects stay"]
+    assert file.value.trouble.startswith(f"{path.name}:1: the first line has no column url")
+    assert caplog.messages == [f"{path}:1: the first line has no column url; the last good redirects stay"]
     path.unlink()
     clock.now += LOOK_EVERY
     assert rows(file.current()) == ONE
@@ -235,7 +235,7 @@ def test_a_file_that_changes_while_it_is_read_is_named(tmp_path: Path, monkeypat
     with monkeypatch.context() as patched:
         patched.setattr("maptr.files.file_signature", lambda path: (next(looks),))
         clock.now += LOOK_EVERY
-        assert (rows(file.current()), file.value.trouble) == (ONE, f"{path}: the file changed while it was read")
+        assert (rows(file.current()), file.value.trouble) == (ONE, f"{path.name}: the file changed while it was read")
     clock.now += LOOK_EVERY
     assert file.current().trouble == ""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import json
 import re
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -157,8 +158,9 @@ def test_the_link_set_as_text_has_the_same_links() -> None:
 
 def test_the_anchor_of_a_link_set_is_absolute() -> None:
     """Without public_url the Host header gives it, and the answer is not kept."""
-    for has_tls, scheme in ((False, "http"), (True, "https")):
-        listed = Gateway(answers=TWO, policy="dns-only", has_tls=has_tls).ask(f"{ARK}?maptr=list", host="gw.example:81")
+    for certificate, scheme in ((None, "http"), (Path("tls.pem"), "https")):
+        gateway = Gateway(answers=TWO, policy="dns-only", certificate=certificate)
+        listed = gateway.ask(f"{ARK}?maptr=list", host="gw.example:81")
         assert json.loads(listed.body)["linkset"][0]["anchor"] == f"{scheme}://gw.example:81/ark:12345/x1"
         assert listed.header("cache-control") == "no-store"
 
@@ -271,7 +273,7 @@ def test_descriptions_may_have_their_own_target() -> None:
 
 @pytest.mark.parametrize("tail", ["?info", "?", "??"])
 def test_the_gateway_answers_inflections_that_an_authority_does_not_support(tail: str) -> None:
-    silent = Gateway(TABLE, describes=True)
+    silent = Gateway(TABLE, inflections="describe")
     assert silent.ask(f"{ARK}{tail}").header("thump-status") == "0.6 200 OK"
     assert silent.ask(ARK).status == 302
     dead = Gateway(TABLE, liveness=liveness("https://natab.example"))
@@ -286,10 +288,11 @@ def single(target: str = "https://one.example/1", status: int = 302, **settings:
     return Gateway(TABLE, objects=objects(OwnObject(str(Ark.parse(ARK[1:])), target, status)), **settings)
 
 
-def test_single_redirects_precede_all_rules() -> None:
+@pytest.mark.parametrize("status", [302, 303, 307])
+def test_single_redirects_precede_all_rules(status: int) -> None:
     """Draft 3.4."""
-    found = single(status=303).ask("/ark:/12345/x-1/")
-    assert (found.status, found.header("location")) == (303, "https://one.example/1")
+    found = single(status=status).ask("/ark:/12345/x-1/")
+    assert (found.status, found.header("location")) == (status, "https://one.example/1")
     assert (found.header("maptr-source"), found.header("cache-control")) == ("redirects", "max-age=300")
     assert single().location("/ark:12345/x1/c2") == "https://one.example/1/c2"
     assert single().location("/ark:12345/x2") == "https://natab.example/ark:/12345/x2"
@@ -311,7 +314,7 @@ def test_an_inflection_of_a_single_redirect_is_that_of_any_ark(inflection: str) 
     queried = single("https://one.example/?id=5", metadata="https://m.example/${pid}${inflection}")
     assert queried.location(f"{ARK}{inflection}") == f"https://m.example{ARK}{inflection}"
     assert single("https://one.example/?id=5").ask(f"{ARK}{inflection}").status == 200
-    assert single(describes=True).ask(f"{ARK}{inflection}").status == 200
+    assert single(inflections="describe").ask(f"{ARK}{inflection}").status == 200
 
 
 def test_a_single_redirect_is_the_answer_of_every_door() -> None:

@@ -109,7 +109,9 @@ RULES = objects(OwnObject("ark:12345/x6", "https://single.example/?a#b", 303))
 GATEWAYS = [
     Gateway(sample_table()),
     Gateway(sample_table(), root=ROOT, objects=RULES, metadata=f"{ROOT}/m/${{pid}}${{inflection}}"),
-    Gateway(sample_table(), public_url="https://ark.example.org", describes=True, root="https://ark.nlm.example.org"),
+    Gateway(
+        sample_table(), public_url="https://ark.example.org", inflections="describe", root="https://ark.nlm.example.org"
+    ),
     Gateway(None, ONE_HOST, policy="dns-first", root=ROOT),
     Gateway(None, {"12345.ark.arpa.": SILENT, "12025.ark.arpa.": dns_answer(host("10.0.0.1"))}, policy="dns-first"),
 ]
@@ -127,7 +129,7 @@ def assert_harmless(response: Response, gateway: Gateway) -> None:
     if location:
         url.parse_allowed(location)
         site = gateway.site
-        assert not (site.public_url and location.startswith(site.public_url))
+        assert not (site.settings.public_url and location.startswith(site.settings.public_url))
         evil = url.parse(location).host.text.endswith("evil.example")
         assert not evil, location
 

@@ -117,24 +117,29 @@ def test_ready_is_503_without_any_source(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("policy", ["dns-first", "natab-first", "dns-only"])
-def test_ready_is_503_while_dns_is_silent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, policy: Policy) -> None:
-    """Kept answers and the table do not hide that."""
+def test_ready_is_503_while_dns_is_silent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, policy: Policy
+) -> None:
+    """Kept answers and the table do not hide that. Only the log names the server, because clients may read the rest."""
     monkeypatch.setattr(service, "DNS_EVERY", 0.05)
     server = ChangingDns()
     with started(tmp_path, server, policy) as port:
         assert ready(port) == (200, "ready\n")
         server.silent = {"99999.ark.arpa."}
         until(lambda: ready(port)[0] == 503, "silence")
-        assert ready(port)[1].startswith("DNS: 99999.ark.arpa. NAPTR: no answer in time (127.0.0.1#")
+        assert ready(port)[1].startswith("DNS: 99999.ark.arpa. NAPTR: no answer in time\n")
         assert get(port, "/ark:12345/x").status == 302
         server.silent = set()
         until(lambda: ready(port) == (200, "ready\n"), "it is ready")
+    silent = "DNS does not answer: 99999.ark.arpa. NAPTR: no answer in time (127.0.0.1#"
+    assert caplog.text.count(silent) == 1
+    caplog.clear()
 
 
 def test_ready_is_503_if_no_server_can_be_asked(tmp_path: Path) -> None:
     with started(tmp_path, nameserver="nowhere.invalid") as port:
         assert ready(port)[0] == 503
-        assert ready(port)[1].startswith("DNS: no address for the server nowhere.invalid")
+        assert ready(port)[1].startswith("DNS: no server can be asked\n")
 
 
 def test_ready_needs_a_table_if_the_origin_does_not_exist(tmp_path: Path) -> None:
@@ -206,7 +211,7 @@ def test_ready_is_503_while_the_redirects_are_broken(tmp_path: Path) -> None:
         assert get(port, "/ark:12345/one").headers["location"] == "https://one.example/"
         write(file, "ark,target\n")
         until(lambda: ready(port)[0] == 503, "it is not ready")
-        assert ready(port)[1].startswith(f"redirects: {file}:1: ")
+        assert ready(port)[1].startswith("redirects: single.csv:1: "), "without the folder"
         assert get(port, "/ark:12345/one").headers["location"] == "https://one.example/"
         write(file, TWO)
         until(lambda: ready(port) == (200, "ready\n"), "it is ready")
@@ -311,16 +316,14 @@ def test_a_reload_takes_the_settings_and_keeps_the_connections(site: Site) -> No
         site.configure("proxies = []\n", rate=1)
         site.reload()
         assert 429 in {client.get("/health").status for _ in range(10)}
-        site.configure(listen="127.0.0.1:1")
-        site.reload("gateway.listen is as it was at the start: restart to change it")
-        assert client.get("/health").status == 200
 
 
 def test_a_setting_that_needs_a_restart_is_compared_with_that_of_the_start(site: Site) -> None:
     site.configure()
     site.start()
     site.configure('drift_every = "2h"\n', listen="127.0.0.1:1")
-    site.reload("gateway.drift_every is as it was at the start: restart to change it")
+    site.reload("gateway.listen is as it was at the start: restart to change it")
+    site.server.wait_for("gateway.drift_every is as it was at the start: restart to change it")
     site.configure()
     before = site.server.hang_up()
     site.server.wait_for("^maptr: reloaded$", before)

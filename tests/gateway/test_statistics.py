@@ -91,14 +91,6 @@ def test_the_naan_of_a_target(target: str, naan: str) -> None:
     assert naan_in(target) == naan
 
 
-def test_failures_that_were_counted_without_a_reason_are_still_reported(tmp_path: Path) -> None:
-    made, _ = counted(file=tmp_path / "stats.sqlite")
-    made._waiting[int(NOON), statistics.FAILED, "12345 404"] += 2
-    made._waiting[int(NOON), statistics.FAILED, "other 0"] += 1
-    keep(made)
-    assert made.report(1).failed == [("12345", 404, "", 2), ("other", 0, "", 1)]
-
-
 def test_each_failure_has_its_reason() -> None:
     """One of a few words: the end of a query, or what is wrong with the request."""
     gone = objects(OwnObject("ark:12345/gone", status=410))
@@ -136,6 +128,10 @@ def test_the_file_keeps_the_counts(tmp_path: Path) -> None:
     clock.now += 2 * DAY
     assert (again.report(1).requests, again.report(7).requests, again.report(365).requests) == (0, 7, 7)
     assert b"secret" not in path.read_bytes()
+    path.rename(tmp_path / "old.sqlite")
+    again.count("12345", "/ark:12345/x1", 302, "dns", "")
+    keep(again)
+    assert Statistics(path, wall=clock).report(7).requests == 1, "a file that is removed is made again"
 
 
 def test_hours_and_days_are_forgotten_in_time() -> None:
@@ -188,6 +184,26 @@ def test_a_disk_that_is_full_loses_no_count(tmp_path: Path, caplog: pytest.LogCa
         made._store.execute("PRAGMA query_only = OFF")
     warning = f"statistics not kept: {path}: attempt to write a readonly database"
     assert [record.getMessage() for record in caplog.records] == [warning, warning], "each time, it is logged once"
+
+
+def test_a_file_that_is_damaged_in_use_gives_503(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "stats.sqlite"
+    client = Client(["127.0.0.1#9"], policy="natab-only", table=TABLE)
+    service = Service(parse(f'[gateway]\nlisten = ["127.0.0.1:0"]\nstats = "{path}"\npublic_stats = true\n'), client)
+    with serving(service, client):
+        port = service.bound[0].port
+        assert get(port, "/api/v1/stats").status == 200
+        damaged = tmp_path / "damaged"
+        damaged.write_bytes(b"damaged" * 1000)
+        damaged.replace(path)
+        for log in ("stats.sqlite-wal", "stats.sqlite-shm"):
+            (tmp_path / log).unlink()
+        for target in ("/stats", "/api/v1/stats", "/stats"):
+            assert get(port, target).status == 503
+        assert get(port, "/ark:12345/x").status == 302
+    logged = [line for line in caplog.messages if "statistics" in line]
+    assert logged == [f"statistics not read: {path}: file is not a database"], "once"
+    caplog.clear()
 
 
 def test_counting_goes_on_while_counts_are_written() -> None:
@@ -266,8 +282,10 @@ def test_the_operator_sees_them_and_the_public_does_not(tmp_path: Path) -> None:
 
 def test_they_may_be_public() -> None:
     made, _ = counted(*REQUESTS)
-    assert Gateway(statistics=made.report, settings=GatewayConfig(public_stats=True)).ask("/stats").status == 200
-    assert Gateway(statistics=made.report, settings=GatewayConfig(public_stats=True)).ask("/api/v1/stats").status == 200
+    public = Gateway(statistics=made.report, public_stats=True)
+    assert public.ask("/stats").status == 200
+    assert public.ask("/stats?days=9999").body == public.ask("/stats?days=x").body == public.ask("/stats").body
+    assert public.ask("/api/v1/stats").status == 200
     assert Gateway(statistics=made.report).ask("/stats").status == 404, "there is no address for the operator"
 
 

@@ -62,6 +62,7 @@ def test_a_bad_file_leaves_the_version_before(file: Path, content: str) -> None:
     assert serial(zones) == 1
     [trouble] = zones.troubles
     assert trouble.startswith("zone example.: ")
+    assert str(file.parent) not in trouble, "clients may read it"
     write(file, text(2))
     assert serial(zones) == 2
     assert not zones.troubles

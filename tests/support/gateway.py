@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
 from maptr.ark import Ark
+from maptr.config.model import GatewayConfig
 from maptr.discovery import Discovery, DiscoveryError
 from maptr.gateway.message import Lines, Lookup, Response
 from maptr.gateway.objects import OwnObject, OwnObjects, Redirects
@@ -40,7 +42,7 @@ def objects(*rows: OwnObject) -> Objects:
 
 
 class Gateway:
-    """A gateway over a table and a scripted DNS. The settings are those of ``Site``."""
+    """A gateway over a table and a scripted DNS. ``values`` are those of ``Site`` and settings of ``GatewayConfig``."""
 
     def __init__(
         self,
@@ -51,13 +53,16 @@ class Gateway:
         origin: str = "",
         trouble: str = "",
         objects: OwnObjects | None = None,
-        **settings: Any,
+        settings: GatewayConfig | None = None,
+        **values: Any,
     ) -> None:
         source: TableSource = TableState(table, trouble, fetched=None if table is None else FETCHED, origin=origin)
         self.rig = Rig(answers, source, policy)
         if objects is not None:
-            settings["redirects"] = Redirects(objects=objects)
-        self.site = Site(table_state=source.current(), index=NaanIndex(table or Table()), **settings)
+            values["redirects"] = Redirects(objects=objects)
+        of_site = {name: values.pop(name) for name in Site.__dataclass_fields__ if name in values}
+        state, index = source.current(), NaanIndex(table or Table())
+        self.site = Site(replace(settings or GatewayConfig(), **values), table_state=state, index=index, **of_site)
 
     def discover(self, ark: Ark) -> Discovery:
         try:

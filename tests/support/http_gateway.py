@@ -18,6 +18,7 @@ from typing import Any, NamedTuple, Self
 from maptr.client import Client
 from maptr.config import Config
 from maptr.config.model import GatewayConfig
+from maptr.daemon.connections import Counts
 from maptr.gateway.metrics import Metrics
 from maptr.gateway.server import HttpServer
 from maptr.gateway.service import Service
@@ -145,6 +146,7 @@ class Gateway:
     rig: Rig
     running: Running
     site: Site
+    connections: Counts
 
     def change(self, **changes: Any) -> None:
         self.site = replace(self.site, **changes)
@@ -203,14 +205,15 @@ def gateway(
     )
     http.bind([LOOPBACK], "gateway.listen")
     with loop_for(rig.sources.stop) as running:
-        found = Gateway(http.bound[0].port, http, rig, running, site or Site(table_state=TableState(TABLE)))
+        site = site or Site(table_state=TableState(TABLE))
+        found = Gateway(http.bound[0].port, http, rig, running, site, metrics.connections)
         found.change(metrics=lambda: metrics.page(found.site))
         on_loop(running, http.start)
         try:
             yield found
         finally:
             asyncio.run_coroutine_threadsafe(http.stop(), running.loop).result(2 * PATIENCE)
-    assert not http.open_connections, str(http.open_connections)
+    assert not metrics.connections.open, str(metrics.connections.open)
 
 
 @contextlib.contextmanager
