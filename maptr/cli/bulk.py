@@ -206,7 +206,7 @@ def _run(
             status = str(row["status"])
             counts[status] += 1
             counts["table"] += row.get("source") == "natab"
-            advice = advice or lookup.advice_of(found)
+            advice = advice or lookup.advice_of(found, options)
             if status == BAD:
                 counts["with columns"] += any(mark.encode() in text.strip() for mark in DELIMITERS)
                 reported += 1

@@ -207,12 +207,12 @@ def control(verb: str, zone: str | None, file: str | None, path: str | None, as_
       maptr control pull
       maptr control zone-status ark.arpa
     """
+    if zone is not None and verb in ("pull", "sign"):
+        raise click.UsageError(f"{verb} is for all zones")
     where = _socket(file, path)
     if verb == "zone-status":
         _zone_status(where, zone, as_json=as_json)
         return
-    if zone is not None and verb != "notify":
-        raise click.UsageError(f"{verb} is for all zones")
     request = {"command": verb} | ({"zone": zone} if zone is not None else {})
     reply = _ask(where, request, RELOAD_SECONDS)
     found = read(ReloadResult, reply)

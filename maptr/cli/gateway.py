@@ -4,26 +4,32 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import sys
+from collections.abc import Iterator
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from maptr.cli import logstream, lookup, options, output
+from maptr.cli.check_config import check_options, mistakes_reported, report
 from maptr.cli.group import command
 from maptr.cli.lookup import LookupOptions
 from maptr.cli.options import only_servers
 from maptr.cli.output import counted
 from maptr.config import Config
+from maptr.config.model import GatewayConfig
 from maptr.daemon import process
 from maptr.errors import ConfigError, MissingExtra
 from maptr.protocol.names import to_text
 from maptr.protocol.numbers import HTTP_PORT
+from maptr.registry.followed_file import TableState, WatchedTable
 from maptr.registry.found import NAMES, FoundTable
 
 if TYPE_CHECKING:
     from maptr.client import Client
     from maptr.gateway.service import Service
+    from maptr.zone.snapshot import Snapshot
 
 PACKAGES = ("aiohttp", "jinja2", "prometheus_client")
 
@@ -50,9 +56,9 @@ PACKAGES = ("aiohttp", "jinja2", "prometheus_client")
 @options.CHOOSE_OPTION
 @click.option("--allow-private", is_flag=True, help="Redirect to hosts that are not public, too.")
 @options.CONFIG_OPTION
-@click.option("--check-config", is_flag=True, help="Read and check everything, print what would be served, and exit.")
+@check_options
 @process.signals_blocked()
-def gateway(words: tuple[str, ...], listen: tuple[str, ...], check_config: bool, **given: Any) -> None:
+def gateway(words: tuple[str, ...], listen: tuple[str, ...], check_config: bool, as_json: bool, **given: Any) -> None:
     """Redirect any ARK to its mapping authority, over HTTP.
 
     DNS, a table, or both say where an ARK goes. The gateway also has pages to search and browse, an API, and metrics:
@@ -79,7 +85,7 @@ def gateway(words: tuple[str, ...], listen: tuple[str, ...], check_config: bool,
     def read(file: str | None) -> Config:
         return lookup.read_config(file, flags=flags) or Config()
 
-    try:
+    with mistakes_reported(_served(), check=check_config, as_json=as_json):
         found = read(options.config)
         if check_config:
             output.show_log()
@@ -93,16 +99,8 @@ def gateway(words: tuple[str, ...], listen: tuple[str, ...], check_config: bool,
             chooser=lookup.chooser_of(options, found, client),
             allow_private=options.allow_private,
         )
-    except MissingExtra:
-        raise
-    except ConfigError as error:
-        if all(each.filename.startswith("--") or not each.filename for each in error.all):
-            raise click.UsageError(str(error)) from None
-        for each in error.all:
-            output.error(str(each))
-        raise click.exceptions.Exit(output.EXIT_NONE) from None
     if check_config:
-        _check(found, client, service)
+        _check(found, client, service, as_json=as_json)
         return
     try:
         service.bind()
@@ -124,24 +122,53 @@ def missing_extra() -> str:
     return f"needs the package {lacking}: pip install 'maptr[gateway]'" if lacking else ""
 
 
-def _check(config: Config, client: Client, service: Service) -> None:
-    """Print what would be served. Exits with 1 if the log has errors of the table or a zone."""
+def _check(config: Config, client: Client, service: Service, *, as_json: bool) -> None:
+    """Print what would be served. Exits for a mistake in the table, the redirects or a zone, which the log has, too."""
     with client:
-        state = client.table.current()
-        zones = service.current.zone_files
-        found = client.table
-        is_missing = isinstance(found, FoundTable) and found.missing and not config.table.url
-        if bad := service.current.site.redirects.left_out:
-            file = config.gateway.redirects
-            output.error(f"{file}: {counted(bad, 'bad row')} would be left out: see maptr redirects check {file}")
-        if state.trouble or zones.troubles or is_missing or bad:
-            raise click.exceptions.Exit(output.EXIT_NONE)
-        scheme = "http" if config.gateway.certificate is None else "https"
-        for address in config.gateway.listen:
-            output.data(f"listen {address} ({scheme})")
-        for address in config.gateway.admin_listen:
-            output.data(f"listen {address} (http, for the operator)")
-        table = "none" if state.table is None else f"{counted(len(state.table), 'record')} ({NAMES[state.kind]})"
-        output.data(f"table {table}")
-        for origin, view in zones.snapshot.zones.items() if zones.snapshot is not None else ():
-            output.data(f"zone {to_text(origin)} serial {view.serial}")
+        mistakes = [*_mistakes(config, client, service)]
+        zones = service.current.zone_files.snapshot
+        served = _served(None if mistakes else config.gateway, client.table.current(), zones)
+    if as_json:
+        report(mistakes, served, as_json=True)
+        return
+    if mistakes:
+        sys.exit(output.EXIT_NONE)
+    scheme = "http" if config.gateway.certificate is None else "https"
+    for address in served["listen"]:
+        output.data(f"listen {address} ({scheme})")
+    for address in served["admin_listen"]:
+        output.data(f"listen {address} (http, for the operator)")
+    table = served["table"]
+    records = "none" if table is None else f"{counted(table['records'], 'record')} ({NAMES[table['kind']]})"
+    output.data(f"table {records}")
+    for zone in served["zones"]:
+        output.data(f"zone {zone['zone']} serial {zone['serial']}")
+
+
+def _mistakes(config: Config, client: Client, service: Service) -> Iterator[ConfigError]:
+    table = client.table
+    if trouble := table.current().trouble:
+        yield ConfigError(trouble, filename=str(table.path) if isinstance(table, WatchedTable) else "", key="table")
+    if isinstance(table, FoundTable) and table.missing and not config.table.url:
+        yield ConfigError("does not exist", filename=table.missing)
+    for each in service.current.zone_files.troubles:
+        yield ConfigError(each, key="zone")
+    if bad := service.current.site.redirects.left_out:
+        reason = f"{counted(bad, 'bad row')} would be left out: see maptr redirects check {config.gateway.redirects}"
+        yield config.error("gateway.redirects", reason)
+
+
+def _served(
+    gateway: GatewayConfig | None = None, state: TableState | None = None, zones: Snapshot | None = None
+) -> dict[str, Any]:
+    """Describe what would be served, for JSON."""
+    table = state.table if state is not None else None
+    return {
+        "table": None if state is None or table is None else {"kind": state.kind, "records": len(table)},
+        "zones": [
+            {"zone": to_text(origin), "serial": view.serial}
+            for origin, view in (zones.zones.items() if zones is not None else ())
+        ],
+        "listen": [str(address) for address in gateway.listen] if gateway is not None else [],
+        "admin_listen": [str(address) for address in gateway.admin_listen] if gateway is not None else [],
+    }

@@ -85,8 +85,7 @@ def page(name: str) -> str:
     """Return the path of a page of ``docs/``, in the source or the installed package, or else its URL."""
     for folder in (ROOT / "docs", Path(sys.prefix) / "share" / "doc" / "maptr" / "docs"):
         if (folder / name).is_file():
-            found = folder / name
-            return str(found.relative_to(Path.cwd()) if found.is_relative_to(Path.cwd()) else found)
+            return str(folder / name)
     from importlib.metadata import metadata  # late: only a --help needs it
 
     urls = dict(line.split(", ", 1) for line in metadata("maptr").get_all("Project-URL", []))
@@ -137,8 +136,13 @@ class Group(Command, click.Group):
         if not ctx.resilient_parsing and not word.startswith("-") and self.get_command(ctx, word) is None:
             options = [name for param in self.get_params(ctx) for name in param.opts if name.startswith("--")]
             near = nearest(word, [*self.list_commands(ctx), *options], likeness=MIN_LIKENESS)
-            raise click.UsageError(f"No such command {word!r}." + (f" Did you mean {near!r}?" if near else ""), ctx)
+            advice = f" Did you mean {near!r}?" if near else self.advice(word)
+            raise click.UsageError(f"No such command {word!r}.{advice}", ctx)
         return super().resolve_command(ctx, args)
+
+    def advice(self, word: str) -> str:
+        """Return advice on a word that is similar to no command."""
+        return ""
 
     def invoke(self, ctx: click.Context) -> Any:
         with output.errors_end_the_command(click.exceptions.Exit, click.Abort, click.ClickException):
@@ -168,6 +172,9 @@ class MainGroup(Group):
             return super().make_context(*args, **options)
         except click.UsageError as error:
             _end(error)
+
+    def advice(self, word: str) -> str:
+        return f" maptr naan {word} finds an organisation." if word.isalnum() else ""
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

@@ -55,7 +55,7 @@ def naan(words: tuple[str, ...], file: str | None, config: str | None, as_json: 
       maptr naan national library
     """
     others, servers = lookup.split_servers(words)
-    if not any(others):
+    if not " ".join(others).strip():
         raise click.UsageError("no NAAN, ARK or name given")
     known = lookup.read_config(config)
     output.show_log()

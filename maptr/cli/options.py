@@ -7,6 +7,7 @@ wrote is replaced; any other file only with ``--overwrite``. OSError and TableEr
 from __future__ import annotations
 
 import errno
+import math
 import os
 import stat
 import sys
@@ -39,15 +40,24 @@ if TYPE_CHECKING:
 
 Command = TypeVar("Command", bound="Callable[..., Any] | click.Command")
 MAX_BYTES = 1 << 28  # 256 MiB, 200 times the 2026 registry: a device without an end must not fill memory
+MAX_SECONDS = 86_400  # of a --timeout: timers of the system refuse very long times
 STDIN, STDOUT = 0, 1  # descriptors
 
 
 # ---- options
 
 
-PATH = click.Path(readable=False)  # a file that the shell completes; opening it shows whether it can be read
+class FilePath(click.Path):
+    """A path, which an empty text is not: an empty variable of a script must not mean the current folder."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        return super().convert(value, param, ctx) if value else self.fail("is empty: a file is required", param, ctx)
+
+
+PATH = FilePath(readable=False)  # a file that the shell completes; opening it shows whether it can be read
 PATH.name = "file"  # in --help
-FILE_PATH = click.Path(dir_okay=False, path_type=Path)
+FILE_PATH = FilePath(dir_okay=False, path_type=Path)
+FOLDER = FilePath(path_type=Path)
 
 
 class Parsed(click.ParamType):  # type: ignore[type-arg,unused-ignore] # generic from click 8.2 on
@@ -99,6 +109,8 @@ def time_option(name: str, default: str | None = None, *, help: str, least: int 
 
 def parse_name(text: str) -> Labels:
     """Parse a domain name. Raises BadParameter."""
+    if not text:  # an empty variable of a script; the root is "."
+        raise click.BadParameter("is empty: a domain name is required")
     try:
         return names.parse(text)
     except ValueError as error:
@@ -137,7 +149,7 @@ TABLE_OPTION = click.option(
 
 def _existing(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
     """Raise OSError if there is no such file, even if it would be read later or never."""
-    if value is not None and not ctx.resilient_parsing and stat.S_ISDIR(os.stat(value).st_mode):  # noqa: PTH116 - of ""
+    if value is not None and not ctx.resilient_parsing and stat.S_ISDIR(Path(value).stat().st_mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), value)
     return value
 
@@ -170,10 +182,19 @@ CONFIG_OPTION = click.option(
     help="Read this configuration file (TOML).  [default: MAPTR_CONFIG, else ./maptr.toml, else the user's, else that "
     "of a running maptr up]",
 )
-_POSITIVE = click.FloatRange(0, min_open=True)
+
+
+class Amount(click.FloatRange):
+    """A number above 0. NaN, which is neither inside nor outside a range, is not a number."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        number = super().convert(value, param, ctx)
+        return self.fail(f"{value!r} is not a number", param, ctx) if math.isnan(number) else number
+
+
 RATE_OPTION = click.option(
     "--rate",
-    type=_POSITIVE,
+    type=Amount(0, min_open=True),
     metavar="N",
     help="Send at most N packets a second to each server.  [default: no limit]",
 )
@@ -201,7 +222,8 @@ def zone_name_option(default: str) -> Callable[[Command], Command]:
 
 def timeout_option(default: float, help: str, name: str = "timeout") -> Callable[[Command], Command]:
     """Make ``--timeout``, a number of seconds greater than 0, for a parameter of this name."""
-    return click.option("--timeout", name, default=default, type=_POSITIVE, metavar="SECONDS", help=help)
+    seconds = Amount(0, MAX_SECONDS, min_open=True)
+    return click.option("--timeout", name, default=default, type=seconds, metavar="SECONDS", help=help)
 
 
 def discovery_options(help: str, *, timeout: float = LIFETIME) -> Callable[[Command], Command]:

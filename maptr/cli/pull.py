@@ -103,8 +103,6 @@ def pull(
         raise click.UsageError("--sha256 needs 64 hexadecimal digits")
     if signature is not None and public_key is None:
         raise click.UsageError("--signature needs --public-key")
-    if not all(sources):
-        raise click.UsageError("a source is empty: give a URL or a file, or none for the public registry")
     if "-" in sources:
         if every is not None:
             raise click.UsageError("--every cannot read standard input again")

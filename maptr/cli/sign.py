@@ -44,7 +44,7 @@ PARENT_SECONDS = 10.0  # for a server of the parent zone to answer
     }
 )
 @click.argument("file", type=options.PATH)
-@click.argument("keys", type=click.Path(path_type=Path))
+@click.argument("keys", type=options.FOLDER)
 @options.output_option("Write the zone to OUT, atomically.  [default: standard output]", "OUT")
 @click.option("--overwrite", is_flag=True, help="Replace OUT even if it is not a zone of this name.")
 @options.zone_name_option("owner of the SOA")
@@ -159,7 +159,7 @@ def keys() -> None:
 
 
 _BAD = "other users can read KEYS, or a key in it is bad"  # an exit code
-_FOLDER = click.argument("folder", metavar="KEYS", type=click.Path(path_type=Path))
+_FOLDER = click.argument("folder", metavar="KEYS", type=options.FOLDER)
 _TAG = click.argument("tag", type=click.IntRange(0, 65535))
 _TTL = click.option(
     "--ttl",
@@ -313,10 +313,10 @@ def remove(folder: Path, tag: int, servers: tuple[str, ...], zone: str | None, t
     },
 )
 @_FOLDER
-@click.argument("origin")
+@click.argument("name", metavar="ORIGIN", type=options.parse_name)
 @_PARENTS
 @click.option("--dnskey", is_flag=True, help="Print DNSKEY records, which some parents and validators need instead.")
-def ds(folder: Path, origin: str, servers: tuple[str, ...], dnskey: bool) -> None:
+def ds(folder: Path, name: Labels, servers: tuple[str, ...], dnskey: bool) -> None:
     """Print the DS records of the zone ORIGIN, for its parent zone.
 
     There is one for each active KSK or CSK, with SHA-256. @SERVER is a server of the parent zone, which is asked
@@ -330,7 +330,6 @@ def ds(folder: Path, origin: str, servers: tuple[str, ...], dnskey: bool) -> Non
     entries = [file.key for file in zonekeys.read_keys(folder) if file.key.is_entry]
     if not entries:
         output.fail(f"{folder}: no active KSK or CSK", output.EXIT_NONE)
-    name = options.parse_name(origin)
     for key in entries:
         kind, rdtype, rdata = ("DNSKEY", DNSKEY, key.rdata) if dnskey else ("DS", DS, zonekeys.ds_rdata(name, key))
         output.data(f"{names.to_text(name)} IN {kind} {zonetext.rdata_text(rdtype, rdata)}")

@@ -56,7 +56,7 @@ def stats(file: Path | None, days: int, config: str | None, as_json: bool) -> No
     if path is None:
         raise click.UsageError("the configuration has no gateway.stats: name a FILE")
     if not path.is_file():
-        output.fail(f"{path}: No such file: a gateway makes it that has it as gateway.stats", output.EXIT_UNREADABLE)
+        output.fail(f"{path}: no such file: a gateway writes it if gateway.stats names it", output.EXIT_UNREADABLE)
     try:
         with closing(Statistics(path, wall=time.time, is_read_only=True)) as kept:
             report = kept.report(days)

@@ -18,7 +18,7 @@ from maptr.cli.group import Group
 from maptr.cli.options import input_name, output_option, read_table, refuse_foreign, refuse_input, write
 from maptr.cli.output import Painted, counted
 from maptr.discovery import BUILT_IN
-from maptr.errors import ConfigError, printable
+from maptr.errors import printable
 from maptr.registry import builtin
 from maptr.registry import export as exporting
 from maptr.registry.followed_file import TableState, WatchedTable
@@ -194,25 +194,16 @@ def export(source: str, form: str, target: Path | None, overwrite: bool, redirec
 
 
 def _own_rules(file: Path) -> tuple[list[exporting.RedirectRule], list[registry.Loss]]:
-    """Return the rules of a file of redirects, and what they lack. Exits for a bad row, or one that a server lacks."""
-    from maptr.gateway.objects import RowError  # late: only these exports need it
-    from maptr.gateway.redirects import stored
+    """Return the rules of a file of redirects, and what they lack. Exits for a bad row."""
+    from maptr.cli.redirects import read_good  # late: only these exports need it
 
-    bad: list[RowError] = []
     rules, losses = [], []
-    try:
-        for one in stored(file, bad.append).every():
-            key = one.ark.removeprefix("ark:")
-            rule, lost = exporting.own_rule(key, one.url, one.status, suffix=one.suffix)
-            rules.append(rule)
-            losses += [registry.Loss(key, lost)] if lost else []
-            losses += [registry.Loss(key, "its description")] if one.is_described else []
-    except ConfigError as error:
-        output.fail(str(error), output.EXIT_UNREADABLE)
-    for each in bad:
-        output.error(str(each))
-    if bad:
-        sys.exit(output.EXIT_NONE)
+    for one in read_good(file).every():
+        key = one.ark.removeprefix("ark:")
+        rule, lost = exporting.own_rule(key, one.url, one.status, suffix=one.suffix)
+        rules.append(rule)
+        losses += [registry.Loss(key, lost)] if lost else []
+        losses += [registry.Loss(key, "its description")] if one.is_described else []
     return rules, losses
 
 
@@ -220,7 +211,9 @@ def _rewrite(
     source: str, form: str, target: Path | None, *, overwrite: bool, scheme: str, redirects: Path | None = None
 ) -> None:
     """Write a registry in another format, and list what the format cannot hold."""
-    refuse_input(target, [source])
+    refuse_input(target, [source, redirects])
+    if source == str(redirects) == "-":
+        raise click.UsageError("only one of SOURCE and --redirects can be standard input")
     refuse_foreign(target, lambda content: exporting.is_written(content, form), overwrite=overwrite)
     read, bad = read_table(source, scheme)
     if bad:

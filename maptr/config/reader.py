@@ -85,7 +85,7 @@ def examine(
         try:
             text = _text(path)
         except OSError as error:
-            if Path(sources.get("environment", {}).get(FILE_VARIABLE, "")) == path:
+            if sources.get("environment", {}).get(FILE_VARIABLE) == str(path):
                 error.strerror = f"{error.strerror}; {FILE_VARIABLE} names it"
             raise
         config, errors = _examine_text(text, str(path), path.parent, **sources)

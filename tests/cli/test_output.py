@@ -84,7 +84,7 @@ PROBE = ("table", "probe", "--table", SAMPLE)
         ((*PROBE, "NO/NAAN!"), 2, "NAAN"),
         ((*PROBE, "--history", "no/h"), 8, "no/h"),
         (("up", "--sample", "naans.json"), 2, "--sample pulls nothing"),
-        (("up", ""), 2, "a source is empty"),
+        (("up", ""), 2, "is empty: a file is required"),
         (("naan", "@127.0.0.1"), 2, "no NAAN, ARK or name given"),
         (("up", "--origin", "a..b"), 2, "is not a valid domain name"),
         (("zone", "build", "no-such-file"), 8, "no-such-file"),

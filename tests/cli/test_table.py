@@ -144,12 +144,6 @@ def test_export_writes_nothing_to_a_missing_folder_or_in_an_unknown_format(tmp_p
     assert not file.exists()
 
 
-def test_an_empty_source_is_a_usage_error(tmp_path: Path) -> None:
-    result = run("pull", "", "--table", str(tmp_path / "naans"))
-    assert result.exit_code == 2
-    assert "a source is empty" in result.stderr
-
-
 def test_exports_of_servers_carry_own_objects(tmp_path: Path) -> None:
     own, table = tmp_path / "own.csv", tmp_path / "naans"
     table.write_text("12345: x\n  a.example.org\n")
@@ -163,9 +157,9 @@ def test_exports_of_servers_carry_own_objects(tmp_path: Path) -> None:
     assert "--redirects is for nginx, apache, caddy, not for csv" in done.stderr
     own.write_text("ark,url\nx,y\n")
     done = run("export", str(table), "--format", "caddy", "--redirects", str(own), code=1)
-    assert done.stderr == f"maptr: {own}:2: no ark: label in 'x'\n"
+    assert done.stderr == f"{own}:2: no ark: label in 'x'\nmaptr: 1 error; nothing is written\n"
     own.write_text("ark,url\nark:12345/k1,https://o.example.org/1\nark:12345/k1,https://o.example.org/2\n")
     done = run("export", str(table), "--format", "caddy", "--redirects", str(own), code=1)
-    assert done.stderr == f"maptr: {own}:3: a second redirect of ark:12345/k1\n"
+    assert done.stderr.startswith(f"{own}:3: a second redirect of ark:12345/k1\n")
     own.write_text("ark\n")
     run("export", str(table), "--format", "caddy", "--redirects", str(own), code=8)
