@@ -34,33 +34,28 @@ def mistakes_reported(nothing: Mapping[str, Any], *, check: bool, as_json: bool)
     try:
         yield
     except (ConfigError, OSError) as error:
-        options = () if isinstance(error, OSError | MissingExtra) else error.all
-        if options and not as_json and all(each.filename.startswith(("--", "@")) for each in options):
+        mistakes = error.all if isinstance(error, ConfigError) else (error,)
+        is_option = (isinstance(each, ConfigError) and each.filename.startswith(("--", "@")) for each in mistakes)
+        if all(is_option) and not as_json:
             raise click.UsageError(str(error)) from None
-        report([error], nothing, as_json=as_json)
+        report(mistakes, nothing, as_json=as_json)
 
 
 def report(mistakes: Sequence[Mistake], served: Mapping[str, Any], *, as_json: bool) -> None:
     """Print the mistakes; as JSON beside what is ``served``. Exits if there are any."""
-    singles = [each for mistake in mistakes for each in _singles(mistake)]
     if as_json:
-        output.json_data({"errors": [*map(_as_dict, singles)], **served})
+        output.json_data({"errors": [*map(_as_dict, mistakes)], **served})
     else:
-        for each in singles:
+        for each in mistakes:
             output.error(text_of(each))
     if mistakes:
         sys.exit(max(map(_code_of, mistakes)))
 
 
-def _singles(mistake: Mistake) -> Sequence[Mistake]:
-    return mistake.all if isinstance(mistake, ConfigError) else (mistake,)
-
-
 def _code_of(mistake: Mistake) -> int:
     if isinstance(mistake, OSError):
         return output.EXIT_UNREADABLE
-    missing = all(isinstance(each, MissingExtra) for each in _singles(mistake))
-    return output.EXIT_USAGE if missing else output.EXIT_NONE
+    return output.EXIT_USAGE if isinstance(mistake, MissingExtra) else output.EXIT_NONE
 
 
 def _as_dict(mistake: Mistake) -> dict[str, object]:

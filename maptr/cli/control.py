@@ -23,15 +23,7 @@ from maptr.errors import ConfigError, json_text, time_text
 from maptr.paths import LOCAL_CONFIG
 from maptr.protocol.names import to_text
 from maptr.server.alarm import Alarm, not_served
-from maptr.server.status import (
-    ReloadResult,
-    SecondaryStatus,
-    Status,
-    ZoneResult,
-    ZoneStatus,
-    read,
-    to_json,
-)
+from maptr.server.status import ReloadResult, SecondaryStatus, Status, ZoneResult, ZoneStatus, read, to_json
 
 STATUS_SECONDS = 10.0
 RELOAD_SECONDS = 600.0  # a zone of 100,000 names takes tens of seconds to read

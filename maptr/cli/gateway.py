@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
@@ -18,20 +18,19 @@ from maptr.cli.lookup import LookupOptions
 from maptr.cli.options import only_servers
 from maptr.cli.output import counted
 from maptr.config import Config
-from maptr.config.model import GatewayConfig
 from maptr.daemon import process
 from maptr.errors import ConfigError, MissingExtra
 from maptr.protocol.names import to_text
 from maptr.protocol.numbers import HTTP_PORT
-from maptr.registry.followed_file import TableState, WatchedTable
+from maptr.registry.followed_file import WatchedTable
 from maptr.registry.found import NAMES, FoundTable
 
 if TYPE_CHECKING:
     from maptr.client import Client
     from maptr.gateway.service import Service
-    from maptr.zone.snapshot import Snapshot
 
 PACKAGES = ("aiohttp", "jinja2", "prometheus_client")
+NOTHING: Mapping[str, Any] = {"table": None, "zones": [], "listen": [], "admin_listen": []}  # is served
 
 
 @command(
@@ -85,7 +84,7 @@ def gateway(words: tuple[str, ...], listen: tuple[str, ...], check_config: bool,
     def read(file: str | None) -> Config:
         return lookup.read_config(file, flags=flags) or Config()
 
-    with mistakes_reported(_served(), check=check_config, as_json=as_json):
+    with mistakes_reported(NOTHING, check=check_config, as_json=as_json):
         found = read(options.config)
         if check_config:
             output.show_log()
@@ -124,25 +123,30 @@ def missing_extra() -> str:
 
 def _check(config: Config, client: Client, service: Service, *, as_json: bool) -> None:
     """Print what would be served. Exits for a mistake in the table, the redirects or a zone, which the log has, too."""
+    gateway, mistakes = config.gateway, [*_mistakes(config, client, service)]
     with client:
-        mistakes = [*_mistakes(config, client, service)]
-        zones = service.current.zone_files.snapshot
-        served = _served(None if mistakes else config.gateway, client.table.current(), zones)
+        state, zones = client.table.current(), service.current.zone_files.snapshot
+        views = zones.zones if zones is not None else {}
+        served = {
+            **NOTHING,
+            "table": None if state.table is None else {"kind": state.kind, "records": len(state.table)},
+            "zones": [{"zone": to_text(name), "serial": view.serial} for name, view in views.items()],
+        }
+    if not mistakes:
+        served |= {"listen": [*map(str, gateway.listen)], "admin_listen": [*map(str, gateway.admin_listen)]}
     if as_json:
         report(mistakes, served, as_json=True)
-        return
-    if mistakes:
+    elif mistakes:
         sys.exit(output.EXIT_NONE)
-    scheme = "http" if config.gateway.certificate is None else "https"
-    for address in served["listen"]:
-        output.data(f"listen {address} ({scheme})")
-    for address in served["admin_listen"]:
-        output.data(f"listen {address} (http, for the operator)")
-    table = served["table"]
-    records = "none" if table is None else f"{counted(table['records'], 'record')} ({NAMES[table['kind']]})"
-    output.data(f"table {records}")
-    for zone in served["zones"]:
-        output.data(f"zone {zone['zone']} serial {zone['serial']}")
+    else:
+        for address in gateway.listen:
+            output.data(f"listen {address} ({'http' if gateway.certificate is None else 'https'})")
+        for address in gateway.admin_listen:
+            output.data(f"listen {address} (http, for the operator)")
+        records = "none" if state.table is None else f"{counted(len(state.table), 'record')} ({NAMES[state.kind]})"
+        output.data(f"table {records}")
+        for zone in served["zones"]:
+            output.data(f"zone {zone['zone']} serial {zone['serial']}")
 
 
 def _mistakes(config: Config, client: Client, service: Service) -> Iterator[ConfigError]:
@@ -156,19 +160,3 @@ def _mistakes(config: Config, client: Client, service: Service) -> Iterator[Conf
     if bad := service.current.site.redirects.left_out:
         reason = f"{counted(bad, 'bad row')} would be left out: see maptr redirects check {config.gateway.redirects}"
         yield config.error("gateway.redirects", reason)
-
-
-def _served(
-    gateway: GatewayConfig | None = None, state: TableState | None = None, zones: Snapshot | None = None
-) -> dict[str, Any]:
-    """Describe what would be served, for JSON."""
-    table = state.table if state is not None else None
-    return {
-        "table": None if state is None or table is None else {"kind": state.kind, "records": len(table)},
-        "zones": [
-            {"zone": to_text(origin), "serial": view.serial}
-            for origin, view in (zones.zones.items() if zones is not None else ())
-        ],
-        "listen": [str(address) for address in gateway.listen] if gateway is not None else [],
-        "admin_listen": [str(address) for address in gateway.admin_listen] if gateway is not None else [],
-    }

@@ -136,13 +136,10 @@ class Group(Command, click.Group):
         if not ctx.resilient_parsing and not word.startswith("-") and self.get_command(ctx, word) is None:
             options = [name for param in self.get_params(ctx) for name in param.opts if name.startswith("--")]
             near = nearest(word, [*self.list_commands(ctx), *options], likeness=MIN_LIKENESS)
-            advice = f" Did you mean {near!r}?" if near else self.advice(word)
+            search = f" maptr naan {word} finds an organisation." if ctx.parent is None and word.isalnum() else ""
+            advice = f" Did you mean {near!r}?" if near else search
             raise click.UsageError(f"No such command {word!r}.{advice}", ctx)
         return super().resolve_command(ctx, args)
-
-    def advice(self, word: str) -> str:
-        """Return advice on a word that is similar to no command."""
-        return ""
 
     def invoke(self, ctx: click.Context) -> Any:
         with output.errors_end_the_command(click.exceptions.Exit, click.Abort, click.ClickException):
@@ -172,9 +169,6 @@ class MainGroup(Group):
             return super().make_context(*args, **options)
         except click.UsageError as error:
             _end(error)
-
-    def advice(self, word: str) -> str:
-        return f" maptr naan {word} finds an organisation." if word.isalnum() else ""
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

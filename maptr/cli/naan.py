@@ -28,13 +28,7 @@ if TYPE_CHECKING:
 MAX_LISTED = 50  # NAANs of one search
 
 
-@command(
-    exits={
-        0: "found",
-        1: "the table has no such NAAN or organisation",
-        8: "the table cannot be read",
-    }
-)
+@command(exits={0: "found", 1: "the table has no such NAAN or organisation", 8: "the table cannot be read"})
 @click.argument("words", nargs=-1, required=True, metavar="NAAN|ARK|NAME... [@SERVER[#PORT]]...")
 @options.TABLE_OPTION
 @options.ORIGIN_OPTION

@@ -297,12 +297,9 @@ def server_config(file: str | None) -> Config:
 
 
 def read_bytes(file: str) -> bytes:
-    """Read a file, or standard input for ``-``."""
-    try:
-        with nullcontext(output.standard_input()) if file == "-" else Path(file).open("rb") as opened:
-            data = read_up_to(opened, MAX_BYTES)
-    except OSError as error:
-        output.fail(f"{input_name(file)}: {error.strerror or error}", output.EXIT_UNREADABLE)
+    """Read a file, or standard input for ``-``. Raises OSError."""
+    with nullcontext(output.standard_input()) if file == "-" else Path(file).open("rb") as opened:
+        data = read_up_to(opened, MAX_BYTES)
     if len(data) > MAX_BYTES:
         output.fail(f"{input_name(file)}: longer than {MAX_BYTES} bytes", output.EXIT_UNREADABLE)
     return data

@@ -293,7 +293,7 @@ def can_encode(file: TextIO, text: str) -> bool:
 def standard_input() -> BinaryIO:
     """Return the binary stdin. Raises OSError if the parent process closed it."""
     if sys.stdin is None:
-        raise OSError(errno.EBADF, "standard input is closed")
+        raise OSError(errno.EBADF, "standard input is closed", "<stdin>")
     return sys.stdin.buffer
 
 

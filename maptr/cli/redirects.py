@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import sys
 import tempfile
-from collections.abc import Iterator
 from contextlib import suppress
 from io import StringIO
 from pathlib import Path
@@ -18,10 +17,8 @@ from maptr.cli.group import Group
 from maptr.cli.output import counted
 from maptr.errors import ConfigError, cell
 from maptr.files import flush_to_disk
-from maptr.gateway.objects import COLUMNS, OwnObject, RowError, to_row
+from maptr.gateway.objects import COLUMNS, RowError, to_row
 from maptr.gateway.redirects import ObjectStore, check_loss, read, stored
-
-TICK = 2_000  # rows between two changes of the progress bar
 
 _FILE = click.argument("file", type=options.FILE_PATH)
 _ALLOW_PRIVATE = click.option("--allow-private", is_flag=True, help="Allow hosts that are not public, too.")
@@ -38,8 +35,7 @@ def redirects() -> None:
 
 
 @redirects.command(
-    short_help="List the errors in a file of redirects.",
-    exits={0: "no errors", 1: "errors", 8: "FILE cannot be read"},
+    short_help="List the errors in a file of redirects.", exits={0: "no errors", 1: "errors", 8: "FILE cannot be read"}
 )
 @_FILE
 @_ALLOW_PRIVATE
@@ -163,20 +159,13 @@ def _read(file: Path, database: str = "", *, allow_private: bool) -> tuple[Objec
             copy.flush()
             file = Path(copy.name)
         try:
-            store = stored(file, take, database, allow_private=allow_private, seen=_with_progress)
+            with output.progress("reading the redirects"):
+                store = stored(file, take, database, allow_private=allow_private)
         except ConfigError as error:
             for each in bad:
                 output.inform(str(each))
             output.fail(str(ConfigError(error.reason, filename=name, line=error.line)), output.EXIT_UNREADABLE)
     return store, sorted(bad, key=lambda error: error.line)
-
-
-def _with_progress(objects: Iterator[tuple[int, OwnObject]]) -> Iterator[tuple[int, OwnObject]]:
-    with output.progress("reading the redirects") as update:
-        for count, pair in enumerate(objects):
-            if not count % TICK:
-                update(completed=count)
-            yield pair
 
 
 def _previous(target: Path, *, overwrite: bool) -> ObjectStore | None:

@@ -8,7 +8,7 @@ import logging
 import os
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -23,13 +23,12 @@ from maptr.cli.check_config import Mistake, check_options, mistakes_reported, re
 from maptr.cli.group import command
 from maptr.cli.options import PATH, Parsed
 from maptr.config import Config, KeyConfig, ZoneConfig
-from maptr.config.model import ServeConfig, read_algorithm, read_name, read_tsig_secret
+from maptr.config.model import read_algorithm, read_name, read_tsig_secret
 from maptr.daemon import process, pulling
 from maptr.daemon.sockets import Sockets
 from maptr.dnssec.expiry import signature_state
 from maptr.errors import ConfigError, SigningError, ZoneError, raise_all
 from maptr.files import name_for
-from maptr.protocol.address import Address
 from maptr.protocol.names import to_text
 from maptr.protocol.numbers import SERVER_PORT
 from maptr.server import publisher, settings, signer, state_folder, table_zone
@@ -41,6 +40,7 @@ from maptr.zone.load import Checked, read_checked
 
 log = logging.getLogger("maptr.serve")
 
+NOTHING: Mapping[str, Any] = {"zones": [], "listen": [], "listen_tls": [], "metrics": None}  # is served
 _SETTING = click.Path()  # empty for none, as in the configuration
 
 
@@ -254,7 +254,7 @@ def serve(
         return config
 
     bound = None
-    with mistakes_reported(_served(), check=check_config, as_json=as_json):
+    with mistakes_reported(NOTHING, check=check_config, as_json=as_json):
         if os.geteuid() == 0:
             first, errors = examine(secrets=False)
             user = None
@@ -323,7 +323,10 @@ def _check(config: Config, *, as_json: bool) -> None:
                 output.warning(f"zone {to_text(zone.name)}: {table} is not pulled yet")
             else:
                 errors.append(error)
-    served = _served(zones, None if errors else config.serve)
+    serve, served = config.serve, {**NOTHING, "zones": zones}
+    if not errors:
+        served |= {"listen": [*map(str, serve.listen)], "listen_tls": [*map(str, serve.tls.listen)]}
+        served["metrics"] = str(serve.metrics) if serve.metrics else None
     if not as_json:
         for each in zones:
             signed = f", signed with {each['keys']}" if each["keys"] else ""
@@ -333,22 +336,12 @@ def _check(config: Config, *, as_json: bool) -> None:
                 output.warning(f"zone {each['zone']}: {warning}")
     report(errors, served, as_json=as_json)
     if not as_json:
-        for address in served["listen"]:
+        for address in serve.listen:
             output.data(f"listen {address} (udp, tcp)")
-        for address in served["listen_tls"]:
+        for address in serve.tls.listen:
             output.data(f"listen {address} (tls)")
-        if served["metrics"]:
-            output.data(f"metrics {served['metrics']} (http)")
-
-
-def _served(zones: Sequence[dict[str, Any]] = (), serve: ServeConfig | None = None) -> dict[str, Any]:
-    """Describe what would be served, for JSON."""
-    return {
-        "zones": zones,
-        "listen": [str(address) for address in serve.listen] if serve is not None else [],
-        "listen_tls": [str(address) for address in serve.tls.listen] if serve is not None else [],
-        "metrics": str(serve.metrics) if serve is not None and serve.metrics else None,
-    }
+        if serve.metrics:
+            output.data(f"metrics {serve.metrics} (http)")
 
 
 def _checked(zone: ZoneConfig) -> dict[str, Any]:
@@ -370,15 +363,8 @@ def _checked(zone: ZoneConfig) -> dict[str, Any]:
 
 
 def _misplaced(config: Config) -> Iterator[ConfigError]:
-    """Yield errors for duplicate addresses, and for paths that a start could not create."""
+    """Yield errors for paths that a start could not create."""
     serve = config.serve
-    metrics = () if serve.metrics is None else (serve.metrics,)
-    taken: set[Address] = set()
-    for key, addresses in ("listen", serve.listen), ("tls.listen", serve.tls.listen), ("metrics", metrics):
-        for address in addresses:
-            if address.port and address in taken:
-                yield config.error(f"serve.{key}", f"{address} is given twice")
-            taken.add(address)
     if config.control is not None:
         try:
             check_path(config.control)

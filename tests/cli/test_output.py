@@ -150,6 +150,7 @@ def test_an_encoding_that_lacks_characters(words: list[str], code: int, said: st
 def run_without(stream: str, words: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
     """Run maptr with a closed stream (for example ``<&-``) in a folder with tables, a zone and a key."""
     (folder / "natab").write_text(NATAB)
+    os.utime(folder / "natab", (0, 0))  # its age, which bulk prints, is the same in a slow run
     (folder / "bad").write_text('{"data": [{"what": "aeiou"}]}')
     (folder / "zone").write_text("a.test. 60 IN SOA ns1 host 1 2 3 4 5\na.test. 60 IN NS ns.b.test.\n")
     if not (folder / "keys").exists():
@@ -160,16 +161,10 @@ def run_without(stream: str, words: list[str], folder: Path) -> subprocess.Compl
     )
 
 
-@pytest.mark.parametrize(
-    ("stream", "words", "said"),
-    [
-        ("<&-", BULK, "maptr: standard input is closed\n"),
-        ("<&-", ["table", "check", "-"], "maptr: <stdin>: standard input is closed\n"),
-    ],
-)
-def test_a_closed_needed_stream_gives_exit_code_8(stream: str, words: list[str], said: str, tmp_path: Path) -> None:
-    done = run_without(stream, words, tmp_path)
-    assert (done.returncode, done.stderr) == (8, said)
+@pytest.mark.parametrize("words", [BULK, ["table", "check", "-"], ["ark", "-"]], ids=" ".join)
+def test_a_closed_standard_input_gives_exit_code_8(words: list[str], tmp_path: Path) -> None:
+    done = run_without("<&-", words, tmp_path)
+    assert (done.returncode, done.stderr) == (8, "maptr: <stdin>: standard input is closed\n")
 
 
 COMMANDS = [
