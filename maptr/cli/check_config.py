@@ -28,7 +28,7 @@ def check_options(command: Command) -> Command:
 
 @contextmanager
 def mistakes_reported(nothing: Mapping[str, Any], *, check: bool, as_json: bool) -> Iterator[None]:
-    """End the command for a bad configuration or file, with all mistakes; as JSON beside ``nothing`` that is served."""
+    """End the command for mistakes in the configuration or a file. ``nothing`` has the other members of the JSON."""
     if as_json and not check:
         raise click.UsageError("--json goes with --check-config")
     try:

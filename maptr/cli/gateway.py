@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from maptr.gateway.service import Service
 
 PACKAGES = ("aiohttp", "jinja2", "prometheus_client")
-NOTHING: Mapping[str, Any] = {"table": None, "zones": [], "listen": [], "admin_listen": []}  # is served
+NOTHING: Mapping[str, Any] = {"table": None, "zones": [], "listen": [], "admin_listen": []}  # of a failed start
 
 
 @command(
@@ -126,12 +126,10 @@ def _check(config: Config, client: Client, service: Service, *, as_json: bool) -
     gateway, mistakes = config.gateway, [*_mistakes(config, client, service)]
     with client:
         state, zones = client.table.current(), service.current.zone_files.snapshot
-        views = zones.zones if zones is not None else {}
-        served = {
-            **NOTHING,
-            "table": None if state.table is None else {"kind": state.kind, "records": len(state.table)},
-            "zones": [{"zone": to_text(name), "serial": view.serial} for name, view in views.items()],
-        }
+        views = zones.zones.items() if zones is not None else ()
+        listed = [{"zone": to_text(name), "serial": view.serial} for name, view in views]
+        table = None if state.table is None else {"kind": state.kind, "records": len(state.table)}
+        served = {**NOTHING, "table": table, "zones": listed}
     if not mistakes:
         served |= {"listen": [*map(str, gateway.listen)], "admin_listen": [*map(str, gateway.admin_listen)]}
     if as_json:
@@ -145,7 +143,7 @@ def _check(config: Config, client: Client, service: Service, *, as_json: bool) -
             output.data(f"listen {address} (http, for the operator)")
         records = "none" if state.table is None else f"{counted(len(state.table), 'record')} ({NAMES[state.kind]})"
         output.data(f"table {records}")
-        for zone in served["zones"]:
+        for zone in listed:
             output.data(f"zone {zone['zone']} serial {zone['serial']}")
 
 

@@ -34,7 +34,6 @@ OLD = 365 * 86_400  # seconds: a built-in registry of more than a year needs a w
 SECTIONS = ("client", "cache", "table", "gateway")  # of a configuration of the client
 SOURCES = {"dns": "DNS", "memory": "memory", "disk": "the cache on disk", "natab": "the table"}
 
-
 CLIENT_OPTIONS: Mapping[str, Any] = MappingProxyType(Client.__init__.__kwdefaults__ or {})  # with their defaults
 
 
@@ -74,7 +73,6 @@ class LookupOptions(NamedTuple):
 
 
 DEFAULTS = LookupOptions()
-
 
 Argument: TypeAlias = Ark | str
 """An ARK, or a word that is not one, among others that are."""
@@ -401,10 +399,7 @@ def built_in_note(found: Discovery) -> str:
 
 
 def advice_of(found: Discovery | None, options: LookupOptions) -> str:
-    """Return advice if the origin does not exist; empty for any other outcome.
-
-    With ``--require secure`` the error has the advice: a server of this machine does not help.
-    """
+    """Return advice if the origin does not exist, else "". With ``--require`` the error has the advice that helps."""
     return "" if found is None or found.complete or options.client.get("require") else found.advice()
 
 

@@ -30,6 +30,7 @@ from maptr.files import read_up_to, read_whole, write_atomically
 from maptr.protocol import names
 from maptr.protocol.numbers import PORT
 from maptr.resolver.call import LIFETIME
+from maptr.resolver.servers import HTTPS, TCP, TLS
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -285,6 +286,13 @@ def only_servers(words: Sequence[str]) -> list[str]:
     return servers
 
 
+def plain_servers(words: Sequence[str], only: str) -> list[str]:
+    """Return the servers of ``@SERVER`` arguments that have no scheme. ``only`` begins the error for one that has."""
+    given = lookup.servers_of(only_servers(words), None)
+    lookup.refuse_schemes(given, given, None, only, (TCP, TLS, HTTPS))
+    return given
+
+
 def server_config(file: str | None) -> Config:
     """Load the configuration of the server from a file, or from the default file. Raises ConfigError and OSError."""
     from maptr import config as configuration  # late: ARK look-up does not need it
@@ -366,17 +374,16 @@ def refuse_input(target: Path | None, inputs: Iterable[str | Path | None]) -> No
             raise click.UsageError(f"{shown}: input and output are the same file")
 
 
-def refuse_foreign(target: Path | None, is_ours: Callable[[bytes], bool], *, overwrite: bool) -> None:
+def refuse_foreign(
+    target: Path | None, is_ours: Callable[[bytes], bool] = lambda content: False, *, overwrite: bool
+) -> None:
     """Raise UsageError if ``target`` is a file that maptr did not write, unless ``overwrite``. Raises OSError."""
-    there = None if target is None else _status(target)
-    if target is None or there is None or overwrite:
+    if target is None or overwrite or (there := _status(target)) is None:
         return
     if stat.S_ISBLK(there.st_mode):
         raise click.UsageError(f"{target}: is a block device")
-    if not stat.S_ISREG(there.st_mode) or not there.st_size:
-        return
-    if not is_ours(read_whole(target)):
-        raise click.UsageError(f"{target}: exists, and maptr did not write it: give --overwrite to replace it")
+    if stat.S_ISREG(there.st_mode) and there.st_size and not is_ours(read_whole(target)):
+        raise click.UsageError(f"{target}: exists, and maptr may not have written it: give --overwrite to replace it")
 
 
 def _status(file: str | Path | int) -> os.stat_result | None:

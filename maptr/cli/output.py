@@ -314,6 +314,18 @@ def json_text(document: Mapping[str, Any], file: TextIO | None) -> str:
     return text
 
 
+def end_with(findings: list[Finding], about: str, document: Mapping[str, Any] | None, *, strict: bool) -> NoReturn:
+    """Print the findings and how many there are, or the document; exit with 1 for an error, or if strict for any."""
+    errors = sum(finding.severity == "error" for finding in findings)
+    if document is not None:
+        json_data(document)
+    else:
+        for finding in findings:
+            data(*of_finding(finding))
+        inform(f"{about}: {counted(errors, 'error')}, {counted(len(findings) - errors, 'warning')}")
+    sys.exit(EXIT_NONE if errors or (strict and findings) else EXIT_OK)
+
+
 def fail(message: str, code: int) -> NoReturn:
     error(message)
     sys.exit(code)

@@ -153,10 +153,7 @@ def _is_registry(content: bytes) -> bool:
 
 
 def _pull(plan: Callable[[], Pull], target: Path, *, act: bool, form: str | None, official: bool) -> int:
-    """Pull once, and then report it: a full standard output does not keep the table old. Return the exit code.
-
-    ``official``: no source was named.
-    """
+    """Pull once, and then report it: a full standard output does not keep the table old. Return the exit code."""
     try:
         with output.progress("pulling the registry"):
             found = plan()

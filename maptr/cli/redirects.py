@@ -123,8 +123,7 @@ def export(file: Path, target: Path | None, allow_private: bool, overwrite: bool
       maptr redirects export redirects.sqlite -o redirects.csv
     """
     options.refuse_input(target, [file])
-    if target is not None and target.is_file() and not overwrite:
-        raise click.UsageError(f"{target}: exists: give --overwrite to replace it")
+    options.refuse_foreign(target, overwrite=overwrite)
     store = read_good(file, allow_private=allow_private)
     columns = [*COLUMNS, *(name for name in store.columns() if name not in COLUMNS)]
     text = StringIO(newline="")
@@ -170,10 +169,9 @@ def _read(file: Path, database: str = "", *, allow_private: bool) -> tuple[Objec
 
 def _previous(target: Path, *, overwrite: bool) -> ObjectStore | None:
     """Return the database that will be replaced; None if there is none. Raises UsageError for another file."""
-    if not target.exists() or overwrite:
-        return None
     with suppress(ConfigError):
         objects = read(target, allow_private=True).objects
         if isinstance(objects, ObjectStore) and objects.is_file:
             return objects
-    raise click.UsageError(f"{target}: exists, and maptr did not write it: give --overwrite to replace it")
+    options.refuse_foreign(target, overwrite=overwrite)
+    return None

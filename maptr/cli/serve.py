@@ -40,7 +40,7 @@ from maptr.zone.load import Checked, read_checked
 
 log = logging.getLogger("maptr.serve")
 
-NOTHING: Mapping[str, Any] = {"zones": [], "listen": [], "listen_tls": [], "metrics": None}  # is served
+NOTHING: Mapping[str, Any] = {"zones": [], "listen": [], "listen_tls": [], "metrics": None}  # of a failed start
 _SETTING = click.Path()  # empty for none, as in the configuration
 
 

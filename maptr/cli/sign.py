@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from maptr.cli import lookup, options, output
+from maptr.cli import options, output
 from maptr.cli.group import Group, command
 from maptr.cli.zone import examine_zone, existing_zone, refuse_shrinkage, without_errors
 from maptr.dnssec import keys as zonekeys
@@ -19,7 +19,7 @@ from maptr.dnssec.sign import Renewal, due
 from maptr.errors import ZoneError, time_text
 from maptr.protocol import names
 from maptr.protocol.numbers import DNSKEY, DS
-from maptr.resolver.servers import HTTPS, TCP, TLS, Server, find_servers
+from maptr.resolver.servers import Server, find_servers
 from maptr.zone import text as zonetext
 from maptr.zone.zonemd import check_digest
 
@@ -337,9 +337,8 @@ def ds(folder: Path, name: Labels, servers: tuple[str, ...], dnskey: bool) -> No
         output.fail("\n".join(faults), output.EXIT_NONE)
 
 
-def _parents(servers: tuple[str, ...]) -> list[Server]:
-    given = lookup.servers_of(options.only_servers(servers), None)
-    lookup.refuse_schemes(given, given, None, "maptr zone keys asks servers", (TCP, TLS, HTTPS))
+def _parents(words: tuple[str, ...]) -> list[Server]:
+    given = options.plain_servers(words, "maptr zone keys asks servers")
     return [server for text in given for server in find_servers(text)]
 
 
@@ -394,10 +393,7 @@ class _Waits(NamedTuple):
 def _check_step(
     folder: Path, tag: int, state: KeyState | None, servers: tuple[str, ...], zone: str | None, ttl: int | None
 ) -> None:
-    """Exit if a step of a rollover is too early, or if the parent is not ready for it. ``state`` None is the removal.
-
-    The DS is that of a KSK or CSK which leaves the active state, or the folder.
-    """
+    """Exit if a step of a rollover is too early, or the parent is not ready for it. ``state`` None is the removal."""
     if servers and zone is None:
         raise click.UsageError("@SERVER needs --zone, whose DS it is asked for")
     waits = _Waits.of(zone, ttl)

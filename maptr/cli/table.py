@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import time
-from collections import Counter
 from dataclasses import replace
 from itertools import groupby
 from operator import attrgetter
@@ -124,21 +123,11 @@ def check(file: str, as_json: bool, strict: bool) -> None:
         Finding(Severity.ERROR, "bad-record", one.record or "-", one.reason, file=input_name(file), line=one.line)
         for one in bad
     ]
-    counts = Counter(finding.severity for finding in (*unread, *findings))
-    if as_json:
-        unreadable = [{"record": error.record, "line": error.line, "reason": error.reason} for error in bad]
-        listed = {"bad_records": unreadable, "findings": [finding.to_dict() for finding in findings]}
-        output.json_data({"file": file, "records": len(read), **listed})
-    else:
-        for finding in (*unread, *findings):
-            output.data(*output.of_finding(finding))
-        naans = len(read.naans())
-        output.inform(
-            f"{counted(naans, 'NAAN')}, {counted(len(read) - naans, 'shoulder')}:"
-            f" {counted(counts[Severity.ERROR], 'error')},"
-            f" {counted(counts[Severity.WARNING], 'warning')}"
-        )
-    sys.exit(output.EXIT_NONE if counts[Severity.ERROR] or (strict and counts) else output.EXIT_OK)
+    naans, listed = len(read.naans()), [finding.to_dict() for finding in findings]
+    unreadable = [{"record": error.record, "line": error.line, "reason": error.reason} for error in bad]
+    document = {"file": file, "records": len(read), "bad_records": unreadable, "findings": listed}
+    found = f"{counted(naans, 'NAAN')}, {counted(len(read) - naans, 'shoulder')}"
+    output.end_with([*unread, *findings], found, document if as_json else None, strict=strict)
 
 
 @table.command(short_help="Write a registry in another format.", exits=_REWRITE_EXITS)

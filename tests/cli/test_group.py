@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import click
@@ -18,7 +16,7 @@ from maptr.cli.group import main
 from maptr.config.model import ServeConfig
 from maptr.protocol.address import Address
 from maptr.protocol.numbers import SERVER_PORT
-from tests.support.command_line import run
+from tests.support.command_line import MAPTR, run
 
 COLUMNS = 80
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -115,10 +113,8 @@ def test_an_empty_name_of_a_file_or_domain_is_refused(words: str) -> None:
 
 
 def test_help_does_not_need_the_current_folder(tmp_path: Path) -> None:
-    gone = tmp_path / "gone"
-    script = f'mkdir "{gone}"; cd "{gone}"; rmdir "{gone}"; "{sys.executable}" -m maptr --help'
-    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
-    done = subprocess.run(["sh", "-c", script], env=environment, capture_output=True, text=True, timeout=60, check=True)
+    command = ["sh", "-c", 'mkdir gone; cd gone; rmdir ../gone; "$@" --help', "sh", *MAPTR]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout.startswith("Usage: maptr")
 
 

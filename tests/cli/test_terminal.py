@@ -30,7 +30,6 @@ SAMPLE = Path(__file__).resolve().parents[2] / "zones" / "sample.json"
 BAD = "naa:\nwhat: 12345\nwhere: ftp://h.example.org\n"
 CHECK = ("table", "check", "table")
 
-
 COLORS = ("NO_COLOR", "FORCE_COLOR", "CLICOLOR_FORCE")
 _PART = re.compile(r"\x1b\[([0-9;?]*)([A-Za-z])|([\r\n])|([^\x1b\r\n]+)")
 
