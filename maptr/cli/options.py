@@ -118,13 +118,13 @@ def parse_name(text: str) -> Labels:
         raise click.BadParameter(f"{text} is not a valid domain name: {error}") from None
 
 
-def _name_text(text: str) -> str:
+def name_text(text: str) -> str:
     return names.to_text(parse_name(text))
 
 
 def origin_option(help: str) -> Callable[[Command], Command]:
     """Make ``--origin``, whose value is the text of a valid name."""
-    return click.option("--origin", metavar="NAME", type=_name_text, help=help)
+    return click.option("--origin", metavar="NAME", type=name_text, help=help)
 
 
 ORIGIN_OPTION = origin_option(f"Look NAANs up below this DNS suffix.  [default: {ORIGIN}, or configured]")

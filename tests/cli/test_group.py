@@ -104,7 +104,7 @@ def test_a_timeout_without_end_or_of_0_is_refused(command: str, seconds: str) ->
         *("table check", "table pull", "zone check", "zone sign ZONE", "zone keys list", "redirects check", "bulk"),
         *("url x --config", "url x --table", "url x --trust-anchor", "url x --origin", "serve --config"),
         *("status --control", "stats", "table export ZONE --format csv -o", "zone build ZONE --contact"),
-        *("zone keys ds KEYS", "gateway --table", "up"),
+        *("zone keys ds KEYS", "gateway --table", "up", "reload", "control notify"),
     ],
 )
 def test_an_empty_name_of_a_file_or_domain_is_refused(words: str) -> None:

@@ -471,7 +471,7 @@ def test_pull_notify_and_zone_status(site: Site) -> None:
     assert site.run("control", "pull").stdout == f"table {table} changed, from {source}\n"
     assert b"10002" in table.read_bytes()
     assert site.run("control", "notify").stdout == "NOTIFY b.test. 127.0.0.1:9\n"
-    assert site.run("control", "notify", "a.test").stdout == ""
+    assert site.run("control", "notify", "a.test").stdout == "there is no secondary to notify\n"
     missing = site.run("control", "notify", "c.test")
     assert (missing.exit_code, "no zone c.test. is served" in missing.stderr) == (1, True)
     assert json.loads(site.run("control", "notify", "--json").stdout)["notified"] == ["b.test. 127.0.0.1:9"]
