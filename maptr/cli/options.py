@@ -52,12 +52,15 @@ class FilePath(click.Path):
     """A path, which an empty text is not: an empty variable of a script must not mean the current folder."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        return super().convert(value, param, ctx) if value else self.fail("is empty: a file is required", param, ctx)
+        if not value or (value == "-" and not self.allow_dash):
+            self.fail(f"{value or 'an empty text'} is not the name of a file", param, ctx)
+        return super().convert(value, param, ctx)
 
 
-PATH = FilePath(readable=False)  # a file that the shell completes; opening it shows whether it can be read
+PATH = FilePath(readable=False, allow_dash=True)  # only opening a file shows whether it can be read
 PATH.name = "file"  # in --help
 FILE_PATH = FilePath(dir_okay=False, path_type=Path)
+FILE_OR_STDIN = FilePath(dir_okay=False, allow_dash=True, path_type=Path)
 FOLDER = FilePath(path_type=Path)
 
 

@@ -20,7 +20,7 @@ from maptr.files import flush_to_disk
 from maptr.gateway.objects import COLUMNS, RowError, to_row
 from maptr.gateway.redirects import ObjectStore, check_loss, read, stored
 
-_FILE = click.argument("file", type=options.FILE_PATH)
+_FILE = click.argument("file", type=options.FILE_OR_STDIN)
 _ALLOW_PRIVATE = click.option("--allow-private", is_flag=True, help="Allow hosts that are not public, too.")
 
 

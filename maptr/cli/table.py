@@ -159,7 +159,7 @@ def convert(source: str, form: str, target: Path | None, overwrite: bool, scheme
 @click.option("--overwrite", is_flag=True, help="Replace FILE even if it is not what maptr table export writes.")
 @click.option(
     "--redirects",
-    type=options.FILE_PATH,
+    type=options.FILE_OR_STDIN,
     help="Redirect the single ARKs in this file first, as gateway.redirects does; for nginx, apache and caddy.",
 )
 @options.NATAB_SCHEME_OPTION

@@ -109,7 +109,12 @@ def test_a_timeout_without_end_or_of_0_is_refused(command: str, seconds: str) ->
 )
 def test_an_empty_name_of_a_file_or_domain_is_refused(words: str) -> None:
     """A shell makes one of an empty variable in quotation marks. It must not mean the current folder, or the root."""
-    run(*words.split(), "", code=2, said="is empty: a")
+    run(*words.split(), "", code=2, said="empty")
+
+
+@pytest.mark.parametrize("words", ["table pull x --table", "table drift --html", "stats", "zone keys add"])
+def test_a_dash_is_refused_where_neither_standard_stream_can_be_meant(words: str) -> None:
+    run(*words.split(), "-", code=2, said="- is not the name of a file")
 
 
 def test_help_does_not_need_the_current_folder(tmp_path: Path) -> None:

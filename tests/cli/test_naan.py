@@ -38,7 +38,6 @@ def test_a_naan_is_found_by_number_acronym_ark_and_name(words: list[str]) -> Non
 
 
 def test_several_are_listed_and_none_is_exit_1() -> None:
-    run("naan", "  ", code=2, said="no NAAN, ARK or name given")
     assert asked("epinal")[:-1] == asked("ÉPINAL")[:-1] != []
     lines = asked("national library of")
     assert "12148\tBNF\tNational Library of France" in lines
