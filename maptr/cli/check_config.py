@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 
@@ -13,11 +13,10 @@ from maptr.cli import output
 from maptr.errors import ConfigError, MaptrError, MissingExtra
 from maptr.zone.finding import text_of
 
-Command = TypeVar("Command", bound=Callable[..., Any])
 Mistake = MaptrError | OSError
 
 
-def check_options(command: Command) -> Command:
+def check_options(command: Any) -> Any:
     """Add ``--check-config``, and ``--json`` for its result."""
     as_json = click.option("--json", "as_json", is_flag=True, help="Print the result of --check-config as JSON.")
     check = click.option(

@@ -87,7 +87,6 @@ def _naan_of(text: str) -> str:
 
 
 def _ask(naan: str, servers: list[str], given: LookupOptions, config: Config | None) -> Discovery:
-    """Return what DNS alone says of a NAAN."""
     client_options = lookup.client_options(given, config) | {"policy": DNS_ONLY, "table": None}
     try:
         with Client(lookup.servers_of(servers, config) or None, **client_options) as client:

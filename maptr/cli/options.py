@@ -309,8 +309,12 @@ def server_config(file: str | None) -> Config:
 
 def read_bytes(file: str) -> bytes:
     """Read a file, or standard input for ``-``. Raises OSError."""
-    with nullcontext(output.standard_input()) if file == "-" else Path(file).open("rb") as opened:
-        data = read_up_to(opened, MAX_BYTES)
+    try:
+        with nullcontext(output.standard_input()) if file == "-" else Path(file).open("rb") as opened:
+            data = read_up_to(opened, MAX_BYTES)
+    except OSError as error:
+        error.filename = error.filename or input_name(file)
+        raise
     if len(data) > MAX_BYTES:
         output.fail(f"{input_name(file)}: longer than {MAX_BYTES} bytes", output.EXIT_UNREADABLE)
     return data

@@ -305,7 +305,6 @@ def _run(config: Config, read: Callable[[], Config], bound: Sockets | None) -> N
 
 
 def _check(config: Config, *, as_json: bool) -> None:
-    """Print what would be served, and every error."""
     errors: list[Mistake] = [*_misplaced(config)]
     zones = []
     try:
