@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
 
 import click
 
@@ -37,6 +36,7 @@ def ark(texts: tuple[str, ...], find: bool, profile: Profile, as_json: bool) -> 
     code = output.EXIT_OK
     for text in texts:
         received = output.standard_input().read().decode("utf-8", "replace") if text == "-" else text
+        shown = None if find else received
         try:
             arks = find_arks(received, profile=profile) if find else [Ark.parse(received, profile=profile, bare=True)]
             if not arks:
@@ -45,15 +45,12 @@ def ark(texts: tuple[str, ...], find: bool, profile: Profile, as_json: bool) -> 
             code = output.EXIT_USAGE
             output.error(str(error))
             if as_json:
-                document: dict[str, Any] = {"ark": None, "received": None if find else received, "error": str(error)}
-                document["suggestion"] = error.suggestion or None
-                output.json_data(document)
+                reason = {"error": str(error), "suggestion": error.suggestion or None}
+                output.json_data({"ark": None, "received": shown, **reason})
             continue
         for parsed in arks:
             if as_json:
-                output.json_data(
-                    {**parsed.to_dict(), "received": None if find else received, "error": None, "suggestion": None}
-                )
+                output.json_data({**parsed.to_dict(), "received": shown, "error": None, "suggestion": None})
             else:
                 output.data(Painted(str(parsed), output.STRONG))
                 for label, value in _rows(parsed).items():

@@ -178,10 +178,7 @@ def _run(
     *,
     ordered: bool,
 ) -> tuple[Counter[str], str]:
-    """Discover the ARKs of a file, and write a row for each line.
-
-    Returns the numbers of rows and lines by kind, and what to do if the origin does not exist.
-    """
+    """Write a row for each line of a file. Returns the numbers of rows and lines by kind, and advice."""
     counts: Counter[str] = Counter()
     reported, advice = 0, ""
     require = options.client.get("require")
@@ -206,7 +203,7 @@ def _run(
             status = str(row["status"])
             counts[status] += 1
             counts["table"] += row.get("source") == "natab"
-            advice = advice or lookup.advice_of(found)
+            advice = advice or lookup.advice_of(found, options)
             if status == BAD:
                 counts["with columns"] += any(mark.encode() in text.strip() for mark in DELIMITERS)
                 reported += 1
@@ -253,8 +250,7 @@ def _report(counts: Counter[str], questions: int, column: str | None, options: L
     rows = sum(counts[status] for status in STATUSES)
     kept = f" ({counts['kept']} kept)" if counts["kept"] else ""
     table = f", {counts['table']} from the table" if counts["table"] else ""
-    blank = "blank lines and comments" if column is None else "blank lines, comments and lines without the column"
-    skipped = f", {counts['skipped']} {blank} skipped" if counts["skipped"] else ""
+    skipped = f", {counted(counts['skipped'], 'line')} skipped as blank or a comment" if counts["skipped"] else ""
     options.inform(
         f"{counted(rows, 'line')}{kept}: {', '.join(f'{counts[status]} {status}' for status in STATUSES)}; "
         f"{counted(questions, 'name')} asked{table}{skipped}"
@@ -267,10 +263,7 @@ def _report(counts: Counter[str], questions: int, column: str | None, options: L
 
 @contextmanager
 def _sink(target: Path | None, kept: int | None, *, overwrite: bool) -> Iterator[TextIO]:
-    """Open the file for the rows: truncated to its ``kept`` bytes, or beside a file that it replaces at the end.
-
-    On Ctrl-C, a message says what was written and how to resume. An OSError names the file.
-    """
+    """Open the file for the rows: truncated to its ``kept`` bytes, or beside a file that it replaces at the end."""
     if target is None:
         try:
             yield sys.stdout

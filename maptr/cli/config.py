@@ -118,13 +118,7 @@ def config(
 
 def _servers(words: Sequence[str], found: Config) -> list[Server]:
     """Return the servers of the command line, or else of the configuration. Raises UsageError."""
-    given = options.only_servers(words)
-    if scheme := next((text for text in given if "://" in text), ""):
-        raise click.UsageError(f"@{scheme}: the resolver asks by UDP and TCP: write @ADDRESS or @ADDRESS#PORT")
-    try:
-        servers = [Server(*read_server(text)) for text in given]
-    except ValueError as error:
-        raise click.UsageError(f"@SERVER: {error}") from None
+    servers = [Server(*read_server(text)) for text in options.plain_servers(words, "a resolver asks servers")]
     servers = servers or [Server(_ANY.get(each.host, each.host), each.port) for each in found.serve.listen]
     for server in servers:
         if not is_address(server.address) or "%" in server.address:

@@ -17,21 +17,13 @@ from maptr import paths
 from maptr.cli import output
 from maptr.cli.group import command
 from maptr.cli.lookup import duration_text
-from maptr.cli.options import JSON_OPTION, PATH, server_config
+from maptr.cli.options import JSON_OPTION, PATH, name_text, server_config
 from maptr.cli.output import Painted
 from maptr.errors import ConfigError, json_text, time_text
 from maptr.paths import LOCAL_CONFIG
 from maptr.protocol.names import to_text
 from maptr.server.alarm import Alarm, not_served
-from maptr.server.status import (
-    ReloadResult,
-    SecondaryStatus,
-    Status,
-    ZoneResult,
-    ZoneStatus,
-    read,
-    to_json,
-)
+from maptr.server.status import ReloadResult, SecondaryStatus, Status, ZoneResult, ZoneStatus, read, to_json
 
 STATUS_SECONDS = 10.0
 RELOAD_SECONDS = 600.0  # a zone of 100,000 names takes tens of seconds to read
@@ -71,7 +63,7 @@ def _zones(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[
         8: "the configuration cannot be read",
     }
 )
-@click.argument("zone", required=False, shell_complete=_zones)
+@click.argument("zone", required=False, type=name_text, shell_complete=_zones)
 @click.option(
     "--force", is_flag=True, help="Accept a zone even if it lost many of its names or its serial did not increase."
 )
@@ -191,7 +183,7 @@ def _show_alarms(found: Status, alarms: Iterable[Alarm], silenced: Iterable[Alar
     }
 )
 @click.argument("verb", type=click.Choice(["zone-status", "pull", "notify", "sign"]))
-@click.argument("zone", required=False, shell_complete=_zones)
+@click.argument("zone", required=False, type=name_text, shell_complete=_zones)
 @_FILE
 @_SOCKET
 @JSON_OPTION
@@ -207,12 +199,12 @@ def control(verb: str, zone: str | None, file: str | None, path: str | None, as_
       maptr control pull
       maptr control zone-status ark.arpa
     """
+    if zone is not None and verb in ("pull", "sign"):
+        raise click.UsageError(f"{verb} is for all zones")
     where = _socket(file, path)
     if verb == "zone-status":
         _zone_status(where, zone, as_json=as_json)
         return
-    if zone is not None and verb != "notify":
-        raise click.UsageError(f"{verb} is for all zones")
     request = {"command": verb} | ({"zone": zone} if zone is not None else {})
     reply = _ask(where, request, RELOAD_SECONDS)
     found = read(ReloadResult, reply)
@@ -223,8 +215,7 @@ def control(verb: str, zone: str | None, file: str | None, path: str | None, as_
             changed = reply["changed"] is not None and reply["changed"] == reply["checked"]
             output.data(f"table {reply['file']} {'changed' if changed else 'up to date'}, from {reply['source']}")
         elif verb == "notify":
-            for one in reply["notified"]:
-                output.data(f"NOTIFY {one}")
+            output.data("\n".join(f"NOTIFY {one}" for one in reply["notified"]) or "there is no secondary to notify")
         elif verb == "sign" and not found.zones:
             output.data("no signature is due")
         for each in found.zones or ():
@@ -242,7 +233,7 @@ def _exit_if_refused(found: ReloadResult) -> None:
 def _zone_status(where: tuple[Path, str], zone: str | None, *, as_json: bool) -> None:
     """Show one zone or all of them. Exits with 1 if one of them has an alarm, as a zone that is not served has."""
     found = _status(where)
-    wanted = None if zone is None else f"{zone.rstrip('.').lower()}."
+    wanted = None if zone is None else zone.lower()
     zones = [each for each in found.zones if wanted in (None, each.zone.lower())]
     if not zones:
         output.fail(not_served(zone or "", [each.zone for each in found.zones]), output.EXIT_NONE)

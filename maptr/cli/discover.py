@@ -113,11 +113,10 @@ def open_(ark: str) -> None:
     }
 )
 @click.argument("words", nargs=-1, required=True, metavar="ARK... [@SERVER[#PORT]]...")
-@click.option("--older", is_flag=True, help="Also try ? and ?? if ?info is not understood.")
 @options.VERBOSE_OPTION
 @options.discovery_options("Give up a discovery, and the request to the authority, after this time each.", timeout=10.0)
 @options.JSON_EACH_OPTION
-def info(words: tuple[str, ...], older: bool, **given: Any) -> None:
+def info(words: tuple[str, ...], **given: Any) -> None:
     """Ask the mapping authority of each ARK to describe it (?info), and print the ERC record.
 
     The HTTP status, the THUMP status and the source of the record are shown on stderr.
@@ -130,7 +129,6 @@ def info(words: tuple[str, ...], older: bool, **given: Any) -> None:
 
     options = LookupOptions.of(given)
     prepared = lookup.prepare(words, options)
-    inflections = INFLECTIONS if older else INFLECTIONS[:1]
 
     def show(ark: Argument, found: Discovery | None, error: MaptrError | None) -> int:
         if error is not None or found is None or isinstance(ark, str):
@@ -139,7 +137,7 @@ def info(words: tuple[str, ...], older: bool, **given: Any) -> None:
             return output.EXIT_OK
         described = describe(
             found,
-            inflections=(ark.inflection,) if ark.inflection else inflections,
+            inflections=(ark.inflection or INFLECTIONS[0],),
             seconds=options.client["lifetime"],
             allow_private=options.allow_private,
         )

@@ -106,9 +106,6 @@ def drift(
     given = LookupOptions.of({"origin": origin, "lifetime": timeout, "table": table, "policy": DNS_ONLY})
     disk = history_at(history) if history else None
     with Client(servers or None, **lookup.client_options(given, known), history=disk, rate=rate) as client:
-        # Otherwise, the next run would report this drift as new.
-        if disk is not None and not disk.can_write():
-            output.fail(f"{history}: cannot be written", output.EXIT_UNREADABLE)
         found: list[Drift] = []
         try:
             with output.progress("asking DNS", len(naans) or len(table.naans())) as update:
@@ -140,11 +137,17 @@ def drift(
 
 
 def history_at(file: str, *, own: bool = False) -> Disk:
-    """Open the SQLite file with earlier results. Exits if it is another file. ``own``: replace a damaged file."""
+    """Open the SQLite file with earlier results. ``own``: replace a damaged file.
+
+    Exits if it is another file, or if it cannot keep the results: the next run would report the same ones as new.
+    """
     try:
-        return open_history(file, wall=time.time, own=own)
+        disk = open_history(file, wall=time.time, own=own)
     except ConfigError as error:
         output.fail(str(error), output.EXIT_UNREADABLE)
+    if not disk.can_write():
+        output.fail(f"{file}: cannot be written", output.EXIT_UNREADABLE)
+    return disk
 
 
 def _silent(found: list[Drift], servers: Iterable[str], history: Disk | None) -> list[Liveness]:
@@ -238,6 +241,7 @@ def probe(
     wanted = options.parse_naans(naans)
     table, _ = read_table(named, lookup.scheme_of(None, settings))
     default = paths.cache_file(os.environ)
+    output.show_log()
     path = history or lookup.cache_file(settings) or default
     disk = history_at(path, own=path == default)
     click.get_current_context().call_on_close(disk.close)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import sys
+from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from maptr.cli import logstream, lookup, options, output
+from maptr.cli.check_config import check_options, mistakes_reported, report
 from maptr.cli.group import command
 from maptr.cli.lookup import LookupOptions
 from maptr.cli.options import only_servers
@@ -19,6 +22,7 @@ from maptr.daemon import process
 from maptr.errors import ConfigError, MissingExtra
 from maptr.protocol.names import to_text
 from maptr.protocol.numbers import HTTP_PORT
+from maptr.registry.followed_file import WatchedTable
 from maptr.registry.found import NAMES, FoundTable
 
 if TYPE_CHECKING:
@@ -26,6 +30,7 @@ if TYPE_CHECKING:
     from maptr.gateway.service import Service
 
 PACKAGES = ("aiohttp", "jinja2", "prometheus_client")
+NOTHING: Mapping[str, Any] = {"table": None, "zones": [], "listen": [], "admin_listen": []}  # of a failed start
 
 
 @command(
@@ -50,9 +55,9 @@ PACKAGES = ("aiohttp", "jinja2", "prometheus_client")
 @options.CHOOSE_OPTION
 @click.option("--allow-private", is_flag=True, help="Redirect to hosts that are not public, too.")
 @options.CONFIG_OPTION
-@click.option("--check-config", is_flag=True, help="Read and check everything, print what would be served, and exit.")
+@check_options
 @process.signals_blocked()
-def gateway(words: tuple[str, ...], listen: tuple[str, ...], check_config: bool, **given: Any) -> None:
+def gateway(words: tuple[str, ...], listen: tuple[str, ...], check_config: bool, as_json: bool, **given: Any) -> None:
     """Redirect any ARK to its mapping authority, over HTTP.
 
     DNS, a table, or both say where an ARK goes. The gateway also has pages to search and browse, an API, and metrics:
@@ -79,7 +84,7 @@ def gateway(words: tuple[str, ...], listen: tuple[str, ...], check_config: bool,
     def read(file: str | None) -> Config:
         return lookup.read_config(file, flags=flags) or Config()
 
-    try:
+    with mistakes_reported(NOTHING, check=check_config, as_json=as_json):
         found = read(options.config)
         if check_config:
             output.show_log()
@@ -93,16 +98,8 @@ def gateway(words: tuple[str, ...], listen: tuple[str, ...], check_config: bool,
             chooser=lookup.chooser_of(options, found, client),
             allow_private=options.allow_private,
         )
-    except MissingExtra:
-        raise
-    except ConfigError as error:
-        if all(each.filename.startswith("--") or not each.filename for each in error.all):
-            raise click.UsageError(str(error)) from None
-        for each in error.all:
-            output.error(str(each))
-        raise click.exceptions.Exit(output.EXIT_NONE) from None
     if check_config:
-        _check(found, client, service)
+        _check(found, client, service, as_json=as_json)
         return
     try:
         service.bind()
@@ -124,24 +121,40 @@ def missing_extra() -> str:
     return f"needs the package {lacking}: pip install 'maptr[gateway]'" if lacking else ""
 
 
-def _check(config: Config, client: Client, service: Service) -> None:
-    """Print what would be served. Exits with 1 if the log has errors of the table or a zone."""
+def _check(config: Config, client: Client, service: Service, *, as_json: bool) -> None:
+    """Print what would be served. Exits for a mistake in the table, the redirects or a zone, which the log has, too."""
+    gateway, mistakes = config.gateway, [*_mistakes(config, client, service)]
     with client:
-        state = client.table.current()
-        zones = service.current.zone_files
-        found = client.table
-        is_missing = isinstance(found, FoundTable) and found.missing and not config.table.url
-        if bad := service.current.site.redirects.left_out:
-            file = config.gateway.redirects
-            output.error(f"{file}: {counted(bad, 'bad row')} would be left out: see maptr redirects check {file}")
-        if state.trouble or zones.troubles or is_missing or bad:
-            raise click.exceptions.Exit(output.EXIT_NONE)
-        scheme = "http" if config.gateway.certificate is None else "https"
-        for address in config.gateway.listen:
-            output.data(f"listen {address} ({scheme})")
-        for address in config.gateway.admin_listen:
+        state, zones = client.table.current(), service.current.zone_files.snapshot
+        views = zones.zones.items() if zones is not None else ()
+        listed = [{"zone": to_text(name), "serial": view.serial} for name, view in views]
+        table = None if state.table is None else {"kind": state.kind, "records": len(state.table)}
+        served = {**NOTHING, "table": table, "zones": listed}
+    if not mistakes:
+        served |= {"listen": [*map(str, gateway.listen)], "admin_listen": [*map(str, gateway.admin_listen)]}
+    if as_json:
+        report(mistakes, served, as_json=True)
+    elif mistakes:
+        sys.exit(output.EXIT_NONE)
+    else:
+        for address in gateway.listen:
+            output.data(f"listen {address} ({'http' if gateway.certificate is None else 'https'})")
+        for address in gateway.admin_listen:
             output.data(f"listen {address} (http, for the operator)")
-        table = "none" if state.table is None else f"{counted(len(state.table), 'record')} ({NAMES[state.kind]})"
-        output.data(f"table {table}")
-        for origin, view in zones.snapshot.zones.items() if zones.snapshot is not None else ():
-            output.data(f"zone {to_text(origin)} serial {view.serial}")
+        records = "none" if state.table is None else f"{counted(len(state.table), 'record')} ({NAMES[state.kind]})"
+        output.data(f"table {records}")
+        for zone in listed:
+            output.data(f"zone {zone['zone']} serial {zone['serial']}")
+
+
+def _mistakes(config: Config, client: Client, service: Service) -> Iterator[ConfigError]:
+    table = client.table
+    if trouble := table.current().trouble:
+        yield ConfigError(trouble, filename=str(table.path) if isinstance(table, WatchedTable) else "", key="table")
+    if isinstance(table, FoundTable) and table.missing and not config.table.url:
+        yield ConfigError("does not exist", filename=table.missing)
+    for each in service.current.zone_files.troubles:
+        yield ConfigError(each, key="zone")
+    if bad := service.current.site.redirects.left_out:
+        reason = f"{counted(bad, 'bad row')} would be left out: see maptr redirects check {config.gateway.redirects}"
+        yield config.error("gateway.redirects", reason)

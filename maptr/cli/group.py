@@ -85,8 +85,7 @@ def page(name: str) -> str:
     """Return the path of a page of ``docs/``, in the source or the installed package, or else its URL."""
     for folder in (ROOT / "docs", Path(sys.prefix) / "share" / "doc" / "maptr" / "docs"):
         if (folder / name).is_file():
-            found = folder / name
-            return str(found.relative_to(Path.cwd()) if found.is_relative_to(Path.cwd()) else found)
+            return str(folder / name)
     from importlib.metadata import metadata  # late: only a --help needs it
 
     urls = dict(line.split(", ", 1) for line in metadata("maptr").get_all("Project-URL", []))
@@ -137,7 +136,9 @@ class Group(Command, click.Group):
         if not ctx.resilient_parsing and not word.startswith("-") and self.get_command(ctx, word) is None:
             options = [name for param in self.get_params(ctx) for name in param.opts if name.startswith("--")]
             near = nearest(word, [*self.list_commands(ctx), *options], likeness=MIN_LIKENESS)
-            raise click.UsageError(f"No such command {word!r}." + (f" Did you mean {near!r}?" if near else ""), ctx)
+            search = f" maptr naan {word} finds an organisation." if ctx.parent is None and word.isalnum() else ""
+            advice = f" Did you mean {near!r}?" if near else search
+            raise click.UsageError(f"No such command {word!r}.{advice}", ctx)
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:

@@ -41,9 +41,7 @@ def formatter(form: str) -> logging.Formatter:
     """Return the formatter of ``text`` or ``json``. Text for systemd's journal lacks time and level, which it adds."""
     if form == "json":
         return JsonFormatter()
-    made = TextFormatter(SHORT_FORMAT if _is_journal() else TEXT_FORMAT, TIME_FORMAT)
-    made.converter = time.gmtime
-    return made
+    return TextFormatter(SHORT_FORMAT if _is_journal() else TEXT_FORMAT, TIME_FORMAT)
 
 
 def _is_journal() -> bool:
@@ -57,6 +55,8 @@ def _is_journal() -> bool:
 
 class TextFormatter(logging.Formatter):
     """One line of text; one that is whole already, of an access log for other programs, has nothing before it."""
+
+    converter = staticmethod(time.gmtime)
 
     def format(self, record: logging.LogRecord) -> str:
         return record.getMessage() if getattr(record, "is_whole", False) else super().format(record)

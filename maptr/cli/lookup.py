@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeAlias
 
 from maptr import paths
 from maptr.ark import Ark, Profile
-from maptr.cache import DNS_FIRST
+from maptr.cache import DNS_FIRST, NATAB_ONLY
 from maptr.cli import output
 from maptr.cli.output import Painted
 from maptr.client import MEMORY, Client
@@ -33,7 +33,6 @@ ORIGIN = "ark.arpa."
 OLD = 365 * 86_400  # seconds: a built-in registry of more than a year needs a warning
 SECTIONS = ("client", "cache", "table", "gateway")  # of a configuration of the client
 SOURCES = {"dns": "DNS", "memory": "memory", "disk": "the cache on disk", "natab": "the table"}
-
 
 CLIENT_OPTIONS: Mapping[str, Any] = MappingProxyType(Client.__init__.__kwdefaults__ or {})  # with their defaults
 
@@ -74,7 +73,6 @@ class LookupOptions(NamedTuple):
 
 
 DEFAULTS = LookupOptions()
-
 
 Argument: TypeAlias = Ark | str
 """An ARK, or a word that is not one, among others that are."""
@@ -158,6 +156,8 @@ def client_of(servers: list[str], given: LookupOptions, config: Config | None, *
 def reconciling_client(servers: list[str], given: LookupOptions, config: Config | None, **limits: Any) -> Client:
     """Return a client with the table given, or the one of this machine, and a cache. Raises ConfigError."""
     options = client_options(given, config) | limits
+    if options.get("require") and options.get("policy") == NATAB_ONLY:
+        raise ConfigError(f"{NATAB_ONLY} and --require exclude each other: a table has no signatures")
     if options.get("table") is None:
         options["table"] = found_table(config, str(options.get("origin", ORIGIN)))
     try:
@@ -236,7 +236,7 @@ def servers_of(given: list[str], config: Config | None, options: LookupOptions =
         try:
             check_server(text)
         except ValueError as error:
-            raise ConfigError(f"@SERVER: {error}") from None
+            raise ConfigError(str(error), filename="@SERVER") from None
     servers = given or (list(config.client.nameservers) if config is not None else [])
     if options.ipv4 and options.ipv6:
         raise ConfigError("only one of -4 and -6 is allowed")
@@ -372,7 +372,7 @@ def answer(
                 output.interrupted(f"{answered} of {len(arks)} ARKs were answered; ask again for the others")
             except (ArkSyntaxError, DiscoveryError, NmaError) as error:
                 discovery = error.discovery if isinstance(error, DiscoveryError) else None
-                advice = advice or advice_of(discovery)
+                advice = advice or advice_of(discovery, options)
                 show(ark, discovery, error)
                 unknown = output.EXIT_USAGE if isinstance(error, ArkSyntaxError) else output.EXIT_NO_ANSWER
                 code = max(code, output.EXIT_NONE if isinstance(error, NoMappingAuthority) else unknown)
@@ -398,9 +398,9 @@ def built_in_note(found: Discovery) -> str:
     return f"{'; '.join(filter(None, remarks))}. maptr table pull --apply gets today's"
 
 
-def advice_of(found: Discovery | None) -> str:
-    """Return advice if the origin does not exist; empty for any other outcome."""
-    return "" if found is None or found.complete else found.advice()
+def advice_of(found: Discovery | None, options: LookupOptions) -> str:
+    """Return advice if the origin does not exist, else "". With ``--require`` the error has the advice that helps."""
+    return "" if found is None or found.complete or options.client.get("require") else found.advice()
 
 
 def provenance(found: Discovery) -> str:

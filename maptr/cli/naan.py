@@ -28,13 +28,7 @@ if TYPE_CHECKING:
 MAX_LISTED = 50  # NAANs of one search
 
 
-@command(
-    exits={
-        0: "found",
-        1: "the table has no such NAAN or organisation",
-        8: "the table cannot be read",
-    }
-)
+@command(exits={0: "found", 1: "the table has no such NAAN or organisation", 8: "the table cannot be read"})
 @click.argument("words", nargs=-1, required=True, metavar="NAAN|ARK|NAME... [@SERVER[#PORT]]...")
 @options.TABLE_OPTION
 @options.ORIGIN_OPTION
@@ -55,7 +49,7 @@ def naan(words: tuple[str, ...], file: str | None, config: str | None, as_json: 
       maptr naan national library
     """
     others, servers = lookup.split_servers(words)
-    if not any(others):
+    if not " ".join(others).strip():
         raise click.UsageError("no NAAN, ARK or name given")
     known = lookup.read_config(config)
     output.show_log()
@@ -93,7 +87,6 @@ def _naan_of(text: str) -> str:
 
 
 def _ask(naan: str, servers: list[str], given: LookupOptions, config: Config | None) -> Discovery:
-    """Return what DNS alone says of a NAAN."""
     client_options = lookup.client_options(given, config) | {"policy": DNS_ONLY, "table": None}
     try:
         with Client(lookup.servers_of(servers, config) or None, **client_options) as client:

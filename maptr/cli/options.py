@@ -7,6 +7,7 @@ wrote is replaced; any other file only with ``--overwrite``. OSError and TableEr
 from __future__ import annotations
 
 import errno
+import math
 import os
 import stat
 import sys
@@ -29,6 +30,7 @@ from maptr.files import read_up_to, read_whole, write_atomically
 from maptr.protocol import names
 from maptr.protocol.numbers import PORT
 from maptr.resolver.call import LIFETIME
+from maptr.resolver.servers import HTTPS, TCP, TLS
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -39,15 +41,27 @@ if TYPE_CHECKING:
 
 Command = TypeVar("Command", bound="Callable[..., Any] | click.Command")
 MAX_BYTES = 1 << 28  # 256 MiB, 200 times the 2026 registry: a device without an end must not fill memory
+MAX_SECONDS = 86_400  # of a --timeout: timers of the system refuse very long times
 STDIN, STDOUT = 0, 1  # descriptors
 
 
 # ---- options
 
 
-PATH = click.Path(readable=False)  # a file that the shell completes; opening it shows whether it can be read
+class FilePath(click.Path):
+    """A path, which an empty text is not: an empty variable of a script must not mean the current folder."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not value or (value == "-" and not self.allow_dash):
+            self.fail(f"{value or 'an empty text'} is not the name of a file", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+PATH = FilePath(readable=False, allow_dash=True)  # only opening a file shows whether it can be read
 PATH.name = "file"  # in --help
-FILE_PATH = click.Path(dir_okay=False, path_type=Path)
+FILE_PATH = FilePath(dir_okay=False, path_type=Path)
+FILE_OR_STDIN = FilePath(dir_okay=False, allow_dash=True, path_type=Path)
+FOLDER = FilePath(path_type=Path)
 
 
 class Parsed(click.ParamType):  # type: ignore[type-arg,unused-ignore] # generic from click 8.2 on
@@ -99,6 +113,8 @@ def time_option(name: str, default: str | None = None, *, help: str, least: int 
 
 def parse_name(text: str) -> Labels:
     """Parse a domain name. Raises BadParameter."""
+    if not text:  # an empty variable of a script; the root is "."
+        raise click.BadParameter("is empty: a domain name is required")
     try:
         return names.parse(text)
     except ValueError as error:
@@ -110,13 +126,13 @@ def parse_mailbox(text: str) -> Labels:
     return parse_name(names.mailbox(text))
 
 
-def _name_text(text: str) -> str:
+def name_text(text: str) -> str:
     return names.to_text(parse_name(text))
 
 
 def origin_option(help: str) -> Callable[[Command], Command]:
     """Make ``--origin``, whose value is the text of a valid name."""
-    return click.option("--origin", metavar="NAME", type=_name_text, help=help)
+    return click.option("--origin", metavar="NAME", type=name_text, help=help)
 
 
 ORIGIN_OPTION = origin_option(f"Look NAANs up below this DNS suffix.  [default: {ORIGIN}, or configured]")
@@ -142,7 +158,7 @@ TABLE_OPTION = click.option(
 
 def _existing(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
     """Raise OSError if there is no such file, even if it would be read later or never."""
-    if value is not None and not ctx.resilient_parsing and stat.S_ISDIR(os.stat(value).st_mode):  # noqa: PTH116 - of ""
+    if value is not None and not ctx.resilient_parsing and stat.S_ISDIR(Path(value).stat().st_mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), value)
     return value
 
@@ -175,10 +191,19 @@ CONFIG_OPTION = click.option(
     help="Read this configuration file (TOML).  [default: MAPTR_CONFIG, else ./maptr.toml, else the user's, else that "
     "of a running maptr up]",
 )
-_POSITIVE = click.FloatRange(0, min_open=True)
+
+
+class Amount(click.FloatRange):
+    """A number above 0. NaN, which is neither inside nor outside a range, is not a number."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        number = super().convert(value, param, ctx)
+        return self.fail(f"{value!r} is not a number", param, ctx) if math.isnan(number) else number
+
+
 RATE_OPTION = click.option(
     "--rate",
-    type=_POSITIVE,
+    type=Amount(0, min_open=True),
     metavar="N",
     help="Send at most N packets a second to each server.  [default: no limit]",
 )
@@ -206,7 +231,8 @@ def zone_name_option(default: str) -> Callable[[Command], Command]:
 
 def timeout_option(default: float, help: str, name: str = "timeout") -> Callable[[Command], Command]:
     """Make ``--timeout``, a number of seconds greater than 0, for a parameter of this name."""
-    return click.option("--timeout", name, default=default, type=_POSITIVE, metavar="SECONDS", help=help)
+    seconds = Amount(0, MAX_SECONDS, min_open=True)
+    return click.option("--timeout", name, default=default, type=seconds, metavar="SECONDS", help=help)
 
 
 def discovery_options(help: str, *, timeout: float = LIFETIME) -> Callable[[Command], Command]:
@@ -268,6 +294,13 @@ def only_servers(words: Sequence[str]) -> list[str]:
     return servers
 
 
+def plain_servers(words: Sequence[str], only: str) -> list[str]:
+    """Return the servers of ``@SERVER`` arguments that have no scheme. ``only`` begins the error for one that has."""
+    given = lookup.servers_of(only_servers(words), None)
+    lookup.refuse_schemes(given, given, None, only, (TCP, TLS, HTTPS))
+    return given
+
+
 def server_config(file: str | None) -> Config:
     """Load the configuration of the server from a file, or from the default file. Raises ConfigError and OSError."""
     from maptr import config as configuration  # late: ARK look-up does not need it
@@ -280,12 +313,13 @@ def server_config(file: str | None) -> Config:
 
 
 def read_bytes(file: str) -> bytes:
-    """Read a file, or standard input for ``-``."""
+    """Read a file, or standard input for ``-``. Raises OSError."""
     try:
         with nullcontext(output.standard_input()) if file == "-" else Path(file).open("rb") as opened:
             data = read_up_to(opened, MAX_BYTES)
     except OSError as error:
-        output.fail(f"{input_name(file)}: {error.strerror or error}", output.EXIT_UNREADABLE)
+        error.filename = error.filename or input_name(file)
+        raise
     if len(data) > MAX_BYTES:
         output.fail(f"{input_name(file)}: longer than {MAX_BYTES} bytes", output.EXIT_UNREADABLE)
     return data
@@ -350,17 +384,16 @@ def refuse_input(target: Path | None, inputs: Iterable[str | Path | None]) -> No
             raise click.UsageError(f"{shown}: input and output are the same file")
 
 
-def refuse_foreign(target: Path | None, is_ours: Callable[[bytes], bool], *, overwrite: bool) -> None:
+def refuse_foreign(
+    target: Path | None, is_ours: Callable[[bytes], bool] = lambda content: False, *, overwrite: bool
+) -> None:
     """Raise UsageError if ``target`` is a file that maptr did not write, unless ``overwrite``. Raises OSError."""
-    there = None if target is None else _status(target)
-    if target is None or there is None or overwrite:
+    if target is None or overwrite or (there := _status(target)) is None:
         return
     if stat.S_ISBLK(there.st_mode):
         raise click.UsageError(f"{target}: is a block device")
-    if not stat.S_ISREG(there.st_mode) or not there.st_size:
-        return
-    if not is_ours(read_whole(target)):
-        raise click.UsageError(f"{target}: exists, and maptr did not write it: give --overwrite to replace it")
+    if stat.S_ISREG(there.st_mode) and there.st_size and not is_ours(read_whole(target)):
+        raise click.UsageError(f"{target}: exists, and maptr may not have written it: give --overwrite to replace it")
 
 
 def _status(file: str | Path | int) -> os.stat_result | None:

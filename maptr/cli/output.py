@@ -293,7 +293,7 @@ def can_encode(file: TextIO, text: str) -> bool:
 def standard_input() -> BinaryIO:
     """Return the binary stdin. Raises OSError if the parent process closed it."""
     if sys.stdin is None:
-        raise OSError(errno.EBADF, "standard input is closed")
+        raise OSError(errno.EBADF, "standard input is closed", "<stdin>")
     return sys.stdin.buffer
 
 
@@ -312,6 +312,18 @@ def json_text(document: Mapping[str, Any], file: TextIO | None) -> str:
     if not text.isprintable():  # JSON may hold control characters such as U+009B
         text = "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in text)
     return text
+
+
+def end_with(findings: list[Finding], about: str, document: Mapping[str, Any] | None, *, strict: bool) -> NoReturn:
+    """Print the findings and how many there are, or the document; exit with 1 for an error, or if strict for any."""
+    errors = sum(finding.severity == "error" for finding in findings)
+    if document is not None:
+        json_data(document)
+    else:
+        for finding in findings:
+            data(*of_finding(finding))
+        inform(f"{about}: {counted(errors, 'error')}, {counted(len(findings) - errors, 'warning')}")
+    sys.exit(EXIT_NONE if errors or (strict and findings) else EXIT_OK)
 
 
 def fail(message: str, code: int) -> NoReturn:

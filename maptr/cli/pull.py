@@ -103,8 +103,6 @@ def pull(
         raise click.UsageError("--sha256 needs 64 hexadecimal digits")
     if signature is not None and public_key is None:
         raise click.UsageError("--signature needs --public-key")
-    if not all(sources):
-        raise click.UsageError("a source is empty: give a URL or a file, or none for the public registry")
     if "-" in sources:
         if every is not None:
             raise click.UsageError("--every cannot read standard input again")
@@ -155,10 +153,7 @@ def _is_registry(content: bytes) -> bool:
 
 
 def _pull(plan: Callable[[], Pull], target: Path, *, act: bool, form: str | None, official: bool) -> int:
-    """Pull once, and then report it: a full standard output does not keep the table old. Return the exit code.
-
-    ``official``: no source was named.
-    """
+    """Pull once, and then report it: a full standard output does not keep the table old. Return the exit code."""
     try:
         with output.progress("pulling the registry"):
             found = plan()

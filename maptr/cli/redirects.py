@@ -5,21 +5,23 @@ from __future__ import annotations
 import csv
 import sys
 import tempfile
-from collections.abc import Iterator
 from contextlib import suppress
 from io import StringIO
 from pathlib import Path
+from shutil import copyfileobj
 
 import click
 
 from maptr.cli import options, output
 from maptr.cli.group import Group
+from maptr.cli.output import counted
 from maptr.errors import ConfigError, cell
 from maptr.files import flush_to_disk
-from maptr.gateway.objects import COLUMNS, OwnObject, RowError, to_row
+from maptr.gateway.objects import COLUMNS, RowError, to_row
 from maptr.gateway.redirects import ObjectStore, check_loss, read, stored
 
-TICK = 2_000  # rows between two changes of the progress bar
+_FILE = click.argument("file", type=options.FILE_OR_STDIN)
+_ALLOW_PRIVATE = click.option("--allow-private", is_flag=True, help="Allow hosts that are not public, too.")
 
 
 @click.group(cls=Group)
@@ -33,30 +35,28 @@ def redirects() -> None:
 
 
 @redirects.command(
-    short_help="List the errors in a file of redirects.",
-    exits={0: "no errors", 1: "errors", 8: "FILE cannot be read"},
+    short_help="List the errors in a file of redirects.", exits={0: "no errors", 1: "errors", 8: "FILE cannot be read"}
 )
-@click.argument("file", type=options.FILE_PATH)
-@click.option("--allow-private", is_flag=True, help="Allow hosts that are not public, too.")
+@_FILE
+@_ALLOW_PRIVATE
 @options.JSON_OPTION
 def check(file: Path, allow_private: bool, as_json: bool) -> None:
     """List the errors in FILE, a CSV or a SQLite database, each as "FILE:LINE: reason".
 
-    The line of a database is the number of the row. A summary goes to standard error.
+    FILE is - for standard input. The line of a database is the number of the row. A summary goes to standard error.
 
     \b
     Example:
       maptr redirects check redirects.csv
     """
-    bad: list[RowError] = []
-    count = len(_stored(file, bad, allow_private=allow_private))
+    store, bad = _read(file, allow_private=allow_private)
     if as_json:
         errors = [{"line": error.line, "reason": error.reason} for error in bad]
-        output.json_data({"file": str(file), "redirects": count, "errors": errors})
+        output.json_data({"file": str(file), "redirects": len(store), "errors": errors})
     else:
         for error in bad:
             output.data(str(error))
-        output.inform(f"{count} redirects, {len(bad)} errors")
+        output.inform(f"{counted(len(store), 'redirect')}, {counted(len(bad), 'error')}")
     sys.exit(output.EXIT_NONE if bad else output.EXIT_OK)
 
 
@@ -65,12 +65,12 @@ def check(file: Path, allow_private: bool, as_json: bool) -> None:
     short_help="Make the database of a file of redirects.",
     exits={0: "written", 1: "a row is bad, or too many would be lost; nothing is written", 8: "a file cannot be used"},
 )
-@click.argument("file", type=options.FILE_PATH)
-@click.option("-o", "--output", "target", type=options.FILE_PATH, required=True, help="Write the database here.")
-@click.option("--allow-private", is_flag=True, help="Allow hosts that are not public, too.")
+@_FILE
+@options.output_option("Write the database to FILE, atomically.")
+@_ALLOW_PRIVATE
 @click.option("--force", is_flag=True, help="Replace a database even if more than 30 % of its redirects would be lost.")
 @click.option("--overwrite", is_flag=True, help="Replace a file that maptr redirects import did not write.")
-def import_(file: Path, target: Path, allow_private: bool, force: bool, overwrite: bool) -> None:
+def import_(file: Path, target: Path | None, allow_private: bool, force: bool, overwrite: bool) -> None:
     """Write the redirects in FILE, a CSV or a SQLite database, into a database in which the gateway looks up each ARK.
 
     All errors are listed as by check, and then nothing is written. The new database replaces the old one at once, and a
@@ -80,7 +80,9 @@ def import_(file: Path, target: Path, allow_private: bool, force: bool, overwrit
     Example:
       maptr redirects import redirects.csv -o redirects.sqlite
     """
-    bad: list[RowError] = []
+    if target is None:
+        raise click.UsageError("the database cannot be standard output: give -o FILE")
+    options.refuse_input(target, [file])
     old = _previous(target, overwrite=overwrite)
     folder = target.absolute().parent
     try:
@@ -89,11 +91,7 @@ def import_(file: Path, target: Path, allow_private: bool, force: bool, overwrit
         output.fail(f"{folder}: {error.strerror}", output.EXIT_UNREADABLE)
     with aside:
         beside = Path(aside.name) / target.name
-        store = _stored(file, bad, str(beside), allow_private=allow_private)
-        for each in bad:
-            output.data(str(each))
-        if bad:
-            output.fail(f"{len(bad)} errors; {target} is not written", output.EXIT_NONE)
+        store = read_good(file, str(beside), allow_private=allow_private)
         if old is not None and not force:
             try:
                 check_loss(old, store, target)
@@ -106,17 +104,18 @@ def import_(file: Path, target: Path, allow_private: bool, force: bool, overwrit
             flush_to_disk(folder)
         except OSError as error:
             output.fail(f"{target}: {error.strerror}", output.EXIT_UNREADABLE)
-    output.inform(f"{target}: {len(store)} redirects")
+    output.inform(f"{target}: {counted(len(store), 'redirect')}")
 
 
 @redirects.command(
     short_help="Write a file of redirects as CSV.",
     exits={0: "written", 1: "a row is bad; nothing is written", 8: "a file cannot be used"},
 )
-@click.argument("file", type=options.FILE_PATH)
+@_FILE
 @options.output_option("Write to FILE, atomically.  [default: standard output]")
-@click.option("--allow-private", is_flag=True, help="Allow hosts that are not public, too.")
-def export(file: Path, target: Path | None, allow_private: bool) -> None:
+@_ALLOW_PRIVATE
+@click.option("--overwrite", is_flag=True, help="Replace FILE if it exists.")
+def export(file: Path, target: Path | None, allow_private: bool, overwrite: bool) -> None:
     """Write the redirects in FILE as CSV, with all columns, sorted by ARK. maptr redirects import reads it again.
 
     \b
@@ -124,12 +123,8 @@ def export(file: Path, target: Path | None, allow_private: bool) -> None:
       maptr redirects export redirects.sqlite -o redirects.csv
     """
     options.refuse_input(target, [file])
-    bad: list[RowError] = []
-    store = _stored(file, bad, allow_private=allow_private)
-    for error in bad:
-        output.error(str(error))
-    if bad:
-        sys.exit(output.EXIT_NONE)
+    options.refuse_foreign(target, overwrite=overwrite)
+    store = read_good(file, allow_private=allow_private)
     columns = [*COLUMNS, *(name for name in store.columns() if name not in COLUMNS)]
     text = StringIO(newline="")
     writer = csv.writer(text, lineterminator="\n")
@@ -139,32 +134,44 @@ def export(file: Path, target: Path | None, allow_private: bool) -> None:
     options.write(target, text.getvalue())
 
 
-def _stored(file: Path, bad: list[RowError], database: str = "", *, allow_private: bool) -> ObjectStore:
-    """Return the redirects of a file in a new database, as ``stored`` does. Exits if it cannot be read."""
-    try:
-        store = stored(file, bad.append, database, allow_private=allow_private, seen=_with_progress)
-    except ConfigError as error:
-        for each in bad:
-            output.data(str(each))
-        output.fail(str(error), output.EXIT_UNREADABLE)
-    bad.sort(key=lambda error: error.line)
+def read_good(file: Path, database: str = "", *, allow_private: bool = False) -> ObjectStore:
+    """Return the redirects of a file, as ``stored`` does. Exits if one of its rows is bad, with all errors."""
+    store, bad = _read(file, database, allow_private=allow_private)
+    for error in bad:
+        output.inform(str(error))
+    if bad:
+        output.fail(f"{counted(len(bad), 'error')}; nothing is written", output.EXIT_NONE)
     return store
 
 
-def _with_progress(objects: Iterator[tuple[int, OwnObject]]) -> Iterator[tuple[int, OwnObject]]:
-    with output.progress("reading the redirects") as update:
-        for count, pair in enumerate(objects):
-            if not count % TICK:
-                update(completed=count)
-            yield pair
+def _read(file: Path, database: str = "", *, allow_private: bool) -> tuple[ObjectStore, list[RowError]]:
+    """Return the redirects of a file or of standard input, and the bad rows. Exits if it cannot be read."""
+    bad: list[RowError] = []
+    name = options.input_name(str(file))
+
+    def take(error: RowError) -> None:
+        bad.append(RowError(error.reason, filename=name, line=error.line))
+
+    with tempfile.NamedTemporaryFile() as copy:  # of standard input, because a file is opened twice
+        if str(file) == "-":
+            copyfileobj(output.standard_input(), copy)
+            copy.flush()
+            file = Path(copy.name)
+        try:
+            with output.progress("reading the redirects"):
+                store = stored(file, take, database, allow_private=allow_private)
+        except ConfigError as error:
+            for each in bad:
+                output.inform(str(each))
+            output.fail(str(ConfigError(error.reason, filename=name, line=error.line)), output.EXIT_UNREADABLE)
+    return store, sorted(bad, key=lambda error: error.line)
 
 
 def _previous(target: Path, *, overwrite: bool) -> ObjectStore | None:
     """Return the database that will be replaced; None if there is none. Raises UsageError for another file."""
-    if not target.exists() or overwrite:
-        return None
     with suppress(ConfigError):
         objects = read(target, allow_private=True).objects
         if isinstance(objects, ObjectStore) and objects.is_file:
             return objects
-    raise click.UsageError(f"{target}: exists, and maptr did not write it: give --overwrite to replace it")
+    options.refuse_foreign(target, overwrite=overwrite)
+    return None

@@ -6,11 +6,10 @@ import asyncio
 import gc
 import logging
 import os
-import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,28 +19,29 @@ import click
 from maptr import config as configuration
 from maptr import paths
 from maptr.cli import logstream, lookup, output
+from maptr.cli.check_config import Mistake, check_options, mistakes_reported, report
 from maptr.cli.group import command
 from maptr.cli.options import PATH, Parsed
 from maptr.config import Config, KeyConfig, ZoneConfig
-from maptr.config.model import ServeConfig, read_algorithm, read_name, read_tsig_secret
+from maptr.config.model import read_algorithm, read_name, read_tsig_secret
 from maptr.daemon import process, pulling
-from maptr.daemon.certificate import Certificate
 from maptr.daemon.sockets import Sockets
 from maptr.dnssec.expiry import signature_state
-from maptr.errors import ConfigError, MaptrError, MissingExtra, SigningError, ZoneError, raise_all
+from maptr.errors import ConfigError, SigningError, ZoneError, raise_all
 from maptr.files import name_for
-from maptr.protocol.address import Address
 from maptr.protocol.names import to_text
 from maptr.protocol.numbers import SERVER_PORT
 from maptr.server import publisher, settings, signer, state_folder, table_zone
 from maptr.server.control import check_path
-from maptr.server.daemon import Daemon
+from maptr.server.daemon import Daemon, certificate_of
 from maptr.server.settings import Overrides
 from maptr.transfer.acl import AccessRule, NotifyTarget, read_key_name
-from maptr.zone.finding import text_of
 from maptr.zone.load import Checked, read_checked
 
 log = logging.getLogger("maptr.serve")
+
+NOTHING: Mapping[str, Any] = {"zones": [], "listen": [], "listen_tls": [], "metrics": None}  # of a failed start
+_SETTING = click.Path()  # empty for none, as in the configuration
 
 
 def _key(text: str) -> KeyConfig:
@@ -114,7 +114,7 @@ def _zone(text: str) -> ZoneConfig:
     "--control",
     "serve__control",
     metavar="SOCKET",
-    type=PATH,
+    type=_SETTING,
     help="Make this control socket, which maptr reload and maptr status use.  [default: as configured, else none]",
 )
 @click.option(
@@ -128,10 +128,13 @@ def _zone(text: str) -> ZoneConfig:
 @click.option(
     "--tls-cert",
     "serve__tls__certificate",
-    type=PATH,
+    metavar="FILE",
+    type=_SETTING,
     help="Use the certificate and its chain in this file (PEM).",
 )
-@click.option("--tls-key", "serve__tls__key", type=PATH, help="Use the private key in this file (PEM).")
+@click.option(
+    "--tls-key", "serve__tls__key", metavar="FILE", type=_SETTING, help="Use the private key in this file (PEM)."
+)
 @click.option(
     "--nsid",
     "serve__nsid",
@@ -193,8 +196,7 @@ def _zone(text: str) -> ZoneConfig:
     type=click.IntRange(0),
     help="Log one of N queries (1: all), at most 100 a second.  [default: none]",
 )
-@click.option("--check-config", is_flag=True, help="Read and check everything, print what would be served, and exit.")
-@click.option("--json", "as_json", is_flag=True, help="Print the result of --check-config as one JSON document.")
+@check_options
 @process.signals_blocked()
 def serve(
     config: str | None,
@@ -224,8 +226,6 @@ def serve(
     keeps the old one and logs the reason. SIGTERM stops the server. If a zone cannot be loaded at the start, its
     queries get SERVFAIL, and the other zones are served.
     """
-    if as_json and not check_config:
-        raise click.UsageError("--json goes with --check-config")
     path = Path(config) if config is not None else configuration.find(os.environ)
     if config is None and zone and configuration.FILE_VARIABLE not in os.environ:
         path = None
@@ -254,7 +254,7 @@ def serve(
         return config
 
     bound = None
-    with _errors_reported(as_json=as_json):
+    with mistakes_reported(NOTHING, check=check_config, as_json=as_json):
         if os.geteuid() == 0:
             first, errors = examine(secrets=False)
             user = None
@@ -266,13 +266,13 @@ def serve(
         settings.context_of(found)  # it may lack a package
         if not found.zones and path is not None:
             raise found.error("zone", "there is no zone to serve")
-    if not found.zones:
-        raise click.UsageError("there is no zone to serve: --zone ark.arpa serves that of the public registry")
+        if not found.zones:
+            raise click.UsageError("there is no zone to serve: --zone ark.arpa serves that of the public registry")
+        if not check_config:
+            state_folder.make(found)
     if check_config:
         _check(found, as_json=as_json)
         return
-    with _errors_reported(as_json=False):
-        state_folder.make(found)
     try:
         lock = state_folder.lock(found)
         try:
@@ -301,30 +301,16 @@ def _run(config: Config, read: Callable[[], Config], bound: Sockets | None) -> N
     asyncio.run(daemon.run(signals=True))
 
 
-@contextmanager
-def _errors_reported(*, as_json: bool) -> Iterator[None]:
-    """End the command for a bad configuration or file. Prints all mistakes as lines or as a JSON document."""
-    try:
-        yield
-    except (ConfigError, OSError) as error:
-        if isinstance(error, ConfigError) and all(each.filename.startswith("--") for each in error.all) and not as_json:
-            raise click.UsageError(str(error)) from None
-        _report([error], as_json=as_json)
-
-
 # ---- maptr serve --check-config
 
 
 def _check(config: Config, *, as_json: bool) -> None:
-    """Print what would be served, and every error."""
-    errors: list[MaptrError | OSError] = [*_misplaced(config)]
+    errors: list[Mistake] = [*_misplaced(config)]
     zones = []
-    tls = config.serve.tls
-    if tls.certificate is not None and tls.key is not None:
-        try:
-            Certificate(tls.certificate, tls.key)
-        except ConfigError as error:
-            errors.append(error)
+    try:
+        certificate_of(config)
+    except ConfigError as error:
+        errors.append(error)
     for zone in config.zones:
         try:
             zones.append(_checked(zone))
@@ -336,7 +322,25 @@ def _check(config: Config, *, as_json: bool) -> None:
                 output.warning(f"zone {to_text(zone.name)}: {table} is not pulled yet")
             else:
                 errors.append(error)
-    _report(errors, zones, config.serve, as_json=as_json)
+    serve, served = config.serve, {**NOTHING, "zones": zones}
+    if not errors:
+        served |= {"listen": [*map(str, serve.listen)], "listen_tls": [*map(str, serve.tls.listen)]}
+        served["metrics"] = str(serve.metrics) if serve.metrics else None
+    if not as_json:
+        for each in zones:
+            signed = f", signed with {each['keys']}" if each["keys"] else ""
+            content = f"serial {each['serial']}, {each['names']} names, from {each['file']}"
+            output.data(f"zone {each['zone']} {content}{signed}")
+            for warning in each["warnings"]:
+                output.warning(f"zone {each['zone']}: {warning}")
+    report(errors, served, as_json=as_json)
+    if not as_json:
+        for address in serve.listen:
+            output.data(f"listen {address} (udp, tcp)")
+        for address in serve.tls.listen:
+            output.data(f"listen {address} (tls)")
+        if serve.metrics:
+            output.data(f"metrics {serve.metrics} (http)")
 
 
 def _checked(zone: ZoneConfig) -> dict[str, Any]:
@@ -357,72 +361,9 @@ def _checked(zone: ZoneConfig) -> dict[str, Any]:
     }
 
 
-def _report(
-    errors: list[MaptrError | OSError],
-    zones: Sequence[dict[str, Any]] = (),
-    serve: ServeConfig | None = None,
-    *,
-    as_json: bool,
-) -> None:
-    """Print the zones that can be served, and the errors or else the addresses. Exits if there are errors."""
-    code = max(map(_code_of, errors), default=output.EXIT_OK)
-    singles = [each for error in errors for each in _singles(error)]
-    bound = None if code else serve
-    tcp = [str(address) for address in bound.listen] if bound else []
-    tls = [str(address) for address in bound.tls.listen] if bound else []
-    http = str(bound.metrics) if bound and bound.metrics else None
-    if as_json:
-        addresses = {"listen": tcp, "listen_tls": tls, "metrics": http}
-        output.json_data({"errors": [*map(_as_dict, singles)], "zones": zones, **addresses})
-    else:
-        for zone in zones:
-            signed = f", signed with {zone['keys']}" if zone["keys"] else ""
-            content = f"serial {zone['serial']}, {zone['names']} names, from {zone['file']}"
-            output.data(f"zone {zone['zone']} {content}{signed}")
-            for warning in zone["warnings"]:
-                output.warning(f"zone {zone['zone']}: {warning}")
-        for each in singles:
-            output.error(text_of(each))
-        for address in tcp:
-            output.data(f"listen {address} (udp, tcp)")
-        for address in tls:
-            output.data(f"listen {address} (tls)")
-        if http:
-            output.data(f"metrics {http} (http)")
-    if code:
-        sys.exit(code)
-
-
-def _singles(error: MaptrError | OSError) -> Sequence[MaptrError | OSError]:
-    return error.all if isinstance(error, ConfigError) else (error,)
-
-
-def _code_of(error: MaptrError | OSError) -> int:
-    if isinstance(error, OSError):
-        return output.EXIT_UNREADABLE
-    missing = all(isinstance(each, MissingExtra) for each in _singles(error))
-    return output.EXIT_USAGE if missing else output.EXIT_NONE
-
-
-def _as_dict(error: MaptrError | OSError) -> dict[str, object]:
-    return {
-        "file": getattr(error, "filename", None) or "",
-        "line": getattr(error, "line", None) or 0,
-        "key": getattr(error, "key", None) or "",
-        "reason": getattr(error, "reason", None) or getattr(error, "strerror", None) or str(error),
-    }
-
-
 def _misplaced(config: Config) -> Iterator[ConfigError]:
-    """Yield errors for duplicate addresses, and for paths that a start could not create."""
+    """Yield errors for paths that a start could not create."""
     serve = config.serve
-    metrics = () if serve.metrics is None else (serve.metrics,)
-    taken: set[Address] = set()
-    for key, addresses in ("listen", serve.listen), ("tls.listen", serve.tls.listen), ("metrics", metrics):
-        for address in addresses:
-            if address.port and address in taken:
-                yield config.error(f"serve.{key}", f"{address} is given twice")
-            taken.add(address)
     if config.control is not None:
         try:
             check_path(config.control)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from maptr.cli import lookup, options, output
+from maptr.cli import options, output
 from maptr.cli.group import Group, command
 from maptr.cli.zone import examine_zone, existing_zone, refuse_shrinkage, without_errors
 from maptr.dnssec import keys as zonekeys
@@ -19,7 +19,7 @@ from maptr.dnssec.sign import Renewal, due
 from maptr.errors import ZoneError, time_text
 from maptr.protocol import names
 from maptr.protocol.numbers import DNSKEY, DS
-from maptr.resolver.servers import HTTPS, TCP, TLS, Server, find_servers
+from maptr.resolver.servers import Server, find_servers
 from maptr.zone import text as zonetext
 from maptr.zone.zonemd import check_digest
 
@@ -44,7 +44,7 @@ PARENT_SECONDS = 10.0  # for a server of the parent zone to answer
     }
 )
 @click.argument("file", type=options.PATH)
-@click.argument("keys", type=click.Path(path_type=Path))
+@click.argument("keys", type=options.FOLDER)
 @options.output_option("Write the zone to OUT, atomically.  [default: standard output]", "OUT")
 @click.option("--overwrite", is_flag=True, help="Replace OUT even if it is not a zone of this name.")
 @options.zone_name_option("owner of the SOA")
@@ -159,7 +159,7 @@ def keys() -> None:
 
 
 _BAD = "other users can read KEYS, or a key in it is bad"  # an exit code
-_FOLDER = click.argument("folder", metavar="KEYS", type=click.Path(path_type=Path))
+_FOLDER = click.argument("folder", metavar="KEYS", type=options.FOLDER)
 _TAG = click.argument("tag", type=click.IntRange(0, 65535))
 _TTL = click.option(
     "--ttl",
@@ -310,10 +310,10 @@ def remove(folder: Path, tag: int, servers: tuple[str, ...], zone: str | None, t
     },
 )
 @_FOLDER
-@click.argument("origin")
+@click.argument("name", metavar="ORIGIN", type=options.parse_name)
 @_PARENTS
 @click.option("--dnskey", is_flag=True, help="Print DNSKEY records, which some parents and validators need instead.")
-def ds(folder: Path, origin: str, servers: tuple[str, ...], dnskey: bool) -> None:
+def ds(folder: Path, name: Labels, servers: tuple[str, ...], dnskey: bool) -> None:
     """Print the DS records of the zone ORIGIN, for its parent zone.
 
     There is one for each active KSK or CSK, with SHA-256. @SERVER is a server of the parent zone, which is asked
@@ -327,7 +327,6 @@ def ds(folder: Path, origin: str, servers: tuple[str, ...], dnskey: bool) -> Non
     entries = [file.key for file in zonekeys.read_keys(folder) if file.key.is_entry]
     if not entries:
         output.fail(f"{folder}: no active KSK or CSK", output.EXIT_NONE)
-    name = options.parse_name(origin)
     for key in entries:
         kind, rdtype, rdata = ("DNSKEY", DNSKEY, key.rdata) if dnskey else ("DS", DS, zonekeys.ds_rdata(name, key))
         output.data(f"{names.to_text(name)} IN {kind} {zonetext.rdata_text(rdtype, rdata)}")
@@ -335,9 +334,8 @@ def ds(folder: Path, origin: str, servers: tuple[str, ...], dnskey: bool) -> Non
         output.fail("\n".join(faults), output.EXIT_NONE)
 
 
-def _parents(servers: tuple[str, ...]) -> list[Server]:
-    given = lookup.servers_of(options.only_servers(servers), None)
-    lookup.refuse_schemes(given, given, None, "maptr zone keys asks servers", (TCP, TLS, HTTPS))
+def _parents(words: tuple[str, ...]) -> list[Server]:
+    given = options.plain_servers(words, "maptr zone keys asks servers")
     return [server for text in given for server in find_servers(text)]
 
 
@@ -392,10 +390,7 @@ class _Waits(NamedTuple):
 def _check_step(
     folder: Path, tag: int, state: KeyState | None, servers: tuple[str, ...], zone: str | None, ttl: int | None
 ) -> None:
-    """Exit if a step of a rollover is too early, or if the parent is not ready for it. ``state`` None is the removal.
-
-    The DS is that of a KSK or CSK which leaves the active state, or the folder.
-    """
+    """Exit if a step of a rollover is too early, or the parent is not ready for it. ``state`` None is the removal."""
     if servers and zone is None:
         raise click.UsageError("@SERVER needs --zone, whose DS it is asked for")
     waits = _Waits.of(zone, ttl)

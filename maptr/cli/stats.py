@@ -13,30 +13,16 @@ import click
 from maptr.cli import lookup, options, output
 from maptr.cli.group import command
 from maptr.cli.output import Painted
+from maptr.gateway import statistics
 from maptr.gateway.message import Unreadable
-from maptr.gateway.statistics import (
-    DAYS,
-    DAYS_KEPT,
-    FAILED,
-    INFLECTION,
-    NAAN,
-    REASON,
-    REFERRER,
-    SOURCE,
-    STATUS,
-    Statistics,
-)
 
 SHOWN = 10  # values of one kind
+_DAYS = click.IntRange(1, statistics.DAYS_KEPT)
 
 
-@command(
-    exits={0: "printed", 2: "bad usage, or the configuration names no file", 8: "the file cannot be read"},
-)
+@command(exits={0: "printed", 2: "bad usage, or the configuration names no file", 8: "the file cannot be read"})
 @click.argument("file", type=options.FILE_PATH, required=False)
-@click.option(
-    "--days", type=click.IntRange(1, DAYS_KEPT), default=DAYS, metavar="N", help="Count the last N days, up to now."
-)
+@click.option("--days", type=_DAYS, default=statistics.DAYS, metavar="N", help="Count the last N days, up to now.")
 @options.CONFIG_OPTION
 @options.JSON_OPTION
 def stats(file: Path | None, days: int, config: str | None, as_json: bool) -> None:
@@ -56,9 +42,9 @@ def stats(file: Path | None, days: int, config: str | None, as_json: bool) -> No
     if path is None:
         raise click.UsageError("the configuration has no gateway.stats: name a FILE")
     if not path.is_file():
-        output.fail(f"{path}: No such file: a gateway makes it that has it as gateway.stats", output.EXIT_UNREADABLE)
+        output.fail(f"{path}: no such file: a gateway writes it if gateway.stats names it", output.EXIT_UNREADABLE)
     try:
-        with closing(Statistics(path, wall=time.time, is_read_only=True)) as kept:
+        with closing(statistics.Statistics(path, wall=time.time, is_read_only=True)) as kept:
             report = kept.report(days)
     except (Unreadable, sqlite3.Error) as error:
         output.fail(f"{path}: {error.__cause__ or error}", output.EXIT_UNREADABLE)
@@ -66,14 +52,14 @@ def stats(file: Path | None, days: int, config: str | None, as_json: bool) -> No
         output.json_data(report.to_dict())
         sys.exit(output.EXIT_OK)
     output.data(Painted(f"{report.requests} requests in {days} days", output.STRONG))
-    for title, rows in (
-        ("NAANs", report.values[NAAN]),
-        ("failed", report.values[FAILED]),
-        ("reasons", report.values[REASON]),
-        ("status", report.values[STATUS]),
-        ("sources", report.values[SOURCE]),
-        ("inflections", report.values[INFLECTION]),
-        ("referrers", report.values[REFERRER]),
+    for title, kind in (
+        ("NAANs", statistics.NAAN),
+        ("failed", statistics.FAILED),
+        ("reasons", statistics.REASON),
+        ("status", statistics.STATUS),
+        ("sources", statistics.SOURCE),
+        ("inflections", statistics.INFLECTION),
+        ("referrers", statistics.REFERRER),
     ):
-        for label, count in rows[:SHOWN]:
+        for label, count in report.values[kind][:SHOWN]:
             output.data(Painted(f"{title:12}", output.MINOR), f"{count:>10} {label}")

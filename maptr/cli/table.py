@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import time
-from collections import Counter
 from dataclasses import replace
 from itertools import groupby
 from operator import attrgetter
@@ -18,7 +17,7 @@ from maptr.cli.group import Group
 from maptr.cli.options import input_name, output_option, read_table, refuse_foreign, refuse_input, write
 from maptr.cli.output import Painted, counted
 from maptr.discovery import BUILT_IN
-from maptr.errors import ConfigError, printable
+from maptr.errors import printable
 from maptr.registry import builtin
 from maptr.registry import export as exporting
 from maptr.registry.followed_file import TableState, WatchedTable
@@ -124,21 +123,11 @@ def check(file: str, as_json: bool, strict: bool) -> None:
         Finding(Severity.ERROR, "bad-record", one.record or "-", one.reason, file=input_name(file), line=one.line)
         for one in bad
     ]
-    counts = Counter(finding.severity for finding in (*unread, *findings))
-    if as_json:
-        unreadable = [{"record": error.record, "line": error.line, "reason": error.reason} for error in bad]
-        listed = {"bad_records": unreadable, "findings": [finding.to_dict() for finding in findings]}
-        output.json_data({"file": file, "records": len(read), **listed})
-    else:
-        for finding in (*unread, *findings):
-            output.data(*output.of_finding(finding))
-        naans = len(read.naans())
-        output.inform(
-            f"{counted(naans, 'NAAN')}, {counted(len(read) - naans, 'shoulder')}:"
-            f" {counted(counts[Severity.ERROR], 'error')},"
-            f" {counted(counts[Severity.WARNING], 'warning')}"
-        )
-    sys.exit(output.EXIT_NONE if counts[Severity.ERROR] or (strict and counts) else output.EXIT_OK)
+    naans, listed = len(read.naans()), [finding.to_dict() for finding in findings]
+    unreadable = [{"record": error.record, "line": error.line, "reason": error.reason} for error in bad]
+    document = {"file": file, "records": len(read), "bad_records": unreadable, "findings": listed}
+    found = f"{counted(naans, 'NAAN')}, {counted(len(read) - naans, 'shoulder')}"
+    output.end_with([*unread, *findings], found, document if as_json else None, strict=strict)
 
 
 @table.command(short_help="Write a registry in another format.", exits=_REWRITE_EXITS)
@@ -170,7 +159,7 @@ def convert(source: str, form: str, target: Path | None, overwrite: bool, scheme
 @click.option("--overwrite", is_flag=True, help="Replace FILE even if it is not what maptr table export writes.")
 @click.option(
     "--redirects",
-    type=options.FILE_PATH,
+    type=options.FILE_OR_STDIN,
     help="Redirect the single ARKs in this file first, as gateway.redirects does; for nginx, apache and caddy.",
 )
 @options.NATAB_SCHEME_OPTION
@@ -194,25 +183,16 @@ def export(source: str, form: str, target: Path | None, overwrite: bool, redirec
 
 
 def _own_rules(file: Path) -> tuple[list[exporting.RedirectRule], list[registry.Loss]]:
-    """Return the rules of a file of redirects, and what they lack. Exits for a bad row, or one that a server lacks."""
-    from maptr.gateway.objects import RowError  # late: only these exports need it
-    from maptr.gateway.redirects import stored
+    """Return the rules of a file of redirects, and what they lack. Exits for a bad row."""
+    from maptr.cli.redirects import read_good  # late: only these exports need it
 
-    bad: list[RowError] = []
     rules, losses = [], []
-    try:
-        for one in stored(file, bad.append).every():
-            key = one.ark.removeprefix("ark:")
-            rule, lost = exporting.own_rule(key, one.url, one.status, suffix=one.suffix)
-            rules.append(rule)
-            losses += [registry.Loss(key, lost)] if lost else []
-            losses += [registry.Loss(key, "its description")] if one.is_described else []
-    except ConfigError as error:
-        output.fail(str(error), output.EXIT_UNREADABLE)
-    for each in bad:
-        output.error(str(each))
-    if bad:
-        sys.exit(output.EXIT_NONE)
+    for one in read_good(file).every():
+        key = one.ark.removeprefix("ark:")
+        rule, lost = exporting.own_rule(key, one.url, one.status, suffix=one.suffix)
+        rules.append(rule)
+        losses += [registry.Loss(key, lost)] if lost else []
+        losses += [registry.Loss(key, "its description")] if one.is_described else []
     return rules, losses
 
 
@@ -220,7 +200,9 @@ def _rewrite(
     source: str, form: str, target: Path | None, *, overwrite: bool, scheme: str, redirects: Path | None = None
 ) -> None:
     """Write a registry in another format, and list what the format cannot hold."""
-    refuse_input(target, [source])
+    refuse_input(target, [source, redirects])
+    if source == str(redirects) == "-":
+        raise click.UsageError("only one of SOURCE and --redirects can be standard input")
     refuse_foreign(target, lambda content: exporting.is_written(content, form), overwrite=overwrite)
     read, bad = read_table(source, scheme)
     if bad:

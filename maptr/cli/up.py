@@ -98,8 +98,6 @@ def up(
       maptr up https://registry.example/naans.json
       maptr up --sample
     """
-    if not all(sources):
-        raise click.UsageError("a source is empty: give a URL or a file, or none for the public registry")
     if "-" in sources:
         raise click.UsageError("the registry is pulled again, so it cannot be standard input: use maptr table pull -")
     if sample and (sources or offline or force):
@@ -224,9 +222,9 @@ def _serve(
         made.service.bind()
         return made
 
+    logstream.configure("warning")
     served = _zone(configured(port or SERVER_PORT)[1], force=force)
     daemon = _bound(daemon_at, port, SERVER_PORT)
-    logstream.configure("warning")
     http = None if gateway.missing_extra() else _bound(gateway_at, http_port, HTTP_PORT)
 
     def begin() -> None:

@@ -189,15 +189,8 @@ def check(file: str, origin: str | None, as_json: bool, strict: bool) -> None:
     if view is not None and (found := signature_state(view, now := time.time())).is_alarm:
         owner, text = names.to_text(view.origin), found.text(now)
         findings.append(Finding(Severity.WARNING, "signatures", owner, text, file=options.input_name(file)))
-    errors = sum(finding.severity is Severity.ERROR for finding in findings)
-    if as_json:
-        output.json_data({"file": file, "findings": [finding.to_dict() for finding in findings]})
-    else:
-        for finding in findings:
-            output.data(*output.of_finding(finding))
-        warnings = counted(len(findings) - errors, "warning")
-        output.inform(f"{options.input_name(file)}: {counted(errors, 'error')}, {warnings}")
-    sys.exit(output.EXIT_NONE if errors or (strict and findings) else output.EXIT_OK)
+    document = {"file": file, "findings": [finding.to_dict() for finding in findings]}
+    output.end_with(findings, options.input_name(file), document if as_json else None, strict=strict)
 
 
 @zone.command(
@@ -264,7 +257,7 @@ def existing_zone(target: Path | None, origin: Labels, *, overwrite: bool) -> Zo
     if target is not None and target.is_file():
         with suppress(ZoneError, OSError):
             return read_zone_file(read_whole(target), fold(origin), target).view
-    options.refuse_foreign(target, lambda content: False, overwrite=overwrite)
+    options.refuse_foreign(target, overwrite=overwrite)
     return None
 
 

@@ -38,7 +38,6 @@ from maptr.transfer.acl import AccessRule, NotifyTarget, TsigKey, read_key_name
 T = TypeVar("T")
 
 UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}  # as in the TTLs of zone files
-MAX_DURATION = MAX_TTL  # seconds
 _TYPES = {bool: "true or false", int: "an integer", float: "a number", str: "a text", list: "an array", dict: "a table"}
 
 
@@ -71,8 +70,8 @@ def read_duration(text: str) -> int:
     if not (number.isascii() and number.isdigit()) or unit not in UNITS:
         raise ValueError(f"{text!r} is not a duration such as 14d, 36h or 3600")
     seconds = int(number[:20]) * UNITS[unit]
-    if seconds > MAX_DURATION:
-        raise ValueError(f"{text!r} is more than {MAX_DURATION} seconds")
+    if seconds > MAX_TTL:
+        raise ValueError(f"{text!r} is more than {MAX_TTL} seconds")
     return seconds
 
 
@@ -210,7 +209,6 @@ class Source(str):
 
 
 def _source(text: str) -> Source:
-    """Read the URL of a registry, or its file."""
     if re.match("[A-Za-z][A-Za-z0-9+.-]+:", text):
         try:
             url.parse(text)
@@ -262,7 +260,6 @@ def _own_url(text: str) -> str:
 
 
 def _link(text: str) -> str:
-    """Read the URL of a page."""
     if text:
         url.parse(text)
     return text
@@ -280,7 +277,6 @@ TEMPLATE_VARIABLES = ("${pid}", "${inflection}")
 
 
 def _template(text: str) -> str:
-    """Read a URL with variables."""
     if not text:
         return ""
     plain = text

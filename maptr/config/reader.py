@@ -18,6 +18,7 @@ from maptr.config.model import Config, ElementError, read_cookie_secrets, read_t
 from maptr.errors import ConfigError, ZoneError, nearest, raise_all
 from maptr.files import read_up_to, secret_fault
 from maptr.paths import LOCAL_CONFIG
+from maptr.protocol.address import Address
 from maptr.protocol.names import Labels, to_text
 from maptr.transfer.acl import AccessRule, NotifyTarget
 
@@ -85,7 +86,7 @@ def examine(
         try:
             text = _text(path)
         except OSError as error:
-            if Path(sources.get("environment", {}).get(FILE_VARIABLE, "")) == path:
+            if sources.get("environment", {}).get(FILE_VARIABLE) == str(path):
                 error.strerror = f"{error.strerror}; {FILE_VARIABLE} names it"
             raise
         config, errors = _examine_text(text, str(path), path.parent, **sources)
@@ -340,12 +341,28 @@ def _check(config: Config, document: Mapping[str, Any]) -> Mistakes:
             yield ("serve", "catalog", name), "has no effect: serve.catalog.name is not given"
     if serve.cookies.secret and serve.cookies.secret_file:
         yield ("serve", "cookies", "secret_file"), "serve.cookies.secret is given too: only one of them is allowed"
+    yield from _check_addresses(serve, config.gateway)
     yield from _check_keys(config)
     yield from check_references(config)
     yield from _check_zones(config, document)
     yield from _check_table(config)
     yield from _check_gateway(config.gateway)
     yield from _check_files(config)
+
+
+def _check_addresses(serve: model.ServeConfig, gateway: model.GatewayConfig) -> Mistakes:
+    """A process binds each address once, except that each port 0 is another one."""
+    metrics = () if serve.metrics is None else (serve.metrics,)
+    for lists in (
+        {"serve.listen": serve.listen, "serve.tls.listen": serve.tls.listen, "serve.metrics": metrics},
+        {"gateway.listen": gateway.listen, "gateway.admin_listen": gateway.admin_listen},
+    ):
+        taken: set[Address] = set()
+        for key, addresses in lists.items():
+            for index, address in enumerate(addresses):
+                if address.port and address in taken:
+                    yield (*key.split("."), index), f"{address} is given twice"
+                taken.add(address)
 
 
 def _check_keys(config: Config) -> Mistakes:
@@ -416,12 +433,6 @@ def _check_table(config: Config) -> Mistakes:
 def _check_gateway(gateway: model.GatewayConfig) -> Mistakes:
     if not gateway.listen:
         yield ("gateway", "listen"), "is empty: the gateway needs an address"
-    for index, address in enumerate(gateway.listen):
-        if address.port and address in gateway.listen[:index]:
-            yield ("gateway", "listen", index), f"{address} is given twice"
-    for index, address in enumerate(gateway.admin_listen):
-        if address.port and address in (*gateway.listen, *gateway.admin_listen[:index]):
-            yield ("gateway", "admin_listen", index), f"{address} is given twice"
     for name, value, other in (("key", gateway.key, "certificate"), ("certificate", gateway.certificate, "key")):
         if value is not None and getattr(gateway, other) is None:
             yield ("gateway", name), f"needs gateway.{other} too"

@@ -304,20 +304,13 @@ def _object(values: tuple[object, ...]) -> OwnObject:
     return OwnObject(ark, target, int(status or 0), reason, who, what, when, bool(suffix), kept)
 
 
-def stored(
-    path: Path,
-    on_bad: OnBad,
-    database: str = "",
-    *,
-    allow_private: bool = False,
-    seen: Callable[[Numbered], Numbered] = iter,
-) -> ObjectStore:
+def stored(path: Path, on_bad: OnBad, database: str = "", *, allow_private: bool = False) -> ObjectStore:
     """Return the objects of a file in a new database, by default a temporary one of SQLite. Raises ConfigError.
 
-    A bad row is passed to ``on_bad``. ``seen`` gets the iterator of the objects, and returns one of the same objects.
+    A bad row is passed to ``on_bad``.
     """
     columns, rows = rows_of(path)
-    objects = seen(objects_of(path, rows, on_bad, allow_private=allow_private))
+    objects = objects_of(path, rows, on_bad, allow_private=allow_private)
     try:
         connection = sqlite3.connect(database, check_same_thread=False, isolation_level=None)
         store = ObjectStore(connection, str(path), allow_private=allow_private)

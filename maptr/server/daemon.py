@@ -40,6 +40,17 @@ log = logging.getLogger("maptr.serve")
 ALARM_EVERY = 10.0  # seconds between two checks of the alarms, which date them
 
 
+def certificate_of(config: Config) -> Certificate | None:
+    """Read the certificate of ``[serve.tls]``; None if it has none. Raises ConfigError."""
+    tls = config.serve.tls
+    if tls.certificate is None or tls.key is None:
+        return None
+    try:
+        return Certificate(tls.certificate, tls.key)
+    except ConfigError as error:
+        raise config.error("serve.tls.certificate", error.reason) from None
+
+
 class Daemon:
     """Serves the zones of a configuration until it is stopped.
 
@@ -60,7 +71,7 @@ class Daemon:
         serve, tls = config.serve, config.serve.tls
         self._config = config
         self._clock = clock
-        certificate = Certificate(tls.certificate, tls.key) if tls.certificate and tls.key else None
+        certificate = certificate_of(config)
         self.responder = settings.responder_of(config)
         limits = limits_within_descriptors(serve.tcp, 2 * len(serve.listen) + len(tls.listen))
         # The first counters are the event loop's, each other one a UDP socket's.

@@ -21,6 +21,13 @@ ARK, URL = "ark:12345/x1", "https://ark.example.org/ark:/12345/x1"
 PATIENCE = 60.0
 
 
+def ended(command: list[str], home: Path) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "HOME": str(home)}
+    return subprocess.run(
+        command, env=environment, cwd=home, capture_output=True, text=True, timeout=PATIENCE, check=False
+    )
+
+
 @pytest.mark.parametrize(
     "words",
     [
@@ -62,7 +69,7 @@ run()
 def test_without_a_thread_a_command_ends_with_a_message(words: list[str], tmp_path: Path) -> None:
     """The limit of ``ulimit -u`` does not hold for root, so the fault is injected."""
     program = EXHAUSTED.format(name="threading.Thread.start", error='RuntimeError("can\'t start new thread")')
-    done = ended(program, words, tmp_path)
+    done = ended([sys.executable, "-c", program, *words], tmp_path)
     assert (done.returncode, "Traceback" in done.stderr) == (8, False), done.stderr
     assert done.stderr.splitlines()[-1].startswith("maptr: no thread can be started")
 
@@ -71,21 +78,9 @@ def test_without_memory_a_command_ends_with_a_message(tmp_path: Path) -> None:
     program = EXHAUSTED.format(name="import maptr.zone.build; maptr.zone.build.build", error="MemoryError").replace(
         "import maptr.zone.build; maptr", "import maptr.zone.build\nmaptr", 1
     )
-    done = ended(program, ["zone", "build", str(TABLE)], tmp_path)
+    done = ended([sys.executable, "-c", program, "zone", "build", str(TABLE)], tmp_path)
     assert (done.returncode, "Traceback" in done.stderr) == (8, False), done.stderr
     assert done.stderr.splitlines()[-1].startswith("maptr: not enough memory")
-
-
-def ended(program: str, words: list[str], home: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-c", program, *words],
-        env={**os.environ, "HOME": str(home)},
-        cwd=home,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        check=False,
-    )
 
 
 def test_closed_standard_streams_do_not_become_sockets(tmp_path: Path) -> None:
@@ -154,26 +149,13 @@ wait
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root makes a network namespace")
 def test_up_takes_the_ipv6_loopback_where_there_is_no_other(tmp_path: Path) -> None:
     require("unshare", "ip", "curl")
-    environment = {**os.environ, "HOME": str(tmp_path)}
-    words = ["unshare", "--net", "sh", "-c", IN_A_NETWORK_OF_ITS_OWN, "sh", *MAPTR]
-    done = subprocess.run(
-        words, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE, check=False
-    )
+    done = ended(["unshare", "--net", "sh", "-c", IN_A_NETWORK_OF_ITS_OWN, "sh", *MAPTR], tmp_path)
     assert done.stdout.splitlines() == [URL, URL], (tmp_path / "log").read_text()
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root makes a network namespace")
 def test_up_says_that_there_is_no_loopback(tmp_path: Path) -> None:
     require("unshare")
-    environment = {**os.environ, "HOME": str(tmp_path)}
-    done = subprocess.run(
-        ["unshare", "--net", *MAPTR, "up", "--sample"],
-        env=environment,
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        check=False,
-    )
+    done = ended(["unshare", "--net", *MAPTR, "up", "--sample"], tmp_path)
     assert done.returncode == 1
     assert "neither 127.0.0.1 nor ::1 can be reached here: bring the loopback up" in done.stderr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import socket
@@ -79,7 +80,6 @@ def test_a_gateway_with_only_dns_at_another_origin() -> None:
         (["--config", "none.toml"], 8, "none.toml: No such file or directory"),
         (["--config", "bad.toml"], 1, "maptr: bad.toml:2: gateway.rate: must be an integer, not a text"),
         (["--config", "bad.toml"], 1, "maptr: bad.toml:3: gateway.rot: no such key; the nearest is gateway.root"),
-        (["--config", "redirects.toml"], 1, "maptr: single.csv: 1 bad row would be left out"),
         (["--config", "files.toml"], 1, "maptr: files.toml:2: gateway.redirects: none.csv: No such file or directory"),
         (["--config", "files.toml"], 1, "maptr: files.toml:3: gateway.certificate: none.crt"),
         (["--config", "files.toml"], 1, "maptr: files.toml:5: gateway.stats: none: no file can be made there"),
@@ -88,10 +88,9 @@ def test_a_gateway_with_only_dns_at_another_origin() -> None:
     ],
 )
 def test_each_mistake_is_reported(options: list[str], code: int, why: str) -> None:
-    Path("single.csv").write_text("ark,url\nark:12345/x1,https://h.example/\nark:12345/x2,https://127.0.0.1/\n")
+    Path("single.csv").write_text("ark,url\n")
     for name, text in {
         "bad": "rate = 'many'\nrot = ''",
-        "redirects": "redirects = 'single.csv'",
         "files": "redirects = 'none.csv'\ncertificate = 'none.crt'\nkey = 'none.key'\nstats = 'none/stats'",
         "stats": "stats = 'single.csv'",
         "twice": "listen = ['127.0.0.1:8080', '127.0.0.1:8080']",
@@ -101,11 +100,37 @@ def test_each_mistake_is_reported(options: list[str], code: int, why: str) -> No
     assert why in " ".join(result.stderr.replace("│", " ").split())
 
 
-def test_a_check_names_a_table_that_is_not_there(tmp_path: Path) -> None:
-    (tmp_path / "maptr.toml").write_text("[cache]\nnatab = 'none.json'")
+@pytest.mark.usefixtures("home")
+def test_a_check_has_its_mistakes_and_what_would_be_served_as_json() -> None:
+    Path("maptr.toml").write_text("[gateway]\nrate = 'many'\nrot = ''\n")
+    document = json.loads(run("gateway", "--check-config", "--json", code=1).stdout)
+    assert [(one["line"], one["key"]) for one in document["errors"]] == [(2, "gateway.rate"), (3, "gateway.rot")]
+    assert (document["table"], document["listen"]) == (None, [])
+    Path("single.csv").write_text("ark,url\nx,y\n")
+    Path("maptr.toml").write_text("[gateway]\nredirects = 'single.csv'\n[[zone]]\nname = 'a.test'\nfile = 'none'\n")
+    document = json.loads(run("gateway", "--check-config", "--json", "--table", "single.csv", code=1).stdout)
+    assert [one["key"] for one in document["errors"]] == ["table", "zone", "gateway.redirects"]
+    assert document["errors"][0]["reason"].startswith("not a registry: ")
+    Path("maptr.toml").unlink()
+    words = ("--table", SAMPLE, "--listen", "127.0.0.1:0", "--json")
+    document = json.loads(run("gateway", "--check-config", *words, code=0).stdout)
+    assert (document["errors"], document["table"]["kind"], document["listen"]) == ([], "given", ["127.0.0.1:0"])
+    run("gateway", "--json", code=2, said="--json goes with --check-config")
+
+
+@pytest.mark.parametrize(
+    ("configured", "said"),
+    [
+        ("[cache]\nnatab = 'none.json'", "none.json does not exist; the built-in table is used until it does"),
+        ("[gateway]\nredirects = 'r.csv'", "maptr: r.csv:3: 127.0.0.1 is not a public host; this row is left out"),
+    ],
+)
+def test_a_check_names_what_would_not_be_served(configured: str, said: str, tmp_path: Path) -> None:
+    (tmp_path / "r.csv").write_text("ark,url\nark:12345/x1,https://h.example/\nark:12345/x2,https://127.0.0.1/\n")
+    (tmp_path / "maptr.toml").write_text(configured)
     done = run_process("gateway", "--check-config", cwd=tmp_path)
-    assert (done.returncode, done.stdout.count("table")) == (1, 0)
-    assert done.stderr.endswith("none.json does not exist; the built-in table is used until it does\n")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.endswith(f"{said}\n")
 
 
 @pytest.mark.usefixtures("home")
@@ -139,13 +164,6 @@ def test_an_address_in_use_is_an_error(tmp_path: Path) -> None:
         done = run_process("gateway", "--table", SAMPLE, cwd=tmp_path)
         assert (done.returncode, done.stdout) == (1, "")
         assert f"maptr: maptr.toml:2: gateway.listen: cannot listen on 127.0.0.1:{port}: Address" in done.stderr
-
-
-def test_a_table_that_is_not_a_registry_is_an_error(tmp_path: Path) -> None:
-    (tmp_path / "bad.txt").write_text("nothing of any format\n")
-    done = run_process("gateway", "--check-config", "--table", "bad.txt", cwd=tmp_path)
-    assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr.startswith("maptr: bad.txt: not a registry: ")
 
 
 @pytest.mark.parametrize("package", ["aiohttp", "jinja2", "prometheus_client"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 from pathlib import Path
 
 import click
@@ -15,7 +16,7 @@ from maptr.cli.group import main
 from maptr.config.model import ServeConfig
 from maptr.protocol.address import Address
 from maptr.protocol.numbers import SERVER_PORT
-from tests.support.command_line import run
+from tests.support.command_line import MAPTR, run
 
 COLUMNS = 80
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -92,8 +93,34 @@ def test_commands_that_look_up_arks_have_the_same_options(command: str) -> None:
 
 
 @pytest.mark.parametrize("command", ["table drift", "table pull", "table probe", "discover"])
-def test_a_timeout_of_0_is_refused(command: str) -> None:
-    run(*command.split(), "--timeout", "0", "x", code=2, said="--timeout")
+@pytest.mark.parametrize("seconds", ["0", "nan", "inf", "1e10"])
+def test_a_timeout_without_end_or_of_0_is_refused(command: str, seconds: str) -> None:
+    run(*command.split(), "--timeout", seconds, "x", code=2, said="--timeout")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        *("table check", "table pull", "zone check", "zone sign ZONE", "zone keys list", "redirects check", "bulk"),
+        *("url x --config", "url x --table", "url x --trust-anchor", "url x --origin", "serve --config"),
+        *("status --control", "stats", "table export ZONE --format csv -o", "zone build ZONE --contact"),
+        *("zone keys ds KEYS", "gateway --table", "up", "reload", "control notify"),
+    ],
+)
+def test_an_empty_name_of_a_file_or_domain_is_refused(words: str) -> None:
+    """A shell makes one of an empty variable in quotation marks. It must not mean the current folder, or the root."""
+    run(*words.split(), "", code=2, said="empty")
+
+
+@pytest.mark.parametrize("words", ["table pull x --table", "table drift --html", "stats", "zone keys add"])
+def test_a_dash_is_refused_where_neither_standard_stream_can_be_meant(words: str) -> None:
+    run(*words.split(), "-", code=2, said="- is not the name of a file")
+
+
+def test_help_does_not_need_the_current_folder(tmp_path: Path) -> None:
+    command = ["sh", "-c", 'mkdir gone; cd gone; rmdir ../gone; "$@" --help', "sh", *MAPTR]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.startswith("Usage: maptr")
 
 
 @pytest.mark.parametrize(
@@ -117,7 +144,8 @@ def test_an_option_is_on_every_command_that_needs_it(option: str, having: list[s
         (("help",), "No such command 'help'. Did you mean '--help'?"),
         (("zone", "biuld"), "No such command 'biuld'. Did you mean 'build'?"),
         (("zone", "keys", "ad"), "No such command 'ad'. Did you mean 'add'?"),
-        (("nonsense",), "No such command 'nonsense'."),
+        (("no such",), "No such command 'no such'."),
+        (("bnf",), "No such command 'bnf'. maptr naan bnf finds an organisation."),
         (("12345/x6",), "no ark: label in '12345/x6': is it ark:12345/x6?"),
         (("url", "12345/x6"), "no ark: label in '12345/x6': is it ark:12345/x6?"),
         (("url", "ark:1/x", "127.0.0.1#5300"), "no ark: label in '127.0.0.1#5300': is it '@127.0.0.1#5300'?"),

@@ -14,6 +14,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from dns.message import Message, make_response
+from dns.rcode import NXDOMAIN
 
 from maptr.cache import POLICIES
 from maptr.cli.lookup import duration_text
@@ -70,6 +72,21 @@ def test_a_given_table_without_a_good_record_is_not_replaced_by_the_built_in_one
     words = ("url", "ark:12148/x", "--table", "-", "--policy", "natab-only")
     done = run_process(*words, input='{"data": [{"what": "???"}]}')
     assert (done.returncode, done.stdout.strip()) == (1, "")
+
+
+def test_what_a_table_cannot_give_is_not_advised() -> None:
+    run("url", ARK, "--require", "secure", "--policy", "natab-only", code=2, said="a table has no signatures")
+
+    def nothing_exists(query: Message) -> Message:
+        reply = make_response(query)
+        reply.set_rcode(NXDOMAIN)
+        return reply
+
+    with serving(nothing_exists) as port:
+        for command in (["url", ARK], ["bulk"]):
+            words = (*command, f"@127.0.0.1#{port}")
+            assert "maptr up" in run(*words, text=ARK, code=9).stderr
+            assert "maptr up" not in run(*words, "--require", "secure", text=ARK, code=9).stderr
 
 
 def test_an_answer_of_dns_is_cached(home: Path, server: str, monkeypatch: pytest.MonkeyPatch) -> None:

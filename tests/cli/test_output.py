@@ -6,7 +6,6 @@ import json
 import os
 import re
 import subprocess
-import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -51,7 +50,6 @@ PROBE = ("table", "probe", "--table", SAMPLE)
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
-        (("discover", "nonsense"), 2, "no ark: label"),
         (("discover", "@127.0.0.1"), 2, "no ARK given"),
         (("discover",), 2, "ARK"),
         ((*URL, "@127.0.0.1#0"), 2, "is not a server"),
@@ -76,16 +74,14 @@ PROBE = ("table", "probe", "--table", SAMPLE)
         (("table", "check", "no-such-file"), 8, "No such file"),
         (("table", "check", "."), 8, ".: Is a directory"),
         (("table", "convert", SAMPLE, "--to", "json", "-o", "no/where"), 8, "no/where"),
+        (("table", "export", SAMPLE, "--format", "lighttpd"), 2, "'lighttpd' is not one of"),
         (("table", "drift", "--table", "no-such-file"), 8, "no-such-file"),
         ((*DRIFT, "@one", "@two"), 2, "give at most one @SERVER"),
         ((*DRIFT, "not a NAAN"), 2, "'not a NAAN' is not a NAAN or a shoulder: "),
-        ((*DRIFT, "@192.0.2.1", "--history", "."), 8, ".: is a directory"),
-        (("table", "probe", "--table", "no-such-file"), 8, "no-such-file"),
         ((*PROBE, "NO/NAAN!"), 2, "NAAN"),
         ((*PROBE, "--history", "no/h"), 8, "no/h"),
         (("up", "--sample", "naans.json"), 2, "--sample pulls nothing"),
-        (("up", ""), 2, "a source is empty"),
-        (("naan", "@127.0.0.1"), 2, "no NAAN, ARK or name given"),
+        (("naan", " ", "@127.0.0.1"), 2, "no NAAN, ARK or name given"),
         (("up", "--origin", "a..b"), 2, "is not a valid domain name"),
         (("zone", "build", "no-such-file"), 8, "no-such-file"),
         (("zone", "build", SAMPLE, "-o", "no/such/directory/zone"), 8, "no/such/directory"),
@@ -94,7 +90,6 @@ PROBE = ("table", "probe", "--table", SAMPLE)
         (("zone", "build", SAMPLE, "--serial", "soon"), 2, "soon"),
         (("zone", "build", SAMPLE, "--ns", "ns1"), 2, "give its address"),
         (("zone", "build", SAMPLE, "--json"), 2, "--json needs -o"),
-        (("zone", "check", "no-such-file"), 8, "no-such-file"),
     ],
 )
 @pytest.mark.usefixtures("home")
@@ -150,6 +145,7 @@ def test_an_encoding_that_lacks_characters(words: list[str], code: int, said: st
 def run_without(stream: str, words: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
     """Run maptr with a closed stream (for example ``<&-``) in a folder with tables, a zone and a key."""
     (folder / "natab").write_text(NATAB)
+    os.utime(folder / "natab", (0, 0))  # its age, which bulk prints, is the same in a slow run
     (folder / "bad").write_text('{"data": [{"what": "aeiou"}]}')
     (folder / "zone").write_text("a.test. 60 IN SOA ns1 host 1 2 3 4 5\na.test. 60 IN NS ns.b.test.\n")
     if not (folder / "keys").exists():
@@ -160,16 +156,10 @@ def run_without(stream: str, words: list[str], folder: Path) -> subprocess.Compl
     )
 
 
-@pytest.mark.parametrize(
-    ("stream", "words", "said"),
-    [
-        ("<&-", BULK, "maptr: standard input is closed\n"),
-        ("<&-", ["table", "check", "-"], "maptr: <stdin>: standard input is closed\n"),
-    ],
-)
-def test_a_closed_needed_stream_gives_exit_code_8(stream: str, words: list[str], said: str, tmp_path: Path) -> None:
-    done = run_without(stream, words, tmp_path)
-    assert (done.returncode, done.stderr) == (8, said)
+@pytest.mark.parametrize("words", [BULK, ["table", "check", "-"], ["ark", "-"]], ids=" ".join)
+def test_a_closed_standard_input_gives_exit_code_8(words: list[str], tmp_path: Path) -> None:
+    done = run_without("<&-", words, tmp_path)
+    assert (done.returncode, done.stderr) == (8, "maptr: <stdin>: standard input is closed\n")
 
 
 COMMANDS = [
@@ -302,7 +292,6 @@ def test_rfc8259_8_1_json_has_no_lone_surrogate(text: str) -> None:
             assert document.items() <= again.items()
 
 
-REPOSITORY = Path(__file__).resolve().parents[2]
 BAD = "caf\udce9"  # as Python reads a byte that is not UTF-8
 C_LOCALE = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
 
@@ -324,13 +313,6 @@ def test_arguments_are_utf8_and_other_bytes_are_shown(
         (Path(os.fsdecode(os.fsencode(tmp_path) + b"/" + name))).write_text(
             "$TTL 60\n@ SOA a b 1 2 3 4 5\n@ NS a.test.\n"
         )
-    done = subprocess.run(
-        [sys.executable, "-m", "maptr", *words],
-        env={**os.environ, "PYTHONPATH": str(REPOSITORY), **locale},
-        cwd=tmp_path,
-        capture_output=True,
-        timeout=60,
-        check=False,
-    )
-    assert b"Traceback" not in done.stderr
+    done = run_process(*words, env={**os.environ, **locale}, cwd=tmp_path, encoding="utf-8")
+    assert "Traceback" not in done.stderr
     assert json.loads(done.stdout)[key] == shown

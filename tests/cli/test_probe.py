@@ -60,6 +60,17 @@ def test_results_are_kept_and_servers_are_probed_once_an_hour(tmp_path: Path) ->
     assert "Mapping authorities that did not answer" in (tmp_path / "page").read_text()
 
 
+def test_a_history_that_cannot_be_written_is_named_before_a_server_is_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", "/proc/none")  # as a read-only home
+    with pages(lambda path: (404, {}, b"")) as server:
+        file = write_registry(tmp_path / "naans", server.port)
+        said = "maptr: /proc/none/maptr/cache.sqlite: cannot be written"
+        run("probe", "--table", file, "--allow-private", code=8, out="", said=said)
+    assert server.asked == []
+
+
 def test_a_network_failure_is_not_kept(tmp_path: Path) -> None:
     history = tmp_path / "h.sqlite"
     file = write_registry(tmp_path / "naans", free_port(), free_port())

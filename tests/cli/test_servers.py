@@ -70,10 +70,7 @@ NOT_A_SERVER = "is not a server: write HOST, tcp://HOST, tls://HOST or https://H
         (("url", ARK, "--config", "tls.toml", "-6"), "tls.toml:2: client.nameservers: tls://h: -4, -6, -p and +tcp"),
         (("table", "drift", "12345", "--table", "natab", "@udp://h"), f"@SERVER: 'udp://h' {NOT_A_SERVER}"),
         (("gateway", "--check-config", "@udp://h"), f"@SERVER: 'udp://h' {NOT_A_SERVER}"),
-        (
-            ("config", "unbound", "@tcp://192.0.2.1"),
-            "@tcp://192.0.2.1: the resolver asks by UDP and TCP",
-        ),
+        (("config", "unbound", "@tcp://192.0.2.1"), "@tcp://192.0.2.1: a resolver asks servers without tcp://"),
     ],
 )
 def test_a_server_that_the_command_cannot_ask_is_refused_by_name(words: tuple[str, ...], said: str) -> None:

@@ -32,7 +32,6 @@ from tests.support.zones import snapshot_of_zones
 
 ed25519 = pytest.importorskip("cryptography.hazmat.primitives.asymmetric.ed25519", reason="signing needs maptr[dnssec]")
 
-
 run = partial(command_line.run, "zone")
 
 

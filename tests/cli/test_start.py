@@ -136,31 +136,21 @@ def test_ctrl_c_during_the_import_of_click() -> None:
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
-        (["--version"], 0, "maptr"),
-        (["zone", "check", "ZONES/ark.arpa.zone"], 0, "0 errors"),
-        (
-            ["url", "--table", "ZONES/sample.natab", "--policy", "natab-only", "ark:12345/x1"],
-            0,
-            "https://ark.example.org",
-        ),
-        (
-            ["serve", "--zone", "ark.arpa=ZONES/ark.arpa.zone", "--listen", "127.0.0.1:0"],
-            2,
-            "need the package siphashc",
-        ),
-        (["serve", "--zone", "ark.arpa=ZONES/ark.arpa.zone", "--check-config"], 2, "need the package siphashc"),
+        ("--version", 0, "maptr"),
+        ("zone check ZONES/ark.arpa.zone", 0, "0 errors"),
+        ("url --table ZONES/sample.natab --policy natab-only ark:12345/x1", 0, "https://ark.example.org"),
+        ("serve --zone ark.arpa=ZONES/ark.arpa.zone --listen 127.0.0.1:0", 2, "need the package siphashc"),
+        ("serve --zone ark.arpa=ZONES/ark.arpa.zone --check-config", 2, "need the package siphashc"),
     ],
 )
-def test_a_zipapp_without_compiled_code_says_what_it_lacks(
-    words: list[str], code: int, said: str, tmp_path: Path
-) -> None:
+def test_a_zipapp_without_compiled_code_says_what_it_lacks(words: str, code: int, said: str, tmp_path: Path) -> None:
     app = tmp_path / "app"
     shutil.copytree(Path(maptr.__file__).parent, app / "maptr", ignore=shutil.ignore_patterns("__pycache__"))
     zipapp.create_archive(app, tmp_path / "maptr.pyz", main="maptr.cli.start:run")
     # The pure packages that a zipapp would hold are found beside it, and siphashc is not.
     (tmp_path / "siphashc.py").write_text("raise ImportError\n")
     done = subprocess.run(
-        [sys.executable, str(tmp_path / "maptr.pyz"), *(word.replace("ZONES", str(ZONES)) for word in words)],
+        [sys.executable, str(tmp_path / "maptr.pyz"), *words.replace("ZONES", str(ZONES)).split()],
         env={**os.environ, "PYTHONPATH": str(tmp_path)},
         cwd=tmp_path,
         capture_output=True,

@@ -10,6 +10,7 @@ from tests.support.command_line import run_process
 
 ZONES = Path(__file__).resolve().parents[2] / "zones"
 TABLE, ZONE = ZONES / "sample.natab", ZONES / "ark.arpa.zone"
+REDIRECTS = "ark,url\nark:12345/x1,https://o.example.org/1\nx,https://o.example.org/2\n"
 ARK = "ark:12345/x1"
 URL = "https://ark.example.org/ark:/12345/x1"
 
@@ -36,11 +37,19 @@ URL = "https://ark.example.org/ark:/12345/x1"
         (["ark", "-"], None, 0, ARK),
         (["bulk", "-", "@127.0.0.1#9", "--table", str(TABLE), "--policy", "natab-only"], None, 0, URL),
         (["bulk", "--table", "-"], TABLE, 2, "only one of FILE and --table"),
+        (["redirects", "check", "-"], REDIRECTS, 1, "<stdin>:3: no ark: label in 'x'"),
+        (["redirects", "check", "-"], ZONE, 8, "<stdin>:1: the first line has no column ark"),
+        (["redirects", "import", "-", "-o", "new.sqlite"], REDIRECTS, 1, "<stdin>:3: "),
+        (["redirects", "export", "-"], REDIRECTS, 1, "<stdin>:3: "),
+        (["table", "export", str(TABLE), "--format", "nginx", "--redirects", "-"], REDIRECTS, 1, "<stdin>:3: "),
+        (["table", "export", "-", "--format", "nginx", "--redirects", "-"], TABLE, 2, "only one of SOURCE"),
         (["gateway", "--table", "-"], TABLE, 8, "-: No such file"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else None,
 )
-def test_a_dash_is_standard_input(words: list[str], file: Path | None, code: int, said: str, tmp_path: Path) -> None:
-    text = f"{ARK}\n" if file is None else file.read_text("utf-8")
+def test_a_dash_is_standard_input(
+    words: list[str], file: Path | str | None, code: int, said: str, tmp_path: Path
+) -> None:
+    text = f"{ARK}\n" if file is None else file if isinstance(file, str) else file.read_text("utf-8")
     done = run_process(*words, input=text, cwd=tmp_path)
     assert (done.returncode, said in done.stdout + done.stderr) == (code, True), done

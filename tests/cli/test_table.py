@@ -136,20 +136,6 @@ def test_export_reads_back_and_lists_what_is_lost(tmp_path: Path) -> None:
         assert "# mine" not in out.read_text()
 
 
-def test_export_writes_nothing_to_a_missing_folder_or_in_an_unknown_format(tmp_path: Path) -> None:
-    file = tmp_path / "out"
-    run("export", "-", "--format", "lighttpd", "-o", file, text=CLEAN, code=2)
-    run("export", tmp_path / "none", "--format", "nginx", "-o", file, code=8)
-    run("export", ZONES / "sample.json", "--format", "nginx", "-o", tmp_path / "none" / "x", code=8)
-    assert not file.exists()
-
-
-def test_an_empty_source_is_a_usage_error(tmp_path: Path) -> None:
-    result = run("pull", "", "--table", str(tmp_path / "naans"))
-    assert result.exit_code == 2
-    assert "a source is empty" in result.stderr
-
-
 def test_exports_of_servers_carry_own_objects(tmp_path: Path) -> None:
     own, table = tmp_path / "own.csv", tmp_path / "naans"
     table.write_text("12345: x\n  a.example.org\n")
@@ -161,11 +147,3 @@ def test_exports_of_servers_carry_own_objects(tmp_path: Path) -> None:
     assert done.stderr == f"lost 12345/k1: {lost}\n"
     done = run("export", str(table), "--format", "csv", "--redirects", str(own), code=2)
     assert "--redirects is for nginx, apache, caddy, not for csv" in done.stderr
-    own.write_text("ark,url\nx,y\n")
-    done = run("export", str(table), "--format", "caddy", "--redirects", str(own), code=1)
-    assert done.stderr == f"maptr: {own}:2: no ark: label in 'x'\n"
-    own.write_text("ark,url\nark:12345/k1,https://o.example.org/1\nark:12345/k1,https://o.example.org/2\n")
-    done = run("export", str(table), "--format", "caddy", "--redirects", str(own), code=1)
-    assert done.stderr == f"maptr: {own}:3: a second redirect of ark:12345/k1\n"
-    own.write_text("ark\n")
-    run("export", str(table), "--format", "caddy", "--redirects", str(own), code=8)

@@ -30,7 +30,6 @@ SAMPLE = Path(__file__).resolve().parents[2] / "zones" / "sample.json"
 BAD = "naa:\nwhat: 12345\nwhere: ftp://h.example.org\n"
 CHECK = ("table", "check", "table")
 
-
 COLORS = ("NO_COLOR", "FORCE_COLOR", "CLICOLOR_FORCE")
 _PART = re.compile(r"\x1b\[([0-9;?]*)([A-Za-z])|([\r\n])|([^\x1b\r\n]+)")
 
@@ -274,7 +273,7 @@ def test_a_long_task_shows_a_bar_on_a_terminal_and_clears_it_at_the_end(
 def test_redirects_are_counted_on_a_terminal(work: Path) -> None:
     (work / "r.csv").write_text("ark,url\nark:12345/x1,https://o.example.org/1\n")
     shown = run_in_terminal("redirects", "check", "r.csv", cwd=work)
-    assert (shown.code, shown.lines) == (0, ["1 redirects, 0 errors"])
+    assert (shown.code, shown.lines) == (0, ["1 redirect, 0 errors"])
 
 
 def test_data_and_bar_on_one_terminal_do_not_mix(work: Path) -> None:

@@ -250,11 +250,7 @@ ns = ["ns.a=nonsense"]
             "7 zone, 9 zone.fil, 12 table.url, 14 table.mirrors, 14 table.mirrors, 16 client.nameservers, "
             "16 client.nameservers",
         ),
-        (
-            CONTRADICTORY,
-            {},
-            "1 key, 6 zone.serial, 7 zone.transfer, 9 zone.name, 12 zone.ns",
-        ),
+        (CONTRADICTORY, {}, "1 key, 6 zone.serial, 7 zone.transfer, 9 zone.name, 12 zone.ns"),
     ],
     ids=["unreadable", "contradictory"],
 )

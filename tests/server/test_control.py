@@ -482,7 +482,7 @@ def test_pull_notify_and_zone_status(site: Site) -> None:
     of_catalog = "NOTIFY catalog.invalid. 127.0.0.1:10\n"
     assert site.run("control", "notify").stdout == f"NOTIFY b.test. 127.0.0.1:9\n{of_catalog}"
     assert site.run("control", "notify", "Catalog.Invalid").stdout == of_catalog
-    assert site.run("control", "notify", "a.test").stdout == ""
+    assert site.run("control", "notify", "a.test").stdout == "there is no secondary to notify\n"
     missing = site.run("control", "notify", "c.test")
     assert (missing.exit_code, "no zone c.test. is served" in missing.stderr) == (1, True)
     assert json.loads(site.run("control", "notify", "b.test", "--json").stdout)["notified"] == ["b.test. 127.0.0.1:9"]

@@ -1,0 +1,66 @@
+"""``--check-config`` of ``maptr serve`` and ``maptr gateway``, and the mistakes that end their start."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import click
+
+from maptr.cli import output
+from maptr.errors import ConfigError, MaptrError, MissingExtra
+from maptr.zone.finding import text_of
+
+Mistake = MaptrError | OSError
+
+
+def check_options(command: Any) -> Any:
+    """Add ``--check-config``, and ``--json`` for its result."""
+    as_json = click.option("--json", "as_json", is_flag=True, help="Print the result of --check-config as JSON.")
+    check = click.option(
+        "--check-config", is_flag=True, help="Read and check everything, print what would be served, and exit."
+    )
+    return check(as_json(command))
+
+
+@contextmanager
+def mistakes_reported(nothing: Mapping[str, Any], *, check: bool, as_json: bool) -> Iterator[None]:
+    """End the command for mistakes in the configuration or a file. ``nothing`` has the other members of the JSON."""
+    if as_json and not check:
+        raise click.UsageError("--json goes with --check-config")
+    try:
+        yield
+    except (ConfigError, OSError) as error:
+        mistakes = error.all if isinstance(error, ConfigError) else (error,)
+        is_option = (isinstance(each, ConfigError) and each.filename.startswith(("--", "@")) for each in mistakes)
+        if all(is_option) and not as_json:
+            raise click.UsageError(str(error)) from None
+        report(mistakes, nothing, as_json=as_json)
+
+
+def report(mistakes: Sequence[Mistake], served: Mapping[str, Any], *, as_json: bool) -> None:
+    """Print the mistakes; as JSON beside what is ``served``. Exits if there are any."""
+    if as_json:
+        output.json_data({"errors": [*map(_as_dict, mistakes)], **served})
+    else:
+        for each in mistakes:
+            output.error(text_of(each))
+    if mistakes:
+        sys.exit(max(map(_code_of, mistakes)))
+
+
+def _code_of(mistake: Mistake) -> int:
+    if isinstance(mistake, OSError):
+        return output.EXIT_UNREADABLE
+    return output.EXIT_USAGE if isinstance(mistake, MissingExtra) else output.EXIT_NONE
+
+
+def _as_dict(mistake: Mistake) -> dict[str, object]:
+    return {
+        "file": getattr(mistake, "filename", None) or "",
+        "line": getattr(mistake, "line", None) or 0,
+        "key": getattr(mistake, "key", None) or "",
+        "reason": getattr(mistake, "reason", None) or getattr(mistake, "strerror", None) or str(mistake),
+    }
