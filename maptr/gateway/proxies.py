@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import lru_cache
 
 from maptr.config.model import FORWARDED, X_FORWARDED_FOR
+from maptr.daemon.background import Repetitions
 from maptr.protocol.address import Network, read_ip
 
 log = logging.getLogger("maptr.gateway")
@@ -40,13 +41,13 @@ class Proxies:
         self._networks = tuple(networks)
         self.header = header
         self.trusts = lru_cache(MAX_ADDRESSES)(self._trusts)
-        self._silent: set[str] = set()  # proxies that named no client, and were warned of
+        self._logged = Repetitions()
 
-    def warn_of(self, proxy: str) -> None:
-        """Warn once of a proxy that names no client."""
-        if proxy not in self._silent:
-            self._silent.add(proxy)
-            log.warning("%s is in gateway.proxies and sends no %s: all its clients share one limit", proxy, self.header)
+    def warn_of(self, proxy: str, fault: str = "") -> None:
+        """Warn once of each fault of a proxy; by default, that it names no client."""
+        fault = fault or f"sends no {self.header}: all its clients share one limit"
+        if self._logged.is_new((proxy, fault), True):
+            log.warning("%s is in gateway.proxies and %s", proxy, fault)
 
     def _trusts(self, address: str) -> bool:
         """Return True for the address of a proxy."""
