@@ -37,6 +37,9 @@ def visible(text: str) -> str:
 _FORMULA = re.compile("'*[=+@-]")
 
 
+NOT_UTF8 = 'not UTF-8: save it as UTF-8 (Excel: "CSV UTF-8")'
+
+
 def cell(text: str) -> str:
     """Return a text as a cell of CSV that no spreadsheet takes for a formula: with an apostrophe before it."""
     return f"'{text}" if _FORMULA.match(text) else text

@@ -8,7 +8,7 @@ import os
 import re
 import stat
 import sys
-from codecs import BOM_UTF8
+from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
 from collections import Counter, deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence, Set
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -22,10 +22,10 @@ from maptr.ark import Profile
 from maptr.cli import lookup, options, output
 from maptr.cli.group import command
 from maptr.cli.lookup import LookupOptions
-from maptr.cli.options import output_option, refuse_input
+from maptr.cli.options import input_name, output_option, refuse_input
 from maptr.cli.output import counted
 from maptr.discovery import Discovery, DiscoveryError, NoMappingAuthority
-from maptr.errors import ArkSyntaxError, cell, printable
+from maptr.errors import NOT_UTF8, ArkSyntaxError, ConfigError, cell, printable
 from maptr.resolver.call import as_ark, prefer
 from maptr.resolver.servers import HTTPS
 
@@ -186,7 +186,10 @@ def _run(
         file = output.standard_input() if source == "-" else stack.enter_context(Path(source).open("rb"))
         if out.resume and not file.seekable():
             raise click.UsageError("--resume reads the input twice: give a FILE instead of a pipe")
-        lines = NumberedLines(file, column)
+        try:
+            lines = NumberedLines(file, column)
+        except ConfigError as error:
+            output.fail(f"{input_name(source)}:{error.line}: {error.reason}", output.EXIT_UNREADABLE)
         size = 0
         done: Set[int] = frozenset()
         if out.resume and out.path is not None:
@@ -312,11 +315,15 @@ def _size(source: IO[bytes]) -> int | None:
 class NumberedLines:
     """The numbered texts of a file: its lines or, for CSV and TSV, one column of each line.
 
-    A record of CSV is one line. Raises UsageError for a ``column`` that is not in the header, which is the first line.
+    A record of CSV is one line. Raises UsageError for a ``column`` that is not in the header, which is the first line,
+    and ConfigError for a file in UTF-16, as Excel writes "Unicode Text", and for a workbook.
     """
 
     def __init__(self, source: IO[bytes], column: str | None) -> None:
         self._source = source
+        self._ahead = source.readline(MAX_LINE)  # the first line, until it is read
+        if b"\0" in self._ahead or self._ahead.startswith((BOM_UTF16_BE, BOM_UTF16_LE)):
+            raise ConfigError(NOT_UTF8, line=1)
         self._before = 0  # number of lines up to the header
         self._column: int | None = None
         self._delimiter = ""  # known once the header is read
@@ -330,7 +337,7 @@ class NumberedLines:
                 header = self._next_line()
                 self._before += 1
             self._column = self._find(column, header)
-        self._start = source.tell() if source.seekable() else 0
+        self._start = source.tell() - len(self._ahead) if source.seekable() else 0
 
     def read(self, update: Callable[..., object] = lambda *, advance: None) -> Iterator[Line]:
         """Yield the number and text of each line in bounded memory. ``update`` is from ``output.progress``."""
@@ -351,9 +358,11 @@ class NumberedLines:
 
     def rewind(self) -> None:
         self._source.seek(self._start)
+        self._ahead = b""
 
     def _next_line(self) -> bytes:
-        return self._source.readline(MAX_LINE).removeprefix(BOM_UTF8)
+        line, self._ahead = self._ahead or self._source.readline(MAX_LINE), b""
+        return line.removeprefix(BOM_UTF8)
 
     def _find(self, column: str, header: bytes) -> int:
         """Return the index of the column with this name in the header, and set the delimiter of all lines."""

@@ -90,7 +90,7 @@ def drift(
         raise click.UsageError("give at most one @SERVER")
     naans = options.parse_naans(words)
     known = lookup.read_config(config)
-    named = file or lookup.found_table(known).location.path
+    named = file or lookup.location_of_table(known).path
     if page is not None:
         if find_spec("jinja2") is None:
             raise MissingExtra("--html needs the package jinja2: pip install 'maptr[gateway]'")
@@ -237,7 +237,7 @@ def probe(
       maptr table probe 12345 --table naans.json
     """
     settings = lookup.read_config(config)
-    named = file or lookup.found_table(settings).location.path
+    named = file or lookup.location_of_table(settings).path
     wanted = options.parse_naans(naans)
     table, _ = read_table(named, lookup.scheme_of(None, settings))
     default = paths.cache_file(os.environ)

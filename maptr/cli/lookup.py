@@ -27,7 +27,7 @@ from maptr.walk import Settings
 if TYPE_CHECKING:
     from maptr.choose import Chooser
     from maptr.config import Config
-    from maptr.registry.found import FoundTable
+    from maptr.registry.found import FoundTable, TableLocation
 
 ORIGIN = "ark.arpa."
 OLD = 365 * 86_400  # seconds: a built-in registry of more than a year needs a warning
@@ -159,7 +159,7 @@ def reconciling_client(servers: list[str], given: LookupOptions, config: Config 
     if options.get("require") and options.get("policy") == NATAB_ONLY:
         raise ConfigError(f"{NATAB_ONLY} and --require exclude each other: a table has no signatures")
     if options.get("table") is None:
-        options["table"] = found_table(config, str(options.get("origin", ORIGIN)))
+        options["table"] = found_table(config, options.get("origin"))
     try:
         servers = servers_of(servers, config, given) or system_servers()
     except DiscoveryError as error:  # the table may still answer
@@ -283,15 +283,25 @@ def scheme_of(given: str | None, config: Config | None) -> str:
     return given or (config.client.scheme if config is not None else "https")
 
 
-def found_table(config: Config | None, origin: str = ORIGIN) -> FoundTable:
-    """Return the table of this machine: the configured one, else that of ``maptr table pull``, of the system, or the
-    built-in one, which does not answer for another origin: that is a DNS of its own."""
+def found_table(config: Config | None, origin: str | None = None) -> FoundTable:
+    """Return the table of this machine for an origin, by default the configured one: the configured table, else that of
+    ``maptr table pull``, of the system, or the built-in one, which is for ark.arpa only: another origin is a DNS of its
+    own."""
     from maptr.registry.found import FoundTable  # late: a look-up at a named server does not need it
 
     file = config and (config.cache.natab or config.table.file)
-    is_public = origin.rstrip(".").lower() == ORIGIN.rstrip(".")
+    is_public = origin_of(origin, config).rstrip(".").lower() == ORIGIN.rstrip(".")
     path, scheme = str(file) if file else None, scheme_of(None, config)
     return FoundTable(path, clock=time.monotonic, scheme=scheme, built_in=is_public)
+
+
+def location_of_table(config: Config | None) -> TableLocation:
+    """Return where the table of this machine is. Raises ConfigError if there is none."""
+    if not (found := found_table(config).location).kind:
+        raise ConfigError(
+            f"no table is in use: the built-in one is not for {origin_of(None, config).rstrip('.')}; name a file"
+        )
+    return found
 
 
 def cache_file(config: Config | None) -> str | None:

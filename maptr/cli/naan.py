@@ -54,7 +54,7 @@ def naan(words: tuple[str, ...], file: str | None, config: str | None, as_json: 
     known = lookup.read_config(config)
     output.show_log()
     if file is None:
-        state = lookup.found_table(known).current()
+        state = lookup.found_table(known, lookup.ORIGIN).current()  # an organisation has its NAAN under any origin
     else:
         state = TableState(options.read_table(file, lookup.scheme_of(None, known))[0])
     table = state.table or Table()

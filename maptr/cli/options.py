@@ -344,7 +344,7 @@ def read_table(file: str, scheme: str = "https") -> tuple[Table, list[TableError
 def _source(ctx: click.Context, param: click.Parameter, value: str | None) -> str:
     if value is not None or ctx.resilient_parsing:  # for a completion
         return value or ""
-    found = lookup.found_table(lookup.read_config(None)).location
+    found = lookup.location_of_table(lookup.read_config(None))
     output.inform(f"the {found.kind_text} table, {found.path}")
     return found.path
 

@@ -51,6 +51,8 @@ def stats(file: Path | None, days: int, config: str | None, as_json: bool) -> No
     if as_json:
         output.json_data(report.to_dict())
         sys.exit(output.EXIT_OK)
+    if not report.requests:
+        output.inform("a gateway writes its counts to this file once a minute; /stats has those up to now")
     output.data(Painted(f"{report.requests} requests in {days} days", output.STRONG))
     for title, kind in (
         ("NAANs", statistics.NAAN),

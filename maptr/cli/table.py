@@ -50,16 +50,18 @@ def table(ctx: click.Context, config: str | None, as_json: bool) -> None:
     Without a command, it shows where tables may be, and which one is in use.
 
     The first one that exists answers where DNS does not: the configured table, that of maptr table pull, /etc/natab,
-    /etc/maptr/naans, or the built-in registry, which every installation has.
+    /etc/maptr/naans, or the built-in registry, which every installation has. The last is used for ark.arpa only, not if
+    client.origin of the configuration is another.
 
     A registry is the public JSON (version 1 or 2), the ANVL text of the registry, a natab, or the prefixes file of the
     central resolver. The format is recognised by the content, not by the name of the file.
     """
     if ctx.invoked_subcommand is None:
-        _show_tables(lookup.found_table(lookup.read_config(config)), as_json=as_json)
+        known = lookup.read_config(config)
+        _show_tables(lookup.found_table(known), lookup.origin_of(None, known), as_json=as_json)
 
 
-def _show_tables(found: FoundTable, *, as_json: bool) -> None:
+def _show_tables(found: FoundTable, origin: str, *, as_json: bool) -> None:
     """Print each place of a table, with the state of the table there, and mark the one in use."""
     output.show_log()
     used = found.location
@@ -84,7 +86,10 @@ def _show_tables(found: FoundTable, *, as_json: bool) -> None:
             text = f"{counted(len(state.table), 'record')} of {lookup.day_text(state.fetched)}, {age} old"
         mark = Painted("*", output.GOOD) if each == used else " "
         output.data(mark, f" {each.kind_text:11} {each.path}: {text}")
-    output.inform("* is used: it is the first that exists; maptr table pull --apply gets today's registry")
+    if used.kind:
+        output.inform("* is used: it is the first that exists; maptr table pull --apply gets today's registry")
+    else:
+        output.inform(f"none is used: no file exists, and the built-in registry is not for {origin.rstrip('.')}")
 
 
 def _state_at(location: TableLocation) -> TableState:

@@ -30,7 +30,7 @@ from maptr.ark import Ark, each_ark
 from maptr.config.model import BROWSER, LANGUAGES
 from maptr.discovery import Discovery
 from maptr.errors import ArkSyntaxError, time_text, visible
-from maptr.gateway import drawing, servers
+from maptr.gateway import drawing, objects, servers
 from maptr.gateway.drawing import AGREES, MARKS, RANKS, naan_of, shorten
 from maptr.gateway.language import ENGLISH, Language, preferred
 from maptr.gateway.message import Headers, Request, Response, html, not_kept, text
@@ -254,6 +254,7 @@ def result(request: Request, site: Site, ark: Ark, answer: Response, found: Disc
     target = answer.header("Location")
     text = f"{ark.in_url if ark.name else ark}{ark.tail}"
     urls = [] if found is None else found.urls()
+    own = objects.match(site.objects, ark) if found is not None and found.source == OWN else None
     return page(
         "search.html",
         request,
@@ -265,6 +266,7 @@ def result(request: Request, site: Site, ark: Ark, answer: Response, found: Disc
         text=text,
         is_long=len(text) > MAX_LINK,
         others=_part([where for where in urls if where != target], _url_weight, room=STEPS_ROOM),
+        gone=own.object if own is not None and own.object.is_gone else None,
         entry=site.table.lookup(ark),
         age=None if found is None else found.age_at(request.now),
         is_single=found is not None and found.source == OWN,

@@ -25,7 +25,7 @@ from urllib.parse import quote
 
 from maptr import url
 from maptr.daemon.background import Repetitions
-from maptr.errors import ConfigError, MaptrError, text_of_cell
+from maptr.errors import NOT_UTF8, ConfigError, MaptrError, text_of_cell
 from maptr.files import Followed
 from maptr.gateway.message import Unreadable, published
 from maptr.gateway.objects import (
@@ -162,9 +162,11 @@ def _lines(path: Path) -> Iterator[str]:
         while raw := file.readline(4 * MAX_LINE + 1):
             number += 1
             try:
+                if number == 1 and b"\0" in raw:  # UTF-16 without a byte order mark, or a workbook
+                    raise ValueError
                 line = raw.decode("utf-8-sig" if number == 1 else "utf-8")
-            except UnicodeDecodeError:
-                raise ConfigError("not UTF-8", filename=str(path), line=number) from None
+            except ValueError:
+                raise ConfigError(NOT_UTF8, filename=str(path), line=number) from None
             if len(line) > MAX_LINE:
                 raise ConfigError(f"a line of more than {MAX_LINE} characters", filename=str(path), line=number)
             yield line

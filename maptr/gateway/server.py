@@ -222,7 +222,9 @@ class HttpServer:
             return text("the Host header cannot be read\n", HTTPStatus.BAD_REQUEST)
         if (wait := self._limits.wait(client)) > 0:
             if self._proxies.trusts(client):
-                self._proxies.warn_of(client)
+                header = self._proxies.header
+                names_none = f"{header} names no client outside gateway.proxies: all its clients share one limit"
+                self._proxies.warn_of(client, names_none if header in request.headers else "")
             retry = (("Retry-After", str(int(wait) + 1)),)
             if kind_of(request.raw_path) == "api":
                 return problem(HTTPStatus.TOO_MANY_REQUESTS, "too many requests", retry)

@@ -51,9 +51,9 @@ class Plan:
         """Raise UnsafePlan if more than REMOVAL_LIMIT of the old table is removed, retargeted or unreadable.
 
         A table of fewer than SMALL records is not held to it, because one record may be more than that fraction.
-        Other fields may change in all records, for example when the registry adds a field.
+        Other fields may change in all records, for example when the registry adds a field, or its text for a target.
         """
-        moved = sum(old.nmas != new.nmas for old, new in self.changed)
+        moved = sum(_leads_to(old) != _leads_to(new) for old, new in self.changed)
         touched = len(self.removed) + moved + len(self.kept)
         if self.size >= SMALL and touched / self.size > REMOVAL_LIMIT:
             share = f"{touched} of {self.size} records ({touched / self.size:.0%}, the limit is {REMOVAL_LIMIT:.0%})"
@@ -93,14 +93,17 @@ class Plan:
 
 def differences(old: Entry, new: Entry) -> Iterator[str]:
     """Yield the fields in which two entries of one key differ, as ``field old -> new``."""
-    if old.nmas != new.nmas:
-        before, after = _targets(old), _targets(new)
-        yield f"target {before} -> {after}" if before != after else f"where {_wheres(old)} -> {_wheres(new)}"
+    for field in ("target", "status", "where", "acronym"):
+        before, after = ([getattr(nma, field) for nma in entry.nmas] for entry in (old, new))
+        if before != after:
+            yield _change(field, " ".join(map(str, before)), " ".join(map(str, after)))
+            if field == "target":
+                break  # the others belong to it
     if old.who != new.who:
         renamed = old.who.name != new.who.name
         yield f"who {old.who.name!r} -> {new.who.name!r}" if renamed else "who (native name or acronym)"
     if old.when != new.when:
-        yield f"when {old.when} -> {new.when}"
+        yield _change("when", old.when, new.when)
     if old.policy != new.policy:
         yield "policy"
     extra = sorted(key for key in old.extra.keys() | new.extra.keys() if old.extra.get(key) != new.extra.get(key))
@@ -108,9 +111,14 @@ def differences(old: Entry, new: Entry) -> Iterator[str]:
         yield ", ".join(extra)
 
 
+def _change(field: str, before: str, after: str) -> str:
+    return f"{field} {before.strip() or 'none'} -> {after.strip() or 'none'}"
+
+
 def _targets(entry: Entry) -> str:
     return " ".join(nma.target for nma in entry.nmas)
 
 
-def _wheres(entry: Entry) -> str:
-    return " ".join(f"{nma.where} ({nma.status}{f' {nma.acronym}' if nma.acronym else ''})" for nma in entry.nmas)
+def _leads_to(entry: Entry) -> list[tuple[str, int]]:
+    """Return what a change of which counts against the limit."""
+    return [(nma.target, nma.status) for nma in entry.nmas]

@@ -114,13 +114,24 @@ def test_a_column_of_csv_or_tsv(
         ("id,ark\n", "9" * 5000, "in the first line: id,ark"),
         ("", "ark", "in the first line"),
         ("id,ark\rark:1/x1\r", "ark", "in the first line: id,ark?ark:1/x1"),  # lines that end with CR
-        ("id,ark\n".encode("utf-16"), "ark", "in the first line"),
         ("tïtle\n".encode("latin-1"), "tïtle", "there is no 'tïtle' in the first line: t\ufffdtle"),
     ],
 )
 def test_a_missing_column_is_an_error(text: str | bytes, column: str, said: str, tmp_path: Path) -> None:
     out = tmp_path / "out.csv"
     run("--column", column, "@127.0.0.1", "-o", str(out), text=text, code=2, said=said)
+    assert not out.exists()
+
+
+@pytest.mark.parametrize("column", [(), ("--column", "ark"), ("--column", "1")])
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-be", "utf-32"])
+def test_a_file_in_utf_16_is_refused_before_anything_is_written(
+    encoding: str, column: tuple[str, ...], tmp_path: Path
+) -> None:
+    source, out = tmp_path / "in.txt", tmp_path / "out.csv"
+    source.write_bytes("ark\r\nark:1/x1\r\n".encode(encoding))
+    done = run(str(source), *column, "@127.0.0.1", "-o", str(out), code=8)
+    assert done.stderr == f'maptr: {source}:1: not UTF-8: save it as UTF-8 (Excel: "CSV UTF-8")\n'
     assert not out.exists()
 
 

@@ -131,6 +131,25 @@ def test_origin_and_servers_from_the_configuration(tmp_path: Path, monkeypatch: 
         assert run("url", ARK).exit_code == 0
 
 
+def test_the_table_in_use_is_the_same_for_all_commands(home: Path) -> None:
+    Path("maptr.toml").write_text('[client]\norigin = "ark.example"\nnameservers = ["127.0.0.1#9"]\n')
+    shown = run("table", code=0)
+    assert "built-in" not in shown.stdout
+    assert "*" not in shown.stdout
+    assert "none is used: no file exists, and the built-in registry is not for ark.example\n" in shown.stderr
+    assert not any(each["used"] for each in json.loads(run("table", "--json").stdout)["tables"])
+    run("url", "ark:12148/x", code=9, out="\n")
+    for words in ("table check", "table convert --to json", "table export --format csv", "table drift", "table probe"):
+        run(*words.split(), code=2, said="no table is in use: the built-in one is not for ark.example; name a file")
+    run("naan", "12148", said="National Library of France")
+    sample = ZONES / "sample.natab"
+    Path("maptr.toml").write_text(f'[client]\norigin = "ark.example"\n[table]\nfile = "{sample}"\n')
+    run("table", code=0, said=f"* configured  {sample}: ")
+    run("table", "check", code=0, said=f"the configured table, {sample}")
+    Path("maptr.toml").write_text('[client]\norigin = "ARK.arpa."\n')
+    run("table", code=0, said="* built-in")
+
+
 def test_server_and_client_use_the_same_configured_table() -> None:
     shutil.copy(ZONES / "sample.json", "naans.json")
     Path("maptr.toml").write_text(f'[table]\nfile = "naans.json"\n[client]\nnameservers = ["{DEAD}"]\n')

@@ -319,6 +319,18 @@ def test_the_page_says_what_a_request_for_the_ark_would_get() -> None:
     silent = show(search("ark:12345/x"), answers={HOME: SILENT})
     assert silent.title() == "Where ark:12345/x leads is not known at the moment – maptr"
     assert "503 Service Unavailable" in silent.text
+    assert "Neither DNS nor the table gave a usable answer" in silent.text
+    assert "table: not asked; 12345.ark.arpa. NAPTR: no answer in time" in silent.text
+    assert "DNS answered" not in silent.text
+    assert "There may be more" not in silent.text
+    partial = show(
+        search("ark:12345/x"),
+        answers={HOME: dns_answer(redirect("a.example."), host("h.example.")), "a.example.": SILENT},
+    )
+    assert "DNS answered" in partial.text
+    assert "There may be more mapping authorities: a.example. NAPTR: no answer in time" in partial.text
+    no_table = show(search("ark:12345/x"))
+    assert "Neither DNS nor the table gave a usable answer. (DNS: not asked; the table: missing)" in no_table.text
     bare = show(search("12345 is at ark:12345"), library())
     assert "This is neither an ARK nor an organisation" in bare.text
     long = show(search(f"ark:12345/{'%2F' * 2700}"), library())
@@ -329,6 +341,12 @@ def test_the_page_says_what_a_request_for_the_ark_would_get() -> None:
     single = show(search("ark:12345/x"), library(), objects=objects(OwnObject("ark:12345/x", "https://one.example/")))
     assert "https://one.example/" in single.hrefs()
     assert "its own redirect" in single.text
+    gone = show(search("ark:12345/x/c2"), objects=objects(OwnObject("ark:12345/x", "", 410, "withdrawn", "A. Author")))
+    assert gone.title() == "ark:12345/x is gone – maptr"
+    assert "ark:12345/x is gone Why withdrawn who A. Author" in gone.text
+    assert "410 Gone" in gone.text
+    assert "redirect" not in gone.text
+    assert "not accept" not in gone.text
     forwarded = show(search("ark:12345/x"), answers={HOME: dns_answer()}, root="https://root.example")
     assert "https://root.example/ark:12345/x" in forwarded.hrefs()
 

@@ -85,7 +85,10 @@ def test_redirects_are_read_from_sqlite(tmp_path: Path) -> None:
         ("ark,url,who,url\n", r"redirects:1: the first line has two columns url"),
         ('ark,url\nark:12345/x,"https://h.example/\n' + "x,y\n" * 99, r"redirects:2: .* may have no second one"),
         ('ark,url\nark:12345/x,"https://h.example/"y\n', r"redirects:2: ',' expected"),
-        ("ark,url\nark:12345/x,https://h.example/\n\udcff\n", r"redirects:3: not UTF-8"),
+        ("ark,url\nark:12345/x,https://h.example/\n\udcff\n", r"redirects:3: not UTF-8: save it as UTF-8 \(Excel"),
+        ("\udcff\udcfea\0r\0k\0,\0", r"redirects:1: not UTF-8: save"),
+        ("a\0r\0k\0,\0u\0r\0l\0\n\0", r"redirects:1: not UTF-8: save"),
+        ("ark;url;pr\udce9nom\n", r"redirects:1: not UTF-8: save"),
     ],
 )
 def test_a_file_that_cannot_be_read_is_an_error_with_its_line(text: str, error: str, tmp_path: Path) -> None:

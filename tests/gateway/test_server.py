@@ -453,11 +453,17 @@ def test_x_forwarded_for_counts_from_proxies_only() -> None:
 
 def test_a_proxy_that_names_no_client_shares_one_limit(caplog: pytest.LogCaptureFixture) -> None:
     """The limit fails closed, and a line of the log says why."""
-    for named in ([], ["X-Forwarded-For: unknown"], ['X-Forwarded-For: "x"']):
+    names_none = "X-Forwarded-For names no client outside gateway.proxies"
+    for named, fault in (
+        ([], "sends no X-Forwarded-For"),
+        (["X-Forwarded-For: unknown"], names_none),
+        (['X-Forwarded-For: "x"'], names_none),
+        (["X-Forwarded-For: 127.0.0.1"], names_none),  # as nginx writes it for a client of the same machine
+    ):
         caplog.clear()
         with gateway(rate=1, proxies=PROXIES) as found, HttpClient(found.port) as client:
             assert {client.get("/health", *named).status for _ in range(5)} == {200, 429}
-            assert "127.0.0.1 is in gateway.proxies and sends no X-Forwarded-For" in caplog.text
+            assert f"127.0.0.1 is in gateway.proxies and {fault}: all its clients share one limit" in caplog.text
             assert client.get("/health", "X-Forwarded-For: 192.0.2.1").status == 200
     caplog.clear()
 

@@ -301,6 +301,11 @@ def test_the_command_reads_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert "failed               1 99999 503 timeout\n" in text
     assert "reasons              1 timeout\n" in text
     assert json.loads(run("stats", str(path), "--days", "1", "--json").stdout) == made_report(path, clock)
+    assert run("stats", str(path), "--days", "1").stderr == ""
+    with closing(Statistics(tmp_path / "new", wall=clock)) as begun:
+        begun.open()  # as at the start of a gateway
+    new = run("stats", str(tmp_path / "new"), out="0 requests in 7 days\n")
+    assert new.stderr == "a gateway writes its counts to this file once a minute; /stats has those up to now\n"
     assert "no gateway.stats" in run("stats", code=2).stderr
     assert "gone: No such file: a gateway makes it" in run("stats", str(tmp_path / "gone"), code=8).stderr
 

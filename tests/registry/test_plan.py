@@ -25,12 +25,12 @@ def test_text_is_sorted_by_key() -> None:
     new = Table([Entry("4"), Entry("2", nmas=(Nma("https://b.example.org/"),)), Entry("1", who=Who("B"), when="2002")])
     plan = Plan.between(old, new)
     assert plan.to_text() == (
-        "~ 1 who 'A' -> 'B'; when  -> 2002\n~ 2 target https://a.example.org/ -> https://b.example.org/\n- 3\n+ 4\n"
+        "~ 1 who 'A' -> 'B'; when none -> 2002\n~ 2 target https://a.example.org/ -> https://b.example.org/\n- 3\n+ 4\n"
     )
     assert plan.to_dict() == {
         "added": ["4"],
         "changed": [
-            {"record": "1", "differences": ["who 'A' -> 'B'", "when  -> 2002"]},
+            {"record": "1", "differences": ["who 'A' -> 'B'", "when none -> 2002"]},
             {"record": "2", "differences": ["target https://a.example.org/ -> https://b.example.org/"]},
         ],
         "removed": ["3"],
@@ -68,6 +68,32 @@ def test_removing_too_much_is_unsafe() -> None:
     with pytest.raises(UnsafePlan, match=r"cannot read 4 of 10 records \(40%, the limit is 30%\)"):
         unsafe.check()
     Plan.between(Table(), old).check()
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "text"),
+    [
+        (Nma("https://a.example/", "https://w.example/", acronym="A"), Nma("https://b.example/"), "target"),
+        (Nma("https://a.example/"), Nma("https://a.example/", status=303), "status 302 -> 303"),
+        (
+            Nma("https://a.example/", "https://w.example/"),
+            Nma("https://a.example/"),
+            "where https://w.example/ -> none",
+        ),
+        (Nma("https://a.example/"), Nma("https://a.example/", acronym="A"), "acronym none -> A"),
+    ],
+)
+def test_only_a_change_of_target_or_status_counts_as_retargeted(before: Nma, after: Nma, text: str) -> None:
+    """A registry file with targets alone may replace the built-in registry, which has the registry's texts, too."""
+    old, new = (Table(Entry(str(naan), nmas=(nma,)) for naan in range(10, 30)) for nma in (before, after))
+    plan = Plan.between(old, new)
+    assert plan.to_text().startswith(f"~ 10 {text}")
+    assert ";" not in plan.to_text()
+    if text.startswith(("target", "status")):
+        with pytest.raises(UnsafePlan):
+            plan.check()
+    else:
+        plan.check()
 
 
 def test_a_small_table_is_not_held_to_the_limit() -> None:
