@@ -30,7 +30,7 @@ def redirects() -> None:
 
     A file has the columns ark and url, and may have: status (302, 303 or 307; 410 without a URL for an object that is
     gone), reason (why it is gone), who, what and when (its description, for ?info), and suffix (no: longer ARKs are not
-    passed on). Any other column is kept.
+    passed on). Any other column is kept, and check and import name it: its heading may be mistyped or translated.
     """
 
 
@@ -52,10 +52,12 @@ def check(file: Path, allow_private: bool, as_json: bool) -> None:
     store, bad = _read(file, allow_private=allow_private)
     if as_json:
         errors = [{"line": error.line, "reason": error.reason} for error in bad]
-        output.json_data({"file": str(file), "redirects": len(store), "errors": errors})
+        unused = store.unused_columns()
+        output.json_data({"file": str(file), "redirects": len(store), "unused_columns": unused, "errors": errors})
     else:
         for error in bad:
             output.data(str(error))
+        _name_unused(store)
         output.inform(f"{counted(len(store), 'redirect')}, {counted(len(bad), 'error')}")
     sys.exit(output.EXIT_NONE if bad else output.EXIT_OK)
 
@@ -104,6 +106,7 @@ def import_(file: Path, target: Path | None, allow_private: bool, force: bool, o
             flush_to_disk(folder)
         except OSError as error:
             output.fail(f"{target}: {error.strerror}", output.EXIT_UNREADABLE)
+    _name_unused(store)
     output.inform(f"{target}: {counted(len(store), 'redirect')}")
 
 
@@ -165,6 +168,11 @@ def _read(file: Path, database: str = "", *, allow_private: bool) -> tuple[Objec
                 output.inform(str(each))
             output.fail(str(ConfigError(error.reason, filename=name, line=error.line)), output.EXIT_UNREADABLE)
     return store, sorted(bad, key=lambda error: error.line)
+
+
+def _name_unused(store: ObjectStore) -> None:
+    if unused := store.unused_columns():
+        output.inform(f"kept, not used: {', '.join(unused)}")
 
 
 def _previous(target: Path, *, overwrite: bool) -> ObjectStore | None:

@@ -79,6 +79,10 @@ class OwnObjects:
     def __len__(self) -> int:
         return sum(self.naans.values())
 
+    def unused_columns(self) -> list[str]:
+        """Return the columns of their file that have no meaning and are only kept."""
+        return []
+
 
 @dataclass(frozen=True, slots=True)
 class Redirects:

@@ -246,6 +246,9 @@ class ObjectStore(OwnObjects):
         """Return the columns of the file that it was made from."""
         return [name for (name,) in self._connection.execute("SELECT name FROM columns")]
 
+    def unused_columns(self) -> list[str]:
+        return [name for name in self.columns() if name and name not in COLUMNS]
+
     def count(self) -> None:
         """Count the objects of each NAAN, by ranges of the key, because a scan of a million rows takes a second."""
         first = "SELECT min(ark) FROM redirects WHERE ark >= ?"

@@ -41,7 +41,19 @@ def test_check_names_every_error(tmp_path: Path) -> None:
     assert done.stderr == "1 redirect, 3 errors\n"
     document = json.loads(run("redirects", "check", file, "--json", code=1).stdout)
     assert (document["redirects"], [error["line"] for error in document["errors"]]) == (1, [2, 4, 5])
-    assert run("redirects", "check", write(tmp_path / "g.csv", GOOD)).stderr == "2 redirects, 0 errors\n"
+
+
+def test_check_and_import_name_the_columns_that_are_only_kept(tmp_path: Path) -> None:
+    """A heading may be translated or mistyped."""
+    file = write(tmp_path / "r.csv", "ARK;URL;Statut;;Raison\nark:12345/x1;https://o.example.org/1;303;;\n")
+    database = str(tmp_path / "r.sqlite")
+    named = "kept, not used: Statut, Raison\n"
+    assert run("redirects", "check", file, code=0).stderr == f"{named}1 redirect, 0 errors\n"
+    assert run("redirects", "import", file, "-o", database, code=0).stderr == f"{named}{database}: 1 redirect\n"
+    assert run("redirects", "check", database, code=0).stderr == f"{named}1 redirect, 0 errors\n"
+    assert json.loads(run("redirects", "check", file, "--json").stdout)["unused_columns"] == ["Statut", "Raison"]
+    plain = write(tmp_path / "plain.csv", "ark,url,WHO\nark:12345/x1,https://o.example.org/1,Me\n")
+    assert run("redirects", "check", plain, code=0).stderr == "1 redirect, 0 errors\n"
 
 
 @pytest.mark.parametrize("text", ["ark,target\n", 'ark,url\n"', "\xff"])
@@ -58,8 +70,9 @@ def test_a_file_that_cannot_be_read(text: str, tmp_path: Path) -> None:
 
 def test_import_and_export_lose_nothing(tmp_path: Path) -> None:
     file, database = write(tmp_path / "r.csv", GOOD), str(tmp_path / "r.sqlite")
-    assert run("redirects", "import", file, "-o", database).stderr == f"{database}: 2 redirects\n"
-    assert run("redirects", "check", database).stderr == "2 redirects, 0 errors\n"
+    assert (
+        run("redirects", "import", file, "-o", database).stderr == f"kept, not used: shelf\n{database}: 2 redirects\n"
+    )
     text = run("redirects", "export", database).stdout
     assert text == run("redirects", "export", file).stdout
     first, gone = csv.DictReader(text.splitlines())
