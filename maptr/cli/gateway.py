@@ -30,7 +30,14 @@ if TYPE_CHECKING:
     from maptr.gateway.service import Service
 
 PACKAGES = ("aiohttp", "jinja2", "prometheus_client")
-NOTHING: Mapping[str, Any] = {"table": None, "zones": [], "listen": [], "admin_listen": []}  # of a failed start
+NOTHING: Mapping[str, Any] = {  # of a failed start
+    "dns": [],
+    "table": None,
+    "redirects": None,
+    "zones": [],
+    "listen": [],
+    "admin_listen": [],
+}
 
 
 @command(
@@ -130,6 +137,12 @@ def _check(config: Config, client: Client, service: Service, *, as_json: bool) -
         listed = [{"zone": to_text(name), "serial": view.serial} for name, view in views]
         table = None if state.table is None else {"kind": state.kind, "records": len(state.table)}
         served = {**NOTHING, "table": table, "zones": listed}
+        if not service.current.asks_no_dns:
+            served["dns"] = list(client.resolver.given)
+        own = service.current.site.redirects.objects
+        unused = own.unused_columns()
+        if gateway.redirects is not None:
+            served["redirects"] = {"file": str(gateway.redirects), "redirects": len(own), "unused_columns": unused}
     if not mistakes:
         served |= {"listen": [*map(str, gateway.listen)], "admin_listen": [*map(str, gateway.admin_listen)]}
     if as_json:
@@ -142,7 +155,11 @@ def _check(config: Config, client: Client, service: Service, *, as_json: bool) -
         for address in gateway.admin_listen:
             output.data(f"listen {address} (http, for the operator)")
         records = "none" if state.table is None else f"{counted(len(state.table), 'record')} ({NAMES[state.kind]})"
+        output.data(f"dns {' '.join(served['dns']) or 'none'}")
         output.data(f"table {records}")
+        if gateway.redirects is not None:
+            kept = f"; kept, not used: {', '.join(unused)}" if unused else ""
+            output.data(f"redirects {gateway.redirects}: {counted(len(own), 'redirect')}{kept}")
         for zone in listed:
             output.data(f"zone {zone['zone']} serial {zone['serial']}")
 

@@ -115,6 +115,17 @@ def test_a_check_has_its_mistakes_and_what_would_be_served_as_json() -> None:
     words = ("--table", SAMPLE, "--listen", "127.0.0.1:0", "--json")
     document = json.loads(run("gateway", "--check-config", *words, code=0).stdout)
     assert (document["errors"], document["table"]["kind"], document["listen"]) == ([], "given", ["127.0.0.1:0"])
+    assert document["redirects"] is None
+    Path("maptr.toml").write_text("[gateway]\nredirects = 'single.csv'\n[client]\nnameservers = ['127.0.0.1#9']\n")
+    Path("single.csv").write_text("ark;url;Statut;Raison\nark:12345/x1;https://o.example.org/1;;\n")
+    said = (
+        "\ndns 127.0.0.1#9\ntable 18 records (given)\n"
+        "redirects single.csv: 1 redirect; kept, not used: Statut, Raison\n"
+    )
+    assert run("gateway", "--check-config", *words[:4], code=0).stdout.endswith(said)
+    document = json.loads(run("gateway", "--check-config", *words, code=0).stdout)
+    assert document["dns"] == ["127.0.0.1#9"]
+    assert document["redirects"] == {"file": "single.csv", "redirects": 1, "unused_columns": ["Statut", "Raison"]}
     run("gateway", "--json", code=2, said="--json goes with --check-config")
 
 
@@ -182,7 +193,9 @@ def listening(*words: object) -> str:
 
 
 def test_the_configuration_is_found_where_other_commands_find_it(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert listening() == "listen 127.0.0.1:8080 (http)\ntable 2232 records (built-in)\n"
+    said = "listen 127.0.0.1:8080 (http)\ndns 127.0.0.1#5300 tls://dns.example\ntable 2232 records (built-in)\n"
+    assert listening("@127.0.0.1#5300", "@tls://dns.example") == said
+    assert "\ndns none\n" in listening("--policy", "natab-only")
     user = home / "config" / "maptr" / "maptr.toml"
     user.parent.mkdir(parents=True)
     user.write_text('[gateway]\nlisten = ["127.0.0.1:8001"]\n')
@@ -196,7 +209,7 @@ def test_the_configuration_is_found_where_other_commands_find_it(home: Path, mon
     assert "127.0.0.1:8004" in listening("--config", "other.toml")
     monkeypatch.setenv("MAPTR_GATEWAY_LISTEN", "127.0.0.1:8005,[::1]:8005")
     assert "listen 127.0.0.1:8005 (http)\nlisten [::1]:8005 (http)\n" in listening()
-    assert listening("--listen", "[::1]:8006").startswith("listen [::1]:8006 (http)\ntable")
+    assert listening("--listen", "[::1]:8006").startswith("listen [::1]:8006 (http)\ndns ")
 
 
 @pytest.mark.usefixtures("home")
@@ -210,10 +223,12 @@ def test_serve_and_gateway_share_one_configuration_file() -> None:
         '[gateway]\nlisten = ["127.0.0.1:8443"]\ncertificate = "tls.crt"\nkey = "tls.key"\n'
     )
     assert "listen 127.0.0.1:5300 (udp, tcp)" in run("serve", "--check-config", code=0).stdout
-    assert (
-        listening()
-        == "listen 127.0.0.1:8443 (https)\ntable 18 records (configured)\nzone ark.arpa. serial 2026010101\n"
-    )
+    assert listening().splitlines() == [
+        "listen 127.0.0.1:8443 (https)",
+        "dns 127.0.0.1#5300",
+        "table 18 records (configured)",
+        "zone ark.arpa. serial 2026010101",
+    ]
     Path("ark.arpa.zone").write_text("@ 60 SOA")
     done = run_process("gateway", "--check-config", cwd=Path.cwd())
     assert (done.returncode, done.stdout) == (1, "")

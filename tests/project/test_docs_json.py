@@ -168,7 +168,10 @@ def test_zone_commands(tmp_path: Path) -> None:
     worse = run("serve", "--check-config", "--json", "--config", tmp_path / "none")
     assert [len(document["errors"]) for document in (*good, *bad, *worse)] == [0, 1, 1]
     assert printed("serve --check-config", *good, *bad, *worse) == documented("serve --check-config")
-    (tmp_path / "maptr.toml").write_text(f"[[zone]]\nname = 'ark.arpa'\nfile = '{old}'\n")
+    (tmp_path / "maptr.toml").write_text(
+        f"[[zone]]\nname = 'ark.arpa'\nfile = '{old}'\n[gateway]\nredirects = 'own.csv'\n"
+    )
+    (tmp_path / "own.csv").write_text("ark,url\n")
     good = run("gateway", "--check-config", "--json", "--config", tmp_path / "maptr.toml")
     bad = run("gateway", "--check-config", "--json", "--config", tmp_path / "none")
     assert printed("gateway --check-config", *good, *bad) == documented("gateway --check-config")
