@@ -307,7 +307,7 @@ def test_the_command_reads_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     new = run("stats", str(tmp_path / "new"), out="0 requests in 7 days\n")
     assert new.stderr == "a gateway writes its counts to this file once a minute; /stats has those up to now\n"
     assert "no gateway.stats" in run("stats", code=2).stderr
-    assert "gone: No such file: a gateway makes it" in run("stats", str(tmp_path / "gone"), code=8).stderr
+    assert "gone: no such file: a gateway writes it" in run("stats", str(tmp_path / "gone"), code=8).stderr
 
 
 @pytest.mark.usefixtures("home")
