@@ -30,9 +30,9 @@ def clock() -> None:
 @pytest.mark.parametrize(
     ("way", "days", "lifetimes"),
     [
-        ("maptr", 12, Lifetimes(zsk=5, ksk=5)),
+        ("maptr", 7, Lifetimes(zsk=3, ksk=3)),
         ("knot", 16, Lifetimes(zsk=8, ksk=9)),
-        ("bind", 45, Lifetimes(zsk=30, ksk=35)),  # BIND takes no shorter ones
+        ("bind", 42, Lifetimes(zsk=30, ksk=35)),  # BIND takes no shorter ones
     ],
 )
 def test_each_kind_of_key_is_rolled_over_and_every_answer_is_secure(
@@ -48,7 +48,7 @@ def test_each_kind_of_key_is_rolled_over_and_every_answer_is_secure(
 
 def test_the_judge_notices_a_key_that_is_removed_too_early(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(OwnSigner, "is_hasty", True)
-    count = Run("maptr", 5, 1, Lifetimes(zsk=2, ksk=2), tmp_path).run(lambda text: None)
+    count = Run("maptr", 2, 1, Lifetimes(zsk=1, ksk=1), tmp_path).run(lambda text: None)
     assert any("fresh Unbound" in fault and "SERVFAIL" in fault for fault in count.faults), count.text()
 
 

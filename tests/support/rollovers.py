@@ -202,6 +202,7 @@ class OwnSigner(Signer):
         self.keys = self.machine.directory / "keys"
         self.stamped: set[Path] = set()
         self.tried: set[tuple[int, str]] = set()  # steps that were refused as too early
+        self.listed: list[dict[str, Any]] = []  # what the last ``keys list`` showed
         self.due = 0.0
         for role in ("ksk", "zsk"):
             self.machine.maptr("zone", "keys", "add", "keys", "--role", role)
@@ -237,7 +238,7 @@ class OwnSigner(Signer):
     def _steps(self, now: float) -> bool:
         """Do the next steps of the list that are due, and begin rollovers. Returns whether a key has changed."""
         before = self.stamped.copy()
-        listed = self._list()
+        listed = self.listed or self._list()
         how = ["--force"] if self.is_hasty else ["--zone", "state/ark.arpa.signed", f"@{HOST}#{self.parent.port}"]
         for key in listed:
             if key["next"] and (self.is_hasty or key["at"] <= now):
@@ -253,7 +254,7 @@ class OwnSigner(Signer):
             if now >= self._end(key):
                 self._keys("add", "--role", key["role"])
                 self._stamp(now)
-        listed = self._list()
+        listed = self.listed = self._list()
         for key in listed:  # what is too early is refused
             if (
                 key["next"] in ("activate", "remove")
