@@ -12,6 +12,7 @@ ORIGIN = "ark.arpa."
 SERIAL = 2026010100
 FIRST_NAAN = 10000
 QUERIES = 50_000  # in a file, which the generator sends repeatedly
+FEW = 1_000  # of a smoke test
 MISSES = 0.05  # the fraction of queries for names that do not exist
 
 Name = tuple[bytes, ...]
@@ -105,6 +106,7 @@ class Load:
     how: str = "udp"
     signed: str = ""
     base: str = "nsd"
+    count: int = QUERIES
 
     @property
     def setting(self) -> tuple[int, str, bool]:
@@ -113,7 +115,7 @@ class Load:
 
     def queries(self, seed: int = 0) -> Iterator[bytes]:
         rng = random.Random(seed)
-        return (self.make(rng, self.names) for _ in range(QUERIES))
+        return (self.make(rng, self.names) for _ in range(self.count))
 
 
 def packed(queries: Iterator[bytes]) -> bytes:
