@@ -16,7 +16,8 @@ from tests.support.namespaces import Network
 from tests.support.peers import CHECKERS, PEERS, Maptr, Peer, require
 
 REPOSITORY = Path(__file__).resolve().parent.parent
-VECTORS = REPOSITORY / "tests" / "vectors"
+TESTS = REPOSITORY / "tests"
+VECTORS = TESTS / "vectors"
 
 # No deadline, because a machine may be slow. In CI the examples are the same on every run: a failure repeats.
 settings.register_profile("default", deadline=None)
@@ -26,13 +27,23 @@ settings.register_profile(
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.environ.get("CI") else "default"))
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     """SIGTERM ends a run as Ctrl-C does, so that the servers of the tests are stopped.
 
     A shell starts its background jobs with SIGINT ignored, and programs would inherit that from the tests.
     """
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.default_int_handler)
+    worker = os.environ.get("PYTEST_XDIST_WORKER")
+    if worker and [Path(argument).resolve() for argument in config.args] == [TESTS]:
+        config.args[:] = _modules_from(worker)
+
+
+def _modules_from(worker: str) -> list[str]:
+    """All test modules. Processes of pytest-xdist begin at different ones, so that each is compiled by one of them."""
+    modules = sorted(map(str, TESTS.rglob("test_*.py")))
+    first = len(modules) * int(worker.removeprefix("gw")) // int(os.environ["PYTEST_XDIST_WORKER_COUNT"])
+    return modules[first:] + modules[:first]
 
 
 @pytest.hookimpl(optionalhook=True)  # pytest-xdist may be missing
@@ -45,8 +56,10 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     return (os.cpu_count() or 1) + 2
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark tests by what they need, for ``-m "not interop"``."""
+    """Put tests into the order of their paths, and mark them by what they need, for ``-m "not interop"``."""
+    items.sort(key=lambda item: item.path)
     for item in items:
         fixtures = getattr(item, "fixturenames", ())
         if {"interop", "browser"} & {*item.path.relative_to(REPOSITORY).parts}:
