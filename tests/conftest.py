@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from maptr.config.reader import environment_names
-from tests.support.namespaces import Network
+from tests.support.namespaces import Network, with_loopback
 from tests.support.peers import CHECKERS, PEERS, Maptr, Peer, require
 
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -75,16 +75,9 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture
 def network() -> Iterator[Network]:
-    """A network namespace; skips the test with the reason if the system forbids it."""
     require("unshare", "nsenter", "ip")
-    found = Network()
-    try:
-        if found.refused:
-            pytest.skip(f"no network namespace: {found.refused}")
-        found.ip("link set lo up", or_skip=True)
+    with with_loopback() as found:
         yield found
-    finally:
-        found.close()
 
 
 @pytest.fixture(scope="session", autouse=True)

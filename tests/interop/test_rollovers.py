@@ -5,17 +5,13 @@
 
 from __future__ import annotations
 
-import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from tests.support.peers import processes, require, skip_or_fail
+from tests.support.peers import require, skip_or_fail
 from tests.support.rollovers import Lifetimes, OwnSigner, Run
 from tests.support.soak.machines import libfaketime
-from tests.support.waiting import until
 
 pytest.importorskip("cryptography", reason="signing needs maptr[dnssec]")
 
@@ -50,19 +46,3 @@ def test_the_judge_notices_a_key_that_is_removed_too_early(tmp_path: Path, monke
     monkeypatch.setattr(OwnSigner, "is_hasty", True)
     count = Run("maptr", 2, 1, Lifetimes(zsk=1, ksk=1), tmp_path).run(lambda text: None)
     assert any("fresh Unbound" in fault and "SERVFAIL" in fault for fault in count.faults), count.text()
-
-
-KILLED = """
-import os, signal, sys, time
-from pathlib import Path
-from tests.support.rollovers import Parent
-with Parent(Path(sys.argv[1]), time.time(), 1) as parent:
-    print(parent.process.pid, flush=True)
-    os.kill(os.getpid(), signal.SIGKILL)
-"""
-
-
-def test_a_run_that_is_killed_leaves_no_server_behind(tmp_path: Path) -> None:
-    done = subprocess.run([sys.executable, "-c", KILLED, tmp_path], capture_output=True, text=True, check=False)
-    assert done.returncode == -signal.SIGKILL, done.stderr
-    until(lambda: not processes(int(done.stdout)), "the parent zone's server ends")
