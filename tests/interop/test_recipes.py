@@ -268,7 +268,7 @@ def test_the_containers_answer_the_public(tmp_path: Path, path: str, sample: Pat
 def answer(port: int, target: str) -> tuple[int, str | None]:
     """The status of a response and its Location; 0 if nothing answers."""
     try:
-        reply = get(port, target)
+        reply = get(port, target, f"Host: 127.0.0.1:{port}")  # by which Caddy knows the site
     except (OSError, EOFError):
         return 0, None
     return reply.status, reply.headers.get("location")

@@ -138,16 +138,8 @@ class Parent(Maptr):
         self.ds = cds
         self.write()
         self.hang_up()
-        wait_for_parent(self)
+        until(lambda: serial_at(self, origin=PARENT) == self.serial, self.log)
         return True
-
-
-def wait_for_parent(parent: Parent) -> None:
-    def serial() -> int:
-        reply = dns.query.udp(dns.message.make_query(PARENT, "SOA", flags=0), HOST, 5, parent.port)
-        return reply.answer[0][0].serial if reply.answer else 0
-
-    until(lambda: serial() == parent.serial, parent.log)
 
 
 class Signer:
@@ -284,13 +276,13 @@ class InlineSigner(Signer):
     """Knot or BIND between maptr and the public, with the lines of the page. It is restarted when the clock was moved,
     because its timers do not see that."""
 
-    kind: ClassVar[type[Secondary]]
+    kind: ClassVar[type[Inline]]
     now = 0.0
 
     def servers(self) -> tuple[Maptr, Peer]:
         primary = Maptr({ORIGIN: self.path}, KEY, "--transfer=key:xfr")
         server = self.kind(primary.port)
-        server.parent_port, server.lifetimes = self.parent.port, self.lifetimes  # type: ignore[attr-defined]
+        server.parent_port, server.lifetimes = self.parent.port, self.lifetimes
         primary.options += (f"--notify={HOST}:{server.port} key:xfr",)
         return primary, server
 
@@ -315,10 +307,15 @@ class InlineSigner(Signer):
         return "" if verified.accepted else verified.output
 
 
-class KnotInline(KnotSecondary):
-    snippet = "knot-signer"
+class Inline(Secondary):
+    """A secondary that signs, with keys of these lifetimes, and asks the parent for the DS."""
+
     parent_port = 0
-    lifetimes: Lifetimes
+    lifetimes = Lifetimes()
+
+
+class KnotInline(Inline, KnotSecondary):
+    snippet = "knot-signer"
 
     def documented(self, language: str = "") -> str:
         text = super().documented(language).replace("192.0.2.53", f"{HOST}@{self.parent_port}")
@@ -326,10 +323,8 @@ class KnotInline(KnotSecondary):
         return text.replace("ksk-lifetime: 365d", f"ksk-lifetime: {self.lifetimes.ksk}d")
 
 
-class BindInline(BindSecondary):
+class BindInline(Inline, BindSecondary):
     snippet = "bind-signer"
-    parent_port = 0
-    lifetimes: Lifetimes
 
     def documented(self, language: str = "") -> str:
         text = super().documented(language).replace("192.0.2.53", f"{HOST} port {self.parent_port}")
