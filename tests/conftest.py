@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, settings
 
 from maptr.config.reader import environment_names
 from tests.support.namespaces import Network, with_loopback
-from tests.support.peers import CHECKERS, PEERS, Maptr, Peer, require
+from tests.support.peers import Maptr, require
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 TESTS = REPOSITORY / "tests"
@@ -121,17 +121,3 @@ def sample() -> Path:
 def vectors() -> Path:
     """The directory of the test vectors."""
     return VECTORS
-
-
-@pytest.fixture(scope="session", params=PEERS, ids=lambda peer: peer.name)
-def peer(request: pytest.FixtureRequest) -> type[Peer]:
-    """Each of the four real servers in turn, as a class to start with zones."""
-    server: type[Peer] = request.param
-    return server
-
-
-@pytest.fixture(scope="session", params=CHECKERS)
-def checker(request: pytest.FixtureRequest) -> str:
-    """Each of the four zone checkers in turn, as a key of ``tests.support.peers.CHECKERS``."""
-    name: str = request.param
-    return name
