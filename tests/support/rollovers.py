@@ -59,6 +59,7 @@ TEXT = (VECTORS / "signing.zone").read_text().replace("$TTL 3600", f"$TTL {TTL}"
 BUSY = 2.5 * DAY  # for so long after a change of the keys or the DS, caches may have old data
 FRESH = 1.5 * DAY  # a signer renews signatures earlier than that before they expire
 STEP, BUSY_STEP = (DAY, 2 * DAY), (3 * HOUR, 9 * HOUR)  # the shortest and longest
+BEFORE = 6 * HOUR  # the operator's next step
 QUESTIONS = {
     "@ SOA": "NOERROR",
     "@ DNSKEY": "NOERROR",
@@ -433,8 +434,12 @@ class Run:
         return len(self.keys) > 2 or self.offset < self.changed + BUSY
 
     def _move(self, seconds: float) -> None:
-        """Move the clock, not beyond the next step of the operator, and let the signer do what is due."""
-        self.offset += max(60.0, min(seconds, self.due - self.now))
+        """Move the clock, not beyond the next step of the operator, and let the signer do what is due.
+
+        It stops some hours before that step, too, so that the kept resolver has in its cache what was before it.
+        """
+        left = self.due - self.now
+        self.offset += max(60.0, min(seconds, left - BEFORE if left > 1.5 * BEFORE else left))
         self.machine.set_clock(self.offset)
         self.due = self.signer.tick(self.now)
         keys = ask(self.signer.server, ORIGIN, "DNSKEY")
