@@ -64,10 +64,10 @@ def dearest(port: int, rounds: int) -> Iterator[str]:
     yield f"\nthe dearest request (goal 20 ms): {name}, {took[name]:.1f} ms of {len(took)} kinds"
 
 
-def beside(port: int, path: str, count: int) -> Iterator[str]:
+def beside(port: int, path: str, count: int, requests: Sequence[Request]) -> Iterator[str]:
     """Yield the lines about a quiet client. ``port`` is that of a gateway with its default limits."""
     quiet = median_ms(port, path, count)
-    found = {request.name: _beside(port, request, path, count) for request in DEAR}
+    found = {request.name: _beside(port, request, path, count) for request in requests}
     name = max(found, key=lambda name: found[name])
     yield f"\nmedian of a client with 200 requests a second: {quiet:.2f} ms alone, and beside a client at its limit"
     yield f"(goal 10 ms, 4 x alone): {found[name]:.2f} ms, {found[name] / quiet:.1f} x, beside {name}; the others:"

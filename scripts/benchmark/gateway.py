@@ -238,16 +238,18 @@ def table_of(load: str, rounds: Mapping[str, Sequence[Round]]) -> Iterator[str]:
         yield f"  {name:9}{middle.rate:12.0f}{middle.cpu_us:8.1f}{middle.p50_ms:8.2f}{middle.p99_ms:8.2f}   {ratio}"
 
 
-def measure(running: dict[str, Gateway], load: str, paths: Path, rounds: int, seconds: int) -> None:
-    """Print the rates of all servers under one load, and the latency at half of them."""
+def measure(
+    running: dict[str, Gateway], at_half: Sequence[str], load: str, paths: Path, rounds: int, seconds: int
+) -> None:
+    """Print the rates of all servers under one load, and the latency of some at half of their own rate."""
     full: dict[str, list[Round]] = {name: [] for name in running}
     for number in range(rounds):
         for name in running if number % 2 == 0 else reversed(running):
             full[name].append(run_wrk(running[name], paths, seconds))
     print(*table_of(load, full), sep="\n", flush=True)
-    for name, server in running.items():
+    for name in at_half:
         half = statistics.median(one.rate for one in full[name]) / 2
-        found = run_wrk(server, paths, seconds, rate=half)
+        found = run_wrk(running[name], paths, seconds, rate=half)
         print(f"  {name:9}{found.rate:12.0f}{'':8}{found.p50_ms:8.2f}{found.p99_ms:8.2f}   at half load", flush=True)
 
 
@@ -276,14 +278,16 @@ def main(arguments: Sequence[str]) -> int:
             running[kind.name] = server
             print(f"{kind.name:9} first redirect after {took:.2f} s, {servers.memory(server):.0f} MB (PSS)", flush=True)
         compare(running, paths[:SAMPLE])
+        at_half = ["maptr"] if options.smoke else [*running]
         for load, count in loads.items():
             file = Path(name) / f"{count}.paths"
             file.write_text("".join(f"{path}\n" for path in paths[:count]))
-            measure(running, load, file, options.rounds, options.seconds)
+            measure(running, at_half, load, file, options.rounds, options.seconds)
         print(*abuse.dearest(running["maptr"].port, 3 if options.smoke else 20), sep="\n", flush=True)
         limited, _ = start(Limited, paths[0])
         stack.callback(limited.stop)
-        print(*abuse.beside(limited.port, paths[0], 20 if options.smoke else 300), sep="\n", flush=True)
+        count, requests = (20, abuse.DEAR[:1]) if options.smoke else (300, abuse.DEAR)
+        print(*abuse.beside(limited.port, paths[0], count, requests), sep="\n", flush=True)
         memory = ", ".join(f"{name} {servers.memory(server):.0f}" for name, server in running.items())
         print(f"\nmemory in MB (PSS) after all loads (goal for maptr: 120): {memory}")
     return 0

@@ -11,7 +11,7 @@ from scripts.benchmark.odd import DO, NAPTR, NONE, A, ask, opt, option, word
 ORIGIN = "ark.arpa."
 SERIAL = 2026010100
 FIRST_NAAN = 10000
-QUERIES = 50_000  # in a file, which the generator sends repeatedly
+QUERIES, FEW = 50_000, 1_000  # in a file, which the generator sends repeatedly; few for a smoke test
 MISSES = 0.05  # the fraction of queries for names that do not exist
 
 Name = tuple[bytes, ...]
@@ -94,7 +94,8 @@ class Load:
 
     ``budget`` is the highest ratio of CPU per query to the server ``base``. ``rate`` is queries a second, 0 for as many
     as the server answers. ``how`` is ``udp``; ``tcp`` or ``tls`` on connections kept open; ``once`` or ``tls-once`` for
-    a connection per query, in TLS with a whole handshake. ``signed`` is empty, ``nsec`` or ``nsec3``.
+    a connection per query, in TLS with a whole handshake. ``signed`` is empty, ``nsec`` or ``nsec3``. ``count`` is the
+    number of different queries.
     """
 
     name: str
@@ -105,6 +106,7 @@ class Load:
     how: str = "udp"
     signed: str = ""
     base: str = "nsd"
+    count: int = QUERIES
 
     @property
     def setting(self) -> tuple[int, str, bool]:
@@ -113,7 +115,7 @@ class Load:
 
     def queries(self, seed: int = 0) -> Iterator[bytes]:
         rng = random.Random(seed)
-        return (self.make(rng, self.names) for _ in range(QUERIES))
+        return (self.make(rng, self.names) for _ in range(self.count))
 
 
 def packed(queries: Iterator[bytes]) -> bytes:

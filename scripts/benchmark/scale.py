@@ -136,7 +136,7 @@ def wait_for(peer: Peer, serial: int, seconds: float = SECONDS) -> None:
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline and peer.process.poll() is None:
         with suppress(OSError, dns.exception.Timeout):  # it does not answer yet
-            if serial_at(peer) == serial:
+            if serial_at(peer, 0.1) == serial:
                 return
         time.sleep(0.05)
     sys.exit(f"bench: {peer.name} does not have the serial {serial}\n{peer.log()}")

@@ -20,7 +20,7 @@ import dns.query
 import dns.rcode
 
 from scripts.benchmark import results, servers
-from scripts.benchmark.loads import LOADS, ORIGIN, Load, ark_zone, packed
+from scripts.benchmark.loads import FEW, LOADS, ORIGIN, Load, ark_zone, packed
 from scripts.benchmark.report import Round, table
 from tests.support import signers
 from tests.support.peers import HOST, Peer, PeerError, find
@@ -43,7 +43,7 @@ def main(arguments: Sequence[str]) -> int:
     loads = [load for load in LOADS if not options.load or any(part in load.name for part in options.load)]
     if options.smoke:
         options.seconds, options.rounds, options.servers = 0.1, 1, ["maptr", "nsd"]
-        loads = [dataclasses.replace(load, names=50) for load in LOADS if load.name in SMOKE]
+        loads = [dataclasses.replace(load, names=50, count=FEW) for load in LOADS if load.name in SMOKE]
     options.servers = [name for name in options.servers if find(servers.SERVERS[name].commands[0])]
     with results.reported("server", save=options.save), tempfile.TemporaryDirectory(prefix="maptr-bench-") as folder:
         run(Path(folder), loads, options)

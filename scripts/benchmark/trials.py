@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import os
 import random
@@ -15,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from scripts.benchmark import odd, results, servers
-from scripts.benchmark.loads import LOADS, ORIGIN, SERIAL, ark_zone, mix, nodata, nxdomain, packed, refused
+from scripts.benchmark.loads import FEW, LOADS, ORIGIN, SERIAL, Load, ark_zone, mix, nodata, nxdomain, packed, refused
 from scripts.benchmark.scale import wait_for
 from scripts.benchmark.server import compile_generator, generate
 from tests.support.peers import Peer, find
@@ -35,14 +36,15 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--seconds", type=float, default=10.0, help="of odd queries (default 10)")
     parser.add_argument("--soak", type=float, default=0.0, metavar="MINUTES", help="of mixed load (default 0)")
     options = parser.parse_args(arguments)
+    load = LOADS[0]
     if options.smoke:
-        options.reloads, options.seconds = 1, 0.2
+        options.reloads, options.seconds, load = 1, 0.2, dataclasses.replace(load, count=FEW)
     with results.reported("trials", save=options.save), tempfile.TemporaryDirectory(prefix="maptr-bench-") as name:
         folder = Path(name)
         generator = compile_generator(folder)
         kinds = [kind for kind in servers.SERVERS.values() if find(kind.commands[0])][: 1 if options.smoke else None]
-        good = [reloads(generator, kind, options.reloads) for kind in kinds if kind.name in RELOADABLE]
-        good += [beside_odd(generator, kind, options.seconds) for kind in kinds if kind.name == "maptr"]
+        good = [reloads(generator, kind, load, options.reloads) for kind in kinds if kind.name in RELOADABLE]
+        good += [beside_odd(generator, kind, load, options.seconds) for kind in kinds if kind.name == "maptr"]
         if options.soak:
             soak(generator, kinds, options.soak)
     return 0 if all(good) else 1
@@ -70,9 +72,9 @@ def queries_of(generator: Path, name: str, queries: Iterator[bytes]) -> Path:
     return path
 
 
-def reloads(generator: Path, kind: type[Peer], count: int) -> bool:
+def reloads(generator: Path, kind: type[Peer], load: Load, count: int) -> bool:
     """Print the queries lost while the zone is repeatedly replaced. Returns False if maptr loses a query."""
-    queries = queries_of(generator, "queries", LOADS[0].queries())
+    queries = queries_of(generator, "queries", load.queries())
     with (
         serving(generator, kind) as (peer, zone),
         generate(generator, queries, peer, count * PATIENCE, rate=RELOAD_RATE) as running,
@@ -94,12 +96,12 @@ def reloads(generator: Path, kind: type[Peer], count: int) -> bool:
     return kind.name != "maptr" or not found["lost"]
 
 
-def beside_odd(generator: Path, kind: type[Peer], seconds: float) -> bool:
+def beside_odd(generator: Path, kind: type[Peer], load: Load, seconds: float) -> bool:
     """Print the share of ordinary queries answered during a flood of odd ones. Returns False if it is too low."""
     rng = random.Random(0)
     kinds = list(odd.ODD.values())
-    flood = queries_of(generator, "odd", (rng.choice(kinds)(rng) for _ in range(50_000)))
-    ordinary = queries_of(generator, "queries", LOADS[0].queries())
+    flood = queries_of(generator, "odd", (rng.choice(kinds)(rng) for _ in range(load.count)))
+    ordinary = queries_of(generator, "queries", load.queries())
     with (
         serving(generator, kind) as (peer, _),
         generate(generator, flood, peer, seconds + 1, rate=ODD_RATE, window=ODD_WINDOW) as flooding,

@@ -18,7 +18,7 @@ import pytest
 from maptr.registry import builtin
 from maptr.registry.target import unusable
 from tests.support.command_line import ENDING
-from tests.support.namespaces import Network
+from tests.support.namespaces import Network, with_loopback
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 ARK = "ark:/12148/btv1b8449691v"
@@ -89,14 +89,8 @@ class Machine:
 
 @pytest.fixture(scope="module")
 def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
-    network = Network()
-    try:
-        if network.refused:
-            pytest.skip(f"no network namespace: {network.refused}")
-        network.ip("link set lo up", or_skip=True)
+    with with_loopback() as network:
         yield Machine(network, tmp_path_factory.mktemp("machine"))
-    finally:
-        network.close()
 
 
 def meant_urls() -> dict[str, str]:

@@ -7,9 +7,7 @@ import os
 import re
 import subprocess
 import sys
-import urllib.error
 import urllib.parse
-import urllib.request
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -18,6 +16,7 @@ from typing import Any
 import pytest
 
 from tests.support.command_line import ENDING, MAPTR
+from tests.support.http_gateway import get
 from tests.support.peers import find, free_port, output, path_with_maptr, require
 from tests.support.server_process import Site, site
 from tests.support.waiting import until
@@ -84,16 +83,13 @@ def prometheus(site: Site, tmp_path: Path) -> Iterator[int]:
 
 def asked(port: int, expression: str) -> list[Any]:
     """The result of a query; empty if Prometheus does not answer yet."""
-    url = f"http://127.0.0.1:{port}/api/v1/query?query={urllib.parse.quote(expression, safe='')}"
     try:
-        with urllib.request.urlopen(url, timeout=20) as response:
-            document = json.load(response)
-    except urllib.error.HTTPError as error:
-        if error.code == 503:  # it starts
-            return []
-        raise AssertionError(f"{expression}: {error.read().decode()}") from None
-    except OSError:
+        reply = get(port, f"/api/v1/query?query={urllib.parse.quote(expression, safe='')}")
+    except (OSError, EOFError):
         return []
+    if reply.status == 503:  # it starts
+        return []
+    document = json.loads(reply.body)
     assert document["status"] == "success", document
     found: list[Any] = document["data"]["result"]
     return found

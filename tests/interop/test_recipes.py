@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import http.client
 import json
 import os
 import re
 import shutil
 import subprocess
 import sys
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ import pytest
 import yaml
 
 from tests.support.command_line import ENDING
+from tests.support.http_gateway import get
 from tests.support.peers import Checked, Nsd, free_port, output, path_with_maptr, require
 from tests.support.peers import run as run_program
 from tests.support.waiting import until
@@ -268,10 +268,8 @@ def test_the_containers_answer_the_public(tmp_path: Path, path: str, sample: Pat
 
 def answer(port: int, target: str) -> tuple[int, str | None]:
     """The status of a response and its Location; 0 if nothing answers."""
-    with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=20)) as connection:
-        try:
-            connection.request("GET", target)
-            response = connection.getresponse()
-        except (OSError, http.client.HTTPException):
-            return 0, None
-        return response.status, response.getheader("Location")
+    try:
+        reply = get(port, target, f"Host: 127.0.0.1:{port}")  # by which Caddy knows the site
+    except (OSError, EOFError):
+        return 0, None
+    return reply.status, reply.headers.get("location")

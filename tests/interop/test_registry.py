@@ -118,6 +118,7 @@ def test_the_zone_passes_our_own_check(zone_file: Path) -> None:
     assert [(f.record, f.code) for f in findings] == [("99152.ark.arpa.", "large-reply")]
 
 
+@pytest.mark.parametrize("checker", CHECKERS)
 def test_every_checker_accepts_the_zone(checker: str, zone_file: Path) -> None:
     accepted, output = CHECKERS[checker](ORIGIN, zone_file)
     assert accepted, output

@@ -11,14 +11,13 @@ import re
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
 import tomli
 
 PACKAGE = Path(__file__).resolve().parents[2] / "maptr"
-TREES = {path: ast.parse(path.read_text(encoding="utf-8")) for path in sorted(PACKAGE.rglob("*.py"))}
 MUTABLE = {"list", "dict", "set", "bytearray", "defaultdict", "deque", "Counter", "OrderedDict"}
 
 # Imported only by commands that need them (dns.resolver alone takes 70 ms).
@@ -27,6 +26,11 @@ HEAVY = (
     "ssl",
 )
 COMMAND = "from maptr.cli.group import main\ntry:\n    main({})\nexcept SystemExit:\n    pass"
+
+
+@pytest.fixture(scope="module")
+def trees() -> dict[Path, ast.Module]:
+    return {path: ast.parse(path.read_text(encoding="utf-8")) for path in sorted(PACKAGE.rglob("*.py"))}
 
 
 def global_state(tree: ast.Module) -> Iterator[str]:
@@ -53,13 +57,13 @@ def _is_mutable(value: ast.expr) -> bool:
             return False
 
 
-def test_library_code_keeps_no_state() -> None:
-    assert {path: found for path, tree in TREES.items() if (found := [*global_state(tree)])} == {}
+def test_library_code_keeps_no_state(trees: dict[Path, ast.Module]) -> None:
+    assert {path: found for path, tree in trees.items() if (found := [*global_state(tree)])} == {}
 
 
-def imported() -> Iterator[str]:
-    """Yield the dotted names that the package imports, also in functions and for type checkers."""
-    for node in (node for tree in TREES.values() for node in ast.walk(tree)):
+def imported(trees: Iterable[ast.Module]) -> Iterator[str]:
+    """Yield the dotted names that modules import, also in functions and for type checkers."""
+    for node in (node for tree in trees for node in ast.walk(tree)):
         match node:
             case ast.Import():
                 yield from (alias.name for alias in node.names)
@@ -67,13 +71,13 @@ def imported() -> Iterator[str]:
                 yield module
 
 
-def test_every_dependency_is_imported() -> None:
+def test_every_dependency_is_imported(trees: dict[Path, ast.Module]) -> None:
     project = tomli.loads((PACKAGE.parent / "pyproject.toml").read_text("utf-8"))["project"]
     extras = [texts for name, texts in project["optional-dependencies"].items() if name not in ("bench", "dev", "docs")]
     wanted = {re.split(r"[^\w-]", text)[0] for texts in (project["dependencies"], *extras) for text in texts}
     imports = {"dnspython": "dns", "PyYAML": "yaml"}
     packages = {imports.get(name, name.replace("-", "_")) for name in wanted}
-    assert packages - {name.partition(".")[0] for name in imported()} == set()
+    assert packages - {name.partition(".")[0] for name in imported(trees.values())} == set()
 
 
 @pytest.mark.parametrize(
@@ -101,7 +105,8 @@ def has_reason(node: ast.ClassDef, what: str) -> bool:
     return re.search(rf"\bmany {what}\b[^:]*: ", ast.get_docstring(node) or "", re.IGNORECASE) is not None
 
 
-CLASSES = [(path, node) for path, tree in TREES.items() for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
+def classes(trees: dict[Path, ast.Module]) -> list[tuple[Path, ast.ClassDef]]:
+    return [(path, node) for path, tree in trees.items() for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
 
 
 def state_of(node: ast.ClassDef) -> Iterator[str]:
@@ -112,19 +117,19 @@ def state_of(node: ast.ClassDef) -> Iterator[str]:
                 yield name
 
 
-def test_a_class_with_much_state_says_why() -> None:
+def test_a_class_with_much_state_says_why(trees: dict[Path, ast.Module]) -> None:
     """Attributes that cannot be said in one breath are several values."""
     assert {
         f"{path.relative_to(PACKAGE)}: {node.name}": found
-        for path, node in CLASSES
+        for path, node in classes(trees)
         if len(found := {*state_of(node)}) > MANY_ATTRIBUTES and not has_reason(node, "attributes")
     } == {}
 
 
-def test_a_function_with_many_parameters_says_why() -> None:
+def test_a_function_with_many_parameters_says_why(trees: dict[Path, ast.Module]) -> None:
     """Too many are a value without a name. Commands, which are decorated, have a parameter for each option."""
-    owners = {method: node for _, node in CLASSES for method in node.body}
-    for path, tree in TREES.items():
+    owners = {method: node for _, node in classes(trees) for method in node.body}
+    for path, tree in trees.items():
         for node in ast.walk(tree):
             match node:
                 case ast.FunctionDef(decorator_list=[]) | ast.AsyncFunctionDef(decorator_list=[]):
@@ -135,5 +140,5 @@ def test_a_function_with_many_parameters_says_why() -> None:
                         assert has_reason(owner, "parameters"), f"{path}:{node.lineno}"
 
 
-def test_a_class_has_a_name_of_its_own() -> None:
-    assert [name for name, count in Counter(node.name for _, node in CLASSES).items() if count > 1] == []
+def test_a_class_has_a_name_of_its_own(trees: dict[Path, ast.Module]) -> None:
+    assert [name for name, count in Counter(node.name for _, node in classes(trees)).items() if count > 1] == []

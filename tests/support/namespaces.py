@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -54,6 +55,17 @@ class Network:
     def close(self) -> None:
         self.stack.close()
         self.keeper.communicate()
+
+
+@contextlib.contextmanager
+def with_loopback() -> Iterator[Network]:
+    """A network namespace; skips the test with the reason if the system forbids it."""
+    found = Network()
+    with contextlib.closing(found):
+        if found.refused:
+            pytest.skip(f"no network namespace: {found.refused}")
+        found.ip("link set lo up", or_skip=True)
+        yield found
 
 
 def environment() -> dict[str, str]:

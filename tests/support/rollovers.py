@@ -59,6 +59,7 @@ TEXT = (VECTORS / "signing.zone").read_text().replace("$TTL 3600", f"$TTL {TTL}"
 BUSY = 2.5 * DAY  # for so long after a change of the keys or the DS, caches may have old data
 FRESH = 1.5 * DAY  # a signer renews signatures earlier than that before they expire
 STEP, BUSY_STEP = (DAY, 2 * DAY), (3 * HOUR, 9 * HOUR)  # the shortest and longest
+BEFORE = 6 * HOUR  # the operator's next step
 QUESTIONS = {
     "@ SOA": "NOERROR",
     "@ DNSKEY": "NOERROR",
@@ -137,16 +138,8 @@ class Parent(Maptr):
         self.ds = cds
         self.write()
         self.hang_up()
-        wait_for_parent(self)
+        until(lambda: serial_at(self, origin=PARENT) == self.serial, self.log)
         return True
-
-
-def wait_for_parent(parent: Parent) -> None:
-    def serial() -> int:
-        reply = dns.query.udp(dns.message.make_query(PARENT, "SOA", flags=0), HOST, 5, parent.port)
-        return reply.answer[0][0].serial if reply.answer else 0
-
-    until(lambda: serial() == parent.serial, parent.log)
 
 
 class Signer:
@@ -201,6 +194,7 @@ class OwnSigner(Signer):
         self.keys = self.machine.directory / "keys"
         self.stamped: set[Path] = set()
         self.tried: set[tuple[int, str]] = set()  # steps that were refused as too early
+        self.listed: list[dict[str, Any]] = []  # what the last ``keys list`` showed
         self.due = 0.0
         for role in ("ksk", "zsk"):
             self.machine.maptr("zone", "keys", "add", "keys", "--role", role)
@@ -236,7 +230,7 @@ class OwnSigner(Signer):
     def _steps(self, now: float) -> bool:
         """Do the next steps of the list that are due, and begin rollovers. Returns whether a key has changed."""
         before = self.stamped.copy()
-        listed = self._list()
+        listed = self.listed or self._list()
         how = ["--force"] if self.is_hasty else ["--zone", "state/ark.arpa.signed", f"@{HOST}#{self.parent.port}"]
         for key in listed:
             if key["next"] and (self.is_hasty or key["at"] <= now):
@@ -252,7 +246,7 @@ class OwnSigner(Signer):
             if now >= self._end(key):
                 self._keys("add", "--role", key["role"])
                 self._stamp(now)
-        listed = self._list()
+        listed = self.listed = self._list()
         for key in listed:  # what is too early is refused
             if (
                 key["next"] in ("activate", "remove")
@@ -282,13 +276,13 @@ class InlineSigner(Signer):
     """Knot or BIND between maptr and the public, with the lines of the page. It is restarted when the clock was moved,
     because its timers do not see that."""
 
-    kind: ClassVar[type[Secondary]]
+    kind: ClassVar[type[Inline]]
     now = 0.0
 
     def servers(self) -> tuple[Maptr, Peer]:
         primary = Maptr({ORIGIN: self.path}, KEY, "--transfer=key:xfr")
         server = self.kind(primary.port)
-        server.parent_port, server.lifetimes = self.parent.port, self.lifetimes  # type: ignore[attr-defined]
+        server.parent_port, server.lifetimes = self.parent.port, self.lifetimes
         primary.options += (f"--notify={HOST}:{server.port} key:xfr",)
         return primary, server
 
@@ -313,10 +307,15 @@ class InlineSigner(Signer):
         return "" if verified.accepted else verified.output
 
 
-class KnotInline(KnotSecondary):
-    snippet = "knot-signer"
+class Inline(Secondary):
+    """A secondary that signs, with keys of these lifetimes, and asks the parent for the DS."""
+
     parent_port = 0
-    lifetimes: Lifetimes
+    lifetimes = Lifetimes()
+
+
+class KnotInline(Inline, KnotSecondary):
+    snippet = "knot-signer"
 
     def documented(self, language: str = "") -> str:
         text = super().documented(language).replace("192.0.2.53", f"{HOST}@{self.parent_port}")
@@ -324,10 +323,8 @@ class KnotInline(KnotSecondary):
         return text.replace("ksk-lifetime: 365d", f"ksk-lifetime: {self.lifetimes.ksk}d")
 
 
-class BindInline(BindSecondary):
+class BindInline(Inline, BindSecondary):
     snippet = "bind-signer"
-    parent_port = 0
-    lifetimes: Lifetimes
 
     def documented(self, language: str = "") -> str:
         text = super().documented(language).replace("192.0.2.53", f"{HOST} port {self.parent_port}")
@@ -436,8 +433,12 @@ class Run:
         return len(self.keys) > 2 or self.offset < self.changed + BUSY
 
     def _move(self, seconds: float) -> None:
-        """Move the clock, not beyond the next step of the operator, and let the signer do what is due."""
-        self.offset += max(60.0, min(seconds, self.due - self.now))
+        """Move the clock, not beyond the next step of the operator, and let the signer do what is due.
+
+        It stops some hours before that step, too, so that the kept resolver has in its cache what was before it.
+        """
+        left = self.due - self.now
+        self.offset += max(60.0, min(seconds, left - BEFORE if left > 1.5 * BEFORE else left))
         self.machine.set_clock(self.offset)
         self.due = self.signer.tick(self.now)
         keys = ask(self.signer.server, ORIGIN, "DNSKEY")

@@ -181,9 +181,9 @@ def primary_of(directory: Path, kinds: tuple[type[Secondary], ...], *options: st
         yield Primary(path, server, [stack.enter_context(secondary) for secondary in secondaries])
 
 
-def serial_at(server: Peer) -> int | None:
-    query = dns.message.make_query(ORIGIN, "SOA", flags=0)
-    reply = dns.query.udp(query, server.host, port=server.port, timeout=5)
+def serial_at(server: Peer, patience: float = 5.0, origin: str = ORIGIN) -> int | None:
+    query = dns.message.make_query(origin, "SOA", flags=0)
+    reply = dns.query.udp(query, server.host, port=server.port, timeout=patience)
     return reply.answer[0][0].serial if reply.answer else None
 
 
