@@ -28,6 +28,7 @@ from maptr.gateway.message import (
     Lookup,
     Request,
     Response,
+    Work,
     preflight,
     problem,
 )
@@ -208,10 +209,11 @@ def _drift(request: Request, site: Site) -> Response:
     return _json(document, _KEPT)
 
 
-def _stats(request: Request, site: Site, days: int = DAYS) -> Response:
-    if (report := site.statistics_for(request)) is None:
+def _stats(request: Request, site: Site, days: int = DAYS) -> Response | Work:
+    if (statistics := site.statistics_for(request)) is None:
         return problem(HTTPStatus.NOT_FOUND, "the statistics are at the address of the operator")
-    return _json(report(days).to_dict(), _NOT_KEPT)
+    report = statistics(days)
+    return Work(lambda: _json(report().to_dict(), _NOT_KEPT))
 
 
 def _status(request: Request, site: Site) -> Response:

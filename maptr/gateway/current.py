@@ -69,7 +69,7 @@ class CurrentSite:
             compares=bool(settings.drift_every) and not self.asks_no_dns,
             dns_context=Context(Identity(serve.nsid, serve.version, serve.hostname)),
             metrics=lambda: metrics.page(self.site),
-            statistics=statistics.report,
+            statistics=statistics.reading,
             traffic=metrics.traffic,
         )
 

@@ -142,7 +142,13 @@ class Lines(NamedTuple):
     response: Response
 
 
-Answer = Response | Lookup | Lines
+class Work(NamedTuple):
+    """A response that takes long to make. Any thread may call ``respond``."""
+
+    respond: Callable[[], Response]
+
+
+Answer = Response | Lookup | Lines | Work
 
 
 @lru_cache(maxsize=1024)

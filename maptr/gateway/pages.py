@@ -33,7 +33,7 @@ from maptr.errors import ArkSyntaxError, time_text, visible
 from maptr.gateway import drawing, objects, servers
 from maptr.gateway.drawing import AGREES, MARKS, RANKS, naan_of, shorten
 from maptr.gateway.language import ENGLISH, Language, preferred
-from maptr.gateway.message import Headers, Request, Response, html, not_kept, text
+from maptr.gateway.message import Headers, Request, Response, Work, html, not_kept, text
 from maptr.gateway.objects import OWN
 from maptr.gateway.site import DriftReport, Site
 from maptr.gateway.statistics import DAYS, DAYS_KEPT, Report
@@ -190,7 +190,7 @@ def prepare() -> None:
             environment.get_template(name)
 
 
-def respond(request: Request, site: Site) -> Response | None:
+def respond(request: Request, site: Site) -> Response | Work | None:
     """Return the page at a path; None if there is none."""
     path = request.path
     if kind := _FILES.get(path):
@@ -201,8 +201,10 @@ def respond(request: Request, site: Site) -> Response | None:
         return page(
             "status.html", request, site, traffic=site.traffic and site.traffic(), **_overview(site.drift, site.table)
         )
-    if path == "/stats" and (report := site.statistics_for(request)):
-        return _statistics(request, site, report)
+    if path == "/stats" and (statistics := site.statistics_for(request)):
+        days = _number(request, "days", DAYS, DAYS_KEPT)
+        report = statistics(days)
+        return Work(lambda: _statistics(request, site, days, report()))
     if path == "/servers":
         return _servers(request, site)
     if path == "/servers.atom":
@@ -353,9 +355,7 @@ def _document(name: str, kind: str, kept: Headers, values: dict[str, Any]) -> Re
     return Response(HTTPStatus.OK, (("Content-Type", kind), *kept), made.encode())
 
 
-def _statistics(request: Request, site: Site, report_of: Callable[[int], Report]) -> Response:
-    days = _number(request, "days", DAYS, DAYS_KEPT)
-    report = report_of(days)
+def _statistics(request: Request, site: Site, days: int, report: Report) -> Response:
     most = max((count for _, count in report.periods), default=0)
     return not_kept(page("stats.html", request, site, report=report, days=days, most=most))
 

@@ -16,7 +16,7 @@ from maptr.ark import MAX_TEXT, Ark, each_ark
 from maptr.discovery import Discovery
 from maptr.errors import ArkSyntaxError
 from maptr.gateway import api, describe, doh, objects, pages, resolve
-from maptr.gateway.message import Answer, Headers, Lines, Lookup, Request, Response, preflight, text, unchanged
+from maptr.gateway.message import Answer, Headers, Lines, Lookup, Request, Response, Work, preflight, text, unchanged
 from maptr.gateway.resolve import failure
 from maptr.gateway.site import Site
 from maptr.registry.search import MAX_QUERY
@@ -55,7 +55,9 @@ def route(
     client: str = "",
     is_admin: bool = False,
 ) -> Answer:
-    """Return the response, the ARK to look up first, or the ARKs of a response in lines. ``now`` is wall-clock time.
+    """Return the response, the ARK to look up first, the ARKs of a response in lines, or work for a thread.
+
+    ``now`` is wall-clock time.
 
     ``raw_target`` is as received. ``client`` is the address of the client, for the rules of DNS. ``is_admin``: the
     request came to an address for the operator; what is for operators is then answered there only.
@@ -71,6 +73,9 @@ def route(
     if isinstance(answer, Lookup):
         respond = answer.respond
         return Lookup(answer.ark, lambda found: _finish(request, respond(found), site))
+    if isinstance(answer, Work):
+        make = answer.respond
+        return Work(lambda: _finish(request, make(), site))
     if isinstance(answer, Lines):
         return answer._replace(response=_finish(request, answer.response, site))
     return _finish(request, answer, site)

@@ -29,12 +29,13 @@ from maptr.cache.sources import Sources
 from maptr.choose import Chooser
 from maptr.config.model import GatewayConfig
 from maptr.daemon.connections import Counts
+from maptr.daemon.process import in_thread
 from maptr.daemon.sockets import bound_at, explained, open_tcp
 from maptr.discovery import Discovery, DiscoveryError
 from maptr.errors import printable
 from maptr.gateway.connections import MAX_TARGET, HttpConnection, HttpListener
 from maptr.gateway.limits import FREE_WORK, Limits
-from maptr.gateway.message import Lines, Lookup, Response, Unreadable, problem, text
+from maptr.gateway.message import Lines, Lookup, Response, Unreadable, Work, problem, text
 from maptr.gateway.metrics import MALFORMED, RESOLVE, Metrics, kind_of
 from maptr.gateway.proxies import Proxies
 from maptr.gateway.route import MAX_BODY, route
@@ -237,6 +238,8 @@ class HttpServer:
             began = time.perf_counter()
             now, site = time.time(), self._site()
             answer = route(method, target, headers, site, body=body, now=now, client=client, is_admin=self._is_admin)
+            if isinstance(answer, Work):
+                answer = await in_thread(answer.respond)
             took = time.perf_counter() - began
             if isinstance(answer, Lookup):
                 found = await self._discover(answer.ark)

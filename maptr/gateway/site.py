@@ -14,7 +14,7 @@ from maptr.config.model import GatewayConfig
 from maptr.discovery import Candidate, Discovery
 from maptr.gateway.message import Request, Response
 from maptr.gateway.objects import UNREAD, OwnObjects, Redirects
-from maptr.gateway.statistics import Report
+from maptr.gateway.statistics import Readings
 from maptr.reconcile.history import PastVerdict
 from maptr.reconcile.probes import Liveness
 from maptr.reconcile.verdict import Drift
@@ -75,7 +75,7 @@ class Site:
     zones: Snapshot | None = None
     dns_context: Context = PLAIN
     metrics: Callable[[], Response] | None = None
-    statistics: Callable[[int], Report] | None = None
+    statistics: Readings | None = None
     traffic: Callable[[], Traffic] | None = None
     troubles: tuple[str, ...] = ()
     sources: tuple[str, ...] | None = None
@@ -102,7 +102,7 @@ class Site:
     def objects(self) -> OwnObjects:
         return self.redirects.objects
 
-    def statistics_for(self, request: Request) -> Callable[[int], Report] | None:
+    def statistics_for(self, request: Request) -> Readings | None:
         """Return the statistics if the sender of a request may see them: an operator, or anybody if they are public."""
         return self.statistics if self.settings.public_stats or (self.has_admin and request.is_admin) else None
 

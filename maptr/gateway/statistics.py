@@ -12,8 +12,9 @@ import re
 import sqlite3
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote
@@ -105,6 +106,10 @@ class Report(NamedTuple):
             "seconds": self.seconds,
             "periods": [{"start": start, "requests": count} for start, count in self.periods],
         }
+
+
+Readings = Callable[[int], Callable[[], Report]]
+"""``Statistics.reading``."""
 
 
 class Statistics:
@@ -257,8 +262,14 @@ class Statistics:
 
         Raises Unreadable.
         """
+        return self.reading(days)()
+
+    def reading(self, days: int = DAYS) -> Callable[[], Report]:
+        """Return what makes the report of the counts until now. Any thread may call it: a full file takes long."""
         self._split()
-        now = self._wall()
+        return partial(self._report, days, self._wall(), dict(self._waiting))
+
+    def _report(self, days: int, now: float, waiting: Mapping[Key, int]) -> Report:
         seconds = HOUR if days * 24 <= HOURS_KEPT else DAY
         since = (int(now) // seconds + 1) * seconds - days * DAY
         table = "hours" if seconds == HOUR else "days"
@@ -277,7 +288,7 @@ class Statistics:
         for kind, value, n in rows:
             if kind in counts:
                 counts[kind][value] += n
-        for (start, kind, value), n in list(self._waiting.items()):
+        for (start, kind, value), n in waiting.items():
             counts[kind][value] += n
             if kind == REQUESTS:
                 periods[start // seconds * seconds] += n

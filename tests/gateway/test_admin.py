@@ -15,7 +15,7 @@ from maptr.client import Client
 from maptr.config import load, parse
 from maptr.config.model import GatewayConfig
 from maptr.errors import ConfigError
-from maptr.gateway.message import Response
+from maptr.gateway.message import Response, Work
 from maptr.gateway.message import text as plain
 from maptr.gateway.route import route
 from maptr.gateway.service import Service
@@ -59,11 +59,12 @@ def test_without_an_admin_address_metrics_are_public() -> None:
 def test_scripts_of_other_sites_read_what_is_for_the_public_only(public_stats: bool) -> None:
     """An operator's browser reaches addresses that the sites in it do not."""
     settings = GatewayConfig(public_stats=public_stats)
-    statistics = Statistics(wall=lambda: 1e9).report
+    statistics = Statistics(wall=lambda: 1e9).reading
     site = Site(settings=settings, statistics=statistics, has_admin=True, metrics=lambda: plain("m\n"))
 
     def is_shared(path: str) -> bool:
         answer = route("GET", path, {}, site, is_admin=True)
+        answer = answer.respond() if isinstance(answer, Work) else answer
         assert isinstance(answer, Response)
         assert answer.status == 200
         return answer.header("access-control-allow-origin") == "*"

@@ -14,10 +14,13 @@ import pytest
 from maptr.client import Client
 from maptr.config import parse
 from maptr.config.model import GatewayConfig
+from maptr.daemon.process import in_thread
 from maptr.discovery import Outcome
 from maptr.errors import ConfigError
 from maptr.gateway import resolve, statistics
+from maptr.gateway.message import Work
 from maptr.gateway.objects import OwnObject
+from maptr.gateway.route import route
 from maptr.gateway.service import Service
 from maptr.gateway.statistics import DAY, HOUR, MAX_VALUES, Statistics, naan_in
 from maptr.walk import Answer
@@ -282,11 +285,11 @@ def test_the_operator_sees_them_and_the_public_does_not(tmp_path: Path) -> None:
 
 def test_they_may_be_public() -> None:
     made, _ = counted(*REQUESTS)
-    public = Gateway(statistics=made.report, public_stats=True)
+    public = Gateway(statistics=made.reading, public_stats=True)
     assert public.ask("/stats").status == 200
     assert public.ask("/stats?days=9999").body == public.ask("/stats?days=x").body == public.ask("/stats").body
     assert public.ask("/api/v1/stats").status == 200
-    assert Gateway(statistics=made.report).ask("/stats").status == 404, "there is no address for the operator"
+    assert Gateway(statistics=made.reading).ask("/stats").status == 404, "there is no address for the operator"
 
 
 @pytest.mark.usefixtures("home")
@@ -382,3 +385,15 @@ def test_files_for_search_engines() -> None:
     assert Gateway(TABLE).ask("/sitemap.xml").status == 404
     assert Gateway(TABLE).location("/favicon.ico") == "/icon.svg"
     assert statistics.KINDS[0] == "requests"
+
+
+def test_a_report_of_a_full_file_does_not_hold_the_loop() -> None:
+    """It is made in a thread, from the counts until the request; those that come meanwhile do not disturb it."""
+    made = Statistics(wall=lambda: 1e9)
+    made.count("12345", "/ark:12345/x1", 302, "natab", "")
+    reading = made.reading(1)
+    made.count("12345", "/ark:12345/x1", 302, "natab", "")
+    assert asyncio.run(in_thread(reading)).requests == 1
+    assert made.report(1).requests == 2
+    site = Gateway(statistics=made.reading, public_stats=True).site
+    assert all(isinstance(route("GET", target, {}, site), Work) for target in ("/stats", "/api/v1/stats"))

@@ -12,7 +12,7 @@ from typing import Any
 from maptr.ark import Ark
 from maptr.config.model import GatewayConfig
 from maptr.discovery import Discovery, DiscoveryError
-from maptr.gateway.message import Lines, Lookup, Response
+from maptr.gateway.message import Lines, Lookup, Response, Work
 from maptr.gateway.objects import OwnObject, OwnObjects, Redirects
 from maptr.gateway.route import route
 from maptr.gateway.site import Site
@@ -84,11 +84,13 @@ class Gateway:
 
     def _route(
         self, target: str, method: str = "GET", body: str = "", headers: Mapping[str, str] = NONE
-    ) -> Response | Lookup | Lines:
+    ) -> Response | Lookup | Lines | Work:
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         return route(method, target, named, self.site, body=body.encode(), now=self.rig.wall(), client="192.0.2.1")
 
-    def _response(self, part: Lookup | Response) -> Response:
+    def _response(self, part: Lookup | Response | Work) -> Response:
+        if isinstance(part, Work):
+            return part.respond()
         return part.respond(self.discover(part.ark)) if isinstance(part, Lookup) else part
 
     def location(self, target: str, **headers: str) -> str:
