@@ -12,7 +12,7 @@ import click
 
 from maptr.cli import lookup, options, output
 from maptr.cli.group import command
-from maptr.cli.output import Painted
+from maptr.cli.output import Painted, counted
 from maptr.gateway import statistics
 from maptr.gateway.message import Unreadable
 
@@ -53,7 +53,7 @@ def stats(file: Path | None, days: int, config: str | None, as_json: bool) -> No
         sys.exit(output.EXIT_OK)
     if not report.requests:
         output.inform("a gateway writes its counts to this file once a minute; /stats has those up to now")
-    output.data(Painted(f"{report.requests} requests in {days} days", output.STRONG))
+    output.data(Painted(f"{counted(report.requests, 'request')} in {counted(days, 'day')}", output.STRONG))
     for title, kind in (
         ("NAANs", statistics.NAAN),
         ("failed", statistics.FAILED),

@@ -299,7 +299,7 @@ def test_the_command_reads_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     made.close()
     monkeypatch.setattr("maptr.cli.stats.time.time", clock)
     text = run("stats", str(path), "--days", "1").stdout
-    assert text.startswith("6 requests in 1 days\n")
+    assert text.startswith("6 requests in 1 day\n")
     assert "NAANs                3 12345\n" in text
     assert "failed               1 99999 503 timeout\n" in text
     assert "reasons              1 timeout\n" in text
