@@ -226,6 +226,11 @@ def test_other_servers_are_not_the_gateway(target: str) -> None:
     assert Gateway(rule(target)).ask(ARK, host="x y/\x00").status == 302
 
 
+def test_a_url_of_the_gateway_is_told_by_its_host_in_any_case_and_by_its_path() -> None:
+    gateway = Gateway(rule("https://GW.example/Ark/${pid}"), public_url="https://gw.example/Ark")
+    assert gateway.ask(ARK).status == 200
+
+
 def test_the_next_authority_if_the_first_is_the_gateway() -> None:
     assert Gateway(answers=TWO, policy="dns-only", public_url="https://a.example").location(ARK) == (
         "https://b.example/ark:12345/x1"
