@@ -40,8 +40,8 @@ class Identity:
     """The texts that identify the server, in UTF-8. An empty text is not sent.
 
     ``nsid`` is the NSID option (RFC 5001), ``version`` the TXT record of class CHAOS at ``version.bind`` and
-    ``version.server``, ``hostname`` that at ``hostname.bind`` and ``id.server`` (RFC 4892). Each
-    has at most MAX_IDENTITY bytes.
+    ``version.server``, ``hostname`` that at ``hostname.bind`` and ``id.server`` (RFC 4892). Each has at
+    most MAX_IDENTITY bytes.
     """
 
     nsid: str = ""

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 class TaskDriver:
     """Runs lookups in asyncio tasks. Cancelling a caller does not cancel the lookup, which others may wait for.
+
     ``finish`` takes the result.
     """
 

@@ -327,7 +327,9 @@ def read_bytes(file: str) -> bytes:
 
 def read_text(file: str) -> str:
     """Read a zone file, which may have bytes that are not UTF-8."""
-    return read_bytes(file).decode("utf-8", "surrogateescape")
+    from maptr.zone.masterfile import AS_TEXT  # late: ARK look-up does not need it
+
+    return read_bytes(file).decode(*AS_TEXT)
 
 
 def read_table(file: str, scheme: str = "https") -> tuple[Table, list[TableError]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import sys
 import tempfile
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from io import StringIO
 from pathlib import Path
 from shutil import copyfileobj
@@ -155,8 +155,9 @@ def _read(file: Path, database: str = "", *, allow_private: bool) -> tuple[Objec
     def take(error: RowError) -> None:
         bad.append(RowError(error.reason, filename=name, line=error.line))
 
-    with tempfile.NamedTemporaryFile() as copy:  # of standard input, because a file is opened twice
-        if str(file) == "-":
+    with ExitStack() as stack:
+        if str(file) == "-":  # a file is opened twice
+            copy = stack.enter_context(tempfile.NamedTemporaryFile())
             copyfileobj(output.standard_input(), copy)
             copy.flush()
             file = Path(copy.name)

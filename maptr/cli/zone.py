@@ -24,7 +24,7 @@ from maptr.zone.check import Examined, examine
 from maptr.zone.diff import ZoneDiff, check_shrinkage
 from maptr.zone.finding import Finding, Severity
 from maptr.zone.load import read_verified
-from maptr.zone.masterfile import soa_owner
+from maptr.zone.masterfile import AS_TEXT, soa_owner
 from maptr.zone.reader import read_zone_file
 from maptr.zone.snapshot import ZoneView
 
@@ -213,7 +213,7 @@ def diff(old: str, new: str, origin: str | None, as_json: bool) -> None:
     if old == new == "-":
         raise click.UsageError("only one of OLD and NEW can be standard input")
     contents = options.read_bytes(old), options.read_bytes(new)
-    name = options.parse_name(origin or soa_owner(contents[0].decode("utf-8", "surrogateescape")))
+    name = options.parse_name(origin or soa_owner(contents[0].decode(*AS_TEXT)))
     try:
         with output.progress("reading the zones"):
             paths = (Path(options.input_name(file)) for file in (old, new))

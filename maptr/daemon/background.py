@@ -40,6 +40,7 @@ class Background:
 
     def __init__(self, reload: Work) -> None:
         self._reload = reload
+        self._logged = Repetitions()
         self._requested = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -56,16 +57,14 @@ class Background:
         wake = wanted or asyncio.Event()
 
         async def run() -> None:
-            logged = ""
             while True:
                 wake.clear()  # before the work, so that a request during it counts
                 try:
                     await work()
-                    logged = ""
+                    self._logged.forget(run)
                 except Exception as error:
-                    if repr(error) != logged:
+                    if self._logged.is_new(run, repr(error)):
                         log.exception("internal error, %s", failure)
-                    logged = repr(error)
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(seconds() if callable(seconds) else seconds):
                         await wake.wait()

@@ -57,10 +57,9 @@ def route(
 ) -> Answer:
     """Return the response, the ARK to look up first, the ARKs of a response in lines, or work for a thread.
 
-    ``now`` is wall-clock time.
-
-    ``raw_target`` is as received. ``client`` is the address of the client, for the rules of DNS. ``is_admin``: the
-    request came to an address for the operator; what is for operators is then answered there only.
+    ``raw_target`` is as received. ``now`` is wall-clock time. ``client`` is the address of the client, for the rules of
+    DNS. ``is_admin``: the request came to an address for the operator; what is for operators is then answered there
+    only.
     """
     if raw_target[:1] != "/":
         if absolute := _ORIGIN.match(raw_target):

@@ -153,7 +153,10 @@ class Statistics:
         return store
 
     def _inode(self) -> int | None:
-        return self._file.stat().st_ino if self._file is not None and self._file.exists() else None
+        try:
+            return None if self._file is None else self._file.stat().st_ino
+        except FileNotFoundError:
+            return None
 
     @property
     def _uri(self) -> str:
