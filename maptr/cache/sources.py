@@ -22,7 +22,7 @@ from maptr.cache.policy import SourcePolicy
 from maptr.cache.store import LruDict, Store
 from maptr.discovery import Discovery, NoServer
 from maptr.registry.followed_file import TableSource
-from maptr.resolver.call import Call, CallOptions, are_defaults, log_discovery, prefer
+from maptr.resolver.call import Call, CallOptions, are_defaults, log_discovery, logs, prefer
 
 if TYPE_CHECKING:
     from maptr.cache.aio import TaskDriver
@@ -178,7 +178,7 @@ class Sources:
     def from_table(self, ark: Ark) -> Discovery | None:
         """Return the discovery that the table makes without DNS and without waiting; None if ``discover`` is needed."""
         found = self.engine.from_table(ark) if self.engine.table.is_read else None
-        if found is not None:
+        if found is not None and logs():
             log_discovery(found)
         return found
 

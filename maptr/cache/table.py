@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import groupby
+from operator import attrgetter
 from typing import NamedTuple
 
 from maptr import url
@@ -19,6 +23,7 @@ from maptr.walk import Settings
 TABLE_TTL = 300  # seconds; a zone built from the table gives a NAAN this TTL too
 NAAN_ORDER = 10  # of the candidates of a NAAN; those of shoulders precede them, as in a zone built from the table
 PREFERENCE_STEP = 10  # between the mapping authorities of one record
+_OWNER = attrgetter("owner")
 MAX_REASON = 300  # characters of the reason why a record is unusable, which may quote a target of any length
 
 
@@ -51,8 +56,13 @@ class TableReader:
             natab = Natab.HAS if record else Natab.HAS_NOT
         if record is None:
             return natab, None
-        found = _answer(ark, settings, record, state)
-        return natab if found.candidates else Natab.UNUSABLE, found
+        fault, limit = record.fault, None
+        found: tuple[Candidate, ...] = ()
+        if not fault:
+            found, limit = _candidates(ark, settings, record.targets)
+            fault = "" if found else f"makes a URL of more than {url.MAX_URL} bytes"
+        natab = natab if found else Natab.UNUSABLE
+        return natab, TableAnswer(ark, settings, state, record.entry.key, found, limit, fault)
 
     def _records(self, naan: str, allow_private: bool, table: Table) -> NaanRecords:
         """Return the records of a NAAN. They are kept as long as the table: there may be hundreds of shoulders."""
@@ -83,7 +93,7 @@ class NaanRecords:
         serving = [known.get(shoulder[:length]) for length in self.lengths if length <= len(shoulder)]
         usable = [each for each in serving if each is not None and each.targets]
         first = max(0, NAAN_ORDER + 1 - len(usable))
-        targets = [target._replace(order=order) for order, each in enumerate(usable, first) for target in each.targets]
+        targets = [replace(target, order=order) for order, each in enumerate(usable, first) for target in each.targets]
         return record if record.fault else record._replace(targets=tuple(targets))
 
     def serving(self, name: str) -> Record | None:
@@ -102,7 +112,7 @@ class TableAnswer(NamedTuple):
     settings: Settings
     state: TableState
     key: str
-    candidates: Sequence[Candidate]
+    candidates: tuple[Candidate, ...]
     limit: Limit | None = None
     fault: str = ""
 
@@ -117,16 +127,14 @@ class TableAnswer(NamedTuple):
         self, now: float, reason: str, states: States, *, stale: bool, before: tuple[Step, ...] = ()
     ) -> Discovery:
         """Return the discovery of these candidates at a wall-clock time. ``before`` are the steps before the table."""
-        urls: dict[str, list[str]] = {}
-        for candidate in self.candidates:
-            urls.setdefault(candidate.owner, []).append(candidate.target)
-        rows = tuple([TableRecord(owner, tuple(made)) for owner, made in urls.items()])
+        by_record = groupby(self.candidates, _OWNER)
+        rows = tuple([TableRecord(owner, tuple([each.target for each in found])) for owner, found in by_record])
         name = (self.ark.naan.encode(), *self.settings.origin)
         step = Step(name, 0, Outcome.ANSWER, ttl=TABLE_TTL, rdtype=TABLE, table_records=rows, limit=self.limit)
         is_whole = bool(self.candidates) and self.limit is None
         return Discovery(
             self.ark,
-            tuple(self.candidates),
+            self.candidates,
             (*before, step),
             complete=is_whole,
             source="natab",
@@ -150,20 +158,25 @@ class Record(NamedTuple):
     fault: str = ""
 
 
-class Target(NamedTuple):
-    """A usable mapping authority of a record, with the key of that, its rank, and the host and port of its URLs."""
+@dataclass(frozen=True)
+class Target:
+    """A usable mapping authority of a record, with its rank, and the host and port of its URLs."""
 
     entry: Entry
     nma: Nma
     host: str
     port: int | None
-    owner: str
     preference: int
     order: int = NAAN_ORDER
 
-    def expand(self, ark: Ark) -> str:
-        """Return the URL for an ARK without its inflection or query string."""
-        return self.nma.expanded(ark, self.entry.shoulder)
+    @cached_property
+    def place(self) -> tuple[str, int | None, int, int, str, int, str]:
+        """The fields of a candidate that are the same for every ARK."""
+        return self.host, self.port, self.order, self.preference, self.entry.key, TABLE_TTL, "natab"
+
+    @cached_property
+    def path(self) -> tuple[tuple[int, int], ...]:
+        return ((self.order, self.preference),)
 
     @property
     def replacement(self) -> tuple[bytes | int, ...]:
@@ -173,7 +186,7 @@ class Target(NamedTuple):
     def apply(self, text: bytes, budget: Budget) -> bytes | None:
         ark = Ark.parse(text)
         serves = ark.naan == self.entry.naan and ark.without_hyphens.partition("/")[2].startswith(self.entry.shoulder)
-        return self.expand(ark).encode() if serves else None
+        return self.nma.expanded(ark, self.entry.shoulder).encode() if serves else None
 
 
 def _records_of(naan: str, allow_private: bool, table: Table) -> Iterator[Record]:
@@ -190,7 +203,7 @@ def _record(entry: Entry, allow_private: bool) -> Record:
     urls = {nma: url.parse(example_url(nma.target)) for nma, fault in faults.items() if fault is None}
     ranks = range(PREFERENCE_STEP, len(urls) * PREFERENCE_STEP + 1, PREFERENCE_STEP)
     targets = [
-        Target(entry, nma, where.host.in_url, where.port, entry.key, rank)
+        Target(entry, nma, where.host.in_url, where.port, rank)
         for rank, (nma, where) in zip(ranks, urls.items(), strict=True)
     ]
     reasons = dict.fromkeys(fault[1] for fault in faults.values() if fault)
@@ -198,29 +211,17 @@ def _record(entry: Entry, allow_private: bool) -> Record:
     return Record(entry, tuple(targets), fault)
 
 
-def _answer(ark: Ark, settings: Settings, record: Record, state: TableState) -> TableAnswer:
-    fault = record.fault
-    found: Sequence[Candidate] = ()
-    limit: Limit | None = None
-    if not fault:
-        found, limit = _candidates(ark, settings, record.targets)
-        fault = "" if found else f"makes a URL of more than {url.MAX_URL} bytes"
-    return TableAnswer(ark, settings, state, record.entry.key, found, limit, fault)
-
-
-def _candidates(ark: Ark, settings: Settings, targets: Sequence[Target]) -> tuple[list[Candidate], Limit | None]:
+def _candidates(ark: Ark, settings: Settings, targets: Sequence[Target]) -> tuple[tuple[Candidate, ...], Limit | None]:
     """Return the candidates, best first, and the limit because of which there are no more. A target is for this ARK
     even if its URL is too long, so that no later one replaces it."""
     found: dict[str, Candidate] = {}
     made_for = ark.in_url
     for target in targets:
-        _, nma, host, port, owner, preference, order = target
-        made = target.expand(ark)
+        made = target.nma.expanded(ark, target.entry.shoulder)
         if len(made) > url.MAX_URL:
-            return list(found.values()), Limit.URL_LENGTH
+            return tuple(found.values()), Limit.URL_LENGTH
         if len(found) == settings.max_candidates:
-            return list(found.values()), Limit.CANDIDATES
-        place = host, port, order, preference, owner, TABLE_TTL, "natab", made, ((order, preference),)
-        candidate = Candidate(*place, made_for, target, status=nma.status)
+            return tuple(found.values()), Limit.CANDIDATES
+        candidate = Candidate(*target.place, made, target.path, made_for, target, "", target.nma.status)
         found.setdefault(url.normalized(made) if len(targets) > 1 else made, candidate)
-    return list(found.values()), None
+    return tuple(found.values()), None

@@ -49,7 +49,7 @@ def respond(
     """
     entry = entry or site.table.lookup(ark) or Entry(ark.naan)
     described = Described(f"ark:{entry.key}", _what(entry), segments(entry, site, found))
-    return _respond(request, ark, site, described, form, (*source, *kept(request.now, SECONDS)))
+    return _respond(request, ark, site, described, form, (*source, *kept(int(request.now), SECONDS)))
 
 
 def own_object(request: Request, ark: Ark, one: OwnObject, site: Site, *, form: str, source: Headers) -> Response:

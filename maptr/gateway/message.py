@@ -86,11 +86,9 @@ class Request(NamedTuple):
         """The media ranges of the Accept header, each with its quality (RFC 9110 12.5.1); without one, any type."""
         return ranges(self.headers.get("accept") or "*/*")
 
-    def names(self, kind: str) -> bool:
-        """Return whether the client asks for a media type by its name, not only with a wildcard."""
-        return kind in self.headers.get("accept", "").lower() and any(
-            pattern == kind and quality > 0 for pattern, quality in self.accepted
-        )
+    def names(self, *kinds: str) -> bool:
+        """Return whether the client asks for one of these media types by its name, not only with a wildcard."""
+        return any(pattern in kinds and quality > 0 for pattern, quality in self.accepted)
 
     def quality(self, offer: str) -> float:
         """Return the quality of a media type for the client, which is that of the most specific range; 0 refuses it."""
@@ -163,15 +161,11 @@ def _range(text: str) -> tuple[str, float]:
     return kind.lower(), min(quality, 1.0)
 
 
-def kept(now: float, seconds: int) -> Headers:
-    """Return how long a client may keep a response."""
-    seconds = max(0, min(seconds, MAX_AGE))
-    return ("Cache-Control", f"max-age={seconds}"), ("Expires", _date(int(now) + seconds))
-
-
 @lru_cache(maxsize=1024)
-def _date(time: int) -> str:
-    return formatdate(time, usegmt=True)
+def kept(now: int, seconds: int) -> Headers:
+    """Return how long a client may keep a response from now on."""
+    seconds = max(0, min(seconds, MAX_AGE))
+    return ("Cache-Control", f"max-age={seconds}"), ("Expires", formatdate(now + seconds, usegmt=True))
 
 
 def unchanged(request: Request, response: Response) -> Response:

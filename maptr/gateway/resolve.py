@@ -75,8 +75,10 @@ def look_up(ark: Ark, site: Site, now: float, respond: Callable[[Discovery], Res
         return respond(_own(ark, own, now))
 
     def for_ark(found: Discovery) -> Response:
-        trace = tuple([_for_public(step) for step in found.trace])
-        return respond(found.replace(ark=ark, trace=trace, candidates=site.ranked(found, now)))
+        ranked, trace = site.ranked(found, now), tuple([_for_public(step) for step in found.trace])
+        if found.ark is not ark or ranked is not found.candidates or trace != found.trace:
+            found = found.replace(ark=ark, trace=trace, candidates=ranked)
+        return respond(found)
 
     return Lookup(ark, for_ark)
 
@@ -120,22 +122,22 @@ def _answer(
     if not found.candidates and found.source != OWN:  # an own object that is gone says so below
         return _none(request, ark, found, site) if found.complete else _unknown(request, ark, found, site)
     headers = provenance(found, request.now)
-    is_own = found.source == OWN
-    own = objects.match(site.objects, ark) if is_own and (ark.inflection or not found.candidates) else None
-    if own is not None and ark.inflection and own.object.is_described:
+    is_own, inflection = found.source == OWN, ark.inflection
+    own = objects.match(site.objects, ark) if is_own and (inflection or not found.candidates) else None
+    if own is not None and inflection and own.object.is_described:
         return describe.own_object(request, ark, own.object, site, form=form, source=headers)
     if is_own and not found.candidates:
         return failure(request, site, HTTPStatus.GONE, found.reason, headers, ark, gone=own and own.object)
     if wants_list(request, form):
         return authorities(request, ark, found, site, headers)
-    metadata, describes = _metadata(ark, site), site.settings.inflections == "describe"
-    if ark.inflection and metadata and metadata not in here:
+    if inflection and (metadata := _metadata(ark, site)) and metadata not in here:
         return redirect(request, site, ark, metadata, None, headers)
+    describes = site.settings.inflections == "describe"
     for best, target in zip(found.candidates, urls, strict=True):
         if target in here:
             continue
         takes_none = own is not None and own.object.has_query  # an inflection cannot be added to it
-        if ark.inflection and (describes or takes_none or site.is_suspect(best, found, request.now)):
+        if inflection and (describes or takes_none or site.is_suspect(best, found, request.now)):
             break
         wanted = best.status or site.status(ark, target)
         is_allowed = wanted in (objects.REDIRECTING if is_own else STATUSES)
@@ -146,10 +148,12 @@ def _answer(
 
 def _own_urls(request: Request, ark: Ark, urls: list[str], site: Site) -> list[str]:
     """Return which of the URLs that decide the answer are the gateway's own."""
-    host, entry = request.headers.get("host", ""), None if urls else site.table.lookup(ark)
-    root = site.settings.root
-    known = [*urls, f"{root}/{_path(ark)}" if root else "", _metadata(ark, site)]
-    known += entry.urls(ark) if entry is not None else []
+    host, known = request.headers.get("host", ""), urls
+    if not urls:
+        root, entry = site.settings.root, site.table.lookup(ark)
+        known = [f"{root}/{_path(ark)}" if root else "", *(entry.urls(ark) if entry is not None else ())]
+    if ark.tail:
+        known = [*known, _metadata(ark, site)]
     return [where for where in known if where and site.is_own(where, host)]
 
 
@@ -159,7 +163,7 @@ def _metadata(ark: Ark, site: Site) -> str:
 
 
 def wants_list(request: Request, form: str) -> bool:
-    return form == "list" or request.names(LINKSET) or request.names(LINKSET_TEXT)
+    return form == "list" or request.names(LINKSET, LINKSET_TEXT)
 
 
 def redirect(request: Request, site: Site, ark: Ark, target: str, status: int | None, headers: Headers) -> Response:
@@ -202,7 +206,7 @@ def provenance(found: Discovery, now: float) -> Headers:
     if found.reason and (found.stale or found.source == "natab"):
         value += f";{_reason(found.reason)}"
     seconds = STALE_AGE if found.stale else 0 if found.expiration is None else int(found.expiration - now)
-    return ("Maptr-Source", value), *kept(now, seconds)
+    return ("Maptr-Source", value), *kept(int(now), seconds)
 
 
 def table_source(site: Site, ark: Ark, now: float) -> Headers:
@@ -213,7 +217,7 @@ def table_source(site: Site, ark: Ark, now: float) -> Headers:
     return provenance(found, now)[:1]
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=10_000)
 def _reason(text: str) -> str:
     """Return the parameter ``reason`` of a structured field: a string of ASCII (RFC 9651 4.1.6)."""
     plain = printable(text).encode("ascii", "replace").decode()
@@ -273,7 +277,7 @@ def _as_text(contexts: list[dict[str, Any]]) -> str:
 
 def _none(request: Request, ark: Ark, found: Discovery, site: Site) -> Response:
     """DNS or the table said that there is none: forward the ARK to ``root``, or say so."""
-    headers = (*provenance(found, request.now)[:1], *kept(request.now, NONE_AGE))
+    headers = (*provenance(found, request.now)[:1], *kept(int(request.now), NONE_AGE))
     root, host = site.settings.root, request.headers.get("host", "")
     target = f"{root}/{_path(ark)}{ark.tail}"
     if root and not site.is_own(target, host) and not site.is_circular(ark, host):

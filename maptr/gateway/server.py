@@ -23,6 +23,7 @@ from aiohttp import HttpVersion, HttpVersion10, HttpVersion11, StreamReader, hdr
 from aiohttp.abc import AbstractStreamWriter
 from aiohttp.http import RawRequestMessage
 from aiohttp.http_exceptions import InvalidURLError, LineTooLong
+from multidict import CIMultiDict, CIMultiDictProxy
 
 from maptr.ark import Ark
 from maptr.cache.sources import Sources
@@ -120,8 +121,8 @@ class HttpServer:
 
     def start(self) -> None:
         manager = web.Server(
-            self._handle,
-            request_factory=self._make_request,
+            self._handle,  # type: ignore[arg-type]
+            request_factory=self._make_request,  # type: ignore[arg-type]
             handler_cancellation=True,  # when the client has gone
         )
         self._listener.start(list(self._sockets.values()), manager)
@@ -136,7 +137,7 @@ class HttpServer:
         self,
         message: RawRequestMessage,
         payload: StreamReader,
-        protocol: web.RequestHandler,
+        protocol: HttpConnection,
         writer: AbstractStreamWriter,
         task: asyncio.Task[None],
     ) -> HttpRequest:
@@ -145,18 +146,17 @@ class HttpServer:
             message = message._replace(version=HttpVersion11)
         made = HttpRequest(message, payload, protocol, writer, task, task.get_loop())
         made.spoken = spoken
-        made.connection = cast(HttpConnection, protocol)
-        self._listener.connections.busy(made.connection)
+        made.connection = protocol
+        self._listener.connections.busy(protocol)
         return made
 
-    async def _handle(self, received: web.BaseRequest) -> web.StreamResponse:
+    async def _handle(self, request: HttpRequest) -> web.StreamResponse:
         started = time.perf_counter()
-        request = cast(HttpRequest, received)
-        connection = request.connection
+        connection, received = request.connection, request.headers
         client, number = connection.client, ""
         if self._proxies.trusts(client):
-            client = self._client_of(client, request)
-            number = request.headers.get("X-Request-Id", "")
+            client = self._client_of(client, received)
+            number = received.get("X-Request-Id", "")
         if not _REQUEST_ID.match(number):
             number = next(self._ids)
         try:
@@ -166,7 +166,7 @@ class HttpServer:
             response = answer.response if isinstance(answer, Lines) else answer
             headers = _all_headers(response, number)
             if request.spoken == HttpVersion10 and request.keep_alive:
-                headers.append((hdrs.CONNECTION, "keep-alive"))
+                headers[hdrs.CONNECTION] = "keep-alive"
             if isinstance(answer, Lines) or len(answer.body) > PIECE:
                 made = await self._send(request, answer, headers)
             else:
@@ -181,16 +181,16 @@ class HttpServer:
         self._metrics.count(kind, response.status, seconds)
         naan = naan_in(target) if kind == RESOLVE or self._settings.access_log else ""
         if kind == RESOLVE:
-            source, referrer = response.header("Maptr-Source"), request.headers.get(hdrs.REFERER, "")
+            source, referrer = headers.get("Maptr-Source", ""), received.get(hdrs.REFERER, "")
             self._statistics.count(naan, target, response.status, source, referrer, response.reason)
         if self._settings.access_log:
             self._log(client, request, response, seconds, number, naan)
         return made
 
-    def _client_of(self, proxy: str, request: web.BaseRequest) -> str:
+    def _client_of(self, proxy: str, headers: CIMultiDictProxy[str]) -> str:
         """Return the client that a proxy names; the proxy itself if it names none that can be read."""
         header = self._proxies.header
-        if values := request.headers.getall(header, None):
+        if values := headers.getall(header, None):
             return self._proxies.client(proxy, values)
         is_default = self._settings.proxies == GatewayConfig.proxies
         if not (is_default or self._settings.proxy_protocol):
@@ -217,20 +217,20 @@ class HttpServer:
     async def _answer(self, request: HttpRequest, client: str) -> Response | Lines:
         if not HttpVersion10 <= request.spoken <= HttpVersion11:
             return text("only HTTP/1.1 and HTTP/1.0 are supported\n", HTTPStatus.HTTP_VERSION_NOT_SUPPORTED)
-        if len(request.headers) > MAX_HEADERS:
+        method, target, headers = request.method, request.raw_path, request.headers
+        if len(headers) > MAX_HEADERS:
             return text("too many headers\n", HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
-        if not _HOST.match(request.headers.get(hdrs.HOST, "")):
+        if not _HOST.match(headers.get(hdrs.HOST, "")):
             return text("the Host header cannot be read\n", HTTPStatus.BAD_REQUEST)
         if (wait := self._limits.wait(client)) > 0:
             if self._proxies.trusts(client):
                 header = self._proxies.header
                 names_none = f"{header} names no client outside gateway.proxies: all its clients share one limit"
-                self._proxies.warn_of(client, names_none if header in request.headers else "")
+                self._proxies.warn_of(client, names_none if header in headers else "")
             retry = (("Retry-After", str(int(wait) + 1)),)
-            if kind_of(request.raw_path) == "api":
+            if kind_of(target) == "api":
                 return problem(HTTPStatus.TOO_MANY_REQUESTS, "too many requests", retry)
             return text("too many requests\n", HTTPStatus.TOO_MANY_REQUESTS, retry)
-        method, target, headers = request.method, request.raw_path, request.headers
         try:
             body = await self._body(request) if method == "POST" else b""
             if isinstance(body, Response):
@@ -238,7 +238,9 @@ class HttpServer:
             began = time.perf_counter()
             now, site = time.time(), self._site()
             answer = route(method, target, headers, site, body=body, now=now, client=client, is_admin=self._is_admin)
-            if isinstance(answer, Work):
+            if isinstance(answer, Lookup) and (at_once := self._from_table(answer.ark)) is not None:
+                answer = answer.respond(at_once)
+            elif isinstance(answer, Work):
                 answer = await in_thread(answer.respond)
             took = time.perf_counter() - began
             if isinstance(answer, Lookup):
@@ -283,10 +285,11 @@ class HttpServer:
             self._listener.connections.busy(request.connection)
         return bytes(body)
 
+    def _from_table(self, ark: Ark) -> Discovery | None:
+        return None if self._options else self._sources.from_table(ark)
+
     async def _discover(self, ark: Ark) -> Discovery:
         """Return the discovery, without candidates instead of an error."""
-        if not self._options and (at_once := self._sources.from_table(ark)) is not None:
-            return at_once
         if self._limits.naans.wait(ark.naan) > 0:
             return self._sources.engine.not_asked(ark, "the rules of this NAAN take too long")
         try:
@@ -303,7 +306,7 @@ class HttpServer:
         self,
         request: HttpRequest,
         answer: Response | Lines,
-        headers: list[tuple[str, str]],
+        headers: CIMultiDict[str],
     ) -> web.StreamResponse:
         """Send a response that is long or in lines."""
         if isinstance(answer, Lines):
@@ -334,7 +337,10 @@ class HttpServer:
         """Look up many ARKs at a time, and give the line of each in their order."""
 
         async def one(part: Lookup | Response) -> bytes:
-            return (part if isinstance(part, Response) else part.respond(await self._discover(part.ark))).body
+            if isinstance(part, Response):
+                return part.body
+            at_once = self._from_table(part.ark)
+            return part.respond(await self._discover(part.ark) if at_once is None else at_once).body
 
         waiting = iter(answer.parts)
         tasks = deque(asyncio.ensure_future(one(part)) for part in itertools.islice(waiting, AT_ONCE))
@@ -400,7 +406,10 @@ def _shown(target: str) -> str:
     return printable(target).replace('"', "%22").encode("ascii", "backslashreplace").decode()
 
 
-def _all_headers(response: Response, number: str) -> list[tuple[str, str]]:
+def _all_headers(response: Response, number: str) -> CIMultiDict[str]:
     """Return the headers of a response with those that every response has."""
-    kept = () if "Cache-Control" in dict(response.headers) else (("Cache-Control", "no-store"),)
-    return [*response.headers, *kept, *_FIXED, ("X-Request-Id", number)]
+    headers = CIMultiDict(response.headers)
+    headers.setdefault(hdrs.CACHE_CONTROL, "no-store")
+    headers.extend(_FIXED)
+    headers["X-Request-Id"] = number
+    return headers

@@ -89,7 +89,7 @@ class Site:
             self._made[key] = make()
         return cast(T, self._made[key])
 
-    @property
+    @cached_property
     def table(self) -> Table:
         table = self.table_state.table
         return NO_TABLE if table is None else table
@@ -98,7 +98,7 @@ class Site:
     def has_drift(self) -> bool:
         return self.compares or self.drift.at is not None
 
-    @property
+    @cached_property
     def objects(self) -> OwnObjects:
         return self.redirects.objects
 

@@ -61,6 +61,7 @@ def check_scope(address: str) -> None:
 CLIENT_IPV6_PREFIX = 64  # bits: a client can use every address of its link (RFC 4291 2.5.1)
 
 
+@lru_cache(maxsize=10_000)
 def client_of(address: str) -> str:
     """Return the key under which a client is counted: its IPv4 address, or the /64 network of its IPv6 address."""
     if ":" not in address:

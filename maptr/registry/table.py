@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from maptr.ark import BETANUMERIC, MAX_NAAN, Ark, each_ark
 from maptr.errors import TableError, printable
-from maptr.registry.target import DEFAULT_STATUS, expand
+from maptr.registry.target import DEFAULT_STATUS, as_format
 
 MAX_TABLE = 64 << 20  # bytes of a registry file; the real one has 1.2 million, natab for 100,000 NAANs 8 million
 MAX_SHOULDER = 63  # characters; the longest registered one has 8, and a regexp field of 255 bytes must hold it
@@ -89,17 +89,17 @@ class Nma:
 
     def expanded(self, ark: Ark, shoulder: str = "") -> str:
         """``url`` without the inflection or query string. A kept hyphen in the shoulder removes those of the suffix."""
-        pid, naan = ark.in_url, ark.naan
+        pid = ark.in_url
         name = pid.partition("/")[2]
         after = name if name.startswith(shoulder) else ark.without_hyphens.partition("/")[2].replace("#", "%23")
         values = {
-            "content": f"{naan}/{name}",
+            "content": pid.removeprefix("ark:"),
             "value": name,
             "pid": pid,
-            "prefix": naan,
+            "prefix": ark.naan,
             "suffix": after[len(shoulder) :],
         }
-        return expand(self.target, values)
+        return as_format(self.target) % values
 
 
 @dataclass(frozen=True, slots=True)

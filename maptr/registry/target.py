@@ -46,14 +46,9 @@ _MEANING = {
 }
 
 
-def expand(target: str, values: Mapping[str, str]) -> str:
-    """Replace the variables of a target, of which ``values`` has all that are known; an unknown one stays."""
-    return _as_format(target) % values
-
-
 @lru_cache(maxsize=10_000)
-def _as_format(target: str) -> str:
-    """Return a target as a format string, which is the fastest way to expand it."""
+def as_format(target: str) -> str:
+    """Return a target as a format string for a mapping of all known variables; an unknown one stays as it is."""
     return _VARIABLE.sub(lambda m: f"%({m[1]})s" if m[1] in VARIABLES else m[0], target.replace("%", "%%"))
 
 

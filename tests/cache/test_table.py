@@ -144,5 +144,5 @@ def test_a_limit_makes_the_discovery_incomplete() -> None:
     natab, answer = TableReader().read(Ark.parse("ark:12345/" + "a" * 100), DEFAULTS, state, too_old=False)
     assert natab is Natab.UNUSABLE
     assert answer is not None
-    assert (answer.candidates, answer.reason[:13]) == ([], "record 12345:")
+    assert (answer.candidates, answer.reason[:13]) == ((), "record 12345:")
     assert not answer.discovery(0.0, "", (Dns.UNASKED, natab), stale=False).complete
