@@ -158,21 +158,18 @@ class Client:
     def sources(self) -> Sources:
         """Kept answers, DNS, the table and the policy. A plain client has these for ``drift`` only."""
         if self._made is None:
-            from maptr.cache.sources import Sources, view_of  # a plain client starts without these
+            from maptr.cache.engine import Engine  # a plain client starts without these
+            from maptr.cache.policy import named
+            from maptr.cache.sources import Sources, view_of
+            from maptr.cache.store import Store
             from maptr.registry.followed_file import table_source
 
-            self._made = Sources(
-                self.resolver,
-                table_source(self._table, time.monotonic, self.resolver.settings.scheme),
-                self._policy,
-                require=self._require,
-                view=view_of(self.resolver),
-                disk=self._disk,
-                patience=self._patience,
-                stale_limit=self._stale_limit,
-                table_limit=self._table_limit,
-                size=self._size,
-            )
+            settings, view = self.resolver.settings, view_of(self.resolver)
+            store = Store(settings, self._disk, view=view, size=self._size, stale_limit=self._stale_limit)
+            policy = named(DNS_ONLY if self._require else self._policy)  # the table has no signatures
+            table = table_source(self._table, time.monotonic, settings.scheme)
+            engine = Engine(store, policy, table, patience=self._patience, table_limit=self._table_limit)
+            self._made = Sources(self.resolver, engine, require=self._require)
         return self._made
 
     @property

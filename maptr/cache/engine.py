@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Callable
 
 import dns.exception
 
@@ -21,7 +20,7 @@ from maptr.cache.table import TableAnswer, TableReader
 from maptr.discovery import CLOCK_SLACK, Discovery, DiscoveryError, NoServer, Outcome, Step
 from maptr.protocol.names import Labels, fold
 from maptr.registry.followed_file import TableSource
-from maptr.walk import Settings, root_name
+from maptr.walk import root_name
 
 log = logging.getLogger("maptr.cache")
 
@@ -35,33 +34,31 @@ REUSE_SECONDS = 1.0  # for which a discovery is handed out unchanged: its TTL co
 class Engine:
     """Kept answers, pending lookups, circuit breakers, table and policy. Safe for threads and tasks.
 
-    Many attributes: each source, and what is known of it. Many parameters: two clocks and the randomness, so that a
-    test can move time.
+    Settings and clocks are those of the store. The other options are those of ``maptr.Client``. Many attributes: each
+    source, and what is known of it.
     """
 
     def __init__(
         self,
         store: Store,
-        settings: Settings,
         policy: SourcePolicy,
         table: TableSource,
         *,
         patience: float = PATIENCE,
         table_limit: float | None = None,
-        clock: Callable[[], float],
-        wall: Callable[[], float],
-        rng: random.Random,
+        rng: random.Random | None = None,
     ) -> None:
         self.store = store
         self.policy = policy
         self.table = table
-        self._settings = settings
+        self._settings = store.settings
         self._patience = patience
         self._table_limit = table_limit
-        self._clock, self._wall = clock, wall
-        self._servers = CircuitBreakers(rng, clock)
-        self._names = CircuitBreakers(rng, clock, threshold=1)
-        self._pending = PendingLookups(clock)
+        self._clock, self._wall = store.clock, store.wall
+        rng = rng or random.Random()
+        self._servers = CircuitBreakers(rng, self._clock)
+        self._names = CircuitBreakers(rng, self._clock, threshold=1)
+        self._pending = PendingLookups(self._clock)
         self._table_reader = TableReader()
         self._answers: bool | None = None  # whether DNS answered when a caller waited for it; None: none did yet
         self._logged = ""  # the last internal error

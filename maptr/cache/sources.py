@@ -7,26 +7,20 @@ lookup continues, and the next caller finds its answer.
 from __future__ import annotations
 
 import hashlib
-import random
-import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Generator, Iterable, Iterator
 from contextlib import closing
 from typing import TYPE_CHECKING, Unpack
 
 from maptr.ark import Ark
-from maptr.cache import MAX_NAMES, PATIENCE, STALE_LIMIT
-from maptr.cache import policy as policies
 from maptr.cache.engine import Engine
 from maptr.cache.lookups import ThreadDriver
-from maptr.cache.policy import SourcePolicy
-from maptr.cache.store import LruDict, Store
+from maptr.cache.store import LruDict
 from maptr.discovery import Discovery, NoServer
 from maptr.registry.followed_file import TableSource
 from maptr.resolver.call import Call, CallOptions, are_defaults, log_discovery, logs, prefer
 
 if TYPE_CHECKING:
     from maptr.cache.aio import TaskDriver
-    from maptr.cache.disk import Disk
     from maptr.resolver.bulk import Item, Token
     from maptr.resolver.resolver import Resolver
     from maptr.resolver.validation.validator import Validator
@@ -35,46 +29,14 @@ MAX_RECENT = 10_000  # discoveries that are handed out unchanged for a second
 
 
 class Sources:
-    """Threads and tasks may share one. ``view`` names the servers and the trust, so that the answers of others on disk
-    are not taken; the other options are those of ``maptr.Client``. ``clock`` is monotonic, ``wall`` dates what is kept.
+    """Threads and tasks may share one. ``require`` is the DNSSEC state that every discovery must have."""
 
-    With ``require``, the table is not used, because it has no signatures. Raises ConfigError for an unknown policy.
-    Many parameters: one for each option of the client that it uses.
-    """
-
-    def __init__(
-        self,
-        resolver: Resolver,
-        table: TableSource,
-        policy: str | SourcePolicy,
-        *,
-        require: str | None = None,
-        view: str = "",
-        disk: Disk | None = None,
-        patience: float = PATIENCE,
-        stale_limit: float = STALE_LIMIT,
-        table_limit: float | None = None,
-        size: int = MAX_NAMES,
-        clock: Callable[[], float] = time.monotonic,
-        wall: Callable[[], float] = time.time,
-        rng: random.Random | None = None,
-    ) -> None:
-        self.view = view
+    def __init__(self, resolver: Resolver, engine: Engine, *, require: str | None = None) -> None:
+        self.engine = engine
+        self.view = engine.store.view
         self._resolver = resolver
         self._require = require
-        self._clock = clock
-        store = Store(resolver.settings, disk, view=view, size=size, stale_limit=stale_limit, clock=clock, wall=wall)
-        self.engine = Engine(
-            store,
-            resolver.settings,
-            policies.DnsOnly() if require else policies.named(policy),
-            table,
-            patience=patience,
-            table_limit=table_limit,
-            clock=clock,
-            wall=wall,
-            rng=rng or random.Random(),
-        )
+        self._clock = engine.store.clock
         self._threads = ThreadDriver(resolver, self.engine.finish)
         self._tasks: TaskDriver | None = None
         # Discoveries by the text of their ARK, with the time until which they may be handed out unchanged. A discovery

@@ -6,6 +6,7 @@ the other ARKs of its NAAN: ``Store`` runs the walk again over the kept answers.
 
 from __future__ import annotations
 
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -95,31 +96,31 @@ class Store:
         view: str = "",
         size: int = MAX_NAMES,
         stale_limit: float = STALE_LIMIT,
-        clock: Callable[[], float],
-        wall: Callable[[], float],
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
     ) -> None:
-        self._settings = settings
+        self.settings = settings
         self._memory: LruDict[Labels, CachedAnswer] = LruDict(size)
         self._disk = disk
-        self._view = view
+        self.view = view
         self.clock = clock
-        self._wall = wall
+        self.wall = wall
         self._stale_limit = stale_limit
         self._rules = RuleCache()
         self._rules_lock = ForkLock()
 
     def root(self, ark: Ark) -> Labels:
         """Return the first name that is asked for an ARK."""
-        return names.fold((ark.naan.encode(), *self._settings.origin))
+        return names.fold((ark.naan.encode(), *self.settings.origin))
 
     def learn(self, discovery: Discovery) -> None:
-        now, wall = self.clock(), self._wall()
+        now, wall = self.clock(), self.wall()
         for name, answer in answers_of(discovery):
             lifetime = min(answer.ttl or 0, _longest_lifetime(answer))
             if lifetime > 0:
                 self._memory.put(name, CachedAnswer(answer, wall, now + lifetime, lifetime))
                 if self._disk is not None:
-                    self._disk.put(self._view, name, answer, wall, wall + lifetime)
+                    self._disk.put(self.view, name, answer, wall, wall + lifetime)
 
     def rule(self, naptr: Naptr, *, undotted: Labels | None, budget: Budget) -> Rule:
         """``naptr.record.read``, with a memory for regexps."""
@@ -127,11 +128,11 @@ class Store:
             return self._rules(naptr, undotted=undotted, budget=budget)
 
     def fresh(self, ark: Ark) -> Replay:
-        return Replay(self, ark, self._settings).run()
+        return Replay(self, ark, self.settings).run()
 
     def any_age(self, ark: Ark, outcome: Outcome, note: str) -> Discovery:
         """Return the discovery from fresh and stale answers; a name without any gets ``outcome`` and ``note``."""
-        found = Replay(self, ark, self._settings, absent=Answer(outcome, note=note)).run().found
+        found = Replay(self, ark, self.settings, absent=Answer(outcome, note=note)).run().found
         assert found is not None  # noqa: S101 - every name has an answer, ``absent`` if no other
         return found
 
@@ -143,20 +144,20 @@ class Store:
     def combine(self, ark: Ark, other: Discovery) -> Discovery | None:
         """Return the discovery from another ARK's discovery and the fresh answers; None if an answer is missing."""
         new = {name: answer for name, answer in answers_of(other) if answer.outcome.answered}
-        kept = Replay(self, ark, self._settings)
-        walk = replay(ark, self._settings, lambda name: new.get(name) or kept.answer(name), reader=self.rule)
+        kept = Replay(self, ark, self.settings)
+        walk = replay(ark, self.settings, lambda name: new.get(name) or kept.answer(name), reader=self.rule)
         return None if walk is None else walk.result()
 
     def forget(self, name: Labels) -> None:
         self._memory.drop(name)
         if self._disk is not None:
-            self._disk.drop(self._view, name)
+            self._disk.drop(self.view, name)
 
     def clear(self) -> None:
         """Drop everything in memory, and the answers of this view on disk."""
         self._memory.clear()
         if self._disk is not None:
-            self._disk.clear(self._view)
+            self._disk.clear(self.view)
 
     def get(self, name: Labels, now: float) -> CachedAnswer | None:
         """Return the answer for a name, the one from the disk if memory has no fresh one. None past the stale limit."""
@@ -166,11 +167,11 @@ class Store:
         return kept if kept is not None and kept.expires + self._stale_limit > now else None
 
     def _from_disk(self, name: Labels, now: float) -> CachedAnswer | None:
-        row = self._disk.get(self._view, name) if self._disk is not None else None
+        row = self._disk.get(self.view, name) if self._disk is not None else None
         if row is None:
             return None
         answer, fetched, expires = row
-        wall = self._wall()
+        wall = self.wall()
         lifetime = max(0.0, min(expires - fetched, _longest_lifetime(answer)))
         left = min(expires - wall, fetched + lifetime - wall, lifetime)  # a damaged row may expire in a million years
         if fetched > wall + CLOCK_SLACK:

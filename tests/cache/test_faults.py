@@ -19,7 +19,10 @@ import dns.rcode
 import pytest
 
 from maptr.cache import STALE_LIMIT
+from maptr.cache.engine import Engine
+from maptr.cache.policy import named
 from maptr.cache.sources import Sources
+from maptr.cache.store import Store
 from maptr.client import Client
 from maptr.discovery import DiscoveryFailed, NoMappingAuthority
 from maptr.errors import ConfigError
@@ -128,7 +131,8 @@ def test_dns(fault: str) -> None:
         clock = Clock()
         natab = table(("12345", "t.example"), ("23456", "t.example"))
         resolver = Resolver([f"127.0.0.1#{one.port}"], lifetime=0.5)
-        discover = Sources(resolver, TableState(natab), "dns-first", patience=0.1, clock=clock).discover
+        engine = Engine(Store(resolver.settings, clock=clock), named("dns-first"), TableState(natab), patience=0.1)
+        discover = Sources(resolver, engine).discover
 
         until(lambda: discover(ARK).source in ("dns", "memory"), "DNS answers")  # at once, or a moment too late
         if fault == "killed":

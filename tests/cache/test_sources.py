@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import dns.resolver
 import pytest
@@ -17,6 +18,7 @@ from maptr.errors import ArkSyntaxError, ConfigError
 from maptr.registry.followed_file import TableState
 from maptr.resolver.resolver import Resolver
 from maptr.resolver.validation.validator import Validator
+from maptr.testing import Answers, offline_client
 from tests.resolver.validation.test_chain import PARENT, PARENT_KEYS
 from tests.support.caching import ARK, HOME, ONE_HOST, SILENT, Rig, dns_answer, host, table
 
@@ -103,21 +105,24 @@ def test_forgotten_answers_are_asked_for_again(tmp_path: Path) -> None:
 
 
 def test_require_secure_takes_neither_unvalidated_answers_nor_the_table(tmp_path: Path) -> None:
-    path, natab = tmp_path / "c", table(("12345", "t.example"), ("1000", "t.example"))
-    open_to_all = Rig(ONE_HOST, natab, path=path)
-    assert open_to_all.sources.discover(ARK).security == "indeterminate"
-    assert open_to_all.sources.discover("ark:1000/x1").source == "natab"
-    strict = Rig(ONE_HOST, natab, path=path, require="secure")
+    answers = Answers({"12345": "https://h.example/${content}"})
+    options: dict[str, Any] = {"table": table(("12345", "t.example"), ("1000", "t.example")), "cache": tmp_path / "c"}
+    open_to_all = offline_client(answers, **options)
+    assert open_to_all.discover(ARK).security == "indeterminate"
+    assert open_to_all.discover("ark:1000/x1").source == "natab"
+    strict = offline_client(answers, **options, require="secure")
     with pytest.raises(DiscoveryFailed, match="indeterminate, not secure"):
-        strict.sources.discover(ARK)
-    strict.dns.security = "secure"
+        strict.discover(ARK)
+    answers.security = "secure"
     with pytest.raises(DiscoveryFailed, match="indeterminate, not secure"):
-        strict.sources.discover(ARK)  # the kept answer was not validated
-    strict.sources.forget()
-    assert strict.sources.discover(ARK).source == "dns"
-    assert strict.sources.discover(ARK).source == "memory"
+        strict.discover(ARK)  # the kept answer was not validated
+    strict.forget()
+    assert strict.discover(ARK).source == "dns"
+    assert strict.discover(ARK).source == "memory"
     with pytest.raises(NoMappingAuthority):
-        strict.sources.discover("ark:1000/x1")  # the table has no signatures
+        strict.discover("ark:1000/x1")  # the table has no signatures
+    open_to_all.close()
+    strict.close()
 
 
 def test_chooser_and_hook_work_as_without_memory() -> None:

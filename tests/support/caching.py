@@ -13,8 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from maptr.ark import Ark
+from maptr.cache import MAX_NAMES
 from maptr.cache.disk import Disk
+from maptr.cache.engine import Engine
+from maptr.cache.policy import named
 from maptr.cache.sources import Sources
+from maptr.cache.store import Store
 from maptr.discovery import Discovery, Outcome
 from maptr.naptr.record import Naptr
 from maptr.paths import cache_file
@@ -118,22 +122,19 @@ class Rig:
         settings: Settings = DEFAULTS,
         dns: FakeDns | None = None,
         clock: Callable[[], float] | None = None,
+        view: str = "",
+        size: int = MAX_NAMES,
         **options: Any,
     ) -> None:
         self.dns = dns or FakeDns(answers, lifetime, settings)
         self.clock = Clock()
         self.wall = Clock(1_700_000_000.0)
         self.disk = None if path is None else Disk(path, wall=self.wall, own=str(path) == cache_file(os.environ))
-        self.sources = Sources(
-            self.dns,
-            table_source(natab, self.clock),
-            policy,
-            disk=self.disk,
-            clock=clock or self.clock,
-            wall=self.wall,
-            rng=random.Random(1),
-            **options,
-        )
+        clock = clock or self.clock
+        store = Store(self.dns.settings, self.disk, view=view, size=size, clock=clock, wall=self.wall)
+        source = table_source(natab, self.clock)
+        engine = Engine(store, named(policy), source, rng=random.Random(1), **options)
+        self.sources = Sources(self.dns, engine)
 
     def drift(self, naan: str, log: VerdictLog | None = None) -> list[Drift]:
         """The verdicts on a NAAN, with the log of earlier ones, by default that in the file of answers."""
