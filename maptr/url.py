@@ -37,6 +37,10 @@ class TooLongError(ValueError):
     """A URL of more than MAX_URL octets."""
 
 
+class NotPublicError(ValueError):
+    """A URL without a host, or with one that is not public."""
+
+
 class Host(NamedTuple):
     """The host of a URL: a domain name or an address literal (IPv6 without brackets)."""
 
@@ -91,7 +95,7 @@ def parse_host(text: str) -> Host:
             raise ValueError("not an IPv6 address") from None
     name = text.removesuffix(".")
     if not name:
-        raise ValueError("no host")
+        raise NotPublicError("no host")
     if len(name) <= 253 and _NAME.match(name):
         return Host(text)
     labels = name.split(".")
@@ -179,7 +183,7 @@ def parse_allowed(text: str, *, allow_private: bool = False) -> Url:
     """
     url = parse(text)
     if url.host.is_local and not allow_private:
-        raise ValueError(f"{url.host.text} is not a public host")
+        raise NotPublicError(f"{url.host.text} is not a public host")
     return url
 
 

@@ -54,10 +54,11 @@ NO_COOKIES = CookieSettings()
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """The settings for responses. Raises ValueError.
+    """The settings for responses.
 
     ``idle_timeout`` is the time in seconds that a TCP connection may be idle, which clients can ask for (RFC 7828).
-    ``clock`` returns the Unix time for cookies. ``udp_payload`` is the maximum size of a UDP response in bytes.
+    ``clock`` returns the Unix time for cookies. ``udp_payload`` is the maximum size of a UDP response in bytes, from
+    MIN_PAYLOAD to MAX_PAYLOAD.
     """
 
     identity: Identity = Identity()
@@ -65,10 +66,6 @@ class Context:
     clock: Callable[[], float] = lambda: 0.0
     idle_timeout: float | None = None
     udp_payload: int = UDP_PAYLOAD
-
-    def __post_init__(self) -> None:
-        if not MIN_PAYLOAD <= self.udp_payload <= MAX_PAYLOAD:
-            raise ValueError(f"UDP payload of {self.udp_payload} bytes is not between {MIN_PAYLOAD} and {MAX_PAYLOAD}")
 
 
 PLAIN = Context()

@@ -115,11 +115,9 @@ def unusable(target: str, *, allow_private: bool = False) -> tuple[str, str] | N
     if "${" in authority(target):
         return "bad-target", f"the host contains a variable: {target}"
     try:
-        host = url.parse(example_url(target)).host
+        url.parse_allowed(example_url(target), allow_private=allow_private)
     except ValueError as error:
-        return "no-public-host" if str(error) == "no host" else "bad-target", f"{error}: {target}"
-    if host.is_local and not allow_private:
-        return "no-public-host", f"{host.text} is not a public host: {target}"
+        return "no-public-host" if isinstance(error, url.NotPublicError) else "bad-target", f"{error}: {target}"
     return None
 
 

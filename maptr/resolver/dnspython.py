@@ -57,7 +57,7 @@ class DnspythonLookups:
 
     def ask(self, questions: list[Question]) -> list[Answer]:
         """Return the answers to questions that are asked one after the other."""
-        resolver = self._with_bits(as_sync(self._resolver))
+        resolver = self._with_bits(of_kind(self._resolver, dns.resolver.Resolver))
         return [self._ask(resolver, self._start(question)) for question in questions]
 
     def _ask(self, resolver: dns.resolver.Resolver, lookup: _Lookup) -> Answer:
@@ -71,7 +71,7 @@ class DnspythonLookups:
 
     async def ask_async(self, questions: list[Question]) -> list[Answer]:
         """Return the answers to questions that are asked side by side."""
-        resolver = self._with_bits(as_async(self._resolver))
+        resolver = self._with_bits(of_kind(self._resolver, dns.asyncresolver.Resolver))
         try:
             async with asyncio.TaskGroup() as group:
                 tasks = [group.create_task(self._ask_async(resolver, self._start(question))) for question in questions]
@@ -273,17 +273,8 @@ def _nxdomain(error: Exception) -> dns.message.Message | None:
     return next(iter(error.kwargs.get("responses", {}).values()), None)
 
 
-def as_async(resolver: dns.resolver.BaseResolver) -> dns.asyncresolver.Resolver:
-    """Return the resolver, or an async one with the same servers and settings."""
-    return _of_kind(resolver, dns.asyncresolver.Resolver)
-
-
-def as_sync(resolver: dns.resolver.BaseResolver) -> dns.resolver.Resolver:
-    """Return the resolver, or a synchronous one with the same servers and settings."""
-    return _of_kind(resolver, dns.resolver.Resolver)
-
-
-def _of_kind(resolver: dns.resolver.BaseResolver, kind: type[Resolving]) -> Resolving:
+def of_kind(resolver: dns.resolver.BaseResolver, kind: type[Resolving]) -> Resolving:
+    """Return the resolver, or one of this kind, synchronous or async, with the same servers and settings."""
     if isinstance(resolver, kind):
         return resolver
     twin = kind(configure=False)

@@ -298,13 +298,13 @@ class Resolver:
 
     def serial(self) -> int | None:
         """Return the serial of the zone at the origin, asked now; None if DNS does not say."""
-        import dns.exception  # late: dns.resolver doubles the start time of a command
-        import dns.name
+        import dns.resolver  # late: it doubles the start time of a command
 
-        from maptr.resolver.dnspython import as_sync, make_resolver
+        from maptr.resolver.dnspython import make_resolver, of_kind
 
         try:
-            asked = as_sync(self.given) if self.is_dnspython else make_resolver(self.given or system_servers())
+            given = self.given if self.is_dnspython else make_resolver(self.given or system_servers())
+            asked = of_kind(given, dns.resolver.Resolver)
             origin = dns.name.Name((*self.settings.origin, b""))
             answer = asked.resolve(origin, "SOA", lifetime=self.lifetime, search=False)
         except (dns.exception.DNSException, OSError):

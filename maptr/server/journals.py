@@ -15,7 +15,7 @@ from maptr.daemon.background import Repetitions
 from maptr.errors import JournalError
 from maptr.files import name_for, read_up_to, write_private
 from maptr.protocol.names import Labels, to_text
-from maptr.protocol.serial import is_newer
+from maptr.protocol.serial import is_newer, next_serial
 from maptr.server.responder import ServerState
 from maptr.transfer.acl import Secondaries, TsigKey
 from maptr.transfer.catalog import catalog_zone
@@ -64,9 +64,7 @@ def _catalog(origin: Labels | None, snapshot: Snapshot, now: float, before: Zone
     if origin is None:
         return None
     # A serial taken from the time increases over restarts without being stored.
-    serial = int(now) & 0xFFFF_FFFF
-    if before is not None and not is_newer(serial, before.serial):
-        serial = (before.serial + 1) & 0xFFFF_FFFF
+    serial = next_serial("unix", now, None if before is None else before.serial)
     catalog = catalog_zone(origin, snapshot.zones, serial)
     return before if before is not None and before.nodes.keys() == catalog.nodes.keys() else catalog
 

@@ -22,7 +22,7 @@ class TsigKey:
 
     ``algorithm`` is a name such as ``hmac-sha256``. A suffix such as ``-128``, as in BIND, allows MACs truncated to
     this number of bits; 256-128, 384-192 and 512-256 are also names on the wire (RFC 8945 6). No text form of a key
-    contains the secret. Raises ValueError.
+    contains the secret. Raises ValueError for an unknown algorithm.
     """
 
     name: Labels
@@ -40,10 +40,6 @@ class TsigKey:
             least = 8 * max(MIN_MAC, size // 2)
             if bits % 8 or not least <= bits <= 8 * size:
                 raise ValueError(f"{self.algorithm}: MACs are truncated to whole bytes, {least} to {8 * size} bits")
-        if not self.name:
-            raise ValueError("key without a name")
-        if not self.secret:
-            raise ValueError(f"key {to_text(self.name)} without a secret")
         object.__setattr__(self, "name", fold(self.name))
 
     @property

@@ -168,6 +168,12 @@ def test_file_then_environment_then_flags() -> None:
         ("[serve\n", "f:1: "),
         ("a = " + "[" * 5000, "f"),
         ("[serve.cookies]\nsecret='00'", "f:2: serve.cookies.secret: each secret must be 32 hexadecimal digits"),
+        (
+            f"[serve.cookies]\nsecret='{'0' * 32} {'1' * 32} {'2' * 32}'",
+            "f:2: serve.cookies.secret: has 3 secrets, 2 at",
+        ),
+        ("[serve]\nudp_payload = 511", "f:2: serve.udp_payload: must be from 512 to 4096, not 511"),
+        ("[serve]\nudp_payload = 4097", "f:2: serve.udp_payload: must be from 512 to 4096, not 4097"),
         ("[table]\nfile = 'a'\nurl = 'gopher://r.example/x'", "f:3: table.url: gopher://r.example/x: neither http"),
         ("[table]\nfile = 'a'\ndrift = ['udp://h']", "f:3: table.drift: 'udp://h' is not a server: write HOST"),
         (

@@ -76,9 +76,3 @@ def test_packed_address_ignores_an_ipv6_zone() -> None:
         == ipaddress.ip_address("fe80::1").packed
     )
     assert cookies.packed_address("") == cookies.packed_address("no address") == b""
-
-
-@pytest.mark.parametrize("secrets", [(b"short",), (SECRET, SECRET, SECRET), (SECRET, b"")])
-def test_invalid_secrets_are_refused(secrets: tuple[bytes, ...]) -> None:
-    with pytest.raises(ValueError, match="secret"):
-        cookies.CookieSettings(secrets)

@@ -6,7 +6,6 @@ delegations, so a proof by such a gap is insecure (RFC 5155 9.2).
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -20,7 +19,7 @@ from dns.rdatatype import CNAME, DNAME, DS, NS, NSEC, NSEC3, SOA, RdataType
 
 from maptr.protocol.names import to_wire
 from maptr.resolver.validation.signed import Bogus, Rdata, VerifiedRRset, WorkBudget, Zone, signatures, signers, verify
-from maptr.zone.denial import SHA1, nsec3_hash
+from maptr.zone.denial import SHA1, hash_of, nsec3_hash
 
 INSECURE_ITERATIONS = 150  # more make a zone insecure (RFC 9276 3.2), as in BIND, Unbound and Knot Resolver
 BOGUS_ITERATIONS = 500  # more are bogus (RFC 9276 3.2 leaves the number open)
@@ -180,10 +179,12 @@ class Nsec3Proofs:
         """
         links: list[_Link] = []
         for record in records:
-            digest = _digest(record.rrset.name, zone)
+            owner = record.rrset.name
+            is_in_chain = len(owner) == len(zone) + 1 and owner.is_subdomain(zone)
+            digest = hash_of(owner.labels[0]) if is_in_chain else b""
             for rdata in record.rrset:
                 known = rdata.algorithm == SHA1 and not rdata.flags & ~OPT_OUT
-                if digest is None or not known or len(rdata.next) != len(digest):
+                if not digest or not known or len(rdata.next) != len(digest):
                     continue
                 first = links[0].rdata if links else rdata
                 if (rdata.salt, rdata.iterations) == (first.salt, first.iterations):
@@ -277,16 +278,6 @@ class Nsec3Proofs:
             self.budget.hash(1 + rdata.iterations)
             self.known[name] = nsec3_hash(to_wire(name.canonicalize().labels[:-1]), rdata.salt, rdata.iterations)
         return self.known[name]
-
-
-def _digest(owner: dns.name.Name, zone: dns.name.Name) -> bytes | None:
-    """Return the hash in an owner's first label; None if the record is not in this zone's chain."""
-    if len(owner) != len(zone) + 1 or not owner.is_subdomain(zone):
-        return None
-    try:
-        return base64.b32hexdecode(owner.labels[0], casefold=True)
-    except ValueError:
-        return None
 
 
 # ---- the proofs in a response

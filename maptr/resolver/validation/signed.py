@@ -11,7 +11,6 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import Any, TypeAlias
 
 import dns.dnssec
@@ -26,6 +25,7 @@ import dns.rrset
 from dns.rdataclass import IN
 from dns.rdatatype import CNAME, DNAME, DNSKEY, DS, NAPTR, NONE, NSEC, NSEC3, OPT, RRSIG, SOA, RdataType
 
+from maptr.errors import time_text
 from maptr.protocol.names import Labels, fold, read_name
 from maptr.protocol.numbers import DNSSEC_PROTOCOL, HEADER_SIZE, RCODE_BITS, REVOKED, ZONE_KEY
 from maptr.protocol.serial import is_newer
@@ -245,16 +245,12 @@ def _refusal(rrset: dns.rrset.RRset, signature: Rdata, now: float) -> str:
         return "made from a wildcard, which is not valid for this type"
     # In serial number arithmetic of 32 bits (RFC 4034 3.1.5, RFC 1982).
     if is_newer(signature.inception, int(now)):
-        return f"its signature begins at {_when(signature.inception)}"
+        return f"its signature begins at {time_text(signature.inception)}"
     if is_newer(int(now), signature.expiration):
-        return f"its signature ended at {_when(signature.expiration)}"
+        return f"its signature ended at {time_text(signature.expiration)}"
     if signature.algorithm not in ALGORITHMS:
         return f"signed by algorithm {signature.algorithm}, which is not supported"
     return ""
-
-
-def _when(stamp: int) -> str:
-    return f"{datetime.fromtimestamp(stamp, UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
 def _verifies(data: bytes, signature: bytes, key: Rdata) -> bool:
