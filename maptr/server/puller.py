@@ -140,7 +140,9 @@ def _report(config: Config, server: str, clock: Clock) -> ServerDrift:
     verdicts: list[Drift] = []
     zones = [to_text(zone.name) for zone in config.zones if zone.table == config.table.file]
     try:
-        table = registry.read(file.read_bytes(), filename=str(file), on_bad=lambda error: None)
+        table = registry.read(
+            file.read_bytes(), filename=str(file), on_bad=lambda error: None, scheme=config.client.scheme
+        )
         for origin in zones or [to_text(config.client.origin)]:
             history = None if state is None else open_history(state / HISTORY, wall=clock, own=True)
             with Client(

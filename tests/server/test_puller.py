@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 from collections.abc import Iterable, Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,7 +26,7 @@ from maptr.protocol.numbers import RRSIG
 from maptr.server.alarm import AlarmLog
 from maptr.server.daemon import Daemon
 from maptr.server.publisher import start
-from maptr.server.puller import Puller
+from maptr.server.puller import HISTORY, Puller
 from maptr.server.reloader import log_alarms
 from maptr.server.status import ReloadResult, ZoneResult, to_json
 from tests.support.http_server import http_server, sends
@@ -304,6 +306,18 @@ def test_drift_report_names_the_records_that_a_server_lacks(tmp_path: Path, monk
     pulling.config = replace(pulling.config, table=replace(pulling.config.table, drift=()))
     pulling.pull()
     assert alarms_of(pulling.puller) == [], "forgotten with the server"
+
+
+def test_drift_is_looked_for_with_the_configured_scheme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("maptr.server.puller.DRIFT_WAITS", (0.0,))
+    client = '[client]\nscheme = "http"\n'
+    site = Site(tmp_path, client, naans=[10000])
+    site.start()
+    with Maptr({"ark.arpa.": site.zone.file}) as server:
+        Pulling(tmp_path, f'drift = ["127.0.0.1#{server.port}"]\n{client}').pull()
+    with closing(sqlite3.connect(tmp_path / HISTORY)) as history:
+        found = history.execute("SELECT verdict, in_table FROM verdict").fetchall()
+    assert found == [("same", '["http://h.example.org/ark:/10000/zzz"]')]
 
 
 def test_drift_report_as_text() -> None:
