@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import dns.dnssec
 import dns.exception
@@ -18,7 +19,7 @@ from dns.rdatatype import CDNSKEY, CDS, DNSKEY, MX, NS, NSEC, RRSIG, SOA, TXT, Z
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from maptr.dnssec.keys import Algorithm, KeySet, KeyState, Role, ZoneKey, ds_rdata
+from maptr.dnssec.keys import Algorithm, KeySet, KeyState, Role, ZoneKey, add_key, ds_rdata
 from maptr.dnssec.policy import Children, SigningPolicy
 from maptr.dnssec.sign import Renewal, is_current
 from maptr.errors import SigningError
@@ -41,13 +42,19 @@ def tags(signed: dns.zone.Zone, owner: str, covered: dns.rdatatype.RdataType) ->
     return {rdata.key_tag for rdata in found or ()}
 
 
-def test_each_key_signs_the_rrsets_of_its_role(keys: dict[Role, ZoneKey]) -> None:
+@pytest.mark.parametrize("state", KeyState)
+def test_each_key_signs_the_rrsets_of_its_role(keys: dict[Role, ZoneKey], tmp_path: Path, state: KeyState) -> None:
+    """Beside an active pair, a second one: its KSK signs in every state, its ZSK while active (RFC 7583 2.1, 2.2)."""
     ksk, zsk = keys[Role.KSK], keys[Role.ZSK]
-    signed = signing.sign_example(ksk, zsk)
+    others = [add_key(tmp_path / "keys", role, Algorithm.ECDSAP256SHA256, state).key for role in (Role.KSK, Role.ZSK)]
+    signed = signing.sign_example(ksk, zsk, *others)
+    dnskeys = signed.find_rdataset(signing.ORIGIN, DNSKEY)
+    assert {dns.dnssec.key_id(rdata) for rdata in dnskeys} == {key.tag for key in (ksk, zsk, *others)}
     for covered in (DNSKEY, CDS, CDNSKEY):
-        assert tags(signed, "@", covered) == {ksk.tag}
+        assert tags(signed, "@", covered) == {ksk.tag, others[0].tag}
+    zone_signers = {zsk.tag, others[1].tag} if state is KeyState.ACTIVE else {zsk.tag}
     for owner, covered in (("@", SOA), ("@", NS), ("@", ZONEMD), ("ns1", A), ("a.b", TXT), ("*.w", MX), ("del", NSEC)):
-        assert tags(signed, owner, covered) == {zsk.tag}, (owner, covered)
+        assert tags(signed, owner, covered) == zone_signers, (owner, covered)
 
 
 def test_signatures_of_separate_keys_verify(keys: dict[Role, ZoneKey]) -> None:
