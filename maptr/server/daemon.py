@@ -204,7 +204,7 @@ class Daemon:
         return {"notified": reloader.monitor.notify_again(origin)}
 
     async def _respond_http(self, path: str) -> metrics.HttpResponse:
-        return await in_thread(lambda: metrics.respond(path, self.status()))
+        return await in_thread(lambda: metrics.respond(path, self.status))
 
     def status(self) -> Status:
         """Return the status. It takes long with many zones: call it in a thread."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import platform
+import re
 import socket
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Sequence
@@ -42,6 +43,7 @@ MAX_REASON = 200  # characters of a reason in a label; ``maptr status`` shows th
 MAX_REQUEST = 8192  # bytes of request line and headers: the limit of most servers; scrapers send far less
 REPLY_TIMEOUT = 10.0  # seconds to make the response
 END = b"\r\n\r\n"  # the end of the headers
+_ORIGIN = "(?i)^https?://[^/?]*"  # before the path, in a target that names the server too (RFC 9112 3.2.2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,17 +59,20 @@ def check(config: Config) -> None:
         raise config.error("serve.metrics", "needs the package prometheus-client: pip install 'maptr[metrics]'")
 
 
-def respond(path: str, status: Status) -> HttpResponse:
-    """Return the metrics at ``METRICS``, whether every zone is loaded at ``HEALTH``, and 404 at other paths."""
+def respond(path: str, status: Callable[[], Status]) -> HttpResponse:
+    """Return the metrics at ``METRICS``, whether every zone is loaded at ``HEALTH``, and 404 at other paths.
+
+    ``status`` takes long with many zones, so it is called for the first two only.
+    """
     if path == HEALTH:
-        missing = [zone.zone for zone in status.zones if zone.serial is None]
+        missing = [zone.zone for zone in status().zones if zone.serial is None]
         text = "".join(f"zone {zone} is not loaded\n" for zone in missing) or "ok\n"
         return HttpResponse(text.encode(), HTTPStatus.SERVICE_UNAVAILABLE if missing else HTTPStatus.OK)
     if path != METRICS:
         return _plain(HTTPStatus.NOT_FOUND)
     from prometheus_client import CONTENT_TYPE_LATEST  # late: an optional dependency
 
-    return HttpResponse(render(status), content_type=CONTENT_TYPE_LATEST)
+    return HttpResponse(render(status()), content_type=CONTENT_TYPE_LATEST)
 
 
 def render(status: Status) -> bytes:
@@ -102,7 +107,7 @@ class MetricsServer(RequestServer):
             return request.to_wire(_plain(request.fault))
         async with asyncio.timeout(REPLY_TIMEOUT):
             try:
-                response = await self._make(request.path.partition("?")[0])
+                response = await self._make(re.sub(_ORIGIN, "", request.path).partition("?")[0])
             except Exception:
                 log.exception("internal error, no reply to an HTTP request")
                 response = _plain(HTTPStatus.INTERNAL_SERVER_ERROR)

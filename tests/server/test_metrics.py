@@ -257,7 +257,7 @@ def http_port() -> Iterator[int]:
             raise AssertionError("as a bug would be")
         if path == "/big":
             return metrics.HttpResponse(b"a" * 10_000_000)
-        return metrics.respond(path, Status("0", 1))
+        return metrics.respond(path, lambda: Status("0", 1))
 
     sock = open_tcp("127.0.0.1", 0)
     with requests_answered(metrics.MetricsServer(sock, respond), sock) as port:
@@ -275,7 +275,8 @@ def raw(port: int, octets: bytes, *, shut: bool = False) -> bytes:
         (b"GET /health/ HTTP/1.1\r\n\r\n", 404),
         (b"GET /../health HTTP/1.1\r\n\r\n", 404),
         (b"GET /health?x=1 HTTP/1.0\r\n\r\n", 200),
-        (b"GET http://h/health HTTP/1.1\r\n\r\n", 404),
+        (b"GET HTTP://h:1/health?x HTTP/1.1\r\n\r\n", 200),
+        (b"GET http://h?/health HTTP/1.1\r\n\r\n", 404),
         (b"POST /health HTTP/1.1\r\nContent-Length: 3\r\n\r\nabc", 405),
         (b"get /health HTTP/1.1\r\n\r\n", 405),
         (b"GET /health\r\n\r\n", 400),
