@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import groupby
-from operator import attrgetter
 from typing import NamedTuple
 
 from maptr import url
@@ -23,7 +21,6 @@ from maptr.walk import Settings
 TABLE_TTL = 300  # seconds; a zone built from the table gives a NAAN this TTL too
 NAAN_ORDER = 10  # of the candidates of a NAAN; those of shoulders precede them, as in a zone built from the table
 PREFERENCE_STEP = 10  # between the mapping authorities of one record
-_OWNER = attrgetter("owner")
 MAX_REASON = 300  # characters of the reason why a record is unusable, which may quote a target of any length
 
 
@@ -127,10 +124,19 @@ class TableAnswer(NamedTuple):
         self, now: float, reason: str, states: States, *, stale: bool, before: tuple[Step, ...] = ()
     ) -> Discovery:
         """Return the discovery of these candidates at a wall-clock time. ``before`` are the steps before the table."""
-        by_record = groupby(self.candidates, _OWNER)
-        rows = tuple([TableRecord(owner, tuple([each.target for each in found])) for owner, found in by_record])
+        rows: dict[str, tuple[str, ...]] = {}
+        for candidate in self.candidates:
+            rows[candidate.owner] = (*rows.get(candidate.owner, ()), candidate.target)
         name = (self.ark.naan.encode(), *self.settings.origin)
-        step = Step(name, 0, Outcome.ANSWER, ttl=TABLE_TTL, rdtype=TABLE, table_records=rows, limit=self.limit)
+        step = Step(
+            name,
+            0,
+            Outcome.ANSWER,
+            ttl=TABLE_TTL,
+            rdtype=TABLE,
+            table_records=tuple(map(TableRecord._make, rows.items())),
+            limit=self.limit,
+        )
         is_whole = bool(self.candidates) and self.limit is None
         return Discovery(
             self.ark,

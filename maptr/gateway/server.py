@@ -157,7 +157,7 @@ class HttpServer:
         if self._proxies.trusts(client):
             client = self._client_of(client, received)
             number = received.get("X-Request-Id", "")
-        if not _REQUEST_ID.match(number):
+        if not number or not _REQUEST_ID.match(number):
             number = next(self._ids)
         try:
             answer = await self._answer(request, client)
