@@ -53,7 +53,7 @@ LOCKED = 0.5  # seconds to wait for a writer of SQLite; then the file is read ag
 NAMED = 10  # bad rows that the log and the status name one by one
 
 _SQLITE = b"SQLite format 3\0"
-APPLICATION, VERSION = 0x6D617074, 1  # application_id ("mapt") and user_version of our own databases
+APPLICATION, VERSION = 0x6D61706F, 1  # application_id ("mapo", as a cache has "mapt") and user_version
 _FIELDS = ", ".join(f'"{name}"' for name in COLUMNS)
 _SCHEMA = f"""
 CREATE TABLE redirects (

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from maptr.cache.disk import Disk
 from maptr.errors import ConfigError
 from maptr.files import LOOK_EVERY, READ_EVERY
 from maptr.gateway import redirects
@@ -270,6 +271,8 @@ def test_the_database_that_import_makes_is_asked_and_not_read(tmp_path: Path) ->
     assert isinstance(objects, ObjectStore)
     assert objects.is_file
     assert (objects.get("ark:12345/x1"), objects.get("ark:12345/x2"), objects.naans) == (made, None, {"12345": 1})
+    with pytest.raises(ConfigError, match="something other than a maptr cache"):
+        Disk(path, wall=clock)  # which would set it aside as a damaged cache
     with closing(sqlite3.connect(path)) as writer, writer:
         writer.execute("UPDATE redirects SET url = 'https://changed.example/'")
     found = objects.get("ark:12345/x1")
