@@ -315,11 +315,11 @@ class Client:
         """
         if isinstance(naans, str):
             raise TypeError("expected several NAANs, got one: use drift(naan), or a list: [naan]")
-        from maptr.reconcile.drift import Reconciler  # a discovery does not need it
+        from maptr.reconcile.drift import verdicts  # a discovery does not need it
         from maptr.reconcile.history import VerdictLog  # a discovery does not need it
 
         log = None if self.history is None else VerdictLog(self.history)
-        return Reconciler(self.sources, log).verdicts(None if naans is None else map(_checked_naan, naans))
+        return verdicts(self.sources, log, None if naans is None else map(_checked_naan, naans))
 
     def drift_history(self) -> dict[str, list[PastVerdict]]:
         """Return the verdicts of earlier comparisons by record, the latest first."""

@@ -64,6 +64,9 @@ def _shown(found: re.Match[str]) -> str:
     return found[0].encode("utf-8", escape).decode("utf-8", "backslashreplace").replace("\\", "\\\\")
 
 
+SCHEMA = "maptr/1"  # of every JSON document, in its first member
+
+
 def json_text(value: object, *, indent: int | None = None) -> str:
     """Write JSON in ASCII, without lone surrogates."""
     import json  # late: few command lines print JSON

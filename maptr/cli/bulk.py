@@ -25,7 +25,7 @@ from maptr.cli.lookup import LookupOptions
 from maptr.cli.options import input_name, output_option, refuse_input
 from maptr.cli.output import counted
 from maptr.discovery import Discovery, DiscoveryError, NoMappingAuthority
-from maptr.errors import NOT_UTF8, ArkSyntaxError, ConfigError, cell, printable
+from maptr.errors import NOT_UTF8, SCHEMA, ArkSyntaxError, ConfigError, cell, printable
 from maptr.resolver.call import as_ark, prefer
 from maptr.resolver.servers import HTTPS
 
@@ -43,7 +43,7 @@ PARTIAL = ".partial"  # suffix of the file that will replace OUT
 DELIMITERS = ("\t", ",", ";")  # between columns, in the order in which they are tried
 MAX_LINE = 1 << 16  # bytes; the rest of a longer line is ignored
 _HEADER = ",".join(COLUMNS).encode() + b"\n"
-_DOCUMENT = json.dumps({"schema": output.SCHEMA}).encode()[:-1]
+_DOCUMENT = json.dumps({"schema": SCHEMA}).encode()[:-1]
 
 Row = dict[str, object]
 Line = tuple[int, bytes]
@@ -495,9 +495,9 @@ def _read_row(row: bytes, *, as_json: bool) -> tuple[int, str, str]:
         fields = json.loads(row)
     else:
         (values,) = csv.reader([row.decode()], strict=True)
-        fields = dict(zip(COLUMNS, values, strict=True)) | {"schema": output.SCHEMA}
+        fields = dict(zip(COLUMNS, values, strict=True)) | {"schema": SCHEMA}
     number = int(fields["line"])
-    known = fields["schema"] == output.SCHEMA and fields["status"] in STATUSES and fields.keys() >= set(COLUMNS)
+    known = fields["schema"] == SCHEMA and fields["status"] in STATUSES and fields.keys() >= set(COLUMNS)
     if not known or number < 1:
         raise ValueError
     return number, str(fields["ark"]), fields["status"]

@@ -15,6 +15,7 @@ import click
 
 from maptr import paths, url
 from maptr.cache import DNS_ONLY
+from maptr.cache.disk import Disk
 from maptr.cli import lookup, options, output
 from maptr.cli.group import command
 from maptr.cli.lookup import LookupOptions
@@ -23,13 +24,11 @@ from maptr.cli.output import Painted, counted
 from maptr.client import Client
 from maptr.errors import ConfigError, MissingExtra, time_text
 from maptr.reconcile import probes
-from maptr.reconcile.history import open_history
 from maptr.reconcile.probes import ProbeLog, Prober, ProbeResult
+from maptr.reconcile.verdict import AGREES, Drift
 
 if TYPE_CHECKING:
-    from maptr.cache.disk import Disk
     from maptr.reconcile.probes import Liveness, Probe
-    from maptr.reconcile.verdict import Drift
 
 MAX_CONCURRENCY = 32
 PROBE_COLORS = {ProbeResult.FAILED: output.BAD, ProbeResult.NOT_ASKED: output.DOUBTFUL}
@@ -142,7 +141,7 @@ def history_at(file: str, *, own: bool = False) -> Disk:
     Exits if it is another file, or if it cannot keep the results: the next run would report the same ones as new.
     """
     try:
-        disk = open_history(file, wall=time.time, own=own)
+        disk = Disk(file, wall=time.time, own=own)
     except ConfigError as error:
         output.fail(str(error), output.EXIT_UNREADABLE)
     if not disk.can_write():
@@ -161,7 +160,7 @@ def _silent(found: list[Drift], servers: Iterable[str], history: Disk | None) ->
 
 def _report(found: list[Drift], table: str, everything: bool, as_json: bool, silent: list[Liveness]) -> None:
     counts = Counter(str(one.verdict) for one in found)
-    shown = [one for one in found if everything or one.verdict not in ("same", "lossy")]
+    shown = [one for one in found if everything or one.verdict not in AGREES]
     if as_json:
         records, places = [one.to_dict() for one in shown], [one.to_dict() for one in silent]
         by_verdict = dict(sorted(counts.items()))

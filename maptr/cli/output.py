@@ -16,12 +16,10 @@ from contextvars import ContextVar
 from itertools import count
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, NoReturn, TextIO
 
-from maptr.errors import printable, without_surrogates
+from maptr.errors import SCHEMA, printable, without_surrogates
 
 if TYPE_CHECKING:
     from maptr.zone.finding import Finding
-
-SCHEMA = "maptr/1"
 
 # The exit codes of dig, where dig has one.
 EXIT_OK = 0  # found, clean, applied

@@ -18,7 +18,7 @@ from urllib.parse import quote, unquote
 
 from maptr.ark import Ark
 from maptr.discovery import Discovery
-from maptr.errors import ArkSyntaxError, json_text, nearest
+from maptr.errors import SCHEMA, ArkSyntaxError, json_text, nearest
 from maptr.gateway.message import (
     JSON,
     JSON_LINES,
@@ -37,12 +37,13 @@ from maptr.gateway.resolve import NONE_AGE, RETRY_AFTER, look_up, provenance, re
 from maptr.gateway.site import Site
 from maptr.gateway.statistics import DAYS
 from maptr.reconcile.probes import Liveness, servers_of
+from maptr.reconcile.verdict import AGREES
 from maptr.registry import json_records
 from maptr.registry.table import Table, shown
 
-SCHEMA = "maptr/1"
 METHODS = ("GET", "HEAD", "OPTIONS")
 BASE = "/api/v1/"
+_NAAN = "naans/{naan}"
 
 PAGE = 100  # records of a page, unless the request says otherwise
 MAX_AGE = 60  # seconds for which a client may keep a page of the table, or the drift
@@ -55,17 +56,17 @@ _RETRY: Headers = (("Retry-After", str(RETRY_AFTER)), *_NOT_KEPT)
 
 def respond(request: Request, site: Site) -> Answer:
     """Return the answer to a request below ``/api/``."""
-    rest = request.path.removeprefix(BASE) if request.path.startswith(BASE) else ""
-    matches = ((path, re.fullmatch(re.sub(r"\{\w+\}", "([^/]+)", path), rest)) for path in OPERATIONS)
-    found = next(((path, match.groups()) for path, match in matches if match), None)
-    if found is None:
+    path = request.path.removeprefix(BASE) if request.path.startswith(BASE) else ""
+    values: tuple[str, ...] = ()
+    if naan := re.fullmatch("naans/([^/]+)", path):
+        path, values = _NAAN, naan.groups()
+    if path not in OPERATIONS:
         return problem(HTTPStatus.NOT_FOUND, f"no such resource; {BASE}openapi.json describes those that exist")
     if request.method == "OPTIONS":
         return preflight(METHODS)
     if request.method not in METHODS:
         allow = (("Allow", ", ".join(METHODS)),)
         return problem(HTTPStatus.METHOD_NOT_ALLOWED, f"the method {request.method} is not allowed", allow)
-    path, values = found
     try:
         given = _read_query(request.parameters, _parameters(path))
     except ValueError as error:
@@ -109,20 +110,19 @@ def _part(text: str, site: Site, now: float) -> Lookup | Response:
         ark = Ark.parse(text).sent(site.hyphens)
     except ArkSyntaxError as error:
         received = text.encode("utf-8", "replace").decode()
-        return _json({"schema": SCHEMA, "ark": received, "candidates": [], "age": None, "error": str(error)})
+        return _json({"ark": received, "candidates": [], "age": None, "error": str(error)})
     return look_up(ark, site, now, lambda found: _json(discovery(found, now)))
 
 
 def _json(document: Mapping[str, Any], headers: Headers = ()) -> Response:
     """Return a document on one line, which also is a line of a response in lines."""
-    return Response(HTTPStatus.OK, (("Content-Type", JSON), *headers), json_text(document).encode() + b"\n")
+    text = json_text({"schema": SCHEMA, **document})
+    return Response(HTTPStatus.OK, (("Content-Type", JSON), *headers), text.encode() + b"\n")
 
 
 def discovery(found: Discovery, now: float) -> dict[str, Any]:
     """Return a discovery as ``maptr discover --json`` prints it."""
-    age = found.age_at(now)
-    age = None if age is None else round(age, 3)
-    return {"schema": SCHEMA, **found.to_dict(), "age": age, "error": why(found)}
+    return {"schema": SCHEMA, **found.replace(age=found.age_at(now)).to_dict(), "error": why(found)}
 
 
 # ---- the table and drift
@@ -143,11 +143,7 @@ def _naans(request: Request, site: Site, limit: int = PAGE, after: str = "", q: 
     following = None
     if len(keys) > limit:
         following = f"{BASE}naans?limit={limit}{search}&after={quote(keys[limit - 1], safe='')}"
-    document = {
-        "schema": SCHEMA,
-        "total": len(every),
-        "fetched": site.table_state.fetched,
-    }
+    document = {"schema": SCHEMA, "total": len(every), "fetched": site.table_state.fetched}
     links = (("Link", f'<{following}>; rel="next"'),) if following else ()
     records = ", ".join(encoded[key] for key in keys[:limit])
     body = f'{json_text(document)[:-1]}, "records": [{records}], "next": {json_text(following)}}}\n'
@@ -156,7 +152,7 @@ def _naans(request: Request, site: Site, limit: int = PAGE, after: str = "", q: 
 
 def _naan(request: Request, site: Site, naan: str) -> Answer:
     """Return a NAAN: its records, what a discovery finds, drift and liveness."""
-    if not re.fullmatch(_parameters("naans/{naan}", "path")["naan"]["schema"]["pattern"], naan):
+    if not re.fullmatch(_parameters(_NAAN, "path")["naan"]["schema"]["pattern"], naan):
         return problem(HTTPStatus.BAD_REQUEST, "not a NAAN: one has betanumeric characters only, such as 12345")
     ark = Ark.parse(f"ark:{naan}", bare=True)
     return look_up(ark, site, request.now, partial(_described, request, site, ark))
@@ -173,7 +169,6 @@ def _described(request: Request, site: Site, ark: Ark, found: Discovery) -> Resp
     drift = {"at": site.drift.at, "records": [one.to_dict() for one in verdicts]}
     return _json(
         {
-            "schema": SCHEMA,
             "naan": ark.naan,
             "entry": json_records.write_record(entry) if entry else None,
             "shoulders": [json_records.write_record(each) for each in shoulders],
@@ -200,10 +195,9 @@ def _drift(request: Request, site: Site) -> Response:
     counts = Counter(str(one.verdict) for one in verdicts)
     silent = [one for one in site.liveness.values() if one.failures]
     document = {
-        "schema": SCHEMA,
         "at": site.drift.at,
         "counts": dict(sorted(counts.items())),
-        "records": [one.to_dict() for one in verdicts if one.verdict not in ("same", "lossy")],
+        "records": [one.to_dict() for one in verdicts if one.verdict not in AGREES],
         "silent": [_liveness(one, request.now) for one in silent],
     }
     return _json(document, _KEPT)
@@ -222,7 +216,6 @@ def _status(request: Request, site: Site) -> Response:
         return problem(HTTPStatus.NOT_FOUND, "the status is at the address of the operator")
     fetched = site.table_state.fetched
     document = {
-        "schema": SCHEMA,
         "sources": site.sources or (),
         "troubles": site.troubles,
         "table": {"records": len(site.table), "age": None if fetched is None else round(request.now - fetched, 3)},
@@ -238,7 +231,7 @@ def _openapi(request: Request, site: Site) -> Response:
 OPERATIONS: Mapping[str, Callable[..., Answer]] = {
     "discover": _discover,
     "naans": _naans,
-    "naans/{naan}": _naan,
+    _NAAN: _naan,
     "drift": _drift,
     "stats": _stats,
     "status": _status,

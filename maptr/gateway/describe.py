@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from maptr import url
 from maptr.ark import Ark
 from maptr.discovery import Discovery
+from maptr.errors import SCHEMA
 from maptr.gateway import pages
 from maptr.gateway.message import HTML, JSON, TEXT, Headers, Request, Response, as_json, kept, text
 from maptr.gateway.objects import OwnObject
@@ -74,7 +75,7 @@ class Described(NamedTuple):
     def to_dict(self, ark: Ark) -> dict[str, Any]:
         """Return the description as JSON. ``ark`` is the one of the request."""
         made = {
-            "schema": "maptr/1",
+            "schema": SCHEMA,
             "ark": str(ark),
             "describes": self.ark,
             "segments": {segment.name: dict(segment.elements) for segment in self.erc},

@@ -12,7 +12,7 @@ from maptr.ark import Ark
 from maptr.discovery import TABLE, Discovery, Outcome, Reading, Step
 from maptr.naptr.record import Kind
 from maptr.protocol import names
-from maptr.reconcile.verdict import Drift, Verdict
+from maptr.reconcile.verdict import AGREES, Drift, Verdict
 
 # The verdicts with their marks, worst first: a NAAN shows the worst of its records.
 MARKS = {
@@ -26,7 +26,6 @@ MARKS = {
     Verdict.SAME: "=",
 }
 RANKS = {verdict: rank for rank, verdict in enumerate(MARKS)}  # 0 is the worst
-AGREES = (Verdict.SAME, Verdict.LOSSY)
 
 # ---- the walk
 

@@ -31,14 +31,14 @@ from maptr.config.model import BROWSER, LANGUAGES
 from maptr.discovery import Discovery
 from maptr.errors import ArkSyntaxError, time_text, visible
 from maptr.gateway import drawing, objects, servers
-from maptr.gateway.drawing import AGREES, MARKS, RANKS, naan_of, shorten
+from maptr.gateway.drawing import MARKS, RANKS, naan_of, shorten
 from maptr.gateway.language import ENGLISH, Language, preferred
 from maptr.gateway.message import Headers, Request, Response, Work, html, not_kept, text
 from maptr.gateway.objects import OWN
 from maptr.gateway.site import DriftReport, Site
 from maptr.gateway.statistics import DAYS, DAYS_KEPT, Report
 from maptr.reconcile.probes import Liveness
-from maptr.reconcile.verdict import Drift, Verdict
+from maptr.reconcile.verdict import AGREES, Drift, Verdict
 from maptr.registry.table import Entry, Table, normal_key
 from maptr.registry.target import UNKNOWN, example_url
 

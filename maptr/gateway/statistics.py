@@ -92,7 +92,6 @@ class Report(NamedTuple):
     def to_dict(self) -> dict[str, Any]:
         """Return the report in the types of JSON."""
         return {
-            "schema": "maptr/1",
             "since": self.since,
             "until": self.until,
             "requests": self.requests,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate, product
 
@@ -25,39 +24,36 @@ from maptr.zone.lint import unpublishable
 _SHOULDER_RULE = re.compile(rb".\^\(?ark:/\?[0-9a-z]+/\(*((?:[A-Za-z0-9=~@_%-]|\[[.*+$]\])+)\(?\.\*")
 
 
-@dataclass(frozen=True, slots=True)
-class Reconciler:
-    """Compares the table of a client with DNS, which is asked only for answers that are not kept."""
+def verdicts(sources: Sources, log: VerdictLog | None, naans: Iterable[str] | None = None) -> Iterator[list[Drift]]:
+    """Yield the verdicts on each NAAN and its shoulders; None for every NAAN of the table and of the history.
 
-    sources: Sources
-    log: VerdictLog | None = None
+    DNS is asked only for answers that are not kept.
+    """
+    table = sources.engine.table.current().table or Table()
+    histories = log.changes(sources.view) if log is not None else {}
+    if naans is None:
+        naans = sorted({record.partition("/")[0] for record in [*table, *histories]})
+    made: list[Drift] = []
+    try:
+        naans = list(naans)
+        probes = [probe_of(naan, "", [entry.shoulder for entry in table.shoulders(naan)]) for naan in naans]
+        for naan, asked in zip(naans, sources.fetch(probes), strict=True):
+            found = list(reconcile(naan, table, partial(_discover, sources, asked), histories))
+            made += found
+            yield found
+    finally:
+        if log is not None:
+            log.record(sources.view, made)
 
-    def verdicts(self, naans: Iterable[str] | None = None) -> Iterator[list[Drift]]:
-        """Yield the verdicts on each NAAN and its shoulders; None for every NAAN of the table and of the history."""
-        table, view = self.sources.engine.table.current().table or Table(), self.sources.view
-        histories = self.log.changes(view) if self.log is not None else {}
-        if naans is None:
-            naans = sorted({record.partition("/")[0] for record in [*table, *histories]})
-        verdicts: list[Drift] = []
-        try:
-            naans = list(naans)
-            probes = [probe_of(naan, "", [entry.shoulder for entry in table.shoulders(naan)]) for naan in naans]
-            for naan, asked in zip(naans, self.sources.fetch(probes), strict=True):
-                found = list(reconcile(naan, table, partial(self._discover, asked), histories))
-                verdicts += found
-                yield found
-        finally:
-            if self.log is not None:
-                self.log.record(view, verdicts)
 
-    def _discover(self, asked: Discovery | None, ark: Ark) -> Discovery:
-        """Return what DNS says of an ARK. ``asked`` is the discovery of the NAAN's probe if it was made now.
+def _discover(sources: Sources, asked: Discovery | None, ark: Ark) -> Discovery:
+    """Return what DNS says of an ARK. ``asked`` is the discovery of the NAAN's probe if it was made now.
 
-        If DNS gave no complete answer then, it is not asked for another ARK.
-        """
-        if asked is not None and (ark.resolution == asked.ark.resolution or not asked.complete):
-            return asked.replace(ark=ark)
-        return self.sources.from_dns(ark)
+    If DNS gave no complete answer then, it is not asked for another ARK.
+    """
+    if asked is not None and (ark.resolution == asked.ark.resolution or not asked.complete):
+        return asked.replace(ark=ark)
+    return sources.from_dns(ark)
 
 
 def reconcile(

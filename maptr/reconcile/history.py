@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sqlite3
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,11 +13,6 @@ from maptr.reconcile.verdict import Drift, Urls, Verdict
 
 MAX_STATES = 50  # of one record
 BUSY_HISTORY_MS = 5_000  # to wait for another process: unlike an answer, a verdict cannot be fetched again
-
-
-def open_history(path: str | os.PathLike[str], *, wall: Callable[[], float], own: bool = False) -> Disk:
-    """Open the SQLite file of verdicts and probes. ``own``: replace a damaged file. Raises ConfigError as ``Disk``."""
-    return Disk(path, wall=wall, own=own)
 
 
 def transaction(disk: Disk, write: Callable[[sqlite3.Connection], None]) -> bool:

@@ -25,7 +25,10 @@ class Verdict(enum.StrEnum):
 
     @property
     def is_drift(self) -> bool:
-        return self not in (Verdict.SAME, Verdict.LOSSY, Verdict.UNKNOWN)
+        return self not in (*AGREES, Verdict.UNKNOWN)
+
+
+AGREES = (Verdict.SAME, Verdict.LOSSY)
 
 
 @dataclass(frozen=True, slots=True)

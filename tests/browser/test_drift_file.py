@@ -12,8 +12,8 @@ import pytest
 
 from maptr import registry
 from maptr.gateway import pages
-from maptr.gateway.drawing import AGREES, MARKS
-from maptr.reconcile.verdict import Drift, Verdict
+from maptr.gateway.drawing import MARKS
+from maptr.reconcile.verdict import AGREES, Drift, Verdict
 from maptr.registry.table import Entry, Table, Who
 from maptr.zone.build import build
 from tests.support.browser import Chromium

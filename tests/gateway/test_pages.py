@@ -27,7 +27,7 @@ from maptr.gateway.site import DriftReport, Traffic
 from maptr.naptr.record import Naptr
 from maptr.reconcile.history import PastVerdict
 from maptr.reconcile.probes import Liveness, Period
-from maptr.reconcile.verdict import Drift, Verdict
+from maptr.reconcile.verdict import AGREES, Drift, Verdict
 from maptr.registry.table import Entry, NaanPolicy, Nma, Table, Who
 from maptr.walk import Answer
 from tests.support.caching import HOME, SILENT, dns_answer, host, redirect
@@ -495,7 +495,7 @@ def squares(drawn: drawing.Map) -> int:
 
 @pytest.mark.parametrize("share", [0, 1, 7, 1863])
 def test_the_map_has_one_square_for_each_naan(share: int) -> None:
-    bad = [one for one in Verdict if one not in drawing.AGREES]
+    bad = [one for one in Verdict if one not in AGREES]
     verdicts = [drift(f"{10_000 + n}", bad[n % len(bad)] if n < share else Verdict.SAME) for n in range(1863)]
     verdicts += [drift("10000/x6", Verdict.DIFFERS), drift("11000/x6", Verdict.SAME)]
     drawn = drawing.drift_map(drawing.worst_of(verdicts), lambda record: f"name of {record}")
@@ -740,7 +740,7 @@ def test_the_file_has_date_version_and_its_own_style() -> None:
 
 
 def test_every_deviating_square_of_the_file_links_to_its_evidence() -> None:
-    bad = [one for one in Verdict if one not in drawing.AGREES]
+    bad = [one for one in Verdict if one not in AGREES]
     verdicts = [drift(f"2000{n}", one) for n, one in enumerate(bad)] + [drift("20000/x6.%2A", Verdict.DIFFERS)]
     text = file_of(*verdicts)
     ids = re.findall(r'id="(r-[^"]*)"', text)

@@ -23,7 +23,7 @@ from maptr.discovery import Discovery, Outcome
 from maptr.naptr.record import Naptr
 from maptr.paths import cache_file
 from maptr.protocol.names import parse, to_text
-from maptr.reconcile.drift import Reconciler
+from maptr.reconcile.drift import verdicts
 from maptr.reconcile.history import VerdictLog
 from maptr.reconcile.verdict import Drift
 from maptr.registry.followed_file import TableSource, table_source
@@ -139,7 +139,7 @@ class Rig:
     def drift(self, naan: str, log: VerdictLog | None = None) -> list[Drift]:
         """The verdicts on a NAAN, with the log of earlier ones, by default that in the file of answers."""
         log = log or (None if self.disk is None else VerdictLog(self.disk))
-        return next(Reconciler(self.sources, log).verdicts([naan]))
+        return next(verdicts(self.sources, log, [naan]))
 
     def close(self) -> None:
         if self.disk is not None:
