@@ -38,17 +38,25 @@ def _naming(path: Path) -> Iterator[None]:
         raise
 
 
+@contextlib.contextmanager
+def opened(path: Path) -> Iterator[BinaryIO]:
+    """Open a regular file to read. Raises OSError, also for a pipe or a device, without waiting for it."""
+    with _naming(path), open(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as file:  # noqa: PTH123
+        mode = os.fstat(file.fileno()).st_mode
+        if S_ISDIR(mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        if not S_ISREG(mode):
+            raise OSError(errno.EINVAL, "Is not a regular file")
+        yield file
+
+
 def read_whole(path: Path, most: int = MAX_WHOLE) -> bytes:
     """Return the content of a regular file. Raises OSError, also for a pipe, a device, or more than ``most`` bytes."""
-    with _naming(path), open(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as file:  # noqa: PTH123
-        status = os.fstat(file.fileno())
-        if S_ISDIR(status.st_mode):
-            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-        if not S_ISREG(status.st_mode):
-            raise OSError(errno.EINVAL, "Is not a regular file")
-        if status.st_size > most:
-            raise OSError(errno.EFBIG, f"Has more than {most} bytes")
-        return file.read(status.st_size + 1)  # one byte more shows that the file grows
+    with opened(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        if size > most:
+            raise OSError(errno.EFBIG, f"Has more than {most} bytes", str(path))
+        return file.read(size + 1)  # one byte more shows that the file grows
 
 
 def read_up_to(file: BinaryIO, most: int) -> bytes:

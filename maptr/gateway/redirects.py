@@ -9,24 +9,22 @@ cannot be read, or that lost too many rows, leaves the last good one in use.
 from __future__ import annotations
 
 import csv
-import errno
 import json
 import logging
 import os
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
-from stat import S_ISREG
 from typing import NamedTuple
 from urllib.parse import quote
 
 from maptr import url
 from maptr.daemon.background import Repetitions
 from maptr.errors import NOT_UTF8, ConfigError, MaptrError, text_of_cell
-from maptr.files import Followed
+from maptr.files import Followed, opened
 from maptr.gateway.message import Unreadable, published
 from maptr.gateway.objects import (
     COLUMNS,
@@ -55,6 +53,7 @@ NAMED = 10  # bad rows that the log and the status name one by one
 _SQLITE = b"SQLite format 3\0"
 APPLICATION, VERSION = 0x6D61706F, 1  # application_id ("mapo", as a cache has "mapt") and user_version
 _FIELDS = ", ".join(f'"{name}"' for name in COLUMNS)
+_INSERT = f"INSERT OR IGNORE INTO redirects ({_FIELDS}, more) VALUES ({', '.join('?' * (len(COLUMNS) + 1))})"  # noqa: S608
 _SCHEMA = f"""
 CREATE TABLE redirects (
     {", ".join(f'"{name}"' for name in COLUMNS if name not in ("ark", "status", "suffix"))},
@@ -80,31 +79,9 @@ OnBad = Callable[[RowError], None]
 # ---- reading
 
 
-def rows_of(path: Path) -> tuple[list[str], Iterator[Row]]:
-    """Return the columns of a file, and its rows. Raises ConfigError that names the file and the line."""
-    rows = _rows(path)
-    return list(next(rows).cells), rows
-
-
-Numbered = Iterator[tuple[int, OwnObject]]
-
-
-def objects_of(path: Path, rows: Iterable[Row], on_bad: OnBad, *, allow_private: bool = False) -> Numbered:
-    """Yield the object of each row with its number; a bad row is passed to ``on_bad`` and left out."""
-    for row in rows:
-        try:
-            if row.fault:
-                raise ValueError(row.fault)
-            yield row.number, read_row(row.cells, allow_private=allow_private)
-        except ValueError as error:
-            on_bad(RowError(str(error), filename=str(path), line=row.number))
-
-
 def _is_database(path: Path) -> bool:
     """Raises OSError, also for a pipe or a device."""
-    with open(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as file:  # noqa: PTH123
-        if not S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise OSError(errno.EINVAL, "Is not a regular file")
+    with opened(path) as file:
         return file.read(len(_SQLITE)) == _SQLITE
 
 
@@ -238,7 +215,7 @@ class ObjectStore(OwnObjects):
 
     @property
     def is_own(self) -> bool:
-        """Whether ``write_store`` made the database."""
+        """Whether ``stored`` made the database."""
         names = ("application_id", "user_version")
         return [self._connection.execute(f"PRAGMA {name}").fetchone()[0] for name in names] == [APPLICATION, VERSION]
 
@@ -312,42 +289,42 @@ def _object(values: tuple[object, ...]) -> OwnObject:
 def stored(path: Path, on_bad: OnBad, database: str = "", *, allow_private: bool = False) -> ObjectStore:
     """Return the objects of a file in a new database, by default a temporary one of SQLite. Raises ConfigError.
 
-    A bad row is passed to ``on_bad``.
+    A bad row, or a second one of an ARK, is passed to ``on_bad`` and left out.
     """
-    columns, rows = rows_of(path)
-    objects = objects_of(path, rows, on_bad, allow_private=allow_private)
+    rows = _rows(path)
+    columns = next(rows).cells
     try:
         connection = sqlite3.connect(database, check_same_thread=False, isolation_level=None)
         store = ObjectStore(connection, str(path), allow_private=allow_private)
-        write_store(connection, columns, objects, on_bad, path)
+        connection.executescript(f"PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; {_SCHEMA}")
+        connection.execute("BEGIN")
+        connection.executemany("INSERT INTO columns VALUES (?)", ((name,) for name in columns))
+        count = 0
+        for row in rows:
+            try:
+                _insert(connection, row, allow_private=allow_private)
+            except ValueError as error:
+                on_bad(RowError(str(error), filename=str(path), line=row.number))
+                continue
+            count += 1
+            if count > MAX_REDIRECTS:
+                raise ConfigError(f"more than {MAX_REDIRECTS} redirects", filename=str(path))
+        connection.execute("COMMIT")
         store.count()
         return store
     except sqlite3.Error as error:
         raise ConfigError(f"its rows cannot be stored: {error}", filename=str(path)) from None
 
 
-def write_store(
-    connection: sqlite3.Connection, columns: Iterable[str], objects: Numbered, on_bad: OnBad, path: Path
-) -> None:
-    """Write objects into an empty database. A second row of an ARK is passed to ``on_bad``.
-
-    Raises ConfigError for more than MAX_REDIRECTS.
-    """
-    connection.executescript(f"PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; {_SCHEMA}")
-    connection.execute("BEGIN")
-    connection.executemany("INSERT INTO columns VALUES (?)", ((name,) for name in columns))
-    insert = f"INSERT OR IGNORE INTO redirects ({_FIELDS}, more) VALUES ({', '.join('?' * (len(COLUMNS) + 1))})"  # noqa: S608
-    count = 0
-    for number, one in objects:
-        more = json.dumps(one.more, ensure_ascii=False) if one.more else None
-        values = one.ark, one.url, one.status, one.reason, one.who, one.what, one.when, int(one.suffix), more
-        if connection.execute(insert, values).rowcount == 0:
-            on_bad(RowError(f"a second redirect of {one.ark}", filename=str(path), line=number))
-            continue
-        count += 1
-        if count > MAX_REDIRECTS:
-            raise ConfigError(f"more than {MAX_REDIRECTS} redirects", filename=str(path))
-    connection.execute("COMMIT")
+def _insert(connection: sqlite3.Connection, row: Row, *, allow_private: bool) -> None:
+    """Insert the object of a row. Raises ValueError for a bad one."""
+    if row.fault:
+        raise ValueError(row.fault)
+    one = read_row(row.cells, allow_private=allow_private)
+    more = json.dumps(one.more, ensure_ascii=False) if one.more else None
+    values = one.ark, one.url, one.status, one.reason, one.who, one.what, one.when, int(one.suffix), more
+    if connection.execute(_INSERT, values).rowcount == 0:
+        raise ValueError(f"a second redirect of {one.ark}")
 
 
 # ---- following the file

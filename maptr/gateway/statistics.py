@@ -132,8 +132,11 @@ class Statistics:
     @property
     def _store(self) -> sqlite3.Connection:
         """The open file: that which has its name now, if it was removed or replaced. Raises sqlite3.Error."""
-        if self._opened is not None and self._opened[0] == self._inode():
-            return self._opened[1]
+        if self._opened is not None:
+            if self._opened[0] == self._inode():
+                return self._opened[1]
+            self._opened[1].close()
+            self._opened = None
         store = sqlite3.connect(self._uri, uri=True, check_same_thread=False, isolation_level=None)
         found = {name for (name,) in store.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
         if foreign := found.difference(TABLES):
@@ -235,29 +238,16 @@ class Statistics:
     def _write(self, taken: Counter[Key]) -> None:
         """Write counts, and remove old ones. Raises sqlite3.Error."""
         now = int(self._wall())
-        with self._lock, self._store:
-            self._store.execute("BEGIN")
+        with self._lock, self._store as store:
+            store.execute("BEGIN")
             for table, size, most in zip(TABLES, (HOUR, DAY), (HOURS_KEPT, DAYS_KEPT), strict=True):
-                self._store.executemany(
+                store.executemany(
                     f"INSERT INTO {table} VALUES (?, ?, ?, ?)"  # noqa: S608 - constants
                     " ON CONFLICT DO UPDATE SET n = n + excluded.n",
                     ((start // size * size, kind, value, n) for (start, kind, value), n in taken.items()),
                 )
-                self._store.execute(f"DELETE FROM {table} WHERE start < ?", (now - size * most,))  # noqa: S608
-            self._shorten(now // DAY * DAY - DAY)
-
-    def _shorten(self, day: int) -> None:
-        """Count the rare values of the last whole day together."""
-        for kind in (NAAN, FAILED, REFERRER):
-            select = "SELECT value, n FROM days WHERE start = ? AND kind = ? AND value != ? ORDER BY n DESC, value"
-            known = (day, kind, REST[kind])
-            rare = self._store.execute(f"{select} LIMIT -1 OFFSET {MAX_VALUES}", known).fetchall()
-            lost = sum(n for _, n in rare)
-            if lost:
-                delete = "DELETE FROM days WHERE start = ? AND kind = ? AND value = ?"
-                self._store.executemany(delete, ((day, kind, value) for value, _ in rare))
-                insert = "INSERT INTO days VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET n = n + excluded.n"
-                self._store.execute(insert, (*known, lost))
+                store.execute(f"DELETE FROM {table} WHERE start < ?", (now - size * most,))  # noqa: S608
+            _shorten(store, now // DAY * DAY - DAY)
 
     def report(self, days: int = DAYS) -> Report:
         """Return the counts of the last days, by hour for two weeks at most, and by day otherwise.
@@ -279,10 +269,11 @@ class Statistics:
         counts: dict[str, Counter[str]] = {kind: Counter() for kind in KINDS}
         try:
             with self._lock:
+                store = self._store
                 select = f"SELECT start, n FROM {table} WHERE kind = ? AND start >= ?"  # noqa: S608 - constants
-                periods.update(dict(self._store.execute(select, (REQUESTS, since))))
+                periods.update(dict(store.execute(select, (REQUESTS, since))))
                 select = f"SELECT kind, value, sum(n) FROM {table} WHERE start >= ? GROUP BY 1, 2"  # noqa: S608
-                rows: Iterable[tuple[str, str, int]] = self._store.execute(select, (since,)).fetchall()
+                rows: Iterable[tuple[str, str, int]] = store.execute(select, (since,)).fetchall()
         except sqlite3.Error as error:
             if self._logged.is_new("report", str(error)):
                 log.error("statistics not read: %s: %s", self._file, error)
@@ -305,3 +296,16 @@ class Statistics:
         with closing(self._store):
             if not self._is_read_only:
                 self._write(self._waiting)
+
+
+def _shorten(store: sqlite3.Connection, day: int) -> None:
+    """Count the rare values of the last whole day together."""
+    for kind in (NAAN, FAILED, REFERRER):
+        select = "SELECT value, n FROM days WHERE start = ? AND kind = ? AND value != ? ORDER BY n DESC, value"
+        known = (day, kind, REST[kind])
+        rare = store.execute(f"{select} LIMIT -1 OFFSET {MAX_VALUES}", known).fetchall()
+        if lost := sum(n for _, n in rare):
+            delete = "DELETE FROM days WHERE start = ? AND kind = ? AND value = ?"
+            store.executemany(delete, ((day, kind, value) for value, _ in rare))
+            insert = "INSERT INTO days VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET n = n + excluded.n"
+            store.execute(insert, (*known, lost))

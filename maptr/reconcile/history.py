@@ -6,6 +6,7 @@ import json
 import sqlite3
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import NamedTuple
 
 from maptr.cache.disk import BUSY_MS, Disk
@@ -13,6 +14,11 @@ from maptr.reconcile.verdict import Drift, Urls, Verdict
 
 MAX_STATES = 50  # of one record
 BUSY_HISTORY_MS = 5_000  # to wait for another process: unlike an answer, a verdict cannot be fetched again
+
+
+def open_history(path: Path, *, wall: Callable[[], float]) -> Disk:
+    """Open the file of a server, which does not know the cache. A damaged one is replaced."""
+    return Disk(path, wall=wall, own=True)
 
 
 def transaction(disk: Disk, write: Callable[[sqlite3.Connection], None]) -> bool:

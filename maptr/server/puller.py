@@ -12,7 +12,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from maptr import registry
-from maptr.cache.disk import Disk
 from maptr.client import Client
 from maptr.config import Config
 from maptr.daemon.background import Repetitions
@@ -21,6 +20,7 @@ from maptr.daemon.pulling import ServerDrift, TablePulls, TableStatus, kept_text
 from maptr.errors import MaptrError, reason_of
 from maptr.files import signature_if_any
 from maptr.protocol.names import to_text
+from maptr.reconcile.history import open_history
 from maptr.reconcile.verdict import Drift
 from maptr.server.alarm import Alarm, AlarmKind
 from maptr.server.state import Clock
@@ -144,7 +144,7 @@ def _report(config: Config, server: str, clock: Clock) -> ServerDrift:
             file.read_bytes(), filename=str(file), on_bad=lambda error: None, scheme=config.client.scheme
         )
         for origin in zones or [to_text(config.client.origin)]:
-            history = None if state is None else Disk(state / HISTORY, wall=clock, own=True)
+            history = None if state is None else open_history(state / HISTORY, wall=clock)
             with Client(
                 [server], origin=origin, table=table, policy="dns-only", history=history, rate=DRIFT_RATE
             ) as client:

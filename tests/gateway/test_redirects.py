@@ -16,13 +16,14 @@ from maptr.errors import ConfigError
 from maptr.files import LOOK_EVERY, READ_EVERY
 from maptr.gateway import redirects
 from maptr.gateway.objects import OwnObject, Redirects
-from maptr.gateway.redirects import ObjectStore, follow, read, stored, write_store
+from maptr.gateway.redirects import ObjectStore, follow, read, stored
 from maptr.gateway.site import Site
 from maptr.registry.followed_file import TableState
 from tests.support.caching import Clock
 from tests.support.http_gateway import TABLE, HttpClient, gateway
 
 ONE = [OwnObject("ark:12345/x5", "https://h.example/5")]
+GOOD = "ark,url\nark:12345/x5,https://h.example/5\n"
 
 
 def rows(found: Redirects) -> list[OwnObject]:
@@ -43,10 +44,16 @@ def csv_file(path: Path, text: str) -> Path:
     return path
 
 
+def imported(path: Path, text: str = GOOD) -> Path:
+    """Write the database that ``maptr redirects import`` makes of a CSV."""
+    stored(csv_file(path.with_suffix(".csv"), text), lambda error: pytest.fail(str(error)), str(path))
+    return path
+
+
 @pytest.mark.parametrize(
     "text",
     [
-        "ark,url\nark:12345/x5,https://h.example/5\n",
+        GOOD,
         "\ufeffark,url\r\nhttps://n2t.net/ark:/12345/x-5,https://h.example/5\r\n",
         "ark,url,status\nark:12345/x5,https://h.example/5,\n",
         "ark,url,who,what\nark:12345/x5,https://h.example/5\n\n,,,\n",
@@ -208,9 +215,6 @@ def replaced(path: Path, text: str) -> None:
     new.replace(path)
 
 
-GOOD = "ark,url\nark:12345/x5,https://h.example/5\n"
-
-
 def test_a_bad_file_leaves_the_last_good_redirects(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     clock, path = Clock(), csv_file(tmp_path / "redirects", GOOD)
     file = follow(path, allow_private=False, clock=clock)
@@ -261,10 +265,9 @@ def test_a_file_that_loses_too_many_redirects_is_refused(tmp_path: Path, caplog:
 
 
 def test_the_database_that_import_makes_is_asked_and_not_read(tmp_path: Path) -> None:
-    path = tmp_path / "own.sqlite"
     made = OwnObject("ark:12345/x1", "https://h.example/1", 303, "", "Me", "It", "1999", False, {"note": "kept"})
-    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
-        write_store(connection, ["ark", "url", "note"], iter([(1, made)]), lambda error: None, path)
+    row = "ark:12345/x1,https://h.example/1,303,Me,It,1999,no,kept"
+    path = imported(tmp_path / "own.sqlite", f"ark,url,status,who,what,when,suffix,note\n{row}\n")
     clock = Clock()
     file = follow(path, allow_private=False, clock=clock)
     objects = file.current().objects
@@ -284,9 +287,8 @@ def test_the_database_that_import_makes_is_asked_and_not_read(tmp_path: Path) ->
     "change", ["url = 'javascript:alert(1)'", "status = 200", "more = '{'", "url = 'http://10.0.0.1/'"]
 )
 def test_a_row_that_was_spoiled_leads_nowhere(change: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    path = tmp_path / "own.sqlite"
-    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
-        write_store(connection, [], iter([(1, ONE[0])]), lambda error: None, path)
+    path = imported(tmp_path / "own.sqlite")
+    with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute(f"UPDATE redirects SET {change}")
     found = read(path).objects
     for _ in "again":
@@ -296,10 +298,8 @@ def test_a_row_that_was_spoiled_leads_nowhere(change: str, tmp_path: Path, caplo
 
 
 def store_of(path: Path, *arks: str) -> ObjectStore:
-    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
-        objects = (OwnObject(ark, "https://own.example.org/1") for ark in arks)
-        write_store(connection, [], enumerate(objects, 1), lambda error: None, path)
-    found = read(path).objects
+    text = "".join(f"{ark},https://own.example.org/1\n" for ark in arks)
+    found = read(imported(path, f"ark,url\n{text}")).objects
     assert isinstance(found, ObjectStore)
     return found
 
@@ -324,9 +324,7 @@ def test_the_loss_of_a_long_file_is_judged_by_a_sample(
 
 
 def test_a_database_that_cannot_be_read_is_no_reason_to_redirect_elsewhere(tmp_path: Path) -> None:
-    path = tmp_path / "own.sqlite"
-    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
-        write_store(connection, [], iter([(1, ONE[0])]), lambda error: None, path)
+    path = imported(tmp_path / "own.sqlite")
     own = read(path).objects
     path.write_text("a text in the place of the database\n")
     with (
@@ -341,17 +339,12 @@ def test_a_database_that_cannot_be_read_is_no_reason_to_redirect_elsewhere(tmp_p
 def test_a_good_file_replaces_a_database_that_was_damaged_in_use(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def written(path: Path) -> Path:
-        with closing(sqlite3.connect(path, isolation_level=None)) as connection:
-            write_store(connection, [], iter([(1, ONE[0])]), lambda error: None, path)
-        return path
-
-    clock, path = Clock(), written(tmp_path / "own.sqlite")
+    clock, path = Clock(), imported(tmp_path / "own.sqlite")
     file = follow(path, allow_private=False, clock=clock)
     path.write_text("a text in the place of the database\n")
     clock.now += LOOK_EVERY
     assert "the first line has no column ark" in file.current().trouble
-    written(tmp_path / "new.sqlite").replace(path)
+    imported(tmp_path / "new.sqlite").replace(path)
     clock.now += LOOK_EVERY
     assert (rows(file.current()), file.value.trouble) == (ONE, "")
     assert f"{path}: the redirects until now cannot be compared with the new ones: " in caplog.text
@@ -378,10 +371,9 @@ def test_a_file_that_could_not_be_read_is_read_again(tmp_path: Path) -> None:
 def test_rows_that_cannot_be_stored_or_read_are_an_error_of_the_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    connect, path, own = sqlite3.connect, tmp_path / "r.csv", tmp_path / "own.sqlite"
+    connect, path, own = sqlite3.connect, tmp_path / "r.csv", imported(tmp_path / "own.sqlite")
     path.write_text("ark,url\n" + "".join(f"ark:12345/x{i},https://h.example/{i}\n" for i in range(2000)))
-    with closing(connect(own, isolation_level=None)) as connection:
-        write_store(connection, [], iter([(1, ONE[0])]), lambda error: None, own)
+    with closing(connect(own)) as connection, connection:
         connection.execute("UPDATE redirects SET more = '{'")
     with pytest.raises(ConfigError, match=r"own\.sqlite: "):
         stored(own, lambda error: None)

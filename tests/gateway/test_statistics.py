@@ -131,10 +131,13 @@ def test_the_file_keeps_the_counts(tmp_path: Path) -> None:
     clock.now += 2 * DAY
     assert (again.report(1).requests, again.report(7).requests, again.report(365).requests) == (0, 7, 7)
     assert b"secret" not in path.read_bytes()
+    old = again._store
     path.rename(tmp_path / "old.sqlite")
     again.count("12345", "/ark:12345/x1", 302, "dns", "")
     keep(again)
     assert Statistics(path, wall=clock).report(7).requests == 1, "a file that is removed is made again"
+    with pytest.raises(sqlite3.ProgrammingError, match="closed"):
+        old.execute("SELECT 1")
 
 
 def test_hours_and_days_are_forgotten_in_time() -> None:
