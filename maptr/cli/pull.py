@@ -56,7 +56,7 @@ STDIN = "/dev/stdin"
     type=options.PATH,
     help="Read the signature from there.  [default: the source with .minisig after its path]",
 )
-@click.option("--cafile", type=options.PATH, help="Trust the CA certificates in FILE.  [default: those of the system]")
+@click.option("--cafile", type=FILE_PATH, help="Trust the CA certificates in FILE.  [default: those of the system]")
 @options.timeout_option(60.0, "Give up a source after this time.")
 @options.CONFIG_OPTION
 @options.time_option(
@@ -73,7 +73,7 @@ def pull(
     sha256: str | None,
     public_key: Path | None,
     signature: str | None,
-    cafile: str | None,
+    cafile: Path | None,
     timeout: float,
     config: str | None,
     every: int | None,
@@ -113,7 +113,7 @@ def pull(
         sources = known.sources
         sha256 = sha256 or known.sha256
         public_key = public_key or known.public_key
-        cafile = cafile or (str(known.cafile) if known.cafile else None)
+        cafile = cafile or known.cafile
     official = not sources
     sources = sources or (OFFICIAL,)
     if cafile is not None and not any("://" in where for where in (*sources, signature or "")):

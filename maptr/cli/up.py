@@ -178,12 +178,11 @@ def find_registry(sources: tuple[str, ...], config: Config, *, offline: bool, fo
 def _pull(table: TableConfig, file: Path, requirements: Requirements, *, force: bool) -> bool:
     """Pull the registry. Returns whether the file now has the content of a source."""
     output.inform(f"registry  pulling from {table.url} ...")
-    cafile = None if table.cafile is None else str(table.cafile)
     try:
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with output.progress("pulling the registry"):
             found = plan_pull(
-                file, table.sources, requirements=requirements, cafile=cafile, force=force, seconds=PULL_SECONDS
+                file, table.sources, requirements=requirements, cafile=table.cafile, force=force, seconds=PULL_SECONDS
             )
             apply_pull(found, wall=time.time)
     except PullFailed as error:

@@ -97,8 +97,9 @@ class TablePulls:
         table = config.table
         try:
             file.parent.mkdir(parents=True, exist_ok=True)
-            cafile = None if table.cafile is None else str(table.cafile)
-            found = plan_pull(file, table.sources, requirements=requirements_of(config), cafile=cafile, seconds=seconds)
+            found = plan_pull(
+                file, table.sources, requirements=requirements_of(config), cafile=table.cafile, seconds=seconds
+            )
             apply_pull(found, wall=self._clock)
         except (MaptrError, OSError) as error:
             reason = reason_of(error)

@@ -165,7 +165,7 @@ def _described(request: Request, site: Site, ark: Ark, found: Discovery) -> Resp
         return _nothing(document, found)
     places = servers_of(Table([*([entry] if entry else []), *shoulders]))
     probed = [site.liveness[place] for place in places if place in site.liveness]
-    verdicts = [one for one in site.drift.verdicts if one.record.partition("/")[0] == ark.naan]
+    verdicts = [one for one in site.drift.verdicts if one.naan == ark.naan]
     drift = {"at": site.drift.at, "records": [one.to_dict() for one in verdicts]}
     return _json(
         {

@@ -187,22 +187,17 @@ class Map(NamedTuple):
     squares: tuple[Square, ...]
 
 
-def naan_of(record: str) -> str:
-    return record.partition("/")[0]
-
-
 def worst_of(verdicts: Sequence[Drift]) -> dict[str, Drift]:
     """Return the worst record of each NAAN."""
     worst: dict[str, Drift] = {}
     for one in verdicts:
-        naan = naan_of(one.record)
-        known = worst.get(naan)
+        known = worst.get(one.naan)
         if known is None or RANKS[one.verdict] < RANKS[known.verdict]:
-            worst[naan] = one
+            worst[one.naan] = one
     return worst
 
 
-def drift_map(worst: Mapping[str, Drift], name_of: Callable[[str], str]) -> Map:
+def drift_map(worst: Mapping[str, Drift], name_of: Callable[[Drift], str]) -> Map:
     """Return the map. ``name_of`` gives the organisation of a record."""
     columns = min(MAX_COLUMNS, max(MIN_COLUMNS, math.ceil(math.sqrt(len(worst) * 2.8))))
     drifts = list(worst.values())
@@ -214,7 +209,7 @@ def drift_map(worst: Mapping[str, Drift], name_of: Callable[[str], str]) -> Map:
             ones = list(run)
             lines[verdict] = f"{lines.get(verdict, '')}M{x} {y + SQUARE // 2}h{len(ones) * SQUARE - GAP}"
             if verdict not in AGREES:
-                squares += [Square(x + number * SQUARE, y, one, name_of(one.record)) for number, one in enumerate(ones)]
+                squares += [Square(x + number * SQUARE, y, one, name_of(one)) for number, one in enumerate(ones)]
             x += len(ones) * SQUARE
     rows = math.ceil(len(drifts) / columns)
     return Map(columns, rows, lines, tuple(squares) if len(squares) <= MAX_LINKS else ())

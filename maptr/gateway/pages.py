@@ -31,7 +31,7 @@ from maptr.config.model import BROWSER, LANGUAGES
 from maptr.discovery import Discovery
 from maptr.errors import ArkSyntaxError, time_text, visible
 from maptr.gateway import drawing, objects, servers
-from maptr.gateway.drawing import MARKS, RANKS, naan_of, shorten
+from maptr.gateway.drawing import MARKS, RANKS, shorten
 from maptr.gateway.language import ENGLISH, Language, preferred
 from maptr.gateway.message import Headers, Request, Response, Work, html, not_kept, text
 from maptr.gateway.objects import OWN
@@ -294,12 +294,12 @@ def _overview(report: DriftReport, table: Table) -> dict[str, Any]:
 
 def _facts(table: Table, verdicts: Iterable[Drift]) -> list[Fact]:
     ordered = sorted(verdicts, key=lambda one: (RANKS[one.verdict], one.record))
-    return [Fact(one, _name(table, one.record)) for one in ordered]
+    return [Fact(one, _name(table, one)) for one in ordered]
 
 
-def _name(table: Table, record: str) -> str:
+def _name(table: Table, one: Drift) -> str:
     """Return the organisation of a record; that of the NAAN for a shoulder that the table does not have."""
-    entry = table.get(record) or table.get(naan_of(record))
+    entry = table.get(one.record) or table.get(one.naan)
     return "" if entry is None else entry.who.name or entry.who.acronym or ""
 
 
@@ -365,7 +365,7 @@ def _naan(request: Request, site: Site) -> Response | None:
     naan = normal_key(request.path.removeprefix(NAANS))
     if not naan or "/" in naan:
         return None
-    found = {one.record: one for one in site.drift.verdicts if naan_of(one.record) == naan}
+    found = {one.record: one for one in site.drift.verdicts if one.naan == naan}
     entry = site.table.get(naan)
     shared = Ark(naan, "").shared
     shoulders = sorted(site.table.shoulders(naan), key=lambda one: one.shoulder)

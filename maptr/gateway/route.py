@@ -63,7 +63,8 @@ def route(
     """
     if raw_target[:1] != "/":
         if absolute := _ORIGIN.match(raw_target):
-            raw_target, headers = raw_target[absolute.end() :], {**_lower(headers), "host": absolute[1]}
+            raw_target = raw_target[absolute.end() :]
+            headers = {name.lower(): value for name, value in headers.items()} | {"host": absolute[1]}
         raw_target = "/" + raw_target.removeprefix("/")
     if "[" in raw_target or "]" in raw_target:  # as browsers send them, although RFC 3986 does not allow it
         raw_target = raw_target.replace("[", "%5B").replace("]", "%5D")
@@ -78,10 +79,6 @@ def route(
     if isinstance(answer, Lines):
         return answer._replace(response=_finish(request, answer.response, site))
     return _finish(request, answer, site)
-
-
-def _lower(headers: Mapping[str, str]) -> dict[str, str]:
-    return {name.lower(): value for name, value in headers.items()}
 
 
 def _finish(request: Request, response: Response, site: Site) -> Response:

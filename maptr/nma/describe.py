@@ -29,7 +29,7 @@ from maptr.ark import INFLECTIONS, Ark
 from maptr.choose import Chooser
 from maptr.discovery import Candidate, Discovery
 from maptr.errors import ConfigError, NmaError
-from maptr.nma.reachable import Reachable
+from maptr.nma.reachable import Reachable, with_schemes
 from maptr.registry import anvl
 from maptr.resolver.call import checked
 from maptr.web import http
@@ -159,35 +159,30 @@ def describe(
         raise ConfigError(f"{unknown[0]!r} is not one of {', '.join(INFLECTIONS)}", key="inflections")
     chosen = found.choose(chooser)
     candidates = [chosen, *(candidate for candidate in found if candidate != chosen)][:MAX_AUTHORITIES]
-    places = [(candidate, scheme) for candidate in candidates for scheme in _schemes(candidate, found.scheme)]
+    schemes = ("https", "http") if found.scheme == "https" else (found.scheme,)
+    tried = [each for candidate in candidates for each in with_schemes(candidate, schemes)]
     deadline = time.monotonic() + min(seconds, MAX_SECONDS)
     failures: dict[str, None] = {}
-    for number, (candidate, scheme) in enumerate(places, 1):
+    for number, candidate in enumerate(tried, 1):
         now = time.monotonic()
-        until = deadline if number == len(places) else now + (deadline - now) / 2
+        until = deadline if number == len(tried) else now + (deadline - now) / 2
         try:
-            return _ask(candidate, found.ark, scheme, wanted, until, allow_private)
+            return _ask(candidate, found, wanted, until, allow_private)
         except NmaError as error:
             failures[str(error)] = None
             if isinstance(chooser, Reachable):
-                chooser.failed(candidate._replace(scheme=candidate.scheme or scheme), found)
+                chooser.failed(candidate, found)
     raise NmaError(f"no mapping authority could be asked for {found.ark}: {'; '.join(failures)}")
 
 
-def _schemes(candidate: Candidate, scheme: str) -> tuple[str, ...]:
-    """Return the schemes to try. An ``h`` record has no scheme: https comes first, but port 80 means http."""
-    if candidate.target or candidate.scheme or scheme != "https" or candidate.port == 80:
-        return (scheme,)
-    return "https", "http"
-
-
 def _ask(
-    candidate: Candidate, ark: Ark, scheme: str, inflections: tuple[str, ...], deadline: float, allow_private: bool
+    candidate: Candidate, found: Discovery, inflections: tuple[str, ...], deadline: float, allow_private: bool
 ) -> Description:
     """Return the first response that is a description, else the first of all."""
+    ark = found.ark
     responses: list[Description] = []
     for inflection in inflections:
-        asked = candidate.url(ark._replace(tail=inflection), scheme=scheme)
+        asked = candidate.url(ark._replace(tail=inflection), scheme=found.scheme)
         left = deadline - time.monotonic()
         if left <= 0:
             break

@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
+from itertools import chain
 from typing import ClassVar
 
 from maptr import plugins, url
@@ -73,12 +74,9 @@ class Reachable:
     def first(self, candidates: Iterable[Candidate], discovery: Discovery) -> Candidate | None:
         """Return the first of these candidates of the discovery that answers, with the scheme that it answers to."""
         deadline = self._clock() + ALL_SECONDS
-        for candidate in candidates:
-            fixed = candidate.target or candidate.scheme or candidate.port == 80
-            for scheme in ("",) if fixed else self._schemes:
-                tried = candidate._replace(scheme=scheme or candidate.scheme)
-                if self._answers(_url_of(tried, discovery), deadline):
-                    return tried
+        for tried in chain.from_iterable(with_schemes(candidate, self._schemes) for candidate in candidates):
+            if self._answers(_url_of(tried, discovery), deadline):
+                return tried
         return None
 
     def failed(self, candidate: Candidate, discovery: Discovery) -> None:
@@ -142,6 +140,13 @@ class Own(Reachable):
         found = [one for one in discovery if (one.host.lower(), one.port) == place]
         others = [] if found or self._found_only else [received]
         return self.first(found or others, discovery) or discovery[0]
+
+
+def with_schemes(candidate: Candidate, schemes: Iterable[str]) -> list[Candidate]:
+    """Return a candidate with each of the schemes; alone if its record says the scheme, as port 80 does."""
+    if candidate.target or candidate.scheme or candidate.port == 80:
+        return [candidate]
+    return [candidate._replace(scheme=scheme) for scheme in schemes]
 
 
 def _url_of(candidate: Candidate, discovery: Discovery) -> url.Url:

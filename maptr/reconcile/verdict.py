@@ -46,6 +46,10 @@ class Drift:
     reason: str = ""
     records: tuple[str, ...] = ()
 
+    @property
+    def naan(self) -> str:
+        return self.record.partition("/")[0]
+
     def __str__(self) -> str:
         text = f"{self.verdict} {self.record}: {self.reason}" if self.reason else f"{self.verdict} {self.record}"
         return printable(text)

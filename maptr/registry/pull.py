@@ -81,7 +81,7 @@ def plan_pull(
     sources: Sequence[str],
     *,
     requirements: Requirements = Requirements(),
-    cafile: str | None = None,
+    cafile: str | Path | None = None,
     force: bool = False,
     seconds: float = SECONDS,
 ) -> Pull:

@@ -151,6 +151,6 @@ def _report(config: Config, server: str, clock: Clock) -> ServerDrift:
                 verdicts += [one for group in client.drift_many() for one in group]
     except (MaptrError, OSError) as error:
         return ServerDrift(server, clock(), 0, error=reason_of(error))
-    verdicts = [one for one in verdicts if one.record.partition("/")[0] not in config.table.drift_except]
+    verdicts = [one for one in verdicts if one.naan not in config.table.drift_except]
     deviating = [one for one in verdicts if one.verdict.is_drift or one.verdict == "unknown"]
     return ServerDrift(server, clock(), len(verdicts), tuple(f"{one.record} {one.verdict}" for one in deviating))

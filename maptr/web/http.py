@@ -21,6 +21,7 @@ from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import zip_longest
+from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urljoin
 
@@ -196,7 +197,7 @@ def fetch(
     *,
     etag: str = "",
     modified: str = "",
-    cafile: str | None = None,
+    cafile: str | Path | None = None,
     seconds: float = SECONDS,
     max_bytes: int = MAX_FILE,
 ) -> Fetched:
@@ -225,7 +226,7 @@ def fetch(
 
 
 def _get_file(
-    source: str, etag: str, modified: str, cafile: str | None, deadline: float, max_bytes: int, only_public: bool
+    source: str, etag: str, modified: str, cafile: str | Path | None, deadline: float, max_bytes: int, only_public: bool
 ) -> tuple[Fetched | None, str, bool]:
     """Send one request. Returns the file, or None and a redirect's location, and whether the address is public."""
     try:
