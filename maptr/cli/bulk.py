@@ -419,7 +419,7 @@ def row_of(number: int, text: bytes, found: Discovery, require: str | None) -> R
     else:
         if found.source != "dns" or found.stale:
             row["note"] = lookup.provenance(found)
-            row |= {"source": found.source, "age": lookup.age_of(found), "stale": found.stale}
+            row |= {"source": found.source, "age": found.age and round(found.age, 3), "stale": found.stale}
     if found.security != "indeterminate":
         row["security"] = found.security
     return row

@@ -54,8 +54,7 @@ def discover(arks: tuple[str, ...], short: bool, **given: Any) -> None:
       maptr discover --trace https://n2t.net/ark:/12345/x6np1wh8k?info
       maptr discover ark:12345/x6np1wh8k --table naans.json --policy natab-first
     """
-    options = LookupOptions.of(given)
-    sys.exit(lookup.show_discoveries(lookup.prepare(arks, options), options, short=short))
+    sys.exit(lookup.show_discoveries(lookup.prepare(arks, LookupOptions.of(given)), short=short))
 
 
 @command(exits=_EXITS)
@@ -69,8 +68,7 @@ def url(arks: tuple[str, ...], **given: Any) -> None:
     Example:
       curl -L "$(maptr url ark:12345/x6np1wh8k)"
     """
-    options = LookupOptions.of(given)
-    sys.exit(lookup.show_urls(lookup.prepare(arks, options), options))
+    sys.exit(lookup.show_urls(lookup.prepare(arks, LookupOptions.of(given))))
 
 
 @command(
@@ -101,7 +99,7 @@ def open_(ark: str) -> None:
             click.launch(found.url())
         return output.EXIT_OK
 
-    sys.exit(lookup.answer(prepared, lookup.DEFAULTS, show))
+    sys.exit(lookup.answer(prepared, show))
 
 
 @command(
@@ -151,4 +149,4 @@ def info(words: tuple[str, ...], **given: Any) -> None:
             options.inform(f"from {described.url}: HTTP status {described.status}{thump}")
         return output.EXIT_OK if described.spoken else output.EXIT_NONE
 
-    sys.exit(lookup.answer(prepared, options, show))
+    sys.exit(lookup.answer(prepared, show))

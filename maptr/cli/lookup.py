@@ -79,9 +79,10 @@ Argument: TypeAlias = Ark | str
 
 
 class Prepared(NamedTuple):
-    """What a command looks up, and by which client and chooser."""
+    """What a command looks up, with which options, and by which client and chooser."""
 
     arks: Sequence[Argument]
+    options: LookupOptions
     client: Client
     chooser: Chooser | None = None
 
@@ -130,7 +131,7 @@ def prepare(words: Sequence[str], options: LookupOptions) -> Prepared:
         raise ArkSyntaxError(f"{errors[0]}; maptr naan {shlex.quote(name)} finds an organisation")
     config = read_config(options.config)
     client = client_of(servers, options, config)
-    return Prepared(arks, client, chooser_of(options, config, client))
+    return Prepared(arks, options, client, chooser_of(options, config, client))
 
 
 # ---- the client
@@ -319,32 +320,34 @@ def cache_file(config: Config | None) -> str | None:
 # ---- output
 
 
-def show_urls(prepared: Prepared, options: LookupOptions) -> int:
+def show_urls(prepared: Prepared) -> int:
     """Print one line for each ARK, empty if it has no URL. Return the exit code."""
+    options = prepared.options
 
     def show(ark: Argument, found: Discovery | None, error: MaptrError | None) -> None:
         made = found.url() if found and error is None else None  # an insecure answer has candidates
         if options.as_json:
-            fields = {name: getattr(found, name, None) for name in ("source", "stale", "reason")}
-            fields["age"] = age_of(found)
+            document = {} if found is None else found.to_dict()
+            fields = {name: document.get(name) for name in ("source", "stale", "reason", "age")}
             output.json_data({"ark": str(ark), "url": made, **fields, "error": str(error) if error else None})
             return
         if made and found and found.table != BUILT_IN and (found.source == "natab" or found.stale):
             options.inform(f"{ark}: {provenance(found)}")
         output.data(made or "")
 
-    return answer(prepared, options, show)
+    return answer(prepared, show)
 
 
-def show_discoveries(prepared: Prepared, options: LookupOptions, *, short: bool = False) -> int:
+def show_discoveries(prepared: Prepared, *, short: bool = False) -> int:
     """Print the candidates of each ARK, best first. Return the exit code."""
+    options = prepared.options
 
     def show(ark: Argument, found: Discovery | None, error: MaptrError | None) -> None:
         if options.as_json:
-            document: dict[str, Any] = found.to_dict() if found is not None else {"ark": str(ark)}
+            document: dict[str, Any] = found.to_dict() if found is not None else {"ark": str(ark), "age": None}
             if error is not None:
                 document["candidates"] = []  # the trace has the refused ones
-            output.json_data({**document, "age": age_of(found), "error": str(error) if error else None})
+            output.json_data({**document, "error": str(error) if error else None})
         elif found and error is None:
             if prepared.client.reconciles and found.table != BUILT_IN:
                 options.inform(f"{ark}: {provenance(found)}")
@@ -352,20 +355,16 @@ def show_discoveries(prepared: Prepared, options: LookupOptions, *, short: bool 
                 rank = f"{one.order}\t{one.preference}\t{one.owner}"
                 output.data(*[url] if short else [Painted(url, output.GOOD), "\t", Painted(rank, output.MINOR)])
 
-    return answer(prepared, options, show)
+    return answer(prepared, show)
 
 
-def answer(
-    prepared: Prepared,
-    options: LookupOptions,
-    show: Callable[[Argument, Discovery | None, MaptrError | None], int | None],
-) -> int:
+def answer(prepared: Prepared, show: Callable[[Argument, Discovery | None, MaptrError | None], int | None]) -> int:
     """Look up each ARK and ``show`` its discovery, or the error and the discovery in it.
 
     ``show`` may return an exit code, or raise NmaError and DiscoveryError. Return the greatest exit code.
     """
     code, advice, note = output.EXIT_OK, "", ""
-    arks, client, chooser = prepared
+    arks, options, client, chooser = prepared
     on_step = show_step if options.verbose else None
     with client:
         for answered, ark in enumerate(arks):
@@ -403,7 +402,7 @@ def built_in_note(found: Discovery) -> str:
     }.get(found.states[0].name if found.states else "", "")
     if found.missing_origin:
         dns = f"{found.missing_origin.rstrip('.')} is not delegated in your DNS"
-    old = "more than a year old" if (found.age_at(time.time()) or 0.0) > OLD else ""
+    old = "more than a year old" if (found.age or 0.0) > OLD else ""
     remarks = [f"from the built-in registry of {day_text(found.fetched)}", old, dns]
     return f"{'; '.join(filter(None, remarks))}. maptr table pull --apply gets today's"
 
@@ -415,15 +414,8 @@ def advice_of(found: Discovery | None, options: LookupOptions) -> str:
 
 def provenance(found: Discovery) -> str:
     """Write the source, age and reason of a discovery."""
-    age = found.age_at(time.time())
-    old = "of unknown age" if age is None else f"{duration_text(age)} old"
+    old = "of unknown age" if found.age is None else f"{duration_text(found.age)} old"
     return f"from {SOURCES[found.source]}, {old}{', stale' if found.stale else ''} ({found.reason})"
-
-
-def age_of(found: Discovery | None) -> float | None:
-    """Return the age for JSON: seconds with three decimals."""
-    age = None if found is None else found.age_at(time.time())
-    return None if age is None else round(age, 3)
 
 
 def day_text(seconds: float) -> str:

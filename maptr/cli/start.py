@@ -54,5 +54,4 @@ def answer(words: Sequence[str], environment: Mapping[str, str]) -> int | None:
         prepared = lookup.prepare(rest, lookup.DEFAULTS)
     except MaptrError:
         return None  # click prints the error and the usage
-    show = lookup.show_urls if command == "url" else lookup.show_discoveries
-    return show(prepared, lookup.DEFAULTS)
+    return lookup.show_urls(prepared) if command == "url" else lookup.show_discoveries(prepared)
