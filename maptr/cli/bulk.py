@@ -159,11 +159,11 @@ def _check(source: str, out: Out, options: LookupOptions) -> None:
         raise click.UsageError("--resume and --overwrite need -o OUT")
     if out.resume and out.overwrite:
         raise click.UsageError("--resume and --overwrite exclude each other")
-    table = options.client.get("table")
-    table = table if isinstance(table, str | None) else "-"
-    if source == table == "-":
-        raise click.UsageError("only one of FILE and --table can be standard input")
-    refuse_input(out.path, [source, table, options.client.get("trust_anchors"), options.config])
+    given = [options.client.get(name) for name in ("table", "trust_anchors")]
+    inputs = [source, *(each if isinstance(each, str | None) else "-" for each in given)]
+    if inputs.count("-") > 1:
+        raise click.UsageError("only one of FILE, --table and --trust-anchor can be standard input")
+    refuse_input(out.path, [*inputs, options.config])
     if out.path is not None and out.path.is_file() and not (out.resume or out.overwrite):
         raise click.UsageError(f"{out.path}: exists: --resume continues it, --overwrite replaces it")
 

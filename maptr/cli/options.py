@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from maptr.config import Config
     from maptr.protocol.names import Labels
     from maptr.registry.table import Table
+    from maptr.resolver.validation.validator import TrustAnchors
 
 Command = TypeVar("Command", bound="Callable[..., Any] | click.Command")
 MAX_BYTES = 1 << 28  # 256 MiB, 200 times the 2026 registry: a device without an end must not fill memory
@@ -168,6 +169,15 @@ def _table_or_input(ctx: click.Context, param: click.Parameter, value: str | Non
     return read_table(value)[0] if value == "-" and not ctx.resilient_parsing else _existing(ctx, param, value)
 
 
+def _anchors_or_input(ctx: click.Context, param: click.Parameter, value: str | None) -> TrustAnchors | None:
+    """Read the trust anchors from standard input for ``-``."""
+    if value != "-" or ctx.resilient_parsing:
+        return _existing(ctx, param, value)
+    from maptr.resolver.validation.validator import read_anchors  # late: only validation needs it
+
+    return read_anchors(read_text(value), input_name(value))
+
+
 def cache_table_option(callback: Callable[..., Any] = _existing) -> Callable[[Command], Command]:
     """Make ``--table`` for a registry that answers where DNS does not."""
     help = "Use this registry where DNS does not answer.  [default: that of maptr table]"
@@ -248,7 +258,7 @@ def discovery_options(help: str, *, timeout: float = LIFETIME) -> Callable[[Comm
             "--trust-anchor",
             "trust_anchors",
             type=PATH,
-            callback=_existing,
+            callback=_anchors_or_input,
             help="Validate DNSSEC from the DS or DNSKEY records in FILE, in the format of a zone file.",
         ),
         click.option("--require", type=click.Choice(["secure"]), help="Accept only answers validated by DNSSEC."),

@@ -11,6 +11,7 @@ from tests.support.command_line import run_process
 ZONES = Path(__file__).resolve().parents[2] / "zones"
 TABLE, ZONE = ZONES / "sample.natab", ZONES / "ark.arpa.zone"
 REDIRECTS = "ark,url\nark:12345/x1,https://o.example.org/1\nx,https://o.example.org/2\n"
+ANCHOR = f"ark.arpa. IN DS 1 13 2 {'00' * 32}\n"
 ARK = "ark:12345/x1"
 URL = "https://ark.example.org/ark:/12345/x1"
 
@@ -36,7 +37,10 @@ URL = "https://ark.example.org/ark:/12345/x1"
         (["url", "--table", "-", "--policy", "natab-only", ARK], ZONE, 8, "<stdin>:"),
         (["ark", "-"], None, 0, ARK),
         (["bulk", "-", "@127.0.0.1#9", "--table", str(TABLE), "--policy", "natab-only"], None, 0, URL),
-        (["bulk", "--table", "-"], TABLE, 2, "only one of FILE and --table"),
+        (["url", "--trust-anchor", "-", "--table", str(TABLE), "--policy", "natab-only", ARK], ANCHOR, 0, URL),
+        (["url", "--trust-anchor", "-", ARK], ZONE, 2, "<stdin>: trust anchors cannot be read: "),
+        (["bulk", "--table", "-"], TABLE, 2, "only one of FILE, --table and --trust-anchor"),
+        (["bulk", "--trust-anchor", "-"], ANCHOR, 2, "only one of FILE, --table and --trust-anchor"),
         (["redirects", "check", "-"], REDIRECTS, 1, "<stdin>:3: no ark: label in 'x'"),
         (["redirects", "check", "-"], ZONE, 8, "<stdin>:1: the first line has no column ark"),
         (["redirects", "import", "-", "-o", "new.sqlite"], REDIRECTS, 1, "<stdin>:3: "),
