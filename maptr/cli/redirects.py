@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import os
 import sys
 import tempfile
 from contextlib import ExitStack, suppress
@@ -86,7 +87,8 @@ def import_(file: Path, target: Path | None, allow_private: bool, force: bool, o
         raise click.UsageError("the database cannot be standard output: give -o FILE")
     options.refuse_input(target, [file])
     old = _previous(target, overwrite=overwrite)
-    folder = target.absolute().parent
+    real = Path(os.path.realpath(target))  # the file behind a link, as everywhere
+    folder = real.parent
     try:
         aside = tempfile.TemporaryDirectory(prefix=f".{target.name}.", dir=folder)
     except OSError as error:
@@ -102,7 +104,7 @@ def import_(file: Path, target: Path | None, allow_private: bool, force: bool, o
         beside.chmod(target.stat().st_mode & 0o777 if target.exists() else 0o644)
         try:
             flush_to_disk(beside)
-            beside.replace(target)
+            beside.replace(real)
             flush_to_disk(folder)
         except OSError as error:
             output.fail(f"{target}: {error.strerror}", output.EXIT_UNREADABLE)

@@ -81,7 +81,7 @@ def _discover(request: Request, site: Site, ark: list[str]) -> Answer:
     """Return one discovery as a document, or several as lines."""
     if len(ark) == 1:
         try:
-            parsed = Ark.parse(ark[0]).sent(site.hyphens)
+            parsed = Ark.parse(ark[0], bare=True).sent(site.hyphens)
         except ArkSyntaxError as error:
             return problem(HTTPStatus.BAD_REQUEST, str(error))
         return look_up(parsed, site, request.now, partial(_discovered, request))
@@ -107,7 +107,7 @@ def _nothing(document: Mapping[str, Any], found: Discovery) -> Response:
 def _part(text: str, site: Site, now: float) -> Lookup | Response:
     """Return a line of a response: the document of a text, as ``maptr discover --json`` prints it."""
     try:
-        ark = Ark.parse(text).sent(site.hyphens)
+        ark = Ark.parse(text, bare=True).sent(site.hyphens)
     except ArkSyntaxError as error:
         received = text.encode("utf-8", "replace").decode()
         return _json({"ark": received, "candidates": [], "age": None, "error": str(error)})

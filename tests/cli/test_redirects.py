@@ -82,7 +82,9 @@ def test_import_and_export_lose_nothing(tmp_path: Path) -> None:
     again = write(tmp_path / "again.csv", text)
     run("redirects", "import", again, "-o", str(tmp_path / "again.sqlite"))
     assert run("redirects", "export", str(tmp_path / "again.sqlite")).stdout == text
+    (tmp_path / "copy.sqlite").symlink_to("again.sqlite")
     run("redirects", "import", database, "-o", str(tmp_path / "copy.sqlite"))
+    assert (tmp_path / "copy.sqlite").is_symlink(), "the file behind a link is replaced, as by other commands"
     assert run("redirects", "export", str(tmp_path / "copy.sqlite")).stdout == text
 
 
