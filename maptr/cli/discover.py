@@ -77,7 +77,7 @@ def url(arks: tuple[str, ...], **given: Any) -> None:
         0: "opened",
         1: "the ARK has no mapping authority, by DNS or by the table",
         2: "bad usage, or not an ARK",
-        8: "the configuration cannot be read",
+        8: "the configuration cannot be read, or there is no browser",
         9: "DNS did not answer, nor did a table",
     },
 )
@@ -91,12 +91,15 @@ def open_(ark: str) -> None:
     Example:
       maptr open ark:12148/btv1b8449691v
     """
+    import webbrowser  # late: only this command needs it
+
     prepared = lookup.prepare([ark], lookup.DEFAULTS)
 
     def show(ark: Argument, found: Discovery | None, error: MaptrError | None) -> int:
         if error is None and found is not None:
             output.inform(f"maptr: opening {found.url()}")
-            click.launch(found.url())
+            if not webbrowser.open(found.url()):
+                output.fail("there is no browser: BROWSER in the environment names one", output.EXIT_UNREADABLE)
         return output.EXIT_OK
 
     sys.exit(lookup.answer(prepared, show))

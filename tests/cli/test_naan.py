@@ -9,7 +9,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import click
 import pytest
 
 from tests.cli.test_lookup import server as sample_server
@@ -77,12 +76,18 @@ def test_table_shows_every_place_and_the_one_in_use(home: Path) -> None:
 
 def test_open_opens_the_url(monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[str] = []
-    monkeypatch.setattr(click, "launch", opened.append)
+
+    def browse(url: str) -> bool:
+        opened.append(url)
+        return len(opened) == 1
+
+    monkeypatch.setattr("webbrowser.open", browse)
     monkeypatch.setenv("MAPTR_CACHE_POLICY", "natab-only")
     run("open", "ark:12148/btv1b8449691v", code=0)
     assert opened == ["https://ark.bnf.fr/ark:/12148/btv1b8449691v"]
     run("open", "ark:99998/x", code=1)
     assert len(opened) == 1
+    assert "there is no browser: BROWSER" in run("open", "ark:12148/btv1b8449691v", code=8).stderr
 
 
 @pytest.mark.interop
