@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import random
-import re
 import sys
 import time
 from collections.abc import Callable
@@ -17,8 +16,9 @@ import click
 from maptr import paths, registry
 from maptr.cli import lookup, options, output
 from maptr.cli.group import command
-from maptr.cli.options import FILE_PATH, refuse_foreign
+from maptr.cli.options import FILE_PATH, Parsed, refuse_foreign
 from maptr.cli.output import Painted
+from maptr.config.model import read_sha256
 from maptr.errors import MaptrError, MissingExtra, PullFailed, SignatureError, TableError, UnsafePlan, reason_of
 from maptr.registry.followed_file import pull_file
 from maptr.registry.minisign import PublicKey
@@ -48,7 +48,7 @@ STDIN = "/dev/stdin"
     is_flag=True,
     help="Accept the source as it is, even if it removes or changes more than 30 %; unreadable records are not kept.",
 )
-@click.option("--sha256", metavar="HEX", help="Accept only content with this SHA-256.")
+@click.option("--sha256", metavar="HEX", type=Parsed("hex", read_sha256), help="Accept only content with this SHA-256.")
 @click.option("--public-key", type=FILE_PATH, help="Accept only content signed with this minisign key.")
 @click.option(
     "--signature",
@@ -99,8 +99,6 @@ def pull(
     """
     if every is not None and not act:
         raise click.UsageError("--every needs --apply")
-    if sha256 is not None and not re.fullmatch("[0-9A-Fa-f]{64}", sha256):
-        raise click.UsageError("--sha256 needs 64 hexadecimal digits")
     if signature is not None and public_key is None:
         raise click.UsageError("--signature needs --public-key")
     if "-" in sources:

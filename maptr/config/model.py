@@ -230,7 +230,7 @@ def _duration(value: object) -> int:
     return read_duration(str(value) if type(value) is int else _of_type(value, str))
 
 
-def _sha256(text: str) -> str:
+def read_sha256(text: str) -> str:
     if text and not re.fullmatch("[0-9A-Fa-f]{64}", text):
         raise ValueError("must have 64 hexadecimal digits")
     return text.lower()
@@ -302,7 +302,7 @@ SOURCE = TEXT.then(_source)  # the reader resolves relative files
 FILE = TEXT.then(_file)
 DURATION = ValueType(_duration)
 _PERIOD = DURATION.then(_positive)
-SHA256 = TEXT.then(_sha256)
+SHA256 = TEXT.then(read_sha256)
 NAME = TEXT.then(read_name)
 _ADDRESS = TEXT.then(lambda text: Address.from_text(text) if text else None)
 _ADDRESSES = list_of(TEXT.then(Address.from_text))
@@ -500,7 +500,7 @@ class TableConfig:
     file: Path | None = setting(PATH, None)
     url: str = setting(SOURCE, "")
     mirrors: tuple[str, ...] = setting(list_of(SOURCE), ())
-    every: int = setting(DURATION, 3600)
+    every: int = setting(_PERIOD, 3600)
     sha256: str = setting(SHA256, "")
     public_key: Path | None = setting(PATH, None)  # for a minisign signature
     cafile: Path | None = setting(PATH, None)

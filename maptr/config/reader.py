@@ -426,8 +426,6 @@ def _check_table(config: Config) -> Mistakes:
             yield ("table", name), "needs table.file, which holds the registry"
     if table.cafile is not None and not any("://" in source for source in table.sources):
         yield ("table", "cafile"), "has no effect: all sources are files"
-    if table.url and not table.every:
-        yield ("table", "every"), "must be more than 0"
 
 
 def _check_gateway(gateway: model.GatewayConfig) -> Mistakes:

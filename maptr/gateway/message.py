@@ -187,10 +187,6 @@ def not_kept(response: Response) -> Response:
     return response._replace(headers=(*headers, ("Cache-Control", "no-store")))
 
 
-def html(page: str, status: int = HTTPStatus.OK, headers: Headers = ()) -> Response:
-    return Response(status, (("Content-Type", HTML), *headers), page.encode("utf-8", "replace"))
-
-
 def text(lines: str, status: int = HTTPStatus.OK, headers: Headers = ()) -> Response:
     return Response(status, (("Content-Type", TEXT), *headers), lines.encode("utf-8", "replace"))
 

@@ -28,12 +28,11 @@ class RowError(LocatedError):
     """A bad row, with its file and line."""
 
 
-@dataclass(frozen=True, slots=True)
-class OwnObject:
+class OwnObject(NamedTuple):
     """One row of the file of redirects. ``ark`` is in normal form, ``url`` empty for an object that is gone (410).
 
     ``who``, ``what`` and ``when`` describe the object (draft 5.1), ``reason`` says why it is gone. ``suffix``: longer
-    ARKs are passed on. ``more`` has the other columns.
+    ARKs are passed on. ``more`` has the other columns; the fields before it are in the order of COLUMNS.
     """
 
     ark: str
@@ -44,7 +43,7 @@ class OwnObject:
     what: str = ""
     when: str = ""
     suffix: bool = True
-    more: Mapping[str, str] = field(default_factory=dict)
+    more: Mapping[str, str] = MappingProxyType({})
 
     @property
     def has_query(self) -> bool:
@@ -188,5 +187,5 @@ def read_row(row: Mapping[str, str], *, allow_private: bool = False) -> OwnObjec
 
 def to_row(one: OwnObject) -> dict[str, str]:
     """Return the row of an object, which ``read_row`` reads."""
-    known = one.ark, one.url, str(one.status), one.reason, one.who, one.what, one.when, "yes" if one.suffix else "no"
-    return {**dict(zip(COLUMNS, known, strict=True)), **one.more}
+    row = dict(zip(COLUMNS, map(str, one), strict=False))
+    return {**row, "suffix": "yes" if one.suffix else "no", **one.more}

@@ -33,7 +33,7 @@ from maptr.errors import ArkSyntaxError, time_text, visible
 from maptr.gateway import drawing, objects, servers
 from maptr.gateway.drawing import MARKS, RANKS, shorten
 from maptr.gateway.language import ENGLISH, Language, preferred
-from maptr.gateway.message import Headers, Request, Response, Work, html, not_kept, text
+from maptr.gateway.message import HTML, Headers, Request, Response, Work, not_kept, text
 from maptr.gateway.objects import OWN
 from maptr.gateway.site import DriftReport, Site
 from maptr.gateway.statistics import DAYS, DAYS_KEPT, Report
@@ -194,7 +194,7 @@ def respond(request: Request, site: Site) -> Response | Work | None:
     """Return the page at a path; None if there is none."""
     path = request.path
     if kind := _FILES.get(path):
-        return Response(HTTPStatus.OK, (("Content-Type", kind), ("Cache-Control", "max-age=86400")), _file(path[1:]))
+        return Response(HTTPStatus.OK, (("Content-Type", kind), *_DAY), _file(path[1:]))
     if path == "/drift" and site.has_drift:
         return _drift(request, site)
     if path == "/status" and request.is_admin:
@@ -211,7 +211,7 @@ def respond(request: Request, site: Site) -> Response | Work | None:
         key = servers.feed, int(request.now) // MINUTE
         return site.once(key, lambda: _document("servers.atom", ATOM, _MINUTES, servers.feed(site, request.now)))
     if path == "/favicon.ico":
-        return Response(HTTPStatus.FOUND, (("Location", "/icon.svg"), ("Cache-Control", "max-age=86400")))
+        return Response(HTTPStatus.FOUND, (("Location", "/icon.svg"), *_DAY))
     base = site.settings.public_url
     if path == "/robots.txt":
         where = f"Sitemap: {base}/sitemap.xml\n" if base else ""
@@ -428,7 +428,8 @@ def page(
     kept = () if any(header == "Cache-Control" for header, _ in headers) else (("Cache-Control", "no-cache"),)
     others = tuple(pair for pair in headers if pair[0] != "Vary")
     vary = (("Vary", ", ".join(varies)),) if varies else ()
-    return html(made, status, (*_SAFE, ("Content-Language", code), *vary, *kept, *others))
+    sent = (("Content-Type", HTML), *_SAFE, ("Content-Language", code), *vary, *kept, *others)
+    return Response(status, sent, made.encode("utf-8", "replace"))
 
 
 class Line(NamedTuple):

@@ -322,8 +322,7 @@ def _insert(connection: sqlite3.Connection, row: Row, *, allow_private: bool) ->
         raise ValueError(row.fault)
     one = read_row(row.cells, allow_private=allow_private)
     more = json.dumps(one.more, ensure_ascii=False) if one.more else None
-    values = one.ark, one.url, one.status, one.reason, one.who, one.what, one.when, int(one.suffix), more
-    if connection.execute(_INSERT, values).rowcount == 0:
+    if connection.execute(_INSERT, (*one[:-1], more)).rowcount == 0:
         raise ValueError(f"a second redirect of {one.ark}")
 
 

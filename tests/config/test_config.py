@@ -144,7 +144,7 @@ def test_file_then_environment_then_flags() -> None:
         ("[table]\nurl = 'https://r.example'", "f:2: table.url: needs table.file, which holds the registry"),
         ("[table]\nfile = 'a'\nmirrors = ['b']", "f:3: table.mirrors: has no effect: table.url is not given"),
         ("[table]\nfile = 'a'\nurl = 'b'\ncafile = 'c'", "f:4: table.cafile: has no effect: all sources are files"),
-        ("[table]\nfile = 'a'\nurl = 'b'\nevery = 0", "f:4: table.every: must be more than 0"),
+        ("[table]\nfile = 'a'\nurl = 'b'\nevery = 0", "f:4: table.every: must be above 0"),
         ("[table]\nfile = 'a'\nurl = 'b'\nsha256 = 'x'", "f:4: table.sha256: must have 64 hexadecimal digits"),
         ("[cache]\nstale_limit = -1", "f:2: cache.stale_limit: '-1' is not a duration"),
         (
