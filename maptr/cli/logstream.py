@@ -92,30 +92,18 @@ class LogStream(QueueHandler):
         super().__init__(Queue(MAX_WAITING))
         self._patience = patience
         self._stuck = False  # the last wait for room timed out
-        self._without_room = self._reported = 0  # numbers of lines
-        self._writer = _Writer(self.queue, descriptor, encoding)
+        self._without_room = 0  # lines
+        self._writer = _Writer(self, descriptor, encoding)
         self._writer.start()
 
-    def prepare(self, record: logging.LogRecord) -> logging.LogRecord:
-        """Return the record with its formatted line, the notice of lost lines before it, and their number."""
-        prepared: logging.LogRecord = super().prepare(record)
-        lost = self._without_room + self._writer.not_written - self._reported
-        vars(prepared)["lost"] = lost
-        if lost:
-            log_line = f"{lost} lines of the log lost: the queue was full"
-            notice = self.format(logging.LogRecord("maptr.serve", logging.WARNING, "", 0, log_line, (), None))
-            prepared.msg = f"{notice}\n{prepared.msg}"
-        return prepared
-
     def enqueue(self, record: logging.LogRecord) -> None:
+        vars(record)["lost"] = self._without_room
         try:
             self.queue.put(record, timeout=0 if self._stuck else self._patience)
+            self._stuck = False
         except Full:
             self._stuck = True
             self._without_room += 1
-        else:
-            self._stuck = False
-            self._reported += _lost(record)
 
     def flush(self) -> None:
         """Wait until all lines are written, at most for END_PATIENCE."""
@@ -129,25 +117,30 @@ class LogStream(QueueHandler):
 
 
 class _Writer(QueueListener):
-    """Writes lines in a thread. It has no handler: ``logging.shutdown`` would wait for the handler's lock."""
+    """Writes lines in a thread, each after a notice of the lines that were lost before it.
 
-    def __init__(self, queue: Queue[logging.LogRecord], descriptor: int, encoding: str) -> None:
-        super().__init__(queue)
+    It has no handler: ``logging.shutdown`` would wait for the handler's lock.
+    """
+
+    def __init__(self, stream: LogStream, descriptor: int, encoding: str) -> None:
+        super().__init__(stream.queue)
+        self._format = stream.format
         self._descriptor = descriptor
         self._encoding = encoding
-        self.not_written = 0  # lines
+        self._not_written = self._reported = 0  # lines
 
     def handle(self, record: logging.LogRecord) -> None:
-        line = f"{record.msg}\n".encode(self._encoding, "backslashreplace")
+        lost, text = vars(record)["lost"] + self._not_written - self._reported, record.msg
+        if lost:
+            what = f"{lost} lines of the log lost: the queue was full, or they could not be written"
+            text = f"{self._format(logging.LogRecord('maptr.serve', logging.WARNING, '', 0, what, (), None))}\n{text}"
+        line = f"{text}\n".encode(self._encoding, "backslashreplace")
         try:
             while line:
                 try:
                     line = line[os.write(self._descriptor, line) :]
                 except BlockingIOError:  # another process made the stream non-blocking
                     select.select([], [self._descriptor], [])
+            self._reported += lost
         except OSError:  # the reader closed its end, or the disk is full
-            self.not_written += _lost(record) + 1
-
-
-def _lost(record: logging.LogRecord) -> int:
-    return int(getattr(record, "lost", 0))
+            self._not_written += 1
