@@ -42,37 +42,20 @@ class _Lossy(io.FileIO):
             return len(data)
 
 
-class _Closed(io.RawIOBase):
-    """A closed stdout. The first write fails, and so ends the command."""
-
-    failed = False
-
-    def writable(self) -> bool:
-        return True
-
-    def fileno(self) -> int:
-        return 1
-
-    def write(self, data: Any, /) -> int:
-        if not self.failed:
-            self.failed = True
-            raise OSError(errno.EBADF, "standard output is closed")
-        return len(data)
-
-
 def prepare_streams() -> None:
     """Prepare stdin, stdout and stderr for every command.
 
     Characters that the encoding lacks are escaped. A message that stderr cannot take is lost. Descriptors 0 to 2 that
-    the parent process closed become the null device, so that no socket gets their number.
+    the parent process closed become the null device, so that no socket gets their number; a stdout that was closed
+    cannot be written to, and so ends the command.
     """
     for number in range(3):
         try:
             os.fstat(number)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # which takes the lowest free number
+            os.open(os.devnull, os.O_RDONLY if number == 1 else os.O_RDWR)  # which takes the lowest free number
     if sys.stdout is None:
-        sys.stdout = io.TextIOWrapper(io.BufferedWriter(_Closed()), "utf-8")
+        sys.stdout = io.TextIOWrapper(io.FileIO(1, "w", closefd=False), "utf-8")
     if sys.stderr is sys.__stderr__:
         encoding = "utf-8" if sys.stderr is None else sys.stderr.encoding
         sys.stderr = io.TextIOWrapper(io.BufferedWriter(_Lossy(2, "w", closefd=False)), encoding, line_buffering=True)
@@ -343,8 +326,10 @@ def interrupted(kept: str = "nothing was changed; run it again") -> NoReturn:
     fail(f"interrupted: {kept}", EXIT_INTERRUPTED)
 
 
-def _exhausted(error: Exception) -> str:
-    """Return the reason if the system gave no memory or no thread; "" for another error."""
+def _lacking(error: Exception) -> str:
+    """Return the reason if the system gave no memory, no thread or no stdout; "" for another error."""
+    if isinstance(error, OSError) and error.errno == errno.EBADF and error.filename is None:
+        return "standard output is closed"
     if isinstance(error, MemoryError):
         return "not enough memory, or a limit on it (ulimit -v)"
     # threading raises a RuntimeError of no special class.
@@ -380,7 +365,7 @@ def errors_end_the_command(*passing: type[BaseException]) -> Iterator[None]:
             DiscoveryError: EXIT_NO_ANSWER,
         }
         discard_stdout()
-        if reason := _exhausted(error):
+        if reason := _lacking(error):
             fail(reason, EXIT_UNREADABLE)
         for kind, code in codes.items():
             if isinstance(error, kind):
