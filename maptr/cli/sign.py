@@ -397,15 +397,12 @@ def _check_step(
     asked = {server: _ds_at(waits.origin, server) for server in _parents(servers)}
     if ttls := [found.ttl for found in asked.values() if found]:
         waits = waits._replace(ds_ttl=max(ttls))
-    zonekeys.check_change(folder, tag, state, time.time(), waits.ttl, waits.ds_ttl)
-    keys = [file.key for file in zonekeys.read_keys(folder)]
-    (key,) = [each for each in keys if each.tag == tag]
+    key, others = zonekeys.check_change(folder, tag, state, time.time(), waits.ttl, waits.ds_ttl)
     if key.role is zonekeys.Role.ZSK or state not in (None, zonekeys.KeyState.RETIRED):
         return
-    others = [each for each in keys if each.is_entry and each is not key]
     faults: list[str] = []
     for server, found in asked.items():
-        faults += _lacking(waits.origin, others, server, found)
+        faults += _lacking(waits.origin, [each for each in others if each.is_entry], server, found)
         if state is None and any(zonekeys.is_ds_of(key, waits.origin, ds) for ds in found or ()):
             faults.append(f"{server} still has the DS of {key}")
     if faults:

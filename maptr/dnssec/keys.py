@@ -239,22 +239,24 @@ def key_steps(files: Iterable[KeyFile], ttl: int, ds_ttl: int | None = None) -> 
 
 def check_change(
     folder: Path, tag: int, state: KeyState | None, now: float, ttl: int, ds_ttl: int | None = None
-) -> None:
-    """Raise SigningError if a rollover must not change the state of a key now; None is its removal.
+) -> tuple[ZoneKey, list[ZoneKey]]:
+    """Return a key and the others, unless a rollover must not change the state of the key now; None is its removal.
 
-    Caches would have data that no key verifies: see ``KeyStep``. A key stops being active only while another one is.
+    Raises SigningError if caches would have data that no key verifies: see ``KeyStep``. A key stops being active only
+    while another one is.
     """
     files = read_keys(folder)
     path, key = _find(files, folder, tag)
+    others = [each.key for each in files if each.key is not key]
     (step,) = [step for step in key_steps(files, ttl, ds_ttl) if step.tag == tag]
     if step.at is not None and now < step.at and step.next == {KeyState.ACTIVE: "activate", None: "remove"}.get(state):
         what = "become active" if state else "be removed"
         reason = f"{key} may {what} at {time_text(step.at)}, not before: caches must have forgotten what was before it"
         raise SigningError(reason, filename=str(path))
-    if state is not None and key.state is KeyState.ACTIVE is not state:
-        others = [each.key for each in files if each.key.tag != tag and each.key.state is KeyState.ACTIVE]
-        if not any(other.role in (key.role, Role.CSK) for other in others):
-            raise SigningError(f"{key} is the only active one: activate its successor first", filename=str(path))
+    is_alone = not any(each.state is KeyState.ACTIVE and each.role in (key.role, Role.CSK) for each in others)
+    if state is not None and key.state is KeyState.ACTIVE is not state and is_alone:
+        raise SigningError(f"{key} is the only active one: activate its successor first", filename=str(path))
+    return key, others
 
 
 # ---- the key folder
