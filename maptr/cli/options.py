@@ -284,7 +284,7 @@ def discovery_options(help: str, *, timeout: float = LIFETIME) -> Callable[[Comm
 
 
 def parse_naans(words: Iterable[str]) -> list[str]:
-    """Parse NAANs and shoulders, and return their NAANs. Raises UsageError for anything else."""
+    """Parse NAANs and shoulders, and return their NAANs, each once. Raises UsageError for anything else."""
     from maptr.registry.table import parse_key
 
     naans = []
@@ -293,7 +293,7 @@ def parse_naans(words: Iterable[str]) -> list[str]:
             naans.append(parse_key(word)[0])
         except ValueError as error:
             raise click.UsageError(f"{word!r} is not a NAAN or a shoulder: {error}") from None
-    return naans
+    return [*dict.fromkeys(naans)]
 
 
 def only_servers(words: Sequence[str]) -> list[str]:

@@ -275,7 +275,7 @@ class Statistics:
                 select = f"SELECT kind, value, sum(n) FROM {table} WHERE start >= ? GROUP BY 1, 2"  # noqa: S608
                 rows: Iterable[tuple[str, str, int]] = store.execute(select, (since,)).fetchall()
         except sqlite3.Error as error:
-            if self._logged.is_new("report", str(error)):
+            if not self._is_read_only and self._logged.is_new("report", str(error)):  # the error of a command says it
                 log.error("statistics not read: %s: %s", self._file, error)
             raise Unreadable("the statistics cannot be read now") from error
         for kind, value, n in rows:

@@ -43,7 +43,7 @@ def test_drift_of_the_sample_with_its_own_zone_and_another(sample: Path, tmp_pat
         assert (code, out) == (0, "")
         assert "neither side has anything for 13579\n" in err
         assert "for 12345" not in err
-        document = json.loads(run(*changed, "12025", "--json")[1])
+        document = json.loads(run(*changed, "12025", "12025/x1", "--json")[1])
         assert document["counts"] == {"differs": 1}
         assert document["records"][0]["dns"][0].startswith("https://ark.nlm.example.org/")
         assert document["records"][0]["table"][0].startswith("https://elsewhere.example.org/")

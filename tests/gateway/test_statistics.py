@@ -237,12 +237,13 @@ def test_a_file_of_something_else_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("home")
-def test_a_database_of_something_else_is_not_changed(tmp_path: Path) -> None:
+def test_a_database_of_something_else_is_not_changed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = tmp_path / "own.sqlite"
     with closing(sqlite3.connect(path)) as made, made:
         made.execute("CREATE TABLE redirects (ark, url)")
     before = path.read_bytes()
     assert "own.sqlite: not a file of statistics: it has a table redirects" in run("stats", str(path), code=8).stderr
+    assert caplog.messages == [], "said once"
     with pytest.raises(ConfigError, match="not a file of statistics"):
         Statistics(path, wall=Clock()).open()
     assert path.read_bytes() == before
