@@ -167,7 +167,13 @@ def reconciling_client(servers: list[str], given: LookupOptions, config: Config 
         given.inform(str(error))
         servers = []
     output.show_log()
-    return Client(servers, **options | {"cache": cache_file(config) or MEMORY})
+    file = cache_file(config)
+    try:
+        return Client(servers, **options | {"cache": file or MEMORY})
+    except ConfigError as error:
+        if config is None or error.filename != file:
+            raise
+        raise config.error("cache.path", str(error)) from None
 
 
 def client_options(given: LookupOptions, config: Config | None) -> dict[str, Any]:

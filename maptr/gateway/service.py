@@ -226,5 +226,5 @@ class Service:
                 self._statistics.check()
         except ConfigError as error:
             errors.append(config.error("gateway.stats", error.reason))
-        raise_all(errors)
+        raise_all(sorted(errors, key=lambda error: error.line))
         return redirects, tls

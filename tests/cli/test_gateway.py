@@ -84,6 +84,7 @@ def test_a_gateway_with_only_dns_at_another_origin() -> None:
         (["--config", "files.toml"], 1, "maptr: files.toml:3: gateway.certificate: none.crt"),
         (["--config", "files.toml"], 1, "maptr: files.toml:5: gateway.stats: none: no file can be made there"),
         (["--config", "stats.toml"], 1, "maptr: stats.toml:2: gateway.stats: single.csv: file is not a database"),
+        (["--config", "cache.toml"], 1, "maptr: cache.toml:2: cache.path: none/c: there is no folder none"),
         (["--config", "twice.toml"], 1, "maptr: twice.toml:2: gateway.listen: 127.0.0.1:8080 is given twice"),
     ],
 )
@@ -96,6 +97,7 @@ def test_each_mistake_is_reported(options: list[str], code: int, why: str) -> No
         "twice": "listen = ['127.0.0.1:8080', '127.0.0.1:8080']",
     }.items():
         Path(f"{name}.toml").write_text(f"[gateway]\n{text}\n")
+    Path("cache.toml").write_text("[cache]\npath = 'none/c'\n")
     result = run("gateway", "--check-config", *options, code=code, out="")
     assert why in " ".join(result.stderr.replace("│", " ").split())
 

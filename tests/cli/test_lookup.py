@@ -164,9 +164,17 @@ def test_a_configured_table_may_be_absent_before_the_first_pull(server: str) -> 
     assert (result.exit_code, result.stdout) == (0, run("url", ARK, f"@{server}").stdout)
 
 
-def test_a_bad_configuration_is_reported_with_its_line() -> None:
-    Path("maptr.toml").write_text('[cache]\npolicy = "last"\n')
-    run("url", ARK, code=2, said="maptr.toml:2: cache.policy: must be one of")
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ('policy = "last"', "cache.policy: must be one of"),
+        ('path = "no/c"', "cache.path: no/c: there is no folder no"),
+        ('path = "maptr.toml"', "cache.path: maptr.toml: holds something other than a maptr cache"),
+    ],
+)
+def test_a_bad_configuration_is_reported_with_its_line(line: str, said: str) -> None:
+    Path("maptr.toml").write_text(f"[cache]\n{line}\n")
+    run("url", ARK, code=2, said=f"maptr.toml:2: {said}")
 
 
 @pytest.mark.parametrize(
