@@ -8,6 +8,7 @@ import sys
 import tempfile
 from contextlib import ExitStack, suppress
 from io import StringIO
+from itertools import chain
 from pathlib import Path
 from shutil import copyfileobj
 
@@ -132,10 +133,11 @@ def export(file: Path, target: Path | None, allow_private: bool, overwrite: bool
     store = read_good(file, allow_private=allow_private)
     columns = [*COLUMNS, *(name for name in store.columns() if name not in COLUMNS)]
     text = StringIO(newline="")
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(columns)
-    for row in map(to_row, store.every()):
-        writer.writerow([cell(row.get(name, "")) for name in columns])
+    plain = csv.writer(text, lineterminator="\n")
+    quoting = csv.writer(text, lineterminator="\n", quoting=csv.QUOTE_ALL)  # Python 3.11 and 3.12 write a lone \r bare
+    rows = ([cell(row.get(name, "")) for name in columns] for row in map(to_row, store.every()))
+    for cells in chain([columns], rows):
+        (quoting if "\r" in "".join(cells) else plain).writerow(cells)
     options.write(target, text.getvalue())
 
 

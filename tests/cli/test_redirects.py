@@ -88,6 +88,14 @@ def test_import_and_export_lose_nothing(tmp_path: Path) -> None:
     assert run("redirects", "export", str(tmp_path / "copy.sqlite")).stdout == text
 
 
+def test_a_line_of_a_cell_that_ends_as_on_an_old_mac_is_exported_as_it_is(tmp_path: Path) -> None:
+    file = write(tmp_path / "r.csv", 'ark,url,what\nark:12345/x1,https://o.example.org/1,"A\rthing"\n')
+    again = tmp_path / "again.csv"
+    run("redirects", "export", file, "-o", str(again), code=0)
+    assert b'"A\rthing"' in again.read_bytes()
+    run("redirects", "check", str(again), code=0)
+
+
 def test_an_imported_database_is_on_disk_before_it_replaces_the_old_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
