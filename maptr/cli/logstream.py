@@ -88,9 +88,8 @@ class LogStream(QueueHandler):
 
     queue: Queue[logging.LogRecord]
 
-    def __init__(self, descriptor: int, encoding: str = "utf-8", *, patience: float = PATIENCE) -> None:
+    def __init__(self, descriptor: int, encoding: str = "utf-8") -> None:
         super().__init__(Queue(MAX_WAITING))
-        self._patience = patience
         self._stuck = False  # the last wait for room timed out
         self._without_room = 0  # lines
         self._writer = _Writer(self, descriptor, encoding)
@@ -99,7 +98,7 @@ class LogStream(QueueHandler):
     def enqueue(self, record: logging.LogRecord) -> None:
         vars(record)["lost"] = self._without_room
         try:
-            self.queue.put(record, timeout=0 if self._stuck else self._patience)
+            self.queue.put(record, timeout=0 if self._stuck else PATIENCE)
             self._stuck = False
         except Full:
             self._stuck = True

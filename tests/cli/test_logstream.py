@@ -61,7 +61,7 @@ def fill_up(pipe: int) -> None:
 
 
 def test_lost_lines_are_counted_and_the_others_are_complete(ends: Ends) -> None:
-    log = LogStream(ends[1], patience=0.01)
+    log = LogStream(ends[1])
     fill(log)
     found = bytearray()
 
