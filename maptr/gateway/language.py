@@ -6,10 +6,10 @@ and plural where a message counts something. The placeholders are those of ``%``
 
 from __future__ import annotations
 
-import tomllib
 from functools import lru_cache
 from importlib.resources import files
 
+import tomli
 from markupsafe import Markup
 
 from maptr.config.model import LANGUAGES
@@ -34,7 +34,7 @@ class Language:
         self.messages: dict[str, str | list[str]] = {}
         if code != ENGLISH:
             text = (files("maptr.gateway") / "messages" / f"{code}.toml").read_text("utf-8")
-            self.messages = tomllib.loads(text)
+            self.messages = tomli.loads(text)
 
     def gettext(self, message: str, /, **values: object) -> Markup:
         """Return a message with its values: numbers as the language writes them, other texts escaped."""
