@@ -106,8 +106,9 @@ def bulk(
     """Discover every ARK of FILE, which has one a line; - or no FILE is standard input.
 
     Writes a row for each line: line, status (found, none, unknown, bad), ark, url and note. A line that is not an ARK
-    has the status bad. Blank lines and comments (#) are skipped and counted. Each name is queried once, even if many
-    ARKs share it.
+    has the status bad. Blank lines and comments (#) are skipped and counted, and with --column rows that have such a
+    cell there. A row of several lines has the number of its first one. Each name is queried once, even if many ARKs
+    share it.
 
     @SERVER asks this DNS server instead of the system's resolver; @tcp://HOST by TCP and @tls://HOST by TLS only.
     @https:// is refused. Without @SERVER, a table answers where DNS does not, as in maptr discover, and the note says
@@ -313,16 +314,18 @@ def _size(source: IO[bytes]) -> int | None:
 
 
 class NumberedLines:
-    """The numbered texts of a file: its lines or, for CSV and TSV, one column of each line.
+    """The numbered texts of a file: its lines or, for CSV and TSV, one column of each record.
 
-    A record of CSV is one line. Raises UsageError for a ``column`` that is not in the header, which is the first line,
-    and ConfigError for a file in UTF-16, as Excel writes "Unicode Text", and for a workbook.
+    A record has the number of its first line: a cell in quotes may have line ends (RFC 4180 2.6). Raises UsageError
+    for a ``column`` that is not in the header, which is the first line, and ConfigError for a file in UTF-16, as Excel
+    writes "Unicode Text", and for a workbook.
     """
 
     def __init__(self, source: IO[bytes], column: str | None) -> None:
         self._source = source
-        self._ahead = source.readline(MAX_LINE)  # the first line, until it is read
-        if b"\0" in self._ahead or self._ahead.startswith((BOM_UTF16_BE, BOM_UTF16_LE)):
+        first = source.readline(MAX_LINE)
+        self._ahead = [first]  # lines that are to be read again, the next one last
+        if b"\0" in first or first.startswith((BOM_UTF16_BE, BOM_UTF16_LE)):
             raise ConfigError(NOT_UTF8, line=1)
         self._before = 0  # number of lines up to the header
         self._column: int | None = None
@@ -337,7 +340,7 @@ class NumberedLines:
                 header = self._next_line()
                 self._before += 1
             self._column = self._find(column, header)
-        self._start = source.tell() - len(self._ahead) if source.seekable() else 0
+        self._start = source.tell() - sum(map(len, self._ahead)) if source.seekable() else 0
 
     def read(self, update: Callable[..., object] = lambda *, advance: None) -> Iterator[Line]:
         """Yield the number and text of each line in bounded memory. ``update`` is from ``output.progress``."""
@@ -347,22 +350,43 @@ class NumberedLines:
             while rest and not rest.endswith(b"\n"):
                 rest = self._source.readline(MAX_LINE)
                 size += len(rest)
-            update(advance=size)
             number += 1
-            if self._column is not None and not is_skipped(line):
+            more: list[bytes] = []
+            if self._column is not None:
+                is_cut = size > len(line)
+                more = [] if is_cut else self._rest_of_record(line)
+                size += sum(map(len, more))
                 with suppress(csv.Error):  # the line has the status bad
-                    cells = self._cells(line)
-                    if size == len(line) or self._column < len(cells) - 1:  # not the cell where a long line was cut
+                    cells = self._cells(record := b"".join((line, *more)))
+                    # Not the cell where a long line was cut, and not one that a quotation mark has swallowed.
+                    if self._column < len(cells) - is_cut or not (is_cut or record.count(b'"') % 2):
                         line = "".join(cells[self._column : self._column + 1]).encode("utf-8", "surrogateescape")
+            update(advance=size)
             yield number, line
+            number += len(more)
 
     def rewind(self) -> None:
         self._source.seek(self._start)
-        self._ahead = b""
+        self._ahead = []
 
     def _next_line(self) -> bytes:
-        line, self._ahead = self._ahead or self._source.readline(MAX_LINE), b""
+        line = self._ahead.pop() if self._ahead else self._source.readline(MAX_LINE)
         return line.removeprefix(BOM_UTF8)
+
+    def _rest_of_record(self, line: bytes) -> list[bytes]:
+        """Read the further lines of the record that begins with this one; none if a quotation mark opens no cell."""
+        lines, size, quotes = [line], len(line), line.count(b'"')
+        while quotes % 2 and size < MAX_LINE and lines[-1].endswith(b"\n") and (more := self._next_line()):
+            lines.append(more)
+            size += len(more)
+            quotes += more.count(b'"')
+        try:
+            if lines[1:]:
+                self._cells(b"".join(lines), strict=True)
+        except csv.Error:
+            self._ahead += reversed(lines[1:])
+            return []
+        return lines[1:]
 
     def _find(self, column: str, header: bytes) -> int:
         """Return the index of the column with this name in the header, and set the delimiter of all lines."""
@@ -375,17 +399,17 @@ class NumberedLines:
         shown = header.decode("utf-8", "replace").strip()[:200]
         raise click.UsageError(f"--column: there is no {column!r} in the first line: {printable(shown)}")
 
-    def _cells(self, line: bytes) -> list[str]:
-        """Return the cells of a line. Raises csv.Error."""
+    def _cells(self, line: bytes, *, strict: bool = False) -> list[str]:
+        """Return the cells of a record. Raises csv.Error; if ``strict``, also for a cell that is not closed."""
         text = line.decode("utf-8", "surrogateescape").rstrip("\r\n")
         self._delimiter = self._delimiter or next((mark for mark in DELIMITERS if mark in text), ",")
         if self._delimiter == "\t" and text.count('"') % 2:  # TSV without quoting has a quotation mark
             return text.split("\t")
-        return next(csv.reader([text], delimiter=self._delimiter), [])
+        return next(csv.reader([text], delimiter=self._delimiter, strict=strict), [])
 
 
 def is_skipped(line: bytes) -> bool:
-    """Return whether a line is blank or a comment."""
+    """Return whether a line, or the cell with its ARK, is blank or a comment."""
     return not line.strip() or line.lstrip().startswith(b"#")
 
 
