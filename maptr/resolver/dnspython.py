@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import copy
-from collections.abc import Iterable
+import ssl
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -30,6 +32,7 @@ from maptr.protocol.numbers import UDP_PAYLOAD
 from maptr.resolver.call import TimedWalk
 from maptr.resolver.exchange import NOTE_LENGTH
 from maptr.resolver.message import EDE_BOGUS, SentQuery, read_response
+from maptr.resolver.multiplexer import refused_certificate
 from maptr.resolver.servers import HTTPS, TCP, TLS, find_servers
 from maptr.walk import Answer, Question
 
@@ -216,6 +219,39 @@ def make_resolver(nameservers: Iterable[str], *, lifetime: float | None = None) 
     return made
 
 
+class _HttpsNameserver(dns.nameserver.DoHNameserver):
+    """A server asked by HTTPS, of which a failure is final: dnspython would try again until the time is over."""
+
+    def query(self, *given: Any, **options: Any) -> dns.message.Message:
+        with _http_errors():
+            return super().query(*given, **options)
+
+    async def async_query(self, *given: Any, **options: Any) -> dns.message.Message:
+        with _http_errors():
+            return await super().async_query(*given, **options)
+
+
+@contextmanager
+def _http_errors() -> Iterator[None]:
+    """Raise errors of HTTP as those which dnspython knows: of a socket, of time, or of a response."""
+    import httpx2  # of the extra that dnspython needs for DNS over HTTPS
+
+    try:
+        yield
+    except httpx2.TimeoutException:
+        raise dns.exception.Timeout from None
+    except httpx2.TransportError as error:
+        cause: BaseException | None = error
+        while cause is not None and not isinstance(cause, ssl.SSLCertVerificationError):
+            cause = cause.__context__  # below the errors of httpx2 and httpcore2
+        if cause is not None:
+            raise refused_certificate(cause) from None
+        raise OSError(str(error) or "no connection") from None
+    except ValueError as error:  # the status of HTTP; the body of the response follows
+        reason = str(error).partition("\n")[0]
+        raise dns.exception.FormError(reason) from None  # type: ignore[no-untyped-call]
+
+
 class _TcpNameserver(dns.nameserver.Do53Nameserver):
     def is_always_max_size(self) -> bool:
         """True: dnspython then asks by TCP."""
@@ -234,7 +270,7 @@ def _nameservers(text: str, lifetime: float | None) -> list[dns.nameserver.Names
         raise MissingExtra("DNS over HTTPS needs more packages: pip install 'maptr[doh]'", key="nameservers")
     # Addresses from the system's resolver, as for every server given by name: dnspython would ask DNS only.
     bootstraps = [None] if found[0].address == host else [server.address for server in found]
-    return [dns.nameserver.DoHNameserver(text, bootstrap_address=address) for address in bootstraps]
+    return [_HttpsNameserver(text, bootstrap_address=address) for address in bootstraps]
 
 
 def _with_bits(resolver: Resolving, trust_ad: bool, *, validate: bool) -> Resolving:

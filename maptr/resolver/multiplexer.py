@@ -242,6 +242,11 @@ class TcpExchange:
         return error
 
 
+def refused_certificate(error: ssl.SSLCertVerificationError) -> OSError:
+    """Return the error of a server, asked by TLS or HTTPS, with a certificate that is not valid for its host."""
+    return OSError(f"its certificate is refused: {error.verify_message}")
+
+
 class TlsExchange(TcpExchange):
     """One query and its response over TLS (RFC 7858), to a server with a certificate for its host. Raises OSError."""
 
@@ -284,7 +289,7 @@ class TlsExchange(TcpExchange):
         import ssl
 
         if isinstance(error, ssl.SSLCertVerificationError):
-            return OSError(f"its certificate is refused: {error.verify_message}")
+            return refused_certificate(error)
         if isinstance(error, ssl.SSLEOFError | ssl.SSLZeroReturnError):
             return ConnectionResetError(CLOSED_EARLY)
         return error

@@ -94,14 +94,14 @@ def read_server(text: str, port: int = PORT) -> tuple[str, int]:
         check_scope(host)
     elif set(host) & set(":/[]"):  # 127.0.0.1:53 and [::1], which must not be looked up
         raise ValueError(
-            f"{text!r} is not a server: write HOST or HOST#PORT, an IPv6 address without brackets{_hint(host)}"
+            f"{text!r} is not a server: write HOST or HOST#PORT, an IPv6 address without brackets{_hint(text)}"
         )
     return host, port
 
 
 def _hint(text: str) -> str:
-    """Return a suggestion for a port after a colon: ``127.0.0.1:53`` or ``[::1]:53``."""
-    host, _, port = text.rpartition(":")
+    """Return a suggestion for ``127.0.0.1:53``, ``[::1]:53`` or ``[::1]#53``."""
+    host, _, port = text.replace("#", ":").rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     return f": is it {host}#{port}?" if port.isdecimal() and (is_address(host) or ":" not in host) else ""
 
@@ -111,6 +111,8 @@ def check_server(text: str) -> None:
     scheme, mark, rest = text.partition("://")
     if not mark:
         read_server(text)
+    elif scheme == "https" and "#" in rest:
+        raise ValueError(f"{text!r} is not a server: write https://HOST:PORT/PATH")
     elif scheme in ("tcp", "tls", "https"):
         try:
             read_server(url.parse(text).host.text if scheme == "https" else rest)

@@ -62,6 +62,8 @@ NOT_A_SERVER = "is not a server: write HOST, tcp://HOST, tls://HOST or https://H
         (("url", ARK, "@udp://h"), f"@SERVER: 'udp://h' {NOT_A_SERVER}"),
         (("url", ARK, "@tcp://"), "@SERVER: tcp://: '' is not a server: write HOST"),
         (("url", ARK, "@tcp://127.0.0.1:53"), "is it 127.0.0.1#53?"),
+        (("url", ARK, "@[::1]#53"), "is it ::1#53?"),
+        (("url", ARK, "@https://127.0.0.1#8443/dns-query"), "write https://HOST:PORT/PATH"),
         (("info", ARK, "@http://h"), f"@SERVER: 'http://h' {NOT_A_SERVER}"),
         (("url", ARK, "@tls://h", "-4"), "@tls://h: -4, -6, -p and +tcp are for servers without tls:// or https://"),
         (("bulk", "@https://h/q"), "@https://h/q: maptr bulk asks servers without https://"),

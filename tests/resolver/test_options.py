@@ -155,7 +155,10 @@ def test_a_wrong_value_is_an_error_that_names_the_option(
     ("servers", "error"),
     [
         *((servers, TypeError) for servers in (5, [5])),
-        *(([text], ConfigError) for text in ("", "192.0.2.1#x", "https://", "https://u:p@h/q", "tls://", "tls://h#0")),
+        *(
+            ([text], ConfigError)
+            for text in ("", "192.0.2.1#x", "https://", "https://u:p@h/q", "https://h#443/q", "tls://", "tls://h#0")
+        ),
         *((text, ConfigError) for text in ("http://h/q", "quic://h")),
     ],
 )
