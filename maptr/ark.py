@@ -208,6 +208,8 @@ class Ark(_Parts):
             if re.search(_ARK_BEFORE, nma):
                 raise _SecondLabel
             return cls._read(nma, _within_url(nma, text), rules, bare=bare)
+        except _EndsInProse as error:
+            raise _not_one(received, str(error)) from None
         except _SecondLabel:
             raise _not_one(received, f"a second ark: label in {_shown(nma + text)}") from None
 
@@ -431,6 +433,10 @@ class _SecondLabel(Exception):
     """There is a second label in the name."""
 
 
+class _EndsInProse(ArkSyntaxError):
+    """A character that cannot be in an ARK, and may be the first one after it."""
+
+
 def _not_one(received: str, problem: str, text: str = "", *, labelled: bool = True) -> ArkSyntaxError:
     """Return the error for a text that is not one ARK, with the ARKs in it. ``text`` may lack a label."""
     found = list(map(str, find_arks(received)))
@@ -459,7 +465,8 @@ def check_naan(naan: str) -> str:
 
 def _check_name(rest: str) -> None:
     if wrong := re.search(_NEVER, rest):
-        raise ArkSyntaxError(f"{_shown(wrong[0])} is not allowed in an ARK: write {_pairs(wrong)}")
+        problem = f"{_shown(wrong[0])} is not allowed in an ARK, only as {_pairs(wrong)}"
+        raise ArkSyntaxError(problem) if wrong[0].isalpha() else _EndsInProse(problem)
     for pair in re.finditer(_PERCENT, rest):
         if not re.fullmatch("[0-9A-Fa-f]{2}", pair[1]):
             raise ArkSyntaxError(f"{_shown(pair[0])} is not a %-encoded byte: write % as %25")
@@ -524,8 +531,10 @@ _PIECE = (
     r"[-\u2010\u00ad]\r?\n[ \t]*(?=[0-9A-Za-z])"  # a word hyphenated at the end of a line
     rf"|[{_DASHES}{_MARKS}$*+./0-9=@A-Z_a-z~]|%[0-9A-Fa-f]{{2}}|{_STOP}(?!{_STOP}{{0,3}}(?:https?:|ark{_COLON}))"
 )
+_WRAP_AT_NAAN = f"(?:{_WRAP}(?=/*[0-9][{BETANUMERIC}]{{4}}))?"
 _IN_PROSE = (
-    rf"(?ai){_AT_WORD}ark{_COLON}{_BLANK_IN_LABEL}{_SLASH}{{0,8}}[{_DASHES}{BETANUMERIC}]{{1,{2 * MAX_NAAN}}}{_SLASH}"
+    rf"(?ai){_AT_WORD}ark{_COLON}{_BLANK_IN_LABEL}{_WRAP_AT_NAAN}{_SLASH}{{0,8}}{_WRAP_AT_NAAN}"
+    rf"[{_DASHES}{BETANUMERIC}]{{1,{2 * MAX_NAAN}}}{_SLASH}(?:{_WRAP}(?={_SHOULDER}))?"
     rf"(?>(?:(?!{_AT_WORD}{_LABEL}{_SLASH}{{0,8}}[{BETANUMERIC}]+{_SLASH})(?:{_PIECE}))+)"
     rf"(?:\?(?>(?:{_PIECE}|\?)*))?(?:\#(?>(?:{_PIECE}|[?#])*))?"
 )
@@ -542,8 +551,9 @@ def find_arks(text: str, *, profile: Profile = "current") -> list[Ark]:
     ['ark:12345/x54', 'ark:12345/x6']
 
     Final punctuation, even a question mark, belongs to the sentence, and so do brackets, quotes and emphasis that open
-    before the ARK. HTML entities and the escaped slashes of JSON are read. ``profile`` is that of ``Ark.parse``. Text
-    that only looks like an ARK is skipped and raises nothing.
+    before the ARK. An ARK may go on in the next line after its label, a slash beside its NAAN, and a hyphen.
+    HTML entities and the escaped slashes of JSON are read. ``profile`` is that of ``Ark.parse``. Text that only looks
+    like an ARK is skipped and raises nothing.
     """
     return list(each_ark(text, profile=profile))
 

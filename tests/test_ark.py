@@ -233,7 +233,7 @@ def test_every_ark_of_a_sentence_is_found(sentence: list[tuple[str, int, str]]) 
 @pytest.mark.parametrize(
     "piece",
     [
-        *("ark:", "ark:1/", "ark:1/x(", "ark:1/x)", "ark:1/x-\n", "ark:" + "b" * 126),
+        *("ark:", "ark:1/", "ark:1/x(", "ark:1/x)", "ark:1/x-\n", "ark:12345/\n ", "ark:\n/", "ark:" + "b" * 126),
         *("http://", "/", "\u2014", "%2", "(", "' "),
     ],
 )

@@ -93,15 +93,14 @@ def read_server(text: str, port: int = PORT) -> tuple[str, int]:
     if is_address(host):
         check_scope(host)
     elif set(host) & set(":/[]"):  # 127.0.0.1:53 and [::1], which must not be looked up
-        raise ValueError(
-            f"{text!r} is not a server: write HOST or HOST#PORT, an IPv6 address without brackets{_hint(text)}"
-        )
+        hint = _hint(host) or _hint(f"{host}:{number}")
+        raise ValueError(f"{text!r} is not a server: write HOST or HOST#PORT, an IPv6 address without brackets{hint}")
     return host, port
 
 
 def _hint(text: str) -> str:
-    """Return a suggestion for ``127.0.0.1:53``, ``[::1]:53`` or ``[::1]#53``."""
-    host, _, port = text.replace("#", ":").rpartition(":")
+    """Return a suggestion for a port after a colon: ``127.0.0.1:53`` or ``[::1]:53``."""
+    host, _, port = text.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     return f": is it {host}#{port}?" if port.isdecimal() and (is_address(host) or ":" not in host) else ""
 
