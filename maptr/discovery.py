@@ -427,6 +427,8 @@ class Discovery(Sequence[Candidate]):
         object.__setattr__(made, "__dict__", values)
         return made
 
+    __replace__ = replace  # of copy.replace, since Python 3.13
+
     def _compared(self) -> tuple[object, ...]:
         made = self.ark, self.candidates, self.trace, self.complete, self.source, self.security, self.stale
         return made if self.error is None else (*made, str(self.error))
@@ -627,6 +629,9 @@ class Discovery(Sequence[Candidate]):
         def items(shown: Sequence[object]) -> str:
             return "".join(f"<li>{escape(str(each))}</li>" for each in shown)
 
+        title = escape(str(self.ark if self.candidates else self))
+        if self.error is not None:  # nothing was asked
+            return f"<div><b>{title}</b></div>"
         state = ["complete" if self.complete else f"not complete: {self.incomplete_reason()}", self.security]
         state += [f"from {self.source}" + (f" ({self.table} table)" if self.table else "")]
         state += ["stale"] if self.stale else []
@@ -635,7 +640,6 @@ class Discovery(Sequence[Candidate]):
         table = f"<table>{head}{rows}</table>" if rows else ""
         steps = "".join(f"<li>{escape(str(step))}<ul>{items(step.readings)}</ul></li>" for step in self.trace)
         walk = f"<details><summary>the walk</summary><ol>{steps}</ol></details>" if steps else ""
-        title = escape(str(self.ark if self.candidates else self))
         return f"<div><b>{title}</b> <small>{escape(', '.join(state))}</small>{table}{walk}</div>"
 
     def to_json(self) -> str:

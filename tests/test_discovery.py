@@ -33,6 +33,7 @@ def test_a_discovery_shows_its_ark_and_its_url() -> None:
 def test_remarks_follow_the_url() -> None:
     answers = {HOME: dns_answer(host("h.example"), redirect("other.example")), "other.example.": SILENT}
     found = walked(answers).replace(source="disk", stale=True)
+    assert found.__replace__(stale=False) == found.replace(stale=False)  # copy.replace
     assert str(found) == (
         "ark:12345/x1: https://h.example/ark:12345/x1 (from disk, stale, "
         "there may be more: other.example. NAPTR: no answer in time (silence))"

@@ -44,6 +44,8 @@ def test_it_says_why_there_is_none() -> None:
     assert "table" not in Tags(found._repr_html_()).tags
     item = Discovery(Ark("", ""), complete=False, reason=HOSTILE)
     assert "script" not in Tags(item._repr_html_()).tags
+    (no_ark,) = CLIENT.discover_many(["<b>"])
+    assert no_ark._repr_html_() == "<div><b>no ark: label in &#x27;b&#x27;</b></div>"
 
 
 @pytest.mark.parametrize("target", [HOSTILE, "javascript:alert(1)", "data:text/html,x", 'https://a.example/"onclick='])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 import click
@@ -10,7 +11,7 @@ from maptr.ark import Ark, Profile, find_arks
 from maptr.cli import options, output
 from maptr.cli.group import command
 from maptr.cli.output import Painted
-from maptr.errors import ArkSyntaxError
+from maptr.errors import NOT_UTF8, ArkSyntaxError
 
 
 @command(
@@ -40,7 +41,7 @@ def ark(texts: tuple[str, ...], find: bool, profile: Profile, as_json: bool) -> 
         try:
             arks = find_arks(received, profile=profile) if find else [Ark.parse(received, profile=profile, bare=True)]
             if not arks:
-                raise ArkSyntaxError("no ARK in the text")
+                raise ArkSyntaxError(f"no ARK in the text{_why_none(received)}")
         except ArkSyntaxError as error:
             code = output.EXIT_USAGE
             output.error(str(error))
@@ -57,6 +58,13 @@ def ark(texts: tuple[str, ...], find: bool, profile: Profile, as_json: bool) -> 
                     if value:
                         output.data(Painted(f"  {label}:", output.MINOR), " " * (16 - len(label)), value)
     sys.exit(code)
+
+
+def _why_none(text: str) -> str:
+    """Return why a text may have no ARK: it is the name of a file, or the bytes of another encoding or format."""
+    if "\0" in text:
+        return f", which is {NOT_UTF8}"
+    return f": to read the file, write: - < {text}" if os.path.isfile(text) else ""  # noqa: PTH113 - False if not a path
 
 
 def _rows(parsed: Ark) -> dict[str, str]:

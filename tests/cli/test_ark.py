@@ -74,7 +74,18 @@ def test_an_invalid_ark_does_not_stop_the_others() -> None:
 def test_find_reads_arks_in_prose_and_standard_input() -> None:
     told = run("ark", "--find", "--json", "-", text="See ark:12345/x5-4\n(and https://n2t.net/ark:/12345/x6).\n")
     assert [json.loads(line)["ark"] for line in told.stdout.splitlines()] == ["ark:12345/x54", "ark:12345/x6"]
-    run("ark", "--find", "nothing here", code=2, out="", said="no ARK in the text")
+    run("ark", "--find", "nothing here", code=2, out="", said="maptr: no ARK in the text\n")
+    utf_16 = "ark:12345/x1".encode("utf-16")
+    run(
+        "ark",
+        "--find",
+        "-",
+        text=utf_16,
+        code=2,
+        out="",
+        said="no ARK in the text, which is not UTF-8: save it as UTF-8",
+    )
+    run("ark", "--find", __file__, code=2, out="", said=f"no ARK in the text: to read the file, write: - < {__file__}")
 
 
 def test_the_profile_option() -> None:
