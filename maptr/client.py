@@ -305,7 +305,8 @@ class Client:
 
         The verdicts are added to the history, which distinguishes a stale side from one that differs.
         """
-        return next(self.drift_many([naan]))
+        (verdicts,) = self.drift_many([naan])
+        return verdicts
 
     def drift_many(self, naans: Iterable[str] | None = None) -> Iterator[list[Drift]]:
         """``drift`` for many NAANs, in order, with hundreds of queries in flight.

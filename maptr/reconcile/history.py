@@ -76,9 +76,9 @@ class VerdictLog:
             (view, drift.record, self.disk.wall(), state[0], drift.reason, *state[1:]),
         )
         connection.execute(
-            "DELETE FROM verdict WHERE view = ?1 AND record = ?2 AND id NOT IN"
-            " (SELECT id FROM verdict WHERE view = ?1 AND record = ?2 ORDER BY id DESC LIMIT ?3)",
-            (view, drift.record, MAX_STATES),
+            "DELETE FROM verdict WHERE view = ? AND record = ? AND id NOT IN"
+            " (SELECT id FROM verdict WHERE view = ? AND record = ? ORDER BY id DESC LIMIT ?)",
+            (view, drift.record, view, drift.record, MAX_STATES),
         )
 
     def changes(self, view: str) -> dict[str, list[PastVerdict]]:

@@ -202,9 +202,9 @@ def _write(connection: sqlite3.Connection, probe: Probe) -> None:
     insert = f"INSERT OR REPLACE INTO period ({_COLUMNS}) VALUES (?, ?, ?, 1, ?, ?, ?, ?)"  # noqa: S608 - constants
     connection.execute(insert, (place, at, at, *values))
     connection.execute(
-        "DELETE FROM period WHERE place = ?1 AND since NOT IN"
-        " (SELECT since FROM period WHERE place = ?1 ORDER BY since DESC LIMIT ?2)",
-        (place, MAX_PERIODS),
+        "DELETE FROM period WHERE place = ? AND since NOT IN"
+        " (SELECT since FROM period WHERE place = ? ORDER BY since DESC LIMIT ?)",
+        (place, place, MAX_PERIODS),
     )
 
 

@@ -293,8 +293,9 @@ def test_a_child_can_use_the_file_whenever_its_parent_forked(tmp_path: Path) -> 
     Without the guard of forks, one of the first hundred children hangs.
     """
     program = f"""
-import os, signal, threading
+import os, signal, threading, warnings
 from tests.support.caching import *
+warnings.simplefilter("ignore", DeprecationWarning)  # of a fork beside threads, since Python 3.12
 from maptr.cache.disk import Disk
 path, name, answer = {str(tmp_path / "c")!r}, parse(HOME), dns_answer(host("h.example."))
 disk = Disk(path, wall=lambda: 0.0)
