@@ -27,7 +27,8 @@ from maptr.resolver.call import Clock, log_answer
 from maptr.resolver.multiplexer import Multiplexer
 from maptr.walk import TIME_OVER, Answer, Question, Settings, Walk, root_name
 
-WINDOW = 4  # ARKs begun, or held back for order, for each question that may be outstanding
+WINDOW = 4  # ARKs begun, for each question that may be outstanding
+HELD = 32  # discoveries held back for order, for each question that may be outstanding: 22 MB at most by default
 INTAKE = 64  # ARKs taken from the stream before the sockets are read
 MAX_KEPT = 100_000  # records of cached answers, an answer without records counting as one: at most 150 MB
 MAX_NAANS = 4_096  # whose regexp budget or discovery is kept; the real registry has fewer than 2,000
@@ -316,7 +317,8 @@ class Run(Generic[Token]):
         """How many ARKs may be started before the sockets are read."""
         if self._ended or self._multiplexer.waiting >= INTAKE:
             return 0  # more would only wait, and take memory
-        return max(0, min(INTAKE, self._multiplexer.concurrency * WINDOW - self.scheduler.open - len(self._held)))
+        questions = self._multiplexer.concurrency
+        return max(0, min(INTAKE, questions * WINDOW - self.scheduler.open, questions * HELD - len(self._held)))
 
     @property
     def over(self) -> bool:

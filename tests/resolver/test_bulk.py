@@ -63,6 +63,20 @@ def test_order_is_kept_only_if_requested() -> None:
     assert str(loose[-1].ark) == "ark:0/x"
 
 
+def test_an_ark_without_an_answer_does_not_hold_up_the_question_of_one_far_behind() -> None:
+    asked = set()
+
+    def silent(query: bytes, transport: str) -> list[bytes]:
+        asked.add(question(query)[0][0])
+        return []
+
+    with hostile(silent) as server:
+        client = Client([server.name], lifetime=0.5)
+        stream = client.discover_many(["ark:1/x", *["not an ARK"] * 5000, "ark:2/x"])
+        assert not next(stream).complete
+    assert asked == {b"1", b"2"}
+
+
 def test_the_rate_limits_packets(server: Hostile) -> None:
     started = time.monotonic()
     found = list(Client([server.name], rate=100.0).discover_many(f"ark:{i}/x" for i in range(10, 40)))
