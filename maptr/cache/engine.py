@@ -127,14 +127,12 @@ class Engine:
         return self._make(ark, self.policy.choose(state, natab), found, from_table)
 
     def finish(self, pending: PendingLookup, result: Discovery | BaseException | None) -> None:
-        """Learn from the end of a lookup, and hand the result to all that wait. None: the lookup was cancelled.
+        """Learn from the end of a lookup, and hand the result to all that wait.
 
-        An error of DNS becomes an incomplete discovery; any other exception is raised to the callers.
+        None: the caller that asked has stopped, and the others ask themselves. An error of DNS becomes an incomplete
+        discovery; any other exception is raised to the callers.
         """
         ark = pending.ark
-        if result is None:
-            self._pending.finish(pending, self.not_asked(ark, "the program stopped waiting"))
-            return
         if isinstance(result, DiscoveryError) and not isinstance(result, NoServer):
             result = result.discovery
         elif isinstance(result, dns.exception.DNSException | OSError):
@@ -142,7 +140,7 @@ class Engine:
         try:
             if isinstance(result, Discovery):
                 self.learn(result)
-            elif repr(result) != self._logged:
+            elif result is not None and repr(result) != self._logged:
                 self._logged = repr(result)
                 log.error("internal error while looking up %s: %s", ark, self._logged)
         finally:
@@ -227,6 +225,9 @@ class Engine:
                     self._answers = False
                     self._servers.failed(ALL, outcome.value)
                 break
+            if pending.done.cancelled():
+                note = "the program stopped waiting"
+                continue
             result = pending.done.result()
             if result.security == "bogus":
                 return Dns.BOGUS, result.replace(candidates=(), complete=False), 0.0

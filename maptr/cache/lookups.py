@@ -79,14 +79,17 @@ class PendingLookups:
             self._pending[name] = pending
             return pending, True
 
-    def finish(self, pending: PendingLookup, result: Discovery | BaseException) -> None:
-        """Hand the result to all callers that wait; the next caller starts another lookup."""
+    def finish(self, pending: PendingLookup, result: Discovery | BaseException | None) -> None:
+        """Hand the result, or that there is none, to all callers that wait; the next caller starts another lookup."""
         with self._lock:
             if self._pending.get(pending.name) is pending:  # a lost lookup may have been replaced
                 del self._pending[pending.name]
         if pending.done.done():
             return
-        if isinstance(result, BaseException):
+        if result is None:
+            pending.done.cancel()
+            pending.done.set_running_or_notify_cancel()  # which wakes those that wait
+        elif isinstance(result, BaseException):
             pending.done.set_exception(result)
         else:
             pending.done.set_result(result)
@@ -209,9 +212,10 @@ class ThreadDriver:
         return result
 
     def _look_up(self, pending: PendingLookup) -> None:
-        result: Discovery | BaseException
+        result: Discovery | Exception | None = None
         try:
             result = self.resolver.discover(pending.ark, pending.lifetime)
-        except BaseException as error:
+        except Exception as error:
             result = error
-        self.finish(pending, result)
+        finally:  # without a result after Ctrl-C, which ends this caller alone
+            self.finish(pending, result)

@@ -74,6 +74,46 @@ def test_the_end_of_an_event_loop_ends_its_lookups() -> None:
     until(lambda: rig.sources.discover("ark:12345/x2").source != "natab", "DNS is asked again")
 
 
+@pytest.mark.parametrize("is_task", [True, False])
+def test_callers_ask_themselves_if_the_one_that_asked_for_them_stops(
+    is_task: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At the end of its event loop, as of each request of Django, or by Ctrl-C in its thread."""
+    rig = Rig(ONE_HOST)
+    rig.dns.gate = gate = threading.Event()
+    stopping, ask = threading.Event(), rig.dns.discover
+
+    async def in_a_task() -> None:
+        asking = asyncio.create_task(rig.sources.discover_async(ARK))
+        await asyncio.to_thread(stopping.wait)
+        assert not asking.done()
+
+    def interrupted(*_: object) -> Discovery:
+        monkeypatch.setattr(rig.dns, "discover", ask)
+        rig.dns.calls += 1
+        stopping.wait()
+        raise KeyboardInterrupt
+
+    def in_a_thread() -> None:
+        with pytest.raises(KeyboardInterrupt):
+            rig.sources.discover(ARK)
+
+    if not is_task:
+        monkeypatch.setattr(rig.dns, "discover", interrupted)
+    with ThreadPoolExecutor(3) as pool:
+        first = pool.submit(lambda: asyncio.run(in_a_task()) if is_task else in_a_thread())
+        until(lambda: rig.dns.calls, "a query is sent")
+        others = [
+            pool.submit(rig.sources.discover, "ark:12345/x2"),
+            pool.submit(lambda: asyncio.run(rig.sources.discover_async("ark:12345/x3"))),
+        ]
+        assert not wait(others, 0.2).done
+        stopping.set()
+        first.result()
+        gate.set()
+        assert [other.result()[0].host for other in others] == ["h.example"] * 2
+
+
 def test_a_caller_waits_for_its_patience_and_the_next_one_finds_the_late_answer() -> None:
     rig = Rig(ONE_HOST, table(("12345", "t.example")), patience=0.02)
     rig.dns.gate = threading.Event()
