@@ -31,7 +31,9 @@ class TaskDriver:
             while True:
                 wait = next(steps)
                 if wait.start:
-                    task = asyncio.get_running_loop().create_task(self._look_up(wait.pending))
+                    loop = asyncio.get_running_loop()
+                    wait.pending.is_lost = loop.is_closed
+                    task = loop.create_task(self._look_up(wait.pending))
                     self._tasks.add(task)
                     task.add_done_callback(self._tasks.discard)
                 if wait.seconds and not wait.pending.done.done():
@@ -49,14 +51,12 @@ class TaskDriver:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _look_up(self, pending: PendingLookup) -> None:
-        result: Discovery | BaseException | None = None
+        result: Discovery | Exception | None = None
         try:
             result = await self._resolver.discover_async(pending.ark, pending.lifetime)
-        except asyncio.CancelledError:
-            raise
-        except BaseException as error:
+        except Exception as error:
             result = error
-        finally:
+        finally:  # without a result if it is cancelled
             self._finish(pending, result)
 
 

@@ -126,7 +126,7 @@ class Engine:
             state, found, _ = self._any_age(ark, *_failure(result))
         return self._make(ark, self.policy.choose(state, natab), found, from_table)
 
-    def finish(self, pending: PendingLookup, result: Discovery | BaseException | None) -> None:
+    def finish(self, pending: PendingLookup, result: Discovery | Exception | None) -> None:
         """Learn from the end of a lookup, and hand the result to all that wait.
 
         None: the caller that asked has stopped, and the others ask themselves. An error of DNS becomes an incomplete

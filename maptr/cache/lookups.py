@@ -38,7 +38,7 @@ class PendingLookup:
     """The lookup of an ARK in flight, which serves other ARKs of the same ``name``, too.
 
     ``started`` and ``ends`` are times of the monotonic clock. ``done`` receives the discovery, complete or not, or an
-    exception that is not an error of DNS.
+    exception that is not an error of DNS. ``is_lost`` returns whether the event loop that runs it was closed.
     """
 
     ark: Ark
@@ -47,13 +47,14 @@ class PendingLookup:
     started: float
     ends: float
     done: Future[Discovery] = field(default_factory=Future)
+    is_lost: Callable[[], bool] = lambda: False
 
 
 class PendingLookups:
     """The lookups that a cache has in flight, at most MAX_PENDING. Safe for threads.
 
-    A lookup is lost if its event loop was closed, or if it runs in a thread of the process that this one was forked
-    from. A lost lookup is dropped when its time is over, or at once after a fork.
+    A lookup is lost if its event loop was closed or does not run, or if it runs in a thread of the process that this
+    one was forked from. A lost lookup is dropped at once, or when its time is over if its event loop only stands still.
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:
@@ -79,7 +80,7 @@ class PendingLookups:
             self._pending[name] = pending
             return pending, True
 
-    def finish(self, pending: PendingLookup, result: Discovery | BaseException | None) -> None:
+    def finish(self, pending: PendingLookup, result: Discovery | Exception | None) -> None:
         """Hand the result, or that there is none, to all callers that wait; the next caller starts another lookup."""
         with self._lock:
             if self._pending.get(pending.name) is pending:  # a lost lookup may have been replaced
@@ -89,7 +90,7 @@ class PendingLookups:
         if result is None:
             pending.done.cancel()
             pending.done.set_running_or_notify_cancel()  # which wakes those that wait
-        elif isinstance(result, BaseException):
+        elif isinstance(result, Exception):
             pending.done.set_exception(result)
         else:
             pending.done.set_result(result)
@@ -98,7 +99,7 @@ class PendingLookups:
         if self._process != os.getpid():
             self._process, self._pending = os.getpid(), {}
         pending = self._pending.get(name)
-        if pending is not None and pending.ends < now:
+        if pending is not None and (pending.ends < now or pending.is_lost()):
             del self._pending[name]
         elif len(self._pending) >= MAX_PENDING:
             self._pending = {name: one for name, one in self._pending.items() if one.ends >= now}
@@ -185,7 +186,7 @@ class Wait:
 
 Result = TypeVar("Result")
 Steps = Generator[Wait, None, Result]
-Finish = Callable[[PendingLookup, Discovery | BaseException | None], None]
+Finish = Callable[[PendingLookup, Discovery | Exception | None], None]
 """Receives the result of a lookup: its discovery, the exception that it raised, or None if it was cancelled."""
 
 

@@ -74,6 +74,18 @@ def test_the_end_of_an_event_loop_ends_its_lookups() -> None:
     until(lambda: rig.sources.discover("ark:12345/x2").source != "natab", "DNS is asked again")
 
 
+def test_a_lookup_whose_event_loop_was_closed_is_not_waited_for() -> None:
+    rig = Rig(ONE_HOST, lifetime=60.0)
+    rig.dns.gate = threading.Event()
+    loop = asyncio.new_event_loop()
+    asking = loop.create_task(rig.sources.discover_async(ARK))
+    loop.run_until_complete(asyncio.sleep(0.05))
+    assert not asking.done()
+    loop.close()
+    rig.dns.gate.set()
+    assert rig.sources.discover("ark:12345/x2")[0].host == "h.example"
+
+
 @pytest.mark.parametrize("is_task", [True, False])
 def test_callers_ask_themselves_if_the_one_that_asked_for_them_stops(
     is_task: bool, monkeypatch: pytest.MonkeyPatch
