@@ -339,7 +339,9 @@ class NumberedLines:
             while header and is_skipped(header):
                 header = self._next_line()
                 self._before += 1
-            self._column = self._find(column, header)
+            more = self._rest_of_record(header)
+            self._before += len(more)
+            self._column = self._find(column, b"".join((header, *more)))
         self._start = source.tell() - sum(map(len, self._ahead)) if source.seekable() else 0
 
     def read(self, update: Callable[..., object] = lambda *, advance: None) -> Iterator[Line]:

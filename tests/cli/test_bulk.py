@@ -91,6 +91,7 @@ COLLECTION = (
         ),
         ('t,ark\n"a\nb","ark:/\n1/x1"\n', "ark", {2: "found"}),
         ('t\tark\n"a\nb"\tark:1/x1\n', "ark", {2: "found"}),
+        ('"n\n(new)";"ark"\n1;ark:1/x1\n', "ark", {3: "found"}),
         ('size\tark\n5" disk\tark:1/x1\n"6\tark:2/x\n', "ark", {2: "found", 3: "found"}),
         ('\ufeff"ark",id\r\n"ark:1/x1","a, ""b"""\r\n', "ark", {2: "found"}),
         (f"id,ark\n{'z' * 70000},ark:1/x1\n2,ark:1/x1\n", "ark", {2: "bad", 3: "found"}),
