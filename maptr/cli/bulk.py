@@ -106,9 +106,8 @@ def bulk(
     """Discover every ARK of FILE, which has one a line; - or no FILE is standard input.
 
     Writes a row for each line: line, status (found, none, unknown, bad), ark, url and note. A line that is not an ARK
-    has the status bad. Blank lines and comments (#) are skipped and counted, and with --column rows that have such a
-    cell there. A row of several lines has the number of its first one. Each name is queried once, even if many ARKs
-    share it.
+    has the status bad. Blank lines and comments (#) are skipped and counted, and with --column rows without that cell.
+    A row of several lines has the number of its first one. Each name is queried once, even if many ARKs share it.
 
     @SERVER asks this DNS server instead of the system's resolver; @tcp://HOST by TCP and @tls://HOST by TLS only.
     @https:// is refused. Without @SERVER, a table answers where DNS does not, as in maptr discover, and the note says
@@ -362,7 +361,9 @@ class NumberedLines:
                     cells = self._cells(record := b"".join((line, *more)))
                     # Not the cell where a long line was cut, and not one that a quotation mark has swallowed.
                     if self._column < len(cells) - is_cut or not (is_cut or record.count(b'"') % 2):
-                        line = "".join(cells[self._column : self._column + 1]).encode("utf-8", "surrogateescape")
+                        cell = "".join(cells[self._column : self._column + 1]).encode("utf-8", "surrogateescape")
+                        if b"ark" in cell.lower() or not is_skipped(line):  # "#1,ark:12345/x1" is not a comment
+                            line = cell
             update(advance=size)
             yield number, line
             number += len(more)

@@ -82,7 +82,7 @@ COLLECTION = (
         ("one\tark:1/x1\ntwo\tark:4/x\n", "2", {1: "found", 2: "none"}),
         ("id; ark\r\n1;ark:1/x1\r\n", "ark", {2: "found"}),
         ('"a\tb",ark\n1,ark:1/x1\n', "ark", {2: "found"}),
-        ('id,ark\n#1,ark:1/x1\n2,#N/A\n"# no cell"\n3,ark:2/x\n', "ark", {2: "found", 5: "found"}),
+        ("id,ark\n#1,ark:1/x1\n2,#N/A\n# a note, too\n3,ark:2/x\n", "ark", {2: "found", 5: "found"}),
         ('n;t;ark\r\n1;"a\r\nb ""c""\r\n";ark:1/x1\r\n2;;ark:2/x\r\n', "ark", {2: "found", 5: "found"}),
         (
             '1,"a\n\n",ark:1/x1\n2,"never closed,ark:2/x\n3,"d",ark:1/x1\n4,", e\n',
