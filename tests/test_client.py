@@ -191,6 +191,12 @@ def test_its_text_names_servers_policy_table_and_file(tmp_path: Path) -> None:
     assert repr(Client(table=TABLE)).endswith("dns-first, <Table of 1 NAANs, 0 shoulders>, no disk>")
 
 
+def test_the_failure_of_an_ark_says_why_the_table_cannot_be_used() -> None:
+    with pytest.raises(DiscoveryFailed, match="the table: missing: not a registry: ") as refused:
+        Client([], table=__file__, policy="natab-only").discover(ARK)
+    assert __file__ not in str(refused.value), "a gateway shows the text to its clients"
+
+
 def test_a_pull_replaces_the_table_under_the_guards(tmp_path: Path) -> None:
     source, file = tmp_path / "source.json", tmp_path / "naans.json"
     file.write_text((ZONES / "sample.json").read_text())

@@ -262,8 +262,8 @@ class Engine:
             source = "natab" if from_dns is None else from_dns.source
             trace, security = ((), "indeterminate") if from_dns is None else (from_dns.trace, from_dns.security)
             made = Discovery(ark, (), trace, complete, source, security, scheme=self._settings.scheme)
-            if from_table is not None:
-                reason = f"{reason}: {from_table.reason}"
+            if why := self.table.current().trouble if from_table is None else from_table.reason:
+                reason = f"{reason}: {why}"
         return made.expiring(self._wall(), reason=reason, states=states)
 
 
