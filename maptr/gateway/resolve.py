@@ -142,6 +142,9 @@ def _answer(
         wanted = best.status or site.status(ark, target)
         is_allowed = wanted in (objects.REDIRECTING if is_own else STATUSES)
         return redirect(request, site, ark, target, wanted if is_allowed else None, headers)
+    if ark.name and not (is_own or ark.inflection) and ark.naan in site.objects.naans:
+        detail = f"{ark} is none of the objects of this gateway, to which its NAAN leads"
+        return failure(request, site, HTTPStatus.NOT_FOUND, detail, headers, ark, found)
     source = table_source(site, ark, request.now) if is_own else headers[:1]
     return describe.respond(request, ark, site, found=None if is_own else found, form=form, source=source)
 
@@ -343,6 +346,8 @@ def _reason_of(status: HTTPStatus, found: Discovery | None) -> str:
     """Return why a request failed, as the statistics count it: one of a few words."""
     if found is None:
         return _REASONS[status]
+    if found:
+        return "no-object"
     if found.decisive is None:
         return "not-in-table" if found.complete else "not-asked"
     return found.decisive.outcome.name.lower().replace("_", "-")

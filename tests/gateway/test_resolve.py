@@ -226,6 +226,25 @@ def test_other_servers_are_not_the_gateway(target: str) -> None:
     assert Gateway(rule(target)).ask(ARK, host="x y/\x00").status == 302
 
 
+def test_an_object_that_the_gateway_would_have_does_not_exist() -> None:
+    """If its NAAN leads to the gateway, and that has own objects of the NAAN. ?info describes the NAAN, as ever."""
+    one = objects(OwnObject("ark:12345/x2", "https://h.example/2"))
+    for public_url in ("https://gw.example", ""):
+        gateway = Gateway(rule(OWN[0]), objects=one, root="https://root.example", public_url=public_url)
+        found = gateway.ask(ARK, host="gw.example")
+        assert (found.status, found.reason) == (404, "no-object")
+        assert b"ark:12345/x1 is none of the objects of this gateway" in found.body
+        assert found.header("cache-control") == ("max-age=300" if public_url else "no-store")
+        for form, status in (("?info", 200), ("?maptr=list", 200), ("/c", 404)):
+            assert gateway.ask(f"{ARK}{form}", host="gw.example").status == status, form
+        assert gateway.ask("/ark:12345/", host="gw.example").status == 200
+        assert gateway.ask("/ark:12345/x2", host="gw.example").status == 302
+        for asked, title in ((ARK, "There is no such object"), ("/?q=ark:12345/x1", "There is no object ark:12345/x1")):
+            page = gateway.ask(asked, host="gw.example", accept="text/html").body.decode()
+            assert f"<title>{title} – maptr</title>" in page
+            assert "the table names one" not in page
+
+
 def test_a_url_of_the_gateway_is_told_by_its_host_in_any_case_and_by_its_path() -> None:
     gateway = Gateway(rule("https://GW.example/Ark/${pid}"), public_url="https://gw.example/Ark")
     assert gateway.ask(ARK).status == 200
