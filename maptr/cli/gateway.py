@@ -141,8 +141,11 @@ def _check(config: Config, client: Client, service: Service, *, as_json: bool) -
             served["dns"] = list(client.resolver.given)
         own = service.current.site.redirects.objects
         unused = own.unused_columns()
+        is_own = service.current.site.is_own
+        described = sum(is_own(where, "") for where in own.urls()) if gateway.public_url else 0
         if gateway.redirects is not None:
-            served["redirects"] = {"file": str(gateway.redirects), "redirects": len(own), "unused_columns": unused}
+            counts = {"redirects": len(own), "described": described}
+            served["redirects"] = {"file": str(gateway.redirects), **counts, "unused_columns": unused}
     if not mistakes:
         served |= {"listen": [*map(str, gateway.listen)], "admin_listen": [*map(str, gateway.admin_listen)]}
     if as_json:
@@ -158,8 +161,12 @@ def _check(config: Config, client: Client, service: Service, *, as_json: bool) -
         output.data(f"dns {' '.join(served['dns']) or 'none'}")
         output.data(f"table {records}")
         if gateway.redirects is not None:
-            kept = f"; kept, not used: {', '.join(unused)}" if unused else ""
-            output.data(f"redirects {gateway.redirects}: {counted(len(own), 'redirect')}{kept}")
+            notes = [f"redirects {gateway.redirects}: {counted(len(own), 'redirect')}"]
+            if described:
+                notes.append(f"{described} below gateway.public_url, whose ARKs are described, not redirected")
+            if unused:
+                notes.append(f"without a meaning, but public in descriptions as JSON: {', '.join(unused)}")
+            output.data("; ".join(notes))
         for zone in listed:
             output.data(f"zone {zone['zone']} serial {zone['serial']}")
 

@@ -32,7 +32,8 @@ def redirects() -> None:
 
     A file has the columns ark and url, and may have: status (302, 303 or 307; 410 without a URL for an object that is
     gone), reason (why it is gone), who, what and when (its description, for ?info), and suffix (no: longer ARKs are not
-    passed on). Any other column is kept, and check and import name it: its heading may be mistyped or translated.
+    passed on). Any other column is kept, and public in descriptions as JSON; check and import name it, because
+    its heading may be mistyped or translated.
     """
 
 
@@ -177,7 +178,7 @@ def _read(file: Path, database: str = "", *, allow_private: bool) -> tuple[Objec
 
 def _name_unused(store: ObjectStore) -> None:
     if unused := store.unused_columns():
-        output.inform(f"kept, not used: {', '.join(unused)}")
+        output.inform(f"without a meaning, but public in descriptions as JSON: {', '.join(unused)}")
 
 
 def _previous(target: Path, *, overwrite: bool) -> ObjectStore | None:

@@ -78,8 +78,12 @@ class OwnObjects:
     def __len__(self) -> int:
         return sum(self.naans.values())
 
+    def urls(self) -> Iterator[str]:
+        """Yield the URLs of all objects; "" for one that is gone."""
+        return iter(())
+
     def unused_columns(self) -> list[str]:
-        """Return the columns of their file that have no meaning and are only kept."""
+        """Return the columns of their file that have no meaning. Only descriptions as JSON have them."""
         return []
 
 

@@ -267,6 +267,9 @@ class ObjectStore(OwnObjects):
         select = f"SELECT {_FIELDS}, more FROM redirects ORDER BY ark"  # noqa: S608 - constants
         yield from map(_object, self._connection.execute(select))
 
+    def urls(self) -> Iterator[str]:
+        yield from (str(where) for (where,) in self._connection.execute("SELECT url FROM redirects"))
+
     def sample(self, size: int) -> list[str]:
         """Return about so many ARKs, taken at random; all of a file that has no more."""
         select = "SELECT ark FROM redirects WHERE random() % ? = 0"

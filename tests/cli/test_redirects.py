@@ -47,7 +47,7 @@ def test_check_and_import_name_the_columns_that_are_only_kept(tmp_path: Path) ->
     """A heading may be translated or mistyped."""
     file = write(tmp_path / "r.csv", "ARK;URL;Statut;;Raison\nark:12345/x1;https://o.example.org/1;303;;\n")
     database = str(tmp_path / "r.sqlite")
-    named = "kept, not used: Statut, Raison\n"
+    named = "without a meaning, but public in descriptions as JSON: Statut, Raison\n"
     assert run("redirects", "check", file, code=0).stderr == f"{named}1 redirect, 0 errors\n"
     assert run("redirects", "import", file, "-o", database, code=0).stderr == f"{named}{database}: 1 redirect\n"
     assert run("redirects", "check", database, code=0).stderr == f"{named}1 redirect, 0 errors\n"
@@ -70,9 +70,8 @@ def test_a_file_that_cannot_be_read(text: str, tmp_path: Path) -> None:
 
 def test_import_and_export_lose_nothing(tmp_path: Path) -> None:
     file, database = write(tmp_path / "r.csv", GOOD), str(tmp_path / "r.sqlite")
-    assert (
-        run("redirects", "import", file, "-o", database).stderr == f"kept, not used: shelf\n{database}: 2 redirects\n"
-    )
+    named = "without a meaning, but public in descriptions as JSON: shelf"
+    assert run("redirects", "import", file, "-o", database).stderr == f"{named}\n{database}: 2 redirects\n"
     text = run("redirects", "export", database).stdout
     assert text == run("redirects", "export", file).stdout
     first, gone = csv.DictReader(text.splitlines())
