@@ -165,7 +165,8 @@ def parse(text: str) -> Url:
     if not match["authority"].isascii():
         raise ValueError("the host is not ASCII: an international name is written in A-labels (xn--...)")
     if unsafe := text.strip(_CLEAN):  # begins with the first unsafe character
-        raise ValueError(f"the character U+{ord(unsafe[0]):04X} is not allowed in a URL")
+        encoded = "".join(f"%{byte:02X}" for byte in unsafe[0].encode(errors="surrogatepass"))
+        raise ValueError(f"the character U+{ord(unsafe[0]):04X} is not allowed in a URL, except as {encoded}")
     authority = match["authority"]
     if "@" in authority:
         raise ValueError("user information in the URL")

@@ -127,9 +127,8 @@ def _csv_rows(path: Path) -> Iterator[Row]:
                     fault = f"{counts}: put a text with {separator!r} in quotation marks"
                 yield Row(reader.line_num, dict(zip(header, map(text_of_cell, cells), strict=False)), fault)
     except csv.Error as error:
-        line = begun + 1
-        hint = "" if reader.line_num == line else ": a quotation mark in this row may have no second one"
-        raise ConfigError(f"{error}{hint}", filename=str(path), line=line) from None
+        reason = f"{error}: a quotation mark in this row may have no second one"
+        raise ConfigError(reason, filename=str(path), line=begun + 1) from None
 
 
 def _lines(path: Path) -> Iterator[str]:
@@ -326,7 +325,8 @@ def _insert(connection: sqlite3.Connection, row: Row, *, allow_private: bool) ->
     one = read_row(row.cells, allow_private=allow_private)
     more = json.dumps(one.more, ensure_ascii=False) if one.more else None
     if connection.execute(_INSERT, (*one[:-1], more)).rowcount == 0:
-        raise ValueError(f"a second redirect of {one.ark}")
+        (first,) = connection.execute("SELECT url FROM redirects WHERE ark = ?", (one.ark,)).fetchone()
+        raise ValueError(f"a second redirect of {one.ark}: the first one {f'leads to {first}' if first else 'is gone'}")
 
 
 # ---- following the file
@@ -350,9 +350,9 @@ def follow(path: Path, *, allow_private: bool, clock: Callable[[], float]) -> Fo
         return made
 
     def keep(last: Redirects, error: MaptrError | OSError) -> Redirects:
-        if last is UNREAD:
-            raise error
         located = error if isinstance(error, MaptrError) else _unreadable(path, error)
+        if last is UNREAD:
+            raise located
         trouble = published(located)
         if trouble != last.trouble:
             log.error("%s; the last good redirects stay", located)

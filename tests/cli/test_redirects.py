@@ -35,7 +35,7 @@ def test_check_names_every_error(tmp_path: Path) -> None:
     done = run("redirects", "check", file, code=1)
     assert done.stdout.splitlines() == [
         f"{file}:2: no ark: label in 'x'",
-        f"{file}:4: a second redirect of ark:12345/x1",
+        f"{file}:4: a second redirect of ark:12345/x1: the first one leads to https://o.example.org/1",
         f"{file}:5: the status 301 is not one of 302, 303, 307, 410",
     ]
     assert done.stderr == "1 redirect, 3 errors\n"

@@ -93,6 +93,7 @@ def test_redirects_are_read_from_sqlite(tmp_path: Path) -> None:
         ("ark,url,who,url\n", r"redirects:1: the first line has two columns url"),
         ('ark,url\nark:12345/x,"https://h.example/\n' + "x,y\n" * 99, r"redirects:2: .* may have no second one"),
         ('ark,url\nark:12345/x,"https://h.example/"y\n', r"redirects:2: ',' expected"),
+        ('ark,url\nark:12345/x,"https://h.example/\n', r"redirects:2: .* may have no second one"),
         ("ark,url\nark:12345/x,https://h.example/\n\udcff\n", r"redirects:3: not UTF-8: save it as UTF-8 \(Excel"),
         ("\udcff\udcfea\0r\0k\0,\0", r"redirects:1: not UTF-8: save"),
         ("a\0r\0k\0,\0u\0r\0l\0\n\0", r"redirects:1: not UTF-8: save"),
@@ -113,11 +114,15 @@ BAD = {
     "ark,url\nark:12345/x,https://u@h.example/\n": "2: user information",
     "ark,url\nark:12345/x\n": "2: ark:12345/x has no URL, which only an object that is gone (410) lacks",
     'ark,url\nark:12345/x,"https://h.example/\r\nX: y"\n': "3: the character U+000D",
+    "ark,url\nark:12345/x,https://h.example/é x\n": "2: the character U+00E9 is not allowed in a URL, except as %C3%A9",
     "ark,url,status\nark:12345/x,https://h.example/,301\n": "2: the status 301 is not one of 302, 303, 307, 410",
     "ark,url,status\nark:12345/x,https://h.example/,410\n": "2: ark:12345/x is gone (410), and has the URL",
     "ark,url\nark:12345/x,https://h.example/,a\n": "2: 3 values for 2 columns: put a text with ',' in quotation marks",
     "ark,url,suffix\nark:12345/x,https://h.example/,maybe\n": "2: suffix is 'maybe', not yes or no",
     "ark,url\nark:12345/x,https://h.example/\nark:12345/x-,https://h.example/\n": "3: a second redirect",
+    "ark,url,status\nark:12345/x,,410\nark:12345/x,https://h.example/,\n": (
+        "3: a second redirect of ark:12345/x: the first one is gone"
+    ),
 }
 
 
@@ -244,6 +249,8 @@ def test_a_file_that_changes_while_it_is_read_is_named(tmp_path: Path, monkeypat
         patched.setattr("maptr.files.file_signature", lambda path: (next(looks),))
         clock.now += LOOK_EVERY
         assert (rows(file.current()), file.value.trouble) == (ONE, f"{path.name}: the file changed while it was read")
+        with pytest.raises(ConfigError, match=rf"{path}: the file changed while"):  # the reading of a reload
+            follow(path, allow_private=False, clock=clock)
     clock.now += LOOK_EVERY
     assert file.current().trouble == ""
 
