@@ -57,7 +57,7 @@ _FIXED = ((hdrs.SERVER, "maptr"), ("X-Content-Type-Options", "nosniff"))  # head
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,64}\Z")
 _HOST = re.compile(r"(?a)(?:\[[0-9A-Fa-f:.]+\]|(?:[\w.~!$&'()*+,;=-]|%[0-9A-Fa-f]{2})*)(?::\d*)?\Z")  # RFC 9110 7.2
 _MAPTR_LINE = '%(client)s "%(method)s %(target)s" %(status)d %(seconds).6f %(id)s'
-_COMBINED_LINE = '%(client)s - - [%(at)s] "%(method)s %(target)s HTTP/1.1" %(status)d %(size)d "%(from)s" "%(agent)s"'
+_COMBINED_LINE = '%(client)s - - [%(at)s] "%(method)s %(target)s %(http)s" %(status)d %(size)d "%(from)s" "%(agent)s"'
 
 
 class HttpRequest(web.BaseRequest):
@@ -359,7 +359,7 @@ class HttpServer:
     def _log(
         self,
         client: str,
-        request: web.BaseRequest | None,
+        request: HttpRequest | None,
         response: Response,
         seconds: float,
         number: str,
@@ -381,13 +381,14 @@ class HttpServer:
         line, values = _MAPTR_LINE, members
         is_combined = self._settings.access_log_format == "combined"
         if is_combined:
-            headers = {} if request is None else request.headers
+            headers, spoken = ({}, HttpVersion11) if request is None else (request.headers, request.spoken)
             line, values = (
                 _COMBINED_LINE,
                 members
                 | {
                     "at": time.strftime("%d/%b/%Y:%H:%M:%S +0000", time.gmtime()),
-                    "size": len(response.body),
+                    "http": f"HTTP/{spoken.major}.{spoken.minor}",
+                    "size": 0 if method == "HEAD" else len(response.body),
                     "from": _shown(headers.get(hdrs.REFERER, "-")),
                     "agent": _shown(headers.get(hdrs.USER_AGENT, "-")),
                 },

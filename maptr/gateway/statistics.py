@@ -29,7 +29,8 @@ log = logging.getLogger("maptr.gateway")
 HOUR, DAY = 3_600, 86_400  # seconds
 HOURS_KEPT, DAYS_KEPT = 14 * 24, 400
 TABLES = ("hours", "days")
-MAX_VALUES = 200  # of one kind in an hour and in a day
+MAX_VALUES = 200  # of one kind in a minute, and in an hour and a day that are over
+MAX_FRESH = 5_000  # of one kind in the hour and the day that go on
 MAX_REQUESTS = 10_000  # different ones that are counted as a whole, which is fast, before each of their values is
 DAYS = 7  # of a report, if none are named
 LISTED = 50  # values of one kind in a report
@@ -198,7 +199,7 @@ class Statistics:
             self._split()
 
     def _split(self) -> None:
-        for (hour, naan, status, source, inflection, host, reason), n in self._requests.items():
+        for (hour, naan, status, source, inflection, host, reason), n in self._requests.most_common():
             self._add(hour, REQUESTS, "", n)
             self._add(hour, NAAN, naan, n)
             self._add(hour, STATUS, str(status), n)
@@ -225,10 +226,9 @@ class Statistics:
         """Write the counts in memory, in a thread. They stay there if the file cannot be written, which is logged."""
         self._split()
         taken, self._waiting = self._waiting, Counter()
-        now = self._wall()
-        self._known = {key: known for key, known in self._known.items() if key[0] > now - 2 * HOUR}
         try:
             await in_thread(lambda: self._write(taken))
+            self._known.clear()
             self._logged.forget("kept")
         except sqlite3.Error as error:
             self._waiting.update(taken)
@@ -241,13 +241,11 @@ class Statistics:
         with self._lock, self._store as store:
             store.execute("BEGIN")
             for table, size, most in zip(TABLES, (HOUR, DAY), (HOURS_KEPT, DAYS_KEPT), strict=True):
-                store.executemany(
-                    f"INSERT INTO {table} VALUES (?, ?, ?, ?)"  # noqa: S608 - constants
-                    " ON CONFLICT DO UPDATE SET n = n + excluded.n",
-                    ((start // size * size, kind, value, n) for (start, kind, value), n in taken.items()),
-                )
+                counts = ((start // size * size, kind, value, n) for (start, kind, value), n in taken.items())
+                _add(store, table, counts)
                 store.execute(f"DELETE FROM {table} WHERE start < ?", (now - size * most,))  # noqa: S608
-            _shorten(store, now // DAY * DAY - DAY)
+                _shorten(store, table, now // size * size, MAX_FRESH)
+                _shorten(store, table, now // size * size - size, MAX_VALUES)
 
     def report(self, days: int = DAYS) -> Report:
         """Return the counts of the last days, by hour for two weeks at most, and by day otherwise.
@@ -298,14 +296,17 @@ class Statistics:
                 self._write(self._waiting)
 
 
-def _shorten(store: sqlite3.Connection, day: int) -> None:
-    """Count the rare values of the last whole day together."""
+def _add(store: sqlite3.Connection, table: str, counts: Iterable[tuple[int, str, str, int]]) -> None:
+    insert = f"INSERT INTO {table} VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET n = n + excluded.n"  # noqa: S608
+    store.executemany(insert, counts)
+
+
+def _shorten(store: sqlite3.Connection, table: str, start: int, most: int) -> None:
+    """Count the rare values of an hour or a day together."""
     for kind in (NAAN, FAILED, REFERRER):
-        select = "SELECT value, n FROM days WHERE start = ? AND kind = ? AND value != ? ORDER BY n DESC, value"
-        known = (day, kind, REST[kind])
-        rare = store.execute(f"{select} LIMIT -1 OFFSET {MAX_VALUES}", known).fetchall()
-        if lost := sum(n for _, n in rare):
-            delete = "DELETE FROM days WHERE start = ? AND kind = ? AND value = ?"
-            store.executemany(delete, ((day, kind, value) for value, _ in rare))
-            insert = "INSERT INTO days VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET n = n + excluded.n"
-            store.execute(insert, (*known, lost))
+        where = f"FROM {table} WHERE start = ? AND kind = ? AND value"
+        known = (start, kind, REST[kind])
+        select = f"SELECT value, n {where} != ? ORDER BY n DESC, value LIMIT -1 OFFSET {most}"
+        if rare := store.execute(select, known).fetchall():
+            store.executemany(f"DELETE {where} = ?", ((start, kind, value) for value, _ in rare))
+            _add(store, table, [(*known, sum(n for _, n in rare))])

@@ -169,8 +169,30 @@ def test_counts_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     with made._lock:
         assert made._store.execute(per_day, (first_day + DAY,)).fetchone()[0] <= MAX_VALUES + 1
         assert made._store.execute(select).fetchone()[0] <= 24 * (MAX_VALUES + 1)
+        assert made._store.execute(select.replace("days", "hours")).fetchone()[0] <= MAX_VALUES + 1
     assert made.report(30).requests == 30 * (MAX_VALUES + 50), "the rest is counted together"
     assert sum(made.report(30).values["status"][0][1:]) == 30 * (MAX_VALUES + 50)
+
+
+def test_robots_that_ask_for_nonsense_hide_no_other_client(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The values of an hour are those that were counted most, not those that came first."""
+    monkeypatch.setattr(statistics, "MAX_FRESH", 2 * MAX_VALUES)
+    made, clock = counted()
+    for minute in range(10):
+        for number in range(MAX_VALUES):
+            made.count(f"{minute}x{number}", "/", 404, "dns", f"https://{minute}x{number}.example/", "nxdomain")
+        for _ in range(3 if minute else 0):
+            made.count("12345", "/", 404, "dns", "https://library.example/", "nxdomain")
+        clock.now += 60
+        keep(made)
+    for left in (2 * MAX_VALUES, MAX_VALUES):  # while the hour goes on, and then
+        found = made.report(1)
+        others = 10 * MAX_VALUES - left + 1
+        assert (found.values["naan"][:2], found.requests) == ((("other", others), ("12345", 27)), 2_027)
+        assert found.values["failed"][1] == ("12345 404 nxdomain", 27)
+        assert found.values["referrer"][1] == ("library.example", 27)
+        clock.now += HOUR
+        keep(made)
 
 
 def test_a_disk_that_is_full_loses_no_count(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.http_gateway import ConfiguredGateway, get
+from tests.support.http_gateway import ConfiguredGateway, HttpClient, get
 from tests.support.peers import output, require, run
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.interop
 ZONES = Path(__file__).resolve().parents[2] / "zones"
 COMBINED = re.compile(
-    r'127\.0\.0\.1 - - \[\d\d/[A-Z][a-z]{2}/\d{4}:\d\d:\d\d:\d\d \+0000\] "(.+) HTTP/1\.1" (\d{3}) (\d+) "(.+)" "(.+)"'
+    r'127\.0\.0\.1 - - \[\d\d/[A-Z][a-z]{2}/\d{4}:\d\d:\d\d:\d\d \+0000\] "(.+)" (\d{3}) (\d+) "(.+)" "(.+)"'
 )
 
 
@@ -29,9 +29,11 @@ def lines_of(folder: Path, more: str, table: str = "") -> list[str]:
         port = gateway.ready()
         get(port, "/ark:12345/x6np1", "Referer: https://library.example/a?b", "User-Agent: curl/8 (x)")
         get(port, "/ark:77777/x", 'User-Agent: "quoted"')
-        get(port, "/health")
+        with HttpClient(port) as client:
+            client.send(b"HEAD /health HTTP/1.0\r\n\r\n")
+            assert client.reply("HEAD").status == 200
         until(lambda: "/health" in gateway.log(), gateway.log)
-        return [line for line in gateway.log().splitlines() if "GET" in line]
+        return [line for line in gateway.log().splitlines() if "GET" in line or "HEAD" in line]
 
 
 def test_goaccess_and_fail2ban_read_the_combined_format(tmp_path: Path) -> None:
@@ -39,8 +41,9 @@ def test_goaccess_and_fail2ban_read_the_combined_format(tmp_path: Path) -> None:
     lines = lines_of(tmp_path, 'access_log_format = "combined"\n')
     matches = [COMBINED.fullmatch(line) for line in lines]
     assert all(matches), lines
-    first, second, _ = (match.groups() for match in matches if match is not None)
-    assert first == ("GET /ark:12345/x6np1", "302", first[2], "https://library.example/a?b", "curl/8 (x)")
+    first, second, probe = (match.groups() for match in matches if match is not None)
+    assert probe[:3] == ("HEAD /health HTTP/1.0", "200", "0")
+    assert first == ("GET /ark:12345/x6np1 HTTP/1.1", "302", first[2], "https://library.example/a?b", "curl/8 (x)")
     assert second[3:] == ("-", "%22quoted%22")
     log = tmp_path / "access.log"
     log.write_text("".join(f"{line}\n" for line in lines))
