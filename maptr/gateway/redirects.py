@@ -338,6 +338,8 @@ def follow(path: Path, *, allow_private: bool, clock: Callable[[], float]) -> Fo
     logged = Repetitions()
 
     def load(last: Redirects) -> Redirects:
+        if last is UNREAD:
+            log.info("reading %s", path)  # a start waits for it
         made = read(path, allow_private=allow_private)
         if logged.is_new(path, made.bad and (*map(str, made.bad), made.left_out)):
             for each in made.bad:

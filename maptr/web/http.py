@@ -248,7 +248,7 @@ def _get_file(
                 fetched = None if location else _receive(source, response, etag, modified, max_bytes)
     except NmaError as error:
         late = time.monotonic() >= deadline
-        raise FetchError(f"{source}: {'no answer in time' if late else error}") from None
+        raise FetchError(f"{source}: {'no whole answer in time' if late else error}") from None
     return fetched, location, public
 
 
