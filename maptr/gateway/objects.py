@@ -19,7 +19,7 @@ from maptr.registry.target import DEFAULT_STATUS
 COLUMNS = ("ark", "url", "status", "reason", "who", "what", "when", "suffix")
 """The columns that have a meaning; any other one is kept."""
 REDIRECTING, GONE = (302, 303, 307), 410
-SWITCH = {"": True, "yes": True, "true": True, "1": True, "no": False, "false": False, "0": False}
+SWITCH = dict.fromkeys(("", "yes", "true", "t", "1"), True) | dict.fromkeys(("no", "false", "f", "0"), False)
 OWN = "redirects"  # the source of a discovery that an own object makes
 MAX_CUTS = 32  # shorter ARKs that are looked for, of one ARK
 
@@ -174,7 +174,7 @@ def read_row(row: Mapping[str, str], *, allow_private: bool = False) -> OwnObjec
     text = row.get("status", "").strip() or str(DEFAULT_STATUS)
     if text not in map(str, (*REDIRECTING, GONE)):
         raise ValueError(f"the status {text} is not one of {', '.join(map(str, (*REDIRECTING, GONE)))}")
-    status, target = int(text), row.get("url", "")
+    status, target = int(text), row.get("url", "").strip()
     if status == GONE and target:
         raise ValueError(f"{ark} is gone (410), and has the URL {target}")
     if status != GONE:

@@ -23,7 +23,7 @@ from urllib.parse import quote
 
 from maptr import url
 from maptr.daemon.background import Repetitions
-from maptr.errors import NOT_UTF8, ConfigError, MaptrError, text_of_cell
+from maptr.errors import NOT_UTF8, ConfigError, MaptrError, printable, text_of_cell
 from maptr.files import Followed, opened
 from maptr.gateway.message import Unreadable, published
 from maptr.gateway.objects import (
@@ -105,6 +105,8 @@ def _csv_rows(path: Path) -> Iterator[Row]:
     """
     lines = _lines(path)
     first = next(lines, "")
+    if "\r" in first.rstrip("\r\n"):
+        raise ConfigError("its lines end with CR alone: save it with LF or CR LF", filename=str(path), line=1)
     separator = max(SEPARATORS, key=first.count)
     reader = csv.reader(chain([first], lines), strict=True, delimiter=separator)
     begun = 0
@@ -112,7 +114,8 @@ def _csv_rows(path: Path) -> Iterator[Row]:
         header = [_column(name) for name in next(reader, [])]
         _check_columns(len(header), path, 1)
         if missing := {"ark", "url"} - set(header):
-            raise ConfigError(f"the first line has no column {min(missing)}", filename=str(path), line=1)
+            reason = f"the first line has no column {min(missing)}, but {printable(', '.join(header))[:80]!r}"
+            raise ConfigError(reason, filename=str(path), line=1)
         if twice := [name for name in header if name and header.count(name) > 1]:
             raise ConfigError(f"the first line has two columns {twice[0]}", filename=str(path), line=1)
         yield Row(1, dict.fromkeys(header, ""))
@@ -149,8 +152,9 @@ def _lines(path: Path) -> Iterator[str]:
 
 
 def _column(name: str) -> str:
-    """Return the name of a column; those that have a meaning may be written in capitals."""
-    return name.lower() if name.lower() in COLUMNS else name
+    """Return the name of a column; those that have a meaning may be written in capitals, and with spaces around."""
+    known = name.strip().lower()
+    return known if known in COLUMNS else name
 
 
 def _check_columns(count: int, path: Path, line: int) -> None:

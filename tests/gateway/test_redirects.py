@@ -61,6 +61,7 @@ def imported(path: Path, text: str = GOOD) -> Path:
         "\ufeffark;url;what\r\nark:12345/x5;https://h.example/5;\r\n",
         "ark\turl\twhat\nark:12345/x5\thttps://h.example/5\t\n",
         "ARK,URL,What\nark:12345/x5,https://h.example/5,\n",
+        "ark, url, suffix \nark:12345/x5, https://h.example/5 , t\n",
     ],
 )
 def test_redirects_are_read_from_csv(text: str, tmp_path: Path) -> None:
@@ -88,8 +89,9 @@ def test_redirects_are_read_from_sqlite(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "error"),
     [
-        ("ark,target\n", r"redirects:1: the first line has no column url"),
-        ("", r"redirects:1: the first line has no column ark"),
+        ("ark,target\n", r"redirects:1: the first line has no column url, but 'ark, target'"),
+        ("", r"redirects:1: the first line has no column ark, but ''"),
+        ("ark,url\rark:12345/x,https://h.example/\r", r"redirects:1: its lines end with CR alone"),
         ("ark,url,who,url\n", r"redirects:1: the first line has two columns url"),
         ('ark,url\nark:12345/x,"https://h.example/\n' + "x,y\n" * 99, r"redirects:2: .* may have no second one"),
         ('ark,url\nark:12345/x,"https://h.example/"y\n', r"redirects:2: ',' expected"),
@@ -228,7 +230,8 @@ def test_a_bad_file_leaves_the_last_good_redirects(tmp_path: Path, caplog: pytes
     clock.now += LOOK_EVERY
     assert rows(file.current()) == ONE
     assert file.value.trouble.startswith(f"{path.name}:1: the first line has no column url")
-    assert caplog.messages == [f"{path}:1: the first line has no column url; the last good redirects stay"]
+    said = f"{path}:1: the first line has no column url, but 'ark, target'; the last good redirects stay"
+    assert caplog.messages == [said]
     path.unlink()
     clock.now += LOOK_EVERY
     assert rows(file.current()) == ONE
