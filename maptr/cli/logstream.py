@@ -21,6 +21,7 @@ MAX_WAITING = 1000  # lines
 PATIENCE = 0.1  # seconds to wait for room in the queue; after a timeout, 0 until there is room again
 END_PATIENCE = 1.0  # seconds to wait at the end of the process until the last lines are written
 
+SWITCHED = "maptr.gateway.access", "maptr.query"  # loggers whose lines have a setting of their own, at any level
 SHORT_FORMAT = "maptr: %(message)s"  # like the messages of ``output``
 TEXT_FORMAT = "%(asctime)s %(levelname)s maptr: %(message)s"
 TIME_FORMAT = "%Y-%m-%dT%H:%M:%SZ"  # RFC 3339
@@ -35,6 +36,8 @@ def configure(level: str, form: str = "") -> None:
         handler = logging.StreamHandler()  # stderr is closed or replaced
     handler.setFormatter(formatter(form) if form else logging.Formatter(SHORT_FORMAT))
     logging.basicConfig(level=level.upper(), handlers=[handler])
+    for name in SWITCHED:
+        logging.getLogger(name).setLevel(logging.INFO)
 
 
 def formatter(form: str) -> logging.Formatter:
