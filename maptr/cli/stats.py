@@ -53,7 +53,9 @@ def stats(file: Path | None, days: int, config: str | None, as_json: bool) -> No
         sys.exit(output.EXIT_OK)
     if not report.requests:
         output.inform("a gateway writes its counts to this file once a minute; /stats has those up to now")
-    output.data(Painted(f"{counted(report.requests, 'request')} in {counted(days, 'day')}", output.STRONG))
+    since, until = (time.strftime("%Y-%m-%d %H:%M", time.gmtime(at)) for at in (report.since, report.until))
+    period = f"{counted(days, 'day')}, from {since} to {until} UTC"
+    output.data(Painted(f"{counted(report.requests, 'request')} in {period}", output.STRONG))
     for title, kind in (
         ("NAANs", statistics.NAAN),
         ("failed", statistics.FAILED),

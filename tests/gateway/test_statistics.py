@@ -325,7 +325,7 @@ def test_the_command_reads_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     made.close()
     monkeypatch.setattr("maptr.cli.stats.time.time", clock)
     text = run("stats", str(path), "--days", "1").stdout
-    assert text.startswith("6 requests in 1 day\n")
+    assert text.startswith("6 requests in 1 day, from 2023-11-14 01:00 to 2023-11-15 00:00 UTC\n")
     assert "NAANs                3 12345\n" in text
     assert "failed               1 99999 503 timeout\n" in text
     assert "reasons              1 timeout\n" in text
@@ -335,7 +335,8 @@ def test_the_command_reads_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert run("stats", str(path), "--days", "1").stderr == ""
     with closing(Statistics(tmp_path / "new", wall=clock)) as begun:
         begun.open()  # as at the start of a gateway
-    new = run("stats", str(tmp_path / "new"), out="0 requests in 7 days\n")
+    none = "0 requests in 7 days, from 2023-11-08 01:00 to 2023-11-15 00:00 UTC\n"
+    new = run("stats", str(tmp_path / "new"), out=none)
     assert new.stderr == "a gateway writes its counts to this file once a minute; /stats has those up to now\n"
     assert "no gateway.stats" in run("stats", code=2).stderr
     assert "gone: no such file: a gateway writes it" in run("stats", str(tmp_path / "gone"), code=8).stderr
