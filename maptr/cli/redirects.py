@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import os
+import signal
 import sys
 import tempfile
 from contextlib import ExitStack, suppress
@@ -91,6 +92,7 @@ def import_(file: Path, target: Path | None, allow_private: bool, force: bool, o
     old = _previous(target, overwrite=overwrite)
     real = Path(os.path.realpath(target))  # the file behind a link, as everywhere
     folder = real.parent
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that nothing is left in the folder, as after Ctrl-C
     try:
         aside = tempfile.TemporaryDirectory(prefix=f".{target.name}.", dir=folder)
     except OSError as error:

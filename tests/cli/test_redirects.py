@@ -6,13 +6,16 @@ import csv
 import json
 import re
 import sqlite3
+import subprocess
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from maptr.gateway.redirects import ObjectStore, read
-from tests.support.command_line import home, run
+from tests.support.command_line import MAPTR, home, run
+from tests.support.namespaces import environment
+from tests.support.waiting import until
 
 __all__ = ["home"]
 pytestmark = pytest.mark.usefixtures("home")
@@ -116,6 +119,16 @@ def test_a_bad_row_keeps_the_old_database(tmp_path: Path) -> None:
     assert done.stderr.startswith(f"{tmp_path}/b.csv:2: no ark: label in 'x'\n")
     assert done.stderr.endswith("maptr: 2 errors; nothing is written\n")
     assert database.read_bytes() == before
+
+
+def test_an_import_that_is_ended_leaves_nothing(tmp_path: Path) -> None:
+    """Perhaps by ``timeout`` in a cron job: the database that is begun may be large."""
+    command = [*MAPTR, "redirects", "import", "-", "-o", str(tmp_path / "r.sqlite")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment()) as made:
+        until(lambda: list(tmp_path.glob(".r.sqlite.*")), "an import that has begun")
+        made.terminate()
+        assert made.communicate()[1] == "maptr: interrupted: nothing was changed; run it again\n"
+    assert (made.returncode, list(tmp_path.glob("*r.sqlite*"))) == (130, [])
 
 
 def test_too_great_a_loss_is_refused_unless_forced(tmp_path: Path) -> None:
