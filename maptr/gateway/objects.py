@@ -176,7 +176,7 @@ def read_row(row: Mapping[str, str], *, allow_private: bool = False) -> OwnObjec
         raise ValueError(f"the status {text} is not one of {', '.join(map(str, (*REDIRECTING, GONE)))}")
     status, target = int(text), row.get("url", "").strip()
     if status == GONE and target:
-        raise ValueError(f"{ark} is gone (410), and has the URL {target}")
+        raise ValueError(f"{ark} is gone (410), and has the URL {target}: only one of the two")
     if status != GONE:
         if not target:
             raise ValueError(f"{ark} has no URL, which only an object that is gone (410) lacks")
