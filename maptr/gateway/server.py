@@ -253,7 +253,8 @@ class HttpServer:
                 self._limits.charge(client, len(answer.parts))
             return answer
         except Unreadable as error:  # such as own objects: a redirect by the table would be wrong, and kept
-            return problem(HTTPStatus.SERVICE_UNAVAILABLE, str(error), (("Retry-After", "10"),))
+            status, retry = HTTPStatus.SERVICE_UNAVAILABLE, (("Retry-After", "10"),)
+            return problem(status, str(error), retry) if kind_of(target) == "api" else text(f"{error}\n", status, retry)
         except Exception as error:
             self._listener.log_error(error, f", {method} {_shown(target)}")
             return problem(HTTPStatus.INTERNAL_SERVER_ERROR, "the log of the server has the reason")

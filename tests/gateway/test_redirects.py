@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import os
 import sqlite3
 from contextlib import closing, nullcontext
@@ -341,8 +342,10 @@ def test_a_database_that_cannot_be_read_is_no_reason_to_redirect_elsewhere(tmp_p
         gateway(site=Site(table_state=TableState(TABLE), redirects=Redirects(objects=own))) as found,
         HttpClient(found.port) as client,
     ):
+        said = "the own objects of this gateway cannot be read now"
         reply = client.get("/ark:12345/x5")
-        assert (reply.status, reply.headers["retry-after"], "own objects" in reply.text) == (503, "10", True)
+        assert (reply.status, reply.headers["retry-after"], reply.text) == (503, "10", f"{said}\n")
+        assert json.loads(client.get("/api/v1/discover?ark=ark:12345/x5").body)["detail"] == said
         assert client.get("/ark:99166/x5").status != 503, "a NAAN without own objects"
 
 
