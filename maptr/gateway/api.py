@@ -218,7 +218,11 @@ def _status(request: Request, site: Site) -> Response:
     document = {
         "sources": site.sources or (),
         "troubles": site.troubles,
-        "table": {"records": len(site.table), "age": None if fetched is None else round(request.now - fetched, 3)},
+        "table": {
+            "records": len(site.table),
+            "age": None if fetched is None else round(request.now - fetched, 3),
+            "pull_failed": site.pull_failed,
+        },
         "own_objects": site.redirects.to_dict(request.now) if site.redirects.file else None,
     }
     return _json(document, _NOT_KEPT)

@@ -93,6 +93,7 @@ class Metrics:
         self._ready = Gauge("maptr_gateway_ready", "1 while the gateway is ready.", registry=registry)
         self._table = Gauge("maptr_table_records", "Records of the table.", registry=registry)
         self._age = Gauge("maptr_table_age_seconds", "Seconds since the source confirmed the table.", registry=registry)
+        self._pull = Gauge("maptr_table_pull_failed", "1 while the last pull failed.", registry=registry)
         self._redirects = Gauge("maptr_redirects", "Redirects of single ARKs.", registry=registry)
         self._left_out = Gauge("maptr_redirects_left_out", "Bad rows of the file of redirects.", registry=registry)
         build = Gauge("maptr_gateway_build_info", "Version of maptr; always 1.", ["version"], registry=registry)
@@ -108,6 +109,7 @@ class Metrics:
         """Return the metrics as text."""
         self._ready.set(not site.troubles)
         self._table.set(len(site.table))
+        self._pull.set(float("nan") if site.pull_failed is None else site.pull_failed)
         self._redirects.set(len(site.objects))
         self._left_out.set(site.redirects.left_out)
         fetched = site.table_state.fetched

@@ -15,6 +15,7 @@ import sqlite3
 import ssl
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from maptr import paths
@@ -170,8 +171,11 @@ class Service:
                 background.repeat(seconds, current.compare, "table and DNS not compared")
 
     async def _pull(self) -> None:
+        failed = None
         if (file := self._pulled_file()) is not None:
             await self._pulls.pull(self._config, file)
+            failed = bool(self._pulls.state.error)
+        self.current.site = replace(self.current.site, pull_failed=failed)
 
     def _pulled_file(self) -> Path | None:
         """Return the file into which this gateway pulls the table. ``maptr serve`` pulls that of its zones."""

@@ -59,6 +59,7 @@ class Site:
 
     ``has_admin``: metrics and statistics are at an address of their own. ``hyphens`` is as in ``Settings``. ``zones``,
     if there are any, and ``dns_context`` answer DNS over HTTPS. ``compares``: it compares the table with DNS.
+    ``pull_failed``: the last pull of the table failed; None if this gateway pulls none.
     ``sources`` are what the gateway answers from, None before the first look; ``troubles`` why it is not ready, as
     clients may read it. ``index`` is that of the table.
     """
@@ -67,6 +68,7 @@ class Site:
     has_admin: bool = False
     hyphens: Hyphens = "remove"
     table_state: TableState = field(default_factory=TableState)
+    pull_failed: bool | None = None
     index: NaanIndex = field(default_factory=lambda: NaanIndex(NO_TABLE))
     redirects: Redirects = UNREAD
     liveness: Mapping[str, Liveness] = field(default_factory=dict)

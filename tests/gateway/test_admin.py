@@ -103,6 +103,23 @@ def test_route_tells_operators_from_others() -> None:
     assert public.ask("/api/v1/stats").status == 404
 
 
+def test_the_status_says_that_the_last_pull_failed(tmp_path: Path) -> None:
+    source = tmp_path / "source.json"
+    config = parse(f'[gateway]\nlisten = ["127.0.0.1:0"]\n[table]\nfile = "{tmp_path / "naans"}"\nurl = "{source}"\n')
+    client = Client(["127.0.0.1#9"], policy="natab-only", table=None)
+    service = Service(config, client)
+    with serving(service, client):
+        port = service.bound[0].port
+
+        def state() -> tuple[object, str, bool]:
+            table = json.loads(get(port, "/api/v1/status").body)["table"]
+            value = re.search(r"\nmaptr_table_pull_failed (\S+)\n", get(port, "/metrics").text)
+            page = get(port, "/status", "Accept: text/html").body
+            return table["pull_failed"], value[1] if value else "", b"The last pull of the table failed" in page
+
+        until(lambda: state() == (True, "1.0", True), "the failure is shown")
+
+
 def test_the_status_has_the_file_of_own_objects(tmp_path: Path) -> None:
     good = "ark:12345/x{n},https://o.example/{n}\n"
     file = tmp_path / "own.csv"
@@ -149,7 +166,7 @@ def test_without_own_objects_the_status_has_none() -> None:
         "schema": "maptr/1",
         "sources": [],
         "troubles": [],
-        "table": {"records": len(TABLE), "age": 1000.0},
+        "table": {"records": len(TABLE), "age": 1000.0, "pull_failed": None},
         "own_objects": None,
     }
     assert "Own objects" not in Gateway(TABLE).ask("/status", accept="text/html").body.decode()
