@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import ipaddress
 import logging
 import re
@@ -728,6 +729,21 @@ def test_a_handshake_has_a_limit_of_time_and_number(tmp_path: Path) -> None:
         found.configure(tls, idle_timeout=60, max_connections=2)
         with HttpClient(found.port, tls=trusts) as client:
             assert client.get("/health").status == 200
+
+
+def test_a_failed_handshake_leaves_no_reference_cycle(tmp_path: Path) -> None:
+    """With one, 300 KB would wait for the garbage collector."""
+    tls, _ = context(tmp_path / "1", "a")
+    with gateway(tls=tls) as found:
+        gc.collect()
+        gc.disable()
+        try:
+            with HttpClient(found.port) as client:
+                client.sock.sendall(b"GET / HTTP/1.1\r\n\r\n")
+                assert client.ended()
+            until(lambda: not any(isinstance(each, ssl.SSLObject) for each in gc.get_objects()), "the release")
+        finally:
+            gc.enable()
 
 
 def test_a_stop_ends_a_handshake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
