@@ -1,7 +1,7 @@
 """The state folder (``serve.state``): its lock, serials and signed zones.
 
 It stores the last published serial of each zone whose serials the server chooses, and the last version of each zone
-that it signs. A damaged file is ignored: a zone can always be made again from its zone file and key folder.
+that it signs. A damaged file is logged and ignored: a zone can always be made again from its zone file and key folder.
 """
 
 from __future__ import annotations
@@ -75,14 +75,18 @@ def lock(config: Config) -> int | None:
 
 
 def read_serial(folder: Path, origin: Labels) -> Published | None:
-    """Return the stored serial of a zone; None if there is none, or if it is damaged. Raises OSError."""
+    """Return the stored serial of a zone; None without one, and for a damaged one, which is logged. Raises OSError."""
+    path = folder / (name_for(origin) + SERIAL_SUFFIX)
     try:
-        with (folder / (name_for(origin) + SERIAL_SUFFIX)).open("rb") as file:
+        with path.open("rb") as file:
             record = json.loads(file.read(MAX_RECORD))
         serial, digest = record["serial"], record["digest"]
-    except (FileNotFoundError, ValueError, KeyError, TypeError):
+        if type(serial) is not int or not 0 <= serial < 1 << 32 or not isinstance(digest, str):
+            raise ValueError
+    except FileNotFoundError:
         return None
-    if type(serial) is not int or not 0 <= serial < 1 << 32 or not isinstance(digest, str):
+    except (ValueError, KeyError, TypeError, RecursionError):
+        log.warning("%s: is damaged; the serial of the zone may go back", path)
         return None
     return Published(serial, digest)
 

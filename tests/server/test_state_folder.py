@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import shutil
 import subprocess
 import tempfile
@@ -26,7 +28,11 @@ from tests.support.waiting import until
 from tests.support.zone_site import ZoneSite
 
 
-def test_serials_continue_after_a_restart(tmp_path: Path) -> None:
+def full(*_: object) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def test_serials_continue_after_a_restart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     state = tmp_path / "state"
     site = ZoneSite(ZoneConfig(parse("ark.arpa"), tmp_path / "z", serial="increment", state=state), now=0.0)
 
@@ -44,6 +50,14 @@ def test_serials_continue_after_a_restart(tmp_path: Path) -> None:
     write("a A 192.0.2.77\n")
     site.start()
     assert site.serial == 10, "changed while no server ran"
+    write("a A 192.0.2.78\n")
+    with monkeypatch.context() as patch:
+        patch.setattr(state_folder, "write_private", full)
+        site.start()
+    assert (site.reload().result, site.serial) == ("unchanged", 11)
+    write("a A 192.0.2.79\n")
+    site.start()
+    assert site.serial == 12, "the disk was full at the start before"
     assert [file.name for file in state.iterdir()] == ["ark.arpa.serial"]
 
 
@@ -55,13 +69,14 @@ def test_a_serial_is_on_disk_before_it_is_served(tmp_path: Path, monkeypatch: py
 
 
 @pytest.mark.parametrize(
-    "record", ["", "{", "[]", '{"serial": -1, "digest": ""}', '{"serial": true, "digest": ""}', "\xff"]
+    "record", ["", "{", "[]", "[" * 4096, '{"serial": -1, "digest": ""}', '{"serial": true, "digest": ""}', "\xff"]
 )
-def test_a_damaged_serial_file_is_ignored(tmp_path: Path, record: str) -> None:
+def test_a_damaged_serial_file_is_ignored(tmp_path: Path, record: str, caplog: pytest.LogCaptureFixture) -> None:
     state_folder.write_serial(tmp_path, parse("ark.arpa"), Published(1, "x"))
     (path,) = tmp_path.iterdir()
     path.write_bytes(record.encode("latin-1"))
     assert state_folder.read_serial(tmp_path, parse("ark.arpa")) is None
+    assert caplog.messages == [f"{path}: is damaged; the serial of the zone may go back"]
 
 
 # --- the backup of docs/admin.md
