@@ -158,7 +158,7 @@ class Statistics:
     def _inode(self) -> int | None:
         try:
             return None if self._file is None else self._file.stat().st_ino
-        except FileNotFoundError:
+        except OSError:  # SQLite says why it cannot be opened
             return None
 
     @property
@@ -230,8 +230,10 @@ class Statistics:
             await in_thread(lambda: self._write(taken))
             self._known.clear()
             self._logged.forget("kept")
-        except sqlite3.Error as error:
+        except Exception as error:
             self._waiting.update(taken)
+            if not isinstance(error, sqlite3.Error):  # such as that of a thread that cannot start
+                raise
             if self._logged.is_new("kept", str(error)):
                 log.error("statistics not kept: %s: %s", self._file, error)
 

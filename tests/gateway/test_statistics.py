@@ -18,7 +18,7 @@ from maptr.daemon.process import in_thread
 from maptr.discovery import Outcome
 from maptr.errors import ConfigError
 from maptr.gateway import resolve, statistics
-from maptr.gateway.message import Work
+from maptr.gateway.message import Unreadable, Work
 from maptr.gateway.objects import OwnObject
 from maptr.gateway.route import route
 from maptr.gateway.service import Service
@@ -212,6 +212,31 @@ def test_a_disk_that_is_full_loses_no_count(tmp_path: Path, caplog: pytest.LogCa
         made._store.execute("PRAGMA query_only = OFF")
     warning = f"statistics not kept: {path}: attempt to write a readonly database"
     assert [record.getMessage() for record in caplog.records] == [warning, warning], "each time, it is logged once"
+
+
+def unable(*_: object) -> None:
+    raise RuntimeError("can't start new thread")
+
+
+def test_a_folder_that_is_gone_or_a_thread_that_cannot_start_loses_no_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, away = tmp_path / "kept", tmp_path / "away"
+    folder.mkdir()
+    made, _ = counted(*REQUESTS, file=folder / "stats.sqlite")
+    folder.rename(away)
+    folder.touch()
+    keep(made)
+    with pytest.raises(Unreadable):
+        made.report(1)
+    folder.unlink()
+    away.rename(folder)
+    with monkeypatch.context() as patch:
+        patch.setattr(statistics, "in_thread", unable)
+        with pytest.raises(RuntimeError):
+            keep(made)
+    keep(made)
+    assert made.report(1).requests == 6
 
 
 def test_a_file_that_is_damaged_in_use_gives_503(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
