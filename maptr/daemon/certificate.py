@@ -7,7 +7,7 @@ import ssl
 from pathlib import Path
 
 from maptr.errors import ConfigError
-from maptr.files import secret_fault
+from maptr.files import read_whole, secret_fault
 
 log = logging.getLogger("maptr.serve")
 
@@ -41,7 +41,7 @@ class Certificate:
     def _read(self) -> ssl.SSLContext:
         for path in (self._certificate, self._key):
             try:
-                path.read_bytes()
+                read_whole(path)
             except OSError as error:
                 raise ConfigError(f"{path}: {error.strerror}") from error
         if fault := secret_fault(self._key.stat(), shared=True):

@@ -12,6 +12,7 @@ from maptr.config import Config
 from maptr.daemon.background import Repetitions
 from maptr.daemon.process import in_thread
 from maptr.errors import MaptrError, MissingExtra, SignatureError, Time, UnsafePlan, reason_of
+from maptr.files import read_whole
 from maptr.registry.minisign import PublicKey
 from maptr.registry.plan import Plan
 from maptr.registry.pull import OFFICIAL, Requirements, apply_pull, begin_with_built_in, jittered, plan_pull
@@ -149,7 +150,8 @@ def requirements_of(config: Config) -> Requirements:
     """Return the requirements for a pulled table. Raises ConfigError for an unreadable key."""
     table = config.table
     try:
-        key = None if table.public_key is None else PublicKey.parse(table.public_key.read_text("utf-8", "replace"))
+        path = table.public_key
+        key = None if path is None else PublicKey.parse(read_whole(path).decode("utf-8", "replace"))
     except MissingExtra:
         raise
     except (OSError, SignatureError) as error:

@@ -13,7 +13,7 @@ from pathlib import Path
 from maptr.config import Config, ZoneConfig
 from maptr.daemon.background import Repetitions
 from maptr.errors import JournalError
-from maptr.files import name_for, read_up_to, write_private
+from maptr.files import name_for, read_whole, write_private
 from maptr.protocol.names import Labels, to_text
 from maptr.protocol.serial import is_newer, next_serial
 from maptr.server.responder import ServerState
@@ -104,9 +104,7 @@ def journal_path(zone: ZoneConfig) -> Path:
 def read_journal(path: Path, view: ZoneView) -> Journal:
     """Read the journal of a zone that was just loaded. If the file is unusable, log why, and return a new journal."""
     try:
-        with path.open("rb") as file:
-            data = read_up_to(file, MAX_JOURNAL_FILE)
-        journal = decode(data)
+        journal = decode(read_whole(path, MAX_JOURNAL_FILE))
         if not journal.fits(view):
             raise JournalError(f"it leads to serial {journal.serial}, not to this zone of serial {view.serial}")
     except FileNotFoundError:

@@ -18,7 +18,7 @@ from maptr.daemon.background import Repetitions
 from maptr.daemon.process import in_thread
 from maptr.daemon.pulling import ServerDrift, TablePulls, TableStatus, kept_text
 from maptr.errors import MaptrError, reason_of
-from maptr.files import signature_if_any
+from maptr.files import read_whole, signature_if_any
 from maptr.protocol.names import to_text
 from maptr.reconcile.history import open_history
 from maptr.reconcile.verdict import Drift
@@ -141,7 +141,7 @@ def _report(config: Config, server: str, clock: Clock) -> ServerDrift:
     zones = [to_text(zone.name) for zone in config.zones if zone.table == config.table.file]
     try:
         table = registry.read(
-            file.read_bytes(), filename=str(file), on_bad=lambda error: None, scheme=config.client.scheme
+            read_whole(file), filename=str(file), on_bad=lambda error: None, scheme=config.client.scheme
         )
         for origin in zones or [to_text(config.client.origin)]:
             history = None if state is None else open_history(state / HISTORY, wall=clock)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import os
 import socket
 import ssl
 import time
@@ -334,18 +335,21 @@ def test_a_reload_uses_a_new_certificate_and_reports_a_bad_one(tmp_path: Path) -
             assert streams.ask(early).id == streams.QUERY.id, "open connections go on"
 
 
-@pytest.mark.parametrize("fault", ["no certificate", "no key", "nonsense", "another key", "encrypted"])
+@pytest.mark.parametrize("fault", ["no certificate", "no key", "a pipe", "nonsense", "another key", "encrypted"])
 def test_the_error_for_an_unusable_certificate_names_the_file(tmp_path: Path, fault: str) -> None:
     write_certificate(tmp_path, passphrase=b"secret" if fault == "encrypted" else None)
     certificate, key = tmp_path / "tls.crt", tmp_path / "tls.key"
     match fault:
         case "no certificate" | "no key":
             (certificate if fault == "no certificate" else key).unlink()
+        case "a pipe":
+            key.unlink()
+            os.mkfifo(key)
         case "nonsense":
             certificate.write_text("nonsense")
         case "another key":
             other = key.read_bytes()
             write_certificate(tmp_path)
             key.write_bytes(other)
-    with pytest.raises(ConfigError, match=r"tls\.(crt|key).*(No such file|no usable pair)"):
+    with pytest.raises(ConfigError, match=r"tls\.(crt|key).*(No such file|Is not a regular file|no usable pair)"):
         Certificate(certificate, key)

@@ -79,6 +79,14 @@ def test_a_damaged_serial_file_is_ignored(tmp_path: Path, record: str, caplog: p
     assert caplog.messages == [f"{path}: is damaged; the serial of the zone may go back"]
 
 
+def test_a_pipe_in_place_of_a_file_holds_nothing_up(tmp_path: Path) -> None:
+    for kind in ("serial", "signed"):
+        os.mkfifo(tmp_path / f"ark.arpa.{kind}")
+    with pytest.raises(OSError, match="Is not a regular file"):
+        state_folder.read_serial(tmp_path, parse("ark.arpa"))
+    assert state_folder.read_signed(tmp_path, parse("ark.arpa")) is None
+
+
 # --- the backup of docs/admin.md
 
 NAME = dns.name.from_text("a.test.")
