@@ -146,7 +146,7 @@ class Reloader:
         return ReloadResult(tuple(results))
 
     async def _adopt(self, config: Config, context: Context, served: Served, results: list[ZoneResult]) -> None:
-        """Serve what a reload has read, then log it and notify secondaries. Raises ConfigError."""
+        """Serve what a reload has read, then log it and notify secondaries. Raises ConfigError and OSError."""
         before = self._responder.state
         state = await in_thread(lambda: self._state_of(config, context, served, before))
         self._responder.swap(state)

@@ -75,9 +75,9 @@ class Responder:
         self.swap(ServerState(Snapshot.of([]), Access(), context))
 
     def swap(self, state: ServerState) -> None:
-        """Replace the state."""
-        self.state = state
-        self._ready = {transport: state.ready(transport) for transport in Transport}
+        """Replace the state. Raises OSError without memory for its ready responses; the old state then stays."""
+        ready = {transport: state.ready(transport) for transport in Transport}
+        self.state, self._ready = state, ready
 
     def answer(self, query: ReceivedQuery, counters: Counters) -> bytes | None:
         """Return the first message of the response, or None for no response. Raises ZoneError, as ``answers`` does."""

@@ -245,7 +245,8 @@ class BatchListener:
         """Answer the queries in the first ``count`` slots."""
         state = self._responder.state
         if state is not self._state:
-            self._state, self._ready = state, state.ready(Transport.UDP)
+            with contextlib.suppress(OSError):  # no memory: the old ones stay, and the next batch tries again
+                self._state, self._ready = state, state.ready(Transport.UDP)
         ready = self._ready
         ready.tidy()
         counters, slots = self._counters, self._slots

@@ -8,6 +8,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ctypes
+import errno
+import os
 import random
 import select
 import socket
@@ -295,6 +297,26 @@ def test_a_reload_clears_the_ready_responses() -> None:
             for query in (KNOWN, ABSENT, COOKIE) * 2:
                 context = responder.state.context
                 assert ask_one(address, query) == respond(query, new, client=address[0], context=context)
+
+
+def test_without_memory_the_old_zones_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    new, responder = snapshot_of_zones(), make_responder()
+    with listening(responder) as (_, address):
+        old = ask_one(address, KNOWN)
+        with monkeypatch.context() as patch:
+            patch.setattr(shortcut, "Arena", no_memory)
+            with pytest.raises(OSError, match="memory"):
+                swap(responder, new)
+            assert ask_one(address, KNOWN) == old
+        swap(responder, new)
+        with monkeypatch.context() as patch:
+            patch.setattr(shortcut, "Arena", no_memory)
+            assert ask_one(address, KNOWN) == old
+        assert ask_one(address, KNOWN) == respond(KNOWN, new)
+
+
+def no_memory(size: int) -> None:
+    raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
 
 
 # --- errors and overload
