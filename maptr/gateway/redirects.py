@@ -86,6 +86,8 @@ def _is_database(path: Path) -> bool:
 
 
 def _unreadable(path: Path, error: Exception) -> ConfigError:
+    if isinstance(error, UnicodeDecodeError):  # of SQLite's message, which quotes a damaged schema
+        error = sqlite3.DatabaseError("the database is damaged")
     return ConfigError(getattr(error, "strerror", None) or str(error), filename=str(path))
 
 
@@ -289,6 +291,8 @@ def _object(values: tuple[object, ...]) -> OwnObject:
     *texts, suffix, more = values
     ark, target, status, reason, who, what, when = ("" if value is None else str(value) for value in texts)
     kept = json.loads(str(more)) if more else {}
+    if not isinstance(kept, dict):
+        raise ValueError("its other columns are damaged")
     return OwnObject(ark, target, int(status or 0), reason, who, what, when, bool(suffix), kept)
 
 
@@ -381,7 +385,7 @@ def read(path: Path, *, allow_private: bool = False) -> Redirects:
                 store.count()
                 return Redirects(path.name, store, written)
         store = stored(path, bad.append, allow_private=allow_private)
-    except (OSError, sqlite3.Error) as error:
+    except (OSError, sqlite3.Error, UnicodeDecodeError) as error:
         raise _unreadable(path, error) from None
     return Redirects(path.name, store, written, len(bad), tuple(bad[:NAMED]))
 

@@ -139,7 +139,10 @@ class Statistics:
             self._opened[1].close()
             self._opened = None
         store = sqlite3.connect(self._uri, uri=True, check_same_thread=False, isolation_level=None)
-        found = {name for (name,) in store.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+        try:
+            found = {name for (name,) in store.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+        except UnicodeDecodeError:  # of SQLite's message, which quotes a damaged schema
+            raise sqlite3.DatabaseError("the database is damaged") from None
         if foreign := found.difference(TABLES):
             raise sqlite3.DatabaseError(f"not a file of statistics: it has a table {min(foreign)}")
         if self._is_read_only and not found:

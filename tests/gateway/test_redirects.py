@@ -295,7 +295,7 @@ def test_the_database_that_import_makes_is_asked_and_not_read(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    "change", ["url = 'javascript:alert(1)'", "status = 200", "more = '{'", "url = 'http://10.0.0.1/'"]
+    "change", ["url = 'javascript:alert(1)'", "status = 200", "more = '{'", "more = '[1]'", "url = 'http://10.0.0.1/'"]
 )
 def test_a_row_that_was_spoiled_leads_nowhere(change: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = imported(tmp_path / "own.sqlite")
@@ -390,6 +390,9 @@ def test_rows_that_cannot_be_stored_or_read_are_an_error_of_the_file(
         connection.execute("UPDATE redirects SET more = '{'")
     with pytest.raises(ConfigError, match=r"own\.sqlite: "):
         stored(own, lambda error: None)
+    own.write_bytes(own.read_bytes().replace(b"CREATE TABLE redirects", b"CREATE TABL\xcc redirects"))
+    with pytest.raises(ConfigError, match=r"own\.sqlite: the database is damaged"):
+        read(own)
 
     def full(*arguments: Any, **options: Any) -> sqlite3.Connection:
         made: sqlite3.Connection = connect(*arguments, **options)

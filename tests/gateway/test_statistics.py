@@ -278,6 +278,10 @@ def test_counting_goes_on_while_counts_are_written() -> None:
 
 def test_a_file_of_something_else_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "stats.sqlite"
+    counted(*REQUESTS, file=path)[0].close()
+    path.write_bytes(path.read_bytes().replace(b"CREATE TABLE hours", b"CREATE TABL\xcc hours"))
+    with pytest.raises(ConfigError, match=r"stats\.sqlite: the database is damaged"):
+        Statistics(path, wall=Clock()).open()
     path.write_text("not a database, but a text that is long enough to be one" * 20)
     with pytest.raises(ConfigError, match=r"stats\.sqlite: file is not a database"):
         Statistics(path, wall=Clock()).open()
