@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import islice
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -200,7 +201,8 @@ def ixfr(view: ZoneView, journal: Journal | None, serial: int) -> Iterator[ZoneR
         yield soa
         return
     known = journal.since(serial) if journal is not None and journal.serial == view.serial else None
-    if known is None or sum(map(len, known)) > 1 + sum(1 for _ in records(view)):
+    # As many records of the zone as there are changes are counted: all of a large zone would hold up other queries.
+    if known is None or next(islice(records(view), sum(map(len, known)) - 2, None), None) is None:
         yield from axfr(view)
         return
     yield soa

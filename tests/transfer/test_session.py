@@ -25,11 +25,12 @@ from maptr.errors import ZoneError
 from maptr.protocol.names import fold, parse
 from maptr.server.counters import Counters
 from maptr.server.responder import Responder, ServerState
-from maptr.transfer import tsig
+from maptr.transfer import session, tsig
 from maptr.transfer.acl import Secondaries, TsigKey
 from maptr.transfer.catalog import catalog_zone, member_label
 from maptr.transfer.journal import Journal
 from maptr.transfer.session import MESSAGE_SIZE, Access
+from maptr.zone.diff import ZoneRecord, records
 from maptr.zone.snapshot import Snapshot, ZoneView
 from tests.support.random_zones import ORIGIN, random_zone, zone_text
 from tests.support.transfers import HERE, allowing, answered, keyring
@@ -158,6 +159,17 @@ def test_rfc1995_4_order_of_records_in_an_ixfr_response() -> None:
 def test_rfc1995_2_a_current_secondary_gets_only_the_soa_record(serial: int) -> None:
     view = view_of(5)
     assert serials(ask(ixfr_query(serial), view, access_of(Journal.start(view)))) == [5]
+
+
+def test_a_small_change_of_a_large_zone_is_sent_without_reading_all_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def first(view: ZoneView) -> Iterator[ZoneRecord]:
+        yield from itertools.islice(records(view), 10)
+        raise AssertionError("more is read")
+
+    monkeypatch.setattr(session, "records", first)
+    old = large_view(1000)
+    new = view_of(2, "".join(f"n{number} 60 TXT {'x' * 200}\n" for number in range(999)))
+    assert serials(ask(ixfr_query(1), new, access_of(journal_of(old, new)))) == [2, 1, 2, 2]
 
 
 @pytest.mark.parametrize("serial", [0, 4, 2**32 - 1, 5 + 2**31])
