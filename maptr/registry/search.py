@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
-from operator import itemgetter
+from itertools import chain
 
 from maptr.registry.table import Entry, Table
 
@@ -22,25 +22,26 @@ class NaanIndex:
         """Return the NAANs that match, best first: the number or acronym itself, its start, the start of the name, and
         last every name that has all words of the query. Equal ones are in the order of the table."""
         words = _folded(query[:MAX_QUERY]).split()
-        ranked = [(_rank(words, short, names), entry) for entry, short, names in self._rows] if words else []
-        return [entry for rank, entry in sorted(ranked, key=itemgetter(0)) if rank < NO_MATCH]
+        start, longest = "\n" + " ".join(words), max(words, key=len, default="\0")
+        ranked: tuple[list[Entry], ...] = tuple([] for _ in range(NO_MATCH + 1))
+        for entry, short, names in self._rows:
+            if longest in short or longest in names:  # most names do not have it
+                ranked[_rank(start, words, short, names)].append(entry)
+        return [*chain(*ranked[:NO_MATCH])]
 
 
-def _folded_names(entry: Entry) -> tuple[list[str], list[str]]:
-    """Return number and acronym, and the names."""
+def _folded_names(entry: Entry) -> tuple[str, str]:
+    """Return number and acronym, and the names, each between line ends."""
     names = filter(None, (entry.who.name, entry.who.name_native))
-    return [entry.naan, _folded(entry.who.acronym or "")], [*map(_folded, names)]
+    return f"\n{entry.naan}\n{_folded(entry.who.acronym or '')}\n", "\n".join(["", *map(_folded, names), ""])
 
 
-def _rank(words: list[str], short: list[str], names: list[str]) -> int:
-    text = " ".join(words)
-    ways = (
-        text in short,
-        any(each.startswith(text) for each in short),
-        any(name.startswith(text) for name in names),
-        any(all(word in name for word in words) for name in names),
-    )
-    return (*ways, True).index(True)
+def _rank(start: str, words: list[str], short: str, names: str) -> int:
+    if start in short:
+        return 0 if f"{start}\n" in short else 1
+    if start in names:
+        return 2
+    return 3 if any(all(word in name for word in words) for name in names.split("\n")) else NO_MATCH
 
 
 def _folded(text: str) -> str:
