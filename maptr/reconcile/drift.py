@@ -24,13 +24,13 @@ from maptr.zone.lint import unpublishable
 _SHOULDER_RULE = re.compile(rb".\^\(?ark:/\?[0-9a-z]+/\(*((?:[A-Za-z0-9=~@_%-]|\[[.*+$]\])+)\(?\.\*")
 
 
-def verdicts(sources: Sources, log: VerdictLog | None, naans: Iterable[str] | None = None) -> Iterator[list[Drift]]:
+def verdicts(sources: Sources, kept: VerdictLog | None, naans: Iterable[str] | None = None) -> Iterator[list[Drift]]:
     """Yield the verdicts on each NAAN and its shoulders; None for every NAAN of the table and of the history.
 
     DNS is asked only for answers that are not kept.
     """
     table = sources.engine.table.current().table or Table()
-    histories = log.changes(sources.view) if log is not None else {}
+    histories = kept.changes(sources.view) if kept is not None else {}
     if naans is None:
         naans = sorted({record.partition("/")[0] for record in [*table, *histories]})
     made: list[Drift] = []
@@ -42,8 +42,8 @@ def verdicts(sources: Sources, log: VerdictLog | None, naans: Iterable[str] | No
             made += found
             yield found
     finally:
-        if log is not None:
-            log.record(sources.view, made)
+        if kept is not None:
+            kept.record(sources.view, made)
 
 
 def _discover(sources: Sources, asked: Discovery | None, ark: Ark) -> Discovery:
