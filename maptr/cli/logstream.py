@@ -134,8 +134,9 @@ class _Writer(QueueListener):
     def handle(self, record: logging.LogRecord) -> None:
         lost, text = vars(record)["lost"] + self._not_written - self._reported, record.msg
         if lost:
-            what = f"{lost} lines of the log lost: the queue was full, or they could not be written"
-            text = f"{self._format(logging.LogRecord('maptr.serve', logging.WARNING, '', 0, what, (), None))}\n{text}"
+            log_line = f"{lost} lines of the log lost: the queue was full, or they could not be written"
+            notice = logging.LogRecord("maptr.serve", logging.WARNING, "", 0, log_line, (), None)
+            text = f"{self._format(notice)}\n{text}"
         line = f"{text}\n".encode(self._encoding, "backslashreplace")
         try:
             while line:
