@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
+import inspect
 import os
 import signal
 from collections.abc import Iterator
@@ -12,8 +14,12 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from maptr.config.reader import environment_names
+from tests.support.command_line import home
 from tests.support.namespaces import Network, with_loopback
 from tests.support.peers import Maptr, require
+from tests.support.server_process import site, start, zone_file
+
+__all__ = ["home", "site", "start", "zone_file"]  # fixtures for every test
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 TESTS = REPOSITORY / "tests"
@@ -66,6 +72,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.interop)
         if "real_data" in fixtures:
             item.add_marker(pytest.mark.real_data)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Run a test that is a coroutine function in an event loop of its own."""
+    if not asyncio.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    names = inspect.signature(pyfuncitem.obj).parameters
+    asyncio.run(pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in names}))
+    return True
 
 
 def pytest_collection_finish() -> None:

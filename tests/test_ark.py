@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,11 +23,9 @@ from maptr.ark import (
     find_arks,
 )
 from maptr.errors import ArkSyntaxError, ConfigError
+from tests.support.answers import load_vectors
 
-FOLDER = Path(__file__).parent / "vectors"
-VECTORS: list[dict[str, Any]] = [
-    case for name in ("ark", "drafts") for case in tomllib.loads((FOLDER / f"{name}.toml").read_text("utf-8"))["ark"]
-]
+VECTORS = [*load_vectors("ark")["ark"], *load_vectors("drafts")["ark"]]
 NOTHING_ELSE = {"notes": [], "tail": "", "inflection": ""}  # of an ARK whose resolution form is given
 
 

@@ -162,16 +162,12 @@ def is_open(path: Path) -> bool:
     return any(os.path.realpath(one) == str(path) for one in descriptors.iterdir())
 
 
-def test_a_context_closes_the_file_of_answers(server: Maptr, tmp_path: Path) -> None:
+async def test_a_context_closes_the_file_of_answers(server: Maptr, tmp_path: Path) -> None:
     path = tmp_path / "c"
-
-    async def main() -> None:
-        async with Client(at(server), cache=path) as client:
-            assert (await client.discover_async(ARK)).source == "dns"
-            assert is_open(path)
-        assert not is_open(path)
-
-    asyncio.run(main())
+    async with Client(at(server), cache=path) as client:
+        assert (await client.discover_async(ARK)).source == "dns"
+        assert is_open(path)
+    assert not is_open(path)
     with Client(at(server), cache=Disk(path, wall=lambda: 0.0), history=tmp_path / "h") as client:
         client.drift("12345")
         assert is_open(path)

@@ -53,9 +53,7 @@ def test_a_failed_write_leaves_only_the_old_file(tmp_path: Path, monkeypatch: py
     assert [*tmp_path.iterdir()] == [path]
 
 
-def test_the_mode_of_a_new_file_follows_the_umask_which_is_never_changed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_new_file_follows_the_umask_which_is_never_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Between two calls of umask, a file that another thread makes would be open to everybody."""
     old = os.umask(0o027)
     try:

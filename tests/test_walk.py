@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import random
-import tomllib
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import dns.rdata
@@ -28,10 +26,10 @@ from maptr.protocol import names
 from maptr.protocol.names import Labels
 from maptr.protocol.numbers import SOA
 from maptr.walk import MAX_DEPTH, Answer, Question, Settings, Walk
+from tests.support.answers import load_vectors
 
-FOLDER = Path(__file__).parent / "vectors"
-VECTORS: list[dict[str, Any]] = tomllib.loads((FOLDER / "walk.toml").read_text("utf-8"))["walk"]
-URLS: list[dict[str, str]] = tomllib.loads((FOLDER / "urls.toml").read_text("utf-8"))["url"]
+VECTORS = load_vectors("walk")["walk"]
+URLS = load_vectors("urls")["url"]
 RULES = {
     "h": '0 0 "h" "ark" "" h.example\\0588443.',
     "rest": r'0 0 "u" "ark" "!^ark:/?12345/(.*)$!https://u.example/p/ark:/12345/\\1!" .',

@@ -232,9 +232,7 @@ assert other.sources.discover("ark:23456/x").source == "disk"
     assert "going on without the disk cache" in run_program(program)
 
 
-def test_at_its_size_limit_the_file_loses_the_answers_that_expire_first(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_file_loses_the_answers_that_expire_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("maptr.cache.disk.MAX_BYTES", 40 * PAGE)
     disk = disk_at(tmp_path / "c")
     answer = dns_answer(*(host(f"h{i}.example.") for i in range(40)))
@@ -427,9 +425,7 @@ def test_a_text_file_is_left_alone(content: bytes, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"SQLite format 3\0" + b"\xff" * 5000, b"\x89PNG\r\n\x1a\n\0\0" * 2000])
-def test_a_file_that_could_be_a_damaged_cache_only_warns(
-    content: bytes, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_possibly_damaged_cache_only_warns(content: bytes, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = tmp_path / "c"
     path.write_bytes(content)
     assert ask(Rig(ONE_HOST, path=path)) == "dns"

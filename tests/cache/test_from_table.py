@@ -8,10 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
 from maptr import registry
-from maptr.cli.group import main
 from maptr.client import Client
 from maptr.discovery import DiscoveryFailed, NoMappingAuthority
 from maptr.registry.followed_file import WatchedTable
@@ -19,6 +17,7 @@ from maptr.registry.table import Entry, Nma, Table
 from maptr.walk import Settings
 from maptr.zone.build import build
 from tests.support.caching import HOME, Rig, dns_answer, host
+from tests.support.command_line import run
 from tests.support.entries import LONG, MAIN, PRIVATE, REDIRECTED, entry, tables, written
 from tests.support.peers import Maptr
 
@@ -39,7 +38,7 @@ def test_the_table_answers_what_its_entry_says_though_no_zone_can_hold_it(tmp_pa
     assert url_of(table, "ark:13030/a") == LONG.replace("${content}", "13030/a")
     assert url_of(tables(entry("12345/x7", PRIVATE, LONG)), "ark:12345/x7a") == made, "of several, the usable one"
     file = written(tmp_path / "registry.json", table)
-    result = CliRunner().invoke(main, ["url", "ark:12345/x7a", "--table", file, "--policy", "natab-only"])
+    result = run("url", "ark:12345/x7a", "--table", file, "--policy", "natab-only")
     assert (result.exit_code, result.stdout) == (0, f"{made}\n")
 
 
@@ -127,7 +126,7 @@ def test_the_redirect_status_of_the_registry_is_that_of_the_candidate(text: str,
     file = tmp_path / "registry"
     file.write_text(text)
     arguments = ["discover", "ark:99166/w6a", "--table", str(file), "--policy", "natab-only", "--json"]
-    assert json.loads(CliRunner().invoke(main, arguments).stdout)["candidates"][0]["status"] == 303
+    assert json.loads(run(*arguments).stdout)["candidates"][0]["status"] == 303
 
 
 def test_a_candidate_has_the_status_of_its_own_record_and_none_from_dns() -> None:
@@ -147,7 +146,7 @@ def test_a_redirect_in_the_zone_gives_the_url_of_the_table(tmp_path: Path) -> No
     table = tables(entry("12345/x8", REDIRECTED), entry("12345/X8", y8))
     zone = tmp_path / "zone"
     zone.write_text(build(table, 1).text)
-    assert CliRunner().invoke(main, ["zone", "check", "--strict", str(zone)]).exit_code == 0
+    assert run("zone", "check", "--strict", zone).exit_code == 0
     with Maptr({"ark.arpa.": zone}) as server:
         client = Client(table=table, policy="dns-only", nameservers=[f"127.0.0.1#{server.port}"])
         for ark, target in (("12345/x8a", REDIRECTED), ("12345/X8a", y8), ("12345/x9", MAIN)):

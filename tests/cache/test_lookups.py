@@ -19,19 +19,15 @@ from tests.support.caching import ARK, HOME, ONE_HOST, ZONE, Clock, Rig, dns_ans
 from tests.support.waiting import until
 
 
-def test_tasks_and_threads_share_one_lookup_of_a_name() -> None:
+async def test_tasks_and_threads_share_one_lookup_of_a_name() -> None:
     rig = Rig(ONE_HOST)
-    rig.dns.gate = gate = threading.Event()
-
-    async def main() -> list[Discovery]:
-        tasks = [asyncio.create_task(rig.sources.discover_async(f"ark:12345/x{number}")) for number in range(20)]
-        threads = [asyncio.to_thread(rig.sources.discover, f"ark:12345/y{number}") for number in range(20)]
-        gathered = asyncio.gather(*tasks, *threads)
-        await asyncio.sleep(0.05)
-        gate.set()
-        return await gathered
-
-    assert {found[0].host for found in asyncio.run(main())} == {"h.example"}
+    rig.dns.gate = threading.Event()
+    tasks = [asyncio.create_task(rig.sources.discover_async(f"ark:12345/x{number}")) for number in range(20)]
+    threads = [asyncio.to_thread(rig.sources.discover, f"ark:12345/y{number}") for number in range(20)]
+    gathered = asyncio.gather(*tasks, *threads)
+    await asyncio.sleep(0.05)
+    rig.dns.gate.set()
+    assert {found[0].host for found in await gathered} == {"h.example"}
     assert rig.dns.asked == [HOME]
 
 
@@ -48,21 +44,17 @@ def test_an_answer_with_ttl_0_serves_all_callers_that_waited_for_it() -> None:
     assert len(rig.dns.asked) < 10
 
 
-def test_cancelling_a_task_does_not_cancel_the_lookup() -> None:
+async def test_cancelling_a_task_does_not_cancel_the_lookup() -> None:
     rig = Rig(ONE_HOST)
-    rig.dns.gate = gate = threading.Event()
-
-    async def main() -> Discovery:
-        first = asyncio.create_task(rig.sources.discover_async(ARK))
-        await asyncio.sleep(0.02)
-        second = asyncio.create_task(rig.sources.discover_async("ark:12345/x2"))
-        await asyncio.sleep(0.02)
-        first.cancel()
-        await asyncio.sleep(0)
-        gate.set()
-        return await second
-
-    assert asyncio.run(main())[0].host == "h.example"
+    rig.dns.gate = threading.Event()
+    first = asyncio.create_task(rig.sources.discover_async(ARK))
+    await asyncio.sleep(0.02)
+    second = asyncio.create_task(rig.sources.discover_async("ark:12345/x2"))
+    await asyncio.sleep(0.02)
+    first.cancel()
+    await asyncio.sleep(0)
+    rig.dns.gate.set()
+    assert (await second)[0].host == "h.example"
     assert rig.dns.asked == [HOME]
 
 

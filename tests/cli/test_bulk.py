@@ -16,14 +16,12 @@ from maptr.cli.bulk import Line, chosen
 from maptr.client import Client
 from maptr.discovery import Candidate, Discovery, NoServer
 from tests.cli.test_lookup import ARK, ZONES, of_minutes
-from tests.cli.test_lookup import server as sample_server
 from tests.support import command_line
-from tests.support.bulk import ZONE, server
-from tests.support.command_line import home, interrupted
+from tests.support.bulk import ZONE
+from tests.support.bulk import server as server
+from tests.support.command_line import interrupted
 from tests.support.hostile import Hostile, hostile, hosts, question
 from tests.support.peers import Maptr
-
-__all__ = ["home", "sample_server", "server"]
 
 run = partial(command_line.run, "bulk")
 
@@ -135,9 +133,7 @@ def test_a_missing_column_is_an_error(text: str | bytes, column: str, said: str,
 
 @pytest.mark.parametrize("column", [(), ("--column", "ark"), ("--column", "1")])
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-16-be", "utf-32"])
-def test_a_file_in_utf_16_is_refused_before_anything_is_written(
-    encoding: str, column: tuple[str, ...], tmp_path: Path
-) -> None:
+def test_utf_16_is_refused_before_anything_is_written(encoding: str, column: tuple[str, ...], tmp_path: Path) -> None:
     source, out = tmp_path / "in.txt", tmp_path / "out.csv"
     source.write_bytes("ark\r\nark:1/x1\r\n".encode(encoding))
     done = run(str(source), *column, "@127.0.0.1", "-o", str(out), code=8)
@@ -299,12 +295,10 @@ def test_without_a_resolver_only_the_table_answers(monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.usefixtures("home")
 @pytest.mark.parametrize(("policy", "asked"), [("dns-first", 2), ("natab-first", 1)])
-def test_rows_keep_the_order_of_the_lines(policy: str, asked: int, sample_server: str) -> None:
+def test_rows_keep_the_order_of_the_lines(policy: str, asked: int, at: str) -> None:
     """With the table first, only the name that it lacks is asked."""
     lines = [("ark:12025/x", "nonsense", "ark:12345/x", "ark:99999/x", "ark:54321/x")[i * i % 5] for i in range(5000)]
-    _, rows, said = bulk(
-        "\n".join(lines), "--table", str(ZONES / "sample.natab"), "--policy", policy, f"@{sample_server}"
-    )
+    _, rows, said = bulk("\n".join(lines), "--table", str(ZONES / "sample.natab"), "--policy", policy, at)
     assert [row["line"] for row in rows] == list(range(1, 5001))
     assert f"; {asked} name" in said
     status = {"nonsense": "bad", "ark:54321/x": "none"}

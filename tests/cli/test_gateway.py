@@ -12,12 +12,10 @@ from pathlib import Path
 import pytest
 
 from tests.support.certificates import write_certificate
-from tests.support.command_line import home, run, run_process
+from tests.support.command_line import run, run_process
 from tests.support.http_gateway import GatewayProcess, get
 from tests.support.scripted import serving, zone
 from tests.support.waiting import until
-
-__all__ = ["home"]
 
 ZONES = Path(__file__).resolve().parents[2] / "zones"
 SAMPLE = ZONES / "sample.json"

@@ -25,9 +25,7 @@ from maptr.cli.logstream import LogStream
 from tests.conftest import REPOSITORY
 from tests.support.namespaces import environment
 from tests.support.running import PATIENCE
-from tests.support.server_process import Start, start, zone_file
-
-__all__ = ["start", "zone_file"]  # fixtures
+from tests.support.server_process import Start
 
 STAMP = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ"
 LINES = 40_000  # more bytes than the buffers hold

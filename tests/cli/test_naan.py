@@ -11,12 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.test_lookup import server as sample_server
-from tests.support.command_line import home, run
+from tests.support.command_line import run
 from tests.support.peers import find, require
 from tests.support.waiting import until
 
-__all__ = ["home", "sample_server"]
 pytestmark = pytest.mark.usefixtures("home")
 
 DEAD = "127.0.0.1#9"
@@ -49,10 +47,10 @@ def test_several_are_listed_and_none_is_exit_1() -> None:
     )
 
 
-def test_what_dns_says(sample_server: str) -> None:
-    lines = run("naan", "12025", f"@{sample_server}", code=0).stdout.splitlines()
+def test_what_dns_says(at: str) -> None:
+    lines = run("naan", "12025", at, code=0).stdout.splitlines()
     assert lines[-1].startswith("DNS        https://ark.nlm.example.org/ark:/12025")
-    document = json.loads(run("naan", "12025", "--json", f"@{sample_server}", code=0).stdout)
+    document = json.loads(run("naan", "12025", "--json", at, code=0).stdout)
     assert document["entry"]["who"]["acronym"] == "USNLM"
     assert document["dns"]["candidates"][0]["host"] == "ark.nlm.example.org"
 

@@ -20,12 +20,10 @@ from maptr.choose import CHOOSERS
 from maptr.cli import group, output
 from maptr.dnssec.keys import Algorithm, KeyState, Role, add_key
 from maptr.errors import json_text
-from tests.support.command_line import MAPTR, home, interrupted, run, run_process
+from tests.support.command_line import MAPTR, interrupted, run, run_process
 from tests.support.hostile import hostile
 from tests.support.http_server import http_server
 from tests.support.registries import OLD
-
-__all__ = ["home"]
 
 
 @pytest.mark.parametrize("raised", [ValueError("a bug"), KeyError("a bug")])

@@ -31,14 +31,12 @@ from maptr.protocol.numbers import SERVER_PORT as PORT
 from maptr.registry import builtin
 from maptr.registry.followed_file import pull_file
 from maptr.registry.pull import OFFICIAL
-from tests.support.command_line import MAPTR, home, run, run_process
+from tests.support.command_line import MAPTR, run, run_process
 from tests.support.http_gateway import Reply, get
 from tests.support.http_server import http_server, sends
 from tests.support.registries import natab
 from tests.support.server_process import PATIENCE
 from tests.support.waiting import until
-
-__all__ = ["home"]
 
 ARK = "ark:12025/x1"
 

@@ -260,9 +260,7 @@ ns = ["ns.a=nonsense"]
     ],
     ids=["unreadable", "contradictory"],
 )
-def test_all_errors_are_reported_at_once_each_with_file_and_line(
-    text: str, environment: dict[str, str], expected: str
-) -> None:
+def test_all_errors_are_reported_with_file_and_line(text: str, environment: dict[str, str], expected: str) -> None:
     found = error_of(text, environment=environment)
     assert isinstance(found, ConfigErrors)
     assert ", ".join(f"{error.line} {error.key}" for error in found.all) == expected

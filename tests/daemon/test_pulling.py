@@ -25,10 +25,8 @@ from maptr.registry.pull import OFFICIAL
 from tests.support.http_gateway import get, serving
 from tests.support.http_server import http_server, sends
 from tests.support.registries import natab
-from tests.support.server_process import Site, site
+from tests.support.server_process import Site
 from tests.support.waiting import until
-
-__all__ = ["site"]
 
 
 def config(folder: Path, url: str, more: str = "") -> Config:
@@ -87,9 +85,7 @@ def test_the_built_in_registry_is_no_stand_in_for_another(tmp_path: Path, url: s
     assert not (tmp_path / "naans").exists()
 
 
-def test_a_registry_that_does_not_answer_does_not_hold_up_a_start(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_silent_registry_does_not_hold_up_a_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pulling, "START_SECONDS", 0.1)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         begun = time.monotonic()

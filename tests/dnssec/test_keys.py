@@ -123,9 +123,7 @@ def test_string_representations_do_not_contain_the_private_key(file: KeyFile) ->
         assert "Private" not in text
 
 
-def test_without_cryptography_the_error_names_the_extra(
-    file: KeyFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_cryptography_an_error_names_it(file: KeyFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(zonekeys, "find_spec", lambda name: None)
     with pytest.raises(SigningError, match=r"pip install 'maptr\[dnssec\]'"):
         read_keys(file.path.parent)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -19,11 +18,12 @@ from maptr.errors import ArkSyntaxError
 from maptr.gateway.message import Response
 from maptr.gateway.objects import OwnObject
 from maptr.registry.table import Table
+from tests.support.answers import load_vectors
 from tests.support.caching import ONE_HOST, SILENT, dns_answer, host
 from tests.support.gateway import Gateway, objects
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-DOCUMENT: dict[str, Any] = tomllib.loads((REPOSITORY / "tests" / "vectors" / "gateway.toml").read_text("utf-8"))
+DOCUMENT = load_vectors("gateway")
 VECTORS: list[dict[str, Any]] = DOCUMENT["request"]
 PARTS: list[str] = DOCUMENT["parts"]
 ROOT = "https://root.example"

@@ -171,9 +171,7 @@ MALFORMED = {
 
 
 @pytest.mark.parametrize("content", MALFORMED.values(), ids=MALFORMED)
-def test_a_malformed_request_is_refused_without_details(
-    shared: Gateway, content: bytes, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_malformed_requests_get_no_details(shared: Gateway, content: bytes, caplog: pytest.LogCaptureFixture) -> None:
     with HttpClient(shared.port) as client:
         reply = client.send(content).reply()
         assert (reply.status, reply.body) in ((400, b"bad request\n"), (400, UNENCODED), (501, NO_CODING))
@@ -270,7 +268,6 @@ def test_a_failure_of_the_core_is_logged_and_has_no_details(caplog: pytest.LogCa
         found.change(metrics=None)
         assert get(found.port, "/health").status == 200
     assert caplog.messages == ["internal error, GET /metrics", "internal error"], "each once"
-    caplog.clear()
 
 
 # ---- limits of size
@@ -466,7 +463,6 @@ def test_a_proxy_that_names_no_client_shares_one_limit(caplog: pytest.LogCapture
             assert {client.get("/health", *named).status for _ in range(5)} == {200, 429}
             assert f"127.0.0.1 is in gateway.proxies and {fault}: all its clients share one limit" in caplog.text
             assert client.get("/health", "X-Forwarded-For: 192.0.2.1").status == 200
-    caplog.clear()
 
 
 def test_the_header_forwarded_names_the_client(caplog: pytest.LogCaptureFixture) -> None:
@@ -480,7 +476,6 @@ def test_the_header_forwarded_names_the_client(caplog: pytest.LogCaptureFixture)
             "/health", 'Forwarded: for=198.51.100.1, for="[2001:db8::7]:4711";proto=https', "X-Forwarded-For: 192.0.2.1"
         )
     assert caplog.messages[-1].startswith('2001:db8::7 "GET /health" 200')
-    caplog.clear()
 
 
 V2 = b"\r\n\r\n\x00\r\nQUIT\n"
@@ -502,9 +497,7 @@ V2 = b"\r\n\r\n\x00\r\nQUIT\n"
         (b"", None),
     ],
 )
-def test_the_proxy_protocol_names_the_client(
-    header: bytes, client: str | None, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_proxy_protocol_names_the_client(header: bytes, client: str | None, caplog: pytest.LogCaptureFixture) -> None:
     """Versions 1 and 2, before anything else of a connection from a proxy."""
     caplog.set_level("INFO", "maptr.gateway.access")
     with gateway(proxies=PROXIES, proxy_protocol=True, access_log=True) as found:
@@ -517,7 +510,6 @@ def test_the_proxy_protocol_names_the_client(
                     assert link.reply().status == 200
                     assert caplog.messages[-1].startswith(f'{client} "GET /health" 200')
         assert caplog.text.count("its connection was closed: ") == (client is None), "logged once"
-    caplog.clear()
 
 
 def test_a_client_has_a_limit_of_connections() -> None:

@@ -209,9 +209,7 @@ def test_the_page_without_a_silent_server(liveness: dict[str, Liveness]) -> None
     assert entries(Gateway(liveness=liveness)) == []
 
 
-def test_a_gateway_probes_real_servers_and_chooses_one_that_answers(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_gateway_probes_servers_and_chooses_one_that_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """From the request of the probe to the page, the feed, the API and the redirect."""
     monkeypatch.setattr(service, "PROBE_ROUND", 0.05)
     monkeypatch.setattr("maptr.reconcile.probes.PAUSE", 0.0)

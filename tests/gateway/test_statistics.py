@@ -26,11 +26,10 @@ from maptr.gateway.statistics import DAY, HOUR, MAX_VALUES, Statistics, naan_in
 from maptr.walk import Answer
 from tests.gateway.test_service import TABLE
 from tests.support.caching import HOME, SILENT, Clock, dns_answer
-from tests.support.command_line import home, run
+from tests.support.command_line import run
 from tests.support.gateway import Gateway, objects
 from tests.support.http_gateway import get, serving
 
-__all__ = ["home"]
 NOON = 1_700_006_400.0  # the start of an hour
 
 
@@ -256,23 +255,18 @@ def test_a_file_that_is_damaged_in_use_gives_503(tmp_path: Path, caplog: pytest.
         assert get(port, "/ark:12345/x").status == 302
     logged = [line for line in caplog.messages if "statistics" in line]
     assert logged == [f"statistics not read: {path}: file is not a database"], "once"
-    caplog.clear()
 
 
-def test_counting_goes_on_while_counts_are_written() -> None:
+async def test_counting_goes_on_while_counts_are_written() -> None:
     made, _ = counted()
-
-    async def both() -> None:
-        keeping = [asyncio.ensure_future(made.keep())]
-        for number in range(2000):
-            made.count(str(number), "/", 302, "dns", "")
-            if not number % 50:
-                keeping.append(asyncio.ensure_future(made.keep()))
-                await asyncio.sleep(0)
-        await asyncio.gather(*keeping)
-
-    asyncio.run(both())
-    keep(made)
+    keeping = [asyncio.ensure_future(made.keep())]
+    for number in range(2000):
+        made.count(str(number), "/", 302, "dns", "")
+        if not number % 50:
+            keeping.append(asyncio.ensure_future(made.keep()))
+            await asyncio.sleep(0)
+    await asyncio.gather(*keeping)
+    await made.keep()
     assert made.report(1).requests == 2000
 
 

@@ -117,9 +117,7 @@ def test_an_unsigned_zone_is_resolved(kind: Resolving, arpa: Arpa, sample: Path)
             assert not any(found(resolver))
 
 
-def test_a_signed_zone_is_validated_from_its_own_trust_anchor(
-    kind: Resolving, arpa: Arpa, sample: Path, tmp_path: Path
-) -> None:
+def test_signed_zone_is_validated_from_its_anchor(kind: Resolving, arpa: Arpa, sample: Path, tmp_path: Path) -> None:
     run("zone", "keys", "add", tmp_path / "keys", code=0)
     run("zone", "sign", sample.with_name("ark.arpa.zone"), tmp_path / "keys", "-o", tmp_path / "signed", code=0)
     (tmp_path / "anchor").write_text(run("zone", "keys", "ds", tmp_path / "keys", "ark.arpa.", code=0).stdout)
@@ -133,9 +131,7 @@ def test_a_signed_zone_is_validated_from_its_own_trust_anchor(
             assert found(resolver, **own) == found(server, **own) == discoveries
 
 
-def test_an_origin_below_a_local_zone_of_the_resolver_is_resolved(
-    kind: Resolving, arpa: Arpa, sample: Path, tmp_path: Path
-) -> None:
+def test_an_origin_below_a_local_zone_is_resolved(kind: Resolving, arpa: Arpa, sample: Path, tmp_path: Path) -> None:
     """``home.arpa`` (RFC 8375) is a local zone of Unbound and an empty zone of BIND."""
     run("zone", "build", sample, "--origin", "ark.home.arpa", "-o", tmp_path / "zone", code=0)
     with Maptr({"ark.home.arpa.": tmp_path / "zone"}) as server:

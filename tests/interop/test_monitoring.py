@@ -18,10 +18,9 @@ import pytest
 from tests.support.command_line import ENDING, MAPTR
 from tests.support.http_gateway import get
 from tests.support.peers import find, free_port, output, path_with_maptr, require
-from tests.support.server_process import Site, site
+from tests.support.server_process import Site
 from tests.support.waiting import until
 
-__all__ = ["site"]
 pytestmark = pytest.mark.interop
 BOX = Path(__file__).resolve().parents[2] / "docs" / "monitoring"
 EXPRESSIONS = [

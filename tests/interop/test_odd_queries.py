@@ -14,21 +14,24 @@ import time
 from collections import Counter
 from collections.abc import Mapping
 from contextlib import ExitStack
+from pathlib import Path
 from typing import NamedTuple
 
 import dns.exception
 import dns.flags
 import dns.message
+import dns.name
 import dns.query
 import dns.rcode
+import dns.rdatatype
 import pytest
 
 from maptr.answer.context import Context
 from maptr.answer.respond import respond
 from maptr.protocol.cookies import CookieSettings
-from tests.interop.test_cookie_peers import CookieBind, CookieKnot, CookieNsd
+from tests.interop.test_dns_tools import CookieBind, CookieKnot, CookieNsd
 from tests.support.answers import ANSWER, PACKETS, SNAPSHOT
-from tests.support.peers import START_SECONDS, Peer, PowerDns
+from tests.support.peers import START_SECONDS, Bind, Maptr, Nsd, Peer, PowerDns
 
 SERVERS: tuple[type[Peer], ...] = (CookieBind, CookieNsd, CookieKnot, PowerDns)
 QUIET = 0.3  # seconds without any response, after which the missing ones count as none
@@ -216,3 +219,28 @@ def test_maptr_responds_as_most_servers_do(title: str, responses: Mapping[str, M
     most = max(counts.values())
     as_most = ours in [shape for shape, count in counts.items() if count == most]
     assert as_most is (title not in OURS), f"maptr {ours}, {dict(theirs)}"
+
+
+# ---- names with non-ASCII bytes
+
+
+NON_ASCII = """\
+$ORIGIN example.
+$TTL 60
+@ IN SOA ns1 host 1 7200 3600 1209600 300
+@ IN NS ns1
+ns1 IN A 192.0.2.1
+café IN TXT "ü"
+"""
+
+
+@pytest.mark.parametrize("kind", [Bind, Nsd, Maptr], ids=lambda kind: kind.name)
+def test_rfc1035_5_1_non_ascii_text_in_a_zone_file_is_read_as_bytes(kind: type[Peer], tmp_path: Path) -> None:
+    """In names too. Knot and PowerDNS refuse such a zone."""
+    (tmp_path / "zone").write_text(NON_ASCII, "utf-8")
+    with kind({"example.": tmp_path / "zone"}) as server:
+        for label, rcode in ("café".encode(), dns.rcode.NOERROR), (b"xn--caf-dma", dns.rcode.NXDOMAIN):
+            query = dns.message.make_query(dns.name.Name((label, b"example", b"")), "TXT")
+            reply = dns.query.udp(query, server.host, START_SECONDS, server.port)
+            assert (reply.rcode(), len(reply.answer)) == (rcode, 0 if rcode else 1)
+            assert not reply.answer or reply.answer[0][0].strings == ("ü".encode(),)

@@ -10,10 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.support.peers import processes, require
-from tests.support.server_process import zone_file
 from tests.support.waiting import until
 
-__all__ = ["zone_file"]
 RUN = """
 import time
 from tests.support.peers import Maptr

@@ -31,9 +31,7 @@ def clock() -> None:
         ("bind", 42, Lifetimes(zsk=30, ksk=35)),  # BIND takes no shorter ones
     ],
 )
-def test_each_kind_of_key_is_rolled_over_and_every_answer_is_secure(
-    way: str, days: int, lifetimes: Lifetimes, tmp_path: Path
-) -> None:
+def test_answers_are_secure_during_each_rollover(way: str, days: int, lifetimes: Lifetimes, tmp_path: Path) -> None:
     count = Run(way, days, 1, lifetimes, tmp_path).run(lambda text: None)
     assert not count.faults, "\n".join(count.faults[:10])
     assert len(count.zsks) > 1

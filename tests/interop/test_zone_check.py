@@ -1,19 +1,29 @@
-"""What makes BIND refuse a zone is a finding of ``zone check``, and what it accepts, BIND loads."""
+"""Zones as others read them: what BIND refuses, the records of the draft in NSD, and octoDNS."""
 
 from __future__ import annotations
 
 import random
 import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import dns.rdatatype
+import dns.zone
 import pytest
+import yaml
 
+from maptr import discover_at
+from maptr.discovery import NoMappingAuthority
 from maptr.errors import ZoneError
+from maptr.naptr.record import Naptr
+from maptr.naptr.regexp import RegexpError, Substitution
 from maptr.protocol.numbers import NAPTR, NSEC3, SOA
 from maptr.zone.check import OBSOLETE, examine
 from maptr.zone.rdata import META_TYPES, read_rdata
-from tests.support.peers import run
+from tests.support import command_line
+from tests.support.peers import CHECKERS, Nsd, output, run
 
 ORIGIN = "example."
 HEAD = "$TTL 60\n@ SOA ns host 1 7200 3600 1209600 300\n@ NS ns\nns A 192.0.2.1\n"
@@ -84,3 +94,132 @@ def test_zone_check_has_a_finding_for_each_name_that_bind_refuses(line: str, tmp
     path.write_text(f"{HEAD}{line}\n")
     accepted, output = run("named-checkzone", "-i", "none", "-k", "fail", "-n", "fail", ORIGIN, path)
     assert bool(examine(path.read_text(), origin=ORIGIN).findings) is not accepted, output
+
+
+# ---- regexps
+
+
+COUNT = 8000
+SAMPLE = 200  # about 10 ms each
+ARK_HEAD = "$ORIGIN ark.arpa.\n$TTL 60\n@ SOA ns.example. h.example. 1 1 1 1 1\n@ NS ns.example.\n"
+PIECES = [
+    *"ab.*+?|()[]^$-{},12!i\\",
+    *["(a)", "[a-b]", "[b-a]", "[^a]", "[]a]", "[[:alpha:]]", "[[:foo:]]", "[a-[:alpha:]]", "[a-b-c]"],
+    *[r"{2}", r"{1,2}", r"{2,1}", r"{256}", r"\1", r"\.", r"(a|b)", r"(|a)", r"()"],
+]
+
+
+def fields(rng: random.Random, count: int) -> list[bytes]:
+    """Random fields, most of them nearly good, so that both verdicts are common."""
+    made: set[str] = set()
+    while len(made) < count:
+        ere = "".join(rng.choice(PIECES) for _ in range(rng.randint(0, 6)))
+        replacement = rng.choice(["x", "", "\\1", "\\2", "x\\!", "\\0", "x!y"])
+        made.add(f"!{ere}!{replacement}!{rng.choice(['', '', 'i', 'ii', 'x'])}")
+    return sorted(text.encode() for text in made)
+
+
+def verdict(field: bytes) -> str:
+    try:
+        Substitution.parse(field)
+    except RegexpError as error:
+        return "refused" if error.refused else "not understood"
+    return "taken"
+
+
+def write(path: Path, corpus: list[bytes]) -> Path:
+    records = [f"n{i} NAPTR {Naptr(0, 0, b'u', b'ark', field, ()).to_text()}\n" for i, field in enumerate(corpus)]
+    path.write_text(ARK_HEAD + "".join(records))
+    return path
+
+
+def test_bind_accepts_the_fields_that_maptr_does_not_refuse(tmp_path: Path) -> None:
+    corpus = [field for field in fields(random.Random(35), COUNT) if verdict(field) != "refused"]
+    assert len(corpus) > COUNT / 20
+    assert {verdict(field) for field in corpus} == {"taken", "not understood"}
+    accepted, output = CHECKERS["named-checkzone"]("ark.arpa.", write(tmp_path / "zone", corpus))
+    assert accepted, [(line, corpus[int(line) - ARK_HEAD.count("\n") - 1]) for line in re.findall(r":(\d+): ", output)]
+
+
+def test_bind_refuses_the_fields_that_maptr_refuses(tmp_path: Path) -> None:
+    """One zone for each field: BIND does not report all errors of a zone."""
+    corpus = [field for field in fields(random.Random(36), SAMPLE) if verdict(field) == "refused"]
+    assert len(corpus) > SAMPLE / 3
+    check = CHECKERS["named-checkzone"]
+    assert [field for field in corpus if check("ark.arpa.", write(tmp_path / "zone", [field])).accepted] == []
+
+
+# ---- the records of the draft
+
+
+@pytest.mark.parametrize(("checker", "accepts"), [("named-checkzone", False), ("nsd-checkzone", True)])
+def test_the_name_in_the_regexp_field(checker: str, accepts: bool, vectors: Path) -> None:
+    """The draft's "USLC": RFC 3403 4.1 wants a substitution expression there, and BIND insists on it."""
+    accepted, output = CHECKERS[checker]("ark.arpa.", vectors / "draft-ark.arpa.zone")
+    assert accepted is accepts, output
+    assert accepted or "syntax error" in output
+
+
+@pytest.fixture(scope="module")
+def draft_server(vectors: Path) -> Iterator[Nsd]:
+    """NSD serving the records that the ARK draft prints, its mistakes kept: zones ark.arpa and spct.org."""
+    with Nsd({zone: vectors / f"draft-{zone}zone" for zone in ("ark.arpa.", "spct.org.")}) as server:
+        yield server
+
+
+def test_discovery_of_the_three_hosts_of_the_draft(draft_server: Nsd) -> None:
+    discovery = discover_at(draft_server.host, "ark:12026/x1", port=draft_server.port)
+    found = [(candidate.host, candidate.port) for candidate in discovery]
+    assert found == [
+        ("lhc.nlm.nih.gov", 8080),
+        ("foobar.zaf.org", None),
+        ("foobar.zaf.org.ark.arpa", None),
+        ("sneezy.dopey.com", None),
+        ("sneezy.dopey.com.ark.arpa", None),
+    ]
+    (step,) = discovery.trace
+    reasons = [" ".join(reading.reasons) for reading in step.readings]
+    assert all('regexp "USLC"' in reason for reason in reasons)
+    assert all("final dot was forgotten" in reason for reason in reasons)
+
+
+def test_discovery_through_the_redirect_of_the_draft(draft_server: Nsd) -> None:
+    discovery = discover_at(draft_server.host, "ark:/12345/x1", port=draft_server.port)
+    assert discovery.urls() == ["https://ark.spct.org/ark:12345/x1", "https://mirror.spct.org:8080/ark:12345/x1"]
+    assert [step.depth for step in discovery.trace] == [0, 1]
+    with pytest.raises(NoMappingAuthority):
+        discover_at(draft_server.host, "ark:99999/x1", port=draft_server.port)
+
+
+# ---- octoDNS
+
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+ZONES = DOCS.parent / "zones"
+
+
+def test_the_yaml_has_every_rule_of_the_zone(tmp_path: Path) -> None:
+    page = (DOCS / "admin.md").read_text()
+    (config,) = re.findall(r"^```yaml octodns.yaml\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    (tmp_path / "octodns.yaml").write_text(config)
+    (tmp_path / "octodns").mkdir()
+    file = tmp_path / "octodns" / "ark.arpa.zone"
+    command_line.run("zone", "build", ZONES / "sample.json", "-o", file, "--ns", "ns1=192.0.2.1", code=0)
+    dump = Path(sys.executable).with_name("octodns-dump")
+    words = ["--config-file", "octodns.yaml", "--output-dir", "octodns", "--lenient", "ark.arpa.", "zonefile"]
+    output(str(dump), *words, cwd=tmp_path)
+    found = set()
+    for name, records in yaml.safe_load((tmp_path / "octodns" / "ark.arpa.yaml").read_text()).items():
+        for record in records if isinstance(records, list) else [records]:
+            for value in record.get("values") or [record["value"]] if record["type"] == "NAPTR" else ():
+                rank = value["order"], value["preference"], value["flags"].lower(), value["service"]
+                found.add((name, *rank, value["regexp"], value["replacement"]))
+    zone = dns.zone.from_file(str(file), relativize=True)
+    meant = set()
+    rdata: Any
+    for name, _, rdata in zone.iterate_rdatas(dns.rdatatype.NAPTR):
+        rank = rdata.order, rdata.preference, rdata.flags.decode().lower(), rdata.service.decode()
+        regexp = rdata.regexp.decode().replace("\\", "\\\\")
+        meant.add((name.to_text(), *rank, regexp, rdata.replacement.to_text()))
+    assert found == meant
+    assert len(found) > 20

@@ -5,30 +5,26 @@ from __future__ import annotations
 import gzip
 import json
 import socket
-import tomllib
 import tracemalloc
-from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
 from maptr import Client, Settings, sticky
-from maptr.cli.group import main
 from maptr.discovery import Discovery, DiscoveryError, NoMappingAuthority
 from maptr.errors import ConfigError, NmaError
 from maptr.nma.describe import Description, describe, normal_date, read, segments
 from maptr.nma.reachable import Reachable
 from maptr.web import http
 from maptr.web.http import Page
+from tests.support.answers import load_vectors
 from tests.support.authority import ARK, ERC, TEXT, discovery_at, erc
+from tests.support.command_line import run
 from tests.support.hostile import hostile, hosts, naptr
 from tests.support.http_server import pages, raw_server
 from tests.support.ports import free_port
 
-DRAFTS: dict[str, list[dict[str, Any]]] = tomllib.loads(
-    (Path(__file__).resolve().parents[1] / "vectors" / "drafts.toml").read_text("utf-8")
-)
+DRAFTS = load_vectors("drafts")
 
 
 def described(*urls: str, **options: Any) -> Description:
@@ -247,7 +243,7 @@ def test_a_hostile_response_is_bounded_and_printed_safely(case: str) -> None:
         script = hosts({"12345.ark.arpa.": [naptr(flags=b"u", regexp=(target % port).encode())]})
         with hostile(script) as server:
             arguments = ["info", "ark:12345/x1", f"@{server.name}", "--allow-private"]
-            shown, document = CliRunner().invoke(main, arguments), CliRunner().invoke(main, [*arguments, "--json"])
+            shown, document = run(*arguments), run(*arguments, "--json")
     assert shown.exit_code == document.exit_code == (0 if description.spoken else 1)
     assert json.loads(document.stdout)["segments"] == description.to_dict()["segments"]
     for text in (shown.stdout, shown.stderr, document.stdout, document.stderr):
@@ -259,19 +255,19 @@ def test_the_command() -> None:
         target = f"!^ark:/?12345/(.*)$!{running.url}/ark:12345/\\1!".encode()
         with hostile(hosts({"12345.ark.arpa.": [naptr(flags=b"u", regexp=target)]})) as server:
             arguments = ["info", "ark:12345/x1", f"@{server.name}", "--allow-private"]
-            shown = CliRunner().invoke(main, arguments)
+            shown = run(*arguments)
             assert shown.exit_code == 0, shown.output
             assert shown.stdout.startswith("erc:\nwho: Lederberg, Joshua\n")
             assert "THUMP status 0.6 200 OK" in shown.stderr
-            document = json.loads(CliRunner().invoke(main, [*arguments, "--json"]).stdout)
+            document = json.loads(run(*arguments, "--json").stdout)
             assert document["segments"][0]["name"] == "erc"
-            mute = CliRunner().invoke(main, [*arguments[:1], "ark:12345/x1?", *arguments[2:]])
+            mute = run(*arguments[:1], "ark:12345/x1?", *arguments[2:])
             assert mute.exit_code == 1
             assert "no erc: record" in mute.stderr
             assert running.asked[-1] == "/ark:12345/x1?"
-            assert CliRunner().invoke(main, ["info", "ark:1/x", f"@{server.name}"]).exit_code == 1
-            assert CliRunner().invoke(main, arguments[:3]).exit_code == 1  # the host is not public
-    assert CliRunner().invoke(main, ["info", "nonsense"]).exit_code == 2
+            assert run("info", "ark:1/x", f"@{server.name}").exit_code == 1
+            assert run(*arguments[:3]).exit_code == 1  # the host is not public
+    assert run("info", "nonsense").exit_code == 2
 
 
 def test_a_client_describes_what_it_discovers() -> None:

@@ -1,4 +1,4 @@
-"""Rules that lint does not check: no global state, no unused dependency, few imports at start.
+"""Rules that lint does not check: no global state, no unused dependency, few imports at start, sound patterns.
 
 The order of the rooms, the purity of some and the banned calls are in ``pyproject.toml`` (import-linter, ruff).
 """
@@ -6,16 +6,21 @@ The order of the rooms, the purity of some and the banned calls are in ``pyproje
 from __future__ import annotations
 
 import ast
+import importlib
 import json
+import pkgutil
 import re
 import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import tomli
+
+import maptr
 
 PACKAGE = Path(__file__).resolve().parents[2] / "maptr"
 MUTABLE = {"list", "dict", "set", "bytearray", "defaultdict", "deque", "Counter", "OrderedDict"}
@@ -142,3 +147,47 @@ def test_a_function_with_many_parameters_says_why(trees: dict[Path, ast.Module])
 
 def test_a_class_has_a_name_of_its_own(trees: dict[Path, ast.Module]) -> None:
     assert [name for name, count in Counter(node.name for _, node in classes(trees)).items() if count > 1] == []
+
+
+# ---- regular expressions
+
+
+parse = re._parser.parse  # type: ignore[attr-defined] # the parser of ``re``, which has no public name
+OF_ONE_CHARACTER = {"IN", "LITERAL", "NOT_LITERAL", "ANY", "CATEGORY"}
+
+
+def patterns() -> Iterator[tuple[str, str]]:
+    """Yield each name of a module that holds a compiled pattern, or a text that may be one, with the pattern."""
+    for module in pkgutil.walk_packages(maptr.__path__, "maptr."):
+        if not module.name.endswith("__main__"):
+            for name, value in vars(importlib.import_module(module.name)).items():
+                text = value.pattern if isinstance(value, re.Pattern) else value
+                if name.isupper() and isinstance(text, str | bytes):
+                    yield f"{module.name}.{name}", text if isinstance(text, str) else text.decode("latin-1")
+
+
+def possessive_groups(parsed: Any) -> Iterator[object]:
+    """Yield what is repeated possessively, and is more than one character."""
+    for operator, value in parsed:
+        if str(operator) == "POSSESSIVE_REPEAT" and not (
+            len(value[2]) == 1 and str(value[2][0][0]) in OF_ONE_CHARACTER
+        ):
+            yield value[2]
+        for part in value if isinstance(value, tuple | list) else [value]:
+            for each in part if isinstance(part, list) else [part]:
+                if hasattr(each, "pattern") or hasattr(each, "data"):
+                    yield from possessive_groups(each)
+
+
+def test_no_group_is_repeated_possessively() -> None:
+    """Python 3.11.0 to 3.11.4 match such a group wrongly (CPython issue 106052); an atomic group is right in all."""
+    assert [*possessive_groups(parse("a(?:b(?:cc|d)*+)?"))]
+    assert not [*possessive_groups(parse("a(?>(?:bb|c)*)[d]*+"))]
+    found = {}
+    for name, pattern in patterns():
+        try:
+            found[name] = [*possessive_groups(parse(pattern))]
+        except (re.error, RecursionError, OverflowError):
+            continue
+    assert "maptr.ark._IN_PROSE" in found
+    assert not {name for name, groups in found.items() if groups}

@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import ast
+import asyncio
+import doctest
+import inspect
+import pydoc
 import re
 import subprocess
 import sys
+import tomllib
+from importlib import import_module
 from itertools import chain
 from pathlib import Path
 
@@ -13,6 +19,7 @@ import click
 import pytest
 
 import maptr
+from maptr.answer.respond import respond
 from maptr.ark import MAX_TEXT
 from maptr.cli import output
 from maptr.cli.group import main
@@ -20,7 +27,10 @@ from maptr.naptr.record import MAX_STRING
 from maptr.registry.table import LOCAL, MAX_ENTRIES, MAX_NMAS, MAX_PARSED, MAX_SOURCE, MAX_TABLE
 from maptr.url import MAX_URL
 from maptr.walk import MAX_DEPTH, MAX_QUESTIONS
+from tests.support.hostile import hostile
 from tests.support.peers import find, require
+from tests.support.signers import signed_zone
+from tests.support.zones import snapshot_of_zones
 
 MAN_SECTIONS = ["ENVIRONMENT", "FILES", "EXAMPLES", "SEE ALSO"]
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -110,3 +120,141 @@ def test_man_pages_have_the_usual_sections_and_true_examples(page: Path) -> None
             words = words[1:]
         known = {name for parameter in command.params for name in parameter.opts}
         assert {word for word in words if word.startswith("-")} <= known, line
+
+
+# ---- examples in docstrings
+
+
+PACKAGE = Path(maptr.__file__).parent
+MODULES = sorted(
+    ".".join(file.relative_to(PACKAGE.parent).with_suffix("").parts)
+    for file in PACKAGE.rglob("*.py")
+    if ">>> " in file.read_text("utf-8")
+)
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_examples(name: str) -> None:
+    module = import_module(name)
+    zone, key = signed_zone("ark.arpa.", '12345 NAPTR 0 0 "h" "ark" "" ark.example.org.')
+    snapshot = snapshot_of_zones(zone)
+
+    def answer(query: bytes, transport: str) -> list[bytes]:
+        reply = respond(query, snapshot)
+        return [reply] if reply is not None else []
+
+    with hostile(answer) as server:
+        public = {name: getattr(maptr, name) for name in maptr.__all__}
+        given = {"asyncio": asyncio, "server": server.name, "host": server.host, "port": server.port, "key": key}
+        globs = {**vars(module), **public, **given}
+        result = doctest.testmod(module, globs=globs, optionflags=doctest.ELLIPSIS)
+    assert result.failed == 0
+    assert result.attempted > 0
+
+
+# ---- help(maptr)
+
+
+ROOMS = sorted(".".join(file.parent.relative_to(PACKAGE.parent).parts) for file in PACKAGE.rglob("*/__init__.py"))
+PUBLIC = {name: getattr(maptr, name) for name in maptr.__all__}
+TYPES = {"Chooser", "Policy", "Profile"}  # names of types, for annotations
+PARTS = {"Drift", "Limit", "Outcome", "Reading", "Step", "Verdict"}  # a program gets them with a result
+WITHOUT_ERRORS = {"Entry", "Nma", "Settings", "at_random", "sticky", "weighted"}
+
+
+def test_help_lists_public_names_first_and_marks_inner_modules() -> None:
+    text = pydoc.plain(pydoc.render_doc(maptr))
+    description, contents = text[: text.index("PACKAGE CONTENTS")], text[text.index("PACKAGE CONTENTS") :]
+    assert [name for name in maptr.__all__ if not re.search(rf"\b{name}\b", description)] == []
+    for name, value in PUBLIC.items():
+        if name in TYPES:
+            continue
+        head = rf"class {name}\(" if isinstance(value, type) else rf"    (async )?{name}\("
+        assert re.search(head, contents)
+
+
+@pytest.mark.parametrize("name", ROOMS)
+def test_each_room_is_marked_as_inner(name: str) -> None:
+    text = import_module(name).__doc__ or ""
+    headline, _, rest = text.partition("\n")
+    assert headline.endswith((".", ":")) or rest.strip()
+    assert "Inner room" in rest
+
+
+@pytest.mark.parametrize("name", sorted(PUBLIC.keys() - TYPES))
+def test_each_public_name_has_a_headline_its_errors_and_an_example(name: str) -> None:
+    value = PUBLIC[name]
+    text = inspect.getdoc(value) or ""
+    assert text == inspect.cleandoc(value.__doc__ or ""), "inherited"
+    assert re.match(r".+[.:](\s|$)", text)
+    if name in PARTS:
+        return
+    assert any(test.examples for test in doctest.DocTestFinder(recurse=False).find(value, name))
+    is_error = isinstance(value, type) and issubclass(value, Exception)
+    assert is_error or name in WITHOUT_ERRORS or re.search("[Rr]aise|errors", text)
+
+
+# ---- the package
+
+
+PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text("utf-8"))
+EXTRAS = {name: set(wants) for name, wants in PROJECT["project"]["optional-dependencies"].items()}
+DEV = EXTRAS.pop("dev")
+EXTRAS.pop("bench")  # programs with which scripts/bench compares maptr
+EXTRAS.pop("docs")  # what scripts/api needs
+_WHEEL = PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]
+SHARED = {Path(source): Path(target) for source, target in _WHEEL.get("shared-data", {}).items()}
+INSTALLED = [Path("README.md"), Path("CHANGELOG.md"), Path("CONTRIBUTING.md")]
+INSTALLED += sorted(path.relative_to(REPOSITORY) for path in (REPOSITORY / "docs").glob("*.md"))
+LINK = re.compile(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)")
+PICTURE = re.compile(r"!\[(?P<text>[^]]+)\]\((?P<path>[^)]+\.png)\)")
+MAX_PICTURE = 100_000  # bytes; the picture is in every clone and wheel
+
+
+def test_the_readme_lists_the_extras() -> None:
+    assert set(EXTRAS) <= set(re.findall(r"`(\w+)`", (REPOSITORY / "README.md").read_text("utf-8")))
+
+
+def test_extras_named_in_messages_and_pages_exist() -> None:
+    texts = [path.read_text("utf-8") for path in (REPOSITORY / "maptr").rglob("*.py")]
+    texts += [(REPOSITORY / page).read_text("utf-8") for page in INSTALLED]
+    wanted = {extra for text in texts for extra in re.findall(r"maptr\[(\w+)\]", text)}
+    assert wanted <= set(EXTRAS)
+    assert wanted >= {"dnssec", "doh", "gateway", "metrics"}
+
+
+def test_all_contains_every_extra() -> None:
+    named = re.fullmatch(r"maptr\[(.*)\]", *EXTRAS["all"])
+    assert named is not None
+    assert set(named[1].split(",")) == set(EXTRAS) - {"all"}
+
+
+def test_dev_contains_what_every_extra_needs() -> None:
+    """For this reason, scripts/bootstrap installs no other extra."""
+    needed = {want for name, wants in EXTRAS.items() if name != "all" for want in wants}
+    features = {"dnspython[dnssec,doh]>=2.9": {"dnspython[dnssec]>=2.9", "dnspython[doh]>=2.9"}}
+    assert needed <= DEV.union(*(features.get(want, {want}) for want in DEV))
+
+
+@pytest.mark.parametrize("page", INSTALLED, ids=str)
+def test_linked_pages_are_installed(page: Path) -> None:
+    assert _installed(page) == Path("share/doc/maptr") / page
+    for target in LINK.findall((REPOSITORY / page).read_text("utf-8")):
+        path = (REPOSITORY / page.parent / target).resolve().relative_to(REPOSITORY)
+        assert _installed(path) == Path("share/doc/maptr") / path, target
+
+
+def test_the_readme_picture_is_small_and_has_alternative_text() -> None:
+    (picture,) = PICTURE.finditer((REPOSITORY / "README.md").read_text("utf-8"))
+    data = (REPOSITORY / picture["path"]).read_bytes()
+    assert data.startswith(b"\x89PNG\r\n\x1a\n")
+    assert len(data) < MAX_PICTURE
+    assert len(picture["text"].split()) > 5
+
+
+def _installed(path: Path) -> Path | None:
+    """Return the path at which the wheel installs a file that is not a module; None if it does not."""
+    for source, target in SHARED.items():
+        if path.is_relative_to(source):
+            return target / path.relative_to(source)
+    return None

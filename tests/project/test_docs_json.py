@@ -27,7 +27,7 @@ from maptr.server.status import ZoneResult, to_json
 from maptr.zone.lint import LeftOut, lint
 from tests.support import command_line
 from tests.support.scripted import serving, zone
-from tests.support.server_process import Site, site
+from tests.support.server_process import Site
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 ZONES = REPOSITORY / "zones"
@@ -63,8 +63,6 @@ SECTIONS = {
 }
 RECORDS = {"12345.ark.arpa.": ['0 0 "h" "ark" "" h.example.']}
 BY_NAME = {"status": ("queries",), "table drift": ("counts",)}  # objects whose keys are data
-
-__all__ = ["site"]
 
 
 def documented(command: str) -> set[str]:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import ipaddress
-import tomllib
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,8 +11,9 @@ from hypothesis import strategies as st
 from siphashc import siphash
 
 from maptr.protocol import cookies
+from tests.support.answers import load_vectors
 
-VECTORS = tomllib.loads((Path(__file__).resolve().parents[1] / "vectors" / "cookies.toml").read_text(encoding="utf-8"))
+VECTORS = load_vectors("cookies")
 SECRET = bytes(range(16))
 
 

@@ -171,9 +171,7 @@ def test_nginx_with_tls_answers_and_shows_the_end_of_its_certificate(trusted: Pa
 
 
 @pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")  # a failed handshake leaves its socket
-def test_nginx_with_a_certificate_that_is_not_trusted_or_has_expired(
-    trusted: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nginx_with_a_certificate_that_is_untrusted_or_expired(trusted: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_certificate(trusted, hours=-1)
     port = free_port()
     with nginx(trusted, port, "return 200;"):

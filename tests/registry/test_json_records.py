@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +14,9 @@ from hypothesis import strategies as st
 from maptr import registry
 from maptr.errors import TableError
 from maptr.registry.table import Entry, NaanPolicy, Nma, Table, Who
+from tests.support.answers import load_vectors
 
-HERE = Path(__file__).resolve().parents[1]
-VECTORS = tomllib.loads((HERE / "vectors" / "json_registry.toml").read_text("utf-8"))["vector"]
+VECTORS = load_vectors("json_registry")["vector"]
 
 maybe = st.none() | st.text(max_size=8)
 entries = st.builds(
@@ -97,7 +96,7 @@ def test_written_json_is_read_as_the_same_table(table: Table) -> None:
 
 
 def test_the_sample_is_written_byte_for_byte() -> None:
-    text = (HERE.parent / "zones" / "sample.json").read_text("utf-8")
+    text = (Path(__file__).resolve().parents[2] / "zones" / "sample.json").read_text("utf-8")
     assert registry.write_json(registry.read(text)) == text
 
 

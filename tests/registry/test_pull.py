@@ -16,14 +16,13 @@ from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
-from click.testing import CliRunner
 
 from maptr import registry
-from maptr.cli.group import main
 from maptr.errors import PullFailed, TableError, UnsafePlan
 from maptr.files import write_atomically
 from maptr.registry.followed_file import WatchedTable, pull_file, read_pull_file
 from maptr.registry.pull import Requirements, apply_pull, plan_pull
+from tests.support import command_line
 from tests.support.http_server import http_server, sends
 from tests.support.registries import KEY, NEW, OLD, PUB, json_v1, natab, signature
 
@@ -45,7 +44,7 @@ def source(tmp_path: Path) -> Path:
 
 
 def run(*arguments: str) -> tuple[int, str, str]:
-    done = CliRunner().invoke(main, ["table", "pull", *arguments])
+    done = command_line.run("table", "pull", *arguments)
     return done.exit_code, done.stdout, done.stderr
 
 

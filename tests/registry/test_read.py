@@ -6,8 +6,6 @@ import contextlib
 import json
 import subprocess
 import sys
-import tomllib
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,11 +16,10 @@ from maptr import registry
 from maptr.errors import TableError
 from maptr.registry import anvl, json_records, natab, prefixes, table
 from maptr.zone.lint import lint
+from tests.support.answers import load_vectors
 from tests.support.registries import BAD_RECORDS, GOOD_RECORDS, SAMPLES
 
-VECTORS = tomllib.loads((Path(__file__).resolve().parents[1] / "vectors" / "json_registry.toml").read_text("utf-8"))[
-    "vector"
-]
+VECTORS = load_vectors("json_registry")["vector"]
 FATAL = [vector for vector in VECTORS if "fatal" in vector]
 PIECES = [
     *("\0", "\n", " ", ":", "%", "$", "${x}", "{", "[", "]", "}", '"', "null", "NaN", "1e999", "-", "#", "\ud800"),

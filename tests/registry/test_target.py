@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +16,10 @@ from maptr.naptr.regexp import Substitution
 from maptr.registry.table import Entry, Nma
 from maptr.registry.target import VARIABLES, unusable, where_to_target
 from maptr.zone import rules
+from tests.support.answers import load_vectors
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-VECTORS = tomllib.loads((REPOSITORY / "tests" / "vectors" / "registry_where.toml").read_text("utf-8"))["vector"]
+VECTORS = load_vectors("registry_where")["vector"]
 PAGE = (REPOSITORY / "docs" / "wire-format.md").read_text("utf-8")
 
 

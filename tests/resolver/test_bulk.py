@@ -138,16 +138,12 @@ def test_an_item_that_is_not_an_ark_has_its_error_and_does_not_end_the_stream(ki
 
 
 @pytest.mark.parametrize("one", ["ark:1/x", b"ark:1/x", Ark.parse("ark:1/x")])
-def test_a_single_ark_is_a_type_error(one: Ark | str | bytes, server: Hostile) -> None:
+async def test_a_single_ark_is_a_type_error(one: Ark | str | bytes, server: Hostile) -> None:
     """Text is an iterable of text to Python and to type checkers, and its letters are no ARKs."""
     with pytest.raises(TypeError, match=r"expected several ARKs"):
         list(discover_many(one, nameservers=[server.name]))  # type: ignore[arg-type,unused-ignore]
-
-    async def first() -> None:
-        await anext(discover_many_async(one, nameservers=[server.name]))  # type: ignore[arg-type,unused-ignore]
-
     with pytest.raises(TypeError, match=r"expected several ARKs"):
-        asyncio.run(first())
+        await anext(discover_many_async(one, nameservers=[server.name]))  # type: ignore[arg-type,unused-ignore]
 
 
 def test_a_fast_stream_is_taken_to_its_end(server: Hostile) -> None:
@@ -172,25 +168,24 @@ def test_a_slow_stream_delays_no_query(server: Hostile) -> None:
     assert len(list(discover_many(arks(), nameservers=[server.name]))) == 3
 
 
-def test_a_slow_stream_delays_no_discovery_and_its_error_ends_the_run(server: Hostile) -> None:
+async def test_a_slow_stream_delays_no_discovery_and_its_error_ends_the_run(server: Hostile) -> None:
     found: list[str] = []
+    came = asyncio.Event()
 
-    async def run() -> None:
-        came = asyncio.Event()
+    async def arks() -> AsyncIterator[str]:
+        for ark in ARKS[:3]:
+            yield ark
+            await asyncio.wait_for(came.wait(), 10)
+            came.clear()
+        raise LookupError("no more")
 
-        async def arks() -> AsyncIterator[str]:
-            for ark in ARKS[:3]:
-                yield ark
-                await asyncio.wait_for(came.wait(), 10)
-                came.clear()
-            raise LookupError("no more")
-
+    async def take() -> None:
         async for one in discover_many_async(arks(), nameservers=[server.name]):
             found.append(str(one.ark))
             came.set()
 
     with pytest.raises(LookupError, match="no more"):
-        asyncio.run(run())
+        await take()
     assert found == ["ark:1/x1", "ark:2/x2", "ark:3/x"]
 
 
@@ -280,14 +275,11 @@ assert found == [True] * 100, found
 """
 
 
-def test_a_process_with_few_files_asks_by_fewer_connections() -> None:
-    async def run() -> int:
-        async with await asyncio.start_server(Crowded(1000).serve, "127.0.0.1", 0) as listening:
-            where = f"tcp://127.0.0.1#{listening.sockets[0].getsockname()[1]}"
-            process = await asyncio.create_subprocess_exec(sys.executable, "-c", FEW_FILES, where)
-            return await process.wait()
-
-    assert asyncio.run(run()) == 0
+async def test_a_process_with_few_files_asks_by_fewer_connections() -> None:
+    async with await asyncio.start_server(Crowded(1000).serve, "127.0.0.1", 0) as listening:
+        where = f"tcp://127.0.0.1#{listening.sockets[0].getsockname()[1]}"
+        process = await asyncio.create_subprocess_exec(sys.executable, "-c", FEW_FILES, where)
+        assert await process.wait() == 0
 
 
 def test_a_process_with_few_files_asks_by_fewer_udp_sockets() -> None:

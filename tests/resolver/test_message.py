@@ -19,14 +19,22 @@ import dns.rdataclass
 import dns.rdatatype
 import dns.resolver
 import dns.rrset
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from maptr.ark import Ark
 from maptr.discovery import Outcome
 from maptr.protocol.numbers import HEADER_SIZE
 from maptr.resolver import message as wire
+from maptr.resolver.exchange import Exchange, StubQuery
 from maptr.resolver.message import SentQuery, read_response
-from tests.support.hostile import CNAME, reply
+from maptr.resolver.servers import CaseBlind, Server
+from maptr.walk import Question, Walk
+from tests.resolver.test_exchange import take
+from tests.resolver.test_hostile import ARK
+from tests.support.answers import load_vectors
+from tests.support.hostile import AA, CNAME, NAPTR, TC, naptr, record, reply
 
 NAME = (b"12345", b"ark", b"arpa")
 QNAME = dns.name.Name((*NAME, b""))
@@ -156,3 +164,58 @@ def cost(aliases: int) -> float:
 def test_a_chain_of_aliases_costs_little_among_long_names() -> None:
     """Comparing every owner again for each of sixteen aliases took half a second."""
     assert min(cost(16) for _ in range(5)) < 4 * min(cost(1) for _ in range(5))
+
+
+# ---- vectors of responses
+
+
+VECTORS = load_vectors("replies")["reply"]
+ID = b"\xab\xcd"
+
+ASKED = b"\x0512345\3ark\4arpa\0\0\x23\0\1"
+GOOD = [record(None, NAPTR, naptr("good.example."))]
+
+
+def octets(case: dict[str, Any]) -> bytes:
+    return bytes.fromhex(case["packet"])
+
+
+def exchange() -> Exchange:
+    """An exchange that sends the query of the vectors, with their ID and in lower case."""
+    return Exchange(
+        StubQuery(NAME, (Server("192.0.2.1"),), CaseBlind(), random_bytes=lambda size: ID + bytes(size - 2))
+    )
+
+
+@pytest.mark.parametrize("case", VECTORS, ids=lambda case: case["title"])
+def test_vector(case: dict[str, Any]) -> None:
+    asking = exchange()
+    attempt = take(asking)
+    assert attempt.query.packet.startswith(ID)
+    if case.get("by_tcp"):
+        assert asking.receive(attempt, reply(attempt.query.packet, flags=AA | TC))
+        attempt = take(asking)
+    assert asking.receive(attempt, octets(case)) is case.get("heard", True)
+    if not case.get("heard", True):
+        return
+    following = asking.next()
+    if case.get("repeated"):
+        assert following is not None
+        assert asking.receive(following, octets(case))
+        following = asking.next()
+    assert (following is not None and following.tcp) is case.get("tcp", False)
+    if case.get("respelled"):
+        assert following is not None
+        assert following.query.question == octets(case)[12 : 12 + len(ASKED)]
+    if following is not None:
+        return
+    answer = asking.answer
+    assert answer is not None
+    assert answer.outcome is Outcome[case["outcome"]]
+    assert case.get("note", "") in answer.note
+    assert answer.ttl == case.get("ttl")
+    walk = Walk(Ark.parse(ARK))
+    (root,) = walk.next()
+    assert root == Question(NAME)
+    walk.tell(root, answer)
+    assert [candidate.host for candidate in walk.result()] == case.get("hosts", [])

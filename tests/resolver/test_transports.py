@@ -15,21 +15,21 @@ import dns.nameserver
 import dns.query
 import dns.resolver
 import pytest
-from click.testing import CliRunner
 
 from maptr import Client, Discovery, discover, discover_async, discover_many, discover_many_async
-from maptr.cli.group import main
 from maptr.discovery import DiscoveryFailed, NoMappingAuthority, Outcome
 from maptr.errors import ConfigError
 from maptr.resolver.call import LIFETIME
 from maptr.resolver.dnspython import make_resolver
 from maptr.resolver.stub import Stub
+from tests.conftest import REPOSITORY
 from tests.support.certificates import write_certificate
+from tests.support.command_line import run
 from tests.support.drivers import collect
 from tests.support.peers import HOST, Bind, Maptr, TlsMaptr, free_port, require
 
 ARK = "ark:12345/x60np1wh8k"
-ZONE = Path(__file__).resolve().parents[2] / "zones" / "ark.arpa.zone"
+ZONE = REPOSITORY / "zones" / "ark.arpa.zone"
 UNCLOSED = pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")  # dnspython leaves transports to the collector
 
 
@@ -169,20 +169,19 @@ def test_dns_over_https_that_fails(bind: Https, monkeypatch: pytest.MonkeyPatch)
 @UNCLOSED
 @pytest.mark.usefixtures("trusted")
 def test_drift_over_https_and_tls_and_bulk_over_tls(bind: Https, tmp_path: Path) -> None:
-    run = CliRunner().invoke
     table = ("table", "drift", "--all", "--table", str(ZONE.parent / "sample.json"), "12025", "99999")
-    plain = run(main, [*table, f"@{bind.host}#{bind.port}"])
+    plain = run(*table, f"@{bind.host}#{bind.port}")
     assert plain.stdout
     for url in (bind.url(), f"tls://{HOST}#{bind.tls}"):
-        asked = run(main, [*table, f"@{url}"])
+        asked = run(*table, f"@{url}")
         assert (asked.exit_code, asked.stdout) == (plain.exit_code, plain.stdout)
-    plain = run(main, ["bulk", f"@{bind.host}#{bind.port}"], input="ark:12345/x1")
-    asked = run(main, ["bulk", f"@tls://{HOST}#{bind.tls}"], input="ark:12345/x1")
+    plain = run("bulk", f"@{bind.host}#{bind.port}", text="ark:12345/x1")
+    asked = run("bulk", f"@tls://{HOST}#{bind.tls}", text="ark:12345/x1")
     assert (asked.exit_code, asked.stdout) == (plain.exit_code, plain.stdout) == (0, asked.stdout)
-    refused = run(main, ["bulk", f"@{bind.url()}"], input="ark:12345/x1")
+    refused = run("bulk", f"@{bind.url()}", text="ark:12345/x1")
     assert refused.exit_code == 2
     assert "maptr bulk asks servers without https://" in refused.stderr
-    silent = run(main, [*table[:-1], "--timeout", "0.5", f"@https://{HOST}:{free_port()}/dns-query"])
+    silent = run(*table[:-1], "--timeout", "0.5", f"@https://{HOST}:{free_port()}/dns-query")
     assert (silent.exit_code, silent.stdout.split(":")[0]) == (9, "unknown 12025")
 
 
@@ -240,7 +239,7 @@ def test_rfc7858_a_certificate_must_be_that_of_the_host_as_written(
 
 
 @pytest.mark.parametrize("reply", [b"", b"HTTP/1.1 400 Bad Request\r\n\r\n", b"\x15\x03\x01\0\2\2\x28"])
-def test_a_server_that_does_not_speak_tls(reply: bytes) -> None:
+async def test_a_server_that_does_not_speak_tls(reply: bytes) -> None:
     """It closes at once, answers plainly, or sends an alert."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -251,14 +250,11 @@ def test_a_server_that_does_not_speak_tls(reply: bytes) -> None:
             await writer.drain()
         writer.close()
 
-    async def run() -> None:
-        async with await asyncio.start_server(serve, HOST, 0) as listening:
-            where = f"tls://{HOST}#{listening.sockets[0].getsockname()[1]}"
-            with pytest.raises(DiscoveryFailed) as caught:
-                await discover_async(MANY[0], nameservers=where)
-            assert caught.value.discovery.trace[0].outcome is Outcome.UNREACHABLE
-
-    asyncio.run(run())
+    async with await asyncio.start_server(serve, HOST, 0) as listening:
+        where = f"tls://{HOST}#{listening.sockets[0].getsockname()[1]}"
+        with pytest.raises(DiscoveryFailed) as caught:
+            await discover_async(MANY[0], nameservers=where)
+        assert caught.value.discovery.trace[0].outcome is Outcome.UNREACHABLE
     with pytest.raises(DiscoveryFailed) as refused:
         discover(MANY[0], nameservers=f"tls://{HOST}#{free_port()}")
     assert "Connection refused" in str(refused.value)

@@ -22,10 +22,8 @@ import dns.query
 import dns.rcode
 import dns.rrset
 import pytest
-from click.testing import CliRunner
 
 from maptr import paths
-from maptr.cli.group import main
 from maptr.config import parse
 from maptr.daemon import process
 from maptr.errors import ConfigError
@@ -198,7 +196,7 @@ def test_default_paths_of_the_control_socket(site: Site, monkeypatch: pytest.Mon
     monkeypatch.setattr(paths, "SYSTEM_CONFIG", str(system))
     monkeypatch.setattr(paths, "SYSTEM_SOCKET", str(empty / "none"))
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "runtime"))
-    result = CliRunner().invoke(main, ["status"])
+    result = run("status")
     runtime = tmp_path / "runtime/maptr/maptr.sock"
     assert (result.exit_code, result.stderr) == (
         3,
@@ -207,12 +205,12 @@ def test_default_paths_of_the_control_socket(site: Site, monkeypatch: pytest.Mon
     )
     runtime.parent.mkdir(parents=True)
     runtime.symlink_to(site.socket)
-    assert "zone a.test. serial" in CliRunner().invoke(main, ["status"]).stdout
+    assert "zone a.test. serial" in run("status").stdout
     runtime.unlink()
     system.write_text(f"[serve]\ncontrol = '{site.socket}'\n")
-    assert "zone a.test. serial" in CliRunner().invoke(main, ["status"]).stdout
+    assert "zone a.test. serial" in run("status").stdout
     system.write_text(f"[serve]\n\ncontrol = '{empty}/no.sock'\n")
-    result = CliRunner().invoke(main, ["reload"])
+    result = run("reload")
     reason = f"there is no socket {empty}/no.sock, which {system}:3 names: no server runs with it"
     assert (result.exit_code, result.stderr) == (3, f"maptr: not running: {reason}\n")
 
@@ -221,7 +219,7 @@ def test_status_says_that_a_server_was_killed(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as sock:
         sock.bind(str(tmp_path / "s"))
     (tmp_path / "maptr.toml").write_text("[serve]\ncontrol = 's'\n")
-    result = CliRunner().invoke(main, ["status", "--config", str(tmp_path / "maptr.toml")])
+    result = run("status", "--config", tmp_path / "maptr.toml")
     assert (result.exit_code, "the server was killed" in result.stderr) == (3, True)
 
 
@@ -267,9 +265,9 @@ def test_exit_code_3_if_no_server_is_running(site: Site) -> None:
 def test_without_a_configuration_the_socket_needs_the_control_option(site: Site) -> None:
     zone = f"a.test={site.directory}/a.test.zone"
     site.launch("--zone", zone, "--listen", "127.0.0.1:0", "--control", str(site.socket)).ready()
-    result = CliRunner().invoke(main, ["status", "--control", str(site.socket), "--json"])
+    result = run("status", "--control", site.socket, "--json")
     assert json.loads(result.stdout)["config"] is None
-    assert CliRunner().invoke(main, ["reload", "--control", str(site.socket)]).exit_code == 0
+    assert run("reload", "--control", site.socket).exit_code == 0
     site.launch("--zone", zone, "--listen", "127.0.0.1:0").ready()
     assert site.server.stop() == 0
 
@@ -346,7 +344,7 @@ def test_an_error_and_a_newer_server_are_understood(
         sock.listen()
         thread = threading.Thread(target=serve)
         thread.start()
-        done = CliRunner().invoke(main, [*words, "--control", str(tmp_path / "s")])
+        done = run(*words, "--control", tmp_path / "s")
         thread.join()
     assert (done.exit_code, done.stderr) == (code, said)
 

@@ -5,15 +5,14 @@ from __future__ import annotations
 import re
 import signal
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
 
 from maptr import config as configuration
-from maptr.cli.group import main
-from maptr.cli.serve import serve
 from maptr.server import state_folder
+from tests.support import command_line
 from tests.support.certificates import write_certificate
 from tests.support.peers import Maptr
 from tests.support.server_process import PATIENCE, Site, Start, address_of, zone_text
@@ -52,8 +51,7 @@ def test_check_config_checks_the_certificate(zone_file: Path, tmp_path: Path) ->
         assert result.stderr.startswith(named)
 
 
-def run(*arguments: str) -> Result:
-    return CliRunner().invoke(serve, list(arguments))
+run = partial(command_line.run, "serve")
 
 
 @pytest.mark.parametrize(
@@ -144,7 +142,7 @@ def test_check_config_reports_a_missing_key_folder(zone_file: Path, tmp_path: Pa
     config.write_text(f'[serve]\nstate = "state"\n[[zone]]\nname = "a"\nfile = "{zone_file}"\nkeys = "keys"\n')
     result = run("--config", str(config), "--check-config")
     assert (result.exit_code, result.stderr.startswith(f"maptr: {tmp_path}/keys: No such")) == (8, True)
-    assert CliRunner().invoke(main, ["zone", "keys", "add", str(tmp_path / "keys")]).exit_code == 0
+    assert command_line.run("zone", "keys", "add", tmp_path / "keys").exit_code == 0
     assert run("--config", str(config), "--check-config").exit_code == 0
     assert not (tmp_path / "state").exists()
 

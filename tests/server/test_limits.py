@@ -48,9 +48,7 @@ def test_a_flood_is_limited_for_names_of_every_kind(name: str, caplog: pytest.Lo
     assert caplog.text.count("response rate limit reached, by 198.51.100.1 for one") == 1
 
 
-def test_internal_errors_do_not_flood_the_log(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_internal_errors_do_not_fill_the_log(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: object) -> None:
         raise ValueError("broken")
 

@@ -20,9 +20,7 @@ import dns.edns
 import dns.message
 import dns.query
 import pytest
-from click.testing import CliRunner
 
-from maptr.cli.serve import serve
 from maptr.daemon import request_server
 from maptr.daemon.sockets import MAX_REQUESTS, open_tcp
 from maptr.dnssec.keys import Algorithm, KeyState, Role, add_key
@@ -31,6 +29,8 @@ from maptr.server import metrics
 from maptr.server.state import left_out_status
 from maptr.server.status import SecondaryStatus, Status, read
 from maptr.zone.lint import publishable
+from tests.conftest import REPOSITORY
+from tests.support.command_line import run
 from tests.support.peers import find
 from tests.support.running import Running, converse
 from tests.support.server_process import PATIENCE, Site, address_of, zone_text
@@ -38,7 +38,7 @@ from tests.support.streams import connect, is_closed, wait_for, wait_until_cut_o
 
 parser = pytest.importorskip("prometheus_client.parser", reason="metrics need maptr[metrics]")
 
-DOCS = Path(__file__).resolve().parents[2] / "docs"
+DOCS = REPOSITORY / "docs"
 PAGE = (DOCS / "log-and-metrics.md").read_text("utf-8").partition("## Metrics of maptr serve")[2].partition("\n## ")[0]
 Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
@@ -351,13 +351,13 @@ def test_a_client_that_does_not_read_does_not_delay_others(monkeypatch: pytest.M
 def test_without_prometheus_client_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(metrics, "find_spec", lambda name: None)
     (tmp_path / "zone").write_text(zone_text(1))
-    done = CliRunner().invoke(serve, [f"--zone=a.test={tmp_path}/zone", "--metrics=127.0.0.1:0", "--check-config"])
+    done = run("serve", f"--zone=a.test={tmp_path}/zone", "--metrics=127.0.0.1:0", "--check-config")
     assert done.exit_code == 2
     assert "--metrics: needs the package prometheus-client: pip install 'maptr[metrics]'" in done.stderr
 
 
 def test_exit_code_1_for_an_address_in_use(scraped: Scraped) -> None:
     zone = f"--zone=a.test={scraped.site.directory}/a.test.zone"
-    done = CliRunner().invoke(serve, [zone, "--listen=127.0.0.1:0", f"--metrics=127.0.0.1:{scraped.port}"])
+    done = run("serve", zone, "--listen=127.0.0.1:0", f"--metrics=127.0.0.1:{scraped.port}")
     assert done.exit_code == 1
     assert f"serve.metrics: cannot listen on 127.0.0.1:{scraped.port}: Address already in use" in done.stderr

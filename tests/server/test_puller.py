@@ -11,11 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
 from maptr import config as configuration
 from maptr import registry
-from maptr.cli.group import main
 from maptr.config import Config
 from maptr.daemon.background import Background, Repetitions
 from maptr.daemon.pulling import ServerDrift
@@ -29,6 +27,7 @@ from maptr.server.publisher import start
 from maptr.server.puller import HISTORY, Puller
 from maptr.server.reloader import log_alarms
 from maptr.server.status import ReloadResult, ZoneResult, to_json
+from tests.support.command_line import run
 from tests.support.http_server import http_server, sends
 from tests.support.peers import Maptr
 from tests.support.registries import natab
@@ -70,7 +69,7 @@ def test_the_serial_increases_only_if_the_table_has_changed(tmp_path: Path) -> N
     site.write(ELEVEN)
     assert site.reload() == ZoneResult("ark.arpa.", "reloaded", 2023111401, 2023111400)
     assert "ark.arpa. IN SOA localhost. hostmaster.ark.arpa. 2023111401 " in site.zone.file.read_text()
-    assert CliRunner().invoke(main, ["zone", "check", str(site.zone.file)]).exit_code == 0
+    assert run("zone", "check", site.zone.file).exit_code == 0
     assert sorted(path.name for path in tmp_path.iterdir()) == ["ark.arpa.zone", "maptr.toml", "naans"]
 
 
@@ -138,7 +137,7 @@ def test_the_built_zone_has_configured_servers_and_included_records(tmp_path: Pa
 
 def check(site: Site) -> tuple[int, str]:
     before = {path: path.read_bytes() for path in site.folder.iterdir()}
-    result = CliRunner().invoke(main, ["serve", "--check-config", "--config", str(site.folder / "maptr.toml")])
+    result = run("serve", "--check-config", "--config", site.folder / "maptr.toml")
     assert {path: path.read_bytes() for path in site.folder.iterdir()} == before, "a check writes nothing"
     return result.exit_code, result.output
 
@@ -184,11 +183,11 @@ class Pulling(Site):
         return ReloadResult()
 
     def pull(self) -> None:
-        async def run() -> None:
+        async def work() -> None:
             await self.puller.pull_now()
             await self.puller.look_for_drift()
 
-        asyncio.run(run())
+        asyncio.run(work())
 
     def described(self, key: str) -> Any:
         """Return a value from the puller's status."""
@@ -325,7 +324,7 @@ def test_drift_report_as_text() -> None:
     assert str(ServerDrift("s", 0.0, 9)) == "none in 9 records"
 
 
-def test_a_request_during_a_pull_causes_another_pull(pulling: Pulling, answers: dict[str, bytes]) -> None:
+async def test_a_request_during_a_pull_causes_another_pull(pulling: Pulling, answers: dict[str, bytes]) -> None:
     async def publish(zone: str) -> ReloadResult:
         pulling.published.append(zone)
         if len(pulling.published) == 1:
@@ -335,17 +334,14 @@ def test_a_request_during_a_pull_causes_another_pull(pulling: Pulling, answers: 
             done.set()
         return ReloadResult()
 
-    async def main() -> None:
-        background = Background(asyncio.Event().wait)
-        background.repeat(puller.pause, puller.publish_and_pull, "nothing pulled", wanted=puller.wanted)
-        async with asyncio.timeout(PATIENCE):
-            await done.wait()
-        await asyncio.sleep(0.2)
-        await background.stop()
-
     done = asyncio.Event()
     puller = Puller(lambda: pulling.config, publish, clock=pulling.clock)
-    asyncio.run(main())
+    background = Background(asyncio.Event().wait)
+    background.repeat(puller.pause, puller.publish_and_pull, "nothing pulled", wanted=puller.wanted)
+    async with asyncio.timeout(PATIENCE):
+        await done.wait()
+    await asyncio.sleep(0.2)
+    await background.stop()
     assert len(pulling.published) == 2, "and then it waits"
 
 
@@ -376,9 +372,7 @@ where: https://cdlib.nlm.nih.gov
 """
 
 
-def test_left_out_records_are_in_the_status_and_logged_when_they_change(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_left_out_records_are_in_status_and_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     site = Site(tmp_path)
     site.table.write_text(SHOULDER)
     site.start()
@@ -418,16 +412,14 @@ def test_after_a_refused_table_the_left_out_records_are_those_of_the_served_tabl
     assert site.state.status(0.0).left_out is None
 
 
-def test_a_table_that_is_pulled_again_and_again_repeats_no_warning(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_table_that_is_pulled_often_repeats_no_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     records = [SHOULDER]
 
     def serve(request: Any) -> None:
         records.append(f"\nnaa:\nwhat: {20000 + len(records)}\nwhere: https://main.nlm.nih.gov\n")
         sends("".join(records).encode())(request)
 
-    async def run() -> None:
+    async def work() -> None:
         daemon = Daemon(site.config, start(site.config.zones, clock=site.clock), clock=site.clock)
         running = asyncio.create_task(daemon.run())
         try:
@@ -442,7 +434,7 @@ def test_a_table_that_is_pulled_again_and_again_repeats_no_warning(
     with http_server(serve) as url:
         sources = f'url = "http://127.0.0.1:9/"\nmirrors = ["{url}"]\n'
         site = Site(tmp_path, f'listen = ["127.0.0.1:0"]\n[table]\nfile = "naans"\n{sources}')
-        asyncio.run(run())
+        asyncio.run(work())
     said = [record.getMessage() for record in caplog.records if record.levelname in ("WARNING", "ERROR")]
     parts = ("not loaded, queries get SERVFAIL", "source skipped: http://127.0.0.1:9/", "2 records left out")
     assert [[part in text for part in parts].index(True) for text in said] == [0, 1, 2]

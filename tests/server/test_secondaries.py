@@ -186,16 +186,13 @@ def test_notify_is_repeated_until_it_is_acknowledged_or_given_up(
     assert logged in caplog.text
 
 
-def test_a_secondary_that_does_not_answer_is_logged_once_and_again_after_an_answer(
+async def test_a_secondary_that_does_not_answer_is_logged_once_and_again_after_an_answer(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    async def run() -> None:
-        async with Watch(lambda request: [answer(request)] if serial == 3 else [], NOTIFY_TIMEOUTS=(0.05,)) as watch:
-            for serial in range(1, 6):
-                watch.follow(serial)
-                await watch.until(is_notified)
-
-    asyncio.run(run())
+    async with Watch(lambda request: [answer(request)] if serial == 3 else [], NOTIFY_TIMEOUTS=(0.05,)) as watch:
+        for serial in range(1, 6):
+            watch.follow(serial)
+            await watch.until(is_notified)
     said = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     assert [" serial 1 " in text or " serial 4 " in text for text in said] == [True, True]
 
@@ -241,55 +238,46 @@ def test_an_icmp_error_is_a_failed_attempt(caplog: pytest.LogCaptureFixture) -> 
 
 
 @pytest.mark.parametrize("removed", [True, False], ids=["the secondary is removed", "the server stops"])
-def test_pending_notifications_end(removed: bool) -> None:
-    async def run() -> None:
-        async with Watch(lambda _: []) as watch:
-            tasks = asyncio.all_tasks()
-            watch.follow(1)
+async def test_pending_notifications_end(removed: bool) -> None:
+    async with Watch(lambda _: []) as watch:
+        tasks = asyncio.all_tasks()
+        watch.follow(1)
+        await asyncio.sleep(0)
+        assert asyncio.all_tasks() > tasks
+        if removed:
+            watch.monitor.follow({})
             await asyncio.sleep(0)
-            assert asyncio.all_tasks() > tasks
-            if removed:
-                watch.monitor.follow({})
-                await asyncio.sleep(0)
-                assert watch.state == SecondaryStatus(str(watch.target)), "forgotten"
-            else:
-                await watch.monitor.stop()
-            assert asyncio.all_tasks() == tasks
-
-    asyncio.run(run())
+            assert watch.state == SecondaryStatus(str(watch.target)), "forgotten"
+        else:
+            await watch.monitor.stop()
+        assert asyncio.all_tasks() == tasks
 
 
-def test_a_secondary_that_does_not_answer_delays_no_other() -> None:
-    async def run() -> None:
-        async with Watch(lambda _: [], AT_ONCE=1) as silent, Watch(lambda request: [answer(request)]) as other:
-            silent.follow(1)
-            target = NotifyTarget(Address("127.0.0.1", other.port))
-            replicas = (EXAMPLE, silent.target), (CATALOG, silent.target), (EXAMPLE, target)
-            silent.monitor.follow(dict.fromkeys(replicas, Expected(view_of(1), None)))
-            async with asyncio.timeout(PATIENCE):
-                while silent.monitor.state(EXAMPLE, target).notify is not NotifyState.DONE:
-                    await asyncio.sleep(0.01)
-            assert len(silent.secondary.received) == 1, "one at a time"
-
-    asyncio.run(run())
+async def test_a_secondary_that_does_not_answer_delays_no_other() -> None:
+    async with Watch(lambda _: [], AT_ONCE=1) as silent, Watch(lambda request: [answer(request)]) as other:
+        silent.follow(1)
+        target = NotifyTarget(Address("127.0.0.1", other.port))
+        replicas = (EXAMPLE, silent.target), (CATALOG, silent.target), (EXAMPLE, target)
+        silent.monitor.follow(dict.fromkeys(replicas, Expected(view_of(1), None)))
+        async with asyncio.timeout(PATIENCE):
+            while silent.monitor.state(EXAMPLE, target).notify is not NotifyState.DONE:
+                await asyncio.sleep(0.01)
+        assert len(silent.secondary.received) == 1, "one at a time"
 
 
-def test_notify_is_sent_again_on_request_and_with_a_new_key() -> None:
-    async def run() -> list[bytes]:
-        async with Watch(lambda request: [answer(request)]) as watch:
-            received = watch.secondary.received
-            watch.follow(1)
-            await watch.until(is_notified)
-            watch.follow(1)
-            assert is_notified(watch.state), "nothing is new"
-            watch.follow(1, KEY)
-            await watch.until(lambda _: len(received) == 2)
-            assert watch.monitor.notify_again(CATALOG) == []
-            assert watch.monitor.notify_again(EXAMPLE) == watch.monitor.notify_again() == [f"example. {watch.target}"]
-            await watch.until(lambda _: len(received) == 3)
-        return received
-
-    assert [tsig.find(request) is not None for request in asyncio.run(run())] == [False, True, True]
+async def test_notify_is_sent_again_on_request_and_with_a_new_key() -> None:
+    async with Watch(lambda request: [answer(request)]) as watch:
+        received = watch.secondary.received
+        watch.follow(1)
+        await watch.until(is_notified)
+        watch.follow(1)
+        assert is_notified(watch.state), "nothing is new"
+        watch.follow(1, KEY)
+        await watch.until(lambda _: len(received) == 2)
+        assert watch.monitor.notify_again(CATALOG) == []
+        assert watch.monitor.notify_again(EXAMPLE) == watch.monitor.notify_again() == [f"example. {watch.target}"]
+        await watch.until(lambda _: len(received) == 3)
+    assert [tsig.find(request) is not None for request in received] == [False, True, True]
 
 
 def soa(query: bytes, serial: int = 7, rcode: dns.rcode.Rcode = dns.rcode.NOERROR, flags: int = dns.flags.AA) -> bytes:
@@ -418,95 +406,80 @@ def asking(reply: Reply, timeout: float = 0.05) -> Watch:
     return Watch(reply, interval=1, **waits)
 
 
-def test_a_secondary_that_lags_behind_is_an_alarm_until_it_has_the_serial(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_secondary_that_lags_behind_is_an_alarm_until_it_has_the_serial(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     caplog.set_level("INFO", "maptr.serve")
     serial = 6
-
-    async def run() -> None:
-        nonlocal serial
-        async with asking(lambda query: [soa(query, serial)]) as watch:
-            watch.follow(7)
-            assert await watch.alarms_after(299) == []
-            text = f"zone example.: secondary {watch.target} has serial 6, not 7"
-            alarm = Alarm(AlarmKind.SECONDARY_BEHIND, text, "example.", str(watch.target), watch.state.behind_since)
-            assert await watch.alarms_after(1) == [alarm]
-            watch.follow(8)  # a newer serial does not end the alarm
-            assert [found.kind for found in await watch.alarms_after(0)] == [AlarmKind.SECONDARY_BEHIND]
-            serial = 8
-            assert await watch.alarms_after(1) == []
-            assert watch.state.behind_since is None
-
-    asyncio.run(run())
+    async with asking(lambda query: [soa(query, serial)]) as watch:
+        watch.follow(7)
+        assert await watch.alarms_after(299) == []
+        text = f"zone example.: secondary {watch.target} has serial 6, not 7"
+        alarm = Alarm(AlarmKind.SECONDARY_BEHIND, text, "example.", str(watch.target), watch.state.behind_since)
+        assert await watch.alarms_after(1) == [alarm]
+        watch.follow(8)  # a newer serial does not end the alarm
+        assert [found.kind for found in await watch.alarms_after(0)] == [AlarmKind.SECONDARY_BEHIND]
+        serial = 8
+        assert await watch.alarms_after(1) == []
+        assert watch.state.behind_since is None
     said = [record.message.partition(" has ")[2] for record in caplog.records if "NOTIFY" not in record.message]
     assert said == ["serial 6, not 7, for 300 s", "serial 8, as it should"]
 
 
-def test_a_secondary_with_a_greater_serial_is_an_alarm_at_once() -> None:
-    async def run() -> None:
-        async with asking(lambda query: [soa(query, 8)]) as watch:
-            watch.follow(7)
-            (alarm,) = await watch.alarms_after(0)
-            assert alarm.text == f"zone example.: secondary {watch.target} is ahead: it has serial 8, not 7"
-            assert watch.state.at(0.0, 7).is_ahead
-            watch.follow(8)
-            assert await watch.alarms_after(0) == []
-
-    asyncio.run(run())
+async def test_a_secondary_with_a_greater_serial_is_an_alarm_at_once() -> None:
+    async with asking(lambda query: [soa(query, 8)]) as watch:
+        watch.follow(7)
+        (alarm,) = await watch.alarms_after(0)
+        assert alarm.text == f"zone example.: secondary {watch.target} is ahead: it has serial 8, not 7"
+        assert watch.state.at(0.0, 7).is_ahead
+        watch.follow(8)
+        assert await watch.alarms_after(0) == []
 
 
-def test_a_secondary_that_does_not_say_its_serial_is_an_alarm() -> None:
-    async def run() -> None:
-        async with asking(lambda query: [answer(query, 0 if is_notify(query) else 5)]) as watch:
-            watch.follow(7)
-            assert await watch.alarms_after(100) == []
-            (alarm,) = await watch.alarms_after(200)
-            assert (alarm.kind, alarm.secondary) == (AlarmKind.SECONDARY_UNKNOWN, str(watch.target))
-            assert alarm.text.endswith("has an unknown serial: REFUSED")
-            watch.monitor.follow({})
-            assert list(watch.monitor.alarms(EXAMPLE, [watch.target])) == []
-
-    asyncio.run(run())
+async def test_a_secondary_that_does_not_say_its_serial_is_an_alarm() -> None:
+    async with asking(lambda query: [answer(query, 0 if is_notify(query) else 5)]) as watch:
+        watch.follow(7)
+        assert await watch.alarms_after(100) == []
+        (alarm,) = await watch.alarms_after(200)
+        assert (alarm.kind, alarm.secondary) == (AlarmKind.SECONDARY_UNKNOWN, str(watch.target))
+        assert alarm.text.endswith("has an unknown serial: REFUSED")
+        watch.monitor.follow({})
+        assert list(watch.monitor.alarms(EXAMPLE, [watch.target])) == []
 
 
-def test_a_notify_that_was_given_up_is_an_alarm_until_the_secondary_has_the_zone() -> None:
-    async def run() -> None:
-        catalog = zones.view_of("", 1, "catalog.invalid.")
-        serial = 6
-        async with asking(lambda query: [] if is_notify(query) else [soa(query, serial)]) as watch:
-            watch.follow(7)
-            replica, expected = (EXAMPLE, watch.target), Expected(view_of(7), None)
-            of_catalog = {(CATALOG, watch.target): Expected(catalog, None, is_asked=False)}
-            watch.monitor.follow({replica: expected, **of_catalog})
-            await watch.until(is_notified)
-            await watch.alarms_after(0)
-            for origin in (EXAMPLE, CATALOG):
-                (alarm,) = watch.monitor.alarms(origin, [watch.target])
-                assert alarm.kind is AlarmKind.NOTIFY_GIVEN_UP
-                assert alarm.text.endswith("did not acknowledge NOTIFY: no answer")
-            serial = 7
-            assert await watch.alarms_after(0) == []
-            watch.monitor.follow({replica: expected})
-            assert list(watch.monitor.alarms(CATALOG, [watch.target])) == []
-
-    asyncio.run(run())
+async def test_a_notify_that_was_given_up_is_an_alarm_until_the_secondary_has_the_zone() -> None:
+    catalog = zones.view_of("", 1, "catalog.invalid.")
+    serial = 6
+    async with asking(lambda query: [] if is_notify(query) else [soa(query, serial)]) as watch:
+        watch.follow(7)
+        replica, expected = (EXAMPLE, watch.target), Expected(view_of(7), None)
+        of_catalog = {(CATALOG, watch.target): Expected(catalog, None, is_asked=False)}
+        watch.monitor.follow({replica: expected, **of_catalog})
+        await watch.until(is_notified)
+        await watch.alarms_after(0)
+        for origin in (EXAMPLE, CATALOG):
+            (alarm,) = watch.monitor.alarms(origin, [watch.target])
+            assert alarm.kind is AlarmKind.NOTIFY_GIVEN_UP
+            assert alarm.text.endswith("did not acknowledge NOTIFY: no answer")
+        serial = 7
+        assert await watch.alarms_after(0) == []
+        watch.monitor.follow({replica: expected})
+        assert list(watch.monitor.alarms(CATALOG, [watch.target])) == []
 
 
-def test_the_secondary_of_a_catalog_is_not_asked_for_its_serial() -> None:
-    async def run() -> list[str]:
-        async with asking(lambda query: [answer(query)]) as watch:
-            watch.follow(7, is_asked=False)
-            await watch.until(lambda state: state.notify is NotifyState.DONE)
-            await asyncio.sleep(0.05)
-            return watch.secondary.asked
-
-    assert asyncio.run(run()) == []
+async def test_the_secondary_of_a_catalog_is_not_asked_for_its_serial() -> None:
+    async with asking(lambda query: [answer(query)]) as watch:
+        watch.follow(7, is_asked=False)
+        await watch.until(lambda state: state.notify is NotifyState.DONE)
+        await asyncio.sleep(0.05)
+        assert watch.secondary.asked == []
 
 
 # ---- refusals of the key
 
 
 @pytest.mark.parametrize("name", ["BADSIG", "BADKEY", "BADTIME"])
-def test_rfc8945_5_3_2_an_unsigned_refusal_of_the_key_is_said_and_is_no_answer(name: str) -> None:
+async def test_rfc8945_5_3_2_an_unsigned_refusal_of_the_key_is_said_and_is_no_answer(name: str) -> None:
     def refuse(query: bytes) -> bytes:
         record = tsig.find(query)
         assert record is not None
@@ -521,7 +494,7 @@ def test_rfc8945_5_3_2_an_unsigned_refusal_of_the_key_is_said_and_is_no_answer(n
             return state, alarms
 
     said = f"the secondary refuses our TSIG key: {name}"
-    state, alarms = asyncio.run(reasons(lambda query: [refuse(query)]))
+    state, alarms = await reasons(lambda query: [refuse(query)])
     assert (state.observed_error, state.notify_error, state.notify) == (said, said, NotifyState.GIVEN_UP)
     assert [alarm.text.endswith(said) for alarm in alarms] == [True]
 
@@ -530,5 +503,5 @@ def test_rfc8945_5_3_2_an_unsigned_refusal_of_the_key_is_said_and_is_no_answer(n
         good = answer(checked.query.wire) if query[2] & 0x78 else soa(checked.query.wire)
         return [refuse(query), checked.sign(good)]
 
-    state, alarms = asyncio.run(reasons(then_signed))
+    state, alarms = await reasons(then_signed)
     assert (state.observed_serial, state.observed_error, state.notify, alarms) == (7, "", NotifyState.DONE, [])

@@ -330,9 +330,7 @@ def full_disk(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     return monkeypatch.undo
 
 
-def test_on_a_full_disk_the_old_zone_stays_until_it_expires(
-    site: Site, full_disk: object, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_on_a_full_disk_the_old_zone_stays(site: Site, full_disk: object, caplog: pytest.LogCaptureFixture) -> None:
     site.now += 8 * DAY
     assert site.look() == "refused"
     assert "No space left on device" in site.alarms()[0]
@@ -470,9 +468,7 @@ def test_a_damaged_stored_version_is_ignored(site: Site, damage: object, caplog:
     assert f"{path}: is damaged" in caplog.text
 
 
-def test_a_damaged_stored_version_is_logged_once_while_the_zone_cannot_be_signed(
-    site: Site, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_damaged_stored_version_is_logged_once_without_keys(site: Site, caplog: pytest.LogCaptureFixture) -> None:
     signed_path(site.directory / "state", NAME).write_text("")
     site.retire()
     site.start()

@@ -89,19 +89,16 @@ def test_messages_are_made_only_as_the_client_reads() -> None:
         assert least <= len(writes(talking(made, talk))) == made.taken <= most
 
 
-def test_the_responses_of_all_connections_progress_evenly() -> None:
-    async def run() -> None:
-        connections = Connections(TcpConfig())
-        streams = [Stream(each, connections) for each in responses]
-        for stream in streams:
-            stream.connection_made(transport_of_test())
-            stream.data_received(QUERY)
-        while responses[0].taken < 20:
-            await asyncio.sleep(0)
-        assert max(each.taken for each in responses) - min(each.taken for each in responses) <= 1
-
+async def test_the_responses_of_all_connections_progress_evenly() -> None:
     responses = [Messages() for _ in range(6)]
-    asyncio.run(run())
+    connections = Connections(TcpConfig())
+    streams = [Stream(each, connections) for each in responses]
+    for stream in streams:
+        stream.connection_made(transport_of_test())
+        stream.data_received(QUERY)
+    while responses[0].taken < 20:
+        await asyncio.sleep(0)
+    assert max(each.taken for each in responses) - min(each.taken for each in responses) <= 1
 
 
 def test_no_more_messages_are_made_for_a_closed_connection() -> None:
@@ -156,18 +153,15 @@ def test_end_answers_the_received_queries_first() -> None:
     assert transport.close.called
 
 
-def test_a_turn_that_raises_does_not_stop_the_others() -> None:
-    async def run() -> None:
-        taken = asyncio.Event()
-        loop = asyncio.get_running_loop()
-        loop.set_exception_handler(lambda _loop, context: raised.append(context["exception"]))
-        scheduler = RoundRobin()
-        scheduler.add(lambda: 1 / 0)
-        scheduler.add(taken.set)
-        await asyncio.wait_for(taken.wait(), PATIENCE)
-
+async def test_a_turn_that_raises_does_not_stop_the_others() -> None:
     raised: list[object] = []
-    asyncio.run(run())
+    taken = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda _loop, context: raised.append(context["exception"]))
+    scheduler = RoundRobin()
+    scheduler.add(lambda: 1 / 0)
+    scheduler.add(taken.set)
+    await asyncio.wait_for(taken.wait(), PATIENCE)
     assert [type(error) for error in raised] == [ZeroDivisionError]
 
 

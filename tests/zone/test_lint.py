@@ -89,9 +89,7 @@ SHOULDER = "https://x7.nlm.nih.gov/${content}"
     ],
     ids=["two shoulders and a NAAN", "a longer shoulder", "a NAAN that is not published", "redirects", "a short rule"],
 )
-def test_errors_of_unpublishable_records_name_the_record_that_answers_instead(
-    table: Table, expected: list[tuple[str, str, str]]
-) -> None:
+def test_errors_name_the_record_that_answers_instead(table: Table, expected: list[tuple[str, str, str]]) -> None:
     errors = [finding for finding in lint(table) if finding.severity is Severity.ERROR]
     assert [(finding.record, finding.code, finding.value) for finding in errors] == expected
 

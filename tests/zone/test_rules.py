@@ -106,9 +106,7 @@ shoulders = st.text(alphabet="bx6.+*$", min_size=1, max_size=4)
 
 
 @given(targets, st.dictionaries(shoulders, targets, max_size=4), shoulders, st.sampled_from(["", "/c2", ".v1/", "%7d"]))
-def test_walk_over_the_records_gives_the_url_of_the_table(
-    target: str, more: dict[str, str], name: str, tail: str
-) -> None:
+def test_walk_over_records_gives_the_url_of_the_table(target: str, more: dict[str, str], name: str, tail: str) -> None:
     """For any targets and shoulders, the first URL from the records equals the URL from the table."""
     table = Table([entry(target), *(entry(other, shoulder) for shoulder, other in more.items())])
     ark = Ark.parse(f"ark:12345/b{name}{tail}?info") if "." in name[:1] else Ark.parse(f"ark:/12345/{name}b{tail}?info")

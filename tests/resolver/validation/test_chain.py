@@ -23,14 +23,12 @@ import dns.rdatatype
 import dns.rrset
 import dns.zone
 import pytest
-from click.testing import CliRunner
 from dns.rdtypes.ANY.DNSKEY import DNSKEY
 from hypothesis import given
 from hypothesis import strategies as st
 
 from maptr.answer.context import Transport
 from maptr.answer.respond import respond
-from maptr.cli.group import main
 from maptr.discovery import Outcome
 from maptr.errors import ConfigError
 from maptr.protocol.numbers import NAPTR
@@ -43,6 +41,7 @@ from maptr.resolver.validation.signed import MAX_CHECKS_RRSET, Bogus, VerifiedRR
 from maptr.resolver.validation.validator import Validator, read_anchors, usable_anchors
 from maptr.walk import Answer
 from maptr.zone.snapshot import Snapshot
+from tests.support.command_line import run
 from tests.support.zones import snapshot_of_zones
 
 pytest.importorskip("cryptography", reason="validation needs maptr[dnssec]")
@@ -643,7 +642,7 @@ def test_no_file_and_no_cryptography(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr("dns.dnssecalgs.algorithms", {})
     with pytest.raises(ConfigError, match=r"needs a newer package cryptography: pip install 'maptr\[dnssec\]'"):
         Validator({PARENT: PARENT_KEYS})
-    done = CliRunner().invoke(main, ["url", "ark:12345/x1", "@127.0.0.1", "--trust-anchor", str(tmp_path / "octets")])
+    done = run("url", "ark:12345/x1", "@127.0.0.1", "--trust-anchor", tmp_path / "octets")
     assert (done.exit_code, "pip install 'maptr[dnssec]'" in done.stderr) == (2, True)
     monkeypatch.setitem(sys.modules, "cryptography", None)
     with pytest.raises(ConfigError, match=r"needs the package cryptography: pip install 'maptr\[dnssec\]'"):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
-from pathlib import Path
 from typing import Any
 
 import dns.name
@@ -14,10 +12,10 @@ import pytest
 
 from maptr.resolver.validation.denial import BOGUS_ITERATIONS, INSECURE_ITERATIONS, Nsec3Proofs, NsecProofs
 from maptr.resolver.validation.signed import MAX_HASHES, Bogus, VerifiedRRset, WorkBudget
+from tests.support.answers import load_vectors
 
-FOLDER = Path(__file__).resolve().parents[2] / "vectors"
-VECTORS = tomllib.loads((FOLDER / "validation.toml").read_text("utf-8"))
-ZONES = {**tomllib.loads((FOLDER / "dnssec.toml").read_text("utf-8"))["zone"], **VECTORS["zone"]}
+VECTORS = load_vectors("validation")
+ZONES = {**load_vectors("dnssec")["zone"], **VECTORS["zone"]}
 ORIGIN = dns.name.from_text("example.")
 CASES = VECTORS["case"]
 
