@@ -136,6 +136,7 @@ def test_file_then_environment_then_flags() -> None:
         ("[serve.tls]\nlisten=['127.0.0.1:853']", "f:2: serve.tls.listen: needs serve.tls.certificate too"),
         ("[serve.tls]\nkey='k'", "f:2: serve.tls.key: has no effect: serve.tls.listen is empty"),
         ("[serve.catalog]\nnotify=['::1']", "f:2: serve.catalog.notify: has no effect: serve.catalog.name is"),
+        (f"[serve.catalog]\nname='A'\n{ZONE}", "f:4: zone.name: zone a. is given twice"),
         ("[[key]]\nname='.'", "f:2: key.name: key without a name"),
         (f"[[key]]\nname='x'\nsecret='{SECRET}'\n" * 2, "f:5: key.name: the key x is given twice"),
         ("[[key]]\nname='x'", "f:1: key: the key x needs one of secret and secret_file"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import logging
 import random
@@ -270,10 +271,20 @@ def test_a_record_larger_than_the_message_size_gets_its_own_message() -> None:
 
 
 def test_a_record_too_large_for_a_message_ends_the_transfer_with_a_reason() -> None:
+    """The OPT record of a query counts, too."""
     strings = " ".join(["x" * 250] * 261)
     view = view_of(1, f"huge 60 TXT {strings}\n")
     with pytest.raises(ZoneError, match=r"huge\.example\. type 16: 65511 bytes of rdata are too many for a message"):
         ask(TRANSFER, view, access_of())
+    longest = []
+    for edns in (-1, 0):
+        query = dns.message.make_query(ORIGIN, "AXFR", use_edns=edns)
+        for size in range(215, 250):
+            with contextlib.suppress(ZoneError):
+                longest.append(
+                    max(map(len, ask(query, view_of(1, f"a 60 TXT {strings[:-251]} {'x' * size}\n"), access_of())))
+                )
+    assert max(longest) == 65_535
 
 
 def test_names_are_compressed_with_no_pointer_beyond_16383() -> None:
