@@ -10,10 +10,12 @@ from maptr.ark import Ark
 from maptr.discovery import REGEXP_STEPS, Outcome
 from maptr.errors import ZoneError
 from maptr.naptr.automaton import Budget
+from maptr.naptr.record import MAX_STRING
 from maptr.naptr.regexp import Substitution
+from maptr.protocol.names import ARK_ARPA, Labels
 from maptr.registry.table import Entry, Nma, Table
 from maptr.walk import Answer, Walk
-from maptr.zone.rules import needed_shoulders, regexp
+from maptr.zone.rules import needed_shoulders, records_by_name, regexp, unwritable
 from tests.support.entries import records
 
 
@@ -91,6 +93,22 @@ def test_the_error_for_a_target_without_a_possible_rule_names_the_record(target:
     with pytest.raises(ZoneError, match="12345/x6") as caught:
         records(Entry("12345"), [entry(target, "x6")])
     assert because in str(caught.value)
+
+
+SUFFIXES: list[Labels] = [(b"a" * 62, b"b" * 62, b"c" * 62, b"d" * number) for number in range(20, 55)]
+
+
+@pytest.mark.parametrize("origins", [[ARK_ARPA], SUFFIXES], ids=["target", "origin"])
+def test_a_record_is_left_out_exactly_if_a_string_of_its_rules_would_be_too_long(origins: list[Labels]) -> None:
+    """By its target, or by the redirect to the name of its shoulder, which has the origin in it."""
+    lengths = set()
+    for size in range(180, 260) if len(origins) == 1 else [201]:
+        for origin in origins:
+            one = entry(f"https://x7.nlm.nih.gov/{'x' * size}/${{content}}", "x7")
+            found = records_by_name(entry("https://main.nlm.nih.gov/${content}"), [one], origin)
+            lengths.add(longest := max(len(naptr.regexp) for _, naptr in found))
+            assert (unwritable(one, one.nmas[0], origin) is None) == (longest <= MAX_STRING)
+    assert {MAX_STRING, MAX_STRING + 1} <= lengths
 
 
 def test_ipv6_host_and_invalid_target_have_no_h_record() -> None:
