@@ -85,6 +85,7 @@ def test_a_section_of_another_schema_is_not_part_of_the_erc() -> None:
         ("dc", (("creator", "B"), ("title", "C"))),
     ]
     assert segments("success: ark:/1/x\n_owner: apitest\ndc.title: no ERC\n") == ()
+    assert segments("erc:\nwho: A\nfoo.bar: B\n")[0].elements == (("who", "A"), ("foo.bar", "B")), "no known schema"
     assert segments("erc:\nwhere:\n  https://h.example/a\n  /b\n")[0].elements == (("where", "https://h.example/a/b"),)
 
 
@@ -115,15 +116,18 @@ def test_a_line_end_in_a_value_does_not_make_a_label() -> None:
     assert again.elements == (("who", "a erc-support: what: b x"),)
 
 
-def test_a_response_that_is_no_description_has_a_note() -> None:
-    with pages(lambda path: (200, {"Content-Type": "text/html"}, b"<p>erc: no</p>")) as running:
+@pytest.mark.parametrize(("status", "kind"), [(200, "text/html"), (404, "text/plain")])
+def test_a_response_that_is_no_description_has_a_note(status: int, kind: str) -> None:
+    with pages(lambda path: (status, {"Content-Type": kind}, ERC)) as running:
         description = described(running.url)
     assert not description.spoken
-    assert "HTTP status 200, text/html, no erc: record" in description.note
+    assert f"HTTP status {status}, {kind}, no erc: record" in description.note
+
+
+def test_the_next_inflection_is_asked_after_one_without_a_description() -> None:
     with pages(lambda path: (200, TEXT, ERC) if path.endswith("x1?") else (404, {}, b"")) as running:
-        description = described(running.url, inflections=("?info", "?", "??"))
+        assert described(running.url, inflections=("?info", "?", "??")).spoken
         assert running.asked == ["/ark:12345/x1?info", "/ark:12345/x1?"]
-    assert description.spoken
 
 
 def test_redirects_are_followed() -> None:

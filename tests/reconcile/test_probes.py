@@ -443,9 +443,19 @@ def test_a_host_whose_address_becomes_private_is_not_asked(monkeypatch: pytest.M
 
 
 def test_an_unexpected_exception_is_raised_and_stops_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    raised = threading.Event()
+
     def broken(host: str, port: int, seconds: float) -> list[str]:
+        asked.append(host)
+        assert len(asked) == 1 or raised.wait(10)
         raise ZeroDivisionError("a bug")
 
     monkeypatch.setattr("maptr.web.http.look_up", broken)
     with pytest.raises(ZeroDivisionError):
-        list(Prober().probe({PLACE: f"{PLACE}/"}))
+        list(Prober(concurrency=1).probe({f"https://h{n}.example": f"https://h{n}.example/" for n in range(5)}))
+    raised.set()
+    for thread in threading.enumerate():
+        if thread.name == "maptr-probe":
+            thread.join(10)
+    assert len(asked) <= 2
