@@ -86,6 +86,7 @@ def test_a_section_of_another_schema_is_not_part_of_the_erc() -> None:
     ]
     assert segments("success: ark:/1/x\n_owner: apitest\ndc.title: no ERC\n") == ()
     assert segments("erc:\nwho: A\nfoo.bar: B\n")[0].elements == (("who", "A"), ("foo.bar", "B")), "no known schema"
+    assert segments("erc:\n!contact: B\nwho: A\n")[0].elements == (("who", "A"),), "internal, as in the registry"
     assert segments("erc:\nwhere:\n  https://h.example/a\n  /b\n")[0].elements == (("where", "https://h.example/a/b"),)
 
 
