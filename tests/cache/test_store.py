@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from maptr.cache import STALE_LIMIT
-from maptr.cache.store import MAX_KEEP, MAX_NEGATIVE, STALE_TTL
+from maptr.cache.store import MAX_KEEP, MAX_NEGATIVE, STALE_TTL, LruDict
 from maptr.discovery import DiscoveryFailed, NoMappingAuthority, Outcome
 from maptr.walk import MAX_RECORDS, Answer
 from tests.support.caching import ARK, HOME, ONE_HOST, SILENT, ZONE, Rig, dns_answer, host, redirect, shoulder_redirect
@@ -81,6 +81,10 @@ def test_the_least_recently_used_names_are_dropped() -> None:
         rig.sources.discover(f"ark:{naan}/y{len(rig.dns.asked)}")
     assert rig.sources.discover("ark:1000/z").source == "memory"
     assert rig.sources.discover("ark:1001/z").source == "dns"
+    kept = LruDict[str, int](2)
+    for number, key in enumerate("abac"):
+        kept.put(key, number)
+    assert [kept.get(key) for key in "abc"] == [2, None, 3], "one that is kept again is used"
 
 
 def test_rfc8767_5_a_stale_answer_is_given_within_its_limit_while_dns_is_silent() -> None:

@@ -29,10 +29,12 @@ def test_a_file_that_changes_while_it_is_read_is_not_used(tmp_path: Path, monkey
     assert (state.table, state.trouble) == (None, "the file changed while it was read")
 
 
-def test_a_pipe_is_not_a_table(tmp_path: Path) -> None:
+def test_a_pipe_is_not_a_table_which_is_logged_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     os.mkfifo(tmp_path / "natab")
-    state = WatchedTable(tmp_path / "natab", clock=time.monotonic).current()
-    assert (state.table, state.trouble) == (None, "Is not a regular file")
+    watched = WatchedTable(tmp_path / "natab", clock=time.monotonic)
+    for state in [watched.refresh() for _ in range(3)]:
+        assert (state.table, state.trouble) == (None, "Is not a regular file")
+    assert caplog.messages == [f"{tmp_path}/natab: Is not a regular file; there is no table"]
 
 
 def test_an_unchanged_table_is_not_parsed_again(tmp_path: Path) -> None:

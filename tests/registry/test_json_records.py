@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from maptr import registry
 from maptr.errors import TableError
+from maptr.registry.json_records import MAX_DEPTH, flaw
 from maptr.registry.table import Entry, NaanPolicy, Nma, Table, Who
 from tests.support.answers import load_vectors
 
@@ -93,6 +94,13 @@ def test_optional_member_of_any_type_is_kept(
 @given(tables)
 def test_written_json_is_read_as_the_same_table(table: Table) -> None:
     assert registry.read(registry.write_json(table)) == table
+
+
+def test_records_have_a_limit_of_depth() -> None:
+    deepest: object = "x"
+    for _ in range(MAX_DEPTH):
+        deepest = [deepest]
+    assert [flaw(deepest), flaw([deepest])] == [None, f"nested deeper than {MAX_DEPTH}"]
 
 
 def test_the_sample_is_written_byte_for_byte() -> None:
