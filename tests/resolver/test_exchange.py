@@ -275,10 +275,11 @@ def test_the_case_of_a_query_is_in_no_note_zone_or_target() -> None:
 # ---- failures
 
 
-def test_a_lost_tcp_exchange_goes_to_the_next_server_by_udp() -> None:
+@pytest.mark.parametrize("fail", [lose, lambda attempt: answer(attempt, rcode=5)], ids=["silence", "REFUSED"])
+def test_a_failed_tcp_exchange_goes_to_the_next_server_by_udp(fail: Callable[[Attempt], object]) -> None:
     asking = exchange(ONE, TWO)
     answer(take(asking), flags=AA | TC)
-    lose(take(asking))
+    fail(take(asking))
     after = take(asking)
     assert (after.server, after.tcp) == (TWO, False)
 
