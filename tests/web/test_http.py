@@ -204,6 +204,23 @@ def test_silent_resolver_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not waited_for
 
 
+def test_five_redirects_are_followed_and_a_body_may_have_the_maximum_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("maptr.web.http.MAX_PAGE", 9)
+
+    def answer(path: str) -> tuple[int, dict[str, str], bytes]:
+        left = int(path.rpartition("/")[2])
+        return (302, {"Location": f"/{left - 1}"}, b"") if left else (200, {"Location": "/elsewhere"}, b"123456789")
+
+    with pages(answer) as running:
+        page = get(f"{running.url}/5", seconds=10, allow_private=True)
+        assert (page.url, page.body, page.cut) == (f"{running.url}/0", b"123456789", False)
+        assert fetch(f"{running.url}/5", max_bytes=9).content == b"123456789"
+        with pytest.raises(NmaError, match="more than 5 redirects"):
+            get(f"{running.url}/6", seconds=10, allow_private=True)
+    with pages(lambda path: (302, {}, b"")) as running:
+        assert get(running.url, seconds=10, allow_private=True).status == 302, "without a Location"
+
+
 def test_body_is_limited_in_size() -> None:
     with http_server(sends(b"#" * 100_000)) as url, pytest.raises(FetchError, match="more than 5000 "):
         fetch(url, max_bytes=5000)
