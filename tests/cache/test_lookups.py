@@ -158,6 +158,8 @@ def test_lost_lookups_do_not_count_and_their_late_end_does_not_end_another(monke
     assert is_new
     pending.finish(lost, DiscoveryFailed("late"))
     assert pending.join(*one) == (second, False)
+    clock.now += 1.0 + LOST_AFTER + 0.1
+    assert pending.join(*one)[1]
 
 
 def test_after_a_fork_the_child_asks_again_and_finds_locks_free() -> None:

@@ -171,6 +171,19 @@ def test_a_walk_whose_time_is_over_asks_nothing() -> None:
     assert rig.take() == ["s.example."]
 
 
+def test_a_naan_to_which_another_walk_was_redirected_shares_its_question() -> None:
+    rig = Rig()
+    rig.start("1")
+    rig.redirect("1", "2.ark.arpa.", 0.1)
+    assert rig.take() == ["2.ark.arpa."]
+    assert rig.start("2") == []
+    rig.host("2.ark.arpa.")
+    assert {naan: [candidate.host for candidate in found] for naan, found in rig.done().items()} == {
+        "1": ["h.example"],
+        "2": ["h.example"],
+    }
+
+
 def test_dropped_questions_leave_room_for_others() -> None:
     zone = {f"{i}.ark.arpa.": [naptr(f"s{i}.example.", flags=b"")] for i in range(16)}
     honest = hosts({**zone, **{f"{i}.ark.arpa.": [naptr("h.example.")] for i in range(16, 40)}})

@@ -259,6 +259,7 @@ def deny(message: dns.message.Message) -> None:
         ("1.ark.arpa.", "ark.arpa. DNSKEY", drop_signatures, "ark.arpa. "),
         ("1.ark.arpa.", "1.ark.arpa. NAPTR", drop_signatures, "in the signed zone ark.arpa., but without signature"),
         ("1.ark.arpa.", "1.ark.arpa. NAPTR", sign_as_owner, "is signed by 1.ark.arpa., which is not a zone"),
+        ("3.ark.arpa.", "3.ark.arpa. NAPTR", drop_signatures, "in the signed zone ark.arpa., but without signature"),
         # RFC 4035 5.4: a proof of no data is none of no name, nor the other way round.
         ("2.ark.arpa.", "2.ark.arpa. NAPTR", deny, ""),
         ("4.ark.arpa.", "4.ark.arpa. NAPTR", lambda message: message.set_rcode(dns.rcode.NOERROR), ""),
@@ -504,6 +505,14 @@ def test_signatures_that_do_not_count(changes: dict[str, object], reason: str) -
     """RFC 4035 5.3.1."""
     with pytest.raises(Bogus, match=reason):
         verified(naptr_signature().replace(**changes), *CHILD_KEYS)
+
+
+def test_a_zone_signs_only_what_it_contains() -> None:
+    shown, signed_by = (
+        dns.rrset.from_rdata_list("1.arpa.", 300, [*one]) for one in (naptr_rrset(), [naptr_signature()])
+    )
+    with pytest.raises(Bogus, match=r"signed by ark\.arpa\., which does not contain it"):
+        verify(shown, signed_by, Zone.of(dns.name.from_text(CHILD), CHILD_KEYS), NOW, WorkBudget())
 
 
 def test_an_nsec_is_never_made_from_a_wildcard() -> None:
