@@ -145,7 +145,7 @@ def build(
         output.inform(f"delegated: {naan} is left to the included records")
     name = names.to_text(origin)
     alone = "" if ns else "; its name server is localhost, for this machine alone: --ns names others"
-    unchanged = last is not None and built.is_same(before) and not serial.isdigit()
+    unchanged = last is not None and zones.is_same(built.text, before) and not serial.isdigit()
     if last is not None and unchanged:
         number = last
         output.inform(f"unchanged: {target} keeps serial {number}{alone}")

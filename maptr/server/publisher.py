@@ -13,6 +13,7 @@ from pathlib import Path
 from maptr.config import ZoneConfig
 from maptr.errors import ZoneError, reason_of
 from maptr.protocol.names import Labels, to_text
+from maptr.protocol.serial import is_newer
 from maptr.server import signer, state_folder
 from maptr.server.state import Clock, Served, SigningState, ZoneState
 from maptr.server.status import ZoneResult
@@ -50,7 +51,7 @@ def publish(
         state = replace(known, zone=zone)
         if (zone.keys, zone.signing) != (known.zone.keys, known.zone.signing):
             # The signatures do not fit the new keys or policy.
-            state = replace(state, signed=SigningState(known.signed.unsigned if zone.keys else None))
+            state = replace(state, signed=SigningState(known.signed.unsigned))
         if only is None or only == zone.name:
             state, result = _publish(state, clock(), force, starting=not current.states)
             results.append(result)
@@ -95,12 +96,15 @@ def _publish(state: ZoneState, now: float, force: bool, *, starting: bool) -> tu
     zone, served, old = state.zone, state.view, state.unsigned_view()
     name = to_text(zone.name)
     try:
-        with candidate(zone, now, starting=starting) as (reading, left_out):
+        signed = _last_signed(state)
+        with candidate(zone, now, starting=starting, after=signed and signed.serial) as (reading, left_out):
             checked = read_checked(reading.file, zone.name, lint=zone.lint)
             view = checked.view if zone.keys is None else stripped(checked.view)
             chosen = None if zone.serial == "file" else zone.state  # the folder for a serial that the server chooses
             if chosen is not None:
                 published = state_folder.read_serial(chosen, zone.name) if old is None else Published.of(old)
+                if signed is not None and not (published and is_newer(published.serial, signed.serial)):
+                    published = Published.of(signed)
                 view = choose_serial(view, published, zone.serial, now)
             if old is not None:
                 view = decide(old, view, zone.max_shrink, force=force)
@@ -125,7 +129,17 @@ def _publish(state: ZoneState, now: float, force: bool, *, starting: bool) -> tu
         return _sign(state, view, now, warnings, changed=view is not old)
     if view is old and served is not None:
         return state, ZoneResult(name, "unchanged", served.serial, served.serial)
-    return _serve(state, view, now, warnings)
+    return _serve(replace(state, signed=SigningState()), view, now, warnings)
+
+
+def _last_signed(state: ZoneState) -> ZoneView | None:
+    """Return the last version that the server signed, if it signs the zone no more; secondaries may have its serial."""
+    zone = state.zone
+    if zone.keys is not None:
+        return None
+    if state.view is not None:
+        return None if state.signed.unsigned is None else state.view
+    return (state_folder.read_signed(zone.state, zone.name) or (None,))[0] if zone.state else None
 
 
 def _sign(

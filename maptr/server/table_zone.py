@@ -15,24 +15,41 @@ from maptr import registry
 from maptr.config import ZoneConfig
 from maptr.errors import TableError, ZoneError
 from maptr.files import read_whole, write_atomically
-from maptr.protocol.serial import following_serial, next_serial
+from maptr.protocol.serial import following_serial, is_newer, next_serial
 from maptr.zone import build
 from maptr.zone.lint import LeftOut
 
 
 @contextmanager
-def candidate(zone: ZoneConfig, now: float, *, starting: bool = False) -> Iterator[tuple[ZoneConfig, LeftOut | None]]:
+def candidate(
+    zone: ZoneConfig, now: float, *, starting: bool = False, after: int | None = None
+) -> Iterator[tuple[ZoneConfig, LeftOut | None]]:
     """Yield the zone with the file to read, and the records left out of it (None if the table was not read).
 
     A new candidate becomes the zone's file at the end of the context, and is removed after an exception. There is none
-    if the zone has no table, if the zone would not change, and at a start with a published version. Raises ZoneError
-    for a table from which no zone can be built, and OSError.
+    if the zone has no table, if the zone would not change, and at a start with a published version. ``after`` is a
+    serial that secondaries have of other content: the file gets a newer one. Raises ZoneError for a table from which no
+    zone can be built, and OSError.
     """
-    if zone.table is None or (starting and zone.file.exists()):
+    if zone.table is None:
         yield zone, None
         return
-    text, left_out = _build(zone, zone.table, now)
-    if text is None:
+    old = read_whole(zone.file).decode(errors="replace") if zone.file.exists() else ""
+    last = build.serial_of(old)
+    is_behind = last is not None and after is not None and not is_newer(last, after)
+    if is_behind:
+        last = after
+    style = "date" if zone.serial == "file" else zone.serial  # as ``maptr zone build`` counts
+    if last is not None:
+        serial = following_serial(last, style, now)
+    else:
+        serial = next_serial("1" if style == "increment" else style, now)
+    if starting and old:
+        text, left_out = build.with_serial(old, serial), None
+    else:
+        result = _build(zone, zone.table, serial)
+        text, left_out = result.text, result.left_out
+    if not is_behind and build.is_same(text, old):
         yield zone, left_out
         return
     path = zone.file.with_name(f".{zone.file.name}.next")
@@ -47,8 +64,7 @@ def candidate(zone: ZoneConfig, now: float, *, starting: bool = False) -> Iterat
         raise
 
 
-def _build(zone: ZoneConfig, table_file: Path, now: float) -> tuple[str | None, LeftOut]:
-    """Return the text of the zone, None if only its serial would change, and the records left out of it."""
+def _build(zone: ZoneConfig, table_file: Path, serial: int) -> build.Build:
     unread: list[TableError] = []
     try:
         table = registry.read(
@@ -59,12 +75,4 @@ def _build(zone: ZoneConfig, table_file: Path, now: float) -> tuple[str | None, 
     include = tuple((str(path), read_whole(path)) for path in zone.include)
     servers = tuple(build.NameServer.parse(text, zone.name) for text in zone.ns)
     settings = build.ZoneSettings(zone.name, servers, zone.contact, zone.ttl, include)
-    old = read_whole(zone.file).decode(errors="replace") if zone.file.exists() else ""
-    before = build.serial_of(old)
-    style = "date" if zone.serial == "file" else zone.serial  # as ``maptr zone build`` counts
-    if before is not None:
-        serial = following_serial(before, style, now)
-    else:
-        serial = next_serial("1" if style == "increment" else style, now)
-    result = build.build(table, serial, settings, unread=unread)
-    return None if result.is_same(old) else result.text, result.left_out
+    return build.build(table, serial, settings, unread=unread)

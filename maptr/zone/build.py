@@ -88,10 +88,6 @@ class Build:
     delegated: tuple[str, ...] = ()
     counts: dict[str, int] = field(default_factory=dict)
 
-    def is_same(self, text: str) -> bool:
-        """Return whether another text differs at most in its serial."""
-        return _SOA_TO_SERIAL.sub(r"\1", self.text, 1) == _SOA_TO_SERIAL.sub(r"\1", text, 1)
-
 
 def build(table: Table, serial: int, settings: ZoneSettings = PLAIN, *, unread: Iterable[TableError] = ()) -> Build:
     """Build the zone of a table: for each NAAN, in order, its NAPTR rules and TXT records with its names.
@@ -169,6 +165,16 @@ def _delegations(file: str, data: bytes, origin: Labels) -> Iterable[Labels]:
         reason = f"cannot be included: {error.reason}"
         raise ZoneError(reason, filename=error.filename, line=error.line, owner=error.owner) from None
     return {names.fold(owner) for owner, rdtype, _, _ in records if rdtype == NS} - {origin}
+
+
+def with_serial(text: str, serial: int) -> str:
+    """Return a text that ``build`` made with another serial; any other text as it is."""
+    return _SOA_TO_SERIAL.sub(rf"\g<1>{serial}", text, count=1)
+
+
+def is_same(text: str, other: str) -> bool:
+    """Return whether two texts differ at most in their serials."""
+    return with_serial(text, 0) == with_serial(other, 0)
 
 
 def serial_of(text: str) -> int | None:

@@ -230,6 +230,34 @@ def test_a_zone_signed_for_the_first_time_continues_from_its_serial(site: Site) 
     assert (site.serial, 46 in site.view.nodes[NAME]) == (3, False)
 
 
+@pytest.mark.parametrize("restarted", [False, True])
+@pytest.mark.parametrize(("style", "has_table"), [("file", True), ("increment", True), ("increment", False)])
+def test_a_zone_that_goes_unsigned_gets_a_serial_after_the_signed_one(
+    tmp_path: Path, style: str, has_table: bool, restarted: bool
+) -> None:
+    site = Site(tmp_path, serial=style)
+    if has_table:
+        site.zone.file.unlink()
+        (tmp_path / "naans").write_text("naa:\nwho: Example\nwhat: 12345\nwhere: https://example.org\n\n")
+        site.zone = replace(site.zone, table=tmp_path / "naans")
+    site.start()
+    for _ in range(3):
+        site.now += 8 * DAY
+        assert site.look() == "signed"
+    before = site.serial
+    site.zone = replace(site.zone, keys=None)
+    if restarted:
+        site.start()
+    else:
+        assert site.reload().result == "reloaded"
+    after = site.serial
+    assert after > before
+    assert 46 not in site.view.nodes[NAME]
+    assert site.reload() == ZoneResult("ark.arpa.", "unchanged", after, after)
+    site.start()
+    assert site.serial == after
+
+
 def test_a_changed_policy_applies_at_a_reload(site: Site) -> None:
     site.zone = replace(site.zone, signing=SigningConfig(zonemd=False))
     assert site.reload().serial == 2
