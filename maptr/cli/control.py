@@ -148,8 +148,8 @@ def _show_status(found: Status) -> None:
         _show_zone(zone)
     if table := found.table:
         source = f", from {table.source}" if table.source else ""
-        pulled = time_text(table.checked) if table.checked else "never yet"
-        output.data(f"table {table.file}, pulled {pulled}{source}")
+        pulled = f"pulled {time_text(table.checked)}" if table.checked else "not pulled since the start"
+        output.data(f"table {table.file}, {pulled}{source}")
         for report in table.drift:
             drift = report.error or f"{len(report.deviating)} of {report.records} records deviate"
             output.data(f"  {report.server} at {time_text(report.at)}: {drift}")

@@ -192,7 +192,8 @@ _STATES = click.Choice(["published", "active", "retired"])
 @click.option(
     "--state",
     type=_STATES,
-    help="Put the key in this state.  [default: active for the first key of its role, else published]",
+    help="Put the key in this state.  [default: active for the first key of its role and "
+    "the first ZSK of its algorithm, else published]",
 )
 def add(folder: Path, role: str, algorithm: str, state: str | None) -> None:
     """Create a key in the folder KEYS, which may be missing or empty.
@@ -285,7 +286,7 @@ def set_state(
 @_TTL
 @_FORCE
 def remove(folder: Path, tag: int, servers: tuple[str, ...], zone: str | None, ttl: int | None, force: bool) -> None:
-    """Delete the key TAG, which must not be active.
+    """Delete the key TAG, which must not be active, unless it is a ZSK whose algorithm has no KSK or CSK any more.
 
     A retired key is removed only when no cache needs it any more; else the command says when, and changes nothing.
     @SERVER is a server of the parent zone: a KSK or CSK is removed only if each SERVER has the DS of the active ones

@@ -189,8 +189,9 @@ class KeyStep:
 
     ``next`` is "activate", "retire", "remove" or "". A published key may become active, and a retired one may be
     removed, when its last change has reached every secondary or the parent (MARGIN), and then every cache (the longest
-    TTL; RFC 7583 3.2 and 3.3). A ZSK may be retired as soon as another one is active; a KSK or CSK only when the parent
-    has the DS of the other one, which no file shows.
+    TTL; RFC 7583 3.2 and 3.3). A ZSK may be retired as soon as another one of its algorithm is active; a KSK or CSK
+    only when the parent has the DS of the other one, which no file shows. A ZSK goes without a wait once its algorithm
+    has no KSK or CSK: an algorithm signs the whole zone or nothing (RFC 4035 2.2).
     """
 
     tag: int
@@ -217,19 +218,28 @@ def steps_of(files: Iterable[tuple[str, float]], ttl: int, ds_ttl: int | None = 
     """
     found = [(match, since) for name, since in files if (match := _NAME.fullmatch(name))]
     active = [(match, since) for match, since in found if match["state"] == KeyState.ACTIVE]
+    entries = {match["algorithm"] for match, _ in found if match["role"] != Role.ZSK}
     steps = []
     for match, since in found:
         step, at = "", None
-        if match["state"] == KeyState.PUBLISHED:
+        if entries and match["algorithm"] not in entries:
+            step, at = "remove", since
+        elif match["state"] == KeyState.PUBLISHED:
             step, at = "activate", since + ttl + MARGIN
         elif match["state"] == KeyState.RETIRED:
             wait = ttl if ds_ttl is None or match["role"] == Role.ZSK else max(ttl, ds_ttl)
             step, at = "remove", since + wait + MARGIN
         else:
-            later = [when for other, when in active if when > since and other["role"] in (match["role"], Role.CSK)]
+            kind = match["role"], match["algorithm"]
+            later = [when for it, when in active if when > since and _replaces((it["role"], it["algorithm"]), kind)]
             step, at = ("retire", min(later)) if later else (step, at)
         steps.append(KeyStep(int(match["tag"]), match["role"], match["algorithm"], match["state"], since, step, at))
     return steps
+
+
+def _replaces(new: tuple[str, str], old: tuple[str, str]) -> bool:
+    """Return whether a key does the work of another one. Each has its role and algorithm."""
+    return new[0] in (old[0], Role.CSK) and (old[0] != Role.ZSK or new[1] == old[1])
 
 
 def key_steps(files: Iterable[KeyFile], ttl: int, ds_ttl: int | None = None) -> list[KeyStep]:
@@ -253,9 +263,13 @@ def check_change(
         what = "become active" if state else "be removed"
         reason = f"{key} may {what} at {time_text(step.at)}, not before: caches must have forgotten what was before it"
         raise SigningError(reason, filename=str(path))
-    is_alone = not any(each.state is KeyState.ACTIVE and each.role in (key.role, Role.CSK) for each in others)
+    peers = [each for each in others if _replaces((each.role, each.algorithm), (key.role, key.algorithm))]
+    is_alone = not any(each.state is KeyState.ACTIVE for each in peers)
     if state is not None and key.state is KeyState.ACTIVE is not state and is_alone:
-        raise SigningError(f"{key} is the only active one: activate its successor first", filename=str(path))
+        reason = f"{key} is the only active one: activate its successor first"
+        if key.role is Role.ZSK:
+            reason = f"{key} is the only active one of its algorithm: activate another, or remove its KSK first"
+        raise SigningError(reason, filename=str(path))
     return key, others
 
 
@@ -277,7 +291,7 @@ def read_keys(folder: Path) -> list[KeyFile]:
     try:
         mode = folder.stat().st_mode
     except FileNotFoundError as error:
-        advice = f"{error.strerror}; it is made by: maptr zone keys add {folder}"
+        advice = f"{error.strerror}; restore it, or for a zone without a DS: maptr zone keys add {folder}"
         raise FileNotFoundError(error.errno, advice, str(folder)) from None
     if not stat.S_ISDIR(mode):
         raise SigningError("is not a directory", filename=str(folder))
@@ -305,7 +319,8 @@ def read_key_set(folder: Path) -> KeySet:
 def add_key(folder: Path, role: Role, algorithm: Algorithm, state: KeyState | None = None) -> KeyFile:
     """Generate a key and write its file. A folder that is missing or empty becomes a key folder.
 
-    Without ``state``, the first key of its role is active, others are published. Raises SigningError and OSError.
+    Without ``state``, the first key of its role is active, as is the first ZSK of an algorithm, and others are
+    published. Raises SigningError and OSError.
     """
     private_class = algorithm.private_class
     if not folder.exists():
@@ -316,7 +331,10 @@ def add_key(folder: Path, role: Role, algorithm: Algorithm, state: KeyState | No
     if len(keys) == MAX_KEYS:
         raise SigningError(f"there are {MAX_KEYS} keys already", filename=str(folder))
     if state is None:
-        is_first = not any(key.role is role and key.state is KeyState.ACTIVE for key in keys)
+        active = {
+            (key.role, key.algorithm if role is Role.ZSK else None) for key in keys if key.state is KeyState.ACTIVE
+        }
+        is_first = (role, algorithm if role is Role.ZSK else None) not in active
         state = KeyState.ACTIVE if is_first else KeyState.PUBLISHED
     taken = {key.tag for key in keys}
     while True:
@@ -341,9 +359,11 @@ def set_state(folder: Path, tag: int, state: KeyState) -> KeyFile:
 
 
 def remove_key(folder: Path, tag: int) -> KeyFile:
-    """Delete the file of a key. Raises SigningError for a key that is active or does not exist, and OSError."""
-    path, key = _find(read_keys(folder), folder, tag)
-    if key.state is KeyState.ACTIVE:
+    """Delete the file of a key. Raises SigningError for a key that is in use or does not exist, and OSError."""
+    files = read_keys(folder)
+    path, key = _find(files, folder, tag)
+    entries = {file.key.algorithm for file in files if file.key.role is not Role.ZSK}
+    if key.state is KeyState.ACTIVE and (not entries or key.algorithm in entries):
         raise SigningError(f"{key} is in use: retire it first, and wait", filename=str(path))
     path.unlink()
     flush_to_disk(folder)

@@ -12,7 +12,6 @@ from maptr.ark import BETANUMERIC, Ark
 from maptr.cache.sources import Sources
 from maptr.discovery import Discovery
 from maptr.naptr.record import Naptr
-from maptr.protocol import names
 from maptr.protocol.names import ARK_ARPA
 from maptr.reconcile.history import PastVerdict, VerdictLog
 from maptr.reconcile.verdict import Drift, Urls, Verdict
@@ -115,10 +114,7 @@ def compare(
 def _judge(entry: Entry | None, table: Urls, found: Discovery, in_dns: Urls) -> tuple[Verdict, str]:
     if not found.complete:
         unanswered = next((step for step in found.trace if not step.outcome.answered), None)
-        where = (
-            f"{names.to_text(unanswered.name)}: {unanswered.outcome.value}" if unanswered else "the walk was cut short"
-        )
-        return Verdict.UNKNOWN, where
+        return Verdict.UNKNOWN, unanswered.ended + unanswered.remark if unanswered else "the walk was cut short"
     if not in_dns and not table:
         if entry is None:
             return Verdict.SAME, "neither side has it"

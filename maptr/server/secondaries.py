@@ -202,7 +202,7 @@ class SecondaryMonitor:
                     self._logged.forget((replica, "notify"))
                     log.info("%s: done", what)
                     return
-                reason = f"rcode {rcode}"
+                reason = rcode_text(rcode or NOERROR)
                 if rcode == NOTIMP:  # the secondary does not implement NOTIFY (RFC 1996 3.14)
                     break
             # A refusal or an ICMP error may arrive at once, for example while the secondary is starting.
@@ -328,6 +328,10 @@ def read_response(request: bytes, packet: bytes) -> int | None:
     return packet[3] & RCODE_BITS
 
 
+def rcode_text(rcode: int) -> str:
+    return dns.rcode.to_text(dns.rcode.Rcode.make(rcode))
+
+
 def read_serial(response: bytes) -> int:
     """Return the serial in the response to an SOA query. Raises NoResponse with the reason if it has none."""
     try:
@@ -336,7 +340,7 @@ def read_serial(response: bytes) -> int:
         raise NoResponse(f"a malformed response: {error}") from None
     rcode = int.from_bytes(response[2:4], "big") & RCODE_BITS
     if rcode:
-        raise NoResponse(dns.rcode.to_text(dns.rcode.Rcode.make(rcode)))
+        raise NoResponse(rcode_text(rcode))
     if not message.header.aa:
         raise NoResponse("a response without AA")
     serials = [bytes(record.rdata.data[-20:-16]) for record in message.rr if record.rtype == SOA]

@@ -231,7 +231,7 @@ def _without_cryptography(work: Path, words: list[str], *, until: str = "") -> s
     [
         ("bad.zone keys -o out.zone", 0o700, 1, "bad.zone was not signed: it has errors"),
         ("none.zone keys -o out.zone", 0o700, 8, "none.zone: No such file"),
-        ("in.zone nokeys -o out.zone", 0o700, 8, "it is made by: maptr zone keys add nokeys"),
+        ("in.zone nokeys -o out.zone", 0o700, 8, "restore it, or for a zone without a DS: maptr zone keys add nokeys"),
         ("in.zone keys -o none/out.zone", 0o700, 8, "none/out.zone: No such file"),
         ("in.zone keys -o out.zone --overwrite", 0o755, 1, "chmod 700"),
         ("in.zone keys --lifetime soon", 0o700, 2, "'soon' is not a duration"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import stat
 import subprocess
@@ -130,3 +131,32 @@ def test_without_cryptography_an_error_names_it(file: KeyFile, tmp_path: Path, m
     with pytest.raises(SigningError, match=r"pip install 'maptr\[dnssec\]'"):
         add_key(tmp_path / "new", Role.CSK, Algorithm.ED25519, KeyState.ACTIVE)
     assert not (tmp_path / "new").exists()
+
+
+def test_the_algorithm_of_a_ksk_and_a_zsk_changes_with_a_complete_set_of_signatures(tmp_path: Path) -> None:
+    """RFC 4035 2.2. The old ZSK signs until its KSK is gone, and then goes without a wait."""
+    old, new = Algorithm.ECDSAP256SHA256, Algorithm.ED25519
+    for role in (Role.KSK, Role.ZSK):
+        add_key(tmp_path, role, old)
+    os.utime(zsk := next(tmp_path.glob("zsk-*")), (1, 1))
+    ksk, zsk_tag = next(tmp_path.glob("ksk-*")).name, int(zsk.name[-16:-11])
+    ksk_tag = int(ksk[-16:-11])
+    states = [add_key(tmp_path, role, new).key.state for role in (Role.KSK, Role.ZSK)]
+    assert states == [KeyState.PUBLISHED, KeyState.ACTIVE]
+    KeySet(tuple(file.key for file in read_keys(tmp_path)))
+
+    def step(tag: int) -> str:
+        return next(step.next for step in zonekeys.key_steps(read_keys(tmp_path), 60) if step.tag == tag)
+
+    assert step(zsk_tag) == "", "the other ZSK has another algorithm"
+    with pytest.raises(SigningError, match="only active one of its algorithm"):
+        zonekeys.check_change(tmp_path, zsk_tag, KeyState.RETIRED, 1e10, 60)
+    with pytest.raises(SigningError, match="is in use"):
+        zonekeys.remove_key(tmp_path, zsk_tag)
+    zonekeys.set_state(tmp_path, ksk_tag, KeyState.RETIRED)
+    assert step(zsk_tag) == ""
+    zonekeys.remove_key(tmp_path, ksk_tag)
+    assert step(zsk_tag) == "remove"
+    zonekeys.check_change(tmp_path, zsk_tag, None, 2, 60)
+    zonekeys.remove_key(tmp_path, zsk_tag)
+    assert {file.key.algorithm for file in read_keys(tmp_path)} == {new}

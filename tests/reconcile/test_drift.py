@@ -32,7 +32,7 @@ def entry(key: str, *targets: str, where: str = "") -> Entry:
 
 
 def dns_of(*rules: Naptr, outcome: Outcome | None = None) -> Callable[[Ark], Discovery]:
-    answer = dns_answer(*rules) if outcome is None else Answer(outcome)
+    answer = dns_answer(*rules) if outcome is None else Answer(outcome, note="its certificate is refused")
 
     def discover(ark: Ark) -> Discovery:
         walk = replay(ark, Settings(), lambda name: answer, reader=read)
@@ -139,7 +139,7 @@ def test_a_verdict_has_a_reason(entry: Entry | None, rules: Sequence[Naptr], rea
 def test_without_a_complete_answer_the_verdict_is_unknown(outcome: Outcome, entries: list[Entry]) -> None:
     found = list(reconcile("12345", Table(entries), dns_of(outcome=outcome), {}))
     assert [(drift.record, drift.verdict) for drift in found] == [("12345", "unknown"), ("12345/x6", "unknown")]
-    assert {drift.reason for drift in found} == {f"12345.ark.arpa.: {outcome.value}"}
+    assert {drift.reason for drift in found} == {f"12345.ark.arpa. NAPTR: {outcome.value} (its certificate is refused)"}
     assert not Verdict.UNKNOWN.is_drift
 
 
