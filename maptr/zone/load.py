@@ -36,7 +36,7 @@ def read_checked(path: Path, name: Labels, *, lint: str = "warn") -> Checked:
     """Read a zone file, verify its ZONEMD, and check the zone as a whole. ``lint`` is that of a zone's configuration.
 
     Raises ZoneError with file and line, also for errors that prevent a zone from being served and for a file that
-    changed during reading, and OSError for the file or an included file.
+    changed during reading, and OSError for the file.
     """
     before = file_signature(path)
     read = read_verified(read_whole(path), name, path)
@@ -55,7 +55,7 @@ def read_checked(path: Path, name: Labels, *, lint: str = "warn") -> Checked:
 def read_verified(data: bytes, name: Labels, path: Path) -> ZoneFile:
     """Read the zone in the content of a file, and verify its ZONEMD.
 
-    Raises ZoneError with file and line, and OSError for an included file. Data outside the zone is an error.
+    Raises ZoneError with file and line. Data outside the zone is an error.
     """
     read = read_zone_file(data, name, path)
     try:

@@ -22,7 +22,7 @@ import dns.rdataclass
 import dns.rdatatype
 import dns.ttl
 
-from maptr.errors import ZoneError
+from maptr.errors import ZoneError, reason_of
 from maptr.files import MAX_WHOLE, read_whole
 from maptr.protocol import names
 from maptr.protocol.names import ARK_ARPA, Labels, fold, is_below, to_text
@@ -89,7 +89,7 @@ def read_master_file(filename: str, data: bytes, apex: Labels, locations: Locati
     """Read the zone in the content of a file, and note its records and findings in ``locations``.
 
     ``apex`` is folded. Raises ZoneError with file and line for the first error, which includes records outside the
-    zone, and OSError if an included file cannot be read. ``locations`` then has the errors of the other lines, too.
+    zone and an included file that cannot be read. ``locations`` then has the errors of the other lines, too.
     """
     reader = _Reader(apex, locations)
     reader.read_all(filename, data)
@@ -274,15 +274,15 @@ class _Reader:
         has_class = False
         for at, token in enumerate(tokens):
             if _is_quoted(token):
-                raise ZoneError(f"near {shown(token)!r}: a type must not be in quotes")
+                raise ZoneError(f"near '{shown(token)}': a type must not be in quotes")
             if ttl is None and (found := self._ttl(file, token)) is not None:
                 ttl = self._last_ttl = found
             elif not has_class and (rdclass := _class(token)) is not None:
                 if rdclass != IN:
-                    raise ZoneError(f"near {shown(token)!r}: the class of the zone is IN")
+                    raise ZoneError(f"near '{shown(token)}': the class of the zone is IN")
                 has_class = True
             elif ttl is None and token.isdigit():
-                raise ZoneError(f"near {shown(token)!r}: is out of range")
+                raise ZoneError(f"near '{shown(token)}': is out of range")
             else:
                 return ttl, type_number(token), tokens[at + 1 :]
         raise ZoneError(MISSING)
@@ -335,13 +335,13 @@ class _Reader:
         if token == "@":  # noqa: S105
             return origin
         if _is_quoted(token):
-            raise ZoneError(f"near {shown(token)!r}: a name must not be in quotes")
+            raise ZoneError(f"near '{shown(token)}': a name must not be in quotes")
         text = escaped(token)
         try:
             labels = names.parse(text)
             return labels if _is_absolute(text) else names.check((*labels, *origin))
         except ValueError as error:
-            raise ZoneError(f"near {shown(token)!r}: {error}") from None
+            raise ZoneError(f"near '{shown(token)}': {error}") from None
 
     # ---- directives
 
@@ -350,7 +350,7 @@ class _Reader:
         match word.upper(), fields:
             case "$TTL", [text]:
                 if (ttl := self._ttl(file, text, "the zone")) is None:
-                    raise ZoneError(f"near {shown(text)!r}: is not a time")
+                    raise ZoneError(f"near '{shown(text)}': is not a time")
                 self._default_ttl = ttl
             case "$ORIGIN", [text]:
                 file.origin = self._name(text, file.origin)
@@ -363,34 +363,39 @@ class _Reader:
             case (("$TTL" | "$ORIGIN" | "$GENERATE"), [] | [_]):
                 raise ZoneError(MISSING)
             case (("$TTL" | "$ORIGIN"), _):
-                raise ZoneError(f"near {shown(fields[1])!r}: more fields than {word.upper()} has")
+                raise ZoneError(f"near '{shown(fields[1])}': more fields than {word.upper()} has")
             case "$INCLUDE", _ if self._may_include:
-                raise ZoneError(f"near {shown(fields[2])!r}: more fields than $INCLUDE has")
+                raise ZoneError(f"near '{shown(fields[2])}': more fields than $INCLUDE has")
             case _:
-                raise ZoneError(f"near {shown(word)!r}: unknown directive")
+                raise ZoneError(f"near '{shown(word)}': unknown directive")
 
     def _include(self, file: _File, name: str, origin: Labels) -> None:
-        data = read_whole(Path(name))
+        """Read another file. A relative path begins at the folder of the file with the line, whoever reads it."""
+        path = Path(file.name).parent / name
+        try:
+            data = read_whole(path)
+        except OSError as error:
+            raise ZoneError(reason_of(error)) from None
         self._bytes_left -= len(data)
         if file.depth >= MAX_INCLUDES or self._bytes_left < 0:
             raise ZoneError(TOO_MUCH_INCLUDED)
         if self._locations is not None:
-            self._locations.included.append(Path(name))
-        self.read(_File(name, origin, file.owner, depth=file.depth + 1), data)
+            self._locations.included.append(path)
+        self.read(_File(str(path), origin, file.owner, depth=file.depth + 1), data)
 
     def _generate(self, file: _File, span: str, owner: str, tokens: list[str]) -> None:
         """Add the records of a $GENERATE line, as BIND makes them. The owner of the last record stays."""
         match = _SPAN.fullmatch(span)
         start, stop, step = (int(number or 1) for number in match.groups()) if match else (1, 0, 1)
         if start > stop or not step:
-            raise ZoneError(f"near {shown(span)!r}: bad range of $GENERATE")
+            raise ZoneError(f"near '{shown(span)}': bad range of $GENERATE")
         numbers = range(start, stop + 1, step)
         self._records_left -= len(numbers)
         if self._records_left < 0:
             raise ZoneError(TOO_MANY_GENERATED, code="generated")
         ttl, rdtype, fields = self._head(file, tokens)
         if len(fields) != 1:
-            raise ZoneError(MISSING if not fields else f"near {shown(fields[1])!r}: more fields than $GENERATE has")
+            raise ZoneError(MISSING if not fields else f"near '{shown(fields[1])}': more fields than $GENERATE has")
         for number in numbers:
             made = replace(file, owner=self._name(_numbered(owner, number), file.origin))
             rdata = escaped(_numbered(_unquoted(fields[0]), number))
@@ -419,14 +424,14 @@ def _numbered(template: str, number: int) -> str:
         if found[0][0] == "\\" or found[0] == "$$":
             return found[0].removeprefix("$")
         if found.end() < len(template) and template[found.end()] == "{" and found[0] == "$":
-            raise ZoneError(f"near {shown(template)!r}: bad modifier of $GENERATE")
+            raise ZoneError(f"near '{shown(template)}': bad modifier of $GENERATE")
         offset, width, base = int(found[1] or 0), int(found[2] or 0), found[3] or "d"
         if width > _MAX_WIDTH:
-            raise ZoneError(f"near {shown(template)!r}: the width is above {_MAX_WIDTH}")
+            raise ZoneError(f"near '{shown(template)}': the width is above {_MAX_WIDTH}")
         if base not in "nN":
             return format(number + offset, base).zfill(width)
         if number + offset < 0:
-            raise ZoneError(f"near {shown(template)!r}: a negative number has no nibbles")
+            raise ZoneError(f"near '{shown(template)}': a negative number has no nibbles")
         nibbles = ".".join(reversed(format(number + offset, "x" if base == "n" else "X")))
         missing = max(0, width - len(nibbles))
         return nibbles + ".0" * (missing // 2) + "." * (missing % 2)

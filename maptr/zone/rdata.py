@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import binascii
 import ipaddress
+import re
 import struct
 from collections.abc import Callable, Sequence
 from functools import lru_cache
@@ -31,8 +32,10 @@ META_TYPES = frozenset({0, 41, 128, *range(249, 256)})
 NOT_OF_ZONES = "the type is one of queries and messages, not of zones"
 _NOT_THE_DATA = "generic data (RFC 3597 5) that is not the data of {}"
 MISSING = "unexpected end of line: a field is missing"
+BAD_ESCAPE = "bad escape: \\DDD has three digits, up to 255, and \\\\ is a backslash"
 
 GENERIC = "\\#"
+_ESCAPES = re.compile(r"(?:[^\\]|\\\D|\\(?:[01]\d|2[0-4]|25(?=[0-5]))\d)*", re.DOTALL)
 _RP, _KEY, _CERT, _IPSECKEY, _OPENPGPKEY, _DHCID = 17, 25, 37, 45, 61, 49
 _PRIVATE = 65280  # RFC 6895 3.1
 _NXT_BYTES = 16
@@ -82,7 +85,7 @@ def type_number(text: str) -> int:
     try:
         return int(dns.rdatatype.from_text(text))
     except (dns.exception.DNSException, ValueError):
-        raise ZoneError(f"near {shown(text)!r}: unknown RR type") from None
+        raise ZoneError(f"near '{shown(text)}': unknown RR type") from None
 
 
 def read_rdata(rdtype: int, tokens: Sequence[str], origin: Labels) -> bytes:
@@ -135,9 +138,10 @@ def _known(rdtype: int, tokens: Sequence[str], origin: dns.name.Name) -> bytes:
     try:
         return dns.rdata.from_text("IN", as_type, fields, origin, relativize=False).to_wire() or b""
     except (dns.exception.DNSException, ValueError, KeyError, struct.error) as error:
-        word = fields.last
-        reason = _reason(error, rdtype, word, tokens)
-        near = f"near {shown(word)!r}: " if word else ""
+        bad = next((token for token in tokens if not _ESCAPES.fullmatch(token)), "")
+        word = bad or fields.last
+        reason = BAD_ESCAPE if bad else _reason(error, rdtype, word, tokens)
+        near = f"near '{shown(word)}': " if word else ""
         raise ZoneError(f"{near}{reason}") from error
 
 
@@ -167,7 +171,6 @@ _REASONS: dict[type[BaseException], str] = {
     dns.name.EmptyLabel: "empty label",
     dns.name.LabelTooLong: "label too long",
     dns.name.NameTooLong: "name too long",
-    dns.name.BadEscape: "bad escape",
     dns.ttl.BadTTL: "is not a time",
     dns.rdatatype.UnknownRdatatype: "unknown RR type",
 }
@@ -209,7 +212,7 @@ def _next(rdtype: int, tokens: Sequence[str], origin: dns.name.Name) -> bytes:
     for token in tokens[1:]:
         number = type_number(token)
         if not 0 < number < len(bits) * 8:
-            raise ZoneError(f"near {shown(token)!r}: is out of range")
+            raise ZoneError(f"near '{shown(token)}': is out of range")
         bits[number >> 3] |= 0x80 >> (number & 7)
     return _known(NS, tokens[:1], origin) + bytes(bits).rstrip(b"\0")
 
@@ -223,19 +226,19 @@ def _prefixed(rdtype: int, tokens: Sequence[str], origin: dns.name.Name) -> byte
         return _checked(rdtype, octets, -1 if not is_suffix else _name_end(octets, end) if bits else end)
     size, *rest = tokens or [""]
     if not (size.isascii() and size.isdigit() and int(size) <= 128):
-        raise ZoneError(f"near {shown(size)!r}: is out of range" if size else MISSING)
+        raise ZoneError(f"near '{shown(size)}': is out of range" if size else MISSING)
     bits = int(size)
     wanted = (bits < 128) + (bits > 0)
     if len(rest) < wanted:
         raise ZoneError(MISSING)
     if len(rest) > wanted:
-        raise ZoneError(f"near {shown(rest[wanted])!r}: more fields than the record has")
+        raise ZoneError(f"near '{shown(rest[wanted])}': more fields than the record has")
     suffix = b""
     if bits < 128:
         try:
             address = int(ipaddress.IPv6Address(rest[0]))
         except ValueError:
-            raise ZoneError(f"near {shown(rest[0])!r}: bad IPv6 address") from None
+            raise ZoneError(f"near '{shown(rest[0])}': bad IPv6 address") from None
         suffix = (address & ((1 << 128 - bits) - 1)).to_bytes((128 - bits + 7) // 8, "big")
     return bytes((bits,)) + suffix + (_known(NS, rest[-1:], origin) if bits else b"")
 

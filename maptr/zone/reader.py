@@ -92,7 +92,7 @@ class LineError(Exception):
 def read_zone_file(data: bytes, origin: Labels, path: Path) -> ZoneFile:
     """Read the zone in the content of a file. ``origin`` is folded.
 
-    Raises ZoneError with file and line, also for records outside the zone, and OSError for an included file.
+    Raises ZoneError with file and line, also for records outside the zone and for an unreadable included file.
     """
     plain = read_plain(data, origin)
     if plain is not None:

@@ -55,8 +55,8 @@ def test_bad_zone_files_are_refused_with_their_line(tmp_path: Path, text: str | 
 
 
 def test_a_file_that_includes_itself_or_none_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(OSError, match="No such file"):
-        read(tmp_path, HEAD + f"$INCLUDE {tmp_path}/none\n")
+    with pytest.raises(ZoneError, match=rf"z:\d+: .*{tmp_path}/none: No such file"):
+        read(tmp_path, HEAD + "$INCLUDE none\n")
     with pytest.raises(ZoneError, match=r"more than 16 levels of \$INCLUDE"):
         read(tmp_path, HEAD + f"$INCLUDE {tmp_path}/z\n")
 
@@ -74,9 +74,9 @@ def test_endless_zone_files_are_refused(included: bool, what: str, tmp_path: Pat
     if included:
         path = tmp_path / "z"
         path.write_text(HEAD + f"$INCLUDE {endless}\n")
-    with pytest.raises(OSError, match="Is not a regular file") as caught:
+    with pytest.raises(ZoneError if included else OSError, match="Is not a regular file") as caught:
         asyncio.run(asyncio.wait_for(in_thread(lambda: read_checked(path, (b"example",))), 20))
-    assert caught.value.filename == str(endless)
+    assert str(endless) in str(caught.value)
 
 
 @pytest.mark.parametrize("text", ["x CNAME ns\nx CNAME ns\n", "$GENERATE 1-9 n$ A 192.0.2.1\n"])
