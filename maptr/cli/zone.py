@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -152,7 +153,9 @@ def build(
     else:
         with output.progress("checking the zone"):
             shown = "<stdout>" if target is None else str(target)
-            findings, new, _ = examine(built.text, origin=name, filename=shown)
+            found, new, _ = examine(built.text, origin=name, filename=shown)
+        places = [built.place(each.file, each.line) for each in found]
+        findings = [replace(each, file=file, line=line) for each, (file, line) in zip(found, places, strict=True)]
         new = without_errors(new, findings, "the new zone has errors; nothing was written")
         refuse_shrinkage(target, old, new, force=force)
         options.write(target, built.text)

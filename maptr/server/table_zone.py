@@ -44,24 +44,27 @@ def candidate(
         serial = following_serial(last, style, now)
     else:
         serial = next_serial("1" if style == "increment" else style, now)
+    left_out: LeftOut | None = None
     if starting and old:
-        text, left_out = build.with_serial(old, serial), None
+        built = build.Build(build.with_serial(old, serial), serial)
     else:
-        result = _build(zone, zone.table, serial)
-        text, left_out = result.text, result.left_out
-    if not is_behind and build.is_same(text, old):
+        built = _build(zone, zone.table, serial)
+        left_out = built.left_out
+    if not is_behind and build.is_same(built.text, old):
         yield zone, left_out
         return
     path = zone.file.with_name(f".{zone.file.name}.next")
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, text.encode())
+    write_atomically(path, built.text.encode())
     try:
         yield replace(zone, file=path), left_out
         path.replace(zone.file)
-    except BaseException:
+    except ZoneError as error:
+        file, line = built.place(error.filename, error.line)
+        raise ZoneError(error.reason, filename=file, line=line, owner=error.owner, code=error.code) from None
+    finally:
         with suppress(OSError):
-            path.unlink()
-        raise
+            path.unlink(missing_ok=True)
 
 
 def _build(zone: ZoneConfig, table_file: Path, serial: int) -> build.Build:

@@ -80,13 +80,21 @@ PLAIN = ZoneSettings()
 
 @dataclass(frozen=True, slots=True)
 class Build:
-    """The text of a zone, and the entries that it lacks: those left out, with the reason, and those delegated."""
+    """The text of a zone, and the entries that it lacks: those left out, with the reason, and those delegated.
+
+    ``parts`` are the included files, each with the number of lines in the text before it.
+    """
 
     text: str
     serial: int
     left_out: LeftOut = field(default_factory=LeftOut)
     delegated: tuple[str, ...] = ()
     counts: dict[str, int] = field(default_factory=dict)
+    parts: tuple[tuple[str, int], ...] = ()
+
+    def place(self, filename: str, line: int) -> tuple[str, int]:
+        """Return the included file and its line that a line of the text is from; for others, both as they are."""
+        return next(((file, line - before) for file, before in reversed(self.parts) if line > before), (filename, line))
 
 
 def build(table: Table, serial: int, settings: ZoneSettings = PLAIN, *, unread: Iterable[TableError] = ()) -> Build:
@@ -116,15 +124,18 @@ def build(table: Table, serial: int, settings: ZoneSettings = PLAIN, *, unread: 
         lines += [f"{naan} IN TXT {strings}" for strings in _who(entry)] if made else []
         lines += below
     left_out = LeftOut(finding for finding in left_out if finding.record.partition("/")[0] not in skipped)
+    parts: list[tuple[str, int]] = []
     for file, data in settings.include:
         try:
             records = data.decode()
         except UnicodeDecodeError:  # the zone is UTF-8
             records = escaped(data.decode(*AS_TEXT))
         records = records.replace("\r\n", "\n").rstrip("\n")
-        lines += [f"; from {file.rpartition('/')[2]}", f"$ORIGIN {origin}", records]
+        lines += [f"; from {file.rpartition('/')[2]}", f"$ORIGIN {origin}"]
+        parts.append((file, sum(line.count("\n") + 1 for line in lines)))
+        lines.append(records)
     counts = {"naans": published, "rules": rules}
-    return Build("\n".join(lines) + "\n", serial, left_out, tuple(skipped), counts)
+    return Build("\n".join(lines) + "\n", serial, left_out, tuple(skipped), counts, tuple(parts))
 
 
 def _header(serial: int, settings: ZoneSettings) -> Iterator[str]:
@@ -158,7 +169,6 @@ def _who(entry: Entry) -> Iterator[str]:
 
 def _delegations(file: str, data: bytes, origin: Labels) -> Iterable[Labels]:
     """Return the folded names that included records delegate. ``origin`` is folded, and not one of them."""
-    # The check of the built zone finds records outside it, so the root is the origin here.
     try:
         records = read_part(file, data, origin, TTL)
     except ZoneError as error:

@@ -103,10 +103,10 @@ def read_master_file(filename: str, data: bytes, apex: Labels, locations: Locati
 
 
 def read_part(filename: str, data: bytes, apex: Labels, ttl: int) -> list[Record]:
-    """Read the records in the content of a file that is part of a zone, also those outside the zone.
+    """Read the records in the content of a file that is part of a zone.
 
-    Relative names are below ``apex``. ``ttl`` is the TTL without $TTL. The file must not include others. Raises
-    ZoneError with file and line.
+    ``apex`` is the origin of the zone, ``ttl`` the TTL without $TTL. The file must not include others. Raises ZoneError
+    with file and line.
     """
     reader = _Reader(apex, None, part_ttl=ttl)
     reader.read_all(filename, data)
@@ -160,8 +160,8 @@ class _Set:
 class _Reader:
     """Reader of the records of a zone. ``nodes`` has them, by folded owner and type; ``refused`` has the errors.
 
-    With ``part_ttl``, the TTL without $TTL, it reads a part of a zone: records of any owner, and no other file. Limits
-    stop a file that includes itself, a pipe or a device, or that generates too many records.
+    With ``part_ttl``, the TTL without $TTL, it reads a part of a zone, which includes no other file. Limits stop a file
+    that includes itself, a pipe or a device, or that generates too many records.
     """
 
     def __init__(self, apex: Labels, locations: Locations | None, part_ttl: int | None = None) -> None:
@@ -169,7 +169,6 @@ class _Reader:
         self.refused: list[ZoneError] = []
         self._findings: list[Finding] = [] if locations is None else locations.findings
         self._apex = apex
-        self._zone = apex if part_ttl is None else ()
         self._locations = locations
         self._default_ttl = part_ttl  # of $TTL
         self._last_ttl: int | None = None  # RFC 1035 5.1
@@ -295,8 +294,8 @@ class _Reader:
         owner = fold(file.owner)
         if rdtype == SOA and owner != self._apex:
             raise ZoneError(f"the SOA is that of {to_text(file.owner)}, and the zone was to be {to_text(self._apex)}")
-        if not is_below(owner, self._zone):
-            raise ZoneError(f"the owner is outside the zone {to_text(self._zone)}", code="out-of-zone")
+        if not is_below(owner, self._apex):
+            raise ZoneError(f"the owner is outside the zone {to_text(self._apex)}", code="out-of-zone")
         if rdtype == SOA and self._minimum is None:
             minimum = int.from_bytes(rdata[-4:], "big")
             self._minimum = minimum if minimum <= MAX_TTL else 0  # RFC 2181 8

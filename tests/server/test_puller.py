@@ -133,6 +133,12 @@ def test_the_built_zone_has_configured_servers_and_included_records(tmp_path: Pa
     assert "SOA ns1.ark.arpa. dns.example.org. " in text
     assert "20775 IN NS ns.example." in text
     assert "20775 IN NAPTR" not in text
+    (tmp_path / "more").write_text("\n10000 IN CNAME other.example.\n")
+    assert site.reload().reason.startswith(
+        f"{tmp_path / 'more'}:2: error: 10000.ark.arpa.: not-loaded: CNAME and other"
+    )
+    assert site.zone.file.read_text() == text
+    assert not [*tmp_path.glob(".*.next")]
 
 
 def check(site: Site) -> tuple[int, str]:
