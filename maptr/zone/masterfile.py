@@ -193,6 +193,8 @@ class _Reader:
         try:
             if data.startswith(codecs.BOM_UTF8):
                 raise ZoneError(MARK_REFUSED, line=1, owner="the file", code="byte-order-mark")
+            if data[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
+                raise ZoneError("is UTF-16: save it as UTF-8", line=1, owner="the file", code="byte-order-mark")
             for line in _logical_lines(data.decode(*AS_TEXT)):
                 if len(self.refused) >= MAX_REFUSED:
                     return

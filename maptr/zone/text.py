@@ -46,7 +46,8 @@ def rdata_text(rdtype: int, octets: bytes) -> str:
         rdata = dns.rdata.from_wire(dns.rdataclass.IN, dns.rdatatype.RdataType.make(rdtype), octets, 0, len(octets))
     except (ValueError, dns.exception.DNSException):
         return f"\\# {len(octets)} {octets.hex()}"
-    if any(names.to_text(name.labels[:-1]) != name.to_text() for name in _names(rdata)):
+    # All read an escaped dot alike, which the mailbox of a SOA may have (RFC 1035 8).
+    if any(names.to_text(name.labels[:-1]).replace("\\046", "\\.") != name.to_text() for name in _names(rdata)):
         return str(rdata.to_generic().to_text())
     return str(rdata.to_text(chunksize=0))  # a key or signature in one word
 

@@ -26,6 +26,12 @@ def test_a_colon_in_a_name_is_escaped() -> None:
     assert text.splitlines()[0] == "example. 3600 IN SOA ns1.example. hostmaster.example. 7 7200 3600 1209600 300"
 
 
+def test_the_mailbox_of_a_soa_may_have_a_dot() -> None:
+    """RFC 1035 8. Its serial stays readable, for people and scripts."""
+    soa = "ns1.example. dns\\.admin.example. 7 7200 3600 1209600 300"
+    assert zonetext.rdata_text(6, dns.rdata.from_text("IN", "SOA", soa).to_wire() or b"") == soa
+
+
 @given(st.lists(st.binary(min_size=1, max_size=20), min_size=1, max_size=4))
 @settings(max_examples=50)
 def test_any_name_is_written_and_read_back(labels: list[bytes]) -> None:
