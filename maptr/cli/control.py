@@ -146,6 +146,10 @@ def _show_status(found: Status) -> None:
     output.data(f"listening on {', '.join(found.listen)}{tls}")
     for zone in found.zones:
         _show_zone(zone)
+    if found.catalog:
+        output.data(f"catalog {found.catalog.zone} serial {found.catalog.serial}")
+        for secondary in found.catalog.secondaries:
+            _show_secondary(secondary)
     if table := found.table:
         source = f", from {table.source}" if table.source else ""
         pulled = f"pulled {time_text(table.checked)}" if table.checked else "not pulled since the start"

@@ -31,7 +31,7 @@ from maptr.server.alarm import Alarm, AlarmKind, AlarmLog
 from maptr.server.counters import Counters, total
 from maptr.server.reloader import Reloader
 from maptr.server.state import Clock, Served
-from maptr.server.status import Status, age
+from maptr.server.status import CatalogStatus, Status, age
 from maptr.server.stream import Connections, TcpListener
 from maptr.server.udp import BatchListener, UdpListener
 
@@ -221,7 +221,11 @@ class Daemon:
             listen=tuple(map(str, self.bound)),
             listen_tls=tuple(map(str, self.tls_bound)),
             metrics=None if self.metrics_bound is None else str(self.metrics_bound),
-            zones=tuple(each.status(now, reloader.monitor.statuses(each)) for each in reloader.served.states.values()),
+            zones=tuple(
+                each.status(now, reloader.monitor.statuses(each.zone.name, each.view, each.zone.notify))
+                for each in reloader.served.states.values()
+            ),
+            catalog=self._catalog_status(),
             reloads=reloader.reloads,
             config_error=reloader.config_error,
             certificate_error=self._certificate_error,
@@ -232,6 +236,15 @@ class Daemon:
             connections=asdict(self._connections.counts),
             alarms=tuple(alarm for alarm in alarms if alarm not in silenced),
             silenced=silenced,
+        )
+
+    def _catalog_status(self) -> CatalogStatus | None:
+        access = self.responder.state.access
+        if (view := access.catalog) is None:
+            return None
+        targets = access.secondaries_of(view.origin).notify
+        return CatalogStatus(
+            to_text(view.origin), view.serial, self.reloader.monitor.statuses(view.origin, view, targets)
         )
 
     async def _date_alarms(self) -> None:

@@ -26,7 +26,7 @@ from maptr.protocol.serial import is_newer
 from maptr.resolver.servers import socket_address
 from maptr.server.alarm import Alarm, AlarmKind
 from maptr.server.responder import ServerState
-from maptr.server.state import Clock, ZoneState
+from maptr.server.state import Clock
 from maptr.server.status import SecondaryStatus
 from maptr.transfer import tsig
 from maptr.transfer.acl import NotifyTarget, TsigKey
@@ -120,10 +120,12 @@ class SecondaryMonitor:
             self._start_notify(replica)
         return [f"{to_text(origin)} {target}" for origin, target in found]
 
-    def statuses(self, zone: ZoneState) -> tuple[SecondaryStatus, ...]:
-        """Return the status of each secondary of a zone."""
-        name, serial, now = zone.zone.name, None if zone.view is None else zone.view.serial, self._clock()
-        return tuple(self.state(name, target).at(now, serial) for target in zone.zone.notify)
+    def statuses(
+        self, origin: Labels, view: ZoneView | None, targets: Iterable[NotifyTarget]
+    ) -> tuple[SecondaryStatus, ...]:
+        """Return the status of each secondary of a zone. ``view`` is what is served of it."""
+        serial, now = None if view is None else view.serial, self._clock()
+        return tuple(self.state(origin, target).at(now, serial) for target in targets)
 
     def alarms(self, origin: Labels, targets: Iterable[NotifyTarget]) -> Iterator[Alarm]:
         """Yield the alarms about the secondaries of a zone, one for each at most."""

@@ -103,6 +103,15 @@ class ZoneStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class CatalogStatus:
+    """The catalog of the zones. Its secondaries are not asked for their serials (RFC 9432 7)."""
+
+    zone: str
+    serial: int
+    secondaries: tuple[SecondaryStatus, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class ZoneResult:
     """A zone after a reload: loaded, reloaded, signed (same file, new signatures), unchanged, refused or removed."""
 
@@ -156,6 +165,7 @@ class Status:
     listen_tls: tuple[str, ...] = ()
     metrics: str | None = None
     zones: tuple[ZoneStatus, ...] = ()
+    catalog: CatalogStatus | None = None
     reloads: Reloads = Reloads()
     config_error: str = ""
     certificate_error: str = ""

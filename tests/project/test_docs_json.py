@@ -23,7 +23,7 @@ from maptr.reconcile.probes import Liveness, Period
 from maptr.registry.table import Entry, Table
 from maptr.server.alarm import Alarm, AlarmKind
 from maptr.server.state import left_out_status
-from maptr.server.status import ZoneResult, to_json
+from maptr.server.status import CatalogStatus, ZoneResult, to_json
 from maptr.zone.lint import LeftOut, lint
 from tests.support import command_line
 from tests.support.scripted import serving, zone
@@ -183,6 +183,7 @@ def test_status_and_reload(site: Site) -> None:
     status: dict[str, Any] = dict(site.status())
     drift = (ServerDrift("192.0.2.1", 1.0, 1),)
     status["table"] = to_json(TableStatus("naans.json", kept=(KeptRecord("", ""),), drift=drift))
+    status["catalog"] = to_json(CatalogStatus("catalog.invalid.", 1))
     status["alarms"] = status["silenced"] = [to_json(Alarm(AlarmKind.DRIFT, ""))]
     status["zones"][0]["left_out"] = to_json(left_out_status(LeftOut(lint(Table([Entry("12345")])))))
     missing = documented("status") - printed("status", status)

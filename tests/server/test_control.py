@@ -480,6 +480,7 @@ def test_pull_notify_and_zone_status(site: Site) -> None:
     of_catalog = "NOTIFY catalog.invalid. 127.0.0.1:10\n"
     assert site.run("control", "notify").stdout == f"NOTIFY b.test. 127.0.0.1:9\n{of_catalog}"
     assert site.run("control", "notify", "Catalog.Invalid").stdout == of_catalog
+    assert "\n  secondary 127.0.0.1:10 " in site.run("status").stdout.partition("\ncatalog catalog.invalid. serial ")[2]
     assert site.run("control", "notify", "a.test").stdout == "there is no secondary to notify\n"
     missing = site.run("control", "notify", "c.test")
     assert (missing.exit_code, "no zone c.test. is served" in missing.stderr) == (1, True)
