@@ -23,7 +23,16 @@ from maptr.errors import ConfigError, json_text, time_text
 from maptr.paths import LOCAL_CONFIG
 from maptr.protocol.names import to_text
 from maptr.server.alarm import Alarm, not_served
-from maptr.server.status import ReloadResult, SecondaryStatus, Status, ZoneResult, ZoneStatus, read, to_json
+from maptr.server.status import (
+    CatalogStatus,
+    ReloadResult,
+    SecondaryStatus,
+    Status,
+    ZoneResult,
+    ZoneStatus,
+    read,
+    to_json,
+)
 
 STATUS_SECONDS = 10.0
 RELOAD_SECONDS = 600.0  # a zone of 100,000 names takes tens of seconds to read
@@ -147,9 +156,7 @@ def _show_status(found: Status) -> None:
     for zone in found.zones:
         _show_zone(zone)
     if found.catalog:
-        output.data(f"catalog {found.catalog.zone} serial {found.catalog.serial}")
-        for secondary in found.catalog.secondaries:
-            _show_secondary(secondary)
+        _show_catalog(found.catalog)
     if table := found.table:
         source = f", from {table.source}" if table.source else ""
         pulled = f"pulled {time_text(table.checked)}" if table.checked else "not pulled since the start"
@@ -239,15 +246,20 @@ def _zone_status(where: tuple[Path, str], zone: str | None, *, as_json: bool) ->
     found = _status(where)
     wanted = None if zone is None else zone.lower()
     zones = [each for each in found.zones if wanted in (None, each.zone.lower())]
-    if not zones:
+    catalog = found.catalog if found.catalog and wanted in (None, found.catalog.zone.lower()) else None
+    names = {each.zone.lower() for each in (*zones, catalog) if each}
+    if not names:
         output.fail(not_served(zone or "", [each.zone for each in found.zones]), output.EXIT_NONE)
-    names = {each.zone.lower() for each in zones}
     alarms, silenced = ([one for one in some if one.zone.lower() in names] for some in (found.alarms, found.silenced))
     if as_json:
-        output.json_data({"zones": to_json(tuple(zones)), "alarms": to_json(tuple(alarms))})
+        output.json_data(
+            {"zones": to_json(tuple(zones)), "catalog": to_json(catalog), "alarms": to_json(tuple(alarms))}
+        )
     else:
         for each in zones:
             _show_zone(each)
+        if catalog:
+            _show_catalog(catalog)
         _show_alarms(found, alarms, silenced)
     sys.exit(output.EXIT_NONE if alarms else output.EXIT_OK)
 
@@ -270,6 +282,12 @@ def _show_zone(zone: ZoneStatus) -> None:
         output.data("  ", Painted(warning, output.DOUBTFUL))
     if zone.left_out and zone.left_out.findings:
         output.data(f"  {zone.left_out.text}")
+
+
+def _show_catalog(catalog: CatalogStatus) -> None:
+    output.data(f"catalog {catalog.zone} serial {catalog.serial}")
+    for secondary in catalog.secondaries:
+        _show_secondary(secondary)
 
 
 def _show_secondary(known: SecondaryStatus) -> None:

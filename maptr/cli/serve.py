@@ -328,7 +328,7 @@ def _check(config: Config, *, as_json: bool) -> None:
         served["metrics"] = str(serve.metrics) if serve.metrics else None
     if not as_json:
         for each in zones:
-            signed = f", signed with {each['keys']}" if each["keys"] else ""
+            signed = f", to be signed with {each['keys']}" if each["keys"] else ""
             content = f"serial {each['serial']}, {each['names']} names, from {each['file']}"
             output.data(f"zone {each['zone']} {content}{signed}")
             for warning in each["warnings"]:

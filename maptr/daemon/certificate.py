@@ -54,7 +54,8 @@ class Certificate:
             # The callback keeps OpenSSL from asking on the terminal for the passphrase of an encrypted key.
             context.load_cert_chain(self._certificate, self._key, password=_no_passphrase)
         except (ssl.SSLError, ValueError) as error:
-            reason = getattr(error, "reason", None) or str(error)
+            # OpenSSL gives no reason for a file that it cannot read.
+            reason = getattr(error, "reason", str(error)) or "one of them is not PEM, is cut short, or is the other"
             raise ConfigError(f"{self._certificate} with {self._key}: no usable pair: {reason}") from error
         return context
 

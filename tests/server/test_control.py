@@ -480,7 +480,10 @@ def test_pull_notify_and_zone_status(site: Site) -> None:
     of_catalog = "NOTIFY catalog.invalid. 127.0.0.1:10\n"
     assert site.run("control", "notify").stdout == f"NOTIFY b.test. 127.0.0.1:9\n{of_catalog}"
     assert site.run("control", "notify", "Catalog.Invalid").stdout == of_catalog
-    assert "\n  secondary 127.0.0.1:10 " in site.run("status").stdout.partition("\ncatalog catalog.invalid. serial ")[2]
+    of_it = site.run("control", "zone-status", "Catalog.Invalid").stdout
+    assert of_it.startswith("catalog catalog.invalid. serial ")
+    assert "\n  secondary 127.0.0.1:10 " in of_it.partition("ALARM")[0]
+    assert of_it.splitlines()[0] in site.run("status").stdout
     assert site.run("control", "notify", "a.test").stdout == "there is no secondary to notify\n"
     missing = site.run("control", "notify", "c.test")
     assert (missing.exit_code, "no zone c.test. is served" in missing.stderr) == (1, True)
