@@ -10,7 +10,7 @@ import binascii
 import ipaddress
 import re
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 
 import dns.exception
@@ -22,8 +22,9 @@ import dns.tokenizer
 import dns.ttl
 
 from maptr.errors import ZoneError
+from maptr.naptr.record import MAX_STRING
 from maptr.protocol.names import Labels, read_name, read_wire, to_wire
-from maptr.protocol.numbers import AAAA, DNSKEY, DS, HTTPS, NS, RRSIG, SVCB, A
+from maptr.protocol.numbers import AAAA, DNSKEY, DS, HTTPS, NAPTR, NS, RRSIG, SVCB, TXT, A
 from maptr.registry.table import shown
 
 MAX_RDATA = 0xFFFF  # bytes (RFC 1035 3.2.1)
@@ -35,6 +36,7 @@ MISSING = "unexpected end of line: a field is missing"
 BAD_ESCAPE = "bad escape: \\DDD has three digits, up to 255, and \\\\ is a backslash"
 
 GENERIC = "\\#"
+_ESCAPE = re.compile(r"\\(?:\d{3}|.)", re.DOTALL)
 _ESCAPES = re.compile(r"(?:[^\\]|\\\D|\\(?:[01]\d|2[0-4]|25(?=[0-5]))\d)*", re.DOTALL)
 _RP, _KEY, _CERT, _IPSECKEY, _OPENPGPKEY, _DHCID = 17, 25, 37, 45, 61, 49
 _PRIVATE = 65280  # RFC 6895 3.1
@@ -45,6 +47,7 @@ _FIELDS_OF = {3: NS, 4: NS, 7: NS, 8: NS, 9: NS, 14: _RP, 58: _RP, 32768: DS}
 # SMIMEA, CDS, CDNSKEY, OPENPGPKEY, HHIT, BRID, TA, DLV.
 _LEAST = {22: 1, 31: 1, 32: 1, 37: 6, 40: 3, 43: 5, 48: 5, 49: 1, 52: 4, 53: 4, 59: 5, 60: 5, 61: 1, 67: 1, 68: 1}
 _LEAST |= {32768: 5, 32769: 5}
+_STRINGS = frozenset({13, TXT, 19, 20, NAPTR, 56, 99, 258, 261, 262})  # types of character-strings (RFC 1035 3.3)
 _BASE64 = frozenset({24, _KEY, _CERT, _IPSECKEY, RRSIG, DNSKEY, _DHCID, 60, _OPENPGPKEY})
 
 
@@ -138,11 +141,20 @@ def _known(rdtype: int, tokens: Sequence[str], origin: dns.name.Name) -> bytes:
     try:
         return dns.rdata.from_text("IN", as_type, fields, origin, relativize=False).to_wire() or b""
     except (dns.exception.DNSException, ValueError, KeyError, struct.error) as error:
-        bad = next((token for token in tokens if not _ESCAPES.fullmatch(token)), "")
-        word = bad or fields.last
-        reason = BAD_ESCAPE if bad else _reason(error, rdtype, word, tokens)
+        word, reason = next(_bad_text(rdtype, tokens), (fields.last, ""))
+        reason = reason or _reason(error, rdtype, word, tokens)
         near = f"near '{shown(word)}': " if word else ""
         raise ZoneError(f"{near}{reason}") from error
+
+
+def _bad_text(rdtype: int, tokens: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Yield each field whose text is bad whatever its meaning, with the reason."""
+    for token in tokens:
+        size = len(_ESCAPE.sub("x", token[1:-1] if token.startswith('"') else token))
+        if not _ESCAPES.fullmatch(token):
+            yield token, BAD_ESCAPE
+        elif rdtype in _STRINGS and size > MAX_STRING:
+            yield token, f"a string of {size} bytes, {MAX_STRING} at most: write several, each in quotes"
 
 
 def _reason(error: BaseException, rdtype: int, word: str, tokens: Sequence[str]) -> str:
