@@ -23,7 +23,7 @@ import pytest
 
 from tests.support.answers import VECTORS
 from tests.support.command_line import run as run_command
-from tests.support.peers import Maptr, Peer, Unbound, run
+from tests.support.peers import Maptr, Peer, Unbound, output, run
 from tests.support.secondaries import contents
 from tests.support.signers import WAYS
 from tests.support.signers import sign as sign_elsewhere
@@ -195,3 +195,41 @@ def test_a_csk_is_rolled_over_to_another_algorithm(work: Work) -> None:
         caches_hold(before, after)
     with pytest.raises(dns.exception.ValidationFailure):
         caches_hold(zones[0], zones[-1])  # without the steps between them, caches would fail
+
+
+def test_the_algorithm_of_a_ksk_and_a_zsk_is_rolled_over(work: Work) -> None:
+    old = {role: work.add("--role", role) for role in ("ksk", "zsk")}
+    zones, ds = [work.sign()], work.anchors()
+    new, _ = (work.add("--role", role, "--algorithm", "ed25519") for role in ("ksk", "zsk"))
+    zones.append(work.sign())
+    secure_with(work, ds)
+    work.set(new, "active")
+    zones.append(work.sign())
+    secure_with(work, ds, work.anchors())
+    work.set(old["ksk"], "retired")
+    zones.append(work.sign())
+    last = work.anchors()
+    command("keys", "remove", work.keys, old["ksk"], "--force")
+    command("keys", "remove", work.keys, old["zsk"])
+    zones.append(work.sign())
+    assert work.anchors() == last
+    secure_with(work, last)
+    for before, after in itertools.pairwise(zones):
+        caches_hold(before, after)
+
+
+@pytest.mark.parametrize("algorithm", ["ECDSAP256SHA256", "ED25519"])
+def test_the_keys_of_another_signer_keep_their_ds(work: Work, tmp_path: Path, algorithm: str) -> None:
+    """As docs/admin.md moves them: BIND's key, by keymgr and openssl."""
+    name = output("dnssec-keygen", "-q", "-a", algorithm, "-f", "KSK", "-K", tmp_path, ORIGIN).split()[-1]
+    (tmp_path / "kasp").mkdir()
+    output("keymgr", "-D", tmp_path / "kasp", ORIGIN, "import-bind", tmp_path / f"{name}.key")
+    (pem,) = (tmp_path / "kasp" / "keys").glob("*.pem")
+    work.keys.mkdir(mode=0o700)
+    key = work.keys / f"csk-{algorithm.lower()}-{name[-5:]}.active.pem"
+    output("openssl", "pkey", "-in", pem, "-out", key)
+    key.chmod(0o600)
+    theirs = output("dnssec-dsfromkey", "-2", tmp_path / f"{name}.key").split()[3:]
+    assert [word.upper() for word in command("keys", "ds", work.keys, ORIGIN).split()[3:]] == theirs
+    work.sign()
+    secure_with(work, work.anchors())
