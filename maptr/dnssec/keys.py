@@ -312,8 +312,12 @@ def read_keys(folder: Path) -> list[KeyFile]:
 
 
 def read_key_set(folder: Path) -> KeySet:
-    """Return the keys in the folder as a ``KeySet``. Raises the errors of ``read_keys`` and ``KeySet``."""
-    return KeySet(tuple(file.key for file in read_keys(folder)))
+    """Return the keys in the folder as a ``KeySet``. Raises the errors of both."""
+    keys = tuple(file.key for file in read_keys(folder))
+    try:
+        return KeySet(keys)
+    except SigningError as error:
+        raise SigningError(error.reason, filename=str(folder)) from None
 
 
 def add_key(folder: Path, role: Role, algorithm: Algorithm, state: KeyState | None = None) -> KeyFile:

@@ -281,7 +281,7 @@ def test_dnssec_records_in_the_zone_file_are_replaced(site: Site) -> None:
 BREAK: dict[str, Callable[[Site], object]] = {
     "holds no PEM private key of ecdsap256sha256": lambda site: site.key().write_text("no key"),
     "has mode 0644: others can read or change the secret; chmod 600 it": lambda site: site.key().chmod(0o644),
-    "no active KSK or CSK: no key would match the DS at the parent": lambda site: site.retire(),
+    "keys: no active KSK or CSK: no key would match the DS at the parent": lambda site: site.retire(),
     "is not a regular file": lambda site: os.mkfifo(site.keys / "csk-ed25519-00001.active.pem", 0o600),
     "No such file or directory": lambda site: site.keys.rename(site.directory / "elsewhere"),
 }
