@@ -335,10 +335,8 @@ def add_key(folder: Path, role: Role, algorithm: Algorithm, state: KeyState | No
     if len(keys) == MAX_KEYS:
         raise SigningError(f"there are {MAX_KEYS} keys already", filename=str(folder))
     if state is None:
-        active = {
-            (key.role, key.algorithm if role is Role.ZSK else None) for key in keys if key.state is KeyState.ACTIVE
-        }
-        is_first = (role, algorithm if role is Role.ZSK else None) not in active
+        same = [key for key in keys if key.role is role and _replaces((role, key.algorithm), (role, algorithm))]
+        is_first = not any(key.state is KeyState.ACTIVE for key in same)
         state = KeyState.ACTIVE if is_first else KeyState.PUBLISHED
     taken = {key.tag for key in keys}
     while True:
