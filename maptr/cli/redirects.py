@@ -23,6 +23,7 @@ from maptr.files import flush_to_disk
 from maptr.gateway.objects import COLUMNS, RowError, to_row
 from maptr.gateway.redirects import ObjectStore, check_loss, read, stored
 
+_ENDING = (signal.SIGINT, signal.SIGTERM)  # they wait while a folder is made, which would be left behind
 _FILE = click.argument("file", type=options.FILE_OR_STDIN)
 _ALLOW_PRIVATE = click.option("--allow-private", is_flag=True, help="Allow hosts that are not public, too.")
 
@@ -93,11 +94,14 @@ def import_(file: Path, target: Path | None, allow_private: bool, force: bool, o
     real = Path(os.path.realpath(target))  # the file behind a link, as everywhere
     folder = real.parent
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that nothing is left in the folder, as after Ctrl-C
+    signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
     try:
         aside = tempfile.TemporaryDirectory(prefix=f".{target.name}.", dir=folder)
     except OSError as error:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)
         output.fail(f"{folder}: {error.strerror}", output.EXIT_UNREADABLE)
     with aside:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)
         beside = Path(aside.name) / target.name
         store = read_good(file, str(beside), allow_private=allow_private)
         if old is not None and not force:
