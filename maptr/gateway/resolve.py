@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Collection
 from functools import lru_cache
 from http import HTTPStatus
+from operator import is_not
 from typing import Any
 
 from maptr import url
@@ -76,7 +77,8 @@ def look_up(ark: Ark, site: Site, now: float, respond: Callable[[Discovery], Res
 
     def for_ark(found: Discovery) -> Response:
         ranked, trace = site.ranked(found, now), tuple([_for_public(step) for step in found.trace])
-        if found.ark is not ark or ranked is not found.candidates or trace != found.trace:
+        is_changed = any(map(is_not, trace, found.trace))  # equal steps may have other servers
+        if found.ark is not ark or ranked is not found.candidates or is_changed:
             found = found.replace(ark=ark, trace=trace, candidates=ranked)
         return respond(found)
 

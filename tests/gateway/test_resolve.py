@@ -13,7 +13,9 @@ import pytest
 
 from maptr.ark import SHARED_NAANS, Ark
 from maptr.discovery import Link, Outcome
+from maptr.gateway.message import Lookup
 from maptr.gateway.objects import OwnObject
+from maptr.gateway.route import route
 from maptr.naptr.record import Naptr
 from maptr.reconcile.probes import SUSPECT_AFTER, Liveness
 from maptr.registry.table import Entry, Nma, Table
@@ -92,6 +94,9 @@ def test_no_response_names_the_dns_servers() -> None:
             for kind in ("text/plain", "text/html", "application/json"):
                 response = gateway.ask(target, accept=kind)
                 assert "192.0.2" not in f"{response.headers}{response.body.decode()}"
+        asked = route("GET", f"{ARK}?maptr=list", {"accept": "text/html"}, gateway.site)
+        assert isinstance(asked, Lookup)
+        assert b"192.0.2" not in asked.respond(gateway.discover(asked.ark).replace(ark=asked.ark)).body
 
 
 @pytest.mark.parametrize("naan", SHARED_NAANS)

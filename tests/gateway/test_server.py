@@ -94,6 +94,7 @@ def test_every_response_has_an_id_and_no_version(shared: Gateway) -> None:
     ]
     replies = [get(shared.port, target) for target in targets]
     assert [reply.status for reply in replies] == [200, 404, 302, 400, 400, 414, 404]
+    assert replies[1].headers["cache-control"] == "no-store"
     for reply in replies:
         assert reply.headers["server"] == "maptr"
         assert reply.headers["x-content-type-options"] == "nosniff"

@@ -322,6 +322,7 @@ def test_the_operator_sees_them_and_the_public_does_not(tmp_path: Path) -> None:
         assert document["requests"] == 2
         assert document["failed"] == [{"naan": "77777", "status": 404, "reason": "not-in-table", "requests": 1}]
         assert document["reasons"] == {"not-in-table": 1}
+        assert document["sources"] == {"natab": 2}
         page = get(admin, "/stats?days=30").body.decode()
         assert "2 requests for ARKs" in page
         assert "<svg" in page
