@@ -90,6 +90,8 @@ def differences(table: Table, keys: Iterator[str] | list[str]) -> Iterator[str]:
                 urls = made.urls() if made is not None else []
                 if urls != zone.urls() or (natab is Natab.HAS) != bool(urls):
                     yield f"{ark} {settings.hyphens}: {natab} {urls} from the table, {zone.urls()} from the zone"
+                elif made and any(one.path != ((one.order, one.preference),) for one in made):
+                    yield f"{ark}: the path to a candidate is not that of its record"
                 elif made and sticky(made).url(ark) != sticky(zone).url(ark) and not too_long:
                     yield f"{ark}: sticky chooses another candidate of the table than of the zone"
 
