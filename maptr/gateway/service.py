@@ -175,7 +175,8 @@ class Service:
         if (file := self._pulled_file()) is not None:
             await self._pulls.pull(self._config, file)
             failed = bool(self._pulls.state.error)
-        self.current.site = replace(self.current.site, pull_failed=failed)
+        if failed is not self.current.site.pull_failed:  # a new site makes its pages again
+            self.current.site = replace(self.current.site, pull_failed=failed)
 
     def _pulled_file(self) -> Path | None:
         """Return the file into which this gateway pulls the table. ``maptr serve`` pulls that of its zones."""
