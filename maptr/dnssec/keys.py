@@ -218,11 +218,11 @@ def steps_of(files: Iterable[tuple[str, float]], ttl: int, ds_ttl: int | None = 
     """
     found = [(match, since) for name, since in files if (match := _NAME.fullmatch(name))]
     active = [(match, since) for match, since in found if match["state"] == KeyState.ACTIVE]
-    entries = {match["algorithm"] for match, _ in found if match["role"] != Role.ZSK}
+    kinds = [(match["role"], match["algorithm"]) for match, _ in found]
     steps = []
-    for match, since in found:
+    for (match, since), kind in zip(found, kinds, strict=True):
         step, at = "", None
-        if entries and match["algorithm"] not in entries:
+        if _is_left_over(kind, kinds):
             step, at = "remove", since
         elif match["state"] == KeyState.PUBLISHED:
             step, at = "activate", since + ttl + MARGIN
@@ -230,11 +230,16 @@ def steps_of(files: Iterable[tuple[str, float]], ttl: int, ds_ttl: int | None = 
             wait = ttl if ds_ttl is None or match["role"] == Role.ZSK else max(ttl, ds_ttl)
             step, at = "remove", since + wait + MARGIN
         else:
-            kind = match["role"], match["algorithm"]
             later = [when for it, when in active if when > since and _replaces((it["role"], it["algorithm"]), kind)]
             step, at = ("retire", min(later)) if later else (step, at)
         steps.append(KeyStep(int(match["tag"]), match["role"], match["algorithm"], match["state"], since, step, at))
     return steps
+
+
+def _is_left_over(kind: tuple[str, str], kinds: Iterable[tuple[str, str]]) -> bool:
+    """Return whether other keys have a KSK or CSK of their algorithm, and this one not. Each has role and algorithm."""
+    entries = {algorithm for role, algorithm in kinds if role != Role.ZSK}
+    return bool(entries) and kind[1] not in entries
 
 
 def _replaces(new: tuple[str, str], old: tuple[str, str]) -> bool:
@@ -364,8 +369,8 @@ def remove_key(folder: Path, tag: int) -> KeyFile:
     """Delete the file of a key. Raises SigningError for a key that is in use or does not exist, and OSError."""
     files = read_keys(folder)
     path, key = _find(files, folder, tag)
-    entries = {file.key.algorithm for file in files if file.key.role is not Role.ZSK}
-    if key.state is KeyState.ACTIVE and (not entries or key.algorithm in entries):
+    kinds = [(file.key.role, file.key.algorithm) for file in files]
+    if key.state is KeyState.ACTIVE and not _is_left_over((key.role, key.algorithm), kinds):
         raise SigningError(f"{key} is in use: retire it first, and wait", filename=str(path))
     path.unlink()
     flush_to_disk(folder)

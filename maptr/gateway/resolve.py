@@ -144,7 +144,7 @@ def _answer(
         wanted = best.status or site.status(ark, target)
         is_allowed = wanted in (objects.REDIRECTING if is_own else STATUSES)
         return redirect(request, site, ark, target, wanted if is_allowed else None, headers)
-    if ark.name and not (is_own or ark.inflection) and ark.naan in site.objects.naans:
+    if ark.name and not (is_own or inflection) and ark.naan in site.objects.naans:
         detail = f"{ark} is none of the objects of this gateway, to which its NAAN leads"
         return failure(request, site, HTTPStatus.NOT_FOUND, detail, headers, ark, found)
     source = table_source(site, ark, request.now) if is_own else headers[:1]

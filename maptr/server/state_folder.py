@@ -20,7 +20,7 @@ import dns.exception
 from maptr.config import Config
 from maptr.config.model import signed_path
 from maptr.errors import json_text
-from maptr.files import MAX_WHOLE, name_for, read_whole, write_private
+from maptr.files import MAX_WHOLE, name_for, opened, read_whole, write_private
 from maptr.protocol.names import Labels
 from maptr.zone.diff import Published
 from maptr.zone.reader import read_zone_file
@@ -32,6 +32,7 @@ LOCK = ".lock"
 LOCK_TIMEOUT = 2.0  # seconds to wait for an earlier server to end
 LOCK_INTERVAL = 0.05  # seconds between two attempts
 SERIAL_SUFFIX = ".serial"
+MAX_RECORD = 4096  # bytes; a record has about 100
 MAX_SIGNED = 8 * MAX_WHOLE  # bytes of a signed zone, whose signatures take more than its records
 
 _SIGNED_HEAD = re.compile(r"; signed by maptr from serial (?P<serial>\d{1,10}), SHA-256 (?P<digest>[0-9a-f]{64})")
@@ -78,7 +79,8 @@ def read_serial(folder: Path, origin: Labels) -> Published | None:
     """Return the stored serial of a zone; None without one, and for a damaged one, which is logged. Raises OSError."""
     path = folder / (name_for(origin) + SERIAL_SUFFIX)
     try:
-        record = json.loads(read_whole(path))
+        with opened(path) as file:
+            record = json.loads(file.read(MAX_RECORD))
         serial, digest = record["serial"], record["digest"]
         if type(serial) is not int or not 0 <= serial < 1 << 32 or not isinstance(digest, str):
             raise ValueError

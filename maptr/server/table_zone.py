@@ -31,7 +31,8 @@ def candidate(
     serial that secondaries have of other content: the file gets a newer one. Raises ZoneError for a table from which no
     zone can be built, and OSError.
     """
-    if zone.table is None:
+    is_kept = starting and after is None and zone.file.exists() and zone.file.stat().st_size > 0
+    if zone.table is None or is_kept:
         yield zone, None
         return
     old = read_whole(zone.file).decode(errors="replace") if zone.file.exists() else ""

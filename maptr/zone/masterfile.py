@@ -371,7 +371,7 @@ class _Reader:
                 raise ZoneError(f"near '{shown(word)}': unknown directive")
 
     def _include(self, file: _File, name: str, origin: Labels) -> None:
-        """Read another file. A relative path begins at the folder of the file with the line, whoever reads it."""
+        """Read another file. Its path is relative to the folder of the file that includes it."""
         path = Path(file.name).parent / name
         try:
             data = read_whole(path)
