@@ -29,7 +29,7 @@ MAX_NAME = 200  # bytes of a zone's name in a file name, which may have 255 with
 
 
 @contextlib.contextmanager
-def _naming(path: Path) -> Iterator[None]:
+def naming(path: Path) -> Iterator[None]:
     """Put the path of the file into an OSError, which otherwise names a temporary file or none."""
     try:
         yield
@@ -41,7 +41,7 @@ def _naming(path: Path) -> Iterator[None]:
 @contextlib.contextmanager
 def opened(path: Path) -> Iterator[BinaryIO]:
     """Open a regular file to read. Raises OSError, also for a pipe or a device, without waiting for it."""
-    with _naming(path), open(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as file:  # noqa: PTH123
+    with naming(path), open(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as file:  # noqa: PTH123
         mode = os.fstat(file.fileno()).st_mode
         if S_ISDIR(mode):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
@@ -91,7 +91,7 @@ def write_atomically(path: Path, content: bytes) -> None:
     Through a symbolic link, the file behind it is replaced. A device or a pipe is written to. Raises OSError; the old
     file is then unchanged and nothing is left beside it.
     """
-    with _naming(path):
+    with naming(path):
         if path.exists() and not path.is_file() and not path.is_dir():
             path.write_bytes(content)
             return
@@ -109,7 +109,7 @@ def write_private(path: Path, *parts: bytes) -> None:
     removes. Raises OSError; nothing is then left beside the file.
     """
     temporary = path.with_name(f".{path.name}.new")
-    with _naming(path):
+    with naming(path):
         temporary.unlink(missing_ok=True)
         handle = os.open(temporary, _NEW, PRIVATE)
         _fill_and_rename(handle, temporary, path, parts, PRIVATE)

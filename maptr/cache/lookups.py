@@ -98,11 +98,10 @@ class PendingLookups:
     def _drop_lost(self, name: Labels, now: float) -> None:
         if self._process != os.getpid():
             self._process, self._pending = os.getpid(), {}
-        pending = self._pending.get(name)
-        if pending is not None and (pending.ends < now or pending.is_lost()):
-            del self._pending[name]
-        elif len(self._pending) >= MAX_PENDING:
-            self._pending = {name: one for name, one in self._pending.items() if one.ends >= now}
+        for each in [*self._pending] if len(self._pending) >= MAX_PENDING else [name]:
+            pending = self._pending.get(each)
+            if pending is not None and (pending.ends < now or pending.is_lost()):
+                del self._pending[each]
 
 
 @dataclass(slots=True)

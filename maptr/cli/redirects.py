@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import os
+import secrets
 import signal
 import sys
 import tempfile
@@ -11,7 +12,7 @@ from contextlib import ExitStack, suppress
 from io import StringIO
 from itertools import chain
 from pathlib import Path
-from shutil import copyfileobj
+from shutil import copyfileobj, rmtree
 
 import click
 
@@ -19,11 +20,10 @@ from maptr.cli import options, output
 from maptr.cli.group import Group
 from maptr.cli.output import counted
 from maptr.errors import ConfigError, cell
-from maptr.files import flush_to_disk
+from maptr.files import flush_to_disk, naming
 from maptr.gateway.objects import COLUMNS, RowError, to_row
 from maptr.gateway.redirects import ObjectStore, check_loss, read, stored
 
-_ENDING = (signal.SIGINT, signal.SIGTERM)  # they wait while a folder is made, which would be left behind
 _FILE = click.argument("file", type=options.FILE_OR_STDIN)
 _ALLOW_PRIVATE = click.option("--allow-private", is_flag=True, help="Allow hosts that are not public, too.")
 
@@ -92,30 +92,25 @@ def import_(file: Path, target: Path | None, allow_private: bool, force: bool, o
     options.refuse_input(target, [file])
     old = _previous(target, overwrite=overwrite)
     real = Path(os.path.realpath(target))  # the file behind a link, as everywhere
-    folder = real.parent
+    aside = real.with_name(f".{target.name}.{secrets.token_hex(4)}")
+    beside = aside / target.name
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that nothing is left in the folder, as after Ctrl-C
-    signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
     try:
-        aside = tempfile.TemporaryDirectory(prefix=f".{target.name}.", dir=folder)
-    except OSError as error:
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)
-        output.fail(f"{folder}: {error.strerror}", output.EXIT_UNREADABLE)
-    with aside:
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)
-        beside = Path(aside.name) / target.name
+        with naming(target):
+            aside.mkdir(mode=0o700)
         store = read_good(file, str(beside), allow_private=allow_private)
         if old is not None and not force:
             try:
                 check_loss(old, store, target)
             except ConfigError as error:
                 output.fail(f"{error} (--force overrides)", output.EXIT_NONE)
-        beside.chmod(target.stat().st_mode & 0o777 if target.exists() else 0o644)
-        try:
+        with naming(target):
+            beside.chmod(target.stat().st_mode & 0o777 if target.exists() else 0o644)
             flush_to_disk(beside)
             beside.replace(real)
-            flush_to_disk(folder)
-        except OSError as error:
-            output.fail(f"{target}: {error.strerror}", output.EXIT_UNREADABLE)
+            flush_to_disk(real.parent)
+    finally:
+        rmtree(aside, ignore_errors=True)
     _name_unused(store)
     output.inform(f"{target}: {counted(len(store), 'redirect')}")
 

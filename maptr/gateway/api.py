@@ -207,7 +207,7 @@ def _stats(request: Request, site: Site, days: int = DAYS) -> Response | Work:
     if (statistics := site.statistics_for(request)) is None:
         return problem(HTTPStatus.NOT_FOUND, "the statistics are at the address of the operator")
     report = statistics(days)
-    return Work(lambda: _json(report().to_dict(), _NOT_KEPT))
+    return lambda: _json(report().to_dict(), _NOT_KEPT)
 
 
 def _status(request: Request, site: Site) -> Response:

@@ -140,11 +140,8 @@ class Lines(NamedTuple):
     response: Response
 
 
-class Work(NamedTuple):
-    """A response that takes long to make. Any thread may call ``respond``."""
-
-    respond: Callable[[], Response]
-
+Work = Callable[[], Response]
+"""Makes a response that takes long. Any thread may call it."""
 
 Answer = Response | Lookup | Lines | Work
 

@@ -204,7 +204,7 @@ def respond(request: Request, site: Site) -> Response | Work | None:
     if path == "/stats" and (statistics := site.statistics_for(request)):
         days = _number(request, "days", DAYS, DAYS_KEPT)
         report = statistics(days)
-        return Work(lambda: _statistics(request, site, days, report()))
+        return lambda: _statistics(request, site, days, report())
     if path == "/servers":
         return _servers(request, site)
     if path == "/servers.atom":

@@ -16,7 +16,7 @@ from maptr.ark import MAX_TEXT, Ark, each_ark
 from maptr.discovery import Discovery
 from maptr.errors import ArkSyntaxError
 from maptr.gateway import api, describe, doh, objects, pages, resolve
-from maptr.gateway.message import Answer, Headers, Lines, Lookup, Request, Response, Work, preflight, text, unchanged
+from maptr.gateway.message import Answer, Headers, Lines, Lookup, Request, Response, preflight, text, unchanged
 from maptr.gateway.resolve import failure
 from maptr.gateway.site import Site
 from maptr.registry.search import MAX_QUERY
@@ -73,9 +73,8 @@ def route(
     if isinstance(answer, Lookup):
         respond = answer.respond
         return Lookup(answer.ark, lambda found: _finish(request, respond(found), site))
-    if isinstance(answer, Work):
-        make = answer.respond
-        return Work(lambda: _finish(request, make(), site))
+    if callable(answer):
+        return lambda: _finish(request, answer(), site)
     if isinstance(answer, Lines):
         return answer._replace(response=_finish(request, answer.response, site))
     return _finish(request, answer, site)

@@ -36,7 +36,7 @@ from maptr.discovery import Discovery, DiscoveryError
 from maptr.errors import printable
 from maptr.gateway.connections import MAX_TARGET, HttpConnection, HttpListener
 from maptr.gateway.limits import FREE_WORK, Limits
-from maptr.gateway.message import Lines, Lookup, Response, Unreadable, Work, problem, text
+from maptr.gateway.message import Lines, Lookup, Response, Unreadable, problem, text
 from maptr.gateway.metrics import MALFORMED, RESOLVE, Metrics, kind_of
 from maptr.gateway.proxies import Proxies
 from maptr.gateway.route import MAX_BODY, route
@@ -240,8 +240,8 @@ class HttpServer:
             answer = route(method, target, headers, site, body=body, now=now, client=client, is_admin=self._is_admin)
             if isinstance(answer, Lookup) and (at_once := self._from_table(answer.ark)) is not None:
                 answer = answer.respond(at_once)
-            elif isinstance(answer, Work):
-                answer = await in_thread(answer.respond)
+            elif callable(answer):
+                answer = await in_thread(answer)
             took = time.perf_counter() - began
             if isinstance(answer, Lookup):
                 found = await self._discover(answer.ark)

@@ -152,8 +152,10 @@ def test_lost_lookups_do_not_count_and_their_late_end_does_not_end_another(monke
     assert pending.join(*one) == (lost, False)
     pending.join(*other)
     assert pending.join(*third) == (None, False)
-    clock.now += 1.0 + LOST_AFTER + 0.1
+    lost.is_lost = lambda: True  # its event loop was closed
     assert pending.join(*third)[1]
+    assert pending.join(*one) == (None, False)
+    clock.now += 1.0 + LOST_AFTER + 0.1
     second, is_new = pending.join(*one)
     assert is_new
     pending.finish(lost, DiscoveryFailed("late"))

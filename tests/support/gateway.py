@@ -89,9 +89,9 @@ class Gateway:
         return route(method, target, named, self.site, body=body.encode(), now=self.rig.wall(), client="192.0.2.1")
 
     def _response(self, part: Lookup | Response | Work) -> Response:
-        if isinstance(part, Work):
-            return part.respond()
-        return part.respond(self.discover(part.ark)) if isinstance(part, Lookup) else part
+        if isinstance(part, Lookup):
+            return part.respond(self.discover(part.ark))
+        return part() if callable(part) else part
 
     def location(self, target: str, **headers: str) -> str:
         return self.ask(target, **headers).header("location")
