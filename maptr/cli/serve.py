@@ -28,7 +28,7 @@ from maptr.daemon import process, pulling
 from maptr.daemon.sockets import Sockets
 from maptr.dnssec.expiry import signature_state
 from maptr.errors import ConfigError, SigningError, ZoneError, raise_all
-from maptr.files import name_for
+from maptr.files import name_for, read_whole
 from maptr.protocol.names import to_text
 from maptr.protocol.numbers import SERVER_PORT
 from maptr.server import publisher, settings, signer, state_folder, table_zone
@@ -384,7 +384,7 @@ def _read(zone: ZoneConfig) -> Checked:
     with tempfile.TemporaryDirectory() as aside:
         path = Path(aside) / zone.file.name
         if zone.file.exists():
-            path.write_bytes(zone.file.read_bytes())
+            path.write_bytes(read_whole(zone.file))
         copy = replace(zone, file=path, state=None)
         with table_zone.candidate(copy, time.time()) as (reading, left_out):
             checked = read_checked(reading.file, zone.name, lint=zone.lint)

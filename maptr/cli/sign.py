@@ -286,7 +286,7 @@ def set_state(
 @_TTL
 @_FORCE
 def remove(folder: Path, tag: int, servers: tuple[str, ...], zone: str | None, ttl: int | None, force: bool) -> None:
-    """Delete the key TAG, which must not be active, unless it is a ZSK whose algorithm has no KSK or CSK any more.
+    """Delete the key TAG, which must not be active, unless it is a ZSK whose algorithm no longer has a KSK or CSK.
 
     A retired key is removed only when no cache needs it any more; else the command says when, and changes nothing.
     @SERVER is a server of the parent zone: a KSK or CSK is removed only if each SERVER has the DS of the active ones

@@ -217,34 +217,32 @@ def steps_of(files: Iterable[tuple[str, float]], ttl: int, ds_ttl: int | None = 
     are not keys.
     """
     found = [(match, since) for name, since in files if (match := _NAME.fullmatch(name))]
-    active = [(match, since) for match, since in found if match["state"] == KeyState.ACTIVE]
-    kinds = [(match["role"], match["algorithm"]) for match, _ in found]
-    steps = []
-    for (match, since), kind in zip(found, kinds, strict=True):
-        step, at = "", None
-        if _is_left_over(kind, kinds):
-            step, at = "remove", since
-        elif match["state"] == KeyState.PUBLISHED:
-            step, at = "activate", since + ttl + MARGIN
-        elif match["state"] == KeyState.RETIRED:
-            wait = ttl if ds_ttl is None or match["role"] == Role.ZSK else max(ttl, ds_ttl)
-            step, at = "remove", since + wait + MARGIN
-        else:
-            later = [when for it, when in active if when > since and _replaces((it["role"], it["algorithm"]), kind)]
-            step, at = ("retire", min(later)) if later else (step, at)
-        steps.append(KeyStep(int(match["tag"]), match["role"], match["algorithm"], match["state"], since, step, at))
-    return steps
+    keys = [KeyStep(int(it["tag"]), it["role"], it["algorithm"], it["state"], since) for it, since in found]
+    return [_with_step(key, keys, ttl, ds_ttl) for key in keys]
 
 
-def _is_left_over(kind: tuple[str, str], kinds: Iterable[tuple[str, str]]) -> bool:
-    """Return whether other keys have a KSK or CSK of their algorithm, and this one not. Each has role and algorithm."""
-    entries = {algorithm for role, algorithm in kinds if role != Role.ZSK}
-    return bool(entries) and kind[1] not in entries
+def _with_step(key: KeyStep, keys: Iterable[KeyStep], ttl: int, ds_ttl: int | None) -> KeyStep:
+    if _is_left_over(key, keys):
+        return replace(key, next="remove", at=key.since)
+    if key.state == KeyState.PUBLISHED:
+        return replace(key, next="activate", at=key.since + ttl + MARGIN)
+    if key.state == KeyState.RETIRED:
+        wait = ttl if ds_ttl is None or key.role == Role.ZSK else max(ttl, ds_ttl)
+        return replace(key, next="remove", at=key.since + wait + MARGIN)
+    later = [new.since for new in keys if new.since > key.since and _replaces(new, key)]
+    return replace(key, next="retire", at=min(later)) if later else key
 
 
-def _replaces(new: tuple[str, str], old: tuple[str, str]) -> bool:
-    """Return whether a key does the work of another one. Each has its role and algorithm."""
-    return new[0] in (old[0], Role.CSK) and (old[0] != Role.ZSK or new[1] == old[1])
+def _is_left_over(key: ZoneKey | KeyStep, keys: Iterable[ZoneKey | KeyStep]) -> bool:
+    """Return whether some algorithm has a KSK or CSK among the keys, and that of this key has none."""
+    entries = {each.algorithm for each in keys if each.role != Role.ZSK}
+    return bool(entries) and key.algorithm not in entries
+
+
+def _replaces(new: ZoneKey | KeyStep, old: ZoneKey | KeyStep) -> bool:
+    """Return whether an active key does the work of another one."""
+    same = old.role != Role.ZSK or new.algorithm == old.algorithm
+    return same and new.state == KeyState.ACTIVE and new.role in (old.role, Role.CSK)
 
 
 def key_steps(files: Iterable[KeyFile], ttl: int, ds_ttl: int | None = None) -> list[KeyStep]:
@@ -268,8 +266,7 @@ def check_change(
         what = "become active" if state else "be removed"
         reason = f"{key} may {what} at {time_text(step.at)}, not before: caches must have forgotten what was before it"
         raise SigningError(reason, filename=str(path))
-    peers = [each for each in others if _replaces((each.role, each.algorithm), (key.role, key.algorithm))]
-    is_alone = not any(each.state is KeyState.ACTIVE for each in peers)
+    is_alone = not any(_replaces(each, key) for each in others)
     if state is not None and key.state is KeyState.ACTIVE is not state and is_alone:
         reason = f"{key} is the only active one: activate its successor first"
         if key.role is Role.ZSK:
@@ -339,15 +336,13 @@ def add_key(folder: Path, role: Role, algorithm: Algorithm, state: KeyState | No
     keys = [file.key for file in read_keys(folder)]
     if len(keys) == MAX_KEYS:
         raise SigningError(f"there are {MAX_KEYS} keys already", filename=str(folder))
-    if state is None:
-        same = [key for key in keys if key.role is role and _replaces((role, key.algorithm), (role, algorithm))]
-        is_first = not any(key.state is KeyState.ACTIVE for key in same)
-        state = KeyState.ACTIVE if is_first else KeyState.PUBLISHED
     taken = {key.tag for key in keys}
     while True:
-        key = ZoneKey(role, state, algorithm, private_class.generate())  # type: ignore[attr-defined]
+        key = ZoneKey(role, KeyState.PUBLISHED, algorithm, private_class.generate())  # type: ignore[attr-defined]
         if key.tag not in taken:  # key tags need not be unique (RFC 4034 appendix B), but file names must be
             break
+    is_first = not any(each.role is role and _replaces(each, key) for each in keys)
+    key = replace(key, state=state or (KeyState.ACTIVE if is_first else KeyState.PUBLISHED))
     path = folder / _name(key)
     write_private(path, key.private.to_pem())  # atomic, because a server may read the folder at any time
     return KeyFile(path, key)
@@ -369,8 +364,7 @@ def remove_key(folder: Path, tag: int) -> KeyFile:
     """Delete the file of a key. Raises SigningError for a key that is in use or does not exist, and OSError."""
     files = read_keys(folder)
     path, key = _find(files, folder, tag)
-    kinds = [(file.key.role, file.key.algorithm) for file in files]
-    if key.state is KeyState.ACTIVE and not _is_left_over((key.role, key.algorithm), kinds):
+    if key.state is KeyState.ACTIVE and not _is_left_over(key, [file.key for file in files]):
         raise SigningError(f"{key} is in use: retire it first, and wait", filename=str(path))
     path.unlink()
     flush_to_disk(folder)

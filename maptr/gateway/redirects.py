@@ -138,7 +138,7 @@ def _csv_rows(path: Path) -> Iterator[Row]:
 
 def _lines(path: Path) -> Iterator[str]:
     """Yield the lines of a CSV. Raises ConfigError for one that is too long or not UTF-8."""
-    with path.open("rb") as file:
+    with opened(path) as file:
         number = 0
         while raw := file.readline(4 * MAX_LINE + 1):
             number += 1

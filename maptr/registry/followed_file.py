@@ -157,7 +157,7 @@ def pull_file(path: Path) -> Path:
 def read_pull_file(path: Path) -> dict[str, Any]:
     """Read the note beside a table; empty if there is none that can be read."""
     with suppress(OSError, ValueError, RecursionError):
-        note = json.loads(pull_file(path).read_text("utf-8"))
+        note = json.loads(read_whole(pull_file(path)))
         return note if isinstance(note, dict) else {}
     return {}
 

@@ -236,7 +236,7 @@ def apply_pull(pull: Pull, *, wall: Callable[[], float]) -> None:
     OSError, and TableError if the file has changed since the plan was made; the file then stays.
     """
     with locked(pull.path.parent):  # against other processes that pull into the folder
-        current = hashlib.sha256(pull.path.read_bytes()).hexdigest() if pull.path.exists() else ""
+        current = hashlib.sha256(read_whole(pull.path)).hexdigest() if pull.path.exists() else ""
         sha256 = pull.before if pull.content is None else hashlib.sha256(pull.content).hexdigest()
         if current not in (pull.before, sha256):
             raise TableError("has changed since the plan was made; pull again", filename=str(pull.path))

@@ -31,13 +31,12 @@ def candidate(
     serial that secondaries have of other content: the file gets a newer one. Raises ZoneError for a table from which no
     zone can be built, and OSError.
     """
-    is_kept = starting and after is None and zone.file.exists() and zone.file.stat().st_size > 0
-    if zone.table is None or is_kept:
-        yield zone, None
-        return
-    old = read_whole(zone.file).decode(errors="replace") if zone.file.exists() else ""
+    old = read_whole(zone.file).decode(errors="replace") if zone.table and zone.file.exists() else ""
     last = build.serial_of(old)
     is_behind = last is not None and after is not None and not is_newer(last, after)
+    if zone.table is None or (starting and old and not is_behind):
+        yield zone, None
+        return
     if is_behind:
         last = after
     style = "date" if zone.serial == "file" else zone.serial  # as ``maptr zone build`` counts
@@ -45,9 +44,8 @@ def candidate(
         serial = following_serial(last, style, now)
     else:
         serial = next_serial("1" if style == "increment" else style, now)
-    left_out: LeftOut | None = None
     if starting and old:
-        built = build.Build(build.with_serial(old, serial), serial)
+        built, left_out = build.Build(build.with_serial(old, serial), serial), None
     else:
         built = _build(zone, zone.table, serial)
         left_out = built.left_out

@@ -19,8 +19,8 @@ def test_a_file_that_changes_while_it_is_read_is_not_used(tmp_path: Path, monkey
     path = tmp_path / "natab"
     path.write_text(TEXT)
 
-    def read(path: Path, most: int) -> bytes:
-        content = read_whole(path, most)
+    def read(path: Path, *most: int) -> bytes:
+        content = read_whole(path, *most)
         path.write_text(TEXT * 2)
         return content
 
@@ -35,6 +35,12 @@ def test_a_pipe_is_not_a_table_which_is_logged_once(tmp_path: Path, caplog: pyte
     for state in [watched.refresh() for _ in range(3)]:
         assert (state.table, state.trouble) == (None, "Is not a regular file")
     assert caplog.messages == [f"{tmp_path}/natab: Is not a regular file; there is no table"]
+
+
+def test_a_pipe_in_place_of_the_note_is_not_waited_for(tmp_path: Path) -> None:
+    (tmp_path / "natab").write_text(TEXT)
+    os.mkfifo(tmp_path / "natab.pull")
+    assert WatchedTable(tmp_path / "natab", clock=time.monotonic).current().table
 
 
 def test_an_unchanged_table_is_not_parsed_again(tmp_path: Path) -> None:
