@@ -153,10 +153,7 @@ def _show_status(found: Status) -> None:
     output.data(f"maptr {found.version}, process {found.pid}, up {duration_text(found.uptime)}")
     tls = f"; by TLS on {', '.join(found.listen_tls)}" if found.listen_tls else ""
     output.data(f"listening on {', '.join(found.listen)}{tls}")
-    for zone in found.zones:
-        _show_zone(zone)
-    if found.catalog:
-        _show_catalog(found.catalog)
+    _show_zones(found.zones, found.catalog)
     if table := found.table:
         source = f", from {table.source}" if table.source else ""
         pulled = f"pulled {time_text(table.checked)}" if table.checked else "not pulled since the start"
@@ -256,12 +253,18 @@ def _zone_status(where: tuple[Path, str], zone: str | None, *, as_json: bool) ->
             {"zones": to_json(tuple(zones)), "catalog": to_json(catalog), "alarms": to_json(tuple(alarms))}
         )
     else:
-        for each in zones:
-            _show_zone(each)
-        if catalog:
-            _show_catalog(catalog)
+        _show_zones(zones, catalog)
         _show_alarms(found, alarms, silenced)
     sys.exit(output.EXIT_NONE if alarms else output.EXIT_OK)
+
+
+def _show_zones(zones: Iterable[ZoneStatus], catalog: CatalogStatus | None) -> None:
+    for zone in zones:
+        _show_zone(zone)
+    if catalog:
+        output.data(f"catalog {catalog.zone} serial {catalog.serial}")
+        for secondary in catalog.secondaries:
+            _show_secondary(secondary)
 
 
 def _show_zone(zone: ZoneStatus) -> None:
@@ -282,12 +285,6 @@ def _show_zone(zone: ZoneStatus) -> None:
         output.data("  ", Painted(warning, output.DOUBTFUL))
     if zone.left_out and zone.left_out.findings:
         output.data(f"  {zone.left_out.text}")
-
-
-def _show_catalog(catalog: CatalogStatus) -> None:
-    output.data(f"catalog {catalog.zone} serial {catalog.serial}")
-    for secondary in catalog.secondaries:
-        _show_secondary(secondary)
 
 
 def _show_secondary(known: SecondaryStatus) -> None:

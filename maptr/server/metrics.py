@@ -31,7 +31,7 @@ from maptr.reconcile.verdict import Verdict
 from maptr.server.alarm import AlarmKind
 from maptr.server.counters import RCODES
 from maptr.server.secondaries import NotifyState
-from maptr.server.status import Status, ZoneStatus
+from maptr.server.status import CatalogStatus, Status, ZoneStatus
 
 log = logging.getLogger("maptr.serve")
 
@@ -233,7 +233,8 @@ def _zones(status: Status) -> Iterator[Family]:
     loaded = [zone for zone in zones if zone.signatures is not None]
     states = [([one.zone, str(state)], float(one.signatures == state)) for one in loaded for state in Signatures]
     yield "zone_signatures", "1 for the state of the zone's signatures.", ["zone", "state"], states
-    secondaries = [([zone.zone, each.secondary], each) for zone in zones for each in zone.secondaries]
+    followed: list[ZoneStatus | CatalogStatus] = [*zones, *filter(None, [status.catalog])]
+    secondaries = [([zone.zone, each.secondary], each) for zone in followed for each in zone.secondaries]
     text = "1 for the state of the NOTIFY for the last serial."
     notify = [([*key, str(state)], float(one.notify == state)) for key, one in secondaries for state in NotifyState]
     yield "zone_notify", text, ["zone", "secondary", "state"], notify

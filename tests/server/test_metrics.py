@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ from maptr.dnssec.keys import Algorithm, KeyState, Role, add_key
 from maptr.registry.table import Entry, Nma, Table
 from maptr.server import metrics
 from maptr.server.state import left_out_status
-from maptr.server.status import SecondaryStatus, Status, read
+from maptr.server.status import CatalogStatus, SecondaryStatus, Status, read
 from maptr.zone.lint import publishable
 from tests.conftest import REPOSITORY
 from tests.support.command_line import run
@@ -216,7 +217,8 @@ def test_metrics_of_left_out_records_errors_and_secondaries(scraped: Scraped) ->
     zone = replace(zone, left_out=left_out_status(publishable(table)[1]))
     error = 'file \udcff\n"x\\' + "y" * 300  # a file name that is not UTF-8
     other = replace(other, secondaries=SECONDARIES, error=error)
-    status = replace(status, zones=(zone, other))
+    catalog = CatalogStatus("catalog.invalid.", 1, SECONDARIES)
+    status = replace(status, zones=(zone, other), catalog=catalog)
     found = samples(metrics.render(status).decode())
     assert value(found, "zone_records_left_out", zone=zone.zone) == 1
     for code in ("no-public-host", "other-answer"):
@@ -224,8 +226,8 @@ def test_metrics_of_left_out_records_errors_and_secondaries(scraped: Scraped) ->
     assert value(found, "zone_records_left_out", zone=other.zone) is None
     reason = ('file ?\n"x\\' + "y" * 300)[: metrics.MAX_REASON]
     assert value(found, "zone_refused", zone=other.zone, reason=reason) == 1
-    for each in SECONDARIES:
-        labels = {"zone": other.zone, "secondary": each.secondary}
+    for name, each in product((other.zone, catalog.zone), SECONDARIES):
+        labels = {"zone": name, "secondary": each.secondary}
         assert value(found, "zone_secondary_serial", **labels) == each.observed_serial
         assert value(found, "zone_secondary_lag_seconds", **labels) == each.lag
         assert value(found, "zone_notify_serial", **labels) == each.serial
