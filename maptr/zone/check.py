@@ -64,7 +64,7 @@ def examine(text: str, *, origin: str | None = None, filename: str = "") -> Exam
     """Check a zone's text, which is decoded by ``AS_TEXT``. The findings are sorted by file, line and owner.
 
     Without ``origin``, the zone is named by the owner of its SOA, or ``ark.arpa.`` if it has none. A text that cannot
-    be loaded is a finding too. Raises OSError if a file that it includes cannot be read.
+    be loaded is a finding too, as is an unreadable file that it includes.
     """
     origin = origin or soa_owner(text)
     if (good := _without_findings(text, origin)) is not None:

@@ -47,7 +47,8 @@ _FIELDS_OF = {3: NS, 4: NS, 7: NS, 8: NS, 9: NS, 14: _RP, 58: _RP, 32768: DS}
 # SMIMEA, CDS, CDNSKEY, OPENPGPKEY, HHIT, BRID, TA, DLV.
 _LEAST = {22: 1, 31: 1, 32: 1, 37: 6, 40: 3, 43: 5, 48: 5, 49: 1, 52: 4, 53: 4, 59: 5, 60: 5, 61: 1, 67: 1, 68: 1}
 _LEAST |= {32768: 5, 32769: 5}
-_STRINGS = frozenset({13, TXT, 19, 20, NAPTR, 56, 99, 258, 261, 262})  # types of character-strings (RFC 1035 3.3)
+_TEXTS = frozenset({TXT, 56, 99, 258, 261, 262})  # types of any number of character-strings (RFC 1035 3.3)
+_STRINGS = _TEXTS | {13, 19, 20, NAPTR}
 _BASE64 = frozenset({24, _KEY, _CERT, _IPSECKEY, RRSIG, DNSKEY, _DHCID, 60, _OPENPGPKEY})
 
 
@@ -154,7 +155,8 @@ def _bad_text(rdtype: int, tokens: Sequence[str]) -> Iterator[tuple[str, str]]:
         if not _ESCAPES.fullmatch(token):
             yield token, BAD_ESCAPE
         elif rdtype in _STRINGS and size > MAX_STRING:
-            yield token, f"a string of {size} bytes, {MAX_STRING} at most: write several, each in quotes"
+            advice = ": write several, each in quotes" if rdtype in _TEXTS else ""
+            yield token, f"a string of {size} bytes, {MAX_STRING} at most{advice}"
 
 
 def _reason(error: BaseException, rdtype: int, word: str, tokens: Sequence[str]) -> str:
