@@ -206,12 +206,10 @@ class Ark(_Parts):
             raise _not_one(received, f"no ark: label in {_shown(text)}", text, labelled=False)
         try:
             if re.search(_ARK_BEFORE, nma):
-                raise _SecondLabel
+                raise _NotAlone
             return cls._read(nma, _within_url(nma, text), rules, bare=bare)
-        except _EndsInProse as error:
-            raise _not_one(received, str(error)) from None
-        except _SecondLabel:
-            raise _not_one(received, f"a second ark: label in {_shown(nma + text)}") from None
+        except _NotAlone as error:
+            raise _not_one(received, str(error) or f"a second ark: label in {_shown(nma + text)}") from None
 
     @classmethod
     def _read(cls, nma: str, text: str, rules: _Rules, *, bare: bool = False) -> Ark:
@@ -226,7 +224,7 @@ class Ark(_Parts):
         naan, _, rest = re.sub(_HYPHEN, "", text).partition("/")
         naan = check_naan(naan.lower())
         if re.search(_LABEL_AND_NAAN, rest):
-            raise _SecondLabel
+            raise _NotAlone
         _check_name(rest)
         base, qualifier = _normalise(rest, rules)
         if not base and not bare:
@@ -429,12 +427,8 @@ def _split_tail(text: str, hash_in_name: bool) -> tuple[str, str, str]:
     return name, mark + query, fragment
 
 
-class _SecondLabel(Exception):
-    """There is a second label in the name."""
-
-
-class _EndsInProse(ArkSyntaxError):
-    """A character that cannot be in an ARK, and may be the first one after it."""
+class _NotAlone(ArkSyntaxError):
+    """A second label, or with a message a character that cannot be in an ARK and may be the first one after it."""
 
 
 def _not_one(received: str, problem: str, text: str = "", *, labelled: bool = True) -> ArkSyntaxError:
@@ -444,7 +438,7 @@ def _not_one(received: str, problem: str, text: str = "", *, labelled: bool = Tr
         return ArkSyntaxError(f"{len(found)} ARKs, not one: {', '.join(map(_short, found[:2]))}")
     if not found and (place := re.search(_UNLABELLED, text)):
         meant = f"ark:{text[place.end() :]}"
-        with suppress(ArkSyntaxError, _SecondLabel):
+        with suppress(ArkSyntaxError):
             Ark._read("", meant, PROFILES["current"])
             found = [meant]
     if not found:
@@ -466,7 +460,7 @@ def check_naan(naan: str) -> str:
 def _check_name(rest: str) -> None:
     if wrong := re.search(_NEVER, rest):
         problem = f"{_shown(wrong[0])} is not allowed in an ARK, only as {_pairs(wrong)}"
-        raise ArkSyntaxError(problem) if wrong[0].isalpha() else _EndsInProse(problem)
+        raise ArkSyntaxError(problem) if wrong[0].isalpha() else _NotAlone(problem)
     for pair in re.finditer(_PERCENT, rest):
         if not re.fullmatch("[0-9A-Fa-f]{2}", pair[1]):
             raise ArkSyntaxError(f"{_shown(pair[0])} is not a %-encoded byte: write % as %25")
@@ -570,7 +564,7 @@ def each_ark(text: str, *, profile: Profile = "current") -> Iterator[Ark]:
         found = _trim(_within_url(around, re.sub(_AFTER_LABEL, "", match[0])), before.removesuffix(around))
         try:
             ark = Ark._read(around, re.sub(f"[{_MARKS}\\s]+", "", found), PROFILES[profile])
-        except (ArkSyntaxError, _SecondLabel):
+        except ArkSyntaxError:
             continue
         is_nma = "://" in around or around.lower().endswith(("/", "%2f"))
         yield ark if is_nma else ark._replace(nma="")

@@ -15,7 +15,7 @@ from maptr.cli.group import Group
 from maptr.cli.lookup import ORIGIN
 from maptr.cli.output import Painted, counted
 from maptr.dnssec.expiry import signature_state
-from maptr.errors import ZoneError, reason_of
+from maptr.errors import ZoneError
 from maptr.files import read_whole
 from maptr.protocol import names
 from maptr.protocol.names import Labels, fold
@@ -238,11 +238,8 @@ def diff(old: str, new: str, origin: str | None, as_json: bool) -> None:
 
 def examine_zone(text: str, origin: str | None, file: str) -> Examined:
     """Return the findings of ``zone.check`` for the text of a zone file and the files that it includes."""
-    try:
-        with output.progress("checking the zone"):
-            return examine(text, origin=origin, filename=options.input_name(file))
-    except OSError as error:
-        output.fail(f"{options.input_name(file)}: $INCLUDE: {reason_of(error)}", output.EXIT_UNREADABLE)
+    with output.progress("checking the zone"):
+        return examine(text, origin=origin, filename=options.input_name(file))
 
 
 def without_errors(view: ZoneView | None, findings: list[Finding], message: str) -> ZoneView:
