@@ -29,6 +29,7 @@ from maptr.resolver.validation.answer import AnswerValidator
 from maptr.resolver.validation.chain import Resolved, Trust
 from maptr.resolver.validation.signed import Rdata, is_usable, parse
 from maptr.walk import Answer
+from maptr.zone.masterfile import AS_TEXT
 
 # By dns.name.Name or str: the keys of a Mapping are invariant, so that a dict[str, ...] would match neither.
 Anchors: TypeAlias = Mapping[Any, Iterable[Rdata]]
@@ -57,10 +58,9 @@ class Validator:
             found = usable_anchors(anchors)
         else:
             try:
-                found = read_anchors(Path(anchors).read_text("utf-8"), os.fspath(anchors))
-            except (OSError, UnicodeDecodeError) as error:
-                reason = getattr(error, "strerror", None) or error
-                raise ConfigError(f"{os.fspath(anchors)}: {reason}", key="trust_anchors") from None
+                found = read_anchors(Path(anchors).read_text(*AS_TEXT), os.fspath(anchors))
+            except OSError as error:
+                raise ConfigError(f"{os.fspath(anchors)}: {error.strerror}", key="trust_anchors") from None
         self.trust = Trust(found, time.time)
 
     def __repr__(self) -> str:
