@@ -486,6 +486,11 @@ class ZoneConfig:
     scheme: str = field(default="https", compare=False)  # client.scheme
 
     @property
+    def style(self) -> str:
+        """How the server chooses serials; "file": it does not. Those of a built file are from the date by default."""
+        return "date" if self.table is not None and self.serial == "file" else self.serial
+
+    @property
     def published(self) -> Path:
         """The file with the zone as the server publishes it: a signed zone is in the state folder."""
         if self.keys is None or self.state is None:

@@ -96,16 +96,16 @@ def _publish(state: ZoneState, now: float, force: bool, *, starting: bool) -> tu
     zone, served, old = state.zone, state.view, state.unsigned_view()
     name = to_text(zone.name)
     try:
-        signed = _last_signed(state)
-        with candidate(zone, now, starting=starting, after=signed and signed.serial) as (reading, left_out):
+        with candidate(zone, now, starting=starting) as (reading, left_out):
             checked = read_checked(reading.file, zone.name, lint=zone.lint)
             view = checked.view if zone.keys is None else stripped(checked.view)
-            chosen = None if zone.serial == "file" else zone.state  # the folder for a serial that the server chooses
+            chosen = None if zone.style == "file" else zone.state  # the folder for a serial that the server chooses
             if chosen is not None:
                 published = state_folder.read_serial(chosen, zone.name) if old is None else Published.of(old)
+                signed = _last_signed(state)
                 if signed is not None and not (published and is_newer(published.serial, signed.serial)):
                     published = Published.of(signed)
-                view = choose_serial(view, published, zone.serial, now)
+                view = choose_serial(view, published, zone.style, now)
             if old is not None:
                 view = decide(old, view, zone.max_shrink, force=force)
             if chosen is not None:

@@ -15,48 +15,36 @@ from maptr import registry
 from maptr.config import ZoneConfig
 from maptr.errors import TableError, ZoneError
 from maptr.files import read_whole, write_atomically
-from maptr.protocol.serial import following_serial, is_newer, next_serial
+from maptr.protocol.serial import following_serial, next_serial
 from maptr.zone import build
 from maptr.zone.lint import LeftOut
 
 
 @contextmanager
-def candidate(
-    zone: ZoneConfig, now: float, *, starting: bool = False, after: int | None = None
-) -> Iterator[tuple[ZoneConfig, LeftOut | None]]:
+def candidate(zone: ZoneConfig, now: float, *, starting: bool = False) -> Iterator[tuple[ZoneConfig, LeftOut | None]]:
     """Yield the zone with the file to read, and the records left out of it (None if the table was not read).
 
     A new candidate becomes the zone's file at the end of the context, and is removed after an exception. There is none
-    if the zone has no table, if the zone would not change, and at a start with a published version. ``after`` is a
-    serial that secondaries have of other content: the file gets a newer one. Raises ZoneError for a table from which no
-    zone can be built, and OSError.
+    if the zone has no table, if the zone would not change, and at a start with a published version. Raises ZoneError
+    for a table from which no zone can be built, and OSError.
     """
     old = read_whole(zone.file).decode(errors="replace") if zone.table and zone.file.exists() else ""
-    last = build.serial_of(old)
-    is_behind = last is not None and after is not None and not is_newer(last, after)
-    if zone.table is None or (starting and old and not is_behind):
+    if zone.table is None or (starting and old):
         yield zone, None
         return
-    if is_behind:
-        last = after
-    style = "date" if zone.serial == "file" else zone.serial  # as ``maptr zone build`` counts
-    if last is not None:
-        serial = following_serial(last, style, now)
+    if (last := build.serial_of(old)) is not None:
+        serial = following_serial(last, zone.style, now)
     else:
-        serial = next_serial("1" if style == "increment" else style, now)
-    if starting and old:
-        built, left_out = build.Build(build.with_serial(old, serial), serial), None
-    else:
-        built = _build(zone, zone.table, serial)
-        left_out = built.left_out
-    if not is_behind and build.is_same(built.text, old):
-        yield zone, left_out
+        serial = next_serial("1" if zone.style == "increment" else zone.style, now)
+    built = _build(zone, zone.table, serial)
+    if build.is_same(built.text, old):
+        yield zone, built.left_out
         return
     path = zone.file.with_name(f".{zone.file.name}.next")
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, built.text.encode())
     try:
-        yield replace(zone, file=path), left_out
+        yield replace(zone, file=path), built.left_out
         path.replace(zone.file)
     except ZoneError as error:
         file, line = built.place(error.filename, error.line)

@@ -70,7 +70,11 @@ def test_the_serial_increases_only_if_the_table_has_changed(tmp_path: Path) -> N
     assert site.reload() == ZoneResult("ark.arpa.", "reloaded", 2023111401, 2023111400)
     assert "ark.arpa. IN SOA localhost. hostmaster.ark.arpa. 2023111401 " in site.zone.file.read_text()
     assert run("zone", "check", site.zone.file).exit_code == 0
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["ark.arpa.zone", "maptr.toml", "naans"]
+    files = ["ark.arpa.serial", "ark.arpa.zone", "maptr.toml", "naans"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == files
+    site.zone.file.unlink()
+    site.start()
+    assert site.serial == 2023111401, "that of the secondaries, not the first one of the day"
 
 
 @pytest.mark.parametrize(
