@@ -30,7 +30,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         assert found is not None
         (source / name).write_text(found[1], "utf-8")
     words = ("install", "--quiet", "--no-deps", "--no-index", "--no-build-isolation", "--target", target, source)
-    subprocess.run([sys.executable, "-m", "pip", *map(str, words)], check=True, timeout=120)
+    subprocess.run([sys.executable, "-m", "pip", *map(str, words)], check=True, timeout=600)
     return target
 
 
@@ -44,7 +44,7 @@ def maptr(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     """Run a command in a process that has the package."""
     path = os.pathsep.join([str(folder), *filter(None, sys.path)])
     command = [sys.executable, "-m", "maptr", *words]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, env={**os.environ, "PYTHONPATH": path})
+    return subprocess.run(command, capture_output=True, text=True, timeout=600, env={**os.environ, "PYTHONPATH": path})
 
 
 def test_reader_and_export(example: Path, tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ def test_the_picture_shows_the_page_and_its_colours(tmp_path: Path) -> None:
     if not any(map(find, BROWSERS)):
         skip_or_fail(MISSING)
     path = tmp_path / "search.png"
-    subprocess.run([sys.executable, ROOT / "scripts" / "picture", path], check=True, timeout=180)
+    subprocess.run([sys.executable, ROOT / "scripts" / "picture", path], check=True, timeout=600)
     data = path.read_bytes()
     assert data.startswith(b"\x89PNG\r\n\x1a\n")
     assert int.from_bytes(data[16:20], "big") == 1000, "pixels wide, IHDR"

@@ -188,7 +188,7 @@ for name in ("c", "new"):
         [*command, sys.executable, "-c", program, str(tmp_path)],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=600,
         check=False,
     )
     if done.returncode in (1, 77) and "mitted" in done.stderr:
@@ -278,7 +278,7 @@ rig.close()
 """
     both = [subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.PIPE, text=True) for _ in range(2)]
     for process in both:
-        _, errors = process.communicate(timeout=60)
+        _, errors = process.communicate(timeout=600)
         assert (process.returncode, errors) == (0, "")
     last = Rig(path=tmp_path / "c")
     kept = [bool(last.sources.discover(f"ark:{n}/x", raise_on_none=False)) for n in range(1000, 1300)]

@@ -32,7 +32,7 @@ from maptr.resolver.resolver import Resolver
 from tests.support.caching import ARK, HOME, ONE_HOST, Clock, Rig, table
 from tests.support.ports import free_port
 from tests.support.scripted import Script, Scripted, zone
-from tests.support.waiting import until
+from tests.support.waiting import PATIENCE, until
 
 GOOD = zone({HOME: ['0 0 "h" "ark" "" d.example.'], "23456.ark.arpa.": ['0 0 "h" "ark" "" d.example.']})
 
@@ -134,7 +134,7 @@ def test_dns(fault: str) -> None:
         engine = Engine(Store(resolver.settings, clock=clock), named("dns-first"), TableState(natab), patience=0.1)
         discover = Sources(resolver, engine).discover
 
-        until(lambda: discover(ARK).source in ("dns", "memory"), "DNS answers")  # at once, or a moment too late
+        until(lambda: discover(ARK, lifetime=PATIENCE).source in ("dns", "memory"), "DNS answers")
         if fault == "killed":
             one.kill()
         else:

@@ -28,7 +28,7 @@ def test_each_shell_has_a_script(shell: str) -> None:
     assert (result.exit_code, result.stderr) == (0, "")
     assert f"_MAPTR_COMPLETE={shell}_complete" in result.stdout
     if program := shutil.which(shell):
-        subprocess.run([program, "-n"], input=result.stdout, text=True, check=True, timeout=60)
+        subprocess.run([program, "-n"], input=result.stdout, text=True, check=True, timeout=600)
 
 
 NAMES_A_FILE = re.compile(r"FILE|OUT\b|SOURCE|OLD|NEW|PATH|SOCKET|KEYS|DIRECTORY")
@@ -83,7 +83,7 @@ def completed(shell: str, line: str, word: str, folder: Path) -> str:
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=600,
             check=False,
         ).stdout
     ours, theirs = os.openpty()

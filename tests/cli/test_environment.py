@@ -13,12 +13,11 @@ import pytest
 
 from tests.support.command_line import MAPTR, run_process
 from tests.support.peers import require
-from tests.support.waiting import until
+from tests.support.waiting import PATIENCE, until
 
 ZONES = Path(__file__).resolve().parents[2] / "zones"
 TABLE, ZONE = ZONES / "sample.natab", ZONES / "ark.arpa.zone"
 ARK, URL = "ark:12345/x1", "https://ark.example.org/ark:/12345/x1"
-PATIENCE = 60.0
 
 
 def ended(command: list[str], home: Path) -> subprocess.CompletedProcess[str]:

@@ -24,8 +24,8 @@ from maptr.cli import logstream
 from maptr.cli.logstream import LogStream
 from tests.conftest import REPOSITORY
 from tests.support.namespaces import environment
-from tests.support.running import PATIENCE
 from tests.support.server_process import Start
+from tests.support.waiting import PATIENCE
 
 STAMP = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ"
 LINES = 40_000  # more bytes than the buffers hold

@@ -216,7 +216,7 @@ def at(seconds: float, *arguments: str) -> tuple[int, str, str]:
         f"import sys, time; real = time.time; time.time = lambda: real() + {seconds};"
         "from maptr.cli.start import run; run()"
     )
-    done = subprocess.run([sys.executable, "-c", program, *arguments], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", program, *arguments], capture_output=True, text=True, timeout=600)
     return done.returncode, done.stdout.strip(), done.stderr.strip()
 
 

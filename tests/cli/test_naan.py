@@ -106,7 +106,7 @@ def test_xdg_open_opens_an_ark_with_the_desktop_entry(tmp_path: Path) -> None:
         ["xdg-mime", "default", "maptr.desktop", "x-scheme-handler/ark"],
         ["xdg-open", "ark:/12148/btv1b8449691v"],
     ):
-        subprocess.run(command, env={**os.environ, **own}, check=True, timeout=60)
+        subprocess.run(command, env={**os.environ, **own}, check=True, timeout=600)
     until((tmp_path / "opened").exists, "the browser is called")
     assert (tmp_path / "opened").read_text() == "https://ark.bnf.fr/ark:/12148/btv1b8449691v"
 
@@ -115,4 +115,4 @@ def test_xdg_open_opens_an_ark_with_the_desktop_entry(tmp_path: Path) -> None:
 def test_the_desktop_entry_is_valid() -> None:
     require("desktop-file-validate")
     command = [str(find("desktop-file-validate")), str(DESKTOP)]
-    assert subprocess.run(command, capture_output=True, text=True, timeout=60).stdout == ""
+    assert subprocess.run(command, capture_output=True, text=True, timeout=600).stdout == ""

@@ -10,7 +10,7 @@ import pytest
 
 from maptr.cli import options, output
 from tests.support.command_line import run
-from tests.support.running import PATIENCE
+from tests.support.waiting import PATIENCE
 
 
 def test_a_file_is_replaced_with_its_mode_and_nothing_is_left_beside_it(tmp_path: Path) -> None:

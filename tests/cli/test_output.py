@@ -150,7 +150,7 @@ def run_without(stream: str, words: list[str], folder: Path) -> subprocess.Compl
         add_key(folder / "keys", Role.CSK, Algorithm.ED25519, KeyState.ACTIVE)
     command = ["sh", "-c", f'exec "$@" {stream}', "sh", *MAPTR, *words]
     return subprocess.run(
-        command, cwd=folder, input="ark:12345/x1\n", capture_output=True, text=True, timeout=60, check=False
+        command, cwd=folder, input="ark:12345/x1\n", capture_output=True, text=True, timeout=600, check=False
     )
 
 

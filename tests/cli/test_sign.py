@@ -222,7 +222,7 @@ def _without_cryptography(work: Path, words: list[str], *, until: str = "") -> s
                 if until in line:
                     process.terminate()
                     break
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=600)
         return subprocess.CompletedProcess(words, process.returncode, out, said + err)
 
 

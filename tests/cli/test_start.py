@@ -96,11 +96,11 @@ def test_a_pipe_closed_by_its_reader_is_not_reported(at: str) -> None:
 @pytest.mark.parametrize(("closed", "code"), [(">&-", 8), ("2>&-", 1)])
 def test_only_a_closed_stdout_is_an_error(closed: str, code: int, at: str) -> None:
     words = [*MAPTR, "url", "ark:00000/x1", at]
-    assert subprocess.run(["sh", "-c", f'exec "$@" {closed}', "sh", *words], check=False, timeout=60).returncode == code
+    assert subprocess.run(["sh", "-c", f'exec "$@" {closed}', "sh", *words], timeout=600).returncode == code
 
 
 def run_code(code: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=600)
 
 
 def test_url_without_options_does_not_import_click(at: str) -> None:
@@ -155,7 +155,7 @@ def test_a_zipapp_without_compiled_code_says_what_it_lacks(words: str, code: int
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=600,
         check=False,
     )
     assert (done.returncode, said in done.stdout + done.stderr) == (code, True), done

@@ -35,8 +35,7 @@ from tests.support.command_line import MAPTR, run, run_process
 from tests.support.http_gateway import Reply, get
 from tests.support.http_server import http_server, sends
 from tests.support.registries import natab
-from tests.support.server_process import PATIENCE
-from tests.support.waiting import until
+from tests.support.waiting import PATIENCE, until
 
 ARK = "ark:12025/x1"
 

@@ -22,8 +22,9 @@ from maptr.errors import ConfigError
 from maptr.protocol.address import Address
 from tests.conftest import REPOSITORY
 from tests.support.certificates import write_certificate
-from tests.support.namespaces import PATIENCE, Network
+from tests.support.namespaces import Network
 from tests.support.peers import Maptr
+from tests.support.waiting import PATIENCE
 
 INFINITY = resource.RLIM_INFINITY
 

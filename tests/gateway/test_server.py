@@ -24,9 +24,8 @@ from maptr.gateway.route import MAX_BODY
 from tests.support.caching import ONE_HOST, Rig, dns_answer, host
 from tests.support.certificates import write_certificate
 from tests.support.http_gateway import TABLE, Gateway, HttpClient, gateway, get, request
-from tests.support.running import PATIENCE
 from tests.support.streams import linger
-from tests.support.waiting import until
+from tests.support.waiting import PATIENCE, until
 
 TARGET = "/ark:12345/x1"
 LOCATION = "https://h.example/ark:12345/x1"

@@ -29,10 +29,9 @@ from maptr.registry.table import Table
 from tests.support.caching import table
 from tests.support.certificates import write_certificate
 from tests.support.http_gateway import ConfiguredGateway, HttpClient, get, request, serving
-from tests.support.running import PATIENCE
 from tests.support.scripted import Script, zone
 from tests.support.scripted import serving as dns_serving
-from tests.support.waiting import until
+from tests.support.waiting import PATIENCE, until
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PAGE = (REPOSITORY / "docs" / "log-and-metrics.md").read_text("utf-8").partition("## Metrics of maptr gateway")[2]

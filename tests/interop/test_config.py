@@ -201,7 +201,7 @@ def test_systemd_resolved_finds_the_arks(sample: Path, tmp_path: Path) -> None:
         env={**environment(), "PATH": SEARCH, "PYTHON": sys.executable},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -8,7 +8,6 @@ import os
 import random
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,11 +18,11 @@ from maptr.registry import builtin
 from maptr.registry.target import unusable
 from tests.support.command_line import ENDING
 from tests.support.namespaces import Network, with_loopback
+from tests.support.waiting import PATIENCE, until
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 ARK = "ark:/12148/btv1b8449691v"
 URL = "https://ark.bnf.fr/ark:/12148/btv1b8449691v"
-SECONDS = 60.0
 EVERY_RECORD = """
 import http.client, json, sys, time
 from maptr import Client
@@ -49,7 +48,7 @@ class Machine:
         self.home, site = folder / "home", folder / "site"
         self.home.mkdir()
         words = ("install", "--quiet", "--no-deps", "--no-index", "--no-build-isolation", "--target", site, REPOSITORY)
-        subprocess.run([sys.executable, "-m", "pip", *map(str, words)], check=True, timeout=120, cwd=folder)
+        subprocess.run([sys.executable, "-m", "pip", *map(str, words)], check=True, timeout=600, cwd=folder)
         self.site = site
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("XDG_", "MAPTR_"))}
         self.environment = {**kept, "HOME": str(self.home), "PYTHONPATH": str(site)}
@@ -58,7 +57,7 @@ class Machine:
         return self.network.command(*ENDING, sys.executable, *words)
 
     def run(self, *words: str, text: str = "") -> subprocess.CompletedProcess[str]:
-        options = {"env": self.environment, "cwd": self.home, "timeout": SECONDS, "input": text}
+        options = {"env": self.environment, "cwd": self.home, "timeout": PATIENCE, "input": text}
         return subprocess.run(self.command(*words), capture_output=True, text=True, **options)  # type: ignore[call-overload,no-any-return]
 
     @contextmanager
@@ -76,7 +75,7 @@ class Machine:
             yield running
         finally:
             running.terminate()
-            running.communicate(timeout=SECONDS)
+            running.communicate(timeout=PATIENCE)
 
     def ask(self, url: str) -> str:
         """Return the Location of a redirect, asked in the namespace."""
@@ -136,9 +135,7 @@ def test_two_hundred_naans_are_as_an_expansion_of_the_registry(machine: Machine)
 @pytest.mark.parametrize("words", [["gateway"], ["up"]])
 def test_the_first_gateway_and_the_first_server(machine: Machine, words: list[str]) -> None:
     with machine.start(*words) as running:
-        end = time.monotonic() + SECONDS
-        while not (found := machine.ask(f"/{ARK}")) and time.monotonic() < end and running.poll() is None:
-            time.sleep(0.2)
+        found = until(lambda: machine.ask(f"/{ARK}") or running.poll() is not None, "a redirect", pause=0.2)
         assert found == URL
         if words == ["up"]:
             done = machine.run("-c", EVERY_RECORD, *(f"ark:/{key}9zz" for key in meant_urls()))

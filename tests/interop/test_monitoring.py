@@ -71,8 +71,8 @@ def prometheus(site: Site, tmp_path: Path) -> Iterator[int]:
         cwd=tmp_path,
     )
     try:
-        until(lambda: len(asked(port, "maptr_zone_serial")) == 2, "the server is scraped", seconds=60)
-        until(lambda: asked(port, "maptr_gateway_ready"), "the gateway is scraped", seconds=60)
+        until(lambda: len(asked(port, "maptr_zone_serial")) == 2, "the server is scraped")
+        until(lambda: asked(port, "maptr_gateway_ready"), "the gateway is scraped")
         yield port
     finally:
         for process in (running, gateway):
@@ -107,7 +107,7 @@ def test_the_check_for_nagios(site: Site, tmp_path: Path) -> None:
 
     def check(*words: str) -> tuple[int, str]:
         own = {**os.environ, "PATH": path, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-        done = subprocess.run([BOX / "check_maptr", *words], capture_output=True, text=True, timeout=60, env=own)
+        done = subprocess.run([BOX / "check_maptr", *words], capture_output=True, text=True, timeout=600, env=own)
         return done.returncode, done.stdout
 
     options = ("--config", str(site.config))

@@ -31,7 +31,8 @@ from maptr.answer.respond import respond
 from maptr.protocol.cookies import CookieSettings
 from tests.interop.test_dns_tools import CookieBind, CookieKnot, CookieNsd
 from tests.support.answers import ANSWER, PACKETS, SNAPSHOT
-from tests.support.peers import START_SECONDS, Bind, Maptr, Nsd, Peer, PowerDns
+from tests.support.peers import Bind, Maptr, Nsd, Peer, PowerDns
+from tests.support.waiting import PATIENCE
 
 SERVERS: tuple[type[Peer], ...] = (CookieBind, CookieNsd, CookieKnot, PowerDns)
 QUIET = 0.3  # seconds without any response, after which the missing ones count as none
@@ -187,7 +188,7 @@ def ask_all(server: Peer) -> dict[str, bytes | None]:
             sock.send(packet)
             time.sleep(0.001)  # a burst would overflow a small receive buffer
         # All packets are processed when a query sent after them has its response, however busy the machine is.
-        dns.query.udp(dns.message.make_query("example.", "SOA"), server.host, START_SECONDS, server.port)
+        dns.query.udp(dns.message.make_query("example.", "SOA"), server.host, PATIENCE, server.port)
         while waiting and (ready := select.select(list(waiting), [], [], QUIET)[0]):
             for sock in ready:
                 replies[waiting.pop(sock)] = sock.recv(65535)
@@ -241,6 +242,6 @@ def test_rfc1035_5_1_non_ascii_text_in_a_zone_file_is_read_as_bytes(kind: type[P
     with kind({"example.": tmp_path / "zone"}) as server:
         for label, rcode in ("café".encode(), dns.rcode.NOERROR), (b"xn--caf-dma", dns.rcode.NXDOMAIN):
             query = dns.message.make_query(dns.name.Name((label, b"example", b"")), "TXT")
-            reply = dns.query.udp(query, server.host, START_SECONDS, server.port)
+            reply = dns.query.udp(query, server.host, PATIENCE, server.port)
             assert (reply.rcode(), len(reply.answer)) == (rcode, 0 if rcode else 1)
             assert not reply.answer or reply.answer[0][0].strings == ("ü".encode(),)

@@ -256,9 +256,9 @@ def test_the_containers_answer_the_public(tmp_path: Path, path: str, sample: Pat
     containers.run("primary", *keys[1].split())
     with containers.running:
         containers.up()
-        until(lambda: "RRSIG" in rules(containers.ports["53"]), containers.logs, seconds=120)
+        until(lambda: "RRSIG" in rules(containers.ports["53"]), containers.logs)
         public, admin = containers.ports["80"], containers.ports["9154"]
-        until(lambda: answer(public, "/ready") == (200, None), containers.logs, seconds=120)
+        until(lambda: answer(public, "/ready") == (200, None), containers.logs)
         assert answer(public, "/ark:12345/b6x") == (302, "https://ark.example.org/ark:/12345/b6x")
         assert answer(public, "/metrics") == (404, None)
         assert answer(admin, "/metrics") == answer(containers.ports["9153"], "/metrics") == (200, None)

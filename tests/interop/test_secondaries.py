@@ -31,7 +31,7 @@ from tests.support.http_server import http_server, sends
 from tests.support.moments import ever_touched, of_naans, states
 from tests.support.peers import HOST, Bind, Knot, Maptr, Peer, TlsMaptr, run
 from tests.support.secondaries import SECRET, KnotSecondary, serial_at
-from tests.support.waiting import until
+from tests.support.waiting import PATIENCE, until
 
 UPDATES = 130  # of the real registry
 # IXFRs that take all updates to the secondaries; MAPTR_MOMENTS=130 sends each update alone.
@@ -286,7 +286,6 @@ def test_a_secondary_with_a_wrong_secret_is_an_alarm_that_says_so(
 
 
 ORIGIN = "ark.arpa."
-PATIENCE = 5.0  # seconds for one answer
 
 Verdict = tuple[int, int, int, int]  # rcode, records of the answer, TSIG error, bytes of its MAC
 

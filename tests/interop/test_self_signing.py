@@ -26,10 +26,10 @@ from tests.interop.test_signing import ORIGIN, SECURE, TEXT, check_verified, que
 from tests.support.peers import HOST, Maptr, Peer, Unbound
 from tests.support.running import answering
 from tests.support.secondaries import KnotSecondary, NsdSecondary, contents, primary_of, serial_at
+from tests.support.waiting import PATIENCE
 
 pytest.importorskip("cryptography", reason="signing needs maptr[dnssec]")
 
-PATIENCE = 30.0
 DAY = 86400
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import gzip
 import json
-import socket
 import tracemalloc
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -203,10 +203,21 @@ def test_a_chooser_is_told_of_an_authority_that_fails() -> None:
         assert chooser(found).port == running.port
 
 
-def test_a_silent_authority_leaves_time_for_the_next() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as silent, pages(erc) as running:
-        found = discovery_at(f"http://127.0.0.1:{silent.getsockname()[1]}", running.url)
-        assert describe(found, allow_private=True, seconds=2).spoken
+def test_silent_authorities_leave_time_for_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each gets half of the time that is left, the last one all of it."""
+    now, given = 0.0, []
+
+    def silent(target: str, *, seconds: float, **_: object) -> Page:
+        nonlocal now
+        now += seconds
+        given.append(seconds)
+        raise NmaError("no answer in time")
+
+    monkeypatch.setattr("maptr.nma.describe.time", Mock(monotonic=lambda: now))
+    monkeypatch.setattr(http, "get", silent)
+    with pytest.raises(NmaError, match="no mapping authority could be asked"):
+        describe(discovery_at("http://a.example", "http://b.example", "http://c.example"), seconds=8.0)
+    assert given == [4.0, 2.0, 2.0]
 
 
 @pytest.mark.parametrize("seconds", [float("inf"), 1e300])
@@ -280,7 +291,7 @@ def test_a_client_describes_what_it_discovers() -> None:
         target = f"!^ark:/?12345/(.*)$!{running.url}/ark:12345/\\1!".encode()
         with hostile(hosts({"12345.ark.arpa.": [naptr(flags=b"u", regexp=target)]})) as server:
             client = Client(server.name, settings=Settings(allow_private=True))
-            assert client.describe("ark:12345/x1", chooser=sticky, lifetime=5.0).spoken
+            assert client.describe("ark:12345/x1", chooser=sticky).spoken
             with pytest.raises(NoMappingAuthority):
                 client.describe("ark:1/x", raise_on_none=False)
             with pytest.raises(DiscoveryError):

@@ -19,6 +19,7 @@ from tests.support.caching import ARK, Clock, Rig, dns_answer, host
 from tests.support.certificates import write_certificate
 from tests.support.http_server import pages
 from tests.support.ports import free_port
+from tests.support.waiting import PATIENCE
 from tests.test_choose import THREE, discovery
 
 
@@ -71,9 +72,9 @@ def test_reachable_verifies_tls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     write_certificate(tmp_path)
     with pages(erc, certificate=tmp_path) as secure, pages(erc) as plain:
         found = discovery_at(f"https://127.0.0.1:{secure.port}", plain.url).replace(scheme="https")
-        assert Reachable(allow_private=True, seconds=5.0)(found).scheme == "http"
+        assert Reachable(allow_private=True, seconds=PATIENCE)(found).scheme == "http"
         monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "tls.crt"))
-        chosen = Reachable(allow_private=True, seconds=5.0)(found)
+        chosen = Reachable(allow_private=True, seconds=PATIENCE)(found)
         assert (chosen.port, chosen.scheme) == (secure.port, "https")
         description = describe(found, allow_private=True)
         assert (description.spoken, description.url) == (True, f"https://127.0.0.1:{secure.port}/ark:12345/x1?info")

@@ -93,7 +93,7 @@ def test_every_public_name_is_used_in_a_program_of_the_library_page() -> None:
 @pytest.mark.parametrize("script", ["architecture", "man"])
 def test_generated_files_are_up_to_date(script: str) -> None:
     command = [sys.executable, f"scripts/{script}", "--check"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, cwd=REPOSITORY)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False, cwd=REPOSITORY)
     assert done.returncode == 0, done.stderr
 
 

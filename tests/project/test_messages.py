@@ -12,7 +12,7 @@ from tests.support import reworded
 
 def output_of(*options: str) -> Any:
     command = [sys.executable, "-m", reworded.__name__, *options]
-    return json.loads(subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout)
+    return json.loads(subprocess.run(command, capture_output=True, text=True, check=True, timeout=600).stdout)
 
 
 def test_other_messages_change_nothing_that_programs_read() -> None:

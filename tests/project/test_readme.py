@@ -38,13 +38,11 @@ from markdown_it import MarkdownIt
 
 from tests.support.command_line import ENDING
 from tests.support.peers import PEERS, SEARCH, free_port, processes, require
-from tests.support.waiting import until
+from tests.support.waiting import PATIENCE, until
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PAGES = [REPOSITORY / "README.md", *sorted(REPOSITORY.glob("docs/**/*.md"))]
 DOCUMENTED_PORTS = ("5300", "5301", "8053", "8080", "9153")
-COMMAND_SECONDS = 180.0  # on a busy machine; usually a second or two
-DEMO_SECONDS = 300.0
 
 # Programs that a page may show and that may not be installed.
 PEER_COMMANDS = {
@@ -191,7 +189,7 @@ class Session(ExitStack):
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            timeout=COMMAND_SECONDS,
+            timeout=PATIENCE,
             check=False,
         )
         return done.stdout.decode(errors="replace"), done.returncode
@@ -216,7 +214,7 @@ class Session(ExitStack):
         def is_ready() -> bool:
             return re.search(r"\bready\b", said()) is not None  # not the "already" of "already in use"
 
-        until(lambda: is_ready() or process.poll() is not None, said, seconds=COMMAND_SECONDS)
+        until(lambda: is_ready() or process.poll() is not None, said)
         return said(), 0 if is_ready() else process.wait() or -1
 
 
@@ -261,7 +259,7 @@ def test_the_demo_runs_in_any_folder_and_leaves_no_files(tmp_path: Path) -> None
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=DEMO_SECONDS,
+        timeout=600,
         check=False,
     )
     assert done.returncode == 0, done.stdout
@@ -298,7 +296,7 @@ def test_the_demo_stops_its_server_when_interrupted(number: signal.Signals, code
             os.killpg(process.pid, number)
             seen += process.stdout.read()
             assert "The servers are stopped." in seen
-        process.wait(DEMO_SECONDS)
+        process.wait(600)
     assert process.returncode == code, seen
     assert not processes(process.pid)
     assert not list(tmp_path.glob("maptr-demo-*"))

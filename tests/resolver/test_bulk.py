@@ -287,4 +287,4 @@ async def test_a_process_with_few_files_asks_by_fewer_connections() -> None:
 def test_a_process_with_few_files_asks_by_fewer_udp_sockets() -> None:
     with hostile(hosts({f"{number}.ark.arpa.": [naptr("h.example.")] for number in range(100)})) as server:
         program = FEW_FILES.replace("used + 4", "used + 2")
-        subprocess.run([sys.executable, "-c", program, server.name], check=True, timeout=60)
+        subprocess.run([sys.executable, "-c", program, server.name], check=True, timeout=600)

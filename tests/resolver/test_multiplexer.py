@@ -23,15 +23,15 @@ from maptr.resolver.multiplexer import (
 from maptr.resolver.servers import Server
 from maptr.resolver.stub import Stub
 from maptr.walk import Answer
+from tests.support.waiting import PATIENCE
 
-SECONDS = 10.0  # after which a test gives up
 NAME = (b"12345", b"ark", b"arpa")
 
 
 @pytest.fixture
 def listener() -> Iterator[socket.socket]:
     with socket.create_server(("127.0.0.1", 0)) as sock:
-        sock.settimeout(SECONDS)
+        sock.settimeout(PATIENCE)
         yield sock
 
 
@@ -50,15 +50,15 @@ def test_rfc1035_4_2_2_a_response_in_pieces_ends_at_its_length(listener: socket.
     with closing(TcpExchange(server_of(listener), b"query", waiter, came.append)):
         peer, _ = listener.accept()
         with peer:
-            waiter.wait(SECONDS)
-            peer.settimeout(SECONDS)
+            waiter.wait(PATIENCE)
+            peer.settimeout(PATIENCE)
             assert peer.recv(100) == b"\0\5query"
             for piece in (b"\0", b"\5r", b"epl"):
                 peer.sendall(piece)
-                waiter.wait(SECONDS)
+                waiter.wait(PATIENCE)
                 assert came == []
             peer.sendall(b"y and more")
-            waiter.wait(SECONDS)
+            waiter.wait(PATIENCE)
     assert came == [b"reply"]
 
 
@@ -68,7 +68,7 @@ def test_a_server_that_does_not_listen_is_an_error(listener: socket.socket, wait
     came: list[bytes | OSError] = []
     try:  # the operating system may report it at once, or on the first write
         with closing(TcpExchange(server, b"query", waiter, came.append)):
-            waiter.wait(SECONDS)
+            waiter.wait(PATIENCE)
     except OSError as error:
         came.append(error)
     assert isinstance(came[0], ConnectionRefusedError)
@@ -143,7 +143,7 @@ def test_each_attempt_times_out_on_time_and_the_question_with_its_lifetime(
     answers: list[Answer] = []
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as server:
         server.bind(("127.0.0.1", 0))
-        server.settimeout(SECONDS)
+        server.settimeout(PATIENCE)
         stub = Stub([f"127.0.0.1#{server.getsockname()[1]}"])
         with closing(Multiplexer(stub, waiter, rate=rate, clock=lambda: now)) as asking:
             asking.ask(NAME, answers.append, seconds=2.5)
@@ -161,5 +161,5 @@ def test_each_attempt_times_out_on_time_and_the_question_with_its_lifetime(
                 server.setblocking(False)
                 with pytest.raises(BlockingIOError):
                     server.recv(2000)
-                server.settimeout(SECONDS)
+                server.settimeout(PATIENCE)
     assert [answer.outcome for answer in answers] == [Outcome.TIMEOUT]

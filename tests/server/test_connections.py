@@ -29,7 +29,8 @@ from maptr.server.status import ReloadResult
 from maptr.server.stream import Stream
 from tests.support import streams
 from tests.support.certificates import write_certificate
-from tests.support.running import PATIENCE, Running, answering, daemon_of
+from tests.support.running import Running, answering, daemon_of
+from tests.support.waiting import PATIENCE
 
 T = TypeVar("T")
 

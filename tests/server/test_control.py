@@ -35,8 +35,8 @@ from tests.support.command_line import run
 from tests.support.load import Load
 from tests.support.registries import natab
 from tests.support.running import converse
-from tests.support.server_process import PATIENCE, Site, address_of, zone_text
-from tests.support.waiting import until
+from tests.support.server_process import Site, address_of, zone_text
+from tests.support.waiting import PATIENCE, until
 
 
 def run_command(site: Site, *arguments: str) -> tuple[int, str, str]:

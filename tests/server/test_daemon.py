@@ -15,7 +15,8 @@ from maptr.server import state_folder
 from tests.support import command_line
 from tests.support.certificates import write_certificate
 from tests.support.peers import Maptr
-from tests.support.server_process import PATIENCE, Site, Start, address_of, zone_text
+from tests.support.server_process import Site, Start, address_of, zone_text
+from tests.support.waiting import PATIENCE
 
 
 @pytest.fixture

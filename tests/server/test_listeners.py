@@ -25,7 +25,8 @@ from maptr.server.responder import ServerState
 from maptr.server.stock_resolver import MaptrResolver
 from maptr.transfer.session import Access
 from tests.support import streams
-from tests.support.running import PATIENCE, daemon_of
+from tests.support.running import daemon_of
+from tests.support.waiting import PATIENCE
 
 
 @pytest.mark.parametrize("batched", [True, False])

@@ -34,8 +34,9 @@ from tests.conftest import REPOSITORY
 from tests.support.command_line import run
 from tests.support.peers import find
 from tests.support.running import Running, converse
-from tests.support.server_process import PATIENCE, Site, address_of, zone_text
+from tests.support.server_process import Site, address_of, zone_text
 from tests.support.streams import connect, is_closed, wait_for, wait_until_cut_off
+from tests.support.waiting import PATIENCE
 
 parser = pytest.importorskip("prometheus_client.parser", reason="metrics need maptr[metrics]")
 
@@ -198,7 +199,7 @@ def test_metric_names_are_documented_and_follow_the_conventions(scraped: Scraped
     assert documented.keys() == real
     if promtool := find("promtool"):
         done = subprocess.run(
-            [promtool, "check", "metrics"], input=text, capture_output=True, text=True, timeout=60, check=False
+            [promtool, "check", "metrics"], input=text, capture_output=True, text=True, timeout=600, check=False
         )
         assert (done.returncode, done.stdout + done.stderr) == (0, "")
 

@@ -31,7 +31,7 @@ from tests.support.command_line import run
 from tests.support.http_server import http_server, sends
 from tests.support.peers import Maptr
 from tests.support.registries import natab
-from tests.support.server_process import PATIENCE
+from tests.support.waiting import PATIENCE
 from tests.support.zone_site import ZoneSite
 
 ORIGIN: Labels = (b"ark", b"arpa")

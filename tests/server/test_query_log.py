@@ -17,8 +17,9 @@ from maptr.server.counters import SILENCE, Counters
 from maptr.server.query_log import INTERVAL, MAX_LINES, QueryLog
 from maptr.zone.snapshot import Snapshot
 from tests.support.caching import Clock
-from tests.support.server_process import PATIENCE, Start
+from tests.support.server_process import Start
 from tests.support.streams import responding
+from tests.support.waiting import PATIENCE
 
 
 def wire(name: str, rdtype: str = "A") -> bytes:

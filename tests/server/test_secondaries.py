@@ -31,10 +31,10 @@ from maptr.transfer.acl import NotifyTarget, TsigKey
 from tests.support import zones
 from tests.support.ports import free_port
 from tests.support.transfers import keyring
+from tests.support.waiting import PATIENCE
 from tests.transfer.test_session import EXAMPLE, KEY, NOW, view_of
 
 Reply = Callable[[bytes], list[bytes]]
-PATIENCE = 20.0
 CATALOG = parse("catalog.invalid.")
 SOA_QUERY = b"\0\1" + secondaries.make_request(EXAMPLE)[2:]
 

@@ -23,7 +23,8 @@ from maptr.errors import ConfigError
 from maptr.server import settings
 from maptr.server.settings import Overrides
 from maptr.transfer.acl import AccessRule
-from tests.support.server_process import PATIENCE, Site, zone_text
+from tests.support.server_process import Site, zone_text
+from tests.support.waiting import PATIENCE
 
 KEY = '[[key]]\nname = "xfr"\nsecret_file = "xfr.key"\n'
 

@@ -18,8 +18,8 @@ from maptr.errors import ZoneError
 from maptr.server.stream import HELD_BUFFER, MAX_TURN, Connections, RoundRobin, Stream
 from tests.fuzz.targets import converse_over
 from tests.support.answers import PACKETS, SNAPSHOT
-from tests.support.running import PATIENCE
 from tests.support.streams import messages
+from tests.support.waiting import PATIENCE
 
 QUERY = b"\0\x0cquery of 12."
 

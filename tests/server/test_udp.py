@@ -38,8 +38,8 @@ from maptr.transfer.session import Access
 from maptr.zone.snapshot import Snapshot
 from tests.answer.test_ready import NOW, SECRETS, make_query
 from tests.support.answers import ANSWER, PACKETS
-from tests.support.running import PATIENCE
 from tests.support.streams import responding, wait_for
+from tests.support.waiting import PATIENCE
 from tests.support.zones import snapshot_of_zones
 
 SNAPSHOT = snapshot_of_zones(dns.zone.from_text(ANSWER["zone"], "example.", relativize=False))

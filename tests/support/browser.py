@@ -16,11 +16,10 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 from tests.support.peers import find, skip_or_fail
-from tests.support.waiting import until
+from tests.support.waiting import PATIENCE, until
 
 BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
 MISSING = "browser: Chromium is not installed; run scripts/test as root on Debian"
-SECONDS = 60.0  # for one answer on a busy machine; usually milliseconds
 
 
 class Page(NamedTuple):
@@ -44,7 +43,7 @@ class Page(NamedTuple):
             self.browser.call("Browser.getVersion")  # a script would fail while one page replaces another
             return self._count("Page.loadEventFired") >= loads
 
-        until(is_loaded, "the page is loaded", seconds=SECONDS)
+        until(is_loaded, "the page is loaded")
 
     def troubles(self) -> list[str]:
         """What the browser reports: errors of scripts and of the network, refused styles, dialogs, and warnings."""
@@ -155,7 +154,7 @@ class Chromium:
 
     def _read(self) -> dict[str, Any]:
         while b"\0" not in self._rest:
-            ready, _, _ = select.select([self._in], [], [], SECONDS)
+            ready, _, _ = select.select([self._in], [], [], PATIENCE)
             assert ready, "the browser does not answer"
             more = os.read(self._in, 1 << 20)
             assert more, f"the browser exited with {self._process.poll()}"

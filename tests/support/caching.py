@@ -31,6 +31,7 @@ from maptr.registry.table import Entry, Nma, Table
 from maptr.resolver.call import StepHook
 from maptr.testing import Answers, OfflineResolver
 from maptr.walk import DEFAULTS, Answer, Question, Settings
+from tests.support.waiting import PATIENCE
 
 ARK = "ark:12345/x1"
 HOME = "12345.ark.arpa."
@@ -75,7 +76,7 @@ class FakeDns(OfflineResolver):
     """A resolver with answers by name. ``asked`` lists the queries; ``gate`` holds answers until it is set."""
 
     def __init__(
-        self, answers: Mapping[str, Answer] | None = None, lifetime: float = 5.0, settings: Settings = DEFAULTS
+        self, answers: Mapping[str, Answer] | None = None, lifetime: float = PATIENCE, settings: Settings = DEFAULTS
     ) -> None:
         super().__init__(Answers(), lifetime=lifetime, settings=settings)
         self.answers = dict(answers or {})
@@ -94,7 +95,7 @@ class FakeDns(OfflineResolver):
     def discover(self, ark: Ark, lifetime: float, on_step: StepHook | None = None) -> Discovery:
         self.calls += 1
         if self.gate is not None:
-            self.gate.wait(10)
+            self.gate.wait(PATIENCE)
         if self.error is not None:
             raise self.error
         return super().discover(ark, lifetime, on_step)
@@ -109,7 +110,10 @@ class FakeDns(OfflineResolver):
 
 
 class Rig:
-    """``Sources`` over a ``FakeDns`` and two clocks; ``clock`` may be another one, and so may ``dns``."""
+    """``Sources`` over a ``FakeDns`` and two clocks; ``clock`` may be another one, and so may ``dns``.
+
+    Lifetime and patience are those of a test, longer than a slow machine needs, unless others are given.
+    """
 
     def __init__(
         self,
@@ -118,7 +122,8 @@ class Rig:
         policy: str = "dns-first",
         *,
         path: Path | None = None,
-        lifetime: float = 5.0,
+        lifetime: float = PATIENCE,
+        patience: float = PATIENCE,
         settings: Settings = DEFAULTS,
         dns: FakeDns | None = None,
         clock: Callable[[], float] | None = None,
@@ -133,7 +138,7 @@ class Rig:
         clock = clock or self.clock
         store = Store(self.dns.settings, self.disk, view=view, size=size, clock=clock, wall=self.wall)
         source = table_source(natab, self.clock)
-        engine = Engine(store, named(policy), source, rng=random.Random(1), **options)
+        engine = Engine(store, named(policy), source, rng=random.Random(1), patience=patience, **options)
         self.sources = Sources(self.dns, engine)
 
     def drift(self, naan: str, log: VerdictLog | None = None) -> list[Drift]:

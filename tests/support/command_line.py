@@ -50,7 +50,7 @@ def run(
 def run_process(*words: object, **options: Any) -> subprocess.CompletedProcess[str]:
     """Run a command in a process, with the ``options`` of ``subprocess.run``."""
     streams = {} if {"stdout", "stderr"} & options.keys() else {"capture_output": True}
-    defaults = {"text": True, "timeout": 60, "check": False}
+    defaults = {"text": True, "timeout": 600, "check": False}
     return subprocess.run([*MAPTR, *map(str, words)], **{**streams, **defaults, **options})
 
 

@@ -28,7 +28,8 @@ from maptr.protocol.address import Address
 from maptr.registry.followed_file import TableState
 from tests.support.caching import ONE_HOST, Rig, table
 from tests.support.peers import Maptr
-from tests.support.running import PATIENCE, Running
+from tests.support.running import Running
+from tests.support.waiting import PATIENCE
 
 LOOPBACK = Address("127.0.0.1", 0)
 TABLE = table(("12345", "t.example"))

@@ -11,6 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 from tests.support.scripted import running
+from tests.support.waiting import PATIENCE
 
 Handle = Callable[[BaseHTTPRequestHandler], None]
 
@@ -53,6 +54,18 @@ def sends(content: bytes, status: int = 200, length: int | None = None, **header
     return handle
 
 
+def holds(sent: bytes) -> Handle:
+    """A handler that sends this, and nothing more until the client leaves."""
+
+    def handle(request: BaseHTTPRequestHandler) -> None:
+        request.connection.settimeout(PATIENCE)
+        with suppress(OSError):
+            request.wfile.write(sent)
+            request.rfile.read(1)
+
+    return handle
+
+
 @dataclass
 class Pages:
     """A running web server, and the raw targets of its requests."""
@@ -91,7 +104,7 @@ def raw_server(first: bytes, more: bytes) -> Iterator[int]:
         def handle(self) -> None:
             with suppress(OSError):
                 self.request.recv(65536)
-                self.request.settimeout(0.2)  # the client may not read all
+                self.request.settimeout(0.2)  # for more than fits the buffer: the end of a client may come unnoticed
                 self.request.sendall(first)
                 while more:
                     self.request.sendall(more)

@@ -11,7 +11,7 @@ import dns.message
 import dns.query
 import dns.rcode
 
-PATIENCE = 20.0  # seconds for one response on a busy machine
+from tests.support.waiting import PATIENCE
 
 
 class Load:

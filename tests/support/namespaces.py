@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.waiting import PATIENCE
+
 REPOSITORY = Path(__file__).resolve().parents[2]
-PATIENCE = 60.0  # seconds for one command on a busy machine
 
 
 class Network:

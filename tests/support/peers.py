@@ -37,11 +37,9 @@ from tests.support.certificates import write_certificate
 from tests.support.command_line import ENDING
 from tests.support.ports import HOST as HOST
 from tests.support.ports import free_port as free_port
-from tests.support.waiting import until
+from tests.support.waiting import PATIENCE, until
 
 CONFIGURATIONS = Path(__file__).parent / "configurations"
-START_SECONDS = 30.0  # until all zones are answered; less than one on an idle machine
-STOP_SECONDS = 20.0  # between the signal that ends a server and SIGKILL
 SOCKET_PATH = 80  # bytes for the directory of a Unix socket, whose path has at most 108 (unix(7))
 PROGRAM_FOLDERS = ("/usr/sbin", "/sbin", "/usr/local/sbin", "/usr/lib/systemd", "/usr/local/lib/systemd")
 SEARCH = os.pathsep.join((os.environ.get("PATH", os.defpath), *PROGRAM_FOLDERS))
@@ -87,7 +85,7 @@ def run(command: str, *arguments: object, cwd: Path | None = None, env: Mapping[
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
-        timeout=120,
+        timeout=600,
         check=False,
     )
     return Checked(done.returncode == 0, done.stdout.decode(errors="replace"))
@@ -111,7 +109,7 @@ class Peer:
     """A server with zones by origin, started when its context is entered or by ``start()``.
 
     It reads the zone files and never writes them, and allows transfers to 127.0.0.1, without recursion and rate
-    limiting. ``port`` 0 is any free port. Raises PeerError if a zone's SOA is not answered in START_SECONDS.
+    limiting. ``port`` 0 is any free port. Raises PeerError if a zone's SOA is not answered in PATIENCE.
     """
 
     name: ClassVar[str]
@@ -214,7 +212,7 @@ class Peer:
         return [dns.message.make_query(origin, "SOA", flags=0) for origin in self.zones]
 
     def _wait_for_answer(self, query: dns.message.Message) -> None:
-        deadline = time.monotonic() + START_SECONDS
+        deadline = time.monotonic() + PATIENCE
         for attempt in count():
             try:
                 reply = dns.query.udp(query, self.host, min(0.05 * (attempt + 1), 1.0), self.port)
@@ -245,7 +243,7 @@ class Peer:
         if process is not None:
             process.send_signal(number)
             with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(STOP_SECONDS)
+                process.wait(PATIENCE)
             _kill_group(process.pid)
             code = process.wait()
         return code
@@ -265,7 +263,7 @@ def processes(group: int) -> list[int]:
 
 def _kill_group(group: int) -> None:
     """Send SIGKILL to the rest of a group: NSD's children outlive it for a moment."""
-    deadline = time.monotonic() + STOP_SECONDS
+    deadline = time.monotonic() + PATIENCE
     with contextlib.suppress(ProcessLookupError):
         while processes(group) and time.monotonic() < deadline:
             os.killpg(group, signal.SIGKILL)

@@ -18,10 +18,7 @@ from maptr.server.daemon import Daemon
 from maptr.server.state import Served, ZoneState
 from maptr.transfer.acl import AccessRule
 from maptr.zone.snapshot import Snapshot
-
-# Seconds for one step: milliseconds are usual, a second on a busy machine. It is shorter than the server's default
-# timeouts (10), to distinguish them from the shorter ones that a test sets.
-PATIENCE = 8.0
+from tests.support.waiting import PATIENCE
 
 
 class Running:

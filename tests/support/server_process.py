@@ -17,8 +17,7 @@ from click.testing import Result
 
 from tests.support.command_line import run
 from tests.support.peers import Maptr
-
-PATIENCE = 20.0  # seconds until a step of a process counts as failed
+from tests.support.waiting import PATIENCE
 
 
 def zone_text(serial: int, address: str = "192.0.2.1") -> str:
@@ -104,7 +103,8 @@ class Site:
 
 
 @pytest.fixture
-def site() -> Iterator[Site]:
+def site(monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
+    monkeypatch.setattr("maptr.cli.control.STATUS_SECONDS", PATIENCE)
     directory = Path(tempfile.mkdtemp(prefix="maptr-"))  # short enough for a socket
     found = Site(directory)
     with found.stack:

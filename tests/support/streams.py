@@ -33,8 +33,8 @@ from maptr.server.stream import Connections, TcpListener
 from maptr.transfer.acl import AccessRule
 from maptr.transfer.session import Access
 from maptr.zone.snapshot import Snapshot
-from tests.support.running import PATIENCE, Running, answering, daemon_of
-from tests.support.waiting import until
+from tests.support.running import Running, answering, daemon_of
+from tests.support.waiting import PATIENCE, until
 from tests.support.zones import snapshot_of_zones
 
 ZONE = "\n".join(

@@ -8,9 +8,11 @@ from typing import TypeVar
 
 Found = TypeVar("Found")
 
+PATIENCE = 180.0  # seconds until what must happen counts as failed: a machine may be slow, and busy with other work
+
 
 def until(
-    condition: Callable[[], Found], what: str | Callable[[], str], *, seconds: float = 30.0, pause: float = 0.005
+    condition: Callable[[], Found], what: str | Callable[[], str], *, seconds: float = PATIENCE, pause: float = 0.005
 ) -> Found:
     """Wait until the condition is true, and return its value. Fails the test after some seconds."""
     deadline = time.monotonic() + seconds

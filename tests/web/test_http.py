@@ -21,7 +21,8 @@ from maptr.errors import FetchError, NmaError
 from maptr.url import parse
 from maptr.web.http import MAX_ADDRESSES, connection, fetch, get
 from tests.support.certificates import write_certificate
-from tests.support.http_server import Handle, http_server, pages, raw_server, sends
+from tests.support.http_server import Handle, holds, http_server, pages, raw_server, sends
+from tests.support.waiting import PATIENCE
 
 CONTENT = b"12345:\n    h.example.org  ACR\n"
 ADDRESSES = {"localhost": "127.0.0.2", "127.0.0.1": "127.0.0.1"}
@@ -37,12 +38,6 @@ def drips(request: BaseHTTPRequestHandler, *, headers: bool = True) -> None:
         for _ in range(1000):
             request.wfile.write(b"#" if headers else b"H")
             pause.wait(0.05)
-
-
-def stalls(request: BaseHTTPRequestHandler) -> None:
-    request.send_response(200)
-    request.end_headers()
-    threading.Event().wait(2)
 
 
 def redirects(location: str, status: int = 302) -> Handle:
@@ -62,7 +57,7 @@ FAULTS: dict[str, tuple[Handle, str]] = {
     "half of the content": (sends(CONTENT[:20], length=len(CONTENT)), "cut short"),
     "an endless body": (drips, "in time"),
     "endless headers": (partial(drips, headers=False), "in time"),
-    "a stalled body": (stalls, "in time"),
+    "a stalled body": (holds(b"HTTP/1.1 200 OK\r\n\r\n"), "in time"),
     "endless redirects": (redirects("{path}x"), "redirected"),
     "a redirect to itself": (redirects("{path}", 301), "redirected"),
     "a redirect to an invalid URL": (redirects("gopher://[::1/"), "not a valid URL"),
@@ -139,14 +134,22 @@ def silent_port() -> Iterator[int]:
         yield port
 
 
-def test_all_addresses_share_one_timeout(
-    silent_port: int, tried: list[tuple[str, int, float]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    look_up_finds([f"127.0.0.{i + 1}" for i in range(8)], monkeypatch)
+def test_all_addresses_share_one_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each address is silent for as long as it may be."""
+    now, waits = 0.0, []
+
+    def silent(address: tuple[str, int], timeout: float) -> socket.socket:
+        nonlocal now
+        now += timeout
+        waits.append(timeout)
+        raise TimeoutError("timed out")
+
+    look_up_finds([f"192.0.2.{i}" for i in range(8)], monkeypatch)
+    monkeypatch.setattr("socket.create_connection", silent)
+    monkeypatch.setattr("maptr.web.http.time", Mock(monotonic=lambda: now))
     with pytest.raises(FetchError, match="in time"):
-        fetch(f"http://h.example:{silent_port}/", seconds=0.4)
-    assert len(tried) == MAX_ADDRESSES
-    assert sum(timeout for _, _, timeout in tried) < 0.5
+        fetch("http://h.example/", seconds=6.0)
+    assert waits == pytest.approx([6.0 / MAX_ADDRESSES] * MAX_ADDRESSES)
 
 
 def test_connecting_has_a_shorter_timeout_than_a_whole_fetch(silent_port: int, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -193,7 +196,7 @@ def test_silent_resolver_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
     waited_for: list[object] = []
 
     def silent(*_: object, **__: object) -> list[object]:
-        if not over.wait(10):
+        if not over.wait(PATIENCE):
             waited_for.append(1)
         raise OSError("no")
 
@@ -212,13 +215,13 @@ def test_five_redirects_are_followed_and_a_body_may_have_the_maximum_size(monkey
         return (302, {"Location": f"/{left - 1}"}, b"") if left else (200, {"Location": "/elsewhere"}, b"123456789")
 
     with pages(answer) as running:
-        page = get(f"{running.url}/5", seconds=10, allow_private=True)
+        page = get(f"{running.url}/5", seconds=PATIENCE, allow_private=True)
         assert (page.url, page.body, page.cut) == (f"{running.url}/0", b"123456789", False)
         assert fetch(f"{running.url}/5", max_bytes=9).content == b"123456789"
         with pytest.raises(NmaError, match="more than 5 redirects"):
-            get(f"{running.url}/6", seconds=10, allow_private=True)
+            get(f"{running.url}/6", seconds=PATIENCE, allow_private=True)
     with pages(lambda path: (302, {}, b"")) as running:
-        assert get(running.url, seconds=10, allow_private=True).status == 302, "without a Location"
+        assert get(running.url, seconds=PATIENCE, allow_private=True).status == 302, "without a Location"
 
 
 def test_body_is_limited_in_size() -> None:
@@ -259,7 +262,9 @@ def test_the_time_ends_while_tls_begins() -> None:
     class Slow(ssl.SSLContext):
         def wrap_socket(self, *arguments: Any, **options: Any) -> ssl.SSLSocket:
             made = super().wrap_socket(*arguments, **options)
-            threading.Event().wait(0.3)
+            for timer in threading.enumerate():
+                if isinstance(timer, threading.Timer):
+                    timer.join(PATIENCE)
             made.do_handshake = Mock(side_effect=AssertionError)  # type: ignore[method-assign]
             return made
 
@@ -281,17 +286,17 @@ def test_addresses_that_are_not_public_are_refused(monkeypatch: pytest.MonkeyPat
 
     with pages(lambda path: PAGE) as running:
         with pytest.raises(NmaError, match="not a public host"):
-            get(running.url, seconds=2)
+            get(running.url, seconds=PATIENCE)
         monkeypatch.setattr(socket, "getaddrinfo", rebinding)
         with pytest.raises(NmaError, match=r"127\.0\.0\.1 is not a public address"):
-            get(f"http://h.example:{running.port}/", seconds=2)
+            get(f"http://h.example:{running.port}/", seconds=PATIENCE)
         assert running.asked == []
 
 
 def test_the_end_of_an_ipv6_literal_is_not_a_port(monkeypatch: pytest.MonkeyPatch) -> None:
     with pages(lambda path: PAGE) as running:
         monkeypatch.setattr("maptr.web.http.look_up", lambda *_: ["127.0.0.1"])
-        assert get(f"http://[2001:db8::abcd]:{running.port}/", seconds=5, allow_private=True).status == 200
+        assert get(f"http://[2001:db8::abcd]:{running.port}/", seconds=PATIENCE, allow_private=True).status == 200
 
 
 def test_tls_is_verified_for_the_host_of_the_url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -300,9 +305,9 @@ def test_tls_is_verified_for_the_host_of_the_url(tmp_path: Path, monkeypatch: py
         monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "tls.crt"))
         monkeypatch.setattr("maptr.web.http.look_up", lambda *_: ["127.0.0.1"])
         for host in ("ns1.example", "NS1.example."):
-            assert get(f"https://{host}:{secure.port}/?info", seconds=5, allow_private=True).status == 200
+            assert get(f"https://{host}:{secure.port}/?info", seconds=PATIENCE, allow_private=True).status == 200
         with pytest.raises(NmaError, match="not trusted"):
-            get(f"https://ns2.example:{secure.port}/?info", seconds=5, allow_private=True)
+            get(f"https://ns2.example:{secure.port}/?info", seconds=PATIENCE, allow_private=True)
 
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\n"

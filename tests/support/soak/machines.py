@@ -17,8 +17,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.support.namespaces import PATIENCE, REPOSITORY, Network
+from tests.support.namespaces import REPOSITORY, Network
 from tests.support.peers import HOST, Peer
+from tests.support.waiting import PATIENCE
 
 PREFIX = "10.53.0"
 ADMIN = f"{PREFIX}.254"  # the address of the soak itself, on the bridge

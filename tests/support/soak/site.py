@@ -20,10 +20,10 @@ from tests.support import waiting
 from tests.support.http_gateway import ConfiguredGateway
 from tests.support.peers import Maptr, Peer, PeerError, Unbound
 from tests.support.secondaries import ORIGIN, SECRET, KnotSecondary, NsdSecondary
-from tests.support.server_process import PATIENCE
 from tests.support.soak.clients import Answer, Clients, by_http
 from tests.support.soak.machines import PREFIX, Machine
 from tests.support.soak.truth import CANARY, CANARY_ARK, TTL
+from tests.support.waiting import PATIENCE
 
 PAUSE = 0.1  # seconds between two looks at the servers
 SECONDS = 60.0  # in which everything must recover
