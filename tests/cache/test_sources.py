@@ -21,6 +21,7 @@ from maptr.resolver.validation.validator import Validator
 from maptr.testing import Answers, offline_client
 from tests.resolver.validation.test_chain import PARENT, PARENT_KEYS
 from tests.support.caching import ARK, HOME, ONE_HOST, SILENT, Rig, dns_answer, host, table
+from tests.support.waiting import PATIENCE
 
 ANCHORS = tuple(PARENT_KEYS)
 OTHER = "ark:23456/x1"
@@ -176,7 +177,7 @@ def test_a_table_is_read_beside_the_event_loop() -> None:
 
 def many(rig: Rig, *arks: str) -> list[Discovery]:
     pairs = ((number, Ark.parse(ark)) for number, ark in enumerate(arks))
-    found = dict(rig.sources.discover_many(pairs, 5.0))
+    found = dict(rig.sources.discover_many(pairs, PATIENCE))
     assert list(found) == list(range(len(arks)))
     return list(found.values())
 
@@ -186,7 +187,7 @@ async def many_async(rig: Rig, *arks: str) -> list[Discovery]:
         for number, ark in enumerate(arks):
             yield number, Ark.parse(ark)
 
-    return [found async for _, found in rig.sources.discover_many_async(pairs(), 5.0)]
+    return [found async for _, found in rig.sources.discover_many_async(pairs(), PATIENCE)]
 
 
 def test_a_stream_goes_through_memory_and_its_answers_are_kept() -> None:

@@ -383,7 +383,7 @@ def test_a_client_that_does_not_read_is_disconnected(target: str) -> None:
 
 
 def test_a_client_that_reads_a_long_response_slowly_gets_it() -> None:
-    with gateway(idle_timeout=PATIENCE) as found:
+    with gateway() as found:
         big(found)
         with HttpClient(found.port, receive_buffer=65536) as client:
             client.send(request("/metrics"))
@@ -708,7 +708,7 @@ def test_a_new_certificate_is_for_new_connections(tmp_path: Path) -> None:
 
 def test_a_handshake_has_a_limit_of_time_and_number(tmp_path: Path) -> None:
     tls, trusts = context(tmp_path / "1", "a")
-    with gateway(tls=tls, idle_timeout=60, max_connections=2) as found:
+    with gateway(tls=tls, max_connections=2) as found:
         with HttpClient(found.port) as first, HttpClient(found.port) as second:
             until(lambda: found.connections.open == 2, "the handshakes")
             with HttpClient(found.port, tls=trusts) as client:
@@ -718,7 +718,7 @@ def test_a_handshake_has_a_limit_of_time_and_number(tmp_path: Path) -> None:
                 second.sock.close()
         with HttpClient(found.port) as silent:
             assert silent.ended()
-        found.configure(tls, idle_timeout=60, max_connections=2)
+        found.configure(tls, max_connections=2)
         with HttpClient(found.port, tls=trusts) as client:
             assert client.get("/health").status == 200
 
@@ -741,7 +741,7 @@ def test_a_failed_handshake_leaves_no_reference_cycle(tmp_path: Path) -> None:
 def test_a_stop_ends_a_handshake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connections, "DRAIN_TIMEOUT", 0.1)
     tls, _ = context(tmp_path / "1", "a")
-    with gateway(tls=tls, idle_timeout=60) as found:
+    with gateway(tls=tls) as found:
         client = HttpClient(found.port)
         until(lambda: found.connections.open, "the handshake")
     with client:

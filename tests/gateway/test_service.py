@@ -70,6 +70,12 @@ class ChangingDns:
 # ---- ready
 
 
+@pytest.fixture(autouse=True)
+def started_when_dns_is_tested(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However slow the machine is."""
+    monkeypatch.setattr(service, "FIRST_TEST", PATIENCE)
+
+
 @contextmanager
 def started(
     directory: Path,
@@ -78,6 +84,7 @@ def started(
     *,
     natab: bool = True,
     nameserver: str = "",
+    lifetime: float = PATIENCE,
     **settings: str,
 ) -> Iterator[int]:
     """The port of a service with a table file, over a scripted DNS."""
@@ -86,7 +93,7 @@ def started(
     config = parse(f'[gateway]\nlisten = ["127.0.0.1:0"]\ndrift_every = 0\n{lines}')
     with dns_serving(dns or ChangingDns()) as port:
         servers = [nameserver or f"127.0.0.1#{port}"]
-        client = Client(servers, table=table, cache=":memory:", policy=policy, lifetime=0.5)
+        client = Client(servers, table=table, cache=":memory:", policy=policy, lifetime=lifetime)
         made = Service(config, client, allow_private=False)
         with serving(made, client):
             yield made.bound[0].port
@@ -122,8 +129,8 @@ def test_ready_is_503_while_dns_is_silent(
     """Kept answers and the table do not hide that. Only the log names the server, because clients may read the rest."""
     monkeypatch.setattr(service, "DNS_EVERY", 0.05)
     server = ChangingDns()
-    with started(tmp_path, server, policy) as port:
-        assert ready(port) == (200, "ready\n")
+    with started(tmp_path, server, policy, lifetime=0.5) as port:
+        until(lambda: ready(port) == (200, "ready\n"), "it is ready")
         server.silent = {"99999.ark.arpa."}
         until(lambda: ready(port)[0] == 503, "silence")
         assert ready(port)[1].startswith("DNS: 99999.ark.arpa. NAPTR: no answer in time\n")
@@ -278,7 +285,7 @@ class Site:
         self._dns = stack.enter_context(dns_serving(zone({"12345.ark.arpa.": ['0 0 "h" "ark" "" h.example.']})))
 
     def configure(self, more: str = "", *, first: str = "", rate: int = 0, listen: str = "127.0.0.1:0") -> None:
-        cache = '[cache]\nnatab = "naans.json"\npath = ""\n'
+        cache = f'[cache]\nnatab = "naans.json"\npath = ""\npatience = {PATIENCE}\n'
         gateway = f'[gateway]\nlisten = ["{listen}"]\nredirects = "single.csv"\nrate = {rate}\n{more}'
         write(self.config, first + gateway + cache)
 
@@ -431,7 +438,7 @@ def test_systemd_is_notified_of_ready_reload_and_stop(site: Site, monkeypatch: p
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notified:
         name = f"\0maptr-test-{time.monotonic_ns()}"
         notified.bind(name)
-        notified.settimeout(20)
+        notified.settimeout(PATIENCE)
         monkeypatch.setenv("NOTIFY_SOCKET", f"@{name[1:]}")
         site.configure()
         port = site.start()
@@ -470,7 +477,7 @@ def test_an_address_that_cannot_be_bound_is_an_error_with_its_line(tmp_path: Pat
 def test_ipv6_and_several_addresses(tmp_path: Path) -> None:
     client = Client(table=TABLE, policy="natab-only")
     made = Service(parse('[gateway]\nlisten = ["127.0.0.1:0", "[::1]:0"]\n'), client)
-    with serving(made, client), socket.create_connection(("::1", made.bound[1].port), 8) as sock:
+    with serving(made, client), socket.create_connection(("::1", made.bound[1].port), PATIENCE) as sock:
         sock.sendall(request("/health", "Connection: close"))
         assert sock.recv(1000).startswith(b"HTTP/1.1 200 OK")
         assert made.urls[1] == f"http://[::1]:{made.bound[1].port}/"

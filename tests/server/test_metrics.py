@@ -251,6 +251,11 @@ def requests_answered(server: request_server.RequestServer, sock: socket.socket)
         running.close()
 
 
+@pytest.fixture(autouse=True)
+def patient_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(request_server, "TIMEOUT", PATIENCE)
+
+
 @pytest.fixture
 def http_port() -> Iterator[int]:
     """Run only the HTTP server, with test responses. Yields its port."""
@@ -341,10 +346,12 @@ def test_at_the_limit_an_idle_connection_is_replaced_but_not_a_busy_one() -> Non
 
 
 def test_a_client_that_does_not_read_does_not_delay_others(monkeypatch: pytest.MonkeyPatch, http_port: int) -> None:
-    monkeypatch.setattr(request_server, "TIMEOUT", 0.5)
     with connect(http_port) as deaf:
         deaf.sendall(b"GET /big HTTP/1.1\r\n\r\n")
         assert get(http_port, "/health") == (200, "ok\n")
+    monkeypatch.setattr(request_server, "TIMEOUT", 0.2)
+    with connect(http_port) as deaf:
+        deaf.sendall(b"GET /big HTTP/1.1\r\n\r\n")
         wait_until_cut_off(deaf)
 
 

@@ -90,13 +90,16 @@ class Secondary:
 
 
 class Watch:
-    """A monitor with a clock of its own, and a secondary. Constants of the module may be given."""
+    """A monitor with a clock of its own, and a secondary. Constants of the module may be given.
+
+    It waits for answers for longer than a slow machine needs, unless other times are given.
+    """
 
     def __init__(self, reply: Reply, by_tcp: Reply | None = None, *, interval: int = 300, **constants: Any) -> None:
         self.now = float(NOW)
         self.secondary = Secondary(reply, by_tcp)
         self.monitor = SecondaryMonitor(lambda: self.now, SecondariesConfig(interval=interval, alarm_after=300))
-        self._constants = constants
+        self._constants = {"NOTIFY_TIMEOUTS": (PATIENCE,), "QUERY_TIMEOUT": PATIENCE} | constants
 
     async def __aenter__(self) -> Watch:
         self._patch = pytest.MonkeyPatch()
@@ -130,7 +133,6 @@ class Watch:
         self.now += seconds
         asked = len(self.secondary.asked)
         await self.until(lambda _: len(self.secondary.asked) >= asked + 2)
-        await asyncio.sleep(secondaries.QUERY_TIMEOUT + 0.01)
         return list(self.monitor.alarms(EXAMPLE, [self.target]))
 
 
@@ -165,10 +167,10 @@ def test_rfc1996_3_7_notify_message_and_rfc1035_3_3_13_soa_query() -> None:
 @pytest.mark.parametrize(
     ("rcodes", "timeouts", "count", "logged"),
     [
-        ([0], (5.0,) * 4, 1, ": done"),
+        ([0], (PATIENCE,) * 4, 1, ": done"),
         ([], (0.02, 0.04, 0.08), 3, "given up, no answer"),
-        ([5, 9, 0], (0.5, 0.5, 5.0), 3, ": done"),
-        ([4], (5.0,) * 4, 1, "given up, NOTIMP"),
+        ([5, 9, 0], (0.05, 0.05, PATIENCE), 3, ": done"),
+        ([4], (PATIENCE,) * 4, 1, "given up, NOTIMP"),
     ],
     ids=["acknowledged", "RFC 1996 3.6 no response", "errors", "RFC 1996 3.14 NOTIMP is final"],
 )
@@ -301,7 +303,7 @@ def observed(
     *,
     key: TsigKey | None = None,
     port: int = 0,
-    timeout: float = 5.0,
+    timeout: float = PATIENCE,
 ) -> tuple[SecondaryStatus, list[str]]:
     """Return the state of a secondary, or of another port, that should have serial 7, and how it was asked."""
 
@@ -395,15 +397,9 @@ def test_the_last_known_serial_is_kept_after_a_failure() -> None:
 # ---- alarms
 
 
-def asking(reply: Reply, timeout: float = 0.05) -> Watch:
+def asking(reply: Reply, **constants: Any) -> Watch:
     """A watch that asks again and again."""
-    waits: dict[str, Any] = {
-        "NOTIFY_TIMEOUTS": (timeout,),
-        "AFTER_NOTIFY": 0.01,
-        "IF_DIFFERENT": 0.01,
-        "QUERY_TIMEOUT": timeout,
-    }
-    return Watch(reply, interval=1, **waits)
+    return Watch(reply, interval=1, AFTER_NOTIFY=0.01, IF_DIFFERENT=0.01, **constants)
 
 
 async def test_a_secondary_that_lags_behind_is_an_alarm_until_it_has_the_serial(
@@ -450,7 +446,11 @@ async def test_a_secondary_that_does_not_say_its_serial_is_an_alarm() -> None:
 async def test_a_notify_that_was_given_up_is_an_alarm_until_the_secondary_has_the_zone() -> None:
     catalog = zones.view_of("", 1, "catalog.invalid.")
     serial = 6
-    async with asking(lambda query: [] if is_notify(query) else [soa(query, serial)]) as watch:
+
+    def reply(query: bytes) -> list[bytes]:
+        return [] if is_notify(query) else [soa(query, serial)]
+
+    async with asking(reply, NOTIFY_TIMEOUTS=(0.05,)) as watch:
         watch.follow(7)
         replica, expected = (EXAMPLE, watch.target), Expected(view_of(7), None)
         of_catalog = {(CATALOG, watch.target): Expected(catalog, None, is_asked=False)}
@@ -486,15 +486,15 @@ async def test_rfc8945_5_3_2_an_unsigned_refusal_of_the_key_is_said_and_is_no_an
         bare = query[:10] + b"\0\0" + query[12 : record.start]
         return tsig.attach(answer(bare, NOTAUTH), record.key, record.rdata.replace(error=getattr(tsig, name), mac=b""))
 
-    async def reasons(reply: Reply) -> tuple[SecondaryStatus, list[Alarm]]:
-        async with asking(reply, timeout=1.0) as watch:
+    async def reasons(reply: Reply, **constants: Any) -> tuple[SecondaryStatus, list[Alarm]]:
+        async with asking(reply, **constants) as watch:
             watch.follow(7, KEY)
             alarms = await watch.alarms_after(300)
             state = await watch.until(lambda state: is_seen(state) and is_notified(state))
             return state, alarms
 
     said = f"the secondary refuses our TSIG key: {name}"
-    state, alarms = await reasons(lambda query: [refuse(query)])
+    state, alarms = await reasons(lambda query: [refuse(query)], NOTIFY_TIMEOUTS=(0.05,), QUERY_TIMEOUT=0.05)
     assert (state.observed_error, state.notify_error, state.notify) == (said, said, NotifyState.GIVEN_UP)
     assert [alarm.text.endswith(said) for alarm in alarms] == [True]
 

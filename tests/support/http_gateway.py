@@ -168,8 +168,8 @@ class Gateway:
 
 
 def settings_of(**settings: Any) -> GatewayConfig:
-    """Settings without a limit on clients, unless it is given."""
-    return GatewayConfig(**{"rate": 0, "max_per_client": 100_000, "proxies": (), **settings})
+    """Settings without a limit on clients and their time, unless it is given."""
+    return GatewayConfig(**{"rate": 0, "max_per_client": 100_000, "idle_timeout": PATIENCE, "proxies": (), **settings})
 
 
 @contextlib.contextmanager
