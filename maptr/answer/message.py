@@ -373,4 +373,4 @@ def _kind(query: Query, rcode: int, result: LookupResult) -> Hashable:
     """Return ``Reply.kind``: the rcode of an error; else rcode, source and, if there is an answer, the type."""
     if query.question is None or rcode not in (numbers.NOERROR, numbers.NXDOMAIN, numbers.YXDOMAIN):
         return rcode
-    return rcode, to_wire(result.source), query.question.qtype if result.answer else 0
+    return rcode, to_wire(result.source), query.question.qtype if result.answer else None

@@ -237,7 +237,7 @@ class Ready:
             reply = denial.reply.moved(end, tables.limit)
             record = None if reply is None else self._share(shared, gap, reply)
         if record is not None and packed is not None:
-            return self._keep(tables, name, record[:KIND_FIELD] + KIND.pack(kind_number((NOERROR, name, 0))))
+            return self._keep(tables, name, record[:KIND_FIELD] + KIND.pack(kind_number((NOERROR, name, None))))
         return record
 
     def _answer(self, tables: Tables, name: bytes, end: int, template: Template, packed: bytes) -> bytes | None:
@@ -293,7 +293,7 @@ class Ready:
         elif packed[:2] == tables.rdtype:
             self._keep(tables, name, self._record(reply))
             self._learn_template(tables, name, zone, reply, packed)
-        elif reply.kind == (NOERROR, name, 0):
+        elif reply.kind == (NOERROR, name, None):
             self._share(self._encloser(tables, parent(name), _finder(zone)), NO_DATA, reply)
 
     def _tables_of(self, key: bytes, end: int) -> Tables | None:
@@ -325,7 +325,7 @@ class Ready:
         """Keep the response for a name that does not exist: a referral or NXDOMAIN."""
         assert isinstance(reply.kind, tuple)  # noqa: S101 - the caller has checked this
         rcode, source, rdtype = reply.kind
-        if rdtype:
+        if rdtype is not None:
             return  # the response has an answer, or had one that was truncated
         if rcode == NOERROR and source in _upwards(parent(name)):  # a referral; otherwise from a wildcard
             shared = self._encloser(tables, parent(name), lambda _: None)
