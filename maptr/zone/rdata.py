@@ -38,6 +38,7 @@ BAD_ESCAPE = "bad escape: \\DDD has three digits, up to 255, and \\\\ is a backs
 GENERIC = "\\#"
 _ESCAPE = re.compile(r"\\(?:\d{3}|.)", re.DOTALL)
 _ESCAPES = re.compile(r"(?:[^\\]|\\\D|\\(?:[01]\d|2[0-4]|25(?=[0-5]))\d)*", re.DOTALL)
+_GROUP = re.compile(r"\w+")
 _RP, _KEY, _CERT, _IPSECKEY, _OPENPGPKEY, _DHCID = 17, 25, 37, 45, 61, 49
 _PRIVATE = 65280  # RFC 6895 3.1
 _NXT_BYTES = 16
@@ -279,11 +280,19 @@ def _association(rdtype: int, tokens: Sequence[str], origin: dns.name.Name) -> b
     return wire[:2] + bytes((int(tokens[2]),)) + wire[3:]
 
 
+def _groups(rdtype: int, tokens: Sequence[str], origin: dns.name.Name) -> bytes:
+    """Read NID and L64 (RFC 6742 2.1 and 2.3): BIND writes their groups without leading zeros, which dnspython wants."""
+    wide = [_GROUP.sub(lambda group: group[0].rjust(4, "0"), token) if ":" in token else token for token in tokens]
+    return _known(rdtype, wide, origin)
+
+
 _READERS: dict[int, Callable[[int, Sequence[str], dns.name.Name], bytes]] = {
     30: _next,
     38: _prefixed,
     52: _association,  # TLSA
     53: _association,  # SMIMEA
+    104: _groups,  # NID
+    106: _groups,  # L64
     SVCB: _service,
     HTTPS: _service,
 }
