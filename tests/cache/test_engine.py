@@ -56,6 +56,19 @@ def test_after_three_failures_one_caller_at_a_time_asks_the_server() -> None:
     assert rig.sources.discover("ark:1050/x")[0].host == "h.example"
 
 
+@pytest.mark.parametrize("outcome", [one for one in Outcome if not one.answered])
+def test_failures_that_may_be_of_one_delegation_keep_no_other_name_from_being_asked(outcome: Outcome) -> None:
+    rig = Rig(ONE_HOST | {f"{naan}.ark.arpa.": Answer(outcome) for naan in range(1000, 1010)})
+    for naan in range(1000, 1010):
+        with pytest.raises(DiscoveryFailed):
+            rig.sources.discover(f"ark:{naan}/x")
+    if outcome in (Outcome.TIMEOUT, Outcome.UNREACHABLE, Outcome.REFUSED, Outcome.NO_ORIGIN):
+        with pytest.raises(DiscoveryFailed):
+            rig.sources.discover(ARK)
+    else:
+        assert rig.sources.discover(ARK)
+
+
 def test_a_silent_dns_is_waited_for_once_and_again_after_it_has_answered() -> None:
     naans = [str(naan) for naan in range(1000, 1020)]
     rig = Rig(ONE_HOST, table(*[(naan, "t.example") for naan in naans]), patience=0.1)
