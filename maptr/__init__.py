@@ -130,13 +130,17 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
+def _imported(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(import_module(_HOME[name]), name)
     _be_quiet()
     globals()[name] = value
     return value
+
+
+if not TYPE_CHECKING:  # type checkers would accept every name then
+    __getattr__ = _imported
 
 
 def _be_quiet() -> None:

@@ -11,6 +11,7 @@ import dns.name
 import dns.rdata
 import dns.resolver
 
+import maptr
 from maptr import (
     Ark,
     Candidate,
@@ -97,6 +98,7 @@ def with_every_option(key: dns.rdata.Rdata) -> list[Discovery]:
 
 
 def wrong() -> None:
+    maptr.discver("ark:12345/x1")  # type: ignore[attr-defined]
     discover_at("192.0.2.1", "ark:12345/x1", lifetme=2.0)  # type: ignore[call-arg]
     Client(require="insecure")  # type: ignore[arg-type]
     Client(clock=time.monotonic)  # type: ignore[call-arg]
