@@ -554,6 +554,8 @@ def find_arks(text: str, *, profile: Profile = "current") -> list[Ark]:
 
 def each_ark(text: str, *, profile: Profile = "current") -> Iterator[Ark]:
     """Yield the ARKs of ``find_arks`` one by one, for a caller that needs only the first ones."""
+    if not isinstance(text, str):
+        raise TypeError(f"a text is a str, not {type(text).__name__}")
     text = _plain(text)
     end = 0
     for match in re.finditer(_IN_PROSE, text):

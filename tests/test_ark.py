@@ -92,6 +92,8 @@ def test_text_that_is_too_long_or_not_utf8_is_refused(text: str | bytes, reason:
 def test_other_types_are_a_type_error(given: Any, profile: Profile) -> None:
     with pytest.raises(TypeError, match=f"^an ARK is a str, bytes or an Ark, not {type(given).__name__}$"):
         Ark.parse(given, profile=profile)
+    with pytest.raises(TypeError, match=f"^a text is a str, not {type(given).__name__}$"):
+        find_arks(given, profile=profile)
 
 
 @pytest.mark.parametrize("profile", PROFILES)

@@ -17,7 +17,7 @@ from maptr.cache.lookups import ThreadDriver
 from maptr.cache.store import LruDict
 from maptr.discovery import Discovery, NoServer
 from maptr.registry.followed_file import TableSource
-from maptr.resolver.call import Call, CallOptions, are_defaults, log_discovery, logs, prefer
+from maptr.resolver.call import Call, CallOptions, are_defaults, log_discovery, prefer
 
 if TYPE_CHECKING:
     from maptr.cache.aio import TaskDriver
@@ -46,6 +46,7 @@ class Sources:
     def discover(self, ark: Ark | str | bytes, **options: Unpack[CallOptions]) -> Discovery:
         text = _text(ark) if are_defaults(options) else None
         if text is not None and (recent := self._recent.get(text)) and recent[0] > self._clock():
+            log_discovery(recent[1])
             return recent[1]
         call = Call(ark, self._resolver.lifetime, **options)
         found, until = self._threads.run(self.engine.discover(call.ark, call.lifetime))
@@ -55,6 +56,7 @@ class Sources:
         """``discover``, awaited. Cancelling it does not cancel the DNS lookup, which other callers may wait for."""
         text = _text(ark) if are_defaults(options) else None
         if text is not None and (recent := self._recent.get(text)) and recent[0] > self._clock():
+            log_discovery(recent[1])
             return recent[1]
         call = Call(ark, self._resolver.lifetime, **options)
         tasks = await self._ready_to_await()
@@ -140,7 +142,7 @@ class Sources:
     def from_table(self, ark: Ark) -> Discovery | None:
         """Return the discovery that the table makes without DNS and without waiting; None if ``discover`` is needed."""
         found = self.engine.from_table(ark) if self.engine.table.is_read else None
-        if found is not None and logs():
+        if found is not None:
             log_discovery(found)
         return found
 
