@@ -78,8 +78,8 @@ class Client:
     ``history``: the SQLite file of drift verdicts, by default that of ``cache``. ``size``: names kept in memory.
 
     ``concurrency``: questions outstanding in ``discover_many`` (default 256). ``rate``: packets a second to one server
-    in ``discover_many`` and ``drift_many``; None for no limit. ``max_connections``: TCP connections at a time (default
-    8, and fewer if the server or the process does not allow so many).
+    in ``discover_many`` and ``drift_many``; None for no limit. ``max_connections``: TCP connections of these at a time
+    (default 8, and fewer if the server or the process does not allow so many).
 
     Many parameters: options are spelled here and nowhere else. Raises ConfigError, and TypeError for a wrong type.
 
