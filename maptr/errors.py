@@ -160,11 +160,11 @@ class NmaError(MaptrError):
 
 
 class LocatedError(MaptrError):
-    """An error at a place in a file. The text starts with ``filename:line:``, as compilers write it, and with what is
-    wrong. ``reason`` is the message alone."""
+    """An error at a place in a file. The text starts with ``filename:line:``, as compilers write it, or ``line N:`` of
+    data without a name, and with what is wrong. ``reason`` is the message alone."""
 
     def __init__(self, message: str, *, filename: str = "", line: int = 0, what: str = "") -> None:
-        where = filename + (f":{line}" if line else "")
+        where = (f"{filename}:{line}" if filename else f"line {line}") if line else filename
         super().__init__(": ".join(filter(None, (where, what, message))))
         self.reason = message
         self.filename = filename
@@ -304,3 +304,4 @@ class PullFailed(MaptrError):
     def __init__(self, reasons: Sequence[str]) -> None:
         super().__init__("; ".join(reasons))
         self.reasons = tuple(reasons)
+        self.args = (self.reasons,)  # from which pickle makes it again
