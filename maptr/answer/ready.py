@@ -34,7 +34,8 @@ from __future__ import annotations
 import ctypes
 import mmap
 import struct
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -138,7 +139,7 @@ class Encloser:
     """
 
     find: Find
-    others: frozenset[bytes]
+    others: AbstractSet[bytes]
     only_direct: bool = False
     answer: Template | None = None
     gap: Callable[[bytes], int] | None = None
@@ -159,14 +160,40 @@ class Tables:
     enclosers: dict[bytes, Encloser] = field(default_factory=dict)
 
 
-class Ready:
-    """The ready responses from a snapshot, for one thread and one kind of transport.
+class ZoneNames(NamedTuple):
+    """What ready responses need of a snapshot, in wire format. Making it takes long with thousands of zones.
 
-    It never answers for zones that could not be loaded, nor for ``others``, the folded origins of zones that are not in
-    the snapshot. ``payload`` is the maximum size of a UDP response in bytes, None for streams.
+    ``others`` are the origins of zones without ready responses. ``above`` has each name above an origin, with the names
+    one label below it that lead to an origin. ``soa`` has the names in SOA records, and those between them and their
+    origin: the general path may compress names in the SOA record against a question below them.
     """
 
-    def __init__(self, snapshot: Snapshot, others: Iterable[Labels], payload: int | None) -> None:
+    zones: Mapping[bytes, ZoneView]
+    others: frozenset[bytes]
+    above: Mapping[bytes, AbstractSet[bytes]]
+    soa: frozenset[bytes]
+
+    @classmethod
+    def of(cls, snapshot: Snapshot, others: Iterable[Labels]) -> ZoneNames:
+        """``others`` are the folded origins of zones that are not in the snapshot."""
+        zones = {to_wire(origin): zone for origin, zone in snapshot.zones.items()}
+        without = frozenset(map(to_wire, (*snapshot.broken, *others)))
+        above: dict[bytes, set[bytes]] = {ROOT: set()}
+        for origin in (*zones, *without):
+            for name in _upwards(origin):
+                if name != ROOT:
+                    above.setdefault(parent(name), set()).add(name)
+        soa = frozenset(name for zone in snapshot.zones.values() for name in _soa_names(zone))
+        return cls(zones, without, above, soa)
+
+
+class Ready:
+    """The ready responses for zones, for one thread and one kind of transport.
+
+    ``payload`` is the maximum size of a UDP response in bytes, None for streams.
+    """
+
+    def __init__(self, names: ZoneNames, payload: int | None) -> None:
         self.known: dict[bytes, bytes] = {}
         self._payload = payload
         self._arena = Arena(ARENA_SIZE)
@@ -175,16 +202,7 @@ class Ready:
         self._tables: dict[Hashable, Tables] = {}
         self._gaps: dict[bytes, Callable[[bytes], int] | None] = {}
         self._records = self._enclosers = 0
-        self._zones = {to_wire(origin): zone for origin, zone in snapshot.zones.items()}
-        self._others = frozenset(map(to_wire, (*snapshot.broken, *others)))
-        # Each name above an origin, with the names one label below it that lead to an origin.
-        self._above: dict[bytes, frozenset[bytes]] = {ROOT: frozenset()}
-        for origin in (*self._zones, *self._others):
-            for name in _upwards(origin):
-                if name != ROOT:
-                    self._above[parent(name)] = self._above.get(parent(name), frozenset()) | {name}
-        # The general path may compress names in the SOA record against a question below them.
-        self._soa_names = frozenset(name for zone in snapshot.zones.values() for name in _soa_names(zone))
+        self._zones, self._others, self._above, self._soa_names = names
 
     def find(self, key: bytes) -> tuple[bytes, bytes] | None:
         """Return the record for a query without its ID, and the client's cookie or ``b""``; None if not ready."""

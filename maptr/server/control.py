@@ -16,6 +16,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+from maptr.daemon.process import in_thread
 from maptr.daemon.request_server import RequestServer
 from maptr.daemon.sockets import MAX_REQUESTS, explained
 from maptr.errors import ConfigError, json_text
@@ -102,7 +103,8 @@ class ControlServer(RequestServer):
         await super().stop()
 
     async def _answer(self, line: bytes) -> bytes:
-        return json_text(await self._result(line)).encode() + b"\n"
+        result = await self._result(line)
+        return await in_thread(lambda: json_text(result).encode() + b"\n")  # with thousands of zones it takes long
 
     async def _result(self, line: bytes) -> dict[str, Any]:
         try:

@@ -178,9 +178,11 @@ class Daemon:
             case "notify" if zone is None or isinstance(zone, str):
                 return self._notify(zone)
             case "sign" if zone is None:
-                return asdict(await self.reloader.sign_now(retry=True))
+                found = await self.reloader.sign_now(retry=True)
+                return await in_thread(lambda: asdict(found))
             case "reload" if isinstance(force, bool) and (zone is None or isinstance(zone, str)):
-                return asdict(await self.reloader.reload_now(zone, force=force))
+                found = await self.reloader.reload_now(zone, force=force)
+                return await in_thread(lambda: asdict(found))
         known = "status, pull, notify, sign, or reload, with zone (a text) and force (true or false)"
         return {"error": f"no such command: {known}"}
 
@@ -249,7 +251,7 @@ class Daemon:
 
     async def _date_alarms(self) -> None:
         now = self._clock()
-        self._alarm_log.dated(self._alarms(now), now)
+        await in_thread(lambda: self._alarm_log.dated(self._alarms(now), now))
 
     @property
     def _certificate_error(self) -> str:

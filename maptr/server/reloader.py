@@ -148,10 +148,12 @@ class Reloader:
     async def _adopt(self, config: Config, context: Context, served: Served, results: list[ZoneResult]) -> None:
         """Serve what a reload has read, then log it and notify secondaries. Raises ConfigError and OSError."""
         before = self._responder.state
+        # In threads, because with thousands of zones each of these takes far longer than a query may wait.
         state = await in_thread(lambda: self._state_of(config, context, served, before))
+        silences = await in_thread(lambda: settings.silences_of(config))
         self._responder.swap(state)
-        self.config, self.silences, self.served = config, settings.silences_of(config), served
-        log_results(results)
+        self.config, self.silences, self.served = config, silences, served
+        await in_thread(lambda: log_results(results))
         self.monitor.update(state)
 
     def first_state(self) -> ServerState:
@@ -163,7 +165,7 @@ class Reloader:
         return ServerState(snapshot, access_of(config, snapshot, self._clock(), self._logged, before), context)
 
     async def _log_alarms(self) -> None:
-        log_alarms(self.served, self._clock(), self._logged)
+        await in_thread(lambda: log_alarms(self.served, self._clock(), self._logged))
 
 
 def log_alarms(served: Served, now: float, logged: Repetitions) -> None:

@@ -6,11 +6,11 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from maptr.answer.context import Context, ReceivedQuery, Transport
 from maptr.answer.message import Reply
-from maptr.answer.ready import ID, Ready, kind_number, kind_of, truncated
+from maptr.answer.ready import ID, Ready, ZoneNames, kind_number, kind_of, truncated
 from maptr.answer.rrl import Action, RateLimiter, RateLimits
 from maptr.config.model import RrlConfig
 from maptr.errors import ZoneError
@@ -33,11 +33,15 @@ class ServerState:
     snapshot: Snapshot
     access: Access
     context: Context
+    names: ZoneNames = field(init=False)
+
+    def __post_init__(self) -> None:
+        catalog = [self.access.catalog.origin] if self.access.catalog else []
+        object.__setattr__(self, "names", ZoneNames.of(self.snapshot, catalog))
 
     def ready(self, transport: Transport) -> Ready:
         """Return an empty cache of ready responses, for one thread."""
-        catalog = [self.access.catalog.origin] if self.access.catalog else []
-        return Ready(self.snapshot, catalog, self.context.udp_payload if transport is Transport.UDP else None)
+        return Ready(self.names, self.context.udp_payload if transport is Transport.UDP else None)
 
     def answer_cookie(
         self, cookie: bytes, address: bytes, stamp: bytes, counters: Counters

@@ -190,9 +190,9 @@ class SecondaryMonitor:
         clock = asyncio.get_running_loop().time
         for timeout in NOTIFY_TIMEOUTS:
             started = clock()
-            request = make_request(view.origin, view.soa)
             try:
                 async with self._slots[target.address]:
+                    request = make_request(view.origin, view.soa)
                     rcode = read_response(request, await exchange(request, target, expected.key, self._clock, timeout))
             except NoResponse as error:
                 reason = str(error)
@@ -219,9 +219,10 @@ class SecondaryMonitor:
         serial = view.serial
         while True:
             await asyncio.sleep(pause)
-            request, found = make_request(replica[0]), None
+            found = None
             try:
                 async with self._slots[replica[1].address]:
+                    request = make_request(replica[0])
                     found = read_serial(await exchange(request, replica[1], key, self._clock, QUERY_TIMEOUT))
             except NoResponse as error:
                 self._note(replica, observed_error=str(error))

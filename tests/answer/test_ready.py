@@ -13,7 +13,7 @@ import pytest
 
 from maptr.answer import ready as shortcut
 from maptr.answer.context import Context, Identity, ReceivedQuery, Transport
-from maptr.answer.ready import Ready, kind_number, kind_of, truncated
+from maptr.answer.ready import Ready, ZoneNames, kind_number, kind_of, truncated
 from maptr.answer.respond import make_reply
 from maptr.protocol.cookies import CookieSettings, answer_cookie, packed_address, sign, timestamp
 from maptr.protocol.names import Labels
@@ -45,8 +45,8 @@ class Server:
         self.snapshot = snapshot
         self.found = 0
         self.ready = {
-            Transport.UDP: Ready(snapshot, elsewhere, CONTEXT.udp_payload),
-            Transport.TCP: Ready(snapshot, elsewhere, None),
+            Transport.UDP: Ready(ZoneNames.of(snapshot, elsewhere), CONTEXT.udp_payload),
+            Transport.TCP: Ready(ZoneNames.of(snapshot, elsewhere), None),
         }
 
     def ask(self, query: bytes) -> bool:
