@@ -100,7 +100,7 @@ class NamedIn(click.Choice):  # type: ignore[type-arg,unused-ignore] # generic f
 
 
 def time_option(name: str, default: str | None = None, *, help: str, least: int = 0) -> Callable[[Command], Command]:
-    """Make an option for a duration of at least ``least`` seconds, such as ``14d``, ``36h`` or ``3600``."""
+    """Make an option for a duration of at least ``least`` seconds, such as ``14d``, ``1h30m`` or ``3600``."""
 
     def parse(text: str) -> int:
         from maptr.config.model import read_duration

@@ -76,9 +76,7 @@ def zone() -> None:
     type=options.parse_mailbox,
     help="Name this mailbox in the SOA: an e-mail address, or a domain name.",
 )
-@click.option(
-    "--ttl", default=86400, metavar="SECONDS", type=click.IntRange(0, 0x7FFFFFFF), help="Give every record this TTL."
-)
+@options.time_option("--ttl", "1d", help="Give every record this TTL.")
 @click.option(
     "--include",
     multiple=True,

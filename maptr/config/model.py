@@ -64,12 +64,11 @@ class ValueType(NamedTuple, Generic[T]):
 
 
 def read_duration(text: str) -> int:
-    """Read a duration such as ``14d``, ``36h`` or ``3600``, in seconds. Raises ValueError."""
+    """Read a duration such as ``14d``, ``1h30m`` or ``3600``, in seconds. Raises ValueError."""
     lower = text.lower()
-    number, unit = (lower[:-1], lower[-1]) if lower[-1:].isalpha() else (lower, "")
-    if not (number.isascii() and number.isdigit()) or unit not in UNITS:
-        raise ValueError(f"{text!r} is not a duration such as 14d, 36h or 3600")
-    seconds = int(number[:20]) * UNITS[unit]
+    if not re.fullmatch("[0-9]+|([0-9]+[smhdw])+", lower):
+        raise ValueError(f"{text!r} is not a duration such as 14d, 1h30m or 3600")
+    seconds = sum(int(number[:20]) * UNITS[unit] for number, unit in re.findall("([0-9]+)(.?)", lower))
     if seconds > MAX_TTL:
         raise ValueError(f"{text!r} is more than {MAX_TTL} seconds")
     return seconds
@@ -141,6 +140,13 @@ def integer(low: int, high: int) -> ValueType[int]:
 
 def number(low: float, high: float) -> ValueType[float]:
     return ValueType(lambda value: _bounded(_of_type(value, float), low, high), _number_from_text)
+
+
+def seconds(low: float, high: float) -> ValueType[float]:
+    """Return the type of a duration within bounds, which as a number need not be whole."""
+    return ValueType(
+        lambda value: _bounded(value if type(value) is float else float(_duration(value)), low, high), _number_from_text
+    )
 
 
 def choice(*words: str) -> ValueType[str]:
@@ -227,7 +233,9 @@ def _server(text: str) -> str:
 
 def _duration(value: object) -> int:
     """Read an integer of seconds, or a text such as "14d"."""
-    return read_duration(str(value) if type(value) is int else _of_type(value, str))
+    if type(value) not in (int, str):
+        raise ValueError(f"must be seconds or a text such as '14d', not {_TYPES.get(type(value), 'a date or time')}")
+    return read_duration(str(value))
 
 
 def read_sha256(text: str) -> str:
@@ -356,7 +364,7 @@ class RrlConfig:
 
     responses_per_second: int = setting(integer(0, 1_000_000), rrl.RESPONSES_PER_SECOND)
     slip: int = setting(integer(0, 10), rrl.SLIP)  # every nth limited response is sent truncated; 0: none
-    window: int = setting(integer(1, 3600), rrl.WINDOW)  # seconds
+    window: int = setting(DURATION.then(lambda value: _bounded(value, 1, 3600)), rrl.WINDOW)
     ipv4_prefix: int = setting(integer(0, 32), rrl.IPV4_PREFIX)
     ipv6_prefix: int = setting(integer(0, 128), rrl.IPV6_PREFIX)
     exempt: tuple[Network, ...] = setting(_NETWORKS, rrl.EXEMPT)
@@ -378,7 +386,7 @@ class TcpConfig:
 
     max_connections: int = setting(integer(1, 100_000), MAX_CONNECTIONS)
     max_per_client: int = setting(integer(1, 100_000), MAX_PER_CLIENT)
-    idle_timeout: float = setting(number(0.1, 3600), IDLE_TIMEOUT)  # seconds
+    idle_timeout: float = setting(seconds(0.1, 3600), IDLE_TIMEOUT)
 
 
 @dataclass(frozen=True)
@@ -480,7 +488,7 @@ class ZoneConfig:
     table: Path | None = setting(PATH, None)  # a registry to build the file from; the next four keys apply
     ns: tuple[str, ...] = setting(list_of(TEXT), ())
     contact: Labels = setting(TEXT.then(lambda text: read_name(names.mailbox(text))), (b"hostmaster",))
-    ttl: int = setting(integer(0, MAX_TTL), 86400)
+    ttl: int = setting(DURATION, 86400)
     include: tuple[Path, ...] = setting(list_of(FILE), ())
     state: Path | None = field(default=None, compare=False)  # serve.state
     scheme: str = field(default="https", compare=False)  # client.scheme
@@ -536,7 +544,7 @@ class CacheConfig:
     natab: Path | None = setting(PATH, None)
     path: Path | None = setting(PATH, None)
     policy: str = setting(name_in(plugins.POLICIES, POLICIES), DNS_FIRST)
-    patience: float = setting(number(0, 3600), PATIENCE)  # seconds
+    patience: float = setting(seconds(0, 3600), PATIENCE)
     stale_limit: int = setting(DURATION, STALE_LIMIT)
     table_limit: int = setting(DURATION, 0)  # 0: no limit
 
@@ -565,7 +573,7 @@ class GatewayConfig:
     certificate: Path | None = setting(PATH, None)
     key: Path | None = setting(PATH, None)
     max_connections: int = setting(integer(1, 100_000), 1000)
-    idle_timeout: float = setting(number(0.1, 3600), 15.0)  # seconds
+    idle_timeout: float = setting(seconds(0.1, 3600), 15.0)
     rate: int = setting(integer(0, 1_000_000), 200)  # requests a second per client; 0: no limit
     max_per_client: int = setting(integer(1, 100_000), 100)
     proxies: tuple[Network, ...] = setting(_NETWORKS, rrl.EXEMPT)  # their header names the client

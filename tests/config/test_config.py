@@ -74,6 +74,22 @@ def test_a_configuration_of_every_section() -> None:
     assert config.locations["serve.tls.key"] == ("/etc/maptr.toml", 9)
 
 
+@pytest.mark.parametrize(
+    ("written", "seconds"), [("3600", 3600), ("'3600'", 3600), ("'1h'", 3600), ("'30M'", 1800), ("'10m30s'", 630)]
+)
+def test_every_duration_is_written_as_a_ttl(written: str, seconds: int) -> None:
+    text = f"""\
+serve = {{rrl.window = {written}, tcp.idle_timeout = {written}, secondaries.interval = {written}}}
+zone = [{{name = "a", file = "x", table = "y", ttl = {written}}}]
+cache = {{patience = {written}, stale_limit = {written}}}
+gateway = {{idle_timeout = {written}, probe_every = {written}}}
+"""
+    config = parse(text)
+    serve, cache, gateway = config.serve, config.cache, config.gateway
+    found = [serve.rrl.window, serve.tcp.idle_timeout, serve.secondaries.interval, config.zones[0].ttl]
+    assert [*found, cache.patience, cache.stale_limit, gateway.idle_timeout, gateway.probe_every] == [seconds] * 8
+
+
 def test_defaults() -> None:
     assert parse() == Config()
     assert Config().serve.listen == (Address("127.0.0.1", 5300),)
@@ -147,6 +163,10 @@ def test_file_then_environment_then_flags() -> None:
         ("[table]\nfile = 'a'\nurl = 'b'\ncafile = 'c'", "f:4: table.cafile: has no effect: all sources are files"),
         ("[table]\nfile = 'a'\nurl = 'b'\nevery = 0", "f:4: table.every: must be above 0"),
         ("[table]\nfile = 'a'\nurl = 'b'\nsha256 = 'x'", "f:4: table.sha256: must have 64 hexadecimal digits"),
+        ("[serve.tcp]\nidle_timeout = '2h'", "f:2: serve.tcp.idle_timeout: must be from 0.1 to 3600, not 7200"),
+        ("[serve.rrl]\nwindow = 0", "f:2: serve.rrl.window: must be from 1 to 3600, not 0"),
+        ("[cache]\nstale_limit = true", "f:2: cache.stale_limit: must be seconds or a text such as '14d', not true"),
+        ("[cache]\nstale_limit = '1h30'", "f:2: cache.stale_limit: '1h30' is not a duration"),
         ("[cache]\nstale_limit = -1", "f:2: cache.stale_limit: '-1' is not a duration"),
         (
             "[[zone]]\nname = 'a'\nfile = 'x'\ntable = 'x'",
