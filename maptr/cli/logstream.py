@@ -15,6 +15,9 @@ from contextlib import suppress
 from logging.handlers import QueueHandler, QueueListener
 from queue import Full, Queue
 
+import click
+
+from maptr.cli import output
 from maptr.errors import json_text
 
 MAX_WAITING = 1000  # lines
@@ -28,7 +31,7 @@ TIME_FORMAT = "%Y-%m-%dT%H:%M:%SZ"  # RFC 3339
 
 
 def configure(level: str, form: str = "") -> None:
-    """Log to stderr as ``text`` or ``json``, by default as text without time and level."""
+    """Log to stderr as ``text``, by default without time and level, or as ``json``, with the errors of the command."""
     handler: logging.Handler
     try:
         handler = LogStream(sys.stderr.fileno(), sys.stderr.encoding)
@@ -36,6 +39,9 @@ def configure(level: str, form: str = "") -> None:
         handler = logging.StreamHandler()  # stderr is closed or replaced
     handler.setFormatter(formatter(form) if form else logging.Formatter(SHORT_FORMAT))
     logging.basicConfig(level=level.upper(), handlers=[handler])
+    context = click.get_current_context(silent=True)
+    if form == "json" and context is not None:  # a program reads it, so nothing else may be on stderr
+        context.meta[output.ERROR_LOG] = logging.getLogger("maptr.serve").error
     for name in SWITCHED:
         logging.getLogger(name).setLevel(logging.INFO)
 

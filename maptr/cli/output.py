@@ -32,6 +32,9 @@ EXIT_INTERNAL = 10  # a bug in maptr
 EXIT_INTERRUPTED = 130  # by Ctrl-C: 128 plus the number of SIGINT, as in shells
 
 
+ERROR_LOG = "maptr.error_log"  # the key in the ``meta`` of click's context for the function that logs an error
+
+
 class _Lossy(io.FileIO):
     """A file that loses what it cannot write: a message for a full disk must not change the result of a command."""
 
@@ -133,8 +136,17 @@ def inform(*parts: str | Painted) -> None:
     _write(sys.stderr, *parts)
 
 
-def error(text: str) -> None:
-    """Print an error on stderr."""
+def error(text: str, cause: BaseException | None = None) -> None:
+    """Print an error on stderr, after the traceback of its cause; in the log of a command that has one as JSON."""
+    click = sys.modules.get("click")  # ``start`` runs without click
+    context = click.get_current_context(silent=True) if click is not None else None
+    if context is not None and ERROR_LOG in context.meta:
+        context.meta[ERROR_LOG](text, exc_info=cause)
+        return
+    if cause is not None:
+        import traceback  # late: only a bug needs it
+
+        traceback.print_exception(cause)
     inform(Painted("maptr:", BAD), f" {text}")
 
 
@@ -307,8 +319,8 @@ def end_with(findings: list[Finding], about: str, document: Mapping[str, Any] | 
     sys.exit(EXIT_NONE if errors or (strict and findings) else EXIT_OK)
 
 
-def fail(message: str, code: int) -> NoReturn:
-    error(message)
+def fail(message: str, code: int, cause: BaseException | None = None) -> NoReturn:
+    error(message, cause)
     sys.exit(code)
 
 
@@ -370,7 +382,4 @@ def errors_end_the_command(*passing: type[BaseException]) -> Iterator[None]:
         for kind, code in codes.items():
             if isinstance(error, kind):
                 fail(reason_of(error), code)
-        import traceback
-
-        traceback.print_exception(error)
-        fail("internal error, please report the lines above", EXIT_INTERNAL)
+        fail("internal error, please report the lines above", EXIT_INTERNAL, error)

@@ -255,8 +255,10 @@ def serve(
 
     bound = None
     with mistakes_reported(NOTHING, check=check_config, as_json=as_json):
+        first, errors = examine(secrets=False)
+        if not check_config:
+            logstream.configure(first.serve.log_level, first.serve.log_format)
         if os.geteuid() == 0:
-            first, errors = examine(secrets=False)
             user = None
             with suppress(ConfigError):  # ``read`` reports it with all other errors
                 user = None if errors else process.user_of(first)
@@ -285,16 +287,16 @@ def serve(
 
 
 def _run(config: Config, read: Callable[[], Config], bound: Sockets | None) -> None:
-    logstream.configure(config.serve.log_level, config.serve.log_format)
     if os.geteuid() == 0 and not config.serve.user:
         log.warning("running as root: serve.user, or --user, names a user to run as once the sockets are bound")
     if config.serve.workers != 1:
         log.warning("serve.workers is ignored: one process answers; NSD or Knot as secondaries carry more")
     gc.disable()  # loading zones creates many objects and little garbage
     try:
+        daemon = Daemon(config, reread=read, bound=bound)
+        daemon.bind()  # before what takes long, so that an address in use is known at once
         pulling.begin(config, clock=time.time)
-        served = publisher.start(config.zones, clock=time.time)
-        daemon = Daemon(config, served, reread=read, bound=bound)
+        daemon.reloader.served = publisher.start(config.zones, clock=time.time)
         gc.freeze()  # exempt the zones, which stay, from garbage collection
     finally:
         gc.enable()

@@ -96,11 +96,10 @@ def drop_privileges(config: Config, user: User, *, listening: bool = True) -> So
     """
     bound = None
     if listening:
-        serve = config.serve
-        for folder in (serve.state, config.control and config.control.parent):
+        for folder in (config.serve.state, config.control and config.control.parent):
             if folder is not None:
                 _make_folder(config, folder, user)
-        bound = bind(serve.listen, serve.tls.listen, metrics=serve.metrics)
+        bound = bind(config)
     try:
         # Changing all user and group IDs also clears every capability (capabilities(7)).
         os.initgroups(user.name, user.gid)

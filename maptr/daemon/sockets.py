@@ -10,10 +10,11 @@ import os
 import resource
 import socket
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from maptr.config import Config
 from maptr.config.model import TcpConfig
 from maptr.errors import ConfigError
 from maptr.protocol.address import Address
@@ -55,23 +56,23 @@ class Sockets:
             sock.close()
 
 
-def bind(addresses: Sequence[Address], tls: Sequence[Address] = (), *, metrics: Address | None = None) -> Sockets:
+def bind(config: Config) -> Sockets:
     """Bind all sockets that may need root. On an error, closes them and raises ConfigError."""
-    sockets = Sockets()
+    sockets, serve = Sockets(), config.serve
     try:
-        for address in addresses:
+        for address in serve.listen:
             udp, tcp = _bind_pair(address)
             sockets.udp.append(udp)
             sockets.tcp.append(tcp)
-        for address in tls:
-            with explained(address):
+        for address in serve.tls.listen:
+            with explained(address, key="serve.tls.listen"):
                 sockets.tls.append(open_tcp(*address))
-        if metrics is not None:
-            with explained(metrics, key="serve.metrics"):
-                sockets.metrics = open_tcp(*metrics)
-    except BaseException:
+        if serve.metrics is not None:
+            with explained(serve.metrics, key="serve.metrics"):
+                sockets.metrics = open_tcp(*serve.metrics)
+    except ConfigError as error:
         sockets.close()
-        raise
+        raise config.error(error.key, error.reason) from None
     return sockets
 
 
@@ -81,7 +82,7 @@ def bound_at(address: Address, sock: socket.socket) -> Address:
 
 
 @contextlib.contextmanager
-def explained(where: Address | Path, *, key: str = "") -> Iterator[None]:
+def explained(where: Address | Path, *, key: str) -> Iterator[None]:
     """Raise ConfigError if the block cannot bind a socket. ``key`` is the setting with the address."""
     try:
         yield
@@ -157,7 +158,7 @@ def limits_within_descriptors(limits: TcpConfig, listening: int) -> TcpConfig:
 
 def _bind_pair(address: Address) -> tuple[socket.socket, socket.socket]:
     """Return a UDP and a TCP socket on the same port. Raises ConfigError."""
-    with explained(address):
+    with explained(address, key="serve.listen"):
         for others in reversed(range(PORT_TRIES)):
             udp = open_udp(*address)
             try:

@@ -54,15 +54,15 @@ def certificate_of(config: Config) -> Certificate | None:
 class Daemon:
     """Serves the zones of a configuration until it is stopped.
 
-    ``served`` has these zones as loaded. A reload reads the configuration again with ``reread``. ``bound`` has the
-    sockets if they are already bound. ``clock`` is in seconds since 1970. Many attributes: one for each part that it
-    owns. Raises ConfigError for an unusable certificate.
+    ``served`` has these zones as loaded; if ``bind`` comes before, ``reloader.served`` gets them. A reload reads the
+    configuration again with ``reread``. ``bound`` has the sockets if they are already bound. ``clock`` is in seconds
+    since 1970. Many attributes: one for each part that it owns. Raises ConfigError for an unusable certificate.
     """
 
     def __init__(
         self,
         config: Config,
-        served: Served,
+        served: Served = Served({}),  # noqa: B008 - it is frozen
         *,
         reread: Callable[[], Config] | None = None,
         bound: Sockets | None = None,
@@ -88,14 +88,14 @@ class Daemon:
 
     def bind(self) -> None:
         """Bind all sockets; afterwards, ``bound`` has the actual ports. Raises ConfigError."""
-        serve, path = self._config.serve, self._config.control
-        bound = self._sockets or sockets.bind(serve.listen, serve.tls.listen, metrics=serve.metrics)
+        config, serve = self._config, self._config.serve
+        bound = self._sockets or sockets.bind(config)
         try:
-            if path is not None:
-                bound.control = control.bind(path)
-        except BaseException:
+            if config.control is not None:
+                bound.control = control.bind(config.control)
+        except ConfigError as error:
             bound.close()
-            raise
+            raise config.error(error.key, error.reason) from None
         self._sockets = bound
         self.bound = list(map(bound_at, serve.listen, bound.udp))
         self.tls_bound = list(map(bound_at, serve.tls.listen, bound.tls))

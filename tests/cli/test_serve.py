@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import socket
 from pathlib import Path
 
 import pytest
 from click.testing import Result
 
 from tests.support.command_line import run, run_process
+from tests.support.http_server import pages
 
 SECRET = "c2VjcmV0"
 
@@ -87,3 +90,31 @@ def test_a_failed_start_is_reported(words: list[str], code: int, why: str, tmp_p
     done = run_process("serve", *words, cwd=tmp_path)
     assert (done.returncode, done.stdout) == (code, "")
     assert why in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("mistake", "code", "said"),
+    [
+        ("listen = ['127.0.0.1:{taken}']", 1, ":3: serve.listen: cannot listen on 127.0.0.1:"),
+        ("metrics = '127.0.0.1:{taken}'", 1, ":3: serve.metrics: cannot listen on 127.0.0.1:"),
+        ("control = 'file'", 1, ":3: serve.control: {folder}/file exists and is not a socket"),
+        ("lisen = []", 1, ":3: serve.lisen: no such key"),
+        ("tls = {{listen = ['127.0.0.1:0'], certificate = 'none', key = 'none'}}", 1, ":3: serve.tls.certificate: "),
+    ],
+)
+def test_a_start_fails_before_it_pulls_in_the_format_of_the_log(
+    tmp_path: Path, mistake: str, code: int, said: str
+) -> None:
+    (tmp_path / "file").touch()
+    config = tmp_path / "maptr.toml"
+    with pages(lambda target: (404, {}, b"")) as registry, socket.create_server(("127.0.0.1", 0)) as taken:
+        mistake = mistake.format(taken=taken.getsockname()[1])
+        listen = "" if mistake.startswith("listen") else "listen = ['127.0.0.1:0']"
+        config.write_text(
+            f"[serve]\nlog_format = 'json'\n{mistake}\n{listen}\n[table]\nfile = 'naans'\nurl = '{registry.url}'\n"
+            "[[zone]]\nname = 'ark.arpa'\nfile = 'zone'\ntable = 'naans'\n"
+        )
+        done = run_process("serve", "--config", config)
+    last = [json.loads(line) for line in done.stderr.splitlines()][-1]
+    assert (done.returncode, last["level"], registry.asked) == (code, "error", [])
+    assert last["message"].startswith(f"{config}{said.format(folder=tmp_path)}")

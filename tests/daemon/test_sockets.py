@@ -15,6 +15,7 @@ import dns.message
 import dns.query
 import pytest
 
+from maptr.config import Config, ServeConfig
 from maptr.config.model import TcpConfig
 from maptr.daemon import sockets
 from maptr.daemon.sockets import RESERVED, limits_within_descriptors
@@ -177,8 +178,8 @@ def test_forged_queries_do_not_start_a_loop(network: Network, tmp_path: Path) ->
 
 
 def test_the_error_for_a_missing_interface() -> None:
-    with pytest.raises(ConfigError, match=r"^cannot listen on \[fe80::1%none\]:0: no interface with this name$"):
-        sockets.bind([Address("fe80::1%none", 0)])
+    with pytest.raises(ConfigError, match=r"^serve\.listen: cannot listen on \[fe80::1%none\]:0: no interface"):
+        sockets.bind(Config(ServeConfig(listen=(Address("fe80::1%none", 0),))))
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
@@ -210,4 +211,4 @@ def test_the_error_for_an_address_in_use_names_it() -> None:
         other.bind(("127.0.0.1", 0))
         address = Address("127.0.0.1", other.getsockname()[1])
         with pytest.raises(ConfigError, match=f"cannot listen on {address}: Address already in use"):
-            sockets.bind([address])
+            sockets.bind(Config(ServeConfig(listen=(address,))))

@@ -370,4 +370,4 @@ def test_exit_code_1_for_an_address_in_use(scraped: Scraped) -> None:
     zone = f"--zone=a.test={scraped.site.directory}/a.test.zone"
     done = run("serve", zone, "--listen=127.0.0.1:0", f"--metrics=127.0.0.1:{scraped.port}")
     assert done.exit_code == 1
-    assert f"serve.metrics: cannot listen on 127.0.0.1:{scraped.port}: Address already in use" in done.stderr
+    assert f"--metrics: cannot listen on 127.0.0.1:{scraped.port}: Address already in use" in done.stderr
