@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -172,8 +172,10 @@ def _content(
     if transport is Transport.UDP:
         # To avoid amplification, send only the SOA record, so that the secondary retries over TCP (RFC 1995 2).
         return (soa_of(view),), ""
-    records = ixfr(view, access.journals.get(view.origin), serial)
-    return records, f"from serial {serial} to {view.serial}"
+    changes = ixfr(view, access.journals.get(view.origin), serial)
+    if changes is None:
+        return axfr(view), f"the whole zone, serial {view.serial}, in place of the changes since serial {serial}"
+    return changes, f"from serial {serial} to {view.serial}"
 
 
 def _is_soa(record: RR, question: DNSQuestion) -> bool:
@@ -191,24 +193,19 @@ def axfr(view: ZoneView) -> Iterator[ZoneRecord]:
     yield soa
 
 
-def ixfr(view: ZoneView, journal: Journal | None, serial: int) -> Iterator[ZoneRecord]:
-    """Yield the changes since a serial (RFC 1995 4), or the whole zone if the changes are unknown or larger.
+def ixfr(view: ZoneView, journal: Journal | None, serial: int) -> Iterable[ZoneRecord] | None:
+    """Return the changes since a serial (RFC 1995 4); None if they are unknown, or larger than the zone.
 
-    For the current or a newer serial, yields only the SOA record (RFC 1995 2).
+    For the current or a newer serial, returns only the SOA record (RFC 1995 2).
     """
     soa = soa_of(view)
     if serial == view.serial or is_newer(serial, view.serial):
-        yield soa
-        return
+        return (soa,)
     known = journal.since(serial) if journal is not None and journal.serial == view.serial else None
     # As many records of the zone as there are changes are counted: all of a large zone would hold up other queries.
     if known is None or next(islice(records(view), sum(map(len, known)) - 2, None), None) is None:
-        yield from axfr(view)
-        return
-    yield soa
-    for change in known:
-        yield from change
-    yield soa
+        return None
+    return chain((soa,), *known, (soa,))
 
 
 def messages(template: bytes, question: DNSQuestion, content: Iterable[ZoneRecord], *, reserve: int) -> Iterator[bytes]:

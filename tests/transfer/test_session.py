@@ -296,8 +296,12 @@ def test_names_are_compressed_with_no_pointer_beyond_16383() -> None:
 
 @pytest.mark.parametrize(
     ("query", "kind", "note"),
-    [(TRANSFER, "AXFR", "serial 2"), (ixfr_query(1), "IXFR", "from serial 1 to 2")],
-    ids=["AXFR", "IXFR"],
+    [
+        (TRANSFER, "AXFR", "serial 2"),
+        (ixfr_query(1), "IXFR", "from serial 1 to 2"),
+        (ixfr_query(0), "IXFR", "the whole zone, serial 2, in place of the changes since serial 0"),
+    ],
+    ids=["AXFR", "IXFR", "IXFR without the changes"],
 )
 def test_transfers_and_refusals_are_logged(
     query: dns.message.Message, kind: str, note: str, caplog: pytest.LogCaptureFixture
