@@ -135,9 +135,12 @@ def check_integrity(zone: ZoneView) -> Iterator[Finding]:
 
 
 def check_hostnames(zone: ZoneView) -> Iterator[Finding]:
-    """Yield the owners and hosts that are not host names (RFC 1123 2.1): BIND refuses them as a primary."""
+    """Yield the owners and hosts that are not host names (RFC 1123 2.1): BIND refuses them as a primary.
+
+    Also yields the hosts that no client can find, unless the zone is not public itself.
+    """
     for name in map(from_wire, zone.nodes.special):
-        yield from _targets(name, zone.nodes[name])
+        yield from _targets(zone, name)
     for key, packed in zone.nodes.table.items():
         if is_text(packed) or _OF_HOSTS.isdisjoint(types_of(packed)):
             continue
@@ -147,15 +150,22 @@ def check_hostnames(zone: ZoneView) -> Iterator[Finding]:
             yield warning("not-a-hostname", to_text(owner), reason)
 
 
-def _targets(owner: Labels, node: Node) -> Iterator[Finding]:
+def _targets(zone: ZoneView, owner: Labels) -> Iterator[Finding]:
+    node, is_public = zone.nodes[owner], not url.Host(to_text(zone.origin)).is_local
     hosts = [host for rdtype in (NS, MX, SRV) if rdtype in node for host in node[rdtype].hosts]
+    mailbox: Labels = ()
     if SOA in node:
         primary, at = read_wire(node[SOA].rdatas[0], 0)
-        hosts += [primary, from_wire(node[SOA].rdatas[0], at)[1:]]  # a mailbox: its first label may be anything
-    for host in dict.fromkeys(hosts):
+        hosts.append(primary)
+        mailbox = from_wire(node[SOA].rdatas[0], at)[1:]  # its first label may be anything
+    for host in dict.fromkeys((*hosts, mailbox)):
+        shown = to_text(host)
         if not _is_hostname(host):
-            reason = f"names {to_text(host)}, and BIND refuses the zone for it as a primary (check-names)"
-            yield warning("not-a-hostname", to_text(owner), reason, to_text(host))
+            reason = f"names {shown}, and BIND refuses the zone for it as a primary (check-names)"
+            yield warning("not-a-hostname", to_text(owner), reason, shown)
+        elif is_public and host and host != mailbox and url.Host(shown).is_local:
+            reason = f"names {shown}, which is not public: other machines cannot find it"
+            yield warning("not-public", to_text(owner), reason, shown)
 
 
 def _is_hostname(name: Labels) -> bool:

@@ -196,9 +196,11 @@ class _Reader:
             if data[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
                 raise ZoneError("is UTF-16: save it as UTF-8", line=1, owner="the file", code="byte-order-mark")
             for line in _logical_lines(data.decode(*AS_TEXT)):
-                if len(self.refused) >= MAX_REFUSED:
-                    return
                 file.line = line.number
+                if len(self.refused) == MAX_REFUSED:
+                    self._refuse(file, ZoneError(f"{MAX_REFUSED} lines cannot be read; what follows is not checked"))
+                if len(self.refused) > MAX_REFUSED:
+                    return
                 try:
                     self._line(file, line)
                 except ZoneError as refused:

@@ -35,7 +35,8 @@ def serial(path: Path) -> int:
 
 def test_build_writes_a_zone_that_check_accepts(tmp_path: Path) -> None:
     target = tmp_path / "ark.arpa.zone"
-    run("build", SAMPLE, "-o", target, "--serial", "7", code=0, out="", said="zone ark.arpa. serial 7: 13 NAANs")
+    options = "-o", target, "--serial", "7", "--ns", "ns1=192.0.2.1"
+    run("build", SAMPLE, *options, code=0, out="", said="zone ark.arpa. serial 7: 13 NAANs")
     assert serial(target) == 7
     assert run("check", "--strict", target).exit_code == 0
     assert [path.name for path in tmp_path.iterdir()] == ["ark.arpa.zone"]
@@ -45,6 +46,7 @@ def test_a_warning_says_that_a_zone_without_name_servers_is_local(tmp_path: Path
     target = tmp_path / "ark.arpa.zone"
     said = "its name server is localhost, for this machine alone: --ns names others"
     assert said in run("build", SAMPLE, "-o", target).stderr
+    assert "not-public: names localhost., which is not public" in run("check", target, code=0).stdout
     assert said in run("build", SAMPLE, "-o", target).stderr.splitlines()[-1]  # unchanged, with the same warning
     assert "localhost" not in run("build", SAMPLE, "-o", target, "--ns", "ns1=192.0.2.1").stderr
 
