@@ -176,12 +176,18 @@ async def in_thread(function: Callable[[], T]) -> T:
     """Call the function in a daemon thread, and return its result."""
     future: Future[T] = Future()
     future.set_running_or_notify_cancel()  # the function continues even if the caller stops waiting
+    threading.Thread(target=_run, args=(function, future), name="background", daemon=True).start()
+    try:
+        return await asyncio.wrap_future(future)
+    finally:
+        del future  # as in ``_run``
 
-    def run() -> None:
-        try:
-            future.set_result(function())
-        except BaseException as error:
-            future.set_exception(error)
 
-    threading.Thread(target=run, name="background", daemon=True).start()
-    return await asyncio.wrap_future(future)
+def _run(function: Callable[[], T], future: Future[T]) -> None:
+    try:
+        future.set_result(function())
+    except BaseException as error:
+        future.set_exception(error)
+    finally:
+        # The frames of an error in a future that they hold are a cycle, which keeps all memory of what has failed.
+        del future

@@ -1,7 +1,9 @@
-"""``serve.user``: a server started as root binds its sockets, then reads and answers as another user."""
+"""``serve.user``: a server started as root binds its sockets, then reads and answers as another user; and threads."""
 
 from __future__ import annotations
 
+import asyncio
+import gc
 import os
 import pwd
 import re
@@ -10,6 +12,8 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
+import threading
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,6 +25,7 @@ from maptr import config as configuration
 from maptr.daemon import process
 from maptr.errors import ConfigError
 from tests.support.server_process import Start, zone_text
+from tests.support.waiting import until
 
 NOBODY = "nobody"
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
@@ -172,3 +177,30 @@ def test_exit_code_1_for_a_state_folder_of_another_user(folder: Path, public_pyt
     file = configure(folder, f'user = "{NOBODY}"', 'state = "state"', 'control = ""')
     reason = "serve.state: .*/state cannot be written to by nobody: chown it|is installed"
     assert re.search(reason, refused(public_python, file))
+
+
+class Zone:
+    """Stands for what a reload reads."""
+
+
+def test_a_thread_that_fails_keeps_nothing_alive_and_does_not_hold_up_the_end() -> None:
+    """A reload that ran out of memory otherwise keeps all zones that it has read, and the next one fails too."""
+    found: list[tuple[weakref.ref[Zone], bool]] = []
+
+    def fail() -> None:
+        zone = Zone()
+        found.append((weakref.ref(zone), threading.current_thread().daemon))
+        raise MemoryError
+
+    async def reload() -> None:
+        with pytest.raises(MemoryError):
+            await process.in_thread(fail)
+
+    gc.disable()
+    try:
+        asyncio.run(reload())
+        ((zone, is_daemon),) = found
+        until(lambda: zone() is None, "the end of what was read")
+    finally:
+        gc.enable()
+    assert is_daemon

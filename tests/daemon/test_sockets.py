@@ -193,6 +193,12 @@ def test_tcp_segments_are_short_both_ways_and_sent_without_delay(host: str) -> N
                 assert 536 <= sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG) <= sockets.MAX_SEGMENT
 
 
+def test_all_of_ipv6_leaves_the_port_of_ipv4_free() -> None:
+    for opened in (sockets.open_udp("::", 0), sockets.open_tcp("::", 0)):
+        with opened as sock:
+            assert sock.getsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY)
+
+
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="Linux's limits, and its doubling (socket(7))")
 def test_socket_buffers_have_the_configured_size_or_the_maximum() -> None:
     with sockets.open_udp("127.0.0.1", 0) as sock:

@@ -507,7 +507,7 @@ def test_pull_fails_while_the_zone_is_refused(site: Site) -> None:
     zone = f'[[zone]]\nname = "c.test"\nfile = "c.zone"\ntable = "table"\ninclude = ["{more}"]\n'
     site.configure(f'{zone}[table]\nfile = "table"\nurl = "{source}"\nevery = "1h"\n')
     site.start()
-    until(lambda: site.zone("c.test.")["serial"], "the first pull")
+    until(lambda: site.status()["table"]["checked"], "the first pull of the running server")
     serial = site.zone("c.test.")["serial"]
     table = f"table {site.directory}/table"
     more.write_text("nonsense")
@@ -517,12 +517,15 @@ def test_pull_fails_while_the_zone_is_refused(site: Site) -> None:
         done = site.run("control", "pull")
         assert (done.exit_code, done.stdout) == (1, f"{table} {state}, from {source}\n")
         assert done.stderr.startswith(refused)
+    (site.directory / "a.test.zone").write_text("nonsense")  # a zone that is not built from the table
+    assert site.run("reload", "a.test").exit_code == 1
     (zone_result,) = json.loads(site.run("control", "pull", "--json").stdout)["zones"]
     assert (zone_result["zone"], zone_result["result"]) == ("c.test.", "refused")
     more.write_text("")
     source.write_bytes(natab(10000, 10001, 10002))
     done = site.run("control", "pull")
     assert (done.exit_code, "zone c.test. reloaded" in done.stdout) == (0, True)
+    assert json.loads(site.run("control", "pull", "--json").stdout)["zones"] == []
     source.unlink()
     assert (site.run("control", "pull").exit_code, "No such file" in site.run("control", "pull").stderr) == (1, True)
 
