@@ -41,7 +41,7 @@ _INERT = re.compile(
 # an operator, which reaches addresses that others do not, they may not read what is for operators.
 _FOR_OPERATORS = (METRICS, "/ready", "/status", f"{api.BASE}status")
 _STATISTICS = ("/stats", f"{api.BASE}stats")
-_CORS: Headers = (("Access-Control-Allow-Origin", "*"), ("Access-Control-Expose-Headers", "*"))
+CORS: Headers = (("Access-Control-Allow-Origin", "*"), ("Access-Control-Expose-Headers", "*"))
 
 
 def route(
@@ -82,11 +82,14 @@ def route(
 
 def _finish(request: Request, response: Response, site: Site) -> Response:
     """Return a response that scripts of other sites may read, or that the client still has it (RFC 9110 13.1.2)."""
-    path = request.path
-    is_public = path not in _FOR_OPERATORS and (path not in _STATISTICS or site.settings.public_stats)
-    if is_public and _CORS[0] not in response.headers:
-        response = Response(response.status, response.headers + _CORS, response.body, response.reason)
+    if is_shared(request.path, site) and CORS[0] not in response.headers:
+        response = Response(response.status, response.headers + CORS, response.body, response.reason)
     return unchanged(request, response) if response.status == HTTPStatus.OK else response
+
+
+def is_shared(path: str, site: Site) -> bool:
+    """Return whether scripts of other sites may read what is at a path."""
+    return path not in _FOR_OPERATORS and (path not in _STATISTICS or site.settings.public_stats)
 
 
 def _route(request: Request, site: Site) -> Answer:

@@ -39,7 +39,7 @@ from maptr.gateway.limits import FREE_WORK, Limits
 from maptr.gateway.message import Lines, Lookup, Response, Unreadable, problem, text
 from maptr.gateway.metrics import MALFORMED, RESOLVE, Metrics, kind_of
 from maptr.gateway.proxies import Proxies
-from maptr.gateway.route import MAX_BODY, route
+from maptr.gateway.route import CORS, MAX_BODY, is_shared, route
 from maptr.gateway.site import Site
 from maptr.gateway.statistics import Statistics, naan_in
 from maptr.protocol.address import Address
@@ -165,6 +165,9 @@ class HttpServer:
                 answer = answer.response._replace(body=b"".join([line async for line in self._lines(answer)]))
             response = answer.response if isinstance(answer, Lines) else answer
             headers = _all_headers(response, number)
+            path = request.raw_path.partition("?")[0]
+            if response.status >= HTTPStatus.BAD_REQUEST and path[:1] == "/" and is_shared(path, self._site()):
+                headers.update(CORS)  # also of an error that is not from ``route``
             if request.spoken == HttpVersion10 and request.keep_alive:
                 headers[hdrs.CONNECTION] = "keep-alive"
             if isinstance(answer, Lines) or len(answer.body) > PIECE:
@@ -207,6 +210,7 @@ class HttpServer:
             reason = "the target has a character that must be %-encoded: é is %C3%A9, a blank is %20 (RFC 3986 2.1)"
         response = text(f"{reason}\n", status)
         headers = _all_headers(response, number)
+        headers.update(CORS)
         self._metrics.count(MALFORMED, status, 0.0)
         if self._settings.access_log:
             self._log(cast(HttpConnection, request.protocol).client, None, response, 0.0, number)

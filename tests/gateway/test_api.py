@@ -451,4 +451,5 @@ def test_too_many_requests_are_a_problem() -> None:
     assert (whole.status, len(whole.body.splitlines()), reply.status) == (200, 100, 429)
     assert reply.headers["content-type"] == "application/problem+json"
     assert int(reply.headers["retry-after"]) > 0
+    assert reply.headers["access-control-allow-origin"] == "*"
     assert json.loads(reply.body) == {"title": "Too Many Requests", "status": 429, "detail": "too many requests"}

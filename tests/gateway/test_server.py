@@ -262,6 +262,7 @@ def test_a_failure_of_the_core_is_logged_and_has_no_details(caplog: pytest.LogCa
         replies = [get(found.port, "/metrics") for _ in range(3)]
         assert {reply.status for reply in replies} == {500}
         assert b"secret" not in replies[0].body
+        assert "access-control-allow-origin" not in replies[0].headers, "it is for operators"
         found.change(metrics=lambda: Response(200, (("X-Bad", "a\r\nb"),), b""))
         with HttpClient(found.port) as client, pytest.raises((EOFError, ConnectionError)):
             client.get("/metrics")
@@ -284,7 +285,8 @@ def test_a_failure_of_the_core_is_logged_and_has_no_details(caplog: pytest.LogCa
 def test_a_target_and_a_header_have_a_limit(shared: Gateway, longest: list[str], more: str, status: int) -> None:
     with HttpClient(shared.port) as client:
         assert client.get(*longest).status == 200
-        assert client.get(*longest[:-1], longest[-1] + more).status == status
+        refused = client.get(*longest[:-1], longest[-1] + more)
+        assert (refused.status, refused.headers["access-control-allow-origin"]) == (status, "*")
         assert client.ended()
 
 
