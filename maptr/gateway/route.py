@@ -121,7 +121,7 @@ def _route(request: Request, site: Site) -> Answer:
         return site.metrics()
     if path == "/":
         return _home(request, site)
-    return pages.respond(request, site) or _not_found(request, site)
+    return pages.respond(request, site) or _without_slash(request, site) or _not_found(request, site)
 
 
 def _posted(request: Request) -> str:
@@ -197,6 +197,14 @@ def _ready(site: Site) -> Response:
     status = HTTPStatus.SERVICE_UNAVAILABLE if site.troubles else HTTPStatus.OK
     lines = [*(site.troubles or ("ready",)), *(f"source: {source}" for source in site.sources or ())]
     return text("".join(f"{line}\n" for line in lines), status, (("Cache-Control", "no-store"),))
+
+
+def _without_slash(request: Request, site: Site) -> Response | None:
+    """Return a redirect to the page of a path that has a final slash too many or too few; None if there is none."""
+    path, mark, query = request.target.partition("?")
+    other = f"{path[:-1] if path.endswith('/') else f'{path}/'}{mark}{query}"
+    is_page = pages.respond(request._replace(target=other), site) is not None
+    return text("", HTTPStatus.FOUND, (("Location", other),)) if is_page else None
 
 
 def _not_found(request: Request, site: Site) -> Response:

@@ -1,7 +1,8 @@
-"""Search for NAANs by number, acronym or name of the organisation, in any case and without accents."""
+"""Search for NAANs by number, acronym or name of the organisation, in any case, without accents and punctuation."""
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from itertools import chain
 
@@ -9,6 +10,7 @@ from maptr.registry.table import Entry, Table
 
 MAX_QUERY = 200  # characters that are read
 NO_MATCH = 4  # the rank of an entry that does not match
+LABELS = ("ark", "naan")  # what people write before a number
 
 
 class NaanIndex:
@@ -20,8 +22,9 @@ class NaanIndex:
 
     def search(self, query: str) -> list[Entry]:
         """Return the NAANs that match, best first: the number or acronym itself, its start, the start of the name, and
-        last every name that has all words of the query. Equal ones are in the order of the table."""
-        words = _folded(query[:MAX_QUERY]).split()
+        last every record that has all words of the query. Equal ones are in the order of the table."""
+        given = _folded(query[:MAX_QUERY]).split()
+        words = [word for word in given if word not in LABELS] or given
         start, longest = "\n" + " ".join(words), max(words, key=len, default="\0")
         ranked: tuple[list[Entry], ...] = tuple([] for _ in range(NO_MATCH + 1))
         for entry, short, names in self._rows:
@@ -41,10 +44,10 @@ def _rank(start: str, words: list[str], short: str, names: str) -> int:
         return 0 if f"{start}\n" in short else 1
     if start in names:
         return 2
-    return 3 if any(all(word in name for word in words) for name in names.split("\n")) else NO_MATCH
+    return 3 if all(word in short or word in names for word in words) else NO_MATCH
 
 
 def _folded(text: str) -> str:
-    """Return a text without case and accents, its words with one blank between them."""
+    """Return a text without case and accents, its letters and digits as words with one blank between them."""
     plain = "".join(letter for letter in unicodedata.normalize("NFKD", text) if not unicodedata.combining(letter))
-    return " ".join(plain.casefold().split())
+    return " ".join(re.findall(r"[^\W_]+", plain.casefold()))

@@ -360,7 +360,13 @@ def test_a_text_without_an_ark_is_not_reflected() -> None:
     assert search("ark:12345/x6np1").replace("%2F", "/") in show(search("12345/x6np1"), library()).hrefs()
 
 
-@pytest.mark.parametrize("text", ["12345", "nl", "NATIONAL  libráry", "bibliothek"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("12345", "nl", "NATIONAL  libráry", "bibliothek"),
+        *("naan 12345", "NAAN: 12345", "12345.", "12345/", "(NL)", "12345, NL", "library; national", "ark 12345"),
+    ],
+)
 def test_a_search_for_one_organisation_leads_to_its_page(text: str) -> None:
     response = Gateway(Table([library(), library("67890", who=Who("Archive", None, "AR"))])).ask(search(text))
     assert (response.status, response.header("Location")) == (303, "/naan/12345")
@@ -373,6 +379,23 @@ def test_a_search_for_several_leads_to_their_list() -> None:
     page = show("/naan/?q=library", *entries)
     assert "2 NAANs for library" in page.text
     assert {"/naan/12345", "/naan/67890"} <= set(page.hrefs())
+    assert "1 NAAN for ark:/12345/" in show(f"/naan/?q={quote('ark:/12345/')}", *entries).text
+
+
+@pytest.mark.parametrize(
+    ("target", "location"),
+    [
+        ("/naan?q=a%20b", "/naan/?q=a%20b"),
+        ("/naan/12345/", "/naan/12345"),
+        ("/servers/", "/servers"),
+        ("//naan", ""),
+        ("/naan/99999x/", ""),
+        ("/nothing/", ""),
+    ],
+)
+def test_a_slash_too_many_or_too_few_leads_to_the_page(target: str, location: str) -> None:
+    response = Gateway(Table([library()])).ask(target)
+    assert (response.status, response.header("Location")) == (302 if location else 404, location)
 
 
 def test_the_list_has_every_naan_once_over_its_pages() -> None:
