@@ -29,11 +29,12 @@ from maptr.gateway.message import (
     Request,
     Response,
     Work,
+    not_kept,
     preflight,
     problem,
 )
 from maptr.gateway.objects import OWN
-from maptr.gateway.resolve import NONE_AGE, RETRY_AFTER, look_up, provenance, retry, why
+from maptr.gateway.resolve import NONE_AGE, RETRY_AFTER, look_up, missing, provenance, retry, why
 from maptr.gateway.site import Site
 from maptr.gateway.statistics import DAYS
 from maptr.reconcile.probes import Liveness, servers_of
@@ -84,34 +85,35 @@ def _discover(request: Request, site: Site, ark: list[str]) -> Answer:
             parsed = Ark.parse(ark[0], bare=True).sent(site.hyphens)
         except ArkSyntaxError as error:
             return problem(HTTPStatus.BAD_REQUEST, str(error))
-        return look_up(parsed, site, request.now, partial(_discovered, request))
+        return look_up(parsed, site, request.now, partial(_discovered, request, site))
     headers = (("Content-Type", JSON_LINES), *_NOT_KEPT)
-    return Lines([_part(text, site, request.now) for text in ark], Response(HTTPStatus.OK, headers))
+    return Lines([_part(request, site, text) for text in ark], Response(HTTPStatus.OK, headers))
 
 
-def _discovered(request: Request, found: Discovery) -> Response:
-    document = discovery(found, request.now)
-    if found.candidates:
+def _discovered(request: Request, site: Site, found: Discovery) -> Response:
+    document = discovery(request, site, found)
+    if document["error"] is None:
         return _json(document, provenance(found, request.now))
-    return _nothing(document, found)
+    response = _nothing(document, found)
+    return not_kept(response) if found.candidates and not site.settings.public_url else response  # Host decides
 
 
 def _nothing(document: Mapping[str, Any], found: Discovery) -> Response:
-    if found.complete:
+    if found.complete or found.candidates:
         headers = (("Cache-Control", f"max-age={NONE_AGE}"),)
         status = HTTPStatus.GONE if found.source == OWN else HTTPStatus.NOT_FOUND
         return problem(status, document["error"], headers, discovery=document)
     return problem(HTTPStatus.SERVICE_UNAVAILABLE, document["error"], retry(found), discovery=document)
 
 
-def _part(text: str, site: Site, now: float) -> Lookup | Response:
+def _part(request: Request, site: Site, text: str) -> Lookup | Response:
     """Return a line of a response: the document of a text, as ``maptr discover --json`` prints it."""
     try:
         ark = Ark.parse(text, bare=True).sent(site.hyphens)
     except ArkSyntaxError as error:
         received = text.encode("utf-8", "replace").decode()
         return _json({"ark": received, "candidates": [], "age": None, "error": str(error)})
-    return look_up(ark, site, now, lambda found: _json(discovery(found, now)))
+    return look_up(ark, site, request.now, lambda found: _json(discovery(request, site, found)))
 
 
 def _json(document: Mapping[str, Any], headers: Headers = ()) -> Response:
@@ -120,9 +122,13 @@ def _json(document: Mapping[str, Any], headers: Headers = ()) -> Response:
     return Response(HTTPStatus.OK, (("Content-Type", JSON), *headers), text.encode() + b"\n")
 
 
-def discovery(found: Discovery, now: float) -> dict[str, Any]:
-    """Return a discovery as ``maptr discover --json`` prints it."""
-    return {"schema": SCHEMA, **found.replace(age=found.age_at(now)).to_dict(), "error": why(found)}
+def discovery(request: Request, site: Site, found: Discovery) -> dict[str, Any]:
+    """Return a discovery as ``maptr discover --json`` prints it, without candidates for an object that does not exist
+    here."""
+    shown = found.replace(age=found.age_at(request.now))
+    if error := missing(found.ark, found, site, request):
+        return {"schema": SCHEMA, **shown.replace(candidates=()).to_dict(), "error": error}
+    return {"schema": SCHEMA, **shown.to_dict(), "error": why(found)}
 
 
 # ---- the table and drift
@@ -160,7 +166,7 @@ def _naan(request: Request, site: Site, naan: str) -> Answer:
 
 def _described(request: Request, site: Site, ark: Ark, found: Discovery) -> Response:
     entry, shoulders = site.table.get(ark.naan), site.table.shoulders(ark.naan)
-    document = discovery(found, request.now)
+    document = discovery(request, site, found)
     if entry is None and not shoulders and not found.candidates:
         return _nothing(document, found)
     places = servers_of(Table([*([entry] if entry else []), *shoulders]))

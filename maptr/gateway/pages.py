@@ -257,6 +257,8 @@ def result(request: Request, site: Site, ark: Ark, answer: Response, found: Disc
     text = f"{ark.in_url if ark.name else ark}{ark.tail}"
     urls = [] if found is None else found.urls()
     own = objects.match(site.objects, ark) if found is not None and found.source == OWN else None
+    host = request.headers.get("host", "")
+    others = [where for where in urls if where != target and not site.is_own(where, host)]
     return page(
         "search.html",
         request,
@@ -267,7 +269,7 @@ def result(request: Request, site: Site, ark: Ark, answer: Response, found: Disc
         phrase=HTTPStatus(answer.status).phrase,
         text=text,
         is_long=len(text) > MAX_LINK,
-        others=_part([where for where in urls if where != target], _url_weight, room=STEPS_ROOM),
+        others=_part(others, _url_weight, room=STEPS_ROOM),
         gone=own.object if own is not None and own.object.is_gone else None,
         entry=site.table.lookup(ark),
         age=None if found is None else found.age_at(request.now),

@@ -6,7 +6,7 @@ ARK draft sections 2.1 (mapping authorities are replaceable, so no redirect is p
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from functools import lru_cache
 from http import HTTPStatus
 from operator import is_not
@@ -130,8 +130,10 @@ def _answer(
         return describe.own_object(request, ark, own.object, site, form=form, source=headers)
     if is_own and not found.candidates:
         return failure(request, site, HTTPStatus.GONE, found.reason, headers, ark, gone=own and own.object)
+    if not inflection and (detail := missing(ark, found, site, request)):
+        return failure(request, site, HTTPStatus.NOT_FOUND, detail, headers, ark, found)
     if wants_list(request, form):
-        return authorities(request, ark, found, site, headers)
+        return authorities(request, ark, found, site, headers, [where for where in urls if where not in here] or urls)
     if inflection and (metadata := _metadata(ark, site)) and metadata not in here:
         return redirect(request, site, ark, metadata, None, headers)
     describes = site.settings.inflections == "describe"
@@ -144,11 +146,17 @@ def _answer(
         wanted = best.status or site.status(ark, target)
         is_allowed = wanted in (objects.REDIRECTING if is_own else STATUSES)
         return redirect(request, site, ark, target, wanted if is_allowed else None, headers)
-    if ark.name and not (is_own or inflection) and ark.naan in site.objects.naans:
-        detail = f"{ark} is none of the objects of this gateway, to which its NAAN leads"
-        return failure(request, site, HTTPStatus.NOT_FOUND, detail, headers, ark, found)
     source = table_source(site, ark, request.now) if is_own else headers[:1]
     return describe.respond(request, ark, site, found=None if is_own else found, form=form, source=source)
+
+
+def missing(ark: Ark, found: Discovery, site: Site, request: Request) -> str:
+    """Return why an ARK has no object: its NAAN leads to the gateway alone, which has others; "" if it may have one."""
+    if not (ark.name and found.candidates) or found.source == OWN or ark.naan not in site.objects.naans:
+        return ""
+    host = request.headers.get("host", "")
+    is_here = all(site.is_own(where, host) for where in found.urls())
+    return f"{ark} is none of the objects of this gateway, to which its NAAN leads" if is_here else ""
 
 
 def _own_urls(request: Request, ark: Ark, urls: list[str], site: Site) -> list[str]:
@@ -234,8 +242,11 @@ def _path(ark: Ark) -> str:
     return ark.in_url if ark.name else str(ark)
 
 
-def authorities(request: Request, ark: Ark, found: Discovery, site: Site, headers: Headers) -> Response:
-    """Return all mapping authorities, best first (the "discriminated list" of draft 5.1), as a link set (RFC 9264).
+def authorities(
+    request: Request, ark: Ark, found: Discovery, site: Site, headers: Headers, urls: Sequence[str]
+) -> Response:
+    """Return ``urls``, those of all mapping authorities, best first (the "discriminated list" of draft 5.1), as a link
+    set (RFC 9264).
 
     Its other links lead from the ARK to its description, and from each URL to the ARK as what to cite
     (signposting.org).
@@ -243,9 +254,8 @@ def authorities(request: Request, ark: Ark, found: Discovery, site: Site, header
     headers = (("Vary", "Accept"), *headers)
     kind = request.prefers(LINKSET, LINKSET_TEXT, JSON, HTML, TEXT)
     if kind == HTML:
-        about = {"ark": ark, "listed": pages.listed(found.urls()), **pages.walk(ark, found)}
+        about = {"ark": ark, "listed": pages.listed(urls), **pages.walk(ark, found)}
         return pages.page("authorities.html", request, site, HTTPStatus.OK, headers, **about)
-    urls = found.urls()
     if kind == TEXT:
         return text("".join(f"{where}\n" for where in urls), headers=headers)
     base = site.settings.public_url or _base(request, site)

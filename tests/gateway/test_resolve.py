@@ -240,8 +240,12 @@ def test_an_object_that_the_gateway_would_have_does_not_exist() -> None:
         assert (found.status, found.reason) == (404, "no-object")
         assert b"ark:12345/x1 is none of the objects of this gateway" in found.body
         assert found.header("cache-control") == ("max-age=300" if public_url else "no-store")
-        for form, status in (("?info", 200), ("?maptr=list", 200), ("/c", 404)):
+        for form, status in (("?info", 200), ("?maptr=list", 404), ("/c", 404)):
             assert gateway.ask(f"{ARK}{form}", host="gw.example").status == status, form
+        problem = gateway.ask("/api/v1/discover?ark=ark:12345/x1", host="gw.example")
+        assert (problem.status, problem.header("cache-control")) == (404, found.header("cache-control"))
+        document = json.loads(problem.body)["discovery"]
+        assert (document["candidates"], document["error"] in found.body.decode()) == ([], True)
         assert gateway.ask("/ark:12345/", host="gw.example").status == 200
         assert gateway.ask("/ark:12345/x2", host="gw.example").status == 302
         for asked, title in ((ARK, "There is no such object"), ("/?q=ark:12345/x1", "There is no object ark:12345/x1")):
@@ -256,9 +260,10 @@ def test_a_url_of_the_gateway_is_told_by_its_host_in_any_case_and_by_its_path() 
 
 
 def test_the_next_authority_if_the_first_is_the_gateway() -> None:
-    assert Gateway(answers=TWO, policy="dns-only", public_url="https://a.example").location(ARK) == (
-        "https://b.example/ark:12345/x1"
-    )
+    gateway, other = Gateway(answers=TWO, policy="dns-only", public_url="https://a.example"), "https://b.example"
+    assert gateway.location(ARK) == f"{other}{ARK}"
+    assert gateway.ask(f"{ARK}?maptr=list", accept="text/plain").body.decode() == f"{other}{ARK}\n"
+    assert "Other mapping authorities" not in gateway.ask(f"/?q={ARK}").body.decode()
 
 
 def test_arks_without_an_authority_go_to_the_root_resolver() -> None:
