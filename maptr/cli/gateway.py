@@ -141,8 +141,8 @@ def _check(config: Config, client: Client, service: Service, *, as_json: bool) -
             served["dns"] = list(client.resolver.given)
         own = service.current.site.redirects.objects
         unused = own.unused_columns()
-        is_own = service.current.site.is_own
-        described = sum(is_own(where, "") for where in own.urls()) if gateway.public_url else 0
+        ends_here = service.current.site.ends_here
+        described = sum(ends_here(where, "") for where in own.urls()) if gateway.public_url else 0
         if gateway.redirects is not None:
             counts = {"redirects": len(own), "described": described}
             served["redirects"] = {"file": str(gateway.redirects), **counts, "unused_columns": unused}

@@ -155,19 +155,20 @@ def missing(ark: Ark, found: Discovery, site: Site, request: Request) -> str:
     if not (ark.name and found.candidates) or found.source == OWN or ark.naan not in site.objects.naans:
         return ""
     host = request.headers.get("host", "")
-    is_here = all(site.is_own(where, host) for where in found.urls())
+    is_here = all(site.ends_here(where, host) for where in found.urls())
     return f"{ark} is none of the objects of this gateway, to which its NAAN leads" if is_here else ""
 
 
 def _own_urls(request: Request, ark: Ark, urls: list[str], site: Site) -> list[str]:
-    """Return which of the URLs that decide the answer are the gateway's own."""
-    host, known = request.headers.get("host", ""), urls
+    """Return which of the URLs that decide the answer are the gateway's own, and lead nowhere else."""
+    host, others = request.headers.get("host", ""), []
     if not urls:
         root, entry = site.settings.root, site.table.lookup(ark)
-        known = [f"{root}/{_path(ark)}" if root else "", *(entry.urls(ark) if entry is not None else ())]
+        others = [f"{root}/{_path(ark)}" if root else "", *(entry.urls(ark) if entry is not None else ())]
     if ark.tail:
-        known = [*known, _metadata(ark, site)]
-    return [where for where in known if where and site.is_own(where, host)]
+        others.append(_metadata(ark, site))
+    own = [where for where in urls if site.ends_here(where, host)]
+    return own + [where for where in others if where and site.is_own(where, host)]
 
 
 def _metadata(ark: Ark, site: Site) -> str:

@@ -12,8 +12,9 @@ from maptr.answer.context import PLAIN, Context
 from maptr.ark import Ark, Hyphens
 from maptr.config.model import GatewayConfig
 from maptr.discovery import Candidate, Discovery
+from maptr.errors import ArkSyntaxError
 from maptr.gateway.message import Request, Response
-from maptr.gateway.objects import UNREAD, OwnObjects, Redirects
+from maptr.gateway.objects import UNREAD, OwnObjects, Redirects, match, target_of
 from maptr.gateway.statistics import Readings
 from maptr.reconcile.history import PastVerdict
 from maptr.reconcile.probes import Liveness
@@ -27,6 +28,7 @@ from maptr.zone.snapshot import Snapshot
 T = TypeVar("T")
 
 MAX_MADE = 200  # pages and lists of one site
+MAX_CHAIN = 8  # own objects, each with the URL of the next one
 NO_TABLE = Table()
 
 
@@ -128,6 +130,21 @@ class Site:
             return _is_below(where, public_url)
         own = {f"{_without_scheme(f'{scheme}://{host}')}/ark:" for scheme in ("http", "https")}
         return _without_scheme(where).startswith(tuple(own))
+
+    def ends_here(self, where: str, host: str) -> bool:
+        """Return True for a URL of the gateway itself, unless it is that of an own object that is gone, or that leads
+        elsewhere, perhaps by others."""
+        for _ in range(MAX_CHAIN):
+            if not self.is_own(where, host):
+                return False
+            try:
+                ark = Ark.parse(where)
+            except ArkSyntaxError:
+                return True
+            if (own := match(self.objects, ark)) is None or own.object.is_gone:
+                return own is None
+            where = target_of(own, ark)
+        return True
 
     @cached_property
     def naan_count(self) -> int:

@@ -118,16 +118,19 @@ def test_a_check_has_its_mistakes_and_what_would_be_served_as_json() -> None:
     assert document["redirects"] is None
     own = "[gateway]\nredirects = 'single.csv'\npublic_url = 'https://o.example.org'\n"
     Path("maptr.toml").write_text(f"{own}[client]\nnameservers = ['127.0.0.1#9']\n")
-    Path("single.csv").write_text("ark;url;Statut;Raison\nark:12345/x1;https://o.example.org/1;;\n")
+    single = "ark;url;Statut;Raison\nark:12345/x1;https://o.example.org/1;;\n"
+    Path("single.csv").write_text(
+        f"{single}ark:12345/x2;https://o.example.org/ark:12345/x3;;\nark:12345/x3;https://h.example/;;\n"
+    )
     said = (
         "\ndns 127.0.0.1#9\ntable 18 records (given)\n"
-        "redirects single.csv: 1 redirect; 1 below gateway.public_url, whose ARKs are described, not redirected; "
+        "redirects single.csv: 3 redirects; 1 below gateway.public_url, whose ARKs are described, not redirected; "
         "without a meaning, but public in descriptions as JSON: Statut, Raison\n"
     )
     assert run("gateway", "--check-config", *words[:4], code=0).stdout.endswith(said)
     document = json.loads(run("gateway", "--check-config", *words, code=0).stdout)
     assert document["dns"] == ["127.0.0.1#9"]
-    counts = {"redirects": 1, "described": 1, "unused_columns": ["Statut", "Raison"]}
+    counts = {"redirects": 3, "described": 1, "unused_columns": ["Statut", "Raison"]}
     assert document["redirects"] == {"file": "single.csv", **counts}
     run("gateway", "--json", code=2, said="--json goes with --check-config")
 

@@ -396,3 +396,28 @@ def test_an_answer_that_the_host_header_decides_is_not_kept() -> None:
 
 def test_a_single_redirect_to_the_gateway_is_described() -> None:
     assert single("https://gw.example/x", public_url="https://gw.example").ask(ARK).status == 200
+
+
+@pytest.mark.parametrize(
+    ("target", "status"),
+    [
+        ("ark:12345/new", 302),
+        ("ark:/12345/n-ew/c1", 302),
+        ("ark:12345/next", 302),
+        ("ark:12345/gone", 302),
+        ("ark:12345/round", 200),
+        ("ark:12345/x1", 200),
+        ("ark:12345/none", 200),
+    ],
+)
+def test_a_single_redirect_to_another_own_object_is_followed_unless_it_leads_back(target: str, status: int) -> None:
+    rows = {"x1": target, "next": "ark:12345/new", "round": "ark:12345/x1"}
+    own = [OwnObject(f"ark:12345/{name}", f"https://gw.example/{where}") for name, where in rows.items()]
+    new = OwnObject("ark:12345/new", "https://h.example/", who="A. Author")
+    for public_url in ("https://gw.example", ""):
+        every = objects(*own, new, OwnObject("ark:12345/gone", status=410))
+        gateway = Gateway(rule("https://t.example/${pid}"), objects=every, public_url=public_url)
+        for tail in ("", "?info"):
+            found = gateway.ask(f"{ARK}{tail}", host="gw.example")
+            location = f"https://gw.example/{target}{tail}" if status == 302 else ""
+            assert (found.status, found.header("location")) == (status, location)
