@@ -36,6 +36,7 @@ from maptr.web import http
 log = logging.getLogger("maptr.gateway")
 
 MAX_PERIODS = 20  # of one server
+MAX_SERVERS = 50_000  # more than the servers of any table that is pulled
 KEPT_FOR = 90 * 86_400.0  # seconds
 SUSPECT_AFTER = 3  # unanswered probes in a row
 TRUSTED_FOR = 604_800.0  # seconds for which the last probe is valid
@@ -142,7 +143,8 @@ class Liveness:
 class ProbeLog:
     """The log of probes in the file ``disk``, of each server the last MAX_PERIODS periods.
 
-    Safe for threads. A file that cannot be read has no probes. A server that was not probed for KEPT_FOR is forgotten.
+    Safe for threads. A file that cannot be read has no probes. Periods before KEPT_FOR, or after now, are not read, but
+    not deleted either: perhaps the clock is wrong, or was.
     """
 
     disk: Disk
@@ -153,27 +155,29 @@ class ProbeLog:
 
         def write(connection: sqlite3.Connection) -> None:
             connection.execute(_SCHEMA)
-            now = self.disk.wall()  # a period that begins later was kept while the clock was wrong
-            connection.execute("DELETE FROM period WHERE at < ? OR since > ?", (now - KEPT_FOR, now))
             for probe in asked:
                 _write(connection, probe)
+            last = "SELECT place FROM period GROUP BY place ORDER BY max(at) DESC LIMIT -1 OFFSET ?"
+            connection.execute(f"DELETE FROM period WHERE place IN ({last})", (MAX_SERVERS,))  # noqa: S608 - constants
 
         return transaction(self.disk, write)
 
     def all(self) -> dict[str, Liveness]:
-        return self._read("")
+        return self._read("1")
 
     def is_suspect(self, where: url.Url) -> bool:
         """Return whether a server did not answer several probes in a row: the ``suspects`` of ``Reachable``."""
         place = where.server
-        known = self._read("WHERE place = ?", place).get(place)
+        known = self._read("place = ?", place).get(place)
         return known is not None and known.is_suspect(self.disk.wall())
 
     def _read(self, which: str, *values: str) -> dict[str, Liveness]:
         def read(connection: sqlite3.Connection) -> list[tuple[Any, ...]]:
             connection.execute(_SCHEMA)
-            query = f"SELECT {_COLUMNS} FROM period {which} ORDER BY place, since DESC"  # noqa: S608 - constants
-            return connection.execute(query, values).fetchall()
+            now = self.disk.wall()
+            where = f"{which} AND at >= ? AND since <= ?"
+            query = f"SELECT {_COLUMNS} FROM period WHERE {where} ORDER BY place, since DESC"  # noqa: S608 - constants
+            return connection.execute(query, (*values, now - KEPT_FOR, now)).fetchall()
 
         found = {}
         for place, group in groupby(self.disk.run(read) or [], key=lambda row: str(row[0])):
@@ -187,10 +191,11 @@ class ProbeLog:
 
 
 def _write(connection: sqlite3.Connection, probe: Probe) -> None:
-    """Extend the last period of a place by a probe with its result, or begin another one."""
+    """Extend the last period of a place until a probe by one with its result, or begin another one."""
     place, at, fault = probe.place, probe.at, probe.fault
-    query = "SELECT since, fault IS NULL, certificate_end FROM period WHERE place = ? ORDER BY since DESC LIMIT 1"
-    since, answered, known_end = connection.execute(query, (place,)).fetchone() or (at, None, None)
+    known = "SELECT since, fault IS NULL, certificate_end FROM period WHERE place = ? AND since <= ?"
+    last = connection.execute(f"{known} ORDER BY since DESC LIMIT 1", (place, at)).fetchone()
+    since, answered, known_end = last or (at, None, None)
     values = (fault, probe.note, probe.status, probe.certificate_end or known_end)
     if answered == (fault is None):
         connection.execute(

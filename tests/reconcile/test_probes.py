@@ -209,7 +209,7 @@ def test_probes_are_kept_and_shared_between_processes(tmp_path: Path) -> None:
 
 def test_the_history_is_bounded(tmp_path: Path) -> None:
     start = 1000 * DAY
-    wall = Clock(start)
+    wall = Clock(start + 2 * MAX_PERIODS)
     with log_at(tmp_path / "c.sqlite", wall) as log:
         log.record(probes(*[True, False] * MAX_PERIODS, start=start))
         periods = log.all()[PLACE].history
@@ -225,14 +225,28 @@ def test_the_history_is_bounded(tmp_path: Path) -> None:
         assert log.all() == {}, "a server that is not probed for so long is forgotten"
 
 
-def test_probes_of_a_clock_that_was_ahead_do_not_stay_the_last_ones(tmp_path: Path) -> None:
-    wall = Clock(1000 * DAY)
+def test_a_clock_that_is_wrong_for_a_time_loses_no_probes(tmp_path: Path) -> None:
+    """Those of that time do not stay the last ones."""
+    wall = Clock(900 * DAY)
     with log_at(tmp_path / "c.sqlite", wall) as log:
-        log.record([probe(wall.now, Fault.DNS), probe(wall.now + 1)])
+        log.record([probe(wall.now - 1), probe(wall.now, Fault.TIMEOUT)])
+        before = log.all()
+        for wrong in (0.0, 9_000 * DAY):
+            wall.now = wrong
+            log.record([probe(wrong), probe(wrong, Fault.DNS)])
         wall.now = 900 * DAY
-        log.record([probe(wall.now, Fault.TIMEOUT)])
+        assert log.all() == before
+        wall.now += DAY
+        log.record([probe(wall.now, Fault.TLS)])
         found = log.all()[PLACE]
-    assert (found.since, found.at, found.fault, len(found.history)) == (wall.now, wall.now, Fault.TIMEOUT, 1)
+    assert (found.since, found.failures, found.fault, len(found.history)) == (900 * DAY, 2, Fault.TLS, 2)
+
+
+def test_the_servers_that_were_probed_last_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("maptr.reconcile.probes.MAX_SERVERS", 2)
+    with log_at(tmp_path / "c.sqlite", Clock(10.0)) as log:
+        log.record([Probe(f"https://{at}.example", float(at), ProbeResult.ANSWERED) for at in (3, 1, 2)])
+        assert set(log.all()) == {"https://3.example", "https://2.example"}
 
 
 def test_the_fault_of_an_outage_is_that_of_its_last_probe(tmp_path: Path) -> None:
@@ -271,7 +285,7 @@ def test_probes_of_two_processes_at_once_are_all_counted(tmp_path: Path) -> None
 
 def test_the_end_of_a_certificate_is_remembered_until_another_one_is_seen(tmp_path: Path) -> None:
     now, end = 1000 * DAY, 1010 * DAY
-    with log_at(tmp_path / "c.sqlite", Clock(now)) as log:
+    with log_at(tmp_path / "c.sqlite", Clock(now + 1)) as log:
         log.record([probe(now, certificate_end=end), probe(now + 1, Fault.EXPIRED)])
         found = log.all()[PLACE]
         assert (found.certificate_end, found.fault) == (end, Fault.EXPIRED)
