@@ -166,7 +166,7 @@ def test_the_page_that_the_command_writes(browser: Chromium, sample: Path, tmp_p
     page = browser.open(made, width=390)
     assert page.value("document.querySelector('h1').innerText") == f"Deviating records: 1 of {len(table)}"
     (link,) = page.value(LINKS)
-    assert link["label"] == "12025 US National Library of Medicine: differs"
+    assert link["label"] == "12025 US National Library of Medicine – differs"
     page.value("location.hash = document.querySelector('.map a').href.baseVal")
     text = page.value("document.querySelector(':target').innerText")
     assert "https://elsewhere.example.org/" in text

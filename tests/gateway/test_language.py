@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from html import unescape
 from importlib.resources import files
 from itertools import chain
 from typing import Any
@@ -158,6 +159,9 @@ def test_every_page_is_in_the_language_of_the_browser(code: str) -> None:
         body = response.body.decode()
         assert f'<html lang="{code}">' in body
         assert [known for known, text in SKIP.items() if text in body] == [code]
+        ours = re.sub(r'<(\w+)[^>]* lang="en".*?</\1>', "", body, flags=re.DOTALL)
+        prose = " ".join([re.sub("<[^>]*>", " ", ours), *re.findall('aria-label="(.*?)"', ours)])
+        assert code != "fr" or not re.search(r"\w[:;?!»](?!\S)", unescape(prose)), target
         titles |= set(re.findall("<title>(.*) – maptr</title>", body))
     assert TITLES[code] in titles
     assert "Not Found" not in titles

@@ -591,7 +591,7 @@ def test_the_page_of_a_naan_has_everything_that_is_known() -> None:
         drift=DriftReport(verdicts, NOW, history=history),
         liveness={place: Liveness(place, NOW - 120, failures=3, since=NOW - 900, note="no route")},
     )
-    assert page.title() == "NAAN 12345: National Library – maptr"
+    assert page.title() == "NAAN 12345 – National Library – maptr"
     for text in ("Bibliothek", "2005-07-17", "not for profit", "no re-assignment", "opacity", "XY", "tenure 2001"):
         assert text in page.text
     for text in (
