@@ -38,6 +38,9 @@ TOO_MUCH_INCLUDED = f"more than {MAX_INCLUDES} levels of $INCLUDE, or {MAX_WHOLE
 MAX_GENERATED = 1_000_000  # records from the $GENERATE lines of a file: as many as a large zone has
 TOO_MANY_GENERATED = f"its $GENERATE lines make more than {MAX_GENERATED} records"
 MARK_REFUSED = "begins with a byte order mark, which name servers read as part of the first name: save it without"
+_MARK, _UTF16 = ("byte-order-mark", MARK_REFUSED), ("byte-order-mark", "is UTF-16: save it as UTF-8")
+_RAW = NOT_LOADED, "is in BIND's raw format: named-compilezone -f raw -o OUT ZONE FILE makes a zone file of it"
+_NOT_A_ZONE_FILE = {codecs.BOM_UTF8: _MARK, codecs.BOM_UTF16_LE: _UTF16, codecs.BOM_UTF16_BE: _UTF16, b"\0\0\0\2": _RAW}
 MAX_REFUSED = 100  # lines that cannot be read, after which the reader stops
 NOT_ASCII = "Knot and PowerDNS refuse the zone for it, and others serve its bytes: write its A-label"
 DATA_NOT_ASCII = "Knot refuses the zone for it: write \\DDD for each byte"
@@ -191,10 +194,9 @@ class _Reader:
     def read(self, file: _File, data: bytes) -> None:
         """Read the records of a file, and go on after a line that is refused."""
         try:
-            if data.startswith(codecs.BOM_UTF8):
-                raise ZoneError(MARK_REFUSED, line=1, owner="the file", code="byte-order-mark")
-            if data[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
-                raise ZoneError("is UTF-16: save it as UTF-8", line=1, owner="the file", code="byte-order-mark")
+            for start, (code, reason) in _NOT_A_ZONE_FILE.items():
+                if data.startswith(start):
+                    raise ZoneError(reason, line=1, owner="the file", code=code)
             for line in _logical_lines(data.decode(*AS_TEXT)):
                 file.line = line.number
                 if len(self.refused) == MAX_REFUSED:

@@ -281,7 +281,7 @@ def _association(rdtype: int, tokens: Sequence[str], origin: dns.name.Name) -> b
 
 
 def _groups(rdtype: int, tokens: Sequence[str], origin: dns.name.Name) -> bytes:
-    """Read NID and L64 (RFC 6742 2.1 and 2.3): BIND writes their groups without leading zeros, which dnspython wants."""
+    """Read NID and L64 (RFC 6742 2.1 and 2.3): BIND writes groups without leading zeros, which dnspython wants."""
     wide = [_GROUP.sub(lambda group: group[0].rjust(4, "0"), token) if ":" in token else token for token in tokens]
     return _known(rdtype, wide, origin)
 
