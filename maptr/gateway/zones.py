@@ -79,7 +79,7 @@ class ZoneFiles:
 def _followed(zone: ZoneConfig, first: FollowedZone, clock: Callable[[], float]) -> Followed[FollowedZone]:
     path, name = zone.published, to_text(zone.name)
     # Where a server made the file, it has checked the zone's serial and size.
-    is_made = bool(zone.keys or zone.table or zone.serial != "file")
+    is_made = zone.keys is not None or zone.style != "file"
 
     def read(last: FollowedZone) -> FollowedZone:
         checked = read_checked(path, zone.name, lint=zone.lint)
