@@ -55,7 +55,9 @@ class Certificate:
             context.load_cert_chain(self._certificate, self._key, password=_no_passphrase)
         except (ssl.SSLError, ValueError) as error:
             # OpenSSL gives no reason for a file that it cannot read.
-            reason = getattr(error, "reason", str(error)) or "one is not PEM or is truncated, or the two are swapped"
+            reason = (
+                getattr(error, "reason", str(error)) or "one of them is not PEM or is cut short, or they are swapped"
+            )
             raise ConfigError(f"{self._certificate} with {self._key}: no usable pair: {reason}") from error
         return context
 
