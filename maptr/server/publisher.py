@@ -51,7 +51,7 @@ def publish(
         state = replace(known, zone=zone)
         if (zone.keys, zone.signing) != (known.zone.keys, known.zone.signing):
             # The signatures do not fit the new keys or policy.
-            state = replace(state, signed=SigningState(known.signed.unsigned))
+            state = replace(state, signed=SigningState(known.signed.unsigned if zone.keys else None))
         if only is None or only == zone.name:
             state, result = _publish(state, clock(), force, starting=not current.states)
             results.append(result)
@@ -101,10 +101,7 @@ def _publish(state: ZoneState, now: float, force: bool, *, starting: bool) -> tu
             view = checked.view if zone.keys is None else stripped(checked.view)
             chosen = None if zone.style == "file" else zone.state  # the folder for a serial that the server chooses
             if chosen is not None:
-                published = state_folder.read_serial(chosen, zone.name) if old is None else Published.of(old)
-                signed = _last_signed(state)
-                if signed is not None and not (published and is_newer(published.serial, signed.serial)):
-                    published = Published.of(signed)
+                published = _last_published(chosen, zone) if old is None else Published.of(old)
                 view = choose_serial(view, published, zone.style, now)
             if old is not None:
                 view = decide(old, view, zone.max_shrink, force=force)
@@ -129,17 +126,16 @@ def _publish(state: ZoneState, now: float, force: bool, *, starting: bool) -> tu
         return _sign(state, view, now, warnings, changed=view is not old)
     if view is old and served is not None:
         return state, ZoneResult(name, "unchanged", served.serial, served.serial)
-    return _serve(replace(state, signed=SigningState()), view, now, warnings)
+    return _serve(state, view, now, warnings)
 
 
-def _last_signed(state: ZoneState) -> ZoneView | None:
-    """Return the last version that the server signed, if it signs the zone no more; secondaries may have its serial."""
-    zone = state.zone
-    if zone.keys is not None:
-        return None
-    if state.view is not None:
-        return None if state.signed.unsigned is None else state.view
-    return (state_folder.read_signed(zone.state, zone.name) or (None,))[0] if zone.state else None
+def _last_published(folder: Path, zone: ZoneConfig) -> Published | None:
+    """Return the version that secondaries have of a zone: perhaps one that the server signed, if it no longer does."""
+    found = state_folder.read_serial(folder, zone.name)
+    signed = None if zone.keys is not None else state_folder.read_signed(folder, zone.name)
+    if signed is None or (found is not None and is_newer(found.serial, signed[0].serial)):
+        return found
+    return Published.of(signed[0])
 
 
 def _sign(

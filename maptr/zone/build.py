@@ -132,8 +132,8 @@ def build(table: Table, serial: int, settings: ZoneSettings = PLAIN, *, unread: 
             records = escaped(data.decode(*AS_TEXT))
         records = records.replace("\r\n", "\n").rstrip("\n")
         lines += [f"; from {file.rpartition('/')[2]}", f"$ORIGIN {origin}"]
-        parts.append((file, sum(line.count("\n") + 1 for line in lines)))
-        lines.append(records)
+        parts.append((file, len(lines)))
+        lines += records.split("\n")
     counts = {"naans": published, "rules": rules}
     return Build("\n".join(lines) + "\n", serial, left_out, tuple(skipped), counts, tuple(parts))
 

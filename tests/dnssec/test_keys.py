@@ -133,6 +133,13 @@ def test_without_cryptography_an_error_names_it(file: KeyFile, tmp_path: Path, m
     assert not (tmp_path / "new").exists()
 
 
+def test_the_first_key_of_a_role_is_active(tmp_path: Path) -> None:
+    for role, state in ((Role.ZSK, "active"), (Role.CSK, "active"), (Role.KSK, "active"), (Role.KSK, "published")):
+        assert add_key(tmp_path, role, Algorithm.ED25519).key.state == state
+        if role is Role.ZSK:
+            assert zonekeys.key_steps(read_keys(tmp_path), 60)[0].next == "", "its KSK is still to come"
+
+
 def test_the_algorithm_of_a_ksk_and_a_zsk_changes_with_a_complete_set_of_signatures(tmp_path: Path) -> None:
     """RFC 4035 2.2. The old ZSK signs until its KSK is gone, and then goes without a wait."""
     old, new = Algorithm.ECDSAP256SHA256, Algorithm.ED25519
