@@ -30,13 +30,14 @@ from maptr.dnssec.expiry import signature_state
 from maptr.errors import ConfigError, SigningError, ZoneError, raise_all
 from maptr.files import name_for, read_whole
 from maptr.protocol.names import to_text
-from maptr.protocol.numbers import SERVER_PORT
+from maptr.protocol.numbers import NS, SERVER_PORT
 from maptr.server import publisher, settings, signer, state_folder, table_zone
 from maptr.server.control import check_path
 from maptr.server.daemon import Daemon, certificate_of
 from maptr.server.settings import Overrides
 from maptr.transfer.acl import AccessRule, NotifyTarget, read_key_name
 from maptr.zone.load import Checked, read_checked
+from maptr.zone.snapshot import Snapshot, ZoneView
 
 log = logging.getLogger("maptr.serve")
 
@@ -308,14 +309,14 @@ def _run(config: Config, read: Callable[[], Config], bound: Sockets | None) -> N
 
 def _check(config: Config, *, as_json: bool) -> None:
     errors: list[Mistake] = [*_misplaced(config)]
-    zones = []
+    found: list[tuple[dict[str, Any], ZoneView]] = []
     try:
         certificate_of(config)
     except ConfigError as error:
         errors.append(error)
     for zone in config.zones:
         try:
-            zones.append(_checked(zone))
+            found.append(_checked(zone))
         except (ZoneError, SigningError) as error:
             errors.append(error)
         except OSError as error:
@@ -324,6 +325,13 @@ def _check(config: Config, *, as_json: bool) -> None:
                 output.warning(f"zone {to_text(zone.name)}: {table} is not pulled yet")
             else:
                 errors.append(error)
+    snapshot, zones = Snapshot.of(view for _, view in found), [each for each, _ in found]
+    for each, view in found:
+        origin, above = view.origin, snapshot.closest(view.origin[1:])
+        cuts = () if above is None else (above.find(origin[at:]) for at in range(len(origin) - len(above.origin)))
+        if above is not None and not any(NS in (node or ()) for node in cuts):
+            said = f"{to_text(above.origin)}, which is served too, has no NS records for it"
+            each["warnings"].append(f"{said}: if that zone is signed, validating resolvers refuse this one")
     serve, served = config.serve, {**NOTHING, "zones": zones}
     if not errors:
         served |= {"listen": [*map(str, serve.listen)], "listen_tls": [*map(str, serve.tls.listen)]}
@@ -345,15 +353,15 @@ def _check(config: Config, *, as_json: bool) -> None:
             output.data(f"metrics {serve.metrics} (http)")
 
 
-def _checked(zone: ZoneConfig) -> dict[str, Any]:
-    """Describe a zone as it would be served, for JSON. Raises ZoneError, SigningError and OSError."""
+def _checked(zone: ZoneConfig) -> tuple[dict[str, Any], ZoneView]:
+    """Return a zone as it would be served, and describe it for JSON. Raises ZoneError, SigningError and OSError."""
     if zone.keys is not None:
         signer.check(zone.keys)
     checked, now = _read(zone), time.time()
     warnings = list(checked.warnings)
     if zone.keys is None and (found := signature_state(checked.view, now)).is_alarm:
         warnings.append(found.text(now))
-    return {
+    described = {
         "zone": to_text(zone.name),
         "serial": checked.view.serial,
         "names": checked.view.nodes.count(),
@@ -361,6 +369,7 @@ def _checked(zone: ZoneConfig) -> dict[str, Any]:
         "keys": None if zone.keys is None else str(zone.keys),
         "warnings": warnings,
     }
+    return described, checked.view
 
 
 def _misplaced(config: Config) -> Iterator[ConfigError]:

@@ -40,6 +40,19 @@ def test_the_options_for_secondaries_work_together(zone_file: Path, tmp_path: Pa
 
 
 @pytest.mark.parametrize(
+    ("cut", "warned"),
+    [("ns NS ns", True), ("a.deep NS ns", False), ("deep NS ns", False), ("x.a.deep NS ns", True)],
+    ids=["beside it", "at its apex", "above it", "below it"],
+)
+def test_a_zone_below_another_needs_a_delegation(zone_file: Path, cut: str, warned: bool) -> None:
+    above = zone_file.with_name("above")
+    above.write_text(f"{zone_file.read_text()}{cut}\n")
+    result = run("serve", "--zone", f"a.deep.test={zone_file}", "--zone", f"test={above}", "--check-config", code=0)
+    said = "zone a.deep.test.: test., which is served too, has no NS records for it"
+    assert (said in result.stderr) is warned
+
+
+@pytest.mark.parametrize(
     ("options", "code", "why"),
     [
         (("--key", "xfr"), 2, "a key is NAME=ALGORITHM:@FILE"),
