@@ -234,9 +234,9 @@ def port_option(*names: str, help: str) -> Callable[[Command], Command]:
     return click.option(*names, metavar="PORT", type=click.IntRange(1, 65535), help=help)
 
 
-def zone_name_option(default: str) -> Callable[[Command], Command]:
-    """Make ``--origin`` for commands that read a zone file. ``default`` is the text for its default."""
-    return origin_option(f"Take this for the name of the zone.  [default: {default}]")
+def zone_name_option(where: str = "") -> Callable[[Command], Command]:
+    """Make ``--origin`` for commands that read a zone file, or several: ``where`` says which one names the zone."""
+    return origin_option(f"Take this for the name of the zone.  [default: owner of the SOA{where}; @ is {ORIGIN}]")
 
 
 def timeout_option(default: float, help: str, name: str = "timeout") -> Callable[[Command], Command]:

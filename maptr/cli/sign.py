@@ -47,7 +47,7 @@ PARENT_SECONDS = 10.0  # for a server of the parent zone to answer
 @click.argument("keys", type=options.FOLDER)
 @options.output_option("Write the zone to OUT, atomically.  [default: standard output]", "OUT")
 @click.option("--overwrite", is_flag=True, help="Replace OUT even if it is not a zone of this name.")
-@options.zone_name_option("owner of the SOA")
+@options.zone_name_option()
 @options.time_option("--lifetime", "14d", help="Make signatures valid for this time.")
 @options.time_option("--inception", "1h", help="Let signatures be valid from this long ago.")
 @options.time_option("--refresh", "7d", help="Renew signatures this long before their end.")

@@ -172,7 +172,7 @@ def build(
     exits={0: "no errors (with --strict: no findings)", 1: "errors", 8: "FILE cannot be read"},
 )
 @click.argument("file", type=options.PATH)
-@options.zone_name_option(f"owner of the SOA, else {ORIGIN}")
+@options.zone_name_option()
 @options.JSON_OPTION
 @click.option("--strict", is_flag=True, help="Exit with 1 for warnings too.")
 def check(file: str, origin: str | None, as_json: bool, strict: bool) -> None:
@@ -200,7 +200,7 @@ def check(file: str, origin: str | None, as_json: bool, strict: bool) -> None:
 )
 @click.argument("old", type=options.PATH)
 @click.argument("new", type=options.PATH)
-@options.zone_name_option("owner of the SOA in OLD")
+@options.zone_name_option(" in OLD")
 @options.JSON_OPTION
 def diff(old: str, new: str, origin: str | None, as_json: bool) -> None:
     """Show what changes from zone file OLD to zone file NEW, one line for each RRset.
