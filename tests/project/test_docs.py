@@ -25,6 +25,7 @@ from maptr.cli import output
 from maptr.cli.group import main
 from maptr.naptr.record import MAX_STRING
 from maptr.registry.table import LOCAL, MAX_ENTRIES, MAX_NMAS, MAX_PARSED, MAX_SOURCE, MAX_TABLE
+from maptr.server.settings import RELOADED
 from maptr.url import MAX_URL
 from maptr.walk import MAX_DEPTH, MAX_QUESTIONS
 from tests.support.hostile import hostile
@@ -53,6 +54,11 @@ def test_limits() -> None:
 def test_exit_codes() -> None:
     codes = {value for name, value in vars(output).items() if name.startswith("EXIT_")}
     assert {int(code) for code in rows("reference.md") if code.isdigit()} == codes
+
+
+def test_settings_that_a_reload_changes() -> None:
+    (said,) = re.findall(r"^\*\*A reload\*\*(.*?)\. If", (DOCS / "configuration.md").read_text("utf-8"), re.M | re.S)
+    assert {*re.findall(r"\w+", said)} >= RELOADED - {"workers"}
 
 
 def anchors(page: Path) -> set[str]:
