@@ -218,8 +218,9 @@ class Client:
     ) -> Generator[Discovery, None, None]:
         """Find the mapping authorities of many ARKs: a discovery for each, with each name asked once.
 
-        ``lifetime``: seconds for each ARK, from the first packet of its first question. ``ordered=False``: discoveries
-        come as soon as they are ready, not in the order of the ARKs. ``profile``: as for ``discover``.
+        ``lifetime``: seconds for each ARK, from the first packet of its first question; the time in which the program
+        works on a discovery, or makes an ARK, does not count. ``ordered=False``: discoveries come as soon as they are
+        ready, not in the order of the ARKs. ``profile``: as for ``discover``.
 
         A discovery is empty if there is no candidate, and not ``complete`` if no source said so. One for an item that
         is not an ARK (or not text) has its ``error`` and ``position``, and does not end the stream. Memory does not

@@ -296,18 +296,39 @@ def take(stream: Iterator[T], most: int, clock: Clock) -> tuple[list[T], bool]:
     return taken, len(taken) < most
 
 
+class RunClock:
+    """The clock of a run. It stands still in a ``with`` block: while the caller works on a discovery, or makes the next
+    ARKs, no socket is read, so this is not time in which a server did not answer."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._stood = 0.0  # seconds
+        self._since: float | None = None
+
+    def __call__(self) -> float:
+        return (self._clock() if self._since is None else self._since) - self._stood
+
+    def __enter__(self) -> None:
+        self._since = self._clock()
+
+    def __exit__(self, *_: object) -> None:
+        if self._since is not None:
+            self._stood += self._clock() - self._since
+            self._since = None
+
+
 class Run(Generic[Token]):
     """One run: ARKs in, walks in progress, discoveries out, in the order of the stream if ``ordered``."""
 
     def __init__(
-        self, multiplexer: Multiplexer, settings: Settings, lifetime: float, *, ordered: bool, clock: Clock
+        self, multiplexer: Multiplexer, settings: Settings, lifetime: float, *, ordered: bool, clock: RunClock
     ) -> None:
         self.scheduler: Scheduler[tuple[int, Token]] = Scheduler(settings, lifetime=lifetime, clock=clock)
         self.close = multiplexer.close
         self._multiplexer = multiplexer
         self._lifetime = lifetime
         self._ordered = ordered
-        self._clock = clock
+        self.clock = clock
         self._held: dict[int, tuple[Token, Discovery]] = {}
         self._started = self._given = 0
         self._ended = False
@@ -355,7 +376,7 @@ class Run(Generic[Token]):
 
         Returns the seconds until the next call is due, None for never.
         """
-        now = self._clock()
+        now = self.clock()
         self._multiplexer.expire()  # first: a question that ends with its walk says why
         over = self.scheduler.tick(now)
         for question in self.scheduler.take():

@@ -209,9 +209,13 @@ class Resolver:
             stream = iter(pairs)
             while not run.over:
                 if wanted := run.wanted:
-                    run.start(*take(stream, wanted, self.clock))
+                    with run.clock:
+                        taken = take(stream, wanted, self.clock)
+                    run.start(*taken)
                 pause = run.tick()
-                yield from run.ready()
+                for done in run.ready():
+                    with run.clock:
+                        yield done
                 if run.scheduler.open:
                     waiter.wait(0 if run.wanted else pause)
 
@@ -241,24 +245,26 @@ class Resolver:
                         run.start(*feed.take(wanted))
                     pause = run.tick()
                     for done in run.ready():
-                        yield done
+                        with run.clock:
+                            yield done
                     if not run.over:
                         await waiter.wait(0 if feed and run.wanted else pause)
             finally:
                 await feed.close()
 
     def _run(self, stub: Stub, lifetime: float, waiter: Waiter, ordered: bool) -> Run[Any]:
-        from maptr.resolver.bulk import Run  # as above
+        from maptr.resolver.bulk import Run, RunClock  # as above
 
+        clock = RunClock(self.clock)
         multiplexer = Multiplexer(
             stub,
             waiter,
             concurrency=self.concurrency,
             rate=self.rate,
             max_connections=self.max_connections,
-            clock=self.clock,
+            clock=clock,
         )
-        return Run(multiplexer, self.settings, lifetime, ordered=ordered, clock=self.clock)
+        return Run(multiplexer, self.settings, lifetime, ordered=ordered, clock=clock)
 
     def _one_by_one(
         self, resolver: dns.resolver.BaseResolver, pairs: Iterable[tuple[Token, Item]], lifetime: float

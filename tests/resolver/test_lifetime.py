@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
-from contextlib import closing
+from collections.abc import AsyncIterator, Iterator
+from contextlib import aclosing, closing
 
 import pytest
 
@@ -67,6 +69,44 @@ def test_a_walk_that_times_out_keeps_its_answers() -> None:
             assert not found.complete
             alone = alone or found
             assert found == alone  # as discover() found it
+
+
+@pytest.mark.parametrize("over", ["", "tcp://"])
+@pytest.mark.parametrize("awaited", [False, True], ids=["", "awaited"])
+def test_the_time_of_the_caller_and_of_its_arks_is_not_that_of_dns(over: str, awaited: bool) -> None:
+    now = 1000.0
+    zone = {f"{naan}.ark.arpa.": [naptr(f"r{naan}.example.", flags=b"")] for naan in range(10, 50)}
+    zone |= {f"r{naan}.example.": [naptr("h.example.")] for naan in range(10, 50)}
+    found: list[Discovery] = []
+
+    def arks() -> Iterator[tuple[None, Ark]]:
+        nonlocal now
+        for naan in range(10, 50):
+            now += 0 if awaited else 10  # awaited, the ARKs are taken while DNS is asked
+            yield None, Ark(str(naan), "x")
+
+    def take(one: Discovery) -> None:
+        nonlocal now
+        now += 10
+        found.append(one)
+
+    async def main() -> None:
+        async def pairs() -> AsyncIterator[tuple[None, Ark]]:
+            for pair in arks():
+                yield pair
+
+        async with aclosing(resolver.discover_many_async(pairs(), 1.0)) as stream:
+            async for _, one in stream:
+                take(one)
+
+    with hostile(hosts(zone)) as server:
+        resolver = Resolver([over + server.name], clock=lambda: now)
+        if awaited:
+            asyncio.run(main())
+        else:
+            for _, one in resolver.discover_many(arks(), 1.0):
+                take(one)
+    assert [outcomes(one) for one in found] == [[(Outcome.ANSWER, "")] * 2] * 40
 
 
 # ---- walks that share a question
