@@ -22,10 +22,13 @@ _DAYS = click.IntRange(1, statistics.DAYS_KEPT)
 
 @command(exits={0: "printed", 2: "bad usage, or the configuration names no file", 8: "the file cannot be read"})
 @click.argument("file", type=options.FILE_PATH, required=False)
-@click.option("--days", type=_DAYS, default=statistics.DAYS, metavar="N", help="Count the last N days, up to now.")
+@click.option(
+    "--days", type=_DAYS, metavar="N", help=f"Count the last N days, up to now.  [default: {statistics.DAYS}]"
+)
+@click.option("--period", metavar="PERIOD", default="", help="Count a year, month or day, such as 2025-11, in UTC.")
 @options.CONFIG_OPTION
 @options.JSON_OPTION
-def stats(file: Path | None, days: int, config: str | None, as_json: bool) -> None:
+def stats(file: Path | None, days: int | None, period: str, config: str | None, as_json: bool) -> None:
     """Show what clients asked a gateway: NAANs, failures and their reasons, sources, inflections and referrers.
 
     The counts have no addresses of clients.
@@ -33,9 +36,13 @@ def stats(file: Path | None, days: int, config: str | None, as_json: bool) -> No
     FILE is that of gateway.stats, by default the configured one. The gateway writes it once a minute, and has the
     counts up to now at /stats and /api/v1/stats.
 
+    PERIOD is a year, month or day, or two of them with / between: from the start of the first to the end of the last.
+
     \b
-    Example:
+    Examples:
       maptr stats /var/lib/maptr/stats.sqlite --days 30
+      maptr stats --period 2025
+      maptr stats --period 2025-07/2026-06 --json
     """
     known = lookup.read_config(config)
     path = file or (known.gateway.stats if known is not None else None)
@@ -45,7 +52,9 @@ def stats(file: Path | None, days: int, config: str | None, as_json: bool) -> No
         output.fail(f"{path}: no such file: a gateway writes it if gateway.stats names it", output.EXIT_UNREADABLE)
     try:
         with closing(statistics.Statistics(path, wall=time.time, is_read_only=True)) as kept:
-            report = kept.report(days)
+            report = kept.report(days, period)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
     except (Unreadable, sqlite3.Error) as error:
         output.fail(f"{path}: {error.__cause__ or error}", output.EXIT_UNREADABLE)
     if as_json:
@@ -54,8 +63,9 @@ def stats(file: Path | None, days: int, config: str | None, as_json: bool) -> No
     if not report.requests:
         output.inform("a gateway writes its counts to this file once a minute; /stats has those up to now")
     since, until = (time.strftime("%Y-%m-%d %H:%M", time.gmtime(at)) for at in (report.since, report.until))
-    period = f"{counted(days, 'day')}, from {since} to {until} UTC"
-    output.data(Painted(f"{counted(report.requests, 'request')} in {period}", output.STRONG))
+    length = period or counted(days or statistics.DAYS, "day")
+    span = f"{length}, from {since} to {until} UTC"
+    output.data(Painted(f"{counted(report.requests, 'request')} in {span}", output.STRONG))
     for title, kind in (
         ("NAANs", statistics.NAAN),
         ("failed", statistics.FAILED),

@@ -36,7 +36,6 @@ from maptr.gateway.message import (
 from maptr.gateway.objects import OWN
 from maptr.gateway.resolve import NONE_AGE, RETRY_AFTER, look_up, missing, provenance, retry, why
 from maptr.gateway.site import Site
-from maptr.gateway.statistics import DAYS
 from maptr.reconcile.probes import Liveness, servers_of
 from maptr.reconcile.verdict import AGREES
 from maptr.registry import json_records
@@ -209,10 +208,13 @@ def _drift(request: Request, site: Site) -> Response:
     return _json(document, _KEPT)
 
 
-def _stats(request: Request, site: Site, days: int = DAYS) -> Response | Work:
+def _stats(request: Request, site: Site, days: int | None = None, period: str = "") -> Response | Work:
     if (statistics := site.statistics_for(request)) is None:
         return problem(HTTPStatus.NOT_FOUND, "the statistics are at the address of the operator")
-    report = statistics(days)
+    try:
+        report = statistics(days, period)
+    except ValueError as error:
+        return problem(HTTPStatus.BAD_REQUEST, str(error))
     return lambda: _json(report().to_dict(), _NOT_KEPT)
 
 

@@ -202,9 +202,14 @@ def respond(request: Request, site: Site) -> Response | Work | None:
             "status.html", request, site, traffic=site.traffic and site.traffic(), **_overview(site.drift, site.table)
         )
     if path == "/stats" and (statistics := site.statistics_for(request)):
-        days = _number(request, "days", DAYS, DAYS_KEPT)
-        report = statistics(days)
-        return lambda: _statistics(request, site, days, report())
+        days, period = _number(request, "days", DAYS, DAYS_KEPT), request.parameter("period")
+        try:
+            report = statistics(None, period)
+        except ValueError:
+            period = ""
+        if not period:
+            report = statistics(days, "")
+        return lambda: _statistics(request, site, days, period, report())
     if path == "/servers":
         return _servers(request, site)
     if path == "/servers.atom":
@@ -357,9 +362,12 @@ def _document(name: str, kind: str, kept: Headers, values: dict[str, Any]) -> Re
     return Response(HTTPStatus.OK, (("Content-Type", kind), *kept), made.encode())
 
 
-def _statistics(request: Request, site: Site, days: int, report: Report) -> Response:
+def _statistics(request: Request, site: Site, days: int, period: str, report: Report) -> Response:
     most = max((count for _, count in report.periods), default=0)
-    return not_kept(page("stats.html", request, site, report=report, days=days, most=most))
+    year, month, *_ = time.gmtime(request.now)
+    past = f"{year - (month == 1)}-{(month - 2) % 12 + 1:02}", f"{year - 1}"  # the calendar month and year before now
+    about = {"report": report, "days": days, "period": period, "past": past, "most": most}
+    return not_kept(page("stats.html", request, site, **about))
 
 
 def _naan(request: Request, site: Site) -> Response | None:

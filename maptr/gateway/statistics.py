@@ -6,6 +6,7 @@ bounded: of each kind, the values that were counted most, and the rest as "other
 
 from __future__ import annotations
 
+import calendar
 import logging
 import os
 import re
@@ -14,6 +15,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
+from datetime import date, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -27,7 +29,7 @@ from maptr.gateway.message import Unreadable
 log = logging.getLogger("maptr.gateway")
 
 HOUR, DAY = 3_600, 86_400  # seconds
-HOURS_KEPT, DAYS_KEPT = 14 * 24, 400
+HOURS_KEPT, DAYS_KEPT = 14 * 24, 400  # those with a request
 TABLES = ("hours", "days")
 MAX_VALUES = 200  # of one kind in a minute, and in an hour and a day that are over
 MAX_FRESH = 5_000  # of one kind in the hour and the day that go on
@@ -43,6 +45,7 @@ FAILING = (400, 404, 410, 414, 503)  # of an ARK: not one, none, gone, too long,
 
 _NAAN = re.compile(r"(?ai)ark(?::|%3A)(?:/|%2F)*([0-9a-z-]{1,64})(?=[/?#.]|%2F|\Z)")
 _INFLECTION = re.compile(r"\?(?:info|\?)?\Z")
+_CALENDAR = re.compile(r"((?:19|20)\d\d)(?:-(\d\d)(?:-(\d\d))?)?", re.ASCII)
 _HOST = re.compile(r"(?ai)https?://([a-z0-9.-]{1,253}|\[[0-9a-f:.]{2,45}\])(?=[:/?#]|\Z)")
 
 Key = tuple[int, str, str]
@@ -56,6 +59,36 @@ def naan_in(target: str) -> str:
     """Return the NAAN of the first ARK in a target; "" without one."""
     found = _NAAN.search(target)
     return found[1].replace("-", "").lower() if found is not None else ""
+
+
+def span_of(period: str) -> tuple[int, int]:
+    """Return the start of a period in seconds since 1970, and its end, which is the start of the next one.
+
+    A period is a year, month or day in UTC, such as 2025, 2025-11 or 2025-11-03, or from the first to the last of two
+    with ``/`` between (ISO 8601). Raises ValueError, also for more than DAYS_KEPT days.
+    """
+    first, _, last = period.partition("/")
+    try:
+        (since, _), (_, until) = _calendar_span(first), _calendar_span(last or first)
+    except ValueError:
+        since = until = 0
+    if not 0 < until - since <= DAYS_KEPT * DAY:
+        example = "such as 2025, 2025-11, 2025-11-03 or 2025-07/2026-06"
+        raise ValueError(f"{period[:40]!r} is not a period of at most {DAYS_KEPT} days, {example}")
+    return since, until
+
+
+def _calendar_span(text: str) -> tuple[int, int]:
+    found = _CALENDAR.fullmatch(text)
+    if found is None:
+        raise ValueError(text)
+    year, month, day = (int(part or 0) for part in found.groups())
+    start = date(year, month or 1, day or 1)
+    if day:
+        end = start + timedelta(days=1)
+    else:
+        end = date(year + month // 12, month % 12 + 1, 1) if month else date(year + 1, 1, 1)
+    return calendar.timegm(start.timetuple()), calendar.timegm(end.timetuple())
 
 
 class Failure(NamedTuple):
@@ -73,9 +106,10 @@ class Failure(NamedTuple):
 
 
 class Report(NamedTuple):
-    """The counts since a time: the requests of each hour or day, and the most frequent values of each kind.
+    """The counts from one time until another: the requests of each hour or day, and the most frequent values of each
+    kind.
 
-    ``seconds`` are those of a period.
+    ``seconds`` are those of one of the ``periods``.
     """
 
     since: float
@@ -108,7 +142,7 @@ class Report(NamedTuple):
         }
 
 
-Readings = Callable[[int], Callable[[], Report]]
+Readings = Callable[[int | None, str], Callable[[], Report]]
 """``Statistics.reading``."""
 
 
@@ -248,35 +282,49 @@ class Statistics:
             for table, size, most in zip(TABLES, (HOUR, DAY), (HOURS_KEPT, DAYS_KEPT), strict=True):
                 counts = ((start // size * size, kind, value, n) for (start, kind, value), n in taken.items())
                 _add(store, table, counts)
-                store.execute(f"DELETE FROM {table} WHERE start < ?", (now - size * most,))  # noqa: S608
+                # The latest ones are kept, not those of some time until now: a wrong clock must not delete the others.
+                old = f"SELECT DISTINCT start FROM {table} ORDER BY start DESC LIMIT -1 OFFSET {most}"  # noqa: S608
+                store.execute(f"DELETE FROM {table} WHERE start IN ({old})")  # noqa: S608
                 _shorten(store, table, now // size * size, MAX_FRESH)
                 _shorten(store, table, now // size * size - size, MAX_VALUES)
 
-    def report(self, days: int = DAYS) -> Report:
-        """Return the counts of the last days, by hour for two weeks at most, and by day otherwise.
+    def report(self, days: int | None = None, period: str = "") -> Report:
+        """Return the counts of the last ``days`` until now, by default of DAYS, or of a period (``span_of``): by hour
+        of the last two weeks at most, and by day otherwise.
 
-        Raises Unreadable.
+        Raises Unreadable, and ValueError for what is not a period, or for both.
         """
-        return self.reading(days)()
+        return self.reading(days, period)()
 
-    def reading(self, days: int = DAYS) -> Callable[[], Report]:
+    def reading(self, days: int | None = None, period: str = "") -> Callable[[], Report]:
         """Return what makes the report of the counts until now. Any thread may call it: a full file takes long."""
+        now = self._wall()
+        end = int(now) + 1
+        if not period:
+            length = (DAYS if days is None else days) * DAY
+            size = HOUR if length <= HOURS_KEPT * HOUR else DAY
+            since = (int(now) // size + 1) * size - length
+        elif days is None:
+            since, last = span_of(period)
+            size = HOUR if end - since <= HOURS_KEPT * HOUR else DAY
+            end = min(end, last)
+        else:
+            raise ValueError("both days and a period are given: only one of them")
         self._split()
-        return partial(self._report, days, self._wall(), dict(self._waiting))
+        return partial(self._report, since, end, min(now, end), size, dict(self._waiting))
 
-    def _report(self, days: int, now: float, waiting: Mapping[Key, int]) -> Report:
-        seconds = HOUR if days * 24 <= HOURS_KEPT else DAY
-        since = (int(now) // seconds + 1) * seconds - days * DAY
+    def _report(self, since: int, end: int, until: float, seconds: int, waiting: Mapping[Key, int]) -> Report:
         table = "hours" if seconds == HOUR else "days"
         periods: Counter[float] = Counter()
         counts: dict[str, Counter[str]] = {kind: Counter() for kind in KINDS}
         try:
             with self._lock:
                 store = self._store
-                select = f"SELECT start, n FROM {table} WHERE kind = ? AND start >= ?"  # noqa: S608 - constants
-                periods.update(dict(store.execute(select, (REQUESTS, since))))
-                select = f"SELECT kind, value, sum(n) FROM {table} WHERE start >= ? GROUP BY 1, 2"  # noqa: S608
-                rows: Iterable[tuple[str, str, int]] = store.execute(select, (since,)).fetchall()
+                within = f"FROM {table} WHERE start >= ? AND start < ?"
+                select = f"SELECT start, n {within} AND kind = ?"
+                periods.update(dict(store.execute(select, (since, end, REQUESTS))))
+                select = f"SELECT kind, value, sum(n) {within} GROUP BY 1, 2"
+                rows: Iterable[tuple[str, str, int]] = store.execute(select, (since, end)).fetchall()
         except sqlite3.Error as error:
             if not self._is_read_only and self._logged.is_new("report", str(error)):  # the error of a command says it
                 log.error("statistics not read: %s: %s", self._file, error)
@@ -285,13 +333,13 @@ class Statistics:
             if kind in counts:
                 counts[kind][value] += n
         for (start, kind, value), n in waiting.items():
-            counts[kind][value] += n
-            if kind == REQUESTS:
-                periods[start // seconds * seconds] += n
+            if since <= start < end:
+                counts[kind][value] += n
+                periods[start // seconds * seconds] += n if kind == REQUESTS else 0
         ordered = {kind: sorted(counts[kind].items(), key=lambda pair: (-pair[1], pair[0])) for kind in KINDS[1:]}
         listed = {kind: tuple(pairs[:LISTED]) for kind, pairs in ordered.items()}
-        whole = tuple((float(start), periods[start]) for start in range(since, int(now) + 1, seconds))
-        return Report(float(since), now, sum(counts[REQUESTS].values()), whole, seconds, listed)
+        whole = tuple((float(start), periods[start]) for start in range(since, end, seconds))
+        return Report(float(since), until, sum(counts[REQUESTS].values()), whole, seconds, listed)
 
     def close(self) -> None:
         """Keep the last counts, and close the file."""

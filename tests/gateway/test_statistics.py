@@ -6,6 +6,7 @@ import asyncio
 import json
 import sqlite3
 from contextlib import closing
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from maptr.gateway.message import Unreadable
 from maptr.gateway.objects import OwnObject
 from maptr.gateway.route import route
 from maptr.gateway.service import Service
-from maptr.gateway.statistics import DAY, HOUR, MAX_VALUES, Statistics, naan_in
+from maptr.gateway.statistics import DAY, DAYS_KEPT, HOUR, HOURS_KEPT, MAX_VALUES, Statistics, naan_in, span_of
 from maptr.walk import Answer
 from tests.gateway.test_service import TABLE
 from tests.support.caching import HOME, SILENT, Clock, dns_answer
@@ -148,6 +149,65 @@ def test_hours_and_days_are_forgotten_in_time() -> None:
     clock.now += 400 * DAY
     keep(made)
     assert made.report(400).requests == 0
+    for day in range(DAYS_KEPT + 5):
+        clock.now = NOON + day * DAY
+        made.count("12345", "/ark:12345/x1", 302, "dns", "")
+        keep(made)
+    with made._lock:
+        for table, most in (("hours", HOURS_KEPT), ("days", DAYS_KEPT)):
+            first, size = made._store.execute(f"SELECT min(start), count(DISTINCT start) FROM {table}").fetchone()
+            assert (first // DAY, size) == (clock.now // DAY - most + 1, most)
+
+
+def test_a_clock_that_is_wrong_for_a_time_loses_no_counts() -> None:
+    made, clock = counted(REQUESTS[0])
+    keep(made)
+    for wrong in (NOON + 9_000 * DAY, 0.0):
+        clock.now = wrong
+        made.count("12345", "/ark:12345/x1", 302, "dns", "")
+        keep(made)
+    clock.now = NOON + DAY
+    assert (made.report(2).requests, made.report(400).requests) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("period", "since", "until"),
+    [
+        ("2024", "2024-01-01", "2025-01-01"),
+        ("2023-12", "2023-12-01", "2024-01-01"),
+        ("2024-02-28", "2024-02-28", "2024-02-29"),
+        ("2024-02-29/2024-03-01", "2024-02-29", "2024-03-02"),
+        ("2023-07/2024-06", "2023-07-01", "2024-07-01"),
+    ],
+)
+def test_a_period_is_of_the_calendar(period: str, since: str, until: str) -> None:
+    expected = [int(datetime.fromisoformat(f"{day}T00:00Z").timestamp()) for day in (since, until)]
+    assert [*span_of(period)] == expected
+
+
+@pytest.mark.parametrize("text", ["2023-13", "2023-02-29", "23", "2023-1", "2023/2025", "2024/2023", "/2023", "x"])
+def test_what_is_not_a_period_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="is not a period of at most 400 days"):
+        span_of(text)
+
+
+def test_a_period_is_counted_by_day_or_if_it_is_recent_by_hour() -> None:
+    made, clock = counted(REQUESTS[0])
+    keep(made)
+    made.count("12345", "/ark:12345/x1", 302, "dns", "")
+    for period, requests, size, count in (
+        ("2023-11-15", 2, HOUR, 1),
+        ("2023-11-14", 0, HOUR, 24),
+        ("2023-11-02/2023-11", 2, HOUR, 13 * 24 + 1),
+        ("2023-11", 2, DAY, 15),
+        ("2023-10", 0, DAY, 31),
+        ("2023", 2, DAY, 319),
+        ("2022", 0, DAY, 365),
+        ("2024", 0, HOUR, 0),
+    ):
+        report = made.report(period=period)
+        assert (report.requests, report.seconds, len(report.periods)) == (requests, size, count), period
+        assert report.until == min(span_of(period)[1], clock.now)
 
 
 def test_counts_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -339,6 +399,12 @@ def test_they_may_be_public() -> None:
     assert public.ask("/stats").status == 200
     assert public.ask("/stats?days=9999").body == public.ask("/stats?days=x").body == public.ask("/stats").body
     assert public.ask("/api/v1/stats").status == 200
+    year = public.ask("/stats?period=2023&days=1").body.decode()
+    assert ("6 requests for ARKs" in year, '<p class="eyebrow">2023</p>' in year) == (True, True)
+    assert public.ask("/stats?period=x").body == public.ask("/stats").body
+    assert json.loads(public.ask("/api/v1/stats?period=2023").body)["requests"] == 6
+    for wrong in ("period=x", "period=2023&days=1"):
+        assert public.ask(f"/api/v1/stats?{wrong}").status == 400
     assert Gateway(statistics=made.reading).ask("/stats").status == 404, "there is no address for the operator"
 
 
@@ -355,6 +421,9 @@ def test_the_command_reads_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert "reasons              1 timeout\n" in text
     report = json.loads(run("stats", str(path), "--days", "1", "--json").stdout)
     assert report.pop("schema") == "maptr/1"
+    text = run("stats", str(path), "--period", "2023-11").stdout
+    assert text.startswith("6 requests in 2023-11, from 2023-11-01 00:00 to 2023-11-15 00:00 UTC\n")
+    run("stats", str(path), "--period", "2023", "--days", "1", code=2, said="only one of them")
     assert report == made_report(path, clock)
     assert run("stats", str(path), "--days", "1").stderr == ""
     with closing(Statistics(tmp_path / "new", wall=clock)) as begun:
