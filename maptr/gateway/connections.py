@@ -14,6 +14,7 @@ import socket
 import ssl
 import traceback
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, cast
 
 from aiohttp import web
@@ -21,7 +22,7 @@ from aiohttp import web
 from maptr.config.model import GatewayConfig, TcpConfig
 from maptr.daemon.background import Repetitions
 from maptr.daemon.connections import Acceptor, Counts, OpenConnections
-from maptr.daemon.sockets import limits_within_descriptors
+from maptr.daemon.sockets import MAX_REQUESTS, limits_within_descriptors
 from maptr.gateway.proxies import Proxies, read_proxy_header
 
 log = logging.getLogger("maptr.gateway")
@@ -34,6 +35,7 @@ DRAIN_TIMEOUT = 10.0  # seconds for the requests under way when the server stops
 DRAIN_INTERVAL = 0.02  # seconds between two looks at them
 CHECK_INTERVAL = 1.0  # seconds between two checks for connections that are idle for too long
 ACCEPT_AT_ONCE = 16  # connections accepted before others are answered, and before those that make room are closed
+MAX_FOR_OPERATORS = 2 * MAX_REQUESTS  # connections of them; the descriptors are reserved
 MAX_PARTS = 64  # pieces in which the parser gets what a client sends at once
 
 Refuse = Callable[[web.BaseRequest, int, BaseException | None], web.Response]
@@ -116,10 +118,14 @@ class HttpConnection(web.RequestHandler):
 
 
 class HttpListener:
-    """Accepts connections for ``manager``. ``refuse`` responds to a request that aiohttp cannot read."""
+    """Accepts connections for ``manager``. ``refuse`` responds to a request that aiohttp cannot read.
 
-    def __init__(self, counts: Counts, refuse: Refuse) -> None:
+    ``is_admin``: there are MAX_FOR_OPERATORS connections at most.
+    """
+
+    def __init__(self, counts: Counts, refuse: Refuse, *, is_admin: bool = False) -> None:
         self.refuse = refuse
+        self._is_admin = is_admin
         self.connections: OpenConnections[HttpConnection] = OpenConnections(TcpConfig(), counts)
         self.is_stopping = False
         self.manager: web.Server
@@ -133,7 +139,11 @@ class HttpListener:
         self._proxies = proxies
         self.tls = tls
         limits = TcpConfig(settings.max_connections, settings.max_per_client, settings.idle_timeout)
-        self.connections.limits = limits_within_descriptors(limits, len(settings.listen))
+        if self._is_admin:
+            self.connections.limits = replace(limits, max_connections=min(MAX_FOR_OPERATORS, limits.max_connections))
+        else:
+            listening = len(settings.listen) + len(settings.admin_listen)
+            self.connections.limits = limits_within_descriptors(limits, listening)
 
     def log_error(self, error: Exception, what: str = "") -> None:
         """Log an internal error once for each line that raises it, because each request may cause it."""

@@ -93,7 +93,8 @@ class HttpServer:
         self._statistics = statistics
         self._ids = map(f"{secrets.token_hex(4)}-{{}}".format, itertools.count(1))
         self._sockets: dict[Address, socket.socket] = {}
-        self._listener = HttpListener(Counts() if is_admin else metrics.connections, self._refuse)
+        counts = Counts() if is_admin else metrics.connections
+        self._listener = HttpListener(counts, self._refuse, is_admin=is_admin)
         self.configure(settings, tls)
 
     @property

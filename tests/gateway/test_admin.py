@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 import re
+import resource
 import time
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ from maptr.client import Client
 from maptr.config import load, parse
 from maptr.config.model import GatewayConfig
 from maptr.errors import ConfigError
+from maptr.gateway.connections import MAX_FOR_OPERATORS
 from maptr.gateway.message import Response
 from maptr.gateway.message import text as plain
 from maptr.gateway.route import route
@@ -23,7 +26,7 @@ from maptr.gateway.site import Site
 from maptr.gateway.statistics import Statistics
 from maptr.protocol.address import Address
 from tests.support.gateway import Gateway
-from tests.support.http_gateway import TABLE, get, serving
+from tests.support.http_gateway import TABLE, HttpClient, get, serving
 from tests.support.waiting import until
 
 LOOPBACK = Address("127.0.0.1", 0)
@@ -46,6 +49,25 @@ def test_metrics_are_at_the_admin_address_only() -> None:
             assert get(port, "/health").body == b"ok\n"
             assert get(port, "/ready").status == 503
             assert get(port, "/ark:99999/x").status == 503
+
+
+def test_operators_have_connections_of_their_own(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Their descriptors are reserved, so that only the limit of the public may be lower."""
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (200, 200))
+    monkeypatch.setattr(resource, "setrlimit", lambda *_: None)
+    service, client = gateway()
+    with serving(service, client), ExitStack() as stack:
+        admin = service.bound_admin[0].port
+        first = stack.enter_context(HttpClient(admin))
+        assert first.get("/health").status == 200
+        for _ in range(MAX_FOR_OPERATORS):
+            stack.enter_context(HttpClient(admin))
+        assert first.ended(), "it made room"
+        assert get(admin, "/health").status == 200
+    fewer = "max_connections is 150 instead of 1000, as a process may have 200 files open: raise LimitNOFILE"
+    assert [line for line in caplog.messages if "max_connections" in line] == [fewer]
 
 
 def test_without_an_admin_address_metrics_are_public() -> None:
