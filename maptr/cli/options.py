@@ -217,6 +217,7 @@ RATE_OPTION = click.option(
     metavar="N",
     help="Send at most N packets a second to each server.  [default: no limit]",
 )
+QUIET_OPTION = click.option("-q", "--quiet", is_flag=True, help="Print only errors on stderr.")
 VERBOSE_OPTION = click.option(
     "-v", "--verbose", "--trace", is_flag=True, help="Show every query, record and reason on stderr."
 )
@@ -273,7 +274,7 @@ def discovery_options(help: str, *, timeout: float = LIFETIME) -> Callable[[Comm
         click.option("-6", "ipv6", is_flag=True, help="Ask DNS servers at IPv6 addresses only; not with -4."),
         port_option("-p", "--port", help=f"Ask servers without #PORT at this port.  [default: {PORT}]"),
         click.option("--tcp", is_flag=True, help="Ask DNS servers by TCP. The argument +tcp does the same."),
-        click.option("-q", "--quiet", is_flag=True, help="Print only errors on stderr."),
+        QUIET_OPTION,
         CONFIG_OPTION,
     )
 

@@ -77,7 +77,8 @@ def check(file: Path, allow_private: bool, as_json: bool) -> None:
 @_ALLOW_PRIVATE
 @click.option("--force", is_flag=True, help="Replace a database even if more than 30 % of its redirects would be lost.")
 @click.option("--overwrite", is_flag=True, help="Replace a file that maptr redirects import did not write.")
-def import_(file: Path, target: Path | None, allow_private: bool, force: bool, overwrite: bool) -> None:
+@options.QUIET_OPTION
+def import_(file: Path, target: Path | None, allow_private: bool, force: bool, overwrite: bool, quiet: bool) -> None:
     """Write the redirects in FILE, a CSV or a SQLite database, into a database in which the gateway looks up each ARK.
 
     All errors are listed as by check, and then nothing is written. The new database replaces the old one at once, and a
@@ -111,8 +112,9 @@ def import_(file: Path, target: Path | None, allow_private: bool, force: bool, o
             flush_to_disk(real.parent)
     finally:
         rmtree(aside, ignore_errors=True)
-    _name_unused(store)
-    output.inform(f"{target}: {counted(len(store), 'redirect')}")
+    if not quiet:
+        _name_unused(store)
+        output.inform(f"{target}: {counted(len(store), 'redirect')}")
 
 
 @redirects.command(

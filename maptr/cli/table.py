@@ -8,6 +8,7 @@ from dataclasses import replace
 from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -25,6 +26,7 @@ from maptr.registry.found import FoundTable, TableLocation
 from maptr.zone.finding import Finding, Severity
 from maptr.zone.lint import lint
 
+NAMED = 5  # own objects that lose the same
 _REWRITE_EXITS = {
     0: "written, even if something was lost",
     1: "a record of SOURCE is bad; nothing is written",
@@ -141,7 +143,8 @@ def check(file: str, as_json: bool, strict: bool) -> None:
 @output_option("Write to FILE, atomically.  [default: standard output]")
 @click.option("--overwrite", is_flag=True, help="Replace FILE even if it is not what maptr table convert writes.")
 @options.NATAB_SCHEME_OPTION
-def convert(source: str, form: str, target: Path | None, overwrite: bool, scheme: str) -> None:
+@options.QUIET_OPTION
+def convert(source: str, form: str, target: Path | None, **given: Any) -> None:
     """Write the registry in SOURCE (- for standard input), by default the table in use, in another format.
 
     JSON holds everything. A natab holds hosts with their ports, acronyms, the name of the organisation and the policy
@@ -152,7 +155,7 @@ def convert(source: str, form: str, target: Path | None, overwrite: bool, scheme
     Example:
       maptr table convert naans.json --to natab -o /etc/natab
     """
-    _rewrite(source, form, target, overwrite=overwrite, scheme=scheme)
+    _rewrite(source, form, target, **given)
 
 
 @table.command(short_help="Write a registry as configuration of another server.", exits=_REWRITE_EXITS)
@@ -168,7 +171,8 @@ def convert(source: str, form: str, target: Path | None, overwrite: bool, scheme
     help="Redirect the single ARKs in this file first, as gateway.redirects does; for nginx, apache and caddy.",
 )
 @options.NATAB_SCHEME_OPTION
-def export(source: str, form: str, target: Path | None, overwrite: bool, redirects: Path | None, scheme: str) -> None:
+@options.QUIET_OPTION
+def export(source: str, form: str, target: Path | None, redirects: Path | None, **given: Any) -> None:
     """Write the registry in SOURCE (- for standard input), by default the table in use, for another server or program.
 
     nginx, apache and caddy are files to include, which redirect each ARK as maptr gateway does from a table alone; the
@@ -184,27 +188,40 @@ def export(source: str, form: str, target: Path | None, overwrite: bool, redirec
     """
     if redirects is not None and form not in exporting.SERVERS:
         raise click.UsageError(f"--redirects is for {', '.join(exporting.SERVERS)}, not for {form}")
-    _rewrite(source, form, target, overwrite=overwrite, scheme=scheme, redirects=redirects)
+    _rewrite(source, form, target, redirects=redirects, **given)
 
 
 def _own_rules(file: Path) -> tuple[list[exporting.RedirectRule], list[registry.Loss]]:
-    """Return the rules of a file of redirects, and what they lack. Exits for a bad row."""
+    """Return the rules of a file of redirects, and what they lack: that of many only once. Exits for a bad row."""
     from maptr.cli.redirects import read_good  # late: only these exports need it
 
-    rules, losses = [], []
+    rules, losses = [], dict[str, list[str]]()
     for one in read_good(file).every():
         key = one.ark.removeprefix("ark:")
         rule, lost = exporting.own_rule(key, one.url, one.status, suffix=one.suffix)
         rules.append(rule)
-        losses += [registry.Loss(key, lost)] if lost else []
-        losses += [registry.Loss(key, "its description")] if one.is_described else []
-    return rules, losses
+        for what in filter(None, (lost, "its description" if one.is_described else "")):
+            losses.setdefault(what, []).append(key)
+    return rules, [registry.Loss(_some(keys), what) for what, keys in losses.items()]
+
+
+def _some(keys: list[str]) -> str:
+    """Return the first keys, and the number of the others."""
+    more = f" and {len(keys) - NAMED} more" if len(keys) > NAMED else ""
+    return f"{', '.join(keys[:NAMED])}{more}"
 
 
 def _rewrite(
-    source: str, form: str, target: Path | None, *, overwrite: bool, scheme: str, redirects: Path | None = None
+    source: str,
+    form: str,
+    target: Path | None,
+    *,
+    overwrite: bool,
+    scheme: str,
+    quiet: bool,
+    redirects: Path | None = None,
 ) -> None:
-    """Write a registry in another format, and list what the format cannot hold."""
+    """Write a registry in another format, and list what the format cannot hold, unless ``quiet``."""
     refuse_input(target, [source, redirects])
     if source == str(redirects) == "-":
         raise click.UsageError("only one of SOURCE and --redirects can be standard input")
@@ -216,6 +233,6 @@ def _rewrite(
         sys.exit(output.EXIT_NONE)
     own, lost = ([], []) if redirects is None else _own_rules(redirects)
     text, losses = exporting.write(read, form, own)
-    for record, group in groupby([*losses, *lost], key=attrgetter("record")):
+    for record, group in groupby([] if quiet else [*losses, *lost], key=attrgetter("record")):
         output.inform(f"lost {record}: {'; '.join(loss.what for loss in group)}")
     write(target, printable(text, keep="\n\t") if target is None else text)

@@ -53,6 +53,7 @@ def test_check_and_import_name_the_columns_that_are_only_kept(tmp_path: Path) ->
     named = "without a meaning, but public in descriptions as JSON: Statut, Raison\n"
     assert run("redirects", "check", file, code=0).stderr == f"{named}1 redirect, 0 errors\n"
     assert run("redirects", "import", file, "-o", database, code=0).stderr == f"{named}{database}: 1 redirect\n"
+    assert run("redirects", "import", file, "-o", database, "--quiet", code=0).output == ""
     assert run("redirects", "check", database, code=0).stderr == f"{named}1 redirect, 0 errors\n"
     assert json.loads(run("redirects", "check", file, "--json").stdout)["unused_columns"] == ["Statut", "Raison"]
     plain = write(tmp_path / "plain.csv", "ark,url,WHO\nark:12345/x1,https://o.example.org/1,Me\n")

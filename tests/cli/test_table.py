@@ -145,5 +145,9 @@ def test_exports_of_servers_carry_own_objects(tmp_path: Path) -> None:
     assert "https://o.example.org/?id=1" in done.stdout
     lost = "inflections and query strings, which are not added to its URL; its description"
     assert done.stderr == f"lost 12345/k1: {lost}\n"
+    own.write_text("ark,url,what\n" + "".join(f"ark:12345/k{n},https://o.example.org/{n},A\n" for n in range(8)))
+    words = ("export", str(table), "--format", "nginx", "--redirects", str(own))
+    assert run(*words).stderr == "lost 12345/k0, 12345/k1, 12345/k2, 12345/k3, 12345/k4 and 3 more: its description\n"
+    assert run(*words, "--quiet").stderr == ""
     done = run("export", str(table), "--format", "csv", "--redirects", str(own), code=2)
     assert "--redirects is for nginx, apache, caddy, not for csv" in done.stderr
