@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import ssl
+from asyncio.sslproto import SSLProtocol
 from pathlib import Path
 
 from maptr.errors import ConfigError
@@ -13,6 +14,10 @@ log = logging.getLogger("maptr.serve")
 
 ALPN = "dot"  # registered with IANA by RFC 7858
 MINIMUM_VERSION = ssl.TLSVersion.TLSv1_2  # RFC 9325 3.1.1
+
+# Bytes that asyncio reads at once from a TLS connection: a record (RFC 8446 5.1). Each connection keeps a buffer of so
+# many while it is open, by default 256 KB, which is most of its memory. asyncio has no other way to set it.
+SSLProtocol.max_size = 1 << 14
 
 
 class Certificate:

@@ -204,7 +204,7 @@ class HttpListener:
                 ssl_shutdown_timeout=timeout if self.tls else None,
             )
         except OSError as error:  # also ssl.SSLError of a handshake, and of a client that has too many connections
-            error.__traceback__ = None  # its frames hold the error: a cycle that keeps the 300 KB of a TLS connection
+            error.__traceback__ = None  # its frames hold the error: a cycle that keeps the memory of a TLS connection
         except ValueError as error:
             self._proxies.warn_of(connection.client, f"its connection was closed: {error}")
         finally:

@@ -359,7 +359,7 @@ class TcpListener:
                 ssl_shutdown_timeout=WRITE_TIMEOUT if tls else None,  # the time to send unsent data
             )
         except OSError as error:  # also ssl.SSLError, for a failed handshake
-            error.__traceback__ = None  # its frames hold the error: a cycle that keeps the 300 KB of a TLS connection
+            error.__traceback__ = None  # its frames hold the error: a cycle that keeps the memory of a TLS connection
             sock.close()
         finally:
             if stream.state in (StreamState.CONNECTING, StreamState.GONE):

@@ -10,8 +10,10 @@ import socket
 import ssl
 import threading
 import time
+import tracemalloc
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -726,7 +728,7 @@ def test_a_handshake_has_a_limit_of_time_and_number(tmp_path: Path) -> None:
 
 
 def test_a_failed_handshake_leaves_no_reference_cycle(tmp_path: Path) -> None:
-    """With one, 300 KB would wait for the garbage collector."""
+    """With one, the memory of the connection would wait for the garbage collector."""
     tls, _ = context(tmp_path / "1", "a")
     with gateway(tls=tls) as found:
         gc.collect()
@@ -738,6 +740,21 @@ def test_a_failed_handshake_leaves_no_reference_cycle(tmp_path: Path) -> None:
             until(lambda: not any(isinstance(each, ssl.SSLObject) for each in gc.get_objects()), "the release")
         finally:
             gc.enable()
+
+
+def test_an_open_tls_connection_takes_little_memory(tmp_path: Path) -> None:
+    tls, trusts = context(tmp_path / "1", "a")
+    with gateway(tls=tls) as found, ExitStack() as stack:
+        get_one = partial(HttpClient, found.port, tls=trusts)
+        assert stack.enter_context(get_one()).get("/health").status == 200
+        tracemalloc.start()
+        try:
+            for _ in range(8):
+                assert stack.enter_context(get_one()).get("/health").status == 200
+            taken, _ = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+    assert taken < 8 * 100_000
 
 
 def test_a_stop_ends_a_handshake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
