@@ -493,6 +493,24 @@ def test_a_graph_of_many_records_is_cut_and_says_so() -> None:
     assert re.search(r"and \d\d more", page.text)
 
 
+def test_the_steps_are_the_queries_with_their_records_and_those_of_the_table() -> None:
+    ark, other = Ark("12345", "x1"), Naptr(0, 0, b"h", b"http", b"", (b"h", b"example"))
+    found = Gateway(answers={HOME: dns_answer(host("h.example."), other)}, policy="dns-only").discover(ark)
+    [query] = found.trace
+    assert pages.walk(ark, found)["steps"] == [
+        pages.Line(str(query), is_query=True),
+        pages.Line('0 0 "h" "ark" "" h.example.', why="candidate h.example"),
+        pages.Line('0 0 "h" "http" "" h.example.', counted=False, why=query.readings[1].reasons[0]),
+    ]
+    natab = Gateway(Table([library()])).discover(ark)
+    made = pages.walk(ark, natab)
+    [[record]] = [step.table_records for step in natab.trace]
+    assert made["steps"][1:] == [pages.Line("record 12345", why=record.leads_to[0])]
+    long = Gateway(answers={HOME: dns_answer(*(host(f"h{n}.example.") for n in range(60)))}, policy="dns-only")
+    made = pages.walk(ark, long.discover(ark))
+    assert (len(made["steps"]) + made["left"], made["left"] > 0) == (61, True)
+
+
 def test_hostile_answers_of_dns_are_texts_and_fit() -> None:
     regexp = f"!^ark:/?12345/(.*)$!https://h.example/{'&' * 150}\\\\1!".encode()
     hostile = HOSTILE.encode()

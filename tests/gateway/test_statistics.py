@@ -399,6 +399,8 @@ def test_they_may_be_public() -> None:
     assert public.ask("/stats").status == 200
     assert public.ask("/stats?days=9999").body == public.ask("/stats?days=x").body == public.ask("/stats").body
     assert public.ask("/api/v1/stats").status == 200
+    for days, said in ((1, "day"), (400, "400 days"), (0, "7 days"), (401, "7 days")):
+        assert f">The last {said}</p>" in public.ask(f"/stats?days={days}").body.decode()
     year = public.ask("/stats?period=2023&days=1").body.decode()
     assert ("6 requests for ARKs" in year, '<p class="eyebrow">2023</p>' in year) == (True, True)
     assert public.ask("/stats?period=x").body == public.ask("/stats").body
