@@ -166,9 +166,9 @@ class HttpServer:
                 answer = answer.response._replace(body=b"".join([line async for line in self._lines(answer)]))
             response = answer.response if isinstance(answer, Lines) else answer
             headers = _all_headers(response, number)
-            path = request.raw_path.partition("?")[0]
-            if response.status >= HTTPStatus.BAD_REQUEST and path[:1] == "/" and is_shared(path, self._site()):
-                headers.update(CORS)  # also of an error that is not from ``route``
+            if response.status >= HTTPStatus.BAD_REQUEST:  # perhaps not from ``route``
+                path = request.raw_path.partition("?")[0]
+                headers.update(CORS if path[:1] == "/" and is_shared(path, self._site()) else ())
             if request.spoken == HttpVersion10 and request.keep_alive:
                 headers[hdrs.CONNECTION] = "keep-alive"
             if isinstance(answer, Lines) or len(answer.body) > PIECE:
