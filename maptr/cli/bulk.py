@@ -355,7 +355,7 @@ class NumberedLines:
             more: list[bytes] = []
             if self._column is not None:
                 is_cut = size > len(line)
-                more = [] if is_cut else self._rest_of_record(line)
+                more = self._rest_of_record(line)
                 size += sum(map(len, more))
                 with suppress(csv.Error):  # the line has the status bad
                     cells = self._cells(record := b"".join((line, *more)))

@@ -94,6 +94,7 @@ COLLECTION = (
         ('\ufeff"ark",id\r\n"ark:1/x1","a, ""b"""\r\n', "ark", {2: "found"}),
         (f"id,ark\n{'z' * 70000},ark:1/x1\n2,ark:1/x1\n", "ark", {2: "bad", 3: "found"}),
         (f"ark,id\nark:1/x1,{'z' * 70000}\n", "ark", {2: "found"}),
+        (f"id,ark\n{'z' * 65_526},ark:1/x123456\n", "ark", {2: "bad"}),
     ],
 )
 def test_a_column_of_csv_or_tsv(

@@ -171,6 +171,9 @@ def test_a_configured_table_may_be_absent_before_the_first_pull(server: str) -> 
 def test_a_bad_configuration_is_reported_with_its_line(line: str, said: str) -> None:
     Path("maptr.toml").write_text(f"[cache]\n{line}\n")
     run("url", ARK, code=2, said=f"maptr.toml:2: {said}")
+    Path("maptr.toml").write_text("[cache]\n")
+    done = run("url", ARK, "--trust-anchor", "maptr.toml", code=2)
+    assert "cache.path" not in done.stderr, "only its own errors are"
 
 
 @pytest.mark.parametrize(
