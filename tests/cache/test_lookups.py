@@ -98,7 +98,7 @@ def test_callers_ask_themselves_if_the_one_that_asked_for_them_stops(
     is_task: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """At the end of its event loop, as of each request of Django, or by Ctrl-C in its thread."""
-    rig = Rig(ONE_HOST)
+    rig = Rig(ONE_HOST, lifetime=90.0)
     rig.dns.gate = gate = threading.Event()
     stopping, ask = threading.Event(), rig.dns.discover
 
@@ -130,7 +130,7 @@ def test_callers_ask_themselves_if_the_one_that_asked_for_them_stops(
         stopping.set()
         first.result()
         gate.set()
-        assert [other.result()[0].host for other in others] == ["h.example"] * 2
+        assert [other.result(30)[0].host for other in others] == ["h.example"] * 2, "at once"
 
 
 def test_a_caller_waits_for_its_patience_and_the_next_one_finds_the_late_answer() -> None:
