@@ -18,6 +18,7 @@ from tests.support.command_line import home
 from tests.support.namespaces import Network, with_loopback
 from tests.support.peers import Maptr, require
 from tests.support.server_process import site, start, zone_file
+from tests.support.waiting import PATIENCE
 
 __all__ = ["home", "site", "start", "zone_file"]  # fixtures for every test
 
@@ -104,6 +105,14 @@ def nothing_set_up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
             patch.setenv(variable, str(tmp_path_factory.mktemp(variable)))
         for variable in ("MAPTR_CONFIG", *environment_names()):
             patch.delenv(variable, raising=False)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def patient_clients() -> Iterator[None]:
+    """A discovery without a lifetime of the test's own takes as long as a slow machine needs."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("maptr.resolver.resolver.LIFETIME", PATIENCE)
         yield
 
 

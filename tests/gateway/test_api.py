@@ -406,7 +406,7 @@ def test_every_operation_conforms_to_its_description(policy: Policy, tmp_path: P
         location = f"http://127.0.0.1:{port}/api/v1/openapi.json"
         command = [sys.executable, "-m", "schemathesis.cli", f"--config-file={settings}", "run", location]
         done = subprocess.run(
-            [*command, *options.split()], cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False
+            [*command, *options.split()], cwd=tmp_path, capture_output=True, text=True, timeout=1200, check=False
         )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "20 selected" in done.stdout

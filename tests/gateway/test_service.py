@@ -273,6 +273,22 @@ def test_every_metric_is_on_the_page(tmp_path: Path) -> None:
 # ---- as a process
 
 
+# A stop waits for a pause of all clients, and clients of a slow machine make longer pauses than it waits for.
+PATIENT = f"""
+import sys
+from maptr.cli.group import main
+from maptr.gateway import connections
+connections.QUIET_TIMEOUT = connections.DRAIN_TIMEOUT = {PATIENCE}
+main(sys.argv[1:], prog_name="maptr")
+"""
+
+
+class PatientGateway(ConfiguredGateway):
+    def configure(self) -> list[str]:
+        python, _, _, *words = super().configure()
+        return [python, "-c", PATIENT, *words]
+
+
 class Site:
     """A directory with a configuration, and the gateway that has it."""
 
@@ -294,7 +310,7 @@ class Site:
 
     def launch(self, *options: str) -> ConfiguredGateway:
         servers = f"@127.0.0.1#{self._dns}"
-        self.server = ConfiguredGateway("--config", str(self.config), servers, *options)
+        self.server = PatientGateway("--config", str(self.config), servers, *options)
         self._stack.callback(self.server.stop)
         self.server.launch()
         return self.server

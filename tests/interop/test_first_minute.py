@@ -35,7 +35,7 @@ def location(ark):
         if answer.status != 429:
             return answer.getheader("Location")
         time.sleep(0.5)  # the gateway's limit for one client
-found = Client(["127.0.0.1#5300"]).discover_many(sys.argv[1:])
+found = Client(["127.0.0.1#5300"]).discover_many(sys.argv[1:], lifetime=60)
 print(json.dumps([[each.url(), location(ark)] for ark, each in zip(sys.argv[1:], found)]))
 """  # for each ARK: its URL by DNS, and by HTTP
 
@@ -151,6 +151,6 @@ def test_the_first_dns_server_needs_no_file(machine: Machine) -> None:
                 break
         meant = meant_urls()
         arks = "".join(f"ark:/{key}9zz\n" for key in meant)
-        found = machine.run("-m", "maptr", "bulk", "-", "@127.0.0.1#5300", text=arks)
+        found = machine.run("-m", "maptr", "bulk", "-", "@127.0.0.1#5300", "--timeout", "60", text=arks)
         urls = [row["url"] for row in csv.DictReader(found.stdout.splitlines())]
         assert urls == list(meant.values())

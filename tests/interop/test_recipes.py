@@ -21,7 +21,7 @@ from tests.support.command_line import ENDING
 from tests.support.http_gateway import get
 from tests.support.peers import Checked, Nsd, free_port, output, path_with_maptr, require
 from tests.support.peers import run as run_program
-from tests.support.waiting import until
+from tests.support.waiting import PATIENCE, until
 
 pytestmark = pytest.mark.interop
 RECIPES = Path(__file__).resolve().parents[2] / "docs" / "recipes"
@@ -242,7 +242,7 @@ class Containers:
                 process = subprocess.Popen(
                     [*ENDING, *self.command(service)], cwd=self.files, env=self.environment, stdout=log, stderr=log
                 )
-            self.running.callback(process.wait, 30)
+            self.running.callback(process.wait, PATIENCE)
             self.running.callback(process.terminate)
 
     def logs(self) -> str:
@@ -261,7 +261,8 @@ def test_the_containers_answer_the_public(tmp_path: Path, path: str, sample: Pat
         until(lambda: answer(public, "/ready") == (200, None), containers.logs)
         assert answer(public, "/ark:12345/b6x") == (302, "https://ark.example.org/ark:/12345/b6x")
         assert answer(public, "/metrics") == (404, None)
-        assert answer(admin, "/metrics") == answer(containers.ports["9153"], "/metrics") == (200, None)
+        for port in (admin, containers.ports["9153"]):
+            until(lambda: answer(port, "/metrics") == (200, None), containers.logs)  # noqa: B023 - called at once
         (zone,) = json.loads(containers.run("primary", "status", "--json"))["zones"]
         assert (zone["zone"], zone["signatures"]) == ("ark.arpa.", "ok")
 

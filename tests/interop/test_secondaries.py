@@ -277,7 +277,7 @@ def test_a_secondary_with_a_wrong_secret_is_an_alarm_that_says_so(
         assert alarm.pop("since").endswith("Z")
         where = f"{HOST}:{secondary.port} key:xfr."
         assert alarm == {"kind": "secondary-unknown", "zone": "ark.arpa.", "secondary": where}
-        assert f"zone ark.arpa.: secondary {where} has an unknown serial" in running.log()
+        until(lambda: f"zone ark.arpa.: secondary {where} has an unknown serial" in running.log(), running.log)
         told = run_command("status", "--control", control)
         assert (told.exit_code, "ALARM zone ark.arpa.: secondary" in told.stdout) == (1, True)
 

@@ -205,7 +205,7 @@ class Session(ExitStack):
             stdout=log,
             stderr=subprocess.STDOUT,
         )
-        self.callback(process.wait, 10)
+        self.callback(process.wait, PATIENCE)
         self.callback(process.terminate)
 
         def said() -> str:
@@ -254,7 +254,7 @@ def test_the_demo_runs_in_any_folder_and_leaves_no_files(tmp_path: Path) -> None
     done = subprocess.run(
         [REPOSITORY / "scripts" / "demo"],
         cwd="/",
-        env={**os.environ, "TMPDIR": str(tmp_path)},
+        env={**os.environ, "TMPDIR": str(tmp_path), "MAPTR_CACHE_PATIENCE": "60"},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

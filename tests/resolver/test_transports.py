@@ -19,7 +19,6 @@ import pytest
 from maptr import Client, Discovery, discover, discover_async, discover_many, discover_many_async
 from maptr.discovery import DiscoveryFailed, NoMappingAuthority, Outcome
 from maptr.errors import ConfigError
-from maptr.resolver.call import LIFETIME
 from maptr.resolver.dnspython import make_resolver
 from maptr.resolver.stub import Stub
 from tests.conftest import REPOSITORY
@@ -27,6 +26,7 @@ from tests.support.certificates import write_certificate
 from tests.support.command_line import run
 from tests.support.drivers import collect
 from tests.support.peers import HOST, Bind, Maptr, TlsMaptr, free_port, require
+from tests.support.waiting import PATIENCE
 
 ARK = "ark:12345/x60np1wh8k"
 ZONE = REPOSITORY / "zones" / "ark.arpa.zone"
@@ -158,7 +158,7 @@ def test_dns_over_https_that_fails(bind: Https, monkeypatch: pytest.MonkeyPatch)
         began = time.monotonic()
         for failed in ask_many(ARK, text):
             assert (failed.trace[0].outcome, failed.trace[0].note) == (outcome, note)
-        assert time.monotonic() - began < LIFETIME, "it is not tried again until the time is over"
+        assert time.monotonic() - began < PATIENCE, "it is not tried again until the time is over"
         assert discover(ARK, nameservers=[text, bind.url()])  # the next one is asked
     assert discover(ARK, nameservers=[f"{HOST}#{free_port()}", bind.url()])
     monkeypatch.setattr("dns.query.have_doh", False)

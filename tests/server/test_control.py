@@ -197,15 +197,15 @@ def test_default_paths_of_the_control_socket(site: Site, monkeypatch: pytest.Mon
     system = tmp_path / "etc.toml"
     monkeypatch.setattr(paths, "SYSTEM_CONFIG", str(system))
     monkeypatch.setattr(paths, "SYSTEM_SOCKET", str(empty / "none"))
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "runtime"))
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(site.directory))  # short enough for a socket
     result = run("status")
-    runtime = tmp_path / "runtime/maptr/maptr.sock"
+    runtime = site.directory / "maptr/maptr.sock"
     assert (result.exit_code, result.stderr) == (
         3,
         f"maptr: not running: there is none of maptr.toml, {system}, run/maptr.sock, {runtime}, {empty / 'none'}; "
         "a server without a configuration has a control socket only with --control\n",
     )
-    runtime.parent.mkdir(parents=True)
+    runtime.parent.mkdir()
     runtime.symlink_to(site.socket)
     assert "zone a.test. serial" in run("status").stdout
     runtime.unlink()
