@@ -110,9 +110,10 @@ def nothing_set_up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def patient_clients() -> Iterator[None]:
-    """A discovery without a lifetime of the test's own takes as long as a slow machine needs."""
+    """A discovery takes as long as a slow machine needs, unless a test gives a lifetime or is about the retries."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("maptr.resolver.resolver.LIFETIME", PATIENCE)
+        patch.setattr("maptr.resolver.exchange.FIRST_SECONDS", 10.0)
         yield
 
 

@@ -23,13 +23,14 @@ from tests.support.command_line import run
 from tests.support.hostile import hostile, hosts, naptr
 from tests.support.http_server import pages, raw_server
 from tests.support.ports import free_port
+from tests.support.waiting import PATIENCE
 
 DRAFTS = load_vectors("drafts")
 
 
 def described(*urls: str, **options: Any) -> Description:
     """The description by the first of these authorities that answers."""
-    return describe(discovery_at(*urls), allow_private=True, **options)
+    return describe(discovery_at(*urls), allow_private=True, **{"seconds": PATIENCE} | options)
 
 
 def test_a_record_in_segments() -> None:
@@ -258,7 +259,7 @@ def test_a_hostile_response_is_bounded_and_printed_safely(case: str) -> None:
         assert description.spoken is ("gzip" not in case)
         script = hosts({"12345.ark.arpa.": [naptr(flags=b"u", regexp=(target % port).encode())]})
         with hostile(script) as server:
-            arguments = ["info", "ark:12345/x1", f"@{server.name}", "--allow-private"]
+            arguments = ["info", "ark:12345/x1", f"@{server.name}", "--allow-private", "--timeout", "60"]
             shown, document = run(*arguments), run(*arguments, "--json")
     assert shown.exit_code == document.exit_code == (0 if description.spoken else 1)
     assert json.loads(document.stdout)["segments"] == description.to_dict()["segments"]
@@ -270,7 +271,7 @@ def test_the_command() -> None:
     with pages(erc) as running:
         target = f"!^ark:/?12345/(.*)$!{running.url}/ark:12345/\\1!".encode()
         with hostile(hosts({"12345.ark.arpa.": [naptr(flags=b"u", regexp=target)]})) as server:
-            arguments = ["info", "ark:12345/x1", f"@{server.name}", "--allow-private"]
+            arguments = ["info", "ark:12345/x1", f"@{server.name}", "--allow-private", "--timeout", "60"]
             shown = run(*arguments)
             assert shown.exit_code == 0, shown.output
             assert shown.stdout.startswith("erc:\nwho: Lederberg, Joshua\n")

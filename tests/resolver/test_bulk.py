@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import closing
 from typing import Any
 
+import dns.message
 import dns.resolver
 import pytest
 
@@ -23,6 +24,7 @@ from tests.support.bulk import server as server
 from tests.support.drivers import RESOLVER_DRIVERS, by_async, by_discover, collect, resolver_of
 from tests.support.hostile import Hostile, hostile, hosts, naptr, question
 from tests.support.ports import free_port
+from tests.support.scripted import serving, zone
 from tests.support.waiting import PATIENCE, until
 
 ARKS = ["ark:1/x1", "ark:2/x2?info", "ark:3/x", "ark:4/none", "ark:1/x1/c.pdf"]
@@ -47,33 +49,42 @@ def test_an_unreachable_server_is_followed_by_the_next(server: Hostile) -> None:
 
 
 def test_order_is_kept_only_if_requested() -> None:
-    honest = hosts({f"{i}.ark.arpa.": [naptr("h.example.")] for i in range(9)})
+    """The first name is answered after the others: when they have been asked for, or taken from the stream."""
+    honest = zone({f"{i}.ark.arpa.": ['0 0 "h" "ark" "" h.example.'] for i in range(9)})
+    others: list[object] = []
 
-    def slow_first(query: bytes, transport: str) -> list[bytes]:
-        """Answers only the second query for the first name, a second later."""
-        names.append(question(query)[0][0])
-        return [] if names[-1] == b"0" and names.count(b"0") % 2 else honest(query, transport)
+    def slow_first(query: dns.message.Message) -> dns.message.Message | None:
+        if query.question[0].name[0] == b"0":
+            until(lambda: len(others) == 8, "the others")
+        elif is_kept:
+            others.append(query)
+        return honest(query)
 
-    names: list[bytes] = []
     arks = [f"ark:{i}/x" for i in range(9)]
-    with hostile(slow_first) as server:
-        kept = list(discover_many(arks, nameservers=[server.name]))
-        loose = list(discover_many(arks, nameservers=[server.name], ordered=False))
+    with serving(slow_first) as port:
+        is_kept = True
+        kept = list(discover_many(arks, nameservers=[f"127.0.0.1#{port}"]))
+        is_kept = False
+        others.clear()
+        for found in discover_many(arks, nameservers=[f"127.0.0.1#{port}"], ordered=False):
+            others.append(found)
     assert all(kept)
-    assert [str(d.ark) for d in kept] == arks
-    assert str(loose[-1].ark) == "ark:0/x"
+    assert [str(found.ark) for found in kept] == arks
+    assert str(found.ark) == "ark:0/x"
 
 
 def test_an_ark_without_an_answer_does_not_hold_up_the_question_of_one_far_behind() -> None:
     """The first one is answered when the other one has been asked for."""
-    asked, absent = set(), hosts({})
+    asked, absent = set(), zone({})
 
-    def answer(query: bytes, transport: str) -> list[bytes]:
-        asked.add(question(query)[0][0])
-        return absent(query, transport) if b"2" in asked else []
+    def answer(query: dns.message.Message) -> dns.message.Message | None:
+        asked.add(query.question[0].name[0])
+        until(lambda: b"2" in asked, "the other query")
+        return absent(query)
 
-    with hostile(answer) as server:
-        found = list(discover_many(["ark:1/x", *["not an ARK"] * 5000, "ark:2/x"], nameservers=[server.name]))
+    arks = ["ark:1/x", *["not an ARK"] * 5000, "ark:2/x"]
+    with serving(answer) as port:
+        found = list(discover_many(arks, nameservers=[f"127.0.0.1#{port}"], lifetime=PATIENCE / 2))
     assert found[0].complete
     assert found[-1].complete
 
@@ -268,7 +279,7 @@ FEW_FILES = """
 import os, resource, sys
 from maptr import Client
 arks = [f"ark:{number}/x" for number in range(100)]
-stream = Client(sys.argv[1:], max_connections=50).discover_many(arks)
+stream = Client(sys.argv[1:], max_connections=50).discover_many(arks, lifetime=60)
 used = len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 10
 resource.setrlimit(resource.RLIMIT_NOFILE, (used + 4, used + 4))
 found = [bool(found) for found in stream]

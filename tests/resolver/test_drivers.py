@@ -39,6 +39,7 @@ from maptr.naptr.regexp import Substitution
 from maptr.nma.reachable import Reachable
 from tests.support.drivers import RESOLVER_DRIVERS, Driver, collect, name_of, resolver_of
 from tests.support.scripted import Script, serving, zone
+from tests.support.waiting import PATIENCE
 
 ARK = "ark:12345/x1"
 ZONES = Path(__file__).resolve().parents[2] / "zones"
@@ -57,7 +58,7 @@ HOST = {"12345.ark.arpa.": ['0 0 "h" "ark" "" h.example.']}
 def test_no_answer_is_an_error_whether_or_not_none_is(
     answer: Script, error: type[DiscoveryFailed], outcome: Outcome, raise_on_none: bool
 ) -> None:
-    lifetime = 0.3 if outcome is Outcome.TIMEOUT else 5.0
+    lifetime = 0.3 if outcome is Outcome.TIMEOUT else PATIENCE
     options: dict[str, Any] = {"lifetime": lifetime, "raise_on_none": raise_on_none}
     with serving(answer) as port:
         for find in (discover, lambda *args, **given: asyncio.run(discover_async(*args, **given))):
@@ -90,7 +91,7 @@ def test_a_chooser_that_waits_does_not_block_the_event_loop() -> None:
     asked = threading.Event()
 
     def probe(where: url.Url, seconds: float) -> None:
-        assert asked.wait(10), "the event loop waits for the chooser"
+        assert asked.wait(PATIENCE), "the event loop waits for the chooser"
         if where.host.text == "a.example":
             raise NmaError("down")
 
@@ -211,7 +212,7 @@ def test_looking_up_a_server_name_is_bounded_and_does_not_block_the_event_loop(m
     go = threading.Event()
 
     def slow(host: str, port: int, **_: object) -> list[Any]:
-        go.wait(30)
+        go.wait(PATIENCE)
         return [(socket.AF_INET, socket.SOCK_DGRAM, 17, "", ("127.0.0.1", port))]
 
     async def found_while_the_loop_runs(server: str) -> list[Discovery]:

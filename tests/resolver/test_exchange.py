@@ -38,6 +38,12 @@ def query_of(*servers: Server, name: names.Labels = NAME, **fields: Any) -> Stub
     return query._replace(**fields)
 
 
+@pytest.fixture(autouse=True)
+def real_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of the product, as they were imported."""
+    monkeypatch.setattr("maptr.resolver.exchange.FIRST_SECONDS", FIRST_SECONDS)
+
+
 def exchange(*servers: Server, name: names.Labels = NAME, trust_ad: bool = False) -> Exchange:
     return Exchange(query_of(*servers, name=name, trust_ad=trust_ad))
 

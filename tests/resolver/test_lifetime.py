@@ -9,7 +9,7 @@ from contextlib import aclosing, closing
 
 import pytest
 
-from maptr import Client, Discovery, discover_many
+from maptr import Discovery, discover_many
 from maptr.ark import Ark
 from maptr.discovery import DiscoveryTimeout, Outcome
 from maptr.naptr.record import Naptr
@@ -26,10 +26,10 @@ from tests.support.drivers import (
     name_of,
 )
 from tests.support.hostile import NAPTR, hostile, hosts, naptr, question, record, reply
+from tests.support.waiting import PATIENCE, until
 
 ARK = "ark:1/x"
 CHAIN = {f"{i}.ark.arpa.": [naptr(f"{i + 1}.ark.arpa.", flags=b"")] for i in range(1, 7)}
-BOUND = 5.0  # seconds that a slow machine may take beyond what was said
 
 
 def outcomes(found: Discovery) -> list[tuple[Outcome, str]]:
@@ -60,11 +60,15 @@ def test_a_walk_that_times_out_keeps_its_answers() -> None:
     honest = hosts({"1.ark.arpa.": [naptr("h.example."), naptr("2.ark.arpa.", flags=b"", order=1)]})
     with hostile(lambda query, transport: [] if question(query)[0][0] == b"2" else honest(query, transport)) as server:
         alone: Discovery | None = None
+        expected = [(Outcome.ANSWER, ""), (Outcome.TIMEOUT, f"{server.name}: no reply")]
         for driver in STUB_DRIVERS:
-            started = time.monotonic()
-            found = driver(ARK, server, lifetime=0.9)
-            assert time.monotonic() - started < 0.9 + BOUND
-            assert outcomes(found) == [(Outcome.ANSWER, ""), (Outcome.TIMEOUT, f"{server.name}: no reply")]
+            for lifetime in (0.3, 3.0, 30.0):  # until it is enough for the answer
+                started = time.monotonic()
+                found = driver(ARK, server, lifetime=lifetime)
+                assert time.monotonic() - started < lifetime + PATIENCE
+                if outcomes(found) == expected:
+                    break
+            assert outcomes(found) == expected
             assert [candidate.host for candidate in found] == ["h.example"]
             assert not found.complete
             alone = alone or found
@@ -231,12 +235,15 @@ def test_dropped_questions_leave_room_for_others() -> None:
     def half(query: bytes, transport: str) -> list[bytes]:
         return [] if question(query)[0][-1] == b"example" else honest(query, transport)
 
+    def clock() -> float:
+        """Time stands still until as many questions as may be are without an answer."""
+        unanswered = [query for query, _ in server.queries if question(query)[0][-1] == b"example"]
+        return float(len(unanswered) // 8)
+
     with hostile(half) as server:
-        started = time.monotonic()
-        arks = [f"ark:{i}/x" for i in range(40)]
-        found = list(Client([server.name], concurrency=8).discover_many(arks, lifetime=0.9))
-        assert time.monotonic() - started < 16 / 8 * 0.9 + BOUND
-        assert [one.complete for one in found] == [False] * 16 + [True] * 24
+        arks = [(i, Ark.parse(f"ark:{i}/x")) for i in range(40)]
+        found = list(Resolver([server.name], concurrency=8, clock=clock).discover_many(arks, 0.2))
+        assert [one.complete for _, one in found] == [False] * 16 + [True] * 24
         assert len(server.queries) == 40 + 16  # each of those without answer once
 
 
@@ -269,7 +276,8 @@ def test_time_spent_on_a_silent_server_counts_for_every_walk() -> None:
         arks = [f"ark:{i}/x" for i in range(9)]
         found = list(discover_many(arks, nameservers=[one.name, other.name], lifetime=0.5))
         assert [outcome for late in found for outcome, _ in outcomes(late)] == [Outcome.TIMEOUT] * 9
-        assert (len(one.queries), len(other.queries)) == (9, 0)
+        until(lambda: len(one.queries) == 9, "the queries")
+        assert other.queries == []
 
 
 def test_large_responses_after_the_deadline_are_not_read(monkeypatch: pytest.MonkeyPatch) -> None:

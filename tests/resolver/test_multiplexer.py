@@ -10,6 +10,7 @@ import pytest
 
 from maptr.discovery import Outcome
 from maptr.resolver import multiplexer
+from maptr.resolver.exchange import FIRST_SECONDS
 from maptr.resolver.multiplexer import (
     MAX_SOCKETS,
     SOCKETS,
@@ -26,6 +27,12 @@ from maptr.walk import Answer
 from tests.support.waiting import PATIENCE
 
 NAME = (b"12345", b"ark", b"arpa")
+
+
+@pytest.fixture(autouse=True)
+def real_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of the product, as they were imported."""
+    monkeypatch.setattr("maptr.resolver.exchange.FIRST_SECONDS", FIRST_SECONDS)
 
 
 @pytest.fixture

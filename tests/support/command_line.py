@@ -70,10 +70,10 @@ def interrupted(
         try:
             until(when, "the moment of the interrupt")
             # Python misses a signal that arrives just before a system call blocks; a user presses Ctrl-C again.
-            for _ in range(8):
+            for _ in range(12):
                 process.send_signal(signal.SIGINT)
                 with contextlib.suppress(subprocess.TimeoutExpired):
-                    out, err = process.communicate(timeout=1)
+                    out, err = process.communicate(timeout=15)
                     break
             else:
                 raise AssertionError(f"{words} still runs")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import socketserver
 import threading
 from collections.abc import Callable, Iterator
@@ -31,6 +32,7 @@ class Scripted(socketserver.ThreadingUDPServer):
     def __init__(self, answer: Script) -> None:
         self.answer = answer
         super().__init__(("127.0.0.1", 0), socketserver.BaseRequestHandler)
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)  # a lost query is asked again late
 
 
 @contextmanager
