@@ -280,7 +280,7 @@ def test_a_reload_reads_the_same_file_again(home: Path) -> None:
         config.write_text(f'{base}root = "https://n2t.example"\n')
         gateway.wait_for("^maptr: reloaded$", gateway.hang_up())
         assert redirect(gateway, "/ark:00000/x1") == (302, "https://n2t.example/ark:00000/x1")
-        for damage in (lambda: config.write_text(f"{base}rate = -1\n"), config.unlink):
+        for damage in (lambda: config.write_text(f"{base}max_connections = 0\n"), config.unlink):
             damage()
             gateway.wait_for("^maptr: not reloaded", gateway.hang_up())
             assert redirect(gateway, "/ark:00000/x1") == (302, "https://n2t.example/ark:00000/x1")

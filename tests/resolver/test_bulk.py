@@ -265,7 +265,7 @@ def test_a_server_with_fewer_connections_answers_all(limit: int) -> None:
     server = Crowded(limit)
     assert server.found(150, max_connections=60) == [True] * 150
     assert server.refused > 0
-    assert server.refused < 150
+    assert server.refused < 2 * 150  # one a query, where the server learns late that a connection is closed
 
 
 def test_a_connection_that_is_always_closed_is_given_up() -> None:

@@ -545,8 +545,8 @@ def test_sign_fails_while_a_zone_cannot_be_signed(site: Site) -> None:
         done = site.run("control", "sign")
         assert (done.exit_code, "zone c.test. refused" in done.stderr) == (1, True)
     lost.rename(key)
-    done = site.run("control", "sign")
-    assert (done.exit_code, "c.test." in done.stdout) == (0, True)
+    assert site.run("control", "sign").exit_code == 0
+    assert site.status()["alarms"] == [], "signed now, or because the signer itself saw the key"
 
 
 def test_status_has_the_age_of_an_alarm_and_those_that_are_silenced(site: Site) -> None:

@@ -15,6 +15,8 @@ from collections.abc import Callable, Coroutine, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Self
 
+import pytest
+
 from maptr.client import Client
 from maptr.config import Config
 from maptr.config.model import GatewayConfig
@@ -219,9 +221,10 @@ def gateway(
 
 @contextlib.contextmanager
 def serving(service: Service, client: Client) -> Iterator[Running]:
-    """Run a service; its ``bound`` has the port."""
+    """Run a service; its ``bound`` has the port. The time of its requests counts for no limit."""
     service.bind()
-    with loop_for(client.aclose) as running:
+    with pytest.MonkeyPatch.context() as patch, loop_for(client.aclose) as running:
+        patch.setattr("maptr.gateway.limits.COST", PATIENCE)
         future = asyncio.run_coroutine_threadsafe(service.run(), running.loop)
         try:
             yield running
@@ -258,7 +261,9 @@ class ConfiguredGateway(Maptr):
 
 
 class GatewayProcess(ConfiguredGateway):
-    """``maptr gateway`` on a free port, with more options."""
+    """``maptr gateway`` on a free port, with more options, and without a limit that counts the time of requests."""
+
+    environment = {"MAPTR_GATEWAY_RATE": "0"}  # noqa: RUF012 - as annotated in the base class
 
     def configure(self) -> list[str]:
         return [*super().configure(), f"--listen={self.host}:{self.port}"]

@@ -121,6 +121,7 @@ class Peer:
     settings = ""  # more lines for ``options`` of BIND, the default template of Knot, or ``server`` of the others
     sections = ""  # more sections of the configuration
     wrapper: Sequence[str] = ()  # a command that runs the server, in a network namespace for instance
+    environment: ClassVar[Mapping[str, str]] = {}  # variables of its own
 
     def __init__(self, zones: Mapping[str, Path | str], port: int = 0) -> None:
         self.zones = {origin: Path(path).resolve() for origin, path in zones.items()}
@@ -190,7 +191,7 @@ class Peer:
             self._process = subprocess.Popen(
                 [*self.wrapper, *ENDING, *command],
                 cwd=self.directory,
-                env={"MAPTR_SERVE_USER": pwd.getpwuid(os.geteuid()).pw_name} | os.environ,
+                env={"MAPTR_SERVE_USER": pwd.getpwuid(os.geteuid()).pw_name, **os.environ, **self.environment},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
