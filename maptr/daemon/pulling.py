@@ -21,7 +21,7 @@ from maptr.web.http import SECONDS
 log = logging.getLogger("maptr.serve")
 
 MAX_NAMED = 5  # records named in the text of a drift
-START_SECONDS = 10.0  # for each source of a first start: other zones wait, and systemd for 90 s (TimeoutStartSec)
+START_SECONDS = 10.0  # for each source of a first start: other zones wait, and systemd for TimeoutStartSec
 FIRST_RETRY = 30.0  # seconds after the first failed pull; doubled after each failure, up to the interval
 
 
