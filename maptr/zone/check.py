@@ -44,6 +44,7 @@ from maptr.zone.rrset import Node, types_of
 from maptr.zone.snapshot import ZoneView, is_text
 
 _OF_HOSTS = frozenset({A, AAAA, MX})
+_SERVERS = {NS: error, MX: warning, SRV: warning}  # types that name servers, and the finding for one without an address
 _HOST_LABEL = re.compile(rb"[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?")
 OBSOLETE = frozenset({3, 4})  # MD, MF
 MAX_RRSET = 100  # records of one type at one name: BIND's max-records-per-type since 9.18.28
@@ -118,7 +119,8 @@ def check_integrity(zone: ZoneView) -> Iterator[Finding]:
                 yield error("below-dname", to_text(owner), reason)
     for owner, node in special:
         yield from _refused_by_bind(owner, node)
-        for host in node[NS].hosts if NS in node else ():
+        servers = [(host, made) for rdtype, made in _SERVERS.items() if rdtype in node for host in node[rdtype].hosts]
+        for host, made in servers:
             if not is_below(host, zone.origin):
                 continue
             cut = _cut_above(zone, host)
@@ -128,10 +130,10 @@ def check_integrity(zone: ZoneView) -> Iterator[Finding]:
             server = to_text(host)
             if CNAME in target:
                 reason = f"its server {server} is an alias (RFC 2181 section 10.3)"
-                yield error("server-alias", to_text(owner), reason, server)
+                yield made("server-alias", to_text(owner), reason, server)
             elif not {A, AAAA} & target.keys():
                 reason = f"its server {server} is in the zone and has no address"
-                yield error("no-address", to_text(owner), reason, server)
+                yield made("no-address", to_text(owner), reason, server)
 
 
 def check_hostnames(zone: ZoneView) -> Iterator[Finding]:
