@@ -213,9 +213,8 @@ class Resolver:
                         taken = take(stream, wanted, self.clock)
                     run.start(*taken)
                 pause = run.tick()
-                for done in run.ready():
-                    with run.clock:
-                        yield done
+                with run.clock:
+                    yield from run.ready()
                 if run.scheduler.open:
                     waiter.wait(0 if run.wanted else pause)
 
@@ -244,8 +243,8 @@ class Resolver:
                     if wanted := run.wanted:
                         run.start(*feed.take(wanted))
                     pause = run.tick()
-                    for done in run.ready():
-                        with run.clock:
+                    with run.clock:
+                        for done in run.ready():
                             yield done
                     if not run.over:
                         await waiter.wait(0 if feed and run.wanted else pause)
