@@ -21,7 +21,7 @@ LIFETIME = 5.0  # seconds for a whole walk; dnspython's default for one resoluti
 
 log = logging.getLogger("maptr.client")  # DEBUG: one line a query, and one a discovery
 
-StepHook = Callable[[Step], None]
+StepHook = Callable[[Step], object]  # what it returns is not used
 Clock = Callable[[], float]
 
 
