@@ -258,6 +258,12 @@ class _TcpNameserver(dns.nameserver.Do53Nameserver):
         return True
 
 
+def need_https() -> None:
+    """Raise MissingExtra unless servers can be asked by HTTPS."""
+    if not dns.query.have_doh:  # which packages this needs depends on dnspython's version
+        raise MissingExtra("DNS over HTTPS needs more packages: pip install 'maptr[doh]'", key="nameservers")
+
+
 def _nameservers(text: str, lifetime: float | None) -> list[dns.nameserver.Nameserver]:
     host = url.parse(text).host.text if text.startswith(HTTPS) else ""
     found = find_servers(host or text, seconds=lifetime)
@@ -266,8 +272,6 @@ def _nameservers(text: str, lifetime: float | None) -> list[dns.nameserver.Names
     if not host:
         kind = _TcpNameserver if text.startswith(TCP) else dns.nameserver.Do53Nameserver
         return [kind(server.address, server.port) for server in found]
-    if not dns.query.have_doh:  # which packages this needs depends on dnspython's version
-        raise MissingExtra("DNS over HTTPS needs more packages: pip install 'maptr[doh]'", key="nameservers")
     # Addresses from the system's resolver, as for every server given by name: dnspython would ask DNS only.
     bootstraps = [None] if found[0].address == host else [server.address for server in found]
     return [_HttpsNameserver(text, bootstrap_address=address) for address in bootstraps]

@@ -76,6 +76,10 @@ class Resolver:
         self.given: Any = nameservers  # servers as text, a dnspython resolver, or None for the servers of the system
         if nameservers is not None and not hasattr(nameservers, "resolve"):
             self.given = check_nameservers(nameservers)  # type: ignore[arg-type]
+        if self._over_https:
+            from maptr.resolver.dnspython import need_https  # as below
+
+            need_https()
         self.concurrency = checked_count(
             CONCURRENCY if concurrency is None else concurrency, "concurrency", MAX_CONCURRENCY
         )
@@ -102,6 +106,10 @@ class Resolver:
         return hasattr(self.given, "resolve")
 
     @property
+    def _over_https(self) -> bool:
+        return isinstance(self.given, tuple) and any(text.startswith(HTTPS) for text in self.given)
+
+    @property
     def questions(self) -> int:
         """The number of names for which plain servers were asked."""
         return self._asked.questions if isinstance(self._asked, Stub) else 0
@@ -116,12 +124,12 @@ class Resolver:
 
     def opened(self, seconds: float) -> Stub | dns.resolver.BaseResolver:
         """Return the stub or the dnspython resolver that asks. The first call looks up servers given by name, each for
-        so many seconds. Raises NoServer, and ConfigError for a missing package."""
+        so many seconds. Raises NoServer."""
         if self._asked is None:
             seconds = max(0.0, seconds)
             if self.is_dnspython:
                 self._asked = self.given
-            elif any(text.startswith(HTTPS) for text in self.given or ()):  # which is left to dnspython
+            elif self._over_https:  # which is left to dnspython
                 from maptr.resolver.dnspython import make_resolver  # it takes 70 ms to import
 
                 self._asked = make_resolver(self.given, lifetime=seconds)
