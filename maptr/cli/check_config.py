@@ -48,11 +48,11 @@ def report(mistakes: Sequence[Mistake], served: Mapping[str, Any], *, as_json: b
         for each in mistakes:
             output.error(text_of(each))
     if mistakes:
-        sys.exit(max(map(_code_of, mistakes)))
+        sys.exit(max(map(code_of, mistakes)))
 
 
-def _code_of(mistake: Mistake) -> int:
-    if isinstance(mistake, OSError):
+def code_of(mistake: Mistake) -> int:
+    if isinstance(mistake.__cause__ or mistake, OSError):
         return output.EXIT_UNREADABLE
     return output.EXIT_USAGE if isinstance(mistake, MissingExtra) else output.EXIT_NONE
 

@@ -19,7 +19,7 @@ import click
 from maptr import config as configuration
 from maptr import paths
 from maptr.cli import logstream, lookup, output
-from maptr.cli.check_config import Mistake, check_options, mistakes_reported, report
+from maptr.cli.check_config import Mistake, check_options, code_of, mistakes_reported, report
 from maptr.cli.group import command
 from maptr.cli.options import PATH, Parsed
 from maptr.config import Config, KeyConfig, ZoneConfig
@@ -27,7 +27,7 @@ from maptr.config.model import read_algorithm, read_name, read_tsig_secret
 from maptr.daemon import process, pulling
 from maptr.daemon.sockets import Sockets
 from maptr.dnssec.expiry import signature_state
-from maptr.errors import ConfigError, SigningError, ZoneError, raise_all
+from maptr.errors import ConfigError, SigningError, ZoneError, raise_all, reason_of
 from maptr.files import name_for, read_whole
 from maptr.protocol.names import to_text
 from maptr.protocol.numbers import NS, SERVER_PORT
@@ -284,7 +284,7 @@ def serve(
             if lock is not None:
                 os.close(lock)
     except ConfigError as error:  # an address or the state folder is in use
-        output.fail(str(error), output.EXIT_NONE)
+        output.fail(str(error), code_of(error))
 
 
 def _run(config: Config, read: Callable[[], Config], bound: Sockets | None) -> None:
@@ -314,17 +314,17 @@ def _check(config: Config, *, as_json: bool) -> None:
         certificate_of(config)
     except ConfigError as error:
         errors.append(error)
-    for zone in config.zones:
+    for index, zone in enumerate(config.zones):
         try:
             found.append(_checked(zone))
-        except (ZoneError, SigningError) as error:
+        except ZoneError as error:
             errors.append(error)
-        except OSError as error:
+        except (SigningError, OSError) as error:
             table = zone.table
             if table is not None and config.table.url and config.table.file == table and error.filename == str(table):
                 output.warning(f"zone {to_text(zone.name)}: {table} is not pulled yet")
             else:
-                errors.append(error)
+                errors.append(_located(config, index, error))
     snapshot, zones = Snapshot.of(view for _, view in found), [each for each, _ in found]
     for each, view in found:
         origin, above = view.origin, snapshot.closest(view.origin[1:])
@@ -370,6 +370,18 @@ def _checked(zone: ZoneConfig) -> tuple[dict[str, Any], ZoneView]:
         "warnings": warnings,
     }
     return described, checked.view
+
+
+def _located(config: Config, index: int, error: SigningError | OSError) -> Mistake:
+    """Return the error with the line of the configuration that names its file, if there is one."""
+    zone = config.zones[index]
+    named = {str(zone.file): "file", str(zone.table): "table", str(zone.keys): "keys"}
+    key = f"zone[{index}].{named.get(error.filename)}"
+    if key not in config.locations:
+        return error
+    located = config.error(key, reason_of(error))
+    located.__cause__ = error
+    return located
 
 
 def _misplaced(config: Config) -> Iterator[ConfigError]:

@@ -133,7 +133,7 @@ def begin(config: Config, *, clock: Callable[[], float]) -> None:
     """Make the table's file for a first start, so that the zones that are built from it can be served at once.
 
     If the public registry will be pulled, that is the built-in one, which needs no network; else the first pull is made
-    now, before anything is served, and tried again while the server runs. Raises OSError.
+    now, before anything is served, and tried again while the server runs. Raises ConfigError for the file.
     """
     file, sources = config.table.file, config.table.sources
     if file is None or file.exists() or not sources:
@@ -141,8 +141,11 @@ def begin(config: Config, *, clock: Callable[[], float]) -> None:
     if config.table.url != OFFICIAL:
         TablePulls(clock=clock).pull_now(config, file, seconds=START_SECONDS)
         return
-    file.parent.mkdir(parents=True, exist_ok=True)
-    begin_with_built_in(file)
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        begin_with_built_in(file)
+    except OSError as error:
+        raise config.error("table.file", reason_of(error)) from error
     log.info("table %s begins with the built-in registry; the public one is pulled now", file)
 
 

@@ -138,11 +138,16 @@ def test_start_and_check_config_report_every_error(options: list[str], tmp_path:
     assert result.exit_code == 1
 
 
-def test_check_config_reports_a_missing_key_folder(zone_file: Path, tmp_path: Path) -> None:
+def test_check_config_names_the_line_of_a_missing_key_folder_or_file(zone_file: Path, tmp_path: Path) -> None:
     config = tmp_path / "maptr.toml"
-    config.write_text(f'[serve]\nstate = "state"\n[[zone]]\nname = "a"\nfile = "{zone_file}"\nkeys = "keys"\n')
+    signed = f'[serve]\nstate = "state"\n[[zone]]\nname = "a"\nfile = "{zone_file}"\nkeys = "keys"\n'
+    config.write_text(f'{signed}[[zone]]\nname = "b"\nfile = "b"\n')
     result = run("--config", str(config), "--check-config")
-    assert (result.exit_code, result.stderr.startswith(f"maptr: {tmp_path}/keys: No such")) == (8, True)
+    missing = [(6, "zone.keys", "keys"), (9, "zone.file", "b")]
+    said = [f"maptr: {config}:{line}: {key}: {tmp_path}/{name}: No such file" for line, key, name in missing]
+    assert [line.partition(" or directory")[0] for line in result.stderr.splitlines()] == said
+    assert result.exit_code == 8
+    config.write_text(signed)
     assert command_line.run("zone", "keys", "add", tmp_path / "keys").exit_code == 0
     assert run("--config", str(config), "--check-config").exit_code == 0
     assert not (tmp_path / "state").exists()
