@@ -105,8 +105,8 @@ def _publish(state: ZoneState, now: float, force: bool, *, starting: bool) -> tu
                 view = choose_serial(view, published, zone.style, now)
             if old is not None:
                 view = decide(old, view, zone.max_shrink, force=force)
-            if chosen is not None:
-                _record(chosen, view, old, starting=starting)
+            if chosen is not None and state.stored != view.serial:
+                state = replace(state, stored=_store(chosen, view, starting=starting))
     except (ZoneError, OSError) as error:
         reason = text_of(error)
         level = logging.INFO if reason == state.error else logging.ERROR  # each pull may find the same
@@ -165,16 +165,13 @@ def _serve(state: ZoneState, view: ZoneView, now: float, warnings: tuple[str, ..
     return state, ZoneResult(name, result, view.serial, was, "", warnings)
 
 
-def _record(folder: Path, view: ZoneView, old: ZoneView | None, *, starting: bool) -> None:
-    """Store a serial that the server chose, or that could not be stored at the start.
-
-    Raises OSError; at the start, it is logged, and the zone is served.
-    """
+def _store(folder: Path, view: ZoneView, *, starting: bool) -> int | None:
+    """Store and return a serial that the server chose. Raises OSError; at the start, it is logged, and gives None."""
     try:
-        stored = state_folder.read_serial(folder, view.origin) if view is old else None
-        if stored is None or stored.serial != view.serial:
-            state_folder.write_serial(folder, view.origin, Published.of(view))
+        state_folder.write_serial(folder, view.origin, Published.of(view))
     except OSError as error:
         if not starting:
             raise
         log.error("zone %s: its serial cannot be kept for the next start: %s", to_text(view.origin), reason_of(error))
+        return None
+    return view.serial

@@ -79,7 +79,8 @@ class ZoneState:
 
     ``view`` is None if the zone was never loaded, so that its queries get SERVFAIL. ``error`` is the reason why the
     last file was refused, "" if it was accepted. ``validity`` is the period of the view's signatures. ``longest_ttl``
-    is None if the server does not sign the zone, ``left_out`` if it does not build the zone from a table.
+    is None if the server does not sign the zone, ``left_out`` if it does not build the zone from a table. ``stored`` is
+    the serial in the state folder, None if it is not known.
     """
 
     zone: ZoneConfig
@@ -93,6 +94,7 @@ class ZoneState:
     longest_ttl: int | None = None
     signed: SigningState = SigningState()
     left_out: LeftOut | None = None
+    stored: int | None = None
 
     def serving(self, view: ZoneView, now: float) -> ZoneState:
         """Return the state with this view as the served version."""
