@@ -59,7 +59,7 @@ def user_of(config: Config) -> User | None:
         return found
     try:
         gid = int(group) if _is_number(group) else grp.getgrnam(group).gr_gid
-    except KeyError:
+    except (KeyError, ValueError):
         raise config.error(KEY, f"there is no group {group!r}") from None
     return found._replace(gid=gid)
 
@@ -68,7 +68,7 @@ def _account(name: str) -> User | None:
     """Return the user of a name, or of a number, which needs no entry: its group then has the same number."""
     try:
         entry = pwd.getpwnam(name)
-    except KeyError:
+    except (KeyError, ValueError):  # ValueError: a NUL or a lone surrogate
         if not _is_number(name):
             return None
         try:

@@ -128,7 +128,13 @@ def test_a_number_with_an_entry_has_its_name_and_group(user: str, found: tuple[s
 @needs_root
 @pytest.mark.parametrize(
     ("user", "missing"),
-    [("4294967295", "user '4294967295'"), ("nouser", "user 'nouser'"), ("nobody:nogroup9", "group 'nogroup9'")],
+    [
+        ("4294967295", "user '4294967295'"),
+        ("nouser", "user 'nouser'"),
+        (r"\u0000", r"user '\x00'"),
+        ("nobody:nogroup9", "group 'nogroup9'"),
+        (r"nobody:\u0000", r"group '\x00'"),
+    ],
 )
 def test_exit_code_1_for_a_user_that_does_not_exist(user: str, missing: str, folder: Path) -> None:
     file = configure(folder, f'user = "{user}"')
