@@ -292,13 +292,16 @@ def _run(config: Config, read: Callable[[], Config], bound: Sockets | None) -> N
         log.warning("running as root: serve.user, or --user, names a user to run as once the sockets are bound")
     if config.serve.workers != 1:
         log.warning("serve.workers is ignored: one process answers; NSD or Knot as secondaries carry more")
+    daemon = Daemon(config, reread=read, bound=bound)
+    daemon.bind()  # before what takes long, so that an address in use is known at once
     gc.disable()  # loading zones creates many objects and little garbage
     try:
-        daemon = Daemon(config, reread=read, bound=bound)
-        daemon.bind()  # before what takes long, so that an address in use is known at once
         pulling.begin(config, clock=time.time)
         daemon.reloader.served = publisher.start(config.zones, clock=time.time)
         gc.freeze()  # exempt the zones, which stay, from garbage collection
+    except BaseException:
+        daemon.close()
+        raise
     finally:
         gc.enable()
     asyncio.run(daemon.run(signals=True))

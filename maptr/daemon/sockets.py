@@ -52,6 +52,9 @@ class Sockets:
     control: socket.socket | None = None
 
     def close(self) -> None:
+        if self.control is not None:
+            with contextlib.suppress(OSError):
+                Path(self.control.getsockname()).unlink()
         for sock in filter(None, (*self.udp, *self.tcp, *self.tls, self.metrics, self.control)):
             sock.close()
 

@@ -102,6 +102,11 @@ class Daemon:
         if serve.metrics is not None and bound.metrics is not None:
             self.metrics_bound = bound_at(serve.metrics, bound.metrics)
 
+    def close(self) -> None:
+        """Close what ``bind`` has bound, in place of ``run``."""
+        if self._sockets is not None:
+            self._sockets.close()
+
     async def run(self, *, signals: bool = False) -> None:
         """Answer queries until ``stop``. Calls ``bind`` if necessary. Raises ConfigError if it cannot start.
 

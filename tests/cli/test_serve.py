@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from click.testing import Result
 
+from maptr.registry.pull import OFFICIAL
 from tests.support.command_line import run, run_process
 from tests.support.http_server import pages
 
@@ -131,3 +132,16 @@ def test_a_start_fails_before_it_pulls_in_the_format_of_the_log(
     last = [json.loads(line) for line in done.stderr.splitlines()][-1]
     assert (done.returncode, last["level"], registry.asked) == (code, "error", [])
     assert last["message"].startswith(f"{config}{said.format(folder=tmp_path)}")
+
+
+def test_a_start_that_cannot_make_its_table_names_it_and_leaves_no_socket(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    config = tmp_path / "maptr.toml"
+    config.write_text(
+        f"[serve]\nlisten = ['127.0.0.1:0']\n[table]\nfile = 'file/naans'\nurl = '{OFFICIAL}'\n"
+        "[[zone]]\nname = 'ark.arpa'\nfile = 'zone'\ntable = 'file/naans'\n"
+    )
+    done = run_process("serve", "--config", config)
+    assert done.returncode == 8
+    assert done.stderr.splitlines()[-1] == f"maptr: {config}:4: table.file: {tmp_path}/file: File exists"
+    assert not [*(tmp_path / "run").iterdir()]
