@@ -450,7 +450,7 @@ def test_a_silence_covers_a_kind_a_zone_or_a_secondary(text: str, covers: bool) 
 def test_a_silence_of_an_alarm_that_cannot_be_raised_is_an_error(text: str, reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
         Silence.parse(text, SERVED)
-    with pytest.raises(ConfigError, match=r":2: serve\.silence"):
+    with pytest.raises(ConfigError, match=r"^line 2: serve\.silence"):
         silences_of(parse(f'[serve]\nsilence = ["{text}"]\n'))
 
 

@@ -172,9 +172,9 @@ def test_options_override_the_configuration() -> None:
 @pytest.mark.parametrize(
     ("text", "error"),
     [
-        ("[[zone]]\nname = 'a'\nfile = 'f'\nnotify = ['::1', '[::1]:53']", ":4: zone.notify: [::1]:53 is given twice"),
-        ("[serve.catalog]\nname = 'c'\nnotify = ['::1', '::1']", ":3: serve.catalog.notify: [::1]:53 is given twice"),
-        ("[table]\nfile = 'f'\ndrift = ['::1', '::1']", ":3: table.drift: ::1 is given twice"),
+        ("[[zone]]\nname = 'a'\nfile = 'f'\nnotify = ['::1', '[::1]:53']", " 4: zone.notify: [::1]:53 is given twice"),
+        ("[serve.catalog]\nname = 'c'\nnotify = ['::1', '::1']", " 3: serve.catalog.notify: [::1]:53 is given twice"),
+        ("[table]\nfile = 'f'\ndrift = ['::1', '::1']", " 3: table.drift: ::1 is given twice"),
     ],
 )
 def test_a_server_that_is_given_twice_is_an_error(text: str, error: str) -> None:
