@@ -58,8 +58,7 @@ _URL_RULE = (
     rf'NAPTR {_TWO_NUMBERS} "u" "ark" "!\^ark:/\?\2/[a-z0-9]*\([a-z0-9]*\.\*\)\$!'
     rf'https?://{_HOST}(?::{_PORT})?/{_PATH}(?:\\\\1{_PATH})?!" \.'
 )
-# A host below the origin is excluded because it may be another name of the zone.
-_HOST_RULE = rf'NAPTR {_TWO_NUMBERS} "h" "ark" "" {_HOST}(?:\\058{_PORT})?\.(?<!\bORIGIN)'
+_HOST_RULE = rf'NAPTR {_TWO_NUMBERS} "h" "ark" "" {_HOST}(?:\\058{_PORT})?\.'
 _TEXT_RECORD = r'TXT "[^"\\\n]*(?:\\(?:[01]\d\d|2[0-4]\d|25[0-5]|["\\])[^"\\\n]*)*"'
 _RECORD = rf"IN (?:{_HOST_RULE}|{_URL_RULE}|{_TEXT_RECORD})"
 _BLOCK = rf"^(({_NAAN}) {_RECORD}(?:\n\2 {_RECORD})*)$"
@@ -112,8 +111,7 @@ def read_plain(data: bytes, origin: Labels) -> ZoneFile | None:
 
 def _read_blocks(data: bytes, origin: Labels) -> ZoneFile:
     """Read a plain file. Raises LineError if it is not plain."""
-    block = re.compile(_BLOCK.replace("ORIGIN", re.escape(to_text(origin))).encode(), re.MULTILINE)
-    head, *parts = block.split(data)
+    head, *parts = re.compile(_BLOCK.encode(), re.MULTILINE).split(data)
     blocks, owners, rests = parts[::3], parts[1::3], parts[2::3]
     lines = _LineReader(origin)
     lines.read(head)
@@ -132,6 +130,8 @@ def _read_blocks(data: bytes, origin: Labels) -> ZoneFile:
         line_by_line.update(key for key, count in Counter(keys).items() if count > 1)
     if max(map(len, blocks), default=0) > MAX_LINE:
         line_by_line.update(key for key, text in zip(keys, blocks, strict=True) if _is_long(text))
+    inside = to_text(origin).encode()  # a host below the origin may be another name of the zone
+    line_by_line.update(key for key, text in zip(keys, blocks, strict=True) if inside in text)
     block_reader = _LineReader(origin, ttl, lines.records)
     for key, text in zip(keys, blocks, strict=True) if line_by_line else ():
         if key in line_by_line:
