@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Iterable
 from itertools import chain
 
 from maptr.registry.table import Entry, Table
@@ -24,8 +25,9 @@ class NaanIndex:
         """Return the NAANs that match, best first: the number or acronym itself, its start, the start of the name, and
         last every record that has all words of the query. Equal ones are in the order of the table."""
         given = _folded(query[:MAX_QUERY]).split()
-        words = [word for word in given if word not in LABELS] or given
-        start, longest = "\n" + " ".join(words), max(words, key=len, default="\0")
+        said = [word for word in given if word not in LABELS] or given
+        words = dict.fromkeys(said)
+        start, longest = "\n" + " ".join(said), max(words, key=len, default="\0")
         ranked: tuple[list[Entry], ...] = tuple([] for _ in range(NO_MATCH + 1))
         for entry, short, names in self._rows:
             if longest in short or longest in names:  # most names do not have it
@@ -39,7 +41,7 @@ def _folded_names(entry: Entry) -> tuple[str, str]:
     return f"\n{entry.naan}\n{_folded(entry.who.acronym or '')}\n", "\n".join(["", *map(_folded, names), ""])
 
 
-def _rank(start: str, words: list[str], short: str, names: str) -> int:
+def _rank(start: str, words: Iterable[str], short: str, names: str) -> int:
     if start in short:
         return 0 if f"{start}\n" in short else 1
     if start in names:
