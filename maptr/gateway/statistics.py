@@ -311,7 +311,8 @@ class Statistics:
         else:
             raise ValueError("both days and a period are given: only one of them")
         self._split()
-        return partial(self._report, since, end, min(now, end), size, dict(self._waiting))
+        until = max(since, min(now, end))  # of a period that begins later
+        return partial(self._report, since, end, until, size, dict(self._waiting))
 
     def _report(self, since: int, end: int, until: float, seconds: int, waiting: Mapping[Key, int]) -> Report:
         table = "hours" if seconds == HOUR else "days"

@@ -207,7 +207,7 @@ def test_a_period_is_counted_by_day_or_if_it_is_recent_by_hour() -> None:
     ):
         report = made.report(period=period)
         assert (report.requests, report.seconds, len(report.periods)) == (requests, size, count), period
-        assert report.until == min(span_of(period)[1], clock.now)
+        assert report.until == max(report.since, min(span_of(period)[1], clock.now))
 
 
 def test_counts_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
