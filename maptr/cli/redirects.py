@@ -82,7 +82,7 @@ def import_(file: Path, target: Path | None, allow_private: bool, force: bool, o
     """Write the redirects in FILE, a CSV or a SQLite database, into a database in which the gateway looks up each ARK.
 
     All errors are listed as by check, and then nothing is written. The new database replaces the old one at once, and a
-    gateway uses it within a second.
+    gateway uses it within a second. The last line says how many ARKs were added, removed and changed.
 
     \b
     Example:
@@ -100,11 +100,15 @@ def import_(file: Path, target: Path | None, allow_private: bool, force: bool, o
         with naming(target):
             aside.mkdir(mode=0o700)
         store = read_good(file, str(beside), allow_private=allow_private)
-        if old is not None and not force:
+        changes = ""
+        if old is not None:
             try:
-                check_loss(old, store, target)
+                if not force:
+                    check_loss(old, store, target)
             except ConfigError as error:
                 output.fail(f"{error} (--force overrides)", output.EXIT_NONE)
+            with suppress(ConfigError):  # the old one was damaged meanwhile
+                changes = " ({} added, {} removed, {} changed)".format(*store.changes(real))
         with naming(target):
             beside.chmod(target.stat().st_mode & 0o777 if target.exists() else 0o644)
             flush_to_disk(beside)
@@ -114,7 +118,7 @@ def import_(file: Path, target: Path | None, allow_private: bool, force: bool, o
         rmtree(aside, ignore_errors=True)
     if not quiet:
         _name_unused(store)
-        output.inform(f"{target}: {counted(len(store), 'redirect')}")
+        output.inform(f"{target}: {counted(len(store), 'redirect')}{changes}")
 
 
 @redirects.command(

@@ -280,6 +280,20 @@ class ObjectStore(OwnObjects):
         select = "SELECT ark FROM redirects WHERE random() % ? = 0"
         return [ark for (ark,) in self._connection.execute(select, (max(1, len(self) // size),))]
 
+    def changes(self, old: Path) -> tuple[int, int, int]:
+        """Count the ARKs that an older database of ours has not, those that only it has, and those whose rows differ.
+        Raises ConfigError."""
+        fields = ", ".join(f'{{0}}."{name}"' for name in (*COLUMNS, "more"))
+        differ = f"({fields.format('new')}) IS NOT ({fields.format('old')})"
+        both = f"SELECT count(*), sum({differ}) FROM main.redirects AS new JOIN old.redirects AS old USING (ark)"  # noqa: S608
+        try:
+            self._connection.execute("ATTACH ? AS old", (str(old),))
+            shared, changed = self._connection.execute(both).fetchone()
+            (before,) = self._connection.execute("SELECT count(*) FROM old.redirects").fetchone()
+        except sqlite3.Error as error:
+            raise _unreadable(old, error) from None
+        return len(self) - shared, before - shared, changed or 0
+
     def __contains__(self, ark: str) -> bool:
         return self._connection.execute("SELECT 1 FROM redirects WHERE ark = ?", (ark,)).fetchone() is not None
 

@@ -122,6 +122,24 @@ def test_a_bad_row_keeps_the_old_database(tmp_path: Path) -> None:
     assert database.read_bytes() == before
 
 
+@pytest.mark.parametrize(
+    ("text", "changes"),
+    [
+        (GOOD, (0, 0, 0)),
+        (GOOD.replace("top", "bottom"), (0, 0, 1)),
+        (GOOD.replace("withdrawn", "lost").replace("/1,", "/2,"), (0, 0, 2)),
+        (GOOD.replace("x-1", "x3") + "ark:12345/x1,https://o.example.org/1,,,Me,A thing,1999,,top\n", (1, 0, 0)),
+        (GOOD + "ark:12345/x2-3,https://o.example.org/3,,,,,,,\n", (1, 0, 0)),
+    ],
+)
+def test_import_counts_what_changed(text: str, changes: tuple[int, int, int], tmp_path: Path) -> None:
+    """A job that runs each night has no other way to show that ARKs were lost, which should never be."""
+    database = str(tmp_path / "r.sqlite")
+    run("redirects", "import", write(tmp_path / "old.csv", GOOD), "-o", database)
+    last = run("redirects", "import", write(tmp_path / "new.csv", text), "-o", database, code=0).stderr.splitlines()[-1]
+    assert last.endswith("({} added, {} removed, {} changed)".format(*changes))
+
+
 def test_an_import_that_is_ended_leaves_nothing(tmp_path: Path) -> None:
     """Perhaps by ``timeout`` in a cron job: the database that is begun may be large."""
     command = [*MAPTR, "redirects", "import", "-", "-o", str(tmp_path / "r.sqlite")]
@@ -140,7 +158,8 @@ def test_too_great_a_loss_is_refused_unless_forced(tmp_path: Path) -> None:
     refused = run("redirects", "import", few, "-o", database, code=1).stderr
     assert refused == f"maptr: {database}: more than 30% of 10 redirects would be lost (--force overrides)\n"
     assert len(read(Path(database)).objects) == 10
-    run("redirects", "import", few, "-o", database, "--force")
+    forced = run("redirects", "import", few, "-o", database, "--force").stderr
+    assert forced == f"{database}: 6 redirects (0 added, 4 removed, 0 changed)\n"
     assert len(read(Path(database)).objects) == 6
 
 
