@@ -156,7 +156,7 @@ class HttpServer:
         connection, received = request.connection, request.headers
         client, number = connection.client, ""
         if self._proxies.trusts(client):
-            client = self._client_of(client, received)
+            client = self._client_of(client, received, request.raw_path)
             number = received.get("X-Request-Id", "")
         if not number or not _REQUEST_ID.match(number):
             number = next(self._ids)
@@ -191,13 +191,14 @@ class HttpServer:
             self._log(client, request, response, seconds, number, naan)
         return made
 
-    def _client_of(self, proxy: str, headers: CIMultiDictProxy[str]) -> str:
+    def _client_of(self, proxy: str, headers: CIMultiDictProxy[str], target: str) -> str:
         """Return the client that a proxy names; the proxy itself if it names none that can be read."""
         header = self._proxies.header
         if values := headers.getall(header, None):
             return self._proxies.client(proxy, values)
         is_default = self._settings.proxies == GatewayConfig.proxies
-        if not (is_default or self._settings.proxy_protocol):
+        is_own = kind_of(target) == "operator"  # a proxy asks for the health of the gateway itself
+        if not (is_default or is_own or self._settings.proxy_protocol):
             self._proxies.warn_of(proxy)
         return proxy
 

@@ -469,6 +469,14 @@ def test_a_proxy_that_names_no_client_shares_one_limit(caplog: pytest.LogCapture
             assert client.get("/health", "X-Forwarded-For: 192.0.2.1").status == 200
 
 
+def test_a_proxy_that_asks_for_the_health_of_the_gateway_is_no_fault(caplog: pytest.LogCaptureFixture) -> None:
+    with gateway(proxies=PROXIES) as found, HttpClient(found.port) as client:
+        assert {client.get(target).status for target in ("/health", "/ready", "/metrics")} == {200}
+        assert "gateway.proxies" not in caplog.text
+        client.get("/naan/")
+        assert "sends no X-Forwarded-For" in caplog.text
+
+
 def test_the_header_forwarded_names_the_client(caplog: pytest.LogCaptureFixture) -> None:
     """RFC 7239; the other header then means nothing."""
     caplog.set_level("INFO", "maptr.gateway.access")
