@@ -274,7 +274,8 @@ def _link(text: str) -> str:
 
 
 def _contact(text: str) -> str:
-    """Read an e-mail address or the URL of a page."""
+    """Read an e-mail address, also with ``mailto:``, or the URL of a page."""
+    text = text.removeprefix("mailto:")
     return text if re.fullmatch(r"[^\s@:/]+@[^\s@:/]+", text) else _link(text)
 
 

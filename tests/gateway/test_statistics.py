@@ -468,14 +468,17 @@ def made_report(path: Path, clock: Clock) -> object:
 
 def test_pages_have_the_name_and_the_links_of_the_operator() -> None:
     settings = GatewayConfig(
-        name="ARKs & more", contact="a@example.org", imprint="https://example.org/imprint", text="Links that stay."
+        name="ARKs & more",
+        contact="a@example.org",
+        imprint="https://example.org/imprint",
+        text="Links that stay.\n\nDes liens qui restent.\n",
     )
     page = Gateway(TABLE, settings=settings).ask("/", accept="text/html").body.decode()
     for part in (
         "ARKs &amp; more",
         'href="mailto:a@example.org"',
         'href="https://example.org/imprint"',
-        "Links that stay.",
+        '<p class="lede">Links that stay.</p>\n<p class="lede">Des liens qui restent.</p>\n<form',
     ):
         assert part in page
     assert "Contact" not in Gateway(TABLE).ask("/", accept="text/html").body.decode()
@@ -485,6 +488,7 @@ def test_pages_have_the_name_and_the_links_of_the_operator() -> None:
     ("line", "is_right"),
     [
         ('contact = "a@example.org"', True),
+        ('contact = "mailto:a@example.org"', True),
         ('contact = "https://example.org/contact"', True),
         ('contact = "javascript:alert(1)"', False),
         ('contact = "a@b@c"', False),
@@ -494,7 +498,7 @@ def test_pages_have_the_name_and_the_links_of_the_operator() -> None:
 )
 def test_links_of_the_operator_are_checked(line: str, is_right: bool) -> None:
     if is_right:
-        parse(f"[gateway]\n{line}\n")
+        assert not parse(f"[gateway]\n{line}\n").gateway.contact.startswith("mailto:")
     else:
         with pytest.raises(ConfigError, match=r"gateway\.(contact|imprint): "):
             parse(f"[gateway]\n{line}\n")
