@@ -96,6 +96,7 @@ class Metrics:
         self._pull = Gauge("maptr_table_pull_failed", "1 while the last pull failed.", registry=registry)
         self._redirects = Gauge("maptr_redirects", "Redirects of single ARKs.", registry=registry)
         self._left_out = Gauge("maptr_redirects_left_out", "Bad rows of the file of redirects.", registry=registry)
+        self._file_age = Gauge("maptr_redirects_age_seconds", "Seconds since that file was written.", registry=registry)
         build = Gauge("maptr_gateway_build_info", "Version of maptr; always 1.", ["version"], registry=registry)
         build.labels(__version__).set(1)
 
@@ -112,6 +113,7 @@ class Metrics:
         self._pull.set(float("nan") if site.pull_failed is None else site.pull_failed)
         self._redirects.set(len(site.objects))
         self._left_out.set(site.redirects.left_out)
+        self._file_age.set(time.time() - site.redirects.written if site.redirects.file else float("nan"))
         fetched = site.table_state.fetched
         self._age.set(float("nan") if fetched is None else time.time() - fetched)
         return Response(HTTPStatus.OK, (("Content-Type", CONTENT_TYPE_LATEST),), generate_latest(self._registry))

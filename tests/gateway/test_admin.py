@@ -166,7 +166,10 @@ def test_the_status_has_the_file_of_own_objects(tmp_path: Path) -> None:
         assert own.pop("age") == pytest.approx(7200, abs=60)
         errors = [{"line": 11, "reason": "no ark: label in 'x&y'"}]
         assert own == {"file": "own.csv", "redirects": 9, "left_out": 1, "errors": errors, "trouble": ""}
-        assert "\nmaptr_redirects_left_out 1.0\n" in get(admin, "/metrics").text
+        metrics = get(admin, "/metrics").text
+        assert "\nmaptr_redirects_left_out 1.0\n" in metrics
+        (seconds,) = re.findall(r"\nmaptr_redirects_age_seconds (\S+)\n", metrics)
+        assert float(seconds) >= 7200
         text = re.sub(r"<[^>]*>", " ", page())
         assert re.search(r"Own objects\s+File\s+own.csv\s+Redirects\s+9\s+Age of the file\s+2 hours", text)
         assert re.search(r"Rows left out\s+1\s", text)
