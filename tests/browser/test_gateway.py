@@ -146,6 +146,25 @@ def test_hostile_texts_of_the_registry_are_texts(browser: Chromium, gateway: Ser
         assert page.troubles() == []
 
 
+@pytest.mark.parametrize(("target", "where"), [(f"/ark:{NAAN}", "h1, dd"), ("/naan/", "td"), ("/status", ".rows span")])
+def test_a_text_from_right_to_left_ends_at_its_left(
+    target: str, where: str, browser: Chromium, gateway: Service
+) -> None:
+    """Of an organisation or an object; the page itself is from left to right."""
+    page = browser.open(at(gateway, target))
+    ends = page.value(f"""[...document.querySelectorAll('{where}')].filter(one => !one.children.length).map(one => {{
+        one.textContent = '\u05d0\u05d1!';
+        const [first, last] = [0, 2].map(place => {{
+            const range = document.createRange();
+            range.setStart(one.firstChild, place);
+            range.setEnd(one.firstChild, place + 1);
+            return range.getBoundingClientRect().left;
+        }});
+        return last < first;
+    }})""")
+    assert set(ends) == {True}
+
+
 def test_the_keyboard_reaches_everything_and_its_place_is_seen(browser: Chromium, gateway: Service) -> None:
     page = browser.open(at(gateway, "/status"))
     reached: list[str] = []
