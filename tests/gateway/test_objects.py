@@ -104,6 +104,13 @@ def test_a_description_as_json_and_as_a_page() -> None:
     page = asked.ask("/ark:12345/x5?info", accept="text/html").body.decode()
     assert "Description of an object" in page
     assert "&lt;b&gt;" in page
+    assert "unknown" not in page, "what is not known is for programs"
+    nameless = objects(OwnObject("ark:12345/x6", "https://o.example/6", who="Me"))
+    page = (
+        Gateway(TABLE, objects=nameless, permanence="kept").ask("/ark:12345/x6?info", accept="text/html").body.decode()
+    )
+    assert "<h1>ark:12345/x6</h1>" in page
+    assert "<dt>what</dt><dd>kept</dd>" in page
     note = "# This describes the object ark:12345/x5, not ark:12345/x5/c2.\n"
     assert asked.ask("/ark:12345/x5/c2?info").body.decode().endswith(note)
 
