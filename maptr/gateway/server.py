@@ -197,8 +197,8 @@ class HttpServer:
         if values := headers.getall(header, None):
             return self._proxies.client(proxy, values)
         is_default = self._settings.proxies == GatewayConfig.proxies
-        is_own = kind_of(target) == "operator"  # a proxy asks for the health of the gateway itself
-        if not (is_default or is_own or self._settings.proxy_protocol):
+        is_check = kind_of(target) == "operator"  # a proxy asks for the health of the gateway itself
+        if not (is_default or is_check or self._settings.proxy_protocol):
             self._proxies.warn_of(proxy)
         return proxy
 
