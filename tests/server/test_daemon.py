@@ -45,10 +45,10 @@ def test_check_config_checks_the_certificate(zone_file: Path, tmp_path: Path) ->
     assert result.exit_code == 0
     assert result.stdout.splitlines()[-1] == "listen [::1]:853 (tls)"
     (tmp_path / "tls.crt").write_text("nonsense")
-    for check in ([], ["--check-config"]):  # a start binds the sockets before it reads the certificate
+    for check in ([], ["--check-config"]):
         result = run(*zone, "--listen", "127.0.0.1:0", "--tls-listen", "[::1]:0", *check)
         assert result.exit_code == 1
-        named = f"maptr: --tls-cert: {tmp_path}/tls.crt with {tmp_path}/tls.key: no usable pair: one is not PEM"
+        named = f"maptr: --tls-cert: {tmp_path}/tls.crt with {tmp_path}/tls.key: no usable pair: one of them is not PEM"
         assert result.stderr.startswith(named)
 
 
