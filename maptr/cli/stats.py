@@ -25,10 +25,10 @@ _DAYS = click.IntRange(1, statistics.DAYS_KEPT)
 @click.option(
     "--days", type=_DAYS, metavar="N", help=f"Count the last N days, up to now.  [default: {statistics.DAYS}]"
 )
-@click.option("--period", metavar="PERIOD", default="", help="Count a year, month or day, such as 2025-11, in UTC.")
+@click.option("--period", metavar="PERIOD", help="Count a year, month or day, such as 2025-11, in UTC.")
 @options.CONFIG_OPTION
 @options.JSON_OPTION
-def stats(file: Path | None, days: int | None, period: str, config: str | None, as_json: bool) -> None:
+def stats(file: Path | None, days: int | None, period: str | None, config: str | None, as_json: bool) -> None:
     """Show what clients asked a gateway: NAANs, failures and their reasons, sources, inflections and referrers.
 
     The counts have no addresses of clients.
@@ -52,7 +52,7 @@ def stats(file: Path | None, days: int | None, period: str, config: str | None, 
         output.fail(f"{path}: no such file: a gateway writes it if gateway.stats names it", output.EXIT_UNREADABLE)
     try:
         with closing(statistics.Statistics(path, wall=time.time, is_read_only=True)) as kept:
-            report = kept.report(days, period)
+            report = kept.report(days, period or "")
     except ValueError as error:
         raise click.UsageError(str(error)) from None
     except (Unreadable, sqlite3.Error) as error:

@@ -178,6 +178,7 @@ def test_a_clock_that_is_wrong_for_a_time_loses_no_counts() -> None:
         ("2024-02-28", "2024-02-28", "2024-02-29"),
         ("2024-02-29/2024-03-01", "2024-02-29", "2024-03-02"),
         ("2023-07/2024-06", "2023-07-01", "2024-07-01"),
+        ("2024/2025-02-03", "2024-01-01", "2025-02-04"),
     ],
 )
 def test_a_period_is_of_the_calendar(period: str, since: str, until: str) -> None:
@@ -185,7 +186,9 @@ def test_a_period_is_of_the_calendar(period: str, since: str, until: str) -> Non
     assert [*span_of(period)] == expected
 
 
-@pytest.mark.parametrize("text", ["2023-13", "2023-02-29", "23", "2023-1", "2023/2025", "2024/2023", "/2023", "x"])
+@pytest.mark.parametrize(
+    "text", ["2023-13", "2023-02-29", "23", "2023-1", "2023/2025", "2024/2025-02-04", "2024/2023", "/2023", "x"]
+)
 def test_what_is_not_a_period_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is not a period of at most 400 days"):
         span_of(text)
