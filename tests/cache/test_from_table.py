@@ -15,7 +15,7 @@ from maptr.discovery import DiscoveryFailed, NoMappingAuthority
 from maptr.registry.followed_file import WatchedTable
 from maptr.registry.table import Entry, Nma, Table
 from maptr.walk import Settings
-from maptr.zone.build import build
+from maptr.zone.build import NameServer, ZoneSettings, build
 from tests.support.caching import HOME, Rig, dns_answer, host
 from tests.support.command_line import run
 from tests.support.entries import LONG, MAIN, PRIVATE, REDIRECTED, entry, tables, written
@@ -145,7 +145,7 @@ def test_a_redirect_in_the_zone_gives_the_url_of_the_table(tmp_path: Path) -> No
     y8 = REDIRECTED.replace("x8.", "y8.")
     table = tables(entry("12345/x8", REDIRECTED), entry("12345/X8", y8))
     zone = tmp_path / "zone"
-    zone.write_text(build(table, 1).text)
+    zone.write_text(build(table, 1, ZoneSettings(servers=(NameServer.parse("ns1=192.0.2.1"),))).text)
     assert run("zone", "check", "--strict", zone).exit_code == 0
     with Maptr({"ark.arpa.": zone}) as server:
         client = Client(table=table, policy="dns-only", nameservers=[f"127.0.0.1#{server.port}"])
