@@ -14,6 +14,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from maptr.config.reader import environment_names
+from maptr.nma.reachable import Reachable
 from tests.support.command_line import home
 from tests.support.namespaces import Network, with_loopback
 from tests.support.peers import Maptr, require
@@ -114,6 +115,8 @@ def patient_clients() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("maptr.resolver.resolver.LIFETIME", PATIENCE)
         patch.setattr("maptr.resolver.exchange.FIRST_SECONDS", 10.0)
+        patch.setattr("maptr.nma.reachable.ALL_SECONDS", PATIENCE)
+        patch.setitem(Reachable.__init__.__kwdefaults__ or {}, "seconds", PATIENCE)
         yield
 
 

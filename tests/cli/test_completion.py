@@ -20,6 +20,7 @@ from maptr.cli.completion import SHELLS
 from maptr.cli.group import main
 from tests.cli.test_group import COMMANDS
 from tests.support.peers import find, require
+from tests.support.waiting import PATIENCE
 
 
 @pytest.mark.parametrize("shell", SHELLS)
@@ -65,7 +66,7 @@ OPTIONS = {"bash": ["--norc", "--noprofile", "-i"], "zsh": ["-f", "-i"], "fish":
 
 
 def completed(shell: str, line: str, word: str, folder: Path) -> str:
-    """Return the output of the shell once it shows ``word`` after ``line``, or after a minute."""
+    """Return the output of the shell once it shows ``word`` after ``line``, or after PATIENCE."""
     environment = {
         **os.environ,
         "HOME": str(folder),
@@ -102,7 +103,7 @@ def completed(shell: str, line: str, word: str, folder: Path) -> str:
 
 
 def read_until(word: str, terminal: int) -> str:
-    shown, end = "", time.monotonic() + 60
+    shown, end = "", time.monotonic() + PATIENCE
     while word not in shown and (left := end - time.monotonic()) > 0:
         if select.select([terminal], [], [], left)[0]:
             shown += os.read(terminal, 65536).decode("utf-8", "replace")

@@ -137,7 +137,7 @@ def test_nohup_keeps_maptr_up(tmp_path: Path) -> None:
 IN_A_NETWORK_OF_ITS_OWN = """
 ip link set lo up && ip address del 127.0.0.1/8 dev lo || exit 99
 "$@" up --sample > log 2>&1 &
-for i in $(seq 200); do grep -q ready log && break; sleep 0.1; done
+for i in $(seq 1800); do grep -q ready log && break; sleep 0.1; done
 "$@" url ark:12345/x1
 curl --silent --globoff --output /dev/null --write-out '%{redirect_url}\\n' 'http://[::1]:8080/ark:12345/x1'
 kill $!

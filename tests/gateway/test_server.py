@@ -325,8 +325,9 @@ def test_a_compressed_body_is_refused(shared: Gateway) -> None:
 
 
 def test_slow_headers_end_the_connection() -> None:
-    with gateway(idle_timeout=1.0) as found, HttpClient(found.port) as client, HttpClient(found.port) as second:
+    with gateway() as found, HttpClient(found.port) as client, HttpClient(found.port) as second:
         assert second.get("/health").status == 200
+        found.configure(idle_timeout=1.0)
         stop = threading.Event()
 
         def drip() -> None:
@@ -369,7 +370,7 @@ def test_a_client_that_leaves_in_the_middle_of_its_body_is_forgotten(length: int
 @pytest.mark.parametrize("target", ["/metrics", "/health"])
 def test_a_client_that_does_not_read_is_disconnected(target: str) -> None:
     """A long response, and many short ones for pipelined requests."""
-    with gateway(idle_timeout=0.3) as found:
+    with gateway(idle_timeout=1.0) as found:
         big(found)
         with HttpClient(found.port, receive_buffer=4096) as client:
             client.send(request(target) if target == "/metrics" else request(target) * 100)
