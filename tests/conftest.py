@@ -27,11 +27,9 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 TESTS = REPOSITORY / "tests"
 VECTORS = TESTS / "vectors"
 
-# No deadline, because a machine may be slow. In CI the examples are the same on every run: a failure repeats.
-settings.register_profile("default", deadline=None)
-settings.register_profile(
-    "ci", deadline=None, derandomize=True, max_examples=150, suppress_health_check=[HealthCheck.too_slow]
-)
+# No limit of time, because a machine may be slow. In CI the examples are the same on every run: a failure repeats.
+settings.register_profile("default", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("ci", settings.get_profile("default"), derandomize=True, max_examples=150)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.environ.get("CI") else "default"))
 
 

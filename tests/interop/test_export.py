@@ -17,6 +17,8 @@ from maptr.registry.target import unusable
 from tests.support.entries import hostile_tables
 from tests.support.web_servers import WEB_SERVERS, Seen, WebServer
 
+UNCHECKED = (HealthCheck.function_scoped_fixture, HealthCheck.too_slow)  # the machine may be slow
+
 # What follows the shoulder of a record, with an inflection or a query string.
 NAMES = (
     "np1wh8k",
@@ -116,7 +118,7 @@ def test_every_record_of_the_registry(server: type[WebServer], real_data: Path) 
 
 
 @given(table=hostile_tables())
-@settings(max_examples=15, phases=[Phase.generate], suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=15, phases=[Phase.generate], suppress_health_check=UNCHECKED)
 def test_the_check_of_each_server_accepts_hostile_text(
     server: type[WebServer], table: Table, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
@@ -127,7 +129,7 @@ def test_the_check_of_each_server_accepts_hostile_text(
 
 
 @given(table=hostile_tables(shoulders="0123bcxz=~*+@_$ABZ"))
-@settings(max_examples=4, phases=[Phase.generate], suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=4, phases=[Phase.generate], suppress_health_check=UNCHECKED)
 def test_hostile_targets_redirect_exactly_to_their_url(server: type[WebServer], table: Table) -> None:
     check(server, table)
 
