@@ -6,7 +6,8 @@ and stops when ``answer`` is set.
     for each round, for each server that is not struck off:
         query by UDP; by TCP after a truncated response, and again if the server closes the connection early;
             without EDNS if the server does not support it; in the letter case of the response if that differs
-        an answer, or "no such name": done           no response in time: the next server
+        an answer, or "no such name": done
+        no response in time: the next server, or the same again; a late response counts, too, if it leads on
         failed, by the only server: once more
         refused, failed, malformed, lame: strike the server off
         a referral towards the name: start again at the addresses (glue) that it gives
@@ -40,6 +41,7 @@ from maptr.walk import TIME_OVER, Answer
 _new = tuple.__new__  # half the time of a NamedTuple's own
 
 FIRST_SECONDS = 1.0  # for the first response of a server; doubled in each round (RFC 1536 1, RFC 1035 4.2.1)
+TCP_TRIPS, TLS_TRIPS = 2, 3  # round trips to a response: connection, keys (RFC 8446 2), query
 ROUNDS = 3
 MAX_TRIES = 32  # queries for one question: all servers, rounds, referrals and aliases together
 MAX_CLOSED = 4  # TCP connections closed without a response that are opened again for one question
@@ -50,13 +52,14 @@ NOTE_LENGTH = 500  # characters of failures kept in a note
 
 
 class Attempt(NamedTuple):
-    """One query to one server, how many seconds to wait for the response, and the exchange that gets it."""
+    """One query to one server, how many seconds to wait for the response, its exchange, and its number there."""
 
     server: Server
     query: SentQuery
     tcp: bool
     seconds: float
     exchange: Exchange
+    number: int
 
 
 class StubQuery(NamedTuple):
@@ -90,14 +93,16 @@ class _Aliases(NamedTuple):
 class _Turns:
     """The servers that are asked in turn, from the first round on; ``cut`` is the size of the zone they are named for.
 
-    ``spellings`` are of the name, by servers that wrote it so in a response.
+    Attempts up to number ``past`` were made before. ``spellings`` are of the name, by servers that wrote it so in a
+    response.
     """
 
-    __slots__ = ("cut", "index", "may_repeat", "round", "servers", "spellings", "tcp")
+    __slots__ = ("cut", "index", "may_repeat", "past", "round", "servers", "spellings", "tcp")
 
-    def __init__(self, servers: tuple[Server, ...], cut: int) -> None:
+    def __init__(self, servers: tuple[Server, ...], cut: int, past: int) -> None:
         self.servers = servers
         self.cut = cut
+        self.past = past
         self.round = self.index = 0
         self.tcp = False
         self.may_repeat = len(servers) == 1  # its failure may be a short one, so it is asked once more
@@ -127,7 +132,7 @@ class Exchange:
     def __init__(self, query: StubQuery) -> None:
         self._query = query
         self._aliases = _new(_Aliases, (query.name, "", True, MAX_TTL, 0))
-        self._turns = _Turns(query.servers, 0)
+        self._turns = _Turns(query.servers, 0, 0)
         self._failures = _Failures()
         if not query.servers:
             self.answer = Answer(Outcome.UNREACHABLE, note="no server to ask")
@@ -146,7 +151,8 @@ class Exchange:
         self._tries += 1
         server = turns.servers[turns.index]
         tcp = turns.tcp or server.tcp
-        seconds = query.options.timeout or FIRST_SECONDS * 2**turns.round
+        trips = TLS_TRIPS if server.tls else TCP_TRIPS if tcp else 1
+        seconds = query.options.timeout or FIRST_SECONDS * trips * 2**turns.round
         # The last of several rounds is without 0x20, for a network that drops such queries or their responses.
         is_mixed = turns.round < max(1, rounds - 1) and not tcp and server not in query.case_blind
         sent = make_query(
@@ -159,10 +165,24 @@ class Exchange:
             ask_ad=query.trust_ad,
             dnssec=query.dnssec,
         )
-        return _new(Attempt, (server, sent, tcp, seconds, self))
+        return _new(Attempt, (server, sent, tcp, seconds, self, self._tries))
 
     def receive(self, attempt: Attempt, packet: bytes) -> bool:
-        """Process a packet. Returns False if it is not a response to this attempt; the driver then waits on."""
+        """Process a packet. Returns False if it is not a response to this attempt; the driver then waits on.
+
+        Late responses, to earlier attempts of these turns, count if they lead on. Other ones do not, because another
+        query is on its way.
+        """
+        turns, late = self._turns, attempt.number < self._tries
+        if self.answer is not None or attempt.number <= turns.past or attempt.server not in turns.servers:
+            return False
+        if not self._process(attempt, packet, late):
+            return False
+        if late:
+            turns.index = turns.servers.index(attempt.server)  # what follows is asked there
+        return True
+
+    def _process(self, attempt: Attempt, packet: bytes, late: bool) -> bool:
         query = attempt.query
         if not is_response_to(query, packet, any_case=attempt.tcp):
             return self._respell(attempt, packet)
@@ -170,13 +190,16 @@ class Exchange:
         try:
             response = read_response(query, packet)
         except Truncated:
+            if late and self._turns.tcp:
+                return False
             if attempt.tcp:
                 self._strike(attempt.server, Outcome.MALFORMED, "the response is truncated over TCP")
             self._turns.tcp = not attempt.tcp
             return True
         except ValueError as error:
-            self._strike(attempt.server, Outcome.MALFORMED, f"the response cannot be read: {error}")
-            return True
+            if not late:
+                self._strike(attempt.server, Outcome.MALFORMED, f"the response cannot be read: {error}")
+            return not late
         outcome = response.outcome
         if outcome.answered or (self._query.dnssec and response.alias is not None):
             self._end_with(attempt, response)
@@ -186,10 +209,12 @@ class Exchange:
                 self._follow_alias(attempt, response, response.alias)
             elif response.referral is not None:
                 self._follow_referral(attempt, response.referral)
-        elif response.rcode == SERVFAIL and self._turns.may_repeat and not response.bogus:
-            self._turns.may_repeat = False
         elif response.rcode in (FORMERR, NOTIMP, BADVERS) and attempt.server not in self._plain:
             self._plain |= {attempt.server}  # RFC 6891 6.2.2 and 7: a server without EDNS
+        elif late:
+            return False
+        elif response.rcode == SERVFAIL and self._turns.may_repeat and not response.bogus:
+            self._turns.may_repeat = False
         else:
             self._failures.bogus |= response.bogus and self._query.trust_ad
             outcome = Outcome.REFUSED if response.rcode == REFUSED else Outcome.SERVFAIL
@@ -261,7 +286,7 @@ class Exchange:
         authentic = past.authentic and self._is_authentic(attempt, response)
         ttl = past.ttl if response.ttl is None else min(past.ttl, response.ttl)
         self._aliases = _Aliases(target, response.note, authentic, ttl, past.followed + 1)
-        self._turns = _Turns(self._query.servers, 0)
+        self._turns = _Turns(self._query.servers, 0, self._tries)
 
     def _follow_referral(self, attempt: Attempt, referral: Referral) -> None:
         """Ask the servers below the cut, which must be further down and towards the name (RFC 1034 5.3.3 4b)."""
@@ -277,7 +302,7 @@ class Exchange:
             self._strike(attempt.server, Outcome.REFERRAL, f"referred to {names.to_text(referral.cut)}: {refusal}")
             return
         self._referrals += 1
-        self._turns = _Turns(servers, len(referral.cut))
+        self._turns = _Turns(servers, len(referral.cut), self._tries)
 
     def _strike(self, asked: Server, outcome: Outcome, why: str) -> None:
         turns = self._turns

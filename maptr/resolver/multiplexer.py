@@ -3,6 +3,7 @@
 Drives exchanges (``exchange``) on sockets that a ``Waiter`` (``selectors`` or an event loop) watches. Queries to one
 server share a few connected UDP sockets, with random source ports; each outstanding query has a random ID of its own on
 its socket, and letters in random case. A packet that does not match all three, or is from another address, is ignored.
+A query stays outstanding until its question is settled, also after another try was sent (three at most, in general).
 A query over TCP has a connection of its own. If the server closes one without a response, or the process may not open
 another, fewer are open at a time from then on; their number grows again with each response.
 """
@@ -81,21 +82,20 @@ class Pending:
     """One question that is queued or outstanding; ``seconds`` bound it from its first packet on."""
 
     attempt: Attempt | None = None
-    until = inf  # when the attempt that was sent times out
+    until = inf  # when the attempt that was sent times out; inf while it is queued
     deadline = inf
     started: float | None = None  # when its first packet was sent
-    socket: UdpSocket | None = None  # where its query is outstanding, by this ID
-    ident = b""
     tcp: TcpExchange | None = None
 
     def __init__(self, exchange: AnyExchange, done: Done, seconds: float) -> None:
         self.exchange = exchange
         self.done = done
         self.seconds = seconds
+        self.sent: list[tuple[UdpSocket, bytes]] = []  # where its queries are outstanding, by which IDs
 
 
 class UdpSocket:
-    """One connected UDP socket to one server, with the questions outstanding on it by ID. Raises OSError.
+    """One connected UDP socket to one server, with the queries outstanding on it by ID. Raises OSError.
 
     The operating system picks a random source port, and drops packets of other addresses.
     """
@@ -108,7 +108,7 @@ class UdpSocket:
             self.sock.close()
             raise
         self.sock.setblocking(False)
-        self.pending: dict[bytes, Pending] = {}
+        self.pending: dict[bytes, tuple[Pending, Attempt]] = {}
         self.uses = 1
 
 
@@ -410,7 +410,7 @@ class Multiplexer:
         """Close every socket, and the waiter. Outstanding questions are not answered."""
         self._sockets.close()
         for pending in self._outstanding:
-            self._release(pending)
+            self._close_tcp(pending)
         self._waiter.close()
 
     # ---- sending
@@ -444,6 +444,7 @@ class Multiplexer:
 
     def _start(self, pending: Pending, attempt: Attempt, now: float) -> bool:
         """Send an attempt. Returns False if the process may not open a connection until another is closed."""
+        pending.until = min(pending.deadline, now + attempt.seconds)
         try:
             if attempt.tcp:
                 done = partial(self._received_by_tcp, pending, attempt)
@@ -457,10 +458,10 @@ class Multiplexer:
         except OSError as error:
             if error.errno in _TOO_MANY_FILES and attempt.tcp and self._tcp.open:
                 self._tcp.lower(self._tcp.open)
+                pending.until = inf
                 return False
             self._fail(pending, attempt, error)
             return True
-        pending.until = min(pending.deadline, now + attempt.seconds)
         self._next_timeout = min(self._next_timeout, pending.until)
         return True
 
@@ -473,9 +474,9 @@ class Multiplexer:
             ident = os.urandom(2)
         if ident != packet[:2]:
             packet = ident + packet[2:]
-            pending.attempt = attempt._replace(query=attempt.query._replace(packet=packet))
-        used.pending[ident] = pending
-        pending.socket, pending.ident = used, ident
+            pending.attempt = attempt = attempt._replace(query=attempt.query._replace(packet=packet))
+        used.pending[ident] = pending, attempt
+        pending.sent.append((used, ident))
         used.sock.send(packet)
 
     # ---- receiving
@@ -489,18 +490,19 @@ class Multiplexer:
             except BlockingIOError:
                 return False
             except OSError as error:  # an ICMP error does not say which query it is for: it counts for all
-                for pending in list(one.pending.values()):
-                    if pending.attempt is not None:
-                        self._fail(pending, pending.attempt, error)
+                for pending, attempt in list(one.pending.values()):
+                    if attempt is pending.attempt:
+                        self._fail(pending, attempt, error)
                 return True
             found = pending_of(packet[:2])
+            if found is None:
+                continue
+            pending, attempt = found
             if (
-                found is not None
-                and (attempt := found.attempt)
-                and (len(packet) <= UDP_PAYLOAD or self._clock() < found.deadline)  # reading a large one takes time
-                and attempt.exchange.receive(attempt, packet)
-            ):
-                self._next(found)
+                len(packet) <= UDP_PAYLOAD or self._clock() < pending.deadline  # reading a large one takes time
+            ) and attempt.exchange.receive(attempt, packet):
+                del one.pending[packet[:2]]  # a copy of the packet says nothing new
+                self._next(pending)
                 if not one.pending:
                     return False
         return True
@@ -533,25 +535,26 @@ class Multiplexer:
 
     def _next(self, pending: Pending) -> None:
         """After an attempt: the answer, or a place at the head of the queue for the next attempt."""
-        self._release(pending)
-        pending.until = inf
+        self._close_tcp(pending)
+        is_queued, pending.until = pending.until == inf, inf
         pending.attempt = None if pending.exchange.answer else pending.exchange.next()
         now = self._clock()
         if pending.attempt is None or pending.deadline <= now:
+            if is_queued:  # and a late response came
+                self._queues.again.remove(pending)
             self._finish(pending, now)
-        else:
+        elif not is_queued:
             self._queues.again.append(pending)
 
     def _finish(self, pending: Pending, now: float) -> None:
         del self._outstanding[pending]
+        for used, ident in pending.sent:
+            used.pending.pop(ident, None)
         self._concurrency = self.concurrency
         answer = pending.exchange.answer or pending.exchange.unanswered()
         pending.done(answer.after(0.0 if pending.started is None else now - pending.started))
 
-    def _release(self, pending: Pending) -> None:
-        if pending.socket is not None:
-            pending.socket.pending.pop(pending.ident, None)
-            pending.socket = None
+    def _close_tcp(self, pending: Pending) -> None:
         if pending.tcp is not None:
             pending.tcp.close()
             pending.tcp = None

@@ -181,6 +181,67 @@ def test_without_edns_then_by_tcp_at_the_same_server() -> None:
     assert found.server == "192.0.2.1#53"
 
 
+# ---- late responses, which come after the next try was sent
+
+
+@pytest.mark.parametrize(
+    ("fields", "next_of"),
+    [
+        ({"answer": GOOD}, None),
+        ({"rcode": 3}, None),
+        ({"flags": AA | TC}, (ONE, True, 1)),
+        ({"rcode": 1}, (ONE, False, 0)),
+        ({"asked": names.to_wire(NAME).upper() + b"\0\x23\0\1"}, (ONE, False, 1)),
+    ],
+    ids=["answer", "NXDOMAIN", "truncated", "without EDNS", "in upper case"],
+)
+@pytest.mark.parametrize("servers", [(ONE,), (ONE, TWO), (TWO, ONE)], ids=["alone", "first", "second"])
+def test_a_late_response_that_leads_on_counts(
+    fields: dict[str, Any], next_of: tuple[Server, bool, int] | None, servers: tuple[Server, ...]
+) -> None:
+    asking = exchange(*servers)
+    attempts = [take(asking)]
+    while len(attempts) < 3:
+        lose(attempts[-1])
+        attempts.append(take(asking))
+    late = next(attempt for attempt in attempts if attempt.server == ONE)
+    assert answer(late, **fields)
+    if next_of is None:
+        assert settled(asking).server == str(ONE)
+    else:
+        after = take(asking)
+        assert (after.server, after.tcp, after.query.packet[11]) == next_of
+        assert not answer(late, **fields)
+        assert answer(after, GOOD)
+        assert settled(asking).outcome is Outcome.ANSWER
+    assert not answer(attempts[-1], GOOD)  # the question is over
+
+
+@pytest.mark.parametrize("fields", [{"rcode": 2}, {"rcode": 5}, {"answer": [b"no record"]}], ids=str)
+def test_a_late_failure_does_not_count_because_the_server_is_asked_again(fields: dict[str, Any]) -> None:
+    asking = exchange(ONE)
+    first = take(asking)
+    lose(first)
+    second = take(asking)
+    assert not answer(first, **fields)
+    assert answer(second, GOOD)
+    assert settled(asking).outcome is Outcome.ANSWER
+
+
+def test_a_late_response_from_above_a_referral_does_not_count() -> None:
+    asking = exchange(PUBLIC)
+    first = take(asking)
+    lose(first)
+    refer(take(asking), "12345.ark.arpa.", (9, 9, 9, 9))
+    assert take(asking).server == Server("9.9.9.9")
+    assert not answer(first, GOOD)
+
+
+def test_a_response_by_tcp_has_the_time_of_its_round_trips() -> None:
+    for server, trips in ((ONE, 1), (ONE._replace(tcp=True), 2), (ONE._replace(tcp=True, tls="ns.example"), 3)):
+        assert take(exchange(server)).seconds == FIRST_SECONDS * trips
+
+
 # ---- letter case (draft-vixie-dnsext-dns0x20)
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import aclosing, closing
 
+import dns.message
 import pytest
 
 from maptr import Discovery, discover_many
@@ -15,6 +17,7 @@ from maptr.discovery import DiscoveryTimeout, Outcome
 from maptr.naptr.record import Naptr
 from maptr.protocol import names
 from maptr.resolver.bulk import Scheduler, SharedQuestion
+from maptr.resolver.exchange import FIRST_SECONDS, ROUNDS
 from maptr.resolver.message import DnsResponse, SentQuery, read_response
 from maptr.resolver.resolver import Resolver
 from maptr.walk import TIME_OVER, Answer, Settings
@@ -25,7 +28,8 @@ from tests.support.drivers import (
     by_call,
     name_of,
 )
-from tests.support.hostile import NAPTR, hostile, hosts, naptr, question, record, reply
+from tests.support.hostile import NAPTR, Hostile, hostile, hosts, naptr, question, record, reply
+from tests.support.scripted import serving, zone
 from tests.support.waiting import PATIENCE, until
 
 ARK = "ark:1/x"
@@ -111,6 +115,26 @@ def test_the_time_of_the_caller_and_of_its_arks_is_not_that_of_dns(over: str, aw
             for _, one in resolver.discover_many(arks(), 1.0):
                 take(one)
     assert [outcomes(one) for one in found] == [[(Outcome.ANSWER, "")] * 2] * 40
+
+
+@pytest.mark.parametrize("driver", CLOCKED_DRIVERS, ids=name_of)
+def test_a_server_that_is_slower_than_each_try_is_heard(driver: Driver) -> None:
+    honest = zone({"1.ark.arpa.": ['0 0 "h" "ark" "" h.example.']})
+    came: list[dns.message.Message] = []
+    last = threading.Event()
+
+    def late(query: dns.message.Message) -> dns.message.Message | None:
+        """Answers the first query when the last try has come; each try but the last times out when it has come."""
+        came.append(query)
+        if len(came) == ROUNDS:
+            last.set()
+        return honest(query) if query is came[0] and last.wait(60) else None
+
+    with serving(late) as port:
+        clock = lambda: FIRST_SECONDS * (2 ** min(len(came), ROUNDS - 1) - 1)  # noqa: E731
+        found = driver(ARK, Hostile(lambda query, transport: [], "127.0.0.1", port), lifetime=60.0, clock=clock)
+    assert [candidate.host for candidate in found] == ["h.example"]
+    assert len(came) == ROUNDS
 
 
 # ---- walks that share a question

@@ -10,7 +10,7 @@ import pytest
 
 from maptr.discovery import Outcome
 from maptr.resolver import multiplexer
-from maptr.resolver.exchange import FIRST_SECONDS
+from maptr.resolver.exchange import FIRST_SECONDS, Attempt
 from maptr.resolver.multiplexer import (
     MAX_SOCKETS,
     SOCKETS,
@@ -24,6 +24,7 @@ from maptr.resolver.multiplexer import (
 from maptr.resolver.servers import Server
 from maptr.resolver.stub import Stub
 from maptr.walk import Answer
+from tests.support.hostile import NAPTR, naptr, record, reply
 from tests.support.waiting import PATIENCE
 
 NAME = (b"12345", b"ark", b"arpa")
@@ -46,6 +47,13 @@ def listener() -> Iterator[socket.socket]:
 def waiter() -> Iterator[SelectorWaiter]:
     with closing(SelectorWaiter()) as made:
         yield made
+
+
+def outstanding() -> tuple[Pending, Attempt]:
+    exchange = Stub(["192.0.2.1"]).exchange(NAME)
+    attempt = exchange.next()
+    assert attempt is not None
+    return Pending(exchange, print, PATIENCE), attempt
 
 
 def server_of(sock: socket.socket) -> Server:
@@ -108,7 +116,7 @@ def test_rfc5452_9_2_sockets_are_several_and_each_is_replaced_after_its_uses(mon
     first = [pool.next(server) for _ in range(SOCKETS)]
     assert len({one.sock.getsockname() for one in first}) == SOCKETS
     busy = first[0]
-    busy.pending[b"id"] = Pending(Stub(["192.0.2.1"]).exchange(NAME), print, 10.0)
+    busy.pending[b"id"] = outstanding()
     for _ in range(2 * SOCKETS):
         pool.next(server)
     now = {pool.next(server) for _ in range(SOCKETS)}
@@ -132,7 +140,7 @@ def test_unused_sockets_of_many_servers_are_closed() -> None:
     watched = Watched()
     pool = SocketPool(watched, lambda one: False)
     busy = pool.next(Server("127.0.0.1", 9))
-    busy.pending[b"id"] = Pending(Stub(["192.0.2.1"]).exchange(NAME), print, 10.0)
+    busy.pending[b"id"] = outstanding()
     for port in range(1000, 1000 + 3 * MAX_SOCKETS):
         assert pool.next(Server("127.0.0.1", port)).sock in watched.socks
         assert len(watched.socks) <= MAX_SOCKETS
@@ -170,3 +178,22 @@ def test_each_attempt_times_out_on_time_and_the_question_with_its_lifetime(
                     server.recv(2000)
                 server.settimeout(PATIENCE)
     assert [answer.outcome for answer in answers] == [Outcome.TIMEOUT]
+
+
+def test_a_late_response_is_heard_while_the_next_try_waits_for_the_rate(waiter: SelectorWaiter) -> None:
+    now = 100.0
+    answers: list[Answer] = []
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as server:
+        server.bind(("127.0.0.1", 0))
+        server.settimeout(PATIENCE)
+        stub = Stub([f"127.0.0.1#{server.getsockname()[1]}"])
+        with closing(Multiplexer(stub, waiter, rate=0.1, clock=lambda: now)) as asking:
+            asking.ask(NAME, answers.append)
+            asking.tick()
+            query, client = server.recvfrom(2000)
+            now += 1.0
+            assert asking.tick() == pytest.approx(9.0, abs=0.1)
+            server.sendto(reply(query, [record(None, NAPTR, naptr("h.example."))]), client)
+            waiter.wait(PATIENCE)
+            assert [answer.outcome for answer in answers] == [Outcome.ANSWER]
+            assert asking.tick() is None
