@@ -85,7 +85,7 @@ class Answers(UserDict[str, Reply | Entry]):
         self.asked.append(to_text(question.name))
         below = question.name[: len(question.name) - len(origin)]
         if question.rdtype == SOA or not below:
-            return Answer(Outcome.NODATA, security=self.security), 0.0
+            return Answer(Outcome.NODATA, security=self.security, zone=origin), 0.0
         naan = below[-1].decode().lower()
         reply, seconds = self.get(naan, "none"), 0.0
         if isinstance(reply, Slow):

@@ -77,8 +77,8 @@ class Question(NamedTuple):
 class Answer(NamedTuple):
     """The answer of DNS to one question. ``ttl`` is that of the records, or of the negative answer, in seconds.
 
-    ``zone`` is set for NXDOMAIN: the owner of the SOA in the response, which is a zone that exists. It is the queried
-    name if that is an alias, and None if the response has no SOA.
+    ``zone`` is set for NXDOMAIN and NODATA: the owner of the SOA in the response, which is a zone that exists. It is
+    the queried name if that is an alias, or if an authoritative server has no data for it; else None without SOA.
     """
 
     outcome: Outcome
@@ -113,8 +113,9 @@ def root_name(ark: Ark, origin: Labels) -> Labels:
 class Walk:
     """One run of the algorithm: ``next()``, query, ``tell()``, until ``next()`` returns nothing; then ``result()``.
 
-    NXDOMAIN for the root name means that there is no mapping authority only if the origin exists. If the response
-    does not show that, and the caller does not know it (``origin_known``), the SOA of the origin is one more question.
+    A negative answer for the root name means that there is no mapping authority only if the origin exists. If the
+    response does not show that, as those of servers that filter or do not know NAPTR, and the caller does not know it
+    (``origin_known``), the SOA of the origin is one more question.
     ``root`` is the result of ``root_name``, if the caller has it already. Many attributes: the variables of the
     algorithm and its limits, which are set while a depth is read and change together.
 
@@ -209,21 +210,25 @@ class Walk:
         for question in self._open:
             self.steps.append(self._read_answer(question, answers[question.name], onward))
         self._open = self._admit(onward) if onward else []
-        if root and self.steps[0].outcome is Outcome.NXDOMAIN and not self._has_origin(answers.popitem()[1]):
+        if root and not self._has_origin(answers.popitem()[1]):
             self._open = [Question(self.settings.origin, rdtype=SOA)]
         self._given = False
 
     def _has_origin(self, answer: Answer) -> bool:
-        """Return whether the origin is known to exist: NXDOMAIN for the root name came from a zone at or below it."""
-        return self._origin_known or (answer.zone is not None and names.is_below(answer.zone, self.settings.origin))
+        """Return whether the answer for the root name need not, or does, show that the origin exists: by records,
+        NXDOMAIN from a zone at or below it, or NODATA with any SOA (RFC 2308 2)."""
+        if self._origin_known or answer.outcome not in (Outcome.NXDOMAIN, Outcome.NODATA):
+            return True
+        zone = answer.zone
+        return zone is not None and (answer.outcome is Outcome.NODATA or names.is_below(zone, self.settings.origin))
 
     def _read_answer(self, question: Question, answer: Answer, onward: dict[Labels, Question]) -> Step:
         outcome, records, ttl, note, server, took, security, links, _ = answer
         if security != self._security:
             self._security = max(self._security or security, security, key=SECURITY.index)
-        if question.rdtype == SOA:  # any answer but NXDOMAIN means that the origin exists
+        if question.rdtype == SOA:  # records, or NODATA with a SOA: the origin exists
             records = ()
-            if outcome is Outcome.NXDOMAIN:
+            if outcome is Outcome.NXDOMAIN or (outcome is Outcome.NODATA and answer.zone is None):
                 outcome = Outcome.NO_ORIGIN
         elif outcome is Outcome.ANSWER and not records:
             outcome = Outcome.NODATA

@@ -278,8 +278,10 @@ def _read_noerror(query: SentQuery, flags: int, sections: Sections, authentic: b
         if cut is not None and not soa and not flags & numbers.AA and not _denies_ds(query, cut, sections.authority):
             referral = _read_referral(cut, sections)
             return DnsResponse(0, Outcome.REFERRAL, note=note, authentic=authentic, referral=referral)
-    least, _ = _read_negative(packet, sections.authority)
-    return DnsResponse(0, Outcome.NODATA, (), least, note, authentic)
+    least, zone = _read_negative(packet, sections.authority)
+    if chain or (zone is None and flags & numbers.AA):
+        zone = query.name
+    return DnsResponse(0, Outcome.NODATA, (), least, note, authentic, zone=zone)
 
 
 def _denies_ds(query: SentQuery, cut: Labels, authority: list[WireRecord]) -> bool:

@@ -56,6 +56,9 @@ def nodata(query: bytes) -> bytes:
     return reply(query, authority=[soa("arpa.")])
 
 
+RA = 0x0080
+
+
 def is_wanted(query: bytes) -> bool:
     return question(query)[1][-4:-2] == SOA.to_bytes(2, "big")
 
@@ -86,6 +89,32 @@ def test_nxdomain_from_above_asks_for_the_origin(authority: tuple[bytes, ...], d
         found.raise_for_none()
     assert any(step["outcome"] == "no_origin" for step in found.to_dict()["trace"])
     assert "delegated" not in str(caught.value)
+
+
+def empty(query: bytes) -> bytes:
+    """The response of a recursive server that filters the name, or does not know the type."""
+    return reply(query, flags=RA)
+
+
+@each_driver
+@pytest.mark.parametrize(
+    ("root", "origin", "complete"),
+    [
+        (empty, empty, False),
+        (empty, nxdomain(), False),
+        (nxdomain(), empty, False),
+        (empty, nodata, True),
+        (empty, lambda query: reply(query, [record("ark.arpa.", SOA, SOA_RDATA)], flags=RA), True),
+        (reply, empty, True),  # with AA
+        (nodata, empty, True),
+    ],
+)
+def test_rfc2308_2_2_an_empty_response_without_soa_denies_nothing(
+    root: Answers, origin: Answers, complete: bool, driver: Driver, server: Hostile
+) -> None:
+    server.script = serving(root, origin)
+    found = driver(ARK, server)
+    assert (found.complete, found.may_pass, len(found)) == (complete, False, 0)
 
 
 @each_driver
