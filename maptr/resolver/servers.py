@@ -95,6 +95,11 @@ def read_server(text: str, port: int = PORT) -> tuple[str, int]:
     elif set(host) & set(":/[]"):  # 127.0.0.1:53 and [::1], which must not be looked up
         hint = _hint(host) or _hint(f"{host}:{number}")
         raise ValueError(f"{text!r} is not a server: write HOST or HOST#PORT, an IPv6 address without brackets{hint}")
+    else:
+        try:
+            url.parse_host(host.encode("idna").decode())  # as getaddrinfo writes it
+        except ValueError:  # UnicodeError among them
+            raise ValueError(f"{text!r} is not a server: {host!r} is not a valid host name") from None
     return host, port
 
 
@@ -153,8 +158,6 @@ def find_servers(text: str, port: int = PORT, seconds: float | None = None) -> l
         found = _look_up(host, port, seconds)
     except TimeoutError:
         raise NoServerInTime(f"no address for the server {host} in time") from None
-    except UnicodeError:  # of Python's encoding of host names
-        raise NoServer(f"no address for the server {host}: not a valid host name") from None
     except OSError as error:
         raise NoServer(f"no address for the server {host}: {reason_of(error)}") from None
     addresses = dict.fromkeys(_with_scope(*entry[4]) for entry in found)
@@ -168,7 +171,7 @@ def _with_scope(address: str, port: int, flow: int = 0, scope: int = 0) -> str:
 def _look_up(host: str, port: int, seconds: float | None) -> Found:
     """``getaddrinfo``, which cannot be interrupted: after ``seconds`` its thread is left to end by itself.
 
-    Raises OSError, TimeoutError among them, and UnicodeError.
+    Raises OSError, TimeoutError among them.
     """
     if seconds is None:
         return socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)
@@ -180,7 +183,7 @@ def _look_up(host: str, port: int, seconds: float | None) -> Found:
     def look_up() -> None:
         try:
             found.set_result(socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM))
-        except (OSError, UnicodeError) as error:
+        except OSError as error:
             found.set_exception(error)
 
     Thread(target=look_up, name=f"maptr lookup of {host}", daemon=True).start()
