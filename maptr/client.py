@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Generator, Iterable, Iterator
 from contextlib import closing
+from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Literal, Self, TypedDict, TypeVar, Unpack
 
@@ -289,13 +290,36 @@ class Client:
         authorities. ``seconds`` is the limit for the requests (default 10). The other options are those of
         ``discover``. Raises its errors, and NmaError if no authority could be asked.
         """
+        ask = self._describer(inflections, seconds, options)
+        return ask(self.discover(ark, **options))
+
+    async def describe_async(
+        self,
+        ark: _Text,
+        *,
+        inflections: Iterable[str] = ("?info",),
+        seconds: float | None = None,
+        **options: Unpack[CallOptions],
+    ) -> Description:
+        """``describe``, awaited: same options, same errors.
+
+        The requests are made in a thread, which goes on for at most ``seconds`` if it is cancelled.
+        """
+        import asyncio  # it doubles the start time of a program
+
+        ask = self._describer(inflections, seconds, options)
+        return await asyncio.to_thread(ask, await self.discover_async(ark, **options))
+
+    def _describer(
+        self, inflections: Iterable[str], seconds: float | None, options: CallOptions
+    ) -> Callable[[Discovery], Description]:
+        """Return what asks the authorities of a discovery, which is made with the options that are left."""
         from maptr.nma.describe import SECONDS, describe  # a discovery does not need HTTP
 
         options["raise_on_none"] = True
-        chooser = options.pop("chooser", None)
-        return describe(
-            self.discover(ark, **options),
-            chooser=chooser,
+        return partial(
+            describe,
+            chooser=options.pop("chooser", None),
             inflections=inflections,
             seconds=SECONDS if seconds is None else seconds,
             allow_private=self.resolver.settings.allow_private,

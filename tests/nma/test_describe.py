@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 import json
 import tracemalloc
+from collections.abc import Callable
 from typing import Any
 from unittest.mock import Mock
 
@@ -287,16 +289,21 @@ def test_the_command() -> None:
     assert run("info", "nonsense").exit_code == 2
 
 
-def test_a_client_describes_what_it_discovers() -> None:
+def by_await(client: Client, ark: str, **options: Any) -> Description:
+    return asyncio.run(client.describe_async(ark, **options))
+
+
+@pytest.mark.parametrize("ask", [Client.describe, by_await])
+def test_a_client_describes_what_it_discovers(ask: Callable[..., Description]) -> None:
     with pages(erc) as running:
         target = f"!^ark:/?12345/(.*)$!{running.url}/ark:12345/\\1!".encode()
         with hostile(hosts({"12345.ark.arpa.": [naptr(flags=b"u", regexp=target)]})) as server:
             client = Client(server.name, settings=Settings(allow_private=True))
-            assert client.describe("ark:12345/x1", chooser=sticky).spoken
+            assert ask(client, "ark:12345/x1", chooser=sticky).spoken
             with pytest.raises(NoMappingAuthority):
-                client.describe("ark:1/x", raise_on_none=False)
+                ask(client, "ark:1/x", raise_on_none=False)
             with pytest.raises(DiscoveryError):
-                Client(server.name).describe("ark:12345/x1")
+                ask(Client(server.name), "ark:12345/x1")
 
 
 @pytest.mark.parametrize("case", DRAFTS["erc"], ids=lambda case: case["title"])
