@@ -300,6 +300,27 @@ def test_what_people_write_for_the_label_is_understood_but_not_taken(text: str) 
     assert refused.value.suggestion == "ark:12148/x/y"
 
 
+@pytest.mark.parametrize("start", ["ark:12345/x5", "https://n2t.net/ark:/12345/x5"])
+@pytest.mark.parametrize(
+    ("ends", "read"),
+    [
+        ((".", "...", "?", "?info."), "ark:12345/x5"),
+        ((",", ";", ":", "!", ")", ").", "'"), None),  # of RFC 3986, noted
+        (("\u2026", '"', '."', "\u201d.", "\u00bb", "\u00a0\u00bb", "\u3002", "\u3002\u300d", "\uff09", "]", ">"), ""),
+    ],
+)
+def test_the_end_of_a_sentence_is_dropped_noted_or_refused(start: str, ends: tuple[str, ...], read: str | None) -> None:
+    for end in ends:
+        assert [str(ark) for ark in find_arks(start + end)] == ["ark:12345/x5"]
+        if read == "":
+            with pytest.raises(ArkSyntaxError) as refused:
+                Ark.parse(start + end)
+            assert refused.value.suggestion == "ark:12345/x5"
+        else:
+            ark = Ark.parse(start + end)
+            assert (str(ark), bool(ark.notes)) == (read or f"ark:12345/x5{end.rstrip('.')}", read is None)
+
+
 @pytest.mark.parametrize(
     "text",
     ["Mark 12148/x", "shark 12148/x", "ark 12148/x and more", "12148/ x", "12148/\u00a0x", "12148/x|y", "ark 12148"],
