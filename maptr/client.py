@@ -68,9 +68,10 @@ class Client:
     mapping; bogus data never becomes a candidate. ``require="secure"``: refuse discoveries that are not secure
     throughout; the table, which has no signatures, is then not used.
 
-    ``table``: a Table, or a file of any registry format, which is read again when it changes; None for no table. By
-    default the table of this machine: that of ``maptr table pull``, else ``/etc/natab`` or ``/etc/maptr/naans``, else
-    the built-in registry, if ``origin`` is ark.arpa; but none if ``nameservers`` are given, which shall answer alone.
+    ``table``: a Table, or a file of any registry format, which is read again when it changes; None for no table.
+    ``"auto"``, the default, is the table of this machine: that of ``maptr table pull``, else ``/etc/natab`` or
+    ``/etc/maptr/naans``, else the built-in registry, if ``origin`` is ark.arpa; but none with ``nameservers``, which
+    shall answer alone, unless a ``policy`` other than "dns-first" asks for it.
     ``cache``: the SQLite file that keeps answers, or ``":memory:"`` to keep them in memory only. ``policy``: which
     source answers: a ``Policy`` ("dns-first", "natab-first", "dns-only", "natab-only"), or an object of your own.
     ``patience``: seconds to wait for DNS if a stale answer or the table has one. ``stale_limit``: seconds past its TTL
