@@ -17,6 +17,7 @@ from maptr.protocol.address import check_scope
 from maptr.protocol.numbers import PORT
 
 RESOLV_CONF = "/etc/resolv.conf"
+MAX_RESOLV_CONF = 1 << 16  # bytes read; a device has no end
 MAX_SYSTEM_SERVERS = 3  # MAXNS of resolv.conf(5)
 LOCALHOST = "127.0.0.1"  # the server if resolv.conf(5) names none
 MAX_TIMEOUT = 30  # seconds: RES_MAXRETRANS of glibc
@@ -243,15 +244,21 @@ def _read_resolv_conf() -> tuple[list[str], ResolverOptions]:
     Raises DiscoveryFailed for a file that cannot be read.
     """
     try:
-        with open(RESOLV_CONF, encoding="utf-8", errors="replace") as file:  # noqa: PTH123 - pathlib costs 2 ms to import
-            lines = [line.split() for line in file.read().splitlines()]
+        with open(RESOLV_CONF, "rb", opener=_open_at_once) as file:
+            content = file.read(MAX_RESOLV_CONF) or b""
     except FileNotFoundError:
-        lines = []  # as glibc does
+        content = b""  # as glibc does
     except OSError as error:
         raise NoServer(f"no resolver is configured on this system: {reason_of(error)}") from None
+    lines = [line.split() for line in content.decode(errors="replace").splitlines()]
     named = [words[1] for words in lines if len(words) > 1 and words[0] == "nameserver"]
     options = [word for words in lines if words[:1] == ["options"] for word in words[1:]]
     return named, ResolverOptions.read([*options, *os.environ.get("RES_OPTIONS", "").split()])
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    """Open a file without waiting for the writer of a pipe."""
+    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def _is_usable(text: str) -> bool:

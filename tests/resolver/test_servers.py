@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -107,6 +108,16 @@ def test_without_a_nameserver_the_server_is_localhost(text: str | None, resolv_c
         conf.unlink()
     assert system_servers() == ["127.0.0.1"]
     assert Stub().servers == (Server("127.0.0.1"),)
+
+
+def test_a_pipe_without_writer_and_a_device_without_end_name_no_server(resolv_conf: Callable[[str], Path]) -> None:
+    conf = resolv_conf("")
+    conf.unlink()
+    conf.symlink_to("/dev/zero")
+    assert system_servers() == ["127.0.0.1"]
+    conf.unlink()
+    os.mkfifo(conf)
+    assert system_servers() == ["127.0.0.1"]
 
 
 def test_a_server_that_cannot_be_asked_is_skipped_with_a_line_in_the_log(

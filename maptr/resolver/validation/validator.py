@@ -22,6 +22,7 @@ from dns.rdatatype import DNSKEY, DS
 
 from maptr.discovery import Outcome
 from maptr.errors import ConfigError, MissingExtra
+from maptr.files import read_whole
 from maptr.protocol.names import Labels
 from maptr.protocol.numbers import NAPTR
 from maptr.resolver.exchange import Attempt, Exchange, StubQuery
@@ -58,7 +59,7 @@ class Validator:
             found = usable_anchors(anchors)
         else:
             try:
-                found = read_anchors(Path(anchors).read_text(*AS_TEXT), os.fspath(anchors))
+                found = read_anchors(read_whole(Path(anchors)).decode(*AS_TEXT), os.fspath(anchors))
             except OSError as error:
                 raise ConfigError(f"{os.fspath(anchors)}: {error.strerror}", key="trust_anchors") from None
         self.trust = Trust(found, time.time)

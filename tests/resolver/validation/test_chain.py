@@ -6,6 +6,7 @@ That it says what a real validator says is held in ``tests/interop/test_validati
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -644,6 +645,9 @@ def test_invalid_files_of_anchors(text: str, reason: str) -> None:
 def test_no_file_and_no_cryptography(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ConfigError, match="No such file"):
         Validator(tmp_path / "nothing")
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(ConfigError, match="not a regular file"):
+        Validator(tmp_path / "pipe")
     (tmp_path / "octets").write_bytes(b"\xff")
     with pytest.raises(ConfigError, match="cannot be read"):
         Validator(tmp_path / "octets")
