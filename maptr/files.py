@@ -71,6 +71,19 @@ def read_up_to(file: BinaryIO, most: int) -> bytes:
     return b"".join(parts)
 
 
+@contextlib.contextmanager
+def sqlite_errors() -> Iterator[None]:
+    """Raise Python's error for a message of SQLite that quotes a damaged schema as SQLite's own for a damaged file."""
+    try:
+        yield
+    except UnicodeDecodeError:
+        import sqlite3  # here, because most programs that import this module have no database
+
+        error = sqlite3.DatabaseError("the database is damaged")
+        error.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
+        raise error from None
+
+
 def secret_fault(status: os.stat_result, *, shared: bool = False) -> str:
     """Return why a file must not hold a secret; "" if it may.
 

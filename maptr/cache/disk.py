@@ -25,6 +25,7 @@ from typing import TypeVar
 
 from maptr.discovery import SECURITY, Outcome
 from maptr.errors import ConfigError
+from maptr.files import sqlite_errors
 from maptr.naptr.record import Naptr
 from maptr.protocol import names
 from maptr.walk import Answer
@@ -156,8 +157,9 @@ class Disk:
                 return None
             for attempt in (1, 2):
                 try:
-                    return operation(self._open())
-                except (sqlite3.Error, UnicodeDecodeError) as error:
+                    with sqlite_errors():
+                        return operation(self._open())
+                except sqlite3.Error as error:
                     if not self._recover(error, attempt):
                         return None
                 except OSError as error:
@@ -233,7 +235,7 @@ class Disk:
     def clear(self, view: str) -> None:
         self.run(lambda connection: connection.execute("DELETE FROM answer WHERE view = ?", (view,)))
 
-    def _recover(self, error: sqlite3.Error | UnicodeDecodeError, attempt: int) -> bool:
+    def _recover(self, error: sqlite3.Error, attempt: int) -> bool:
         """Handle an error. True if the operation is worth another try."""
         code = _code(error)
         if attempt == 1 and (code in _CORRUPT or isinstance(error, _ForeignError)):
@@ -278,8 +280,9 @@ class Disk:
         """Return whether the file is a database that can be read and is not a cache."""
         with self._lock:
             try:
-                self._open()
-            except (sqlite3.Error, UnicodeDecodeError) as error:
+                with sqlite_errors():
+                    self._open()
+            except sqlite3.Error as error:
                 return isinstance(error, _ForeignError)
         return False
 
@@ -304,7 +307,7 @@ class Disk:
                 return self._connection
             self._close()
         self._identity = _identify(self.path)
-        deadline = time.monotonic() + OPENING  # SQLite's own waiting uses the real clock too
+        deadline = time.monotonic() + OPENING  # of the real clock, as SQLite's own waiting
         while True:
             try:
                 connection = self._connect()
@@ -319,7 +322,7 @@ class Disk:
         return connection
 
     def _connect(self) -> sqlite3.Connection:
-        connection = sqlite3.connect(self.path, timeout=OPENING, isolation_level=None, check_same_thread=False)
+        connection = sqlite3.connect(self.path, timeout=BUSY_MS / 1000, isolation_level=None, check_same_thread=False)
         try:
             version = _version(connection)
             if version not in (0, VERSION):
@@ -337,7 +340,6 @@ class Disk:
                         connection.execute(statement)
                     connection.execute(f"PRAGMA user_version = {VERSION}")
                 connection.execute("COMMIT")
-            connection.execute(f"PRAGMA busy_timeout = {BUSY_MS}")
         except BaseException:
             connection.close()
             raise
@@ -391,12 +393,9 @@ def _version(connection: sqlite3.Connection) -> int:
     return int(version)
 
 
-def _code(error: sqlite3.Error | UnicodeDecodeError) -> int:
-    """Return the primary result code of SQLite; 0 for an error that is not SQLite's.
-
-    Text that is not UTF-8, in a row or in a damaged schema that SQLite's message quotes, is Python's error.
-    """
-    damaged = isinstance(error, UnicodeDecodeError | sqlite3.OperationalError)
+def _code(error: sqlite3.Error) -> int:
+    """Return the primary result code of SQLite; 0 for an error of ours. Text in a row that is not UTF-8 is Python's."""
+    damaged = isinstance(error, sqlite3.OperationalError)
     code: int = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT if damaged else 0)
     return code & 0xFF
 

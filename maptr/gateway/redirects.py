@@ -24,7 +24,7 @@ from urllib.parse import quote
 from maptr import url
 from maptr.daemon.background import Repetitions
 from maptr.errors import NOT_UTF8, ConfigError, MaptrError, printable, text_of_cell
-from maptr.files import Followed, opened
+from maptr.files import Followed, opened, sqlite_errors
 from maptr.gateway.message import Unreadable, published
 from maptr.gateway.objects import (
     COLUMNS,
@@ -86,8 +86,6 @@ def _is_database(path: Path) -> bool:
 
 
 def _unreadable(path: Path, error: Exception) -> ConfigError:
-    if isinstance(error, UnicodeDecodeError):  # of SQLite's message, which quotes a damaged schema
-        error = sqlite3.DatabaseError("the database is damaged")
     return ConfigError(getattr(error, "strerror", None) or str(error), filename=str(path))
 
 
@@ -173,9 +171,10 @@ def _opened(path: Path) -> sqlite3.Connection:
         connection.execute("PRAGMA trusted_schema = OFF")
         # SQLite 3.37 says itself what it will read; an earlier one only shows that a view or virtual table has no page.
         stored = "SELECT type, rootpage FROM sqlite_master WHERE name = 'redirects' COLLATE NOCASE"
-        listed = (kind for _, _, kind, *_ in connection.execute("PRAGMA table_list(redirects)"))
-        if any(kind != "table" or not page for kind, page in connection.execute(stored)) or set(listed) - {"table"}:
-            raise ConfigError("redirects is not a table", filename=str(path))
+        with sqlite_errors():
+            listed = {kind for _, _, kind, *_ in connection.execute("PRAGMA table_list(redirects)")}
+            if any(kind != "table" or not page for kind, page in connection.execute(stored)) or listed - {"table"}:
+                raise ConfigError("redirects is not a table", filename=str(path))
     except BaseException:
         connection.close()
         raise
@@ -399,7 +398,7 @@ def read(path: Path, *, allow_private: bool = False) -> Redirects:
                 store.count()
                 return Redirects(path.name, store, written)
         store = stored(path, bad.append, allow_private=allow_private)
-    except (OSError, sqlite3.Error, UnicodeDecodeError) as error:
+    except (OSError, sqlite3.Error) as error:
         raise _unreadable(path, error) from None
     return Redirects(path.name, store, written, len(bad), tuple(bad[:NAMED]))
 

@@ -24,6 +24,7 @@ from urllib.parse import quote
 from maptr.daemon.background import Repetitions
 from maptr.daemon.process import in_thread
 from maptr.errors import ConfigError
+from maptr.files import sqlite_errors
 from maptr.gateway.message import Unreadable
 
 log = logging.getLogger("maptr.gateway")
@@ -173,10 +174,8 @@ class Statistics:
             self._opened[1].close()
             self._opened = None
         store = sqlite3.connect(self._uri, uri=True, check_same_thread=False, isolation_level=None)
-        try:
+        with sqlite_errors():
             found = {name for (name,) in store.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-        except UnicodeDecodeError:  # of SQLite's message, which quotes a damaged schema
-            raise sqlite3.DatabaseError("the database is damaged") from None
         if foreign := found.difference(TABLES):
             raise sqlite3.DatabaseError(f"not a file of statistics: it has a table {min(foreign)}")
         if self._is_read_only and not found:

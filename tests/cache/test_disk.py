@@ -6,6 +6,7 @@ import os
 import sqlite3
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -15,8 +16,11 @@ import pytest
 
 from maptr.cache.disk import _STATEMENTS, APPLICATION_ID, PAGE, PAUSE, REPORT_EVERY, Disk
 from maptr.client import Client
+from maptr.discovery import Outcome
 from maptr.errors import ConfigError
 from maptr.protocol.names import parse
+from maptr.reconcile.history import transaction
+from maptr.walk import Answer
 from tests.support.caching import ARK, HOME, ONE_HOST, Clock, Rig, dns_answer, host, run_program
 
 NAME = parse(HOME)
@@ -175,6 +179,7 @@ def test_a_file_cut_while_a_process_uses_it_is_mended(tmp_path: Path) -> None:
 def test_read_only_media_only_warn(tmp_path: Path) -> None:
     program = """
 import sys
+import threading
 from tests.support.caching import *
 for name in ("c", "new"):
     rig = Rig(ONE_HOST, path=f"{sys.argv[1]}/{name}")
@@ -266,6 +271,7 @@ def test_a_folder_that_is_missing_and_comes_back(
 def test_two_processes_share_the_file(tmp_path: Path) -> None:
     program = f"""
 import sys
+import threading
 from tests.support.caching import *
 answers = {{f"{{n}}.ark.arpa.": dns_answer(host("h.example.")) for n in range(1000, 1300)}}
 rig = Rig(answers, path={str(tmp_path / "c")!r})
@@ -476,6 +482,34 @@ def test_a_file_that_is_held_is_opened_again_after_a_pause(tmp_path: Path) -> No
     clock.now += 0.1
     assert file.run(lambda connection: connection.execute("SELECT count(*) FROM answer").fetchone()) == (0,)
     file.close()
+
+
+def keep(disk: Disk) -> bool:
+    disk.put("", NAME, Answer(Outcome.NXDOMAIN), 0.0, 1.0)
+    return disk.get("", NAME) is not None
+
+
+def note(disk: Disk) -> bool:
+    return transaction(disk, lambda connection: None)
+
+
+@pytest.mark.parametrize(
+    ("write", "limit"), [(keep, "maptr.cache.disk.BUSY_MS"), (note, "maptr.reconcile.history.BUSY_HISTORY_MS")]
+)
+def test_a_write_waits_a_moment_for_another_process(
+    write: Callable[[Disk], bool], limit: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limit, 60_000)
+    disk = disk_at(tmp_path / "c")
+    usual = disk.run(lambda connection: connection.execute("PRAGMA busy_timeout").fetchone())
+    with closing(sqlite3.connect(tmp_path / "c", isolation_level=None, check_same_thread=False)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        end = threading.Timer(0.3, other.execute, ["ROLLBACK"])
+        end.start()
+        assert write(disk)
+        end.join()
+    assert disk.run(lambda connection: connection.execute("PRAGMA busy_timeout").fetchone()) == usual
+    disk.close()
 
 
 def test_a_read_only_file_is_logged_once_a_minute(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -6,6 +6,7 @@ import itertools
 import json
 import os
 import sqlite3
+import threading
 from contextlib import closing, nullcontext
 from pathlib import Path
 from typing import Any
@@ -380,6 +381,17 @@ def test_a_file_that_could_not_be_read_is_read_again(tmp_path: Path) -> None:
     clock.now += READ_EVERY
     assert [rule.url for rule in rows(file.current())] == ["https://h.example/6"]
     assert file.value.trouble == ""
+
+
+def test_a_moment_of_a_writer_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("maptr.gateway.redirects.LOCKED", 60.0)
+    path = database(tmp_path / "db", ("ark:12345/x5", "https://h.example/6", 303))
+    with closing(sqlite3.connect(path, isolation_level=None, check_same_thread=False)) as writer:
+        writer.execute("BEGIN EXCLUSIVE")
+        end = threading.Timer(0.3, writer.execute, ["ROLLBACK"])
+        end.start()
+        assert [rule.url for rule in rows(read(path))] == ["https://h.example/6"]
+        end.join()
 
 
 def test_rows_that_cannot_be_stored_or_read_are_an_error_of_the_file(

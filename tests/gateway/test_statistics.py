@@ -107,7 +107,7 @@ def test_each_failure_has_its_reason() -> None:
     }.items():
         assert gateway.ask(target).reason == reason
     for answer, reason in (
-        (Answer(Outcome.NODATA), "nodata"),
+        (Answer(Outcome.NODATA, zone=()), "nodata"),
         (SILENT, "timeout"),
         (dns_answer(), "nxdomain"),
         (Answer(Outcome.NO_ORIGIN), "no-origin"),
