@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import os
 import secrets
-import signal
 import sys
 import tempfile
 from contextlib import ExitStack, suppress
@@ -95,7 +94,6 @@ def import_(file: Path, target: Path | None, allow_private: bool, force: bool, o
     real = Path(os.path.realpath(target))  # the file behind a link, as everywhere
     aside = real.with_name(f".{target.name}.{secrets.token_hex(4)}")
     beside = aside / target.name
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that nothing is left in the folder, as after Ctrl-C
     try:
         with naming(target):
             aside.mkdir(mode=0o700)

@@ -25,8 +25,13 @@ def run() -> None:
         with output.errors_end_the_command():
             code = answer(sys.argv[1:], os.environ)
             if code is None:
-                from maptr.cli.group import main  # late: it imports click
+                import signal  # late, as click
 
+                from maptr.cli.group import main
+
+                if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:  # else its parent ignores it
+                    # As Ctrl-C, so that a command leaves no temporary file behind.
+                    signal.signal(signal.SIGTERM, signal.default_int_handler)
                 if COMPLETION in os.environ:
                     import_module("maptr.cli.completion")  # it registers how bash splits words
                 main(prog_name="maptr")

@@ -19,6 +19,7 @@ from maptr.cli.discover import discover, url
 from maptr.client import Client
 from maptr.resolver.call import LIFETIME
 from tests.support.command_line import MAPTR, run, run_process
+from tests.support.waiting import until
 
 ZONES = Path(__file__).resolve().parents[2] / "zones"
 
@@ -161,3 +162,27 @@ def test_a_zipapp_without_compiled_code_says_what_it_lacks(words: str, code: int
     assert (done.returncode, said in done.stdout + done.stderr) == (code, True), done
     assert "Traceback" not in done.stderr
     assert code == 0 or done.stderr.splitlines()[-1].startswith("maptr: DNS cookies need")
+
+
+def opened_to_write(pipe: Path) -> int | None:
+    """The descriptor of a pipe; None as long as no process reads it."""
+    try:
+        return os.open(pipe, os.O_WRONLY | os.O_NONBLOCK)
+    except OSError:
+        return None
+
+
+@pytest.mark.parametrize(("ignored", "code"), [(False, 130), (True, 1)])
+def test_sigterm_ends_a_command_as_ctrl_c_does(ignored: bool, code: int, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "in")
+    words = [*MAPTR, "zone", "check", str(tmp_path / "in")]
+    shell = ["sh", "-c", "trap '' TERM; exec \"$@\"", "sh"] if ignored else []
+    with subprocess.Popen([*shell, *words], stderr=subprocess.PIPE, text=True) as process:
+        writer = until(lambda: opened_to_write(tmp_path / "in"), "a command that reads its file")
+        assert writer
+        process.terminate()
+        if not ignored:
+            process.wait(60)
+        os.close(writer)
+        said = process.communicate(timeout=60)[1]
+    assert (process.returncode, "interrupted: nothing was changed" in said) == (code, not ignored)
