@@ -178,7 +178,7 @@ class Exchange:
             return False
         if not self._process(attempt, packet, late):
             return False
-        if late:
+        if late and attempt.server in turns.servers:  # if not, it was struck off
             turns.index = turns.servers.index(attempt.server)  # what follows is asked there
         return True
 
@@ -307,6 +307,7 @@ class Exchange:
     def _strike(self, asked: Server, outcome: Outcome, why: str) -> None:
         turns = self._turns
         turns.tcp = False
+        turns.index -= turns.servers[: turns.index].count(asked)
         turns.servers = tuple(server for server in turns.servers if server != asked)
         self._failures.last = outcome
         self._failures.notes[f"{asked}: {why}"] = None

@@ -206,6 +206,8 @@ class TcpExchange:
         return made
 
     def _continue(self) -> None:
+        if self._sock.fileno() < 0:
+            return  # closed since the waiter saw it, by a response over UDP
         try:
             self._transfer()
         except OSError as error:

@@ -228,6 +228,24 @@ def test_a_late_failure_does_not_count_because_the_server_is_asked_again(fields:
     assert settled(asking).outcome is Outcome.ANSWER
 
 
+def test_a_late_referral_that_is_lame_strikes_its_server_off() -> None:
+    asking = exchange(ONE, TWO)
+    first = take(asking)
+    lose(first)
+    lose(take(asking))
+    assert take(asking).server == ONE
+    refer(first, ".", (9, 9, 9, 9))
+    assert [attempt.server for attempt in drive(asking, lose)] == [TWO] * 2
+    assert "lame" in settled(asking).note
+
+    asking = exchange(ONE, TWO)
+    first = take(asking)
+    lose(first)
+    assert take(asking).server == TWO
+    refer(first, ".", (9, 9, 9, 9))
+    assert take(asking).server == TWO
+
+
 def test_a_late_response_from_above_a_referral_does_not_count() -> None:
     asking = exchange(PUBLIC)
     first = take(asking)

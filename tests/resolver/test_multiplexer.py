@@ -77,6 +77,22 @@ def test_rfc1035_4_2_2_a_response_in_pieces_ends_at_its_length(listener: socket.
     assert came == [b"reply"]
 
 
+def test_a_connection_that_is_closed_by_another_event_of_a_wait_says_nothing(
+    listener: socket.socket, waiter: SelectorWaiter
+) -> None:
+    came: list[bytes | OSError] = []
+    one, other = socket.socketpair()
+    with one, other:
+        waiter.watch(one, lambda: tcp.close())
+        tcp = TcpExchange(server_of(listener), b"query", waiter, came.append)
+        peer, _ = listener.accept()
+        with peer:
+            other.send(b"x")
+            waiter.wait(SECONDS)
+            assert came == []
+        waiter.unwatch(one)
+
+
 def test_a_server_that_does_not_listen_is_an_error(listener: socket.socket, waiter: SelectorWaiter) -> None:
     server = server_of(listener)
     listener.close()
