@@ -238,7 +238,7 @@ def test_a_late_referral_that_is_lame_strikes_its_server_off() -> None:
     assert [attempt.server for attempt in drive(asking, lose)] == [TWO] * 2
     assert "lame" in settled(asking).note
 
-    asking = exchange(ONE, TWO)
+    asking = exchange(ONE, TWO, PUBLIC)
     first = take(asking)
     lose(first)
     assert take(asking).server == TWO
