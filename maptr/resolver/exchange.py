@@ -173,16 +173,20 @@ class Exchange:
         Late responses, to earlier attempts of these turns, count if they lead on. Other ones do not, because another
         query is on its way.
         """
-        turns, late = self._turns, attempt.number < self._tries
-        if self.answer is not None or attempt.number <= turns.past or attempt.server not in turns.servers:
+        if self.answer is not None:
             return False
-        if not self._process(attempt, packet, late):
+        if attempt.number == self._tries:
+            return self._process(attempt, packet)
+        turns = self._turns
+        if attempt.number <= turns.past or attempt.server not in turns.servers:
             return False
-        if late and attempt.server in turns.servers:  # if not, it was struck off
+        if not self._process(attempt, packet, late=True):
+            return False
+        if attempt.server in turns.servers:  # if not, it was struck off
             turns.index = turns.servers.index(attempt.server)  # what follows is asked there
         return True
 
-    def _process(self, attempt: Attempt, packet: bytes, late: bool) -> bool:
+    def _process(self, attempt: Attempt, packet: bytes, late: bool = False) -> bool:
         query = attempt.query
         if not is_response_to(query, packet, any_case=attempt.tcp):
             return self._respell(attempt, packet)
