@@ -88,7 +88,7 @@ def test_a_connection_that_is_closed_by_another_event_of_a_wait_says_nothing(
         peer, _ = listener.accept()
         with peer:
             other.send(b"x")
-            waiter.wait(SECONDS)
+            waiter.wait(PATIENCE)
             assert came == []
         waiter.unwatch(one)
 
