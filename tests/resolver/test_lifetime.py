@@ -17,7 +17,7 @@ from maptr.discovery import DiscoveryTimeout, Outcome
 from maptr.naptr.record import Naptr
 from maptr.protocol import names
 from maptr.resolver.bulk import Scheduler, SharedQuestion
-from maptr.resolver.exchange import FIRST_SECONDS, ROUNDS
+from maptr.resolver.exchange import ROUNDS
 from maptr.resolver.message import DnsResponse, SentQuery, read_response
 from maptr.resolver.resolver import Resolver
 from maptr.walk import TIME_OVER, Answer, Settings
@@ -118,7 +118,8 @@ def test_the_time_of_the_caller_and_of_its_arks_is_not_that_of_dns(over: str, aw
 
 
 @pytest.mark.parametrize("driver", CLOCKED_DRIVERS, ids=name_of)
-def test_a_server_that_is_slower_than_each_try_is_heard(driver: Driver) -> None:
+def test_a_server_that_is_slower_than_each_try_is_heard(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("maptr.resolver.exchange.FIRST_SECONDS", 0.05)
     honest = zone({"1.ark.arpa.": ['0 0 "h" "ark" "" h.example.']})
     came: list[dns.message.Message] = []
     last = threading.Event()
@@ -131,7 +132,7 @@ def test_a_server_that_is_slower_than_each_try_is_heard(driver: Driver) -> None:
         return honest(query) if query is came[0] and last.wait(60) else None
 
     with serving(late) as port:
-        clock = lambda: FIRST_SECONDS * (2 ** min(len(came), ROUNDS - 1) - 1)  # noqa: E731
+        clock = lambda: 0.05 * (2 ** min(len(came), ROUNDS - 1) - 1)  # noqa: E731
         found = driver(ARK, Hostile(lambda query, transport: [], "127.0.0.1", port), lifetime=60.0, clock=clock)
     assert [candidate.host for candidate in found] == ["h.example"]
     assert len(came) == ROUNDS
