@@ -8,6 +8,7 @@ material. dnspython reads, writes and generates the keys.
 from __future__ import annotations
 
 import enum
+import math
 import os
 import re
 import stat
@@ -224,11 +225,12 @@ def steps_of(files: Iterable[tuple[str, float]], ttl: int, ds_ttl: int | None = 
 def _with_step(key: KeyStep, keys: Iterable[KeyStep], ttl: int, ds_ttl: int | None) -> KeyStep:
     if _is_left_over(key, keys):
         return replace(key, next="remove", at=key.since)
+    since = math.ceil(key.since)  # at the second that is shown, a step is not too early
     if key.state == KeyState.PUBLISHED:
-        return replace(key, next="activate", at=key.since + ttl + MARGIN)
+        return replace(key, next="activate", at=since + ttl + MARGIN)
     if key.state == KeyState.RETIRED:
         wait = ttl if ds_ttl is None or key.role == Role.ZSK else max(ttl, ds_ttl)
-        return replace(key, next="remove", at=key.since + wait + MARGIN)
+        return replace(key, next="remove", at=since + wait + MARGIN)
     later = [new.since for new in keys if new.since > key.since and _replaces(new, key)]
     return replace(key, next="retire", at=min(later)) if later else key
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import json
+import math
 import os
 import re
 import subprocess
@@ -298,7 +299,7 @@ def test_a_rollover_in_the_order_of_the_page_waits_for_caches(work: Path, monkey
         assert said in run("keys", "set", folder, old["tag"], state).stderr
     run("keys", "add", folder)
     new = keys()["published"]
-    assert (new["next"], round(new["at"] - new["since"])) == ("activate", 25 * hour)
+    assert (new["next"], new["at"] - math.ceil(new["since"])) == ("activate", 25 * hour)
     written(new, 24.9)
     refused = run("keys", "set", folder, new["tag"], "active")
     assert (refused.exit_code, "may become active at " in refused.stderr) == (1, True)
@@ -375,9 +376,9 @@ def test_the_steps_of_a_rollover_know_the_zone_and_ask_the_parent(work: Path) ->
 
     def listed(*words: object) -> dict[int, float]:
         found = json.loads(run("keys", "list", folder, "--json", *words).stdout)["keys"]
-        return {key["tag"]: key["at"] - key["since"] for key in found if key["at"] is not None}
+        return {key["tag"]: key["at"] - math.ceil(key["since"]) for key in found if key["at"] is not None}
 
-    assert listed(*zone) == pytest.approx({new.tag: 3600 + MARGIN})
+    assert listed(*zone) == {new.tag: 3600 + MARGIN}
     age(1.9)
     assert run("keys", "set", folder, new.tag, "active", *zone).exit_code == 1
     age(2.1)
@@ -388,7 +389,7 @@ def test_the_steps_of_a_rollover_know_the_zone_and_ask_the_parent(work: Path) ->
     assert (lacking.exit_code, f"has no DS of CSK {new.tag} " in lacking.stderr) == (1, True)
     assert run("keys", *retire, "@127.0.0.1#9").exit_code == 9
     assert asked(*retire, keys=[(new, "SHA256"), (old, "SHA256")]).exit_code == 0
-    assert listed(*zone) == pytest.approx({old.tag: 86_400 + MARGIN}), "the DS may have a TTL of a day"
+    assert listed(*zone) == {old.tag: 86_400 + MARGIN}, "the DS may have a TTL of a day"
     remove = ("remove", folder, old.tag, *zone)
     age(2.1)
     early = asked(*remove, keys=[(new, "SHA256")], ttl=7200)

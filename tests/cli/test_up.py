@@ -75,7 +75,7 @@ class Up:
     def __init__(self, user: User, *arguments: str) -> None:
         self._log = user.home / f"up{len(user.processes)}.log"
         with self._log.open("w") as log:
-            command = [*MAPTR, "up", *arguments]
+            command = ["env", "--default-signal=HUP", *MAPTR, "up", *arguments]  # these tests may run under nohup
             self.process = subprocess.Popen(command, cwd=user.home, env=user.environment, stdout=log, stderr=log)
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import stat
 import subprocess
@@ -15,7 +16,7 @@ import pytest
 
 from maptr.dnssec import keys as zonekeys
 from maptr.dnssec.keys import Algorithm, KeyFile, KeySet, KeyState, Role, ZoneKey, add_key, read_keys
-from maptr.errors import SigningError
+from maptr.errors import SigningError, time_text
 
 
 @pytest.mark.parametrize(
@@ -138,6 +139,17 @@ def test_the_first_key_of_a_role_is_active(tmp_path: Path) -> None:
         assert add_key(tmp_path, role, Algorithm.ED25519).key.state == state
         if role is Role.ZSK:
             assert zonekeys.key_steps(read_keys(tmp_path), 60)[0].next == "", "its KSK is still to come"
+
+
+def test_a_key_becomes_active_in_the_second_that_its_step_shows(tmp_path: Path) -> None:
+    add_key(tmp_path, Role.CSK, Algorithm.ED25519)
+    path, key = add_key(tmp_path, Role.CSK, Algorithm.ED25519)
+    os.utime(path, (5.25, 5.25))
+    (at,) = [step.at for step in zonekeys.key_steps(read_keys(tmp_path), 60) if step.tag == key.tag]
+    assert at == 6 + 60 + zonekeys.MARGIN
+    with pytest.raises(SigningError, match=re.escape(time_text(at))):
+        zonekeys.check_change(tmp_path, key.tag, KeyState.ACTIVE, at - 0.5, 60)
+    zonekeys.check_change(tmp_path, key.tag, KeyState.ACTIVE, at, 60)
 
 
 def test_the_algorithm_of_a_ksk_and_a_zsk_changes_with_a_complete_set_of_signatures(tmp_path: Path) -> None:
