@@ -204,11 +204,9 @@ def respond(request: Request, site: Site) -> Response | Work | None:
     if path == "/stats" and (statistics := site.statistics_for(request)):
         days, period = _number(request, "days", DAYS, DAYS_KEPT), request.parameter("period")
         try:
-            report = statistics(None, period)
+            report = statistics(None if period else days, period)
         except ValueError:
-            period = ""
-        if not period:
-            report = statistics(days, "")
+            period, report = "", statistics(days, "")
         return lambda: _statistics(request, site, days, period, report())
     if path == "/servers":
         return _servers(request, site)

@@ -141,8 +141,9 @@ def check_hostnames(zone: ZoneView) -> Iterator[Finding]:
 
     Also yields the hosts that no client can find, unless the zone is not public itself.
     """
+    is_public = not url.Host(to_text(zone.origin)).is_local
     for name in map(from_wire, zone.nodes.special):
-        yield from _targets(zone, name)
+        yield from _targets(name, zone.nodes[name], is_public)
     for key, packed in zone.nodes.table.items():
         if is_text(packed) or _OF_HOSTS.isdisjoint(types_of(packed)):
             continue
@@ -152,8 +153,7 @@ def check_hostnames(zone: ZoneView) -> Iterator[Finding]:
             yield warning("not-a-hostname", to_text(owner), reason)
 
 
-def _targets(zone: ZoneView, owner: Labels) -> Iterator[Finding]:
-    node, is_public = zone.nodes[owner], not url.Host(to_text(zone.origin)).is_local
+def _targets(owner: Labels, node: Node, is_public: bool) -> Iterator[Finding]:
     hosts = [host for rdtype in (NS, MX, SRV) if rdtype in node for host in node[rdtype].hosts]
     mailbox: Labels = ()
     if SOA in node:
