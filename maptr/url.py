@@ -88,7 +88,7 @@ def parse_host(text: str) -> Host:
     If the last label is a number, the host is an IPv4 address in any notation that browsers accept (``127.1``,
     ``0x7f000001``, ``2130706433``), so that no notation hides a private address.
     """
-    if text[:1] == "[" and text[-1:] == "]":
+    if text.startswith("[") and text.endswith("]"):
         try:
             return Host(text[1:-1], ipaddress.IPv6Address(text[1:-1]))
         except ValueError:

@@ -23,6 +23,7 @@ MAX_STRING = 255  # bytes of a character-string (RFC 1035 3.3)
 MAX_CACHED = 400_000  # instructions of regexps in a RuleCache, about 100 bytes each; a rule of maptr has up to 50
 
 _unpack = struct.Struct("!HHB").unpack_from
+_new = tuple.__new__  # a third of the time of a NamedTuple's own
 
 
 class Naptr(NamedTuple):
@@ -51,7 +52,7 @@ class Naptr(NamedTuple):
         replacement, at = names.read_name(packet, name_at) if packet[name_at] else ((), name_at + 1)
         if at != end:
             raise ValueError("NAPTR rdata longer or shorter than its fields")
-        return cls(order, preference, flags, service, regexp, replacement)
+        return _new(cls, (order, preference, flags, service, regexp, replacement))
 
     @classmethod
     def from_wire(cls, rdata: bytes) -> Naptr:
@@ -182,7 +183,7 @@ def _read_host(naptr: Naptr, notes: list[str], undotted: Labels | None) -> Rule:
             hosts.append(host_port(labels))
         except ValueError as error:
             notes.append(f"{names.to_text(labels)} is not a valid host: {error}")
-    return Rule(naptr, Kind.HOST if hosts else Kind.OTHER, tuple(notes), tuple(hosts))
+    return _new(Rule, (naptr, Kind.HOST if hosts else Kind.OTHER, tuple(notes), tuple(hosts), None))
 
 
 def _looks_whole(labels: Labels) -> bool:

@@ -23,7 +23,7 @@ from maptr.naptr.record import NaptrRRset, RuleCache
 from maptr.protocol import names
 from maptr.protocol.names import Labels
 from maptr.protocol.numbers import NAPTR
-from maptr.resolver.call import Clock, log_answer
+from maptr.resolver.call import Clock, log_answer, logs
 from maptr.resolver.multiplexer import Multiplexer
 from maptr.walk import TIME_OVER, Answer, Question, Settings, Walk, root_name
 
@@ -142,6 +142,7 @@ class Scheduler(Generic[Token]):
         self._known = _KnownAnswers()
         self._now = now
         self._clock = clock
+        self._logs = logs()
         self._answered: deque[SharedQuestion[Token]] = deque()  # whose ARKs' walks have not begun
         self._asked: dict[Key, SharedQuestion[Token]] = {}  # and not answered
         self._lifetime = lifetime
@@ -178,10 +179,13 @@ class Scheduler(Generic[Token]):
     def take(self) -> list[SharedQuestion[Token]]:
         """Return the new questions. No question is asked again while it is outstanding or its answer is cached."""
         new, self._new = self._new, []
+        questions: list[SharedQuestion[Token]] = []
         for question in new:
-            if not (question.arks or question.walks):  # the time of its walks is over
+            if question.arks or question.walks:
+                questions.append(question)
+            else:  # the time of its walks is over
                 del self._asked[question.key]
-        return [question for question in new if question.arks or question.walks]
+        return questions
 
     @property
     def has_new(self) -> bool:
@@ -202,7 +206,8 @@ class Scheduler(Generic[Token]):
 
     def tell(self, question: SharedQuestion[Token], answer: Answer) -> None:
         """Pass the answer to a question to every walk that waits for it."""
-        log_answer(question.name, question.rdtype, answer)
+        if self._logs:
+            log_answer(question.name, question.rdtype, answer)
         if len(answer.records) > 1:  # each walk that reads it would sort the records
             answer = answer._replace(records=NaptrRRset.of(answer.records))
         key = question.key
@@ -349,10 +354,10 @@ class Run(Generic[Token]):
         """Start a walk for each ARK; ``ended`` says that they are the last of the stream."""
         self._ended = ended
         for token, ark in pairs:
-            if isinstance(ark, Discovery):
-                self.scheduler.done.append(((self._started, token), ark))
-            else:
+            if isinstance(ark, Ark):  # a quarter of the time that the same question about a Discovery takes
                 self.scheduler.start((self._started, token), ark)
+            else:
+                self.scheduler.done.append(((self._started, token), ark))
             self._started += 1
 
     def ready(self) -> list[tuple[Token, Discovery]]:

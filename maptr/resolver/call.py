@@ -23,6 +23,7 @@ log = logging.getLogger("maptr.client")  # DEBUG: one line a query, and one a di
 
 StepHook = Callable[[Step], object]  # what it returns is not used
 Clock = Callable[[], float]
+_RECEIVED = (Ark, str, bytes)
 
 
 class CallOptions(TypedDict, total=False):
@@ -93,7 +94,8 @@ class TimedWalk:
 
     def tell(self, questions: list[Question], answers: list[Answer]) -> None:
         for question, answer in zip(questions, answers, strict=True):
-            log_answer(question.name, question.rdtype, answer)
+            if logs():
+                log_answer(question.name, question.rdtype, answer)
             self.walk.tell(question, answer)
         self._show(self.walk.steps)
 
@@ -115,12 +117,11 @@ def logs() -> bool:
 
 
 def log_answer(name: Labels, rdtype: int, answer: Answer) -> None:
-    """Write a line on the answer to a query, if the program wants these."""
-    if logs():
-        kind = "SOA" if rdtype == SOA else "NAPTR"
-        where = answer.note, None, answer.server, answer.elapsed, answer.security
-        step = Step(name, 0, answer.outcome, (), *where, rdtype=kind)
-        log.debug("query %s: %d records", step, len(answer.records))
+    """Write a line on the answer to a query."""
+    kind = "SOA" if rdtype == SOA else "NAPTR"
+    where = answer.note, None, answer.server, answer.elapsed, answer.security
+    step = Step(name, 0, answer.outcome, (), *where, rdtype=kind)
+    log.debug("query %s: %d records", step, len(answer.records))
 
 
 def log_discovery(found: Discovery) -> None:
@@ -137,7 +138,7 @@ def as_ark(ark: Ark | str | bytes, profile: Profile) -> Ark:
 def as_item(item: object, position: int, profile: Profile) -> Ark | Discovery:
     """Return an item of a stream as an ARK; if it is none, as a discovery with the error."""
     try:
-        if not isinstance(item, Ark | str | bytes):
+        if not isinstance(item, _RECEIVED):
             raise ArkSyntaxError(f"{type(item).__name__} is not text")
         return as_ark(item, profile)
     except ArkSyntaxError as error:

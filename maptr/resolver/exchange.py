@@ -109,15 +109,6 @@ class _Turns:
         self.spellings: dict[Server, bytes] = {}
 
 
-class _Failures:
-    __slots__ = ("bogus", "last", "notes")
-
-    def __init__(self) -> None:
-        self.bogus = False
-        self.last = Outcome.TIMEOUT
-        self.notes: dict[str, None] = {}
-
-
 class Exchange:
     """One question to DNS servers; ``answer`` is None until it is settled.
 
@@ -128,12 +119,14 @@ class Exchange:
     packet = b""
     _plain: frozenset[Server] = frozenset()  # servers without EDNS
     _tries = _referrals = _closed = 0
+    _failed = Outcome.TIMEOUT  # how the last query that failed ended
+    _bogus = False
 
     def __init__(self, query: StubQuery) -> None:
         self._query = query
         self._aliases = _new(_Aliases, (query.name, "", True, MAX_TTL, 0))
         self._turns = _Turns(query.servers, 0, 0)
-        self._failures = _Failures()
+        self._notes: dict[str, None] = {}  # of failures, each once
         if not query.servers:
             self.answer = Answer(Outcome.UNREACHABLE, note="no server to ask")
 
@@ -146,7 +139,7 @@ class Exchange:
             turns.index, turns.round = 0, turns.round + 1
         rounds = query.options.attempts or ROUNDS
         if not turns.servers or turns.round >= rounds or self._tries >= MAX_TRIES:
-            self.answer = self._failure(self._failures.last, self._failures.notes)
+            self.answer = self._failure(self._failed, self._notes)
             return None
         self._tries += 1
         server = turns.servers[turns.index]
@@ -220,7 +213,7 @@ class Exchange:
         elif response.rcode == SERVFAIL and self._turns.may_repeat and not response.bogus:
             self._turns.may_repeat = False
         else:
-            self._failures.bogus |= response.bogus and self._query.trust_ad
+            self._bogus |= response.bogus and self._query.trust_ad
             outcome = Outcome.REFUSED if response.rcode == REFUSED else Outcome.SERVFAIL
             self._strike(attempt.server, outcome, f"rcode {response.rcode}")
         return True
@@ -241,8 +234,8 @@ class Exchange:
         """Record that no response came within the seconds of the attempt."""
         self._turns.tcp = False
         self._turns.index += 1
-        self._failures.last = Outcome.TIMEOUT
-        self._failures.notes[f"{attempt.server}: no reply" + (" over TCP" if attempt.tcp else "")] = None
+        self._failed = Outcome.TIMEOUT
+        self._notes[f"{attempt.server}: no reply" + (" over TCP" if attempt.tcp else "")] = None
 
     def closed_early(self, attempt: Attempt) -> None:
         """Record that the server closed the TCP connection without a response: it may have too many, so ask again."""
@@ -256,10 +249,10 @@ class Exchange:
 
     def unanswered(self) -> Answer:
         """Return the answer for a walk whose time is over."""
-        return self._failure(Outcome.TIMEOUT, self._failures.notes or (TIME_OVER,))
+        return self._failure(Outcome.TIMEOUT, self._notes or (TIME_OVER,))
 
     def _failure(self, outcome: Outcome, notes: Iterable[str]) -> Answer:
-        security, through = "bogus" if self._failures.bogus else "indeterminate", self._aliases.note
+        security, through = "bogus" if self._bogus else "indeterminate", self._aliases.note
         first = [f"{through}, without recursion"] if through else []
         return Answer(outcome, note="; ".join([*first, *notes])[:NOTE_LENGTH], security=security)
 
@@ -313,8 +306,8 @@ class Exchange:
         turns.tcp = False
         turns.index -= turns.servers[: turns.index].count(asked)
         turns.servers = tuple(server for server in turns.servers if server != asked)
-        self._failures.last = outcome
-        self._failures.notes[f"{asked}: {why}"] = None
+        self._failed = outcome
+        self._notes[f"{asked}: {why}"] = None
 
 
 def _usable_servers(asked: Server, addresses: Sequence[str]) -> tuple[Server, ...]:

@@ -158,10 +158,12 @@ def read_sections(packet: bytes, at: int, counts: Iterable[int], qname: Labels) 
             at = start + length
             if at > end:
                 raise ValueError("rdata cut short")
-            if ttl > numbers.MAX_TTL and rdtype != numbers.OPT:
-                ttl = 0
-            if rdclass == numbers.IN or rdtype == numbers.OPT:
-                records.append(_new(WireRecord, (owner, rdtype, ttl, start, at)))
+            if rdtype != numbers.OPT:
+                if rdclass != numbers.IN:
+                    continue
+                if ttl > numbers.MAX_TTL:
+                    ttl = 0
+            records.append(_new(WireRecord, (owner, rdtype, ttl, start, at)))
     return _new(Sections, (packet, *sections, at != end))
 
 

@@ -74,12 +74,9 @@ class Stub:
         return Exchange(self._query(name, rdtype))
 
     def _query(self, name: Labels, rdtype: int) -> StubQuery:
-        return StubQuery(name, self._in_order(), self.case_blind, rdtype, self.trust_ad, options=self.options)
-
-    def _in_order(self) -> tuple[Server, ...]:
         if self.options.rotate:
             self.servers = (*self.servers[1:], *self.servers[:1])
-        return self.servers
+        return StubQuery(name, self.servers, self.case_blind, rdtype, self.trust_ad, options=self.options)
 
     def demote(self, server: Server) -> None:
         """Move a server that did not respond to the end of the order."""
