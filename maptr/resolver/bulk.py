@@ -142,7 +142,6 @@ class Scheduler(Generic[Token]):
         self._known = _KnownAnswers()
         self._now = now
         self._clock = clock
-        self._logs = logs()
         self._answered: deque[SharedQuestion[Token]] = deque()  # whose ARKs' walks have not begun
         self._asked: dict[Key, SharedQuestion[Token]] = {}  # and not answered
         self._lifetime = lifetime
@@ -206,7 +205,7 @@ class Scheduler(Generic[Token]):
 
     def tell(self, question: SharedQuestion[Token], answer: Answer) -> None:
         """Pass the answer to a question to every walk that waits for it."""
-        if self._logs:
+        if logs():
             log_answer(question.name, question.rdtype, answer)
         if len(answer.records) > 1:  # each walk that reads it would sort the records
             answer = answer._replace(records=NaptrRRset.of(answer.records))
