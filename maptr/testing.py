@@ -49,6 +49,8 @@ class Slow(NamedTuple):
 Reply: TypeAlias = str | Sequence[str] | Slow
 """A URL template, several of them, best first, a Fault, or a Slow one of these."""
 
+Heard: TypeAlias = dict[Labels, tuple[Answer, float]]
+
 
 class Answers(UserDict[str, Reply | Entry]):
     """The answers of DNS, by NAAN (``12345``) or NAAN and shoulder (``12345/x6``). Any other NAAN has none.
@@ -71,6 +73,8 @@ class Answers(UserDict[str, Reply | Entry]):
         super().__init__(dict(replies or {}))
 
     def __setitem__(self, key: str, reply: Reply | Entry) -> None:
+        if not isinstance(key, str):
+            raise TypeError(f"a NAAN is a str, not {type(key).__name__}: {key!r}")
         try:
             naan, shoulder = parse_key(key.removeprefix("ark:").removeprefix("/"))
         except ValueError as error:
@@ -117,19 +121,25 @@ class OfflineResolver(Resolver):
         super().__init__([], **options)
         self._source = answers
 
-    def discover(self, ark: Ark, lifetime: float, on_step: StepHook | None = None) -> Discovery:
+    def discover(
+        self, ark: Ark, lifetime: float, on_step: StepHook | None = None, heard: Heard | None = None
+    ) -> Discovery:
         run = TimedWalk(ark, self.settings, lifetime, on_step, clock=self.clock)
+        heard = {} if heard is None else heard
         while questions := run.walk.next():
-            answers, seconds = self._answers(questions, run.left)
+            answers, seconds = self._answers(questions, run.left, heard)
             if seconds:
                 time.sleep(seconds)
             run.tell(questions, answers)
         return run.result()
 
-    async def discover_async(self, ark: Ark, lifetime: float, on_step: StepHook | None = None) -> Discovery:
+    async def discover_async(
+        self, ark: Ark, lifetime: float, on_step: StepHook | None = None, heard: Heard | None = None
+    ) -> Discovery:
         run = TimedWalk(ark, self.settings, lifetime, on_step, clock=self.clock)
+        heard = {} if heard is None else heard
         while questions := run.walk.next():
-            answers, seconds = self._answers(questions, run.left)
+            answers, seconds = self._answers(questions, run.left, heard)
             if seconds:
                 await asyncio.sleep(seconds)
             run.tell(questions, answers)
@@ -138,14 +148,16 @@ class OfflineResolver(Resolver):
     def discover_many(
         self, pairs: Iterable[tuple[Token, Item]], lifetime: float, *, ordered: bool = True
     ) -> Generator[tuple[Token, Discovery], None, None]:
+        heard: Heard = {}
         for token, item in pairs:
-            yield token, item if isinstance(item, Discovery) else self.discover(item, lifetime)
+            yield token, item if isinstance(item, Discovery) else self.discover(item, lifetime, None, heard)
 
     async def discover_many_async(
         self, pairs: AsyncIterator[tuple[Token, Item]], lifetime: float, *, ordered: bool = True
     ) -> AsyncGenerator[tuple[Token, Discovery], None]:
+        heard: Heard = {}
         async for token, item in pairs:
-            yield token, item if isinstance(item, Discovery) else await self.discover_async(item, lifetime)
+            yield token, item if isinstance(item, Discovery) else await self.discover_async(item, lifetime, None, heard)
 
     def serial(self) -> int | None:
         return None
@@ -154,10 +166,13 @@ class OfflineResolver(Resolver):
         """Return the answer to a question, and after how many seconds it comes."""
         return self._source.answer(question, self.settings.origin)
 
-    def _answers(self, questions: Sequence[Question], left: float) -> tuple[list[Answer], float]:
-        """Return the answers, and for how long to wait for the last of them."""
-        made = [self.answer(question) for question in questions]
+    def _answers(self, questions: Sequence[Question], left: float, heard: Heard) -> tuple[list[Answer], float]:
+        """Return the answers, and for how long to wait for the last of them. A run asks again only after a timeout."""
+        made = [heard.get(question.name) or self.answer(question) for question in questions]
         answers = [answer if seconds <= left else Answer(Outcome.TIMEOUT) for answer, seconds in made]
+        for question, answer in zip(questions, answers, strict=True):
+            if answer.outcome is not Outcome.TIMEOUT:
+                heard[question.name] = answer, 0.0
         return answers, max(0.0, min(left, max(seconds for _, seconds in made)))
 
 

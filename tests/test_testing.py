@@ -113,6 +113,7 @@ def test_security_and_other_origins() -> None:
     ("key", "reply", "said"),
     [
         ("x y", "none", "'x y' is not a NAAN"),
+        (12345, "none", "a NAAN is a str, not int: 12345"),
         ("12345", "nonsense", "'nonsense' is neither a URL nor one of none, silent"),
         ("12345", 5, "5 is neither"),
         ("12345", b"https://ark.example.org/", "is neither"),
@@ -122,12 +123,22 @@ def test_security_and_other_origins() -> None:
         ("12345", Slow("nonsense"), "'nonsense' is neither"),
     ],
 )
-def test_a_wrong_answer_is_an_error(key: str, reply: Any, said: str) -> None:
-    with pytest.raises(ConfigError, match=said.replace("(", r"\(")):
+def test_a_wrong_answer_is_an_error(key: Any, reply: Any, said: str) -> None:
+    with pytest.raises((ConfigError, TypeError), match=said.replace("(", r"\(")):
         offline_client({key: reply})
     answers = Answers()
-    with pytest.raises(ConfigError):
+    with pytest.raises((ConfigError, TypeError)):
         answers[key] = reply
+
+
+def test_a_run_asks_each_name_once_and_again_after_a_timeout() -> None:
+    answers = Answers({"12345": URL, "12025": "silent", "12148": Slow(URL, seconds=0.01)})
+    arks = [f"ark:{naan}/x{i}" for i in range(3) for naan in ("12345", "12025", "12148", "99999")]
+    with offline_client(answers) as client:
+        for found in (list(client.discover_many(arks)), asyncio.run(collect(client.discover_many_async(arks)))):
+            assert [bool(each) for each in found] == [True, False, True, False] * 3
+    twice = {"12345": 2, "12025": 6, "12148": 2, "99999": 2}
+    assert {naan: answers.asked.count(f"{naan}.ark.arpa.") for naan in twice} == twice
 
 
 def test_options_are_those_of_a_client() -> None:

@@ -428,7 +428,7 @@ def test_lines_are_in_order_though_the_first_is_the_slowest() -> None:
     asked: list[str] = []
 
     class Slow(FakeDns):
-        async def discover_async(self, ark: Ark, lifetime: float, on_step: object = None) -> Discovery:
+        async def discover_async(self, ark: Ark, lifetime: float, *given: Any, **options: Any) -> Discovery:
             asked.append(ark.naan)
             while ark.naan == "12345" and len(asked) < AT_ONCE:
                 await asyncio.sleep(0.001)

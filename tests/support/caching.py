@@ -28,7 +28,6 @@ from maptr.reconcile.history import VerdictLog
 from maptr.reconcile.verdict import Drift
 from maptr.registry.followed_file import TableSource, table_source
 from maptr.registry.table import Entry, Nma, Table
-from maptr.resolver.call import StepHook
 from maptr.testing import Answers, OfflineResolver
 from maptr.walk import DEFAULTS, Answer, Question, Settings
 from tests.support.waiting import PATIENCE
@@ -92,21 +91,21 @@ class FakeDns(OfflineResolver):
         answer = self.answers.get(text, Answer(Outcome.NXDOMAIN, ttl=60, zone=ZONE))
         return answer._replace(security=self.security), 0.0
 
-    def discover(self, ark: Ark, lifetime: float, on_step: StepHook | None = None) -> Discovery:
+    def discover(self, ark: Ark, lifetime: float, *given: Any, **options: Any) -> Discovery:
         self.calls += 1
         if self.gate is not None:
             self.gate.wait(PATIENCE)
         if self.error is not None:
             raise self.error
-        return super().discover(ark, lifetime, on_step)
+        return super().discover(ark, lifetime, *given, **options)
 
-    async def discover_async(self, ark: Ark, lifetime: float, on_step: StepHook | None = None) -> Discovery:
+    async def discover_async(self, ark: Ark, lifetime: float, *given: Any, **options: Any) -> Discovery:
         self.calls += 1
         while self.gate is not None and not self.gate.is_set():
             await asyncio.sleep(0.005)
         if self.error is not None:
             raise self.error
-        return await super().discover_async(ark, lifetime, on_step)
+        return await super().discover_async(ark, lifetime, *given, **options)
 
 
 class Rig:
