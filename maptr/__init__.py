@@ -18,6 +18,7 @@ results     Discovery           the candidates that were found, best first, and 
             Step, Reading       one query of its trace, and one record that it gave
             Outcome, Limit      how a query ended, and the limit that ended it
             Drift, Verdict      a record of the table compared with DNS
+            Description         what a mapping authority says of an ARK
 choosers    sticky, at_random, weighted     by hash, at random, or at random by preference
             Reachable, Own      the first that answers, or the one that the ARK came with
             Chooser             their type: any function from a Discovery to one of its candidates
@@ -30,6 +31,7 @@ errors      MaptrError          the base of all others
             ConfigError         a wrong option
             DiscoveryError      no mapping authority, as one of:
                 NoMappingAuthority, DiscoveryFailed, DiscoveryTimeout       DNS said none, did not say, not in time
+            NmaError, PullFailed                    no mapping authority could be asked, no source had a registry
             TableError, UnsafePlan, ZoneError       a bad table file, a plan that removes too much, a bad zone
 
 ``maptr.testing`` is public, too: DNS without a network, for your tests.
@@ -62,7 +64,17 @@ if TYPE_CHECKING:
         Reading,
         Step,
     )
-    from maptr.errors import ArkSyntaxError, ConfigError, MaptrError, TableError, UnsafePlan, ZoneError
+    from maptr.errors import (
+        ArkSyntaxError,
+        ConfigError,
+        MaptrError,
+        NmaError,
+        PullFailed,
+        TableError,
+        UnsafePlan,
+        ZoneError,
+    )
+    from maptr.nma.describe import Description
     from maptr.nma.reachable import Own, Reachable
     from maptr.reconcile.verdict import Drift, Verdict
     from maptr.registry.table import Entry, Nma, Table
@@ -79,7 +91,8 @@ _HOMES = {
     "maptr.resolver.validation.validator": "Validator",
     "maptr.discovery": "Candidate Discovery DiscoveryError DiscoveryFailed DiscoveryTimeout Limit NoMappingAuthority"
     " Outcome Reading Step",
-    "maptr.errors": "ArkSyntaxError ConfigError MaptrError TableError UnsafePlan ZoneError",
+    "maptr.errors": "ArkSyntaxError ConfigError MaptrError NmaError PullFailed TableError UnsafePlan ZoneError",
+    "maptr.nma.describe": "Description",
     "maptr.nma.reachable": "Own Reachable",
     "maptr.reconcile.verdict": "Drift Verdict",
     "maptr.registry.table": "Entry Nma Table",
@@ -94,6 +107,7 @@ __all__ = [
     "Chooser",
     "Client",
     "ConfigError",
+    "Description",
     "Discovery",
     "DiscoveryError",
     "DiscoveryFailed",
@@ -103,11 +117,13 @@ __all__ = [
     "Limit",
     "MaptrError",
     "Nma",
+    "NmaError",
     "NoMappingAuthority",
     "Outcome",
     "Own",
     "Policy",
     "Profile",
+    "PullFailed",
     "Reachable",
     "Reading",
     "Settings",

@@ -164,7 +164,8 @@ def test_examples(name: str) -> None:
 ROOMS = sorted(".".join(file.parent.relative_to(PACKAGE.parent).parts) for file in PACKAGE.rglob("*/__init__.py"))
 PUBLIC = {name: getattr(maptr, name) for name in maptr.__all__}
 TYPES = {"Chooser", "Policy", "Profile"}  # names of types, for annotations
-PARTS = {"Drift", "Limit", "Outcome", "Reading", "Step", "Verdict"}  # a program gets them with a result
+# A program gets them with a result, or from one method of a client.
+PARTS = {"Description", "Drift", "Limit", "NmaError", "Outcome", "PullFailed", "Reading", "Step", "Verdict"}
 WITHOUT_ERRORS = {"Entry", "Nma", "Settings", "at_random", "sticky", "weighted"}
 
 
