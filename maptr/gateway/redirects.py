@@ -336,7 +336,8 @@ def stored(path: Path, on_bad: OnBad, database: str = "", *, allow_private: bool
         store.count()
         return store
     except sqlite3.Error as error:
-        raise ConfigError(f"its rows cannot be stored: {error}", filename=str(path)) from None
+        where = database or "a temporary file ($SQLITE_TMPDIR, or else /var/tmp)"
+        raise ConfigError(f"its rows cannot be stored in {where}: {error}", filename=str(path)) from None
 
 
 def _insert(connection: sqlite3.Connection, row: Row, *, allow_private: bool) -> None:
