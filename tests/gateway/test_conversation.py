@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import socket
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import ClassVar, NamedTuple
@@ -257,6 +258,30 @@ def test_the_longest_ark_passes_a_proxy(kind: type[Proxy], gateway: GatewayProce
         with socket.create_connection((proxy.host, proxy.port)) as sock, sock.makefile("rb") as file:
             sock.sendall(b"GET /health HTTP/1.0\r\n\r\n")
             assert b" 200 OK" in file.readline(), "a probe without Host"
+
+
+@pytest.mark.parametrize(
+    ("kind", "whole", "only_arks"),
+    [
+        (NginxProxy, "location /", r"`(location [^`]*)`"),
+        (CaddyProxy, "reverse_proxy", r"`(@ark path_regexp [^`]*)`"),
+        (ApacheProxy, "ProxyPass / http://127.0.0.1:8080/", r"`(ProxyPassMatch [^`]*)`"),
+    ],
+)
+def test_a_web_site_hands_over_what_has_an_ark(
+    kind: type[Proxy], whole: str, only_arks: str, gateway: GatewayProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    require(*kind.commands)
+    (found,) = re.findall(only_arks, PAGE)
+    text = block(kind.language).replace(whole, f"{found}\nreverse_proxy @ark" if kind is CaddyProxy else found)
+    monkeypatch.setattr(sys.modules[__name__], "block", lambda _: text)
+    with kind(gateway) as proxy:
+        arks = [row for row in ROWS if row.target.startswith("/ark:") and "%zz" not in row.target]
+        assert arks
+        for row in arks:
+            check(row, proxy.port)
+            check(row._replace(target=f"/id{row.target}"), proxy.port)
+        assert get(proxy.port, "/health").body != b"ok\n", "of the site"
 
 
 # ---- faults

@@ -413,7 +413,6 @@ def test_rows_that_cannot_be_stored_or_read_are_an_error_of_the_file(
         return made
 
     monkeypatch.setattr(sqlite3, "connect", full)
-    with pytest.raises(ConfigError, match=r"r\.csv: its rows cannot be stored in a temporary file .*: database or disk is full"):
-        stored(path, lambda error: None)
-    with pytest.raises(ConfigError, match=r"r\.csv: its rows cannot be stored in .*new\.sqlite: database or disk is full"):
-        stored(path, lambda error: None, str(tmp_path / "new.sqlite"))
+    for database, where in (("", "a temporary file .*"), (str(tmp_path / "new.sqlite"), r".*new\.sqlite")):
+        with pytest.raises(ConfigError, match=rf"r\.csv: its rows cannot be stored in {where}: database or disk"):
+            stored(path, lambda error: None, database)
