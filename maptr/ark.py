@@ -521,10 +521,11 @@ def _shown(text: str) -> str:
 # ---- ARKs in prose
 
 _STOP = r"[!&'(),:;]"  # punctuation after an ARK in a sentence, and between two ARKs
+_OTHER = "(?:doi|hdl|https?|info|isbn|issn|oai|urn):"  # the next identifier of a list
 _AT_WORD = r"(?:(?<![0-9a-z])|(?<=%[0-9a-f]{2})|(?<=\\[nrt]))"  # where a label can start; JSON escapes line ends
 _PIECE = (
     r"[-\u2010\u00ad]\r?\n[ \t]*(?=[0-9A-Za-z])"  # a word hyphenated at the end of a line
-    rf"|[{_DASHES}{_MARKS}$*+./0-9=@A-Z_a-z~]|%[0-9A-Fa-f]{{2}}|{_STOP}(?!{_STOP}{{0,3}}(?:https?:|ark{_COLON}))"
+    rf"|[{_DASHES}{_MARKS}$*+./0-9=@A-Z_a-z~]|%[0-9A-Fa-f]{{2}}|{_STOP}(?!{_STOP}{{0,3}}(?:{_OTHER}|ark{_COLON}))"
 )
 _WRAP_AT_NAAN = f"(?:{_WRAP}(?=/*[0-9][{BETANUMERIC}]{{4}}))?"
 _IN_PROSE = (
