@@ -459,6 +459,8 @@ def check_naan(naan: str) -> str:
 
 
 def _check_name(rest: str) -> None:
+    if ":" in rest and (other := re.search(f"(?i)[,;]({_OTHER})", rest)):
+        raise _NotAlone(f"after the ARK, {other[1]} begins another identifier")
     if wrong := re.search(_NEVER, rest):
         problem = f"{_shown(wrong[0])} is not allowed in an ARK, only as {_pairs(wrong)}"
         raise ArkSyntaxError(problem) if wrong[0].isalpha() else _NotAlone(problem)
