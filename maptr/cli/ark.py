@@ -33,6 +33,7 @@ def ark(texts: tuple[str, ...], find: bool, profile: Profile, as_json: bool) -> 
     Examples:
       maptr ark https://example.org/ark:/12345/x6np1wh8k/c3.pdf
       maptr ark --find "See ark:12345/x5-4 (and ark:12345/x6)."
+      pdftotext report.pdf - | maptr ark --find -
     """
     code = output.EXIT_OK
     for text in texts:
