@@ -17,7 +17,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
@@ -245,24 +244,24 @@ class Prober:
         self._open_at = {address: at for address, at in self._open_at.items() if at > now}
         self._locks = {address: lock for address, lock in self._locks.items() if lock.locked()}
         waiting = deque(servers.items())
-        done: queue.SimpleQueue[Future[Probe]] = queue.SimpleQueue()
+        done: queue.SimpleQueue[Probe | BaseException] = queue.SimpleQueue()
 
         def work() -> None:
             with suppress(IndexError):  # nothing is left
                 while True:
-                    server, future = waiting.popleft(), Future[Probe]()
+                    server = waiting.popleft()
                     try:
-                        future.set_result(self.probe_one(*server))
+                        done.put(self.probe_one(*server))
                     except BaseException as error:
-                        future.set_exception(error)
-                    done.put(future)
+                        done.put(error)
 
-        count = len(waiting)
-        for _ in range(min(self._concurrency, count)):
+        for _ in range(min(self._concurrency, len(servers))):
             threading.Thread(target=work, name="maptr-probe", daemon=True).start()
         try:
-            for _ in range(count):
-                yield done.get().result()
+            for _ in servers:
+                if isinstance(found := done.get(), BaseException):
+                    raise found
+                yield found
         finally:
             waiting.clear()
 

@@ -11,13 +11,13 @@ was checked, so that DNS rebinding has no effect. No proxy is used.
 from __future__ import annotations
 
 import http.client
+import queue
 import re
 import socket
 import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import zip_longest
@@ -312,22 +312,23 @@ def look_up(host: str, port: int, seconds: float) -> list[str]:
 
     Raises NmaError if there is none, or none in time.
     """
-    found: Future[list[str]] = Future()
+    found: queue.SimpleQueue[list[str] | str] = queue.SimpleQueue()
 
     def ask() -> None:
         try:
             entries = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-            found.set_result(list(dict.fromkeys(str(entry[4][0]) for entry in entries)))
+            found.put(list(dict.fromkeys(str(entry[4][0]) for entry in entries)))
         except (OSError, UnicodeError) as error:
-            found.set_exception(error)
+            found.put(f"{host}: no address: {reason_of(error)}")
 
     threading.Thread(target=ask, daemon=True).start()
     try:
-        return found.result(timeout=max(0.0, seconds))
-    except TimeoutError:
-        raise NmaError(f"{host}: no address in time", Fault.DNS) from None
-    except (OSError, UnicodeError) as error:
-        raise NmaError(f"{host}: no address: {reason_of(error)}", Fault.DNS) from None
+        addresses = found.get(timeout=max(0.0, seconds))
+    except queue.Empty:
+        addresses = f"{host}: no address in time"
+    if isinstance(addresses, str):
+        raise NmaError(addresses, Fault.DNS)
+    return addresses
 
 
 def _fault(error: Exception) -> Fault:
