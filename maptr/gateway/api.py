@@ -133,7 +133,11 @@ def discovery(request: Request, site: Site, found: Discovery) -> dict[str, Any]:
 # ---- the table and drift
 
 
-def _naans(request: Request, site: Site, limit: int = PAGE, after: str = "", q: str = "") -> Response:
+def _naans(request: Request, site: Site, **parameters: Any) -> Work:
+    return partial(_records, site, **parameters)  # a search of a long table takes long
+
+
+def _records(site: Site, limit: int = PAGE, after: str = "", q: str = "") -> Response:
     """Return a page of the table, in its order, or of the NAANs that match a search, best first."""
     every = [entry.naan for entry in site.index.search(q)] if q.strip() else [*site.table]
     if after and after not in every:

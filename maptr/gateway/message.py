@@ -165,13 +165,13 @@ def kept(now: int, seconds: int) -> Headers:
     return ("Cache-Control", f"max-age={seconds}"), ("Expires", formatdate(now + seconds, usegmt=True))
 
 
-def unchanged(request: Request, response: Response) -> Response:
+def unchanged(method: str, received: Mapping[str, str], response: Response) -> Response:
     """Return a page or file with an ETag, and 304 to a client that names it (RFC 9110 8.8.3 and 13.1.2)."""
-    if request.method not in ("GET", "HEAD") or not response.header("Content-Type").startswith(_WITH_ETAG):
+    if method not in ("GET", "HEAD") or not response.header("Content-Type").startswith(_WITH_ETAG):
         return response
     tag = f'"{hashlib.sha256(response.body).hexdigest()[:20]}"'
     headers = (*response.headers, ("ETag", tag))
-    wanted = request.headers.get("if-none-match", "")
+    wanted = received.get("if-none-match", "")
     if wanted.strip() == "*" or tag in [each.strip().removeprefix("W/") for each in wanted.split(",")]:
         left = tuple(pair for pair in headers if pair[0] != "Content-Type")
         return Response(HTTPStatus.NOT_MODIFIED, left)
@@ -200,13 +200,12 @@ def problem(status: HTTPStatus, detail: str, headers: Headers = (), **members: A
 
 
 def preflight(methods: Iterable[str]) -> Response:
-    """Return the response to OPTIONS: which methods there are, also for scripts of other sites."""
+    """Return the response to OPTIONS: which methods there are, also for scripts."""
     allowed = ", ".join(methods)
     headers = (
         ("Allow", allowed),
         ("Access-Control-Allow-Methods", allowed),
         ("Access-Control-Allow-Headers", "Accept, Content-Type"),
         ("Access-Control-Max-Age", "86400"),
-        ("Access-Control-Allow-Origin", "*"),
     )
     return Response(HTTPStatus.NO_CONTENT, headers)

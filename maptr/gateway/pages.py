@@ -224,7 +224,7 @@ def respond(request: Request, site: Site) -> Response | Work | None:
         about = {"base": base, "naans": site.table.naans()[: MAX_SITEMAP - 1]}
         return site.once("sitemap", lambda: _document("sitemap.xml", "application/xml", _DAY, about))
     if path == NAANS:
-        return _naans(request, site)
+        return partial(_naans, request, site)  # a search of a long table takes long
     if path.startswith(NAANS):
         return _naan(request, site)
     return None

@@ -130,7 +130,7 @@ def _answer(
         return describe.own_object(request, ark, own.object, site, form=form, source=headers)
     if is_own and not found.candidates:
         return failure(request, site, HTTPStatus.GONE, found.reason, headers, ark, gone=own and own.object)
-    if not inflection and (detail := missing(ark, found, site, request)):
+    if detail := missing(ark, found, site, request):
         return failure(request, site, HTTPStatus.NOT_FOUND, detail, headers, ark, found)
     if wants_list(request, form):
         return authorities(request, ark, found, site, headers, [where for where in urls if where not in here] or urls)

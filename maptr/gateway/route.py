@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from functools import partial
 from http import HTTPStatus
 from urllib.parse import quote, unquote, unquote_plus
 
 from maptr.ark import MAX_TEXT, Ark, each_ark
+from maptr.config.model import GatewayConfig
 from maptr.discovery import Discovery
 from maptr.errors import ArkSyntaxError
 from maptr.gateway import api, describe, doh, objects, pages, resolve
-from maptr.gateway.message import Answer, Headers, Lines, Lookup, Request, Response, preflight, text, unchanged
+from maptr.gateway.message import Answer, Headers, Request, Response, preflight, text, unchanged
 from maptr.gateway.resolve import failure
 from maptr.gateway.site import Site
 from maptr.registry.search import MAX_QUERY
@@ -40,6 +42,7 @@ _INERT = re.compile(
 # Scripts of other sites may read what is for the public, because no response depends on credentials. In the browser of
 # an operator, which reaches addresses that others do not, they may not read what is for operators.
 _FOR_OPERATORS = (METRICS, "/ready", "/status", f"{api.BASE}status")
+_PAGES = ("/drift/", "/servers/", "/stats/", "/status/", pages.NAANS)  # with a final slash too many
 _STATISTICS = ("/stats", f"{api.BASE}stats")
 CORS: Headers = (("Access-Control-Allow-Origin", "*"), ("Access-Control-Expose-Headers", "*"))
 
@@ -68,28 +71,18 @@ def route(
         raw_target = "/" + raw_target.removeprefix("/")
     if "[" in raw_target or "]" in raw_target:  # as browsers send them, although RFC 3986 does not allow it
         raw_target = raw_target.replace("[", "%5B").replace("]", "%5D")
-    request = Request(method, raw_target, headers, body, now, client, is_admin or not site.has_admin)
-    answer = _route(request, site)
-    if isinstance(answer, Lookup):
-        respond = answer.respond
-        return Lookup(answer.ark, lambda found: _finish(request, respond(found), site))
-    if callable(answer):
-        return lambda: _finish(request, answer(), site)
-    if isinstance(answer, Lines):
-        return answer._replace(response=_finish(request, answer.response, site))
-    return _finish(request, answer, site)
+    return _route(Request(method, raw_target, headers, body, now, client, is_admin or not site.has_admin), site)
 
 
-def _finish(request: Request, response: Response, site: Site) -> Response:
-    """Return a response that scripts of other sites may read, or that the client still has it (RFC 9110 13.1.2)."""
-    if is_shared(request.path, site) and CORS[0] not in response.headers:
+def finished(
+    response: Response, method: str, raw_target: str, headers: Mapping[str, str], settings: GatewayConfig
+) -> Response:
+    """Return a response as it is sent: scripts of other sites may read it, unless it is for operators, and a client
+    that still has it is told so (RFC 9110 13.1.2)."""
+    path = raw_target.partition("?")[0]
+    if path[:1] == "/" and path not in _FOR_OPERATORS and (path not in _STATISTICS or settings.public_stats):
         response = Response(response.status, response.headers + CORS, response.body, response.reason)
-    return unchanged(request, response) if response.status == HTTPStatus.OK else response
-
-
-def is_shared(path: str, site: Site) -> bool:
-    """Return whether scripts of other sites may read what is at a path."""
-    return path not in _FOR_OPERATORS and (path not in _STATISTICS or site.settings.public_stats)
+    return unchanged(method, headers, response) if response.status == HTTPStatus.OK else response
 
 
 def _route(request: Request, site: Site) -> Answer:
@@ -121,7 +114,7 @@ def _route(request: Request, site: Site) -> Answer:
         return site.metrics()
     if path == "/":
         return _home(request, site)
-    return pages.respond(request, site) or _without_slash(request, site) or _not_found(request, site)
+    return pages.respond(request, site) or _slash(request) or _not_found(request, site)
 
 
 def _posted(request: Request) -> str:
@@ -177,11 +170,7 @@ def _home(request: Request, site: Site) -> Answer:
     try:
         ark, _ = resolve.split_parameter(pages.searched(searched))
     except ArkSyntaxError as error:
-        naans = [] if error.labelled or error.suggestion else site.index.search(searched)
-        if not naans:
-            return pages.home(request, site, error)
-        where = f"/naan/{naans[0].naan}" if len(naans) == 1 else f"/naan/?q={quote(searched[:MAX_QUERY], safe='')}"
-        return text("", HTTPStatus.SEE_OTHER, (("Location", where),))
+        return partial(_search, request, site, searched, error)
     ark = ark.sent(site.hyphens)
     target = f"/{ark.in_url if ark.name else ark}{ark.tail}"
     followed = request._replace(target=target, headers={"host": request.headers.get("host", "")})
@@ -193,18 +182,31 @@ def _home(request: Request, site: Site) -> Answer:
     )
 
 
+def _search(request: Request, site: Site, searched: str, error: ArkSyntaxError) -> Response:
+    """Return a redirect to the NAANs that a text finds, else the search page with the ``error``."""
+    naans = [] if error.labelled or error.suggestion else site.index.search(searched)
+    if not naans:
+        return pages.home(request, site, error)
+    where = f"/naan/{naans[0].naan}" if len(naans) == 1 else f"/naan/?q={quote(searched[:MAX_QUERY], safe='')}"
+    return text("", HTTPStatus.SEE_OTHER, (("Location", where),))
+
+
 def _ready(site: Site) -> Response:
     status = HTTPStatus.SERVICE_UNAVAILABLE if site.troubles else HTTPStatus.OK
     lines = [*(site.troubles or ("ready",)), *(f"source: {source}" for source in site.sources or ())]
     return text("".join(f"{line}\n" for line in lines), status, (("Cache-Control", "no-store"),))
 
 
-def _without_slash(request: Request, site: Site) -> Response | None:
-    """Return a redirect to the page of a path that has a final slash too many or too few; None if there is none."""
+def _slash(request: Request) -> Response | None:
+    """Return a redirect from a path of a page that has a final slash too many, or too few for the list of NAANs."""
     path, mark, query = request.target.partition("?")
-    other = f"{path[:-1] if path.endswith('/') else f'{path}/'}{mark}{query}"
-    is_page = pages.respond(request._replace(target=other), site) is not None
-    return text("", HTTPStatus.FOUND, (("Location", other),)) if is_page else None
+    if f"{path}/" == pages.NAANS:
+        path = pages.NAANS
+    elif path.endswith("/") and path.startswith(_PAGES):
+        path = path.rstrip("/")
+    else:
+        return None
+    return text("", HTTPStatus.FOUND, (("Location", f"{path}{mark}{query}"),))
 
 
 def _not_found(request: Request, site: Site) -> Response:

@@ -39,7 +39,7 @@ from maptr.gateway.limits import FREE_WORK, Limits
 from maptr.gateway.message import Lines, Lookup, Response, Unreadable, problem, text
 from maptr.gateway.metrics import MALFORMED, RESOLVE, Metrics, kind_of
 from maptr.gateway.proxies import Proxies
-from maptr.gateway.route import CORS, MAX_BODY, is_shared, route
+from maptr.gateway.route import CORS, MAX_BODY, finished, route
 from maptr.gateway.site import Site
 from maptr.gateway.statistics import Statistics, naan_in
 from maptr.protocol.address import Address
@@ -162,19 +162,19 @@ class HttpServer:
             number = next(self._ids)
         try:
             answer = await self._answer(request, client)
-            if isinstance(answer, Lines) and request.spoken == HttpVersion10:  # which has no chunks
-                answer = answer.response._replace(body=b"".join([line async for line in self._lines(answer)]))
-            response = answer.response if isinstance(answer, Lines) else answer
+            pieces = None
+            if isinstance(answer, Lines):
+                pieces, answer = self._lines(answer.parts), answer.response
+                if request.spoken == HttpVersion10:  # which has no chunks
+                    answer, pieces = answer._replace(body=b"".join([line async for line in pieces])), None
+            response = finished(answer, request.method, request.raw_path, received, self._settings)
             headers = _all_headers(response, number)
-            if response.status >= HTTPStatus.BAD_REQUEST:  # perhaps not from ``route``
-                path = request.raw_path.partition("?")[0]
-                headers.update(CORS if path[:1] == "/" and is_shared(path, self._site()) else ())
             if request.spoken == HttpVersion10 and request.keep_alive:
                 headers[hdrs.CONNECTION] = "keep-alive"
-            if isinstance(answer, Lines) or len(answer.body) > PIECE:
-                made = await self._send(request, answer, headers)
+            if pieces is not None or len(response.body) > PIECE:
+                made = await self._send(request, response, pieces or _pieces(response.body), headers)
             else:
-                made = web.Response(status=int(answer.status), headers=headers, body=answer.body)
+                made = web.Response(status=int(response.status), headers=headers, body=response.body)
                 if connection.is_last():
                     made.force_close()
         finally:
@@ -210,13 +210,11 @@ class HttpServer:
         number, reason = next(self._ids), HTTPStatus(status).phrase.lower()
         if isinstance(error, InvalidURLError):
             reason = "the target has a character that must be %-encoded: é is %C3%A9, a blank is %20 (RFC 3986 2.1)"
-        response = text(f"{reason}\n", status)
-        headers = _all_headers(response, number)
-        headers.update(CORS)
+        response = text(f"{reason}\n", status, CORS)
         self._metrics.count(MALFORMED, status, 0.0)
         if self._settings.access_log:
             self._log(cast(HttpConnection, request.protocol).client, None, response, 0.0, number)
-        made = web.Response(status=status, headers=headers, body=response.body)
+        made = web.Response(status=status, headers=_all_headers(response, number), body=response.body)
         made.force_close()
         return made
 
@@ -310,19 +308,11 @@ class HttpServer:
     # ---- responses
 
     async def _send(
-        self,
-        request: HttpRequest,
-        answer: Response | Lines,
-        headers: CIMultiDict[str],
+        self, request: HttpRequest, response: Response, pieces: AsyncGenerator[bytes, None], headers: CIMultiDict[str]
     ) -> web.StreamResponse:
-        """Send a response that is long or in lines."""
-        if isinstance(answer, Lines):
-            made = web.StreamResponse(status=answer.response.status, headers=headers)
-            pieces = self._lines(answer)
-        else:
-            made = web.StreamResponse(status=answer.status, headers=headers)
-            made.content_length = len(answer.body)
-            pieces = _pieces(answer.body)
+        """Send a response in pieces. The length of one without a body is not known."""
+        made = web.StreamResponse(status=response.status, headers=headers)
+        made.content_length = len(response.body) or None
         if request.connection.is_last():
             made.force_close()
         try:
@@ -340,7 +330,7 @@ class HttpServer:
             request.connection.abort()
         return made
 
-    async def _lines(self, answer: Lines) -> AsyncGenerator[bytes, None]:
+    async def _lines(self, parts: Sequence[Lookup | Response]) -> AsyncGenerator[bytes, None]:
         """Look up many ARKs at a time, and give the line of each in their order."""
 
         async def one(part: Lookup | Response) -> bytes:
@@ -349,7 +339,7 @@ class HttpServer:
             at_once = self._from_table(part.ark)
             return part.respond(await self._discover(part.ark) if at_once is None else at_once).body
 
-        waiting = iter(answer.parts)
+        waiting = iter(parts)
         tasks = deque(asyncio.ensure_future(one(part)) for part in itertools.islice(waiting, AT_ONCE))
         try:
             while tasks:

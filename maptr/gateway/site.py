@@ -86,12 +86,13 @@ class Site:
     _made: dict[object, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def once(self, key: object, make: Callable[[], T]) -> T:
-        """Return what ``make`` gives, which is made once for this site: pages and lists that many requests get."""
-        if key not in self._made:
+        """Return what ``make`` gives, made once for this site: what many requests get. Any thread may call it."""
+        made = self._made.get(key)
+        if made is None:
             if len(self._made) >= MAX_MADE:
                 self._made.clear()
-            self._made[key] = make()
-        return cast(T, self._made[key])
+            made = self._made[key] = make()
+        return cast(T, made)
 
     @cached_property
     def table(self) -> Table:

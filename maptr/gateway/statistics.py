@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
 from datetime import date, timedelta
 from functools import partial
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote
@@ -236,6 +237,8 @@ class Statistics:
 
     def _split(self) -> None:
         for (hour, naan, status, source, inflection, host, reason), n in self._requests.most_common():
+            if status == HTTPStatus.NO_CONTENT:  # a browser asks for the methods before it asks for the ARK
+                continue
             self._add(hour, REQUESTS, "", n)
             self._add(hour, NAAN, naan, n)
             self._add(hour, STATUS, str(status), n)

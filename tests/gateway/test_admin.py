@@ -20,7 +20,7 @@ from maptr.errors import ConfigError
 from maptr.gateway.connections import MAX_FOR_OPERATORS
 from maptr.gateway.message import Response
 from maptr.gateway.message import text as plain
-from maptr.gateway.route import route
+from maptr.gateway.route import finished, route
 from maptr.gateway.service import Service
 from maptr.gateway.site import Site
 from maptr.gateway.statistics import Statistics
@@ -89,7 +89,7 @@ def test_scripts_of_other_sites_read_what_is_for_the_public_only(public_stats: b
         answer = answer() if callable(answer) else answer
         assert isinstance(answer, Response)
         assert answer.status == 200
-        return answer.header("access-control-allow-origin") == "*"
+        return finished(answer, "GET", path, {}, settings).header("access-control-allow-origin") == "*"
 
     assert not any(map(is_shared, ("/metrics", "/ready", "/status")))
     assert is_shared("/stats") is is_shared("/api/v1/stats") is public_stats

@@ -53,6 +53,7 @@ REQUESTS = (
     ("/ark:99999/x??", 503, "", "", "timeout"),
     ("/ark:", 400, "", "", "not-an-ark"),
     ("/ark:12345/gone?", 410, "redirects", "https://library.example/", "gone"),
+    ("/ark:12345/x1", 204, "", "https://library.example/"),  # OPTIONS, before a request of a script: not counted
 )
 
 
@@ -518,13 +519,14 @@ def test_files_for_search_engines() -> None:
     assert statistics.KINDS[0] == "requests"
 
 
-def test_a_report_of_a_full_file_does_not_hold_the_loop() -> None:
-    """It is made in a thread, from the counts until the request; those that come meanwhile do not disturb it."""
+def test_a_report_of_a_full_file_and_a_search_of_a_long_table_do_not_hold_the_loop() -> None:
+    """A thread makes them; a report from the counts until the request, undisturbed by those that come meanwhile."""
     made = Statistics(wall=lambda: 1e9)
     made.count("12345", "/ark:12345/x1", 302, "natab", "")
     reading = made.reading(1)
     made.count("12345", "/ark:12345/x1", 302, "natab", "")
     assert made.report(1).requests == 2
     assert asyncio.run(in_thread(reading)).requests == 1
-    site = Gateway(statistics=made.reading, public_stats=True).site
-    assert all(callable(route("GET", target, {}, site)) for target in ("/stats", "/api/v1/stats"))
+    site = Gateway(TABLE, statistics=made.reading, public_stats=True).site
+    targets = ("/stats", "/api/v1/stats", "/?q=library", "/naan/?q=a+b", "/api/v1/naans?q=a+b")
+    assert all(callable(route("GET", target, {}, site)) for target in targets)

@@ -14,7 +14,7 @@ from maptr.config.model import GatewayConfig
 from maptr.discovery import Discovery, DiscoveryError
 from maptr.gateway.message import Lines, Lookup, Response, Work
 from maptr.gateway.objects import OwnObject, OwnObjects, Redirects
-from maptr.gateway.route import route
+from maptr.gateway.route import finished, route
 from maptr.gateway.site import Site
 from maptr.registry.followed_file import TableSource, TableState
 from maptr.registry.search import NaanIndex
@@ -72,9 +72,10 @@ class Gateway:
 
     def ask(self, target: str, method: str = "GET", *, body: str = "", **headers: str) -> Response:
         """The response to a request. Underscores in the names of headers stand for hyphens."""
-        answer = self._route(target, method, body, headers)
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        answer = self._route(target, method, body, named)
         assert not isinstance(answer, Lines)
-        return self._response(answer)
+        return finished(self._response(answer), method, target, named, self.site.settings)
 
     def lines(self, target: str) -> list[Any]:
         """The documents of a response in lines."""
@@ -85,8 +86,7 @@ class Gateway:
     def _route(
         self, target: str, method: str = "GET", body: str = "", headers: Mapping[str, str] = NONE
     ) -> Response | Lookup | Lines | Work:
-        named = {name.replace("_", "-"): value for name, value in headers.items()}
-        return route(method, target, named, self.site, body=body.encode(), now=self.rig.wall(), client="192.0.2.1")
+        return route(method, target, headers, self.site, body=body.encode(), now=self.rig.wall(), client="192.0.2.1")
 
     def _response(self, part: Lookup | Response | Work) -> Response:
         if isinstance(part, Lookup):
