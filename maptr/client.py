@@ -29,8 +29,7 @@ if TYPE_CHECKING:
     from maptr.cache.policy import SourcePolicy
     from maptr.cache.sources import Sources
     from maptr.nma.describe import Description
-    from maptr.reconcile.history import PastVerdict
-    from maptr.reconcile.verdict import Drift
+    from maptr.reconcile.verdict import Drift, PastVerdict
     from maptr.registry.followed_file import TableSource
     from maptr.registry.found import FoundTable
     from maptr.registry.pull import Pull
@@ -342,15 +341,14 @@ class Client:
         """
         if isinstance(naans, str):
             raise TypeError("expected several NAANs, got one: use drift(naan), or a list: [naan]")
-        from maptr.reconcile.drift import verdicts  # a discovery does not need it
-        from maptr.reconcile.history import VerdictLog  # a discovery does not need it
+        from maptr.reconcile.drift import VerdictLog, verdicts  # a discovery does not need it
 
         log = None if self.history is None else VerdictLog(self.history)
         return verdicts(self.sources, log, None if naans is None else map(_checked_naan, naans))
 
     def drift_history(self) -> dict[str, list[PastVerdict]]:
         """Return the verdicts of earlier comparisons by record, the latest first."""
-        from maptr.reconcile.history import VerdictLog  # as above
+        from maptr.reconcile.drift import VerdictLog  # as above
 
         return {} if self.history is None else VerdictLog(self.history).changes(self.sources.view)
 

@@ -39,6 +39,7 @@ USELESS_AFTER = 259_200.0  # seconds past expiration; RFC 8767 section 5: stale 
 
 PAGE = 4096
 BUSY_MS = 20  # to wait for another process's write; then the caller does without
+BUSY_HISTORY_MS = 5_000  # the same for a verdict or a probe, which unlike an answer cannot be fetched again
 OPENING = 1.0  # seconds that opening waits for other processes that open the file or make its tables
 OPENING_STEP = 0.02  # seconds between tries, at most
 PAUSE = 30.0  # seconds until a file that was busy for all of that time is opened again
@@ -166,6 +167,21 @@ class Disk:
                     self._report(f"{error.strerror or error}")
                     return None
         return None
+
+    def transaction(self, write: Callable[[sqlite3.Connection], None]) -> bool:
+        """Call ``write`` in one transaction, after that of another process. False if the file cannot be written."""
+
+        def operation(connection: sqlite3.Connection) -> bool:
+            connection.execute(f"PRAGMA busy_timeout = {BUSY_HISTORY_MS}")
+            try:
+                connection.execute("BEGIN IMMEDIATE")
+                with connection:  # ends the transaction
+                    write(connection)
+            finally:
+                connection.execute(f"PRAGMA busy_timeout = {BUSY_MS}")
+            return True
+
+        return self.run(operation) is True
 
     def close(self) -> None:
         with self._lock:

@@ -35,14 +35,14 @@ from maptr.daemon.sockets import bound_at, explained, open_tcp
 from maptr.discovery import Discovery, DiscoveryError
 from maptr.errors import printable
 from maptr.gateway.connections import MAX_TARGET, HttpConnection, HttpListener
-from maptr.gateway.limits import FREE_WORK, Limits
 from maptr.gateway.message import Lines, Lookup, Response, Unreadable, problem, text
 from maptr.gateway.metrics import MALFORMED, RESOLVE, Metrics, kind_of
 from maptr.gateway.proxies import Proxies
 from maptr.gateway.route import CORS, MAX_BODY, finished, route
 from maptr.gateway.site import Site
 from maptr.gateway.statistics import Statistics, naan_in
-from maptr.protocol.address import Address
+from maptr.protocol.address import Address, client_of
+from maptr.rate_limit import TokenBuckets
 from maptr.resolver.call import CallOptions
 
 access_log = logging.getLogger("maptr.gateway.access")
@@ -52,6 +52,12 @@ BODY_TIMEOUT = 10.0  # seconds for the body of a POST
 PIECE = 65_536  # bytes of a long response for which the client has the idle timeout to read
 AT_ONCE = 32  # ARKs of one request that are looked up at the same time
 
+# Limits by token buckets: a client, an address or IPv6 network, pays for its requests and for the time of the event
+# loop that they take; a NAAN for the work that its rules are (``Discovery.work``).
+BURST = 2  # seconds of its rate that a client may use at once
+COST = 0.001  # seconds that one token buys; a redirect takes less
+NAAN_WORK = 400_000  # steps a second of one NAAN, some 100 ms
+FREE_WORK = 5_000  # steps of one ARK that are not counted; those of a record take some hundred
 
 _FIXED = ((hdrs.SERVER, "maptr"), ("X-Content-Type-Options", "nosniff"))  # headers of every response
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,64}\Z")
@@ -104,7 +110,8 @@ class HttpServer:
     def configure(self, settings: GatewayConfig, tls: ssl.SSLContext | None) -> None:
         """Use these settings from now on, and the certificate for new connections."""
         self._settings = settings
-        self._limits = Limits(settings.rate, time.monotonic)
+        self._clients = TokenBuckets(settings.rate, settings.rate * BURST, time.monotonic)
+        self._naans = TokenBuckets(NAAN_WORK, NAAN_WORK * BURST, time.monotonic)
         self._proxies = Proxies(settings.proxies, settings.client_header)
         self._listener.configure(settings, self._proxies, tls)
 
@@ -226,7 +233,8 @@ class HttpServer:
             return text("too many headers\n", HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
         if not _HOST.match(headers.get(hdrs.HOST, "")):
             return text("the Host header cannot be read\n", HTTPStatus.BAD_REQUEST)
-        if (wait := self._limits.wait(client)) > 0:
+        payer = client_of(client)
+        if (wait := self._clients.wait(payer)) > 0:
             if self._proxies.trusts(client):
                 header = self._proxies.header
                 names_none = f"{header} names no client outside gateway.proxies: all its clients share one limit"
@@ -252,9 +260,9 @@ class HttpServer:
                 began = time.perf_counter()
                 answer = answer.respond(found)
                 took += time.perf_counter() - began
-            self._limits.spend(client, took)
+            self._clients.charge(payer, took / COST - 1)
             if isinstance(answer, Lines):
-                self._limits.charge(client, len(answer.parts))
+                self._clients.charge(payer, len(answer.parts))
             return answer
         except Unreadable as error:  # such as own objects: a redirect by the table would be wrong, and kept
             status, retry = HTTPStatus.SERVICE_UNAVAILABLE, (("Retry-After", "10"),)
@@ -295,14 +303,14 @@ class HttpServer:
 
     async def _discover(self, ark: Ark) -> Discovery:
         """Return the discovery, without candidates instead of an error."""
-        if self._limits.naans.wait(ark.naan) > 0:
+        if self._naans.wait(ark.naan) > 0:
             return self._sources.engine.not_asked(ark, "the rules of this NAAN take too long")
         try:
             # Without the URL before the label, which is the client's, and the inflection, which needs no look-up.
             found = await self._sources.discover_async(Ark(*ark[:4]), **self._options)
         except DiscoveryError as error:
             found = error.discovery
-        self._limits.naans.charge(ark.naan, found.work - FREE_WORK)
+        self._naans.charge(ark.naan, found.work - FREE_WORK)
         return found
 
     # ---- responses

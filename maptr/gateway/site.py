@@ -16,9 +16,8 @@ from maptr.errors import ArkSyntaxError
 from maptr.gateway.message import Request, Response
 from maptr.gateway.objects import UNREAD, OwnObjects, Redirects, match, target_of
 from maptr.gateway.statistics import Readings
-from maptr.reconcile.history import PastVerdict
 from maptr.reconcile.probes import Liveness
-from maptr.reconcile.verdict import Drift
+from maptr.reconcile.verdict import Drift, PastVerdict
 from maptr.registry.followed_file import TableState
 from maptr.registry.search import NaanIndex
 from maptr.registry.table import Table

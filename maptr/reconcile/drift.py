@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import json
 import re
+import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate, product
+from pathlib import Path
 
 from maptr import url
 from maptr.ark import BETANUMERIC, Ark
+from maptr.cache.disk import Disk
 from maptr.cache.sources import Sources
 from maptr.discovery import Discovery
 from maptr.naptr.record import Naptr
 from maptr.protocol.names import ARK_ARPA
-from maptr.reconcile.history import PastVerdict, VerdictLog
-from maptr.reconcile.verdict import Drift, Urls, Verdict
+from maptr.reconcile.verdict import Drift, PastVerdict, Urls, Verdict
 from maptr.registry.table import Entry, Table
 from maptr.registry.target import unusable
 from maptr.zone.lint import unpublishable
+
+MAX_STATES = 50  # of one record
 
 # A u rule for a shoulder as ``zone.rules`` writes it: the part between the NAAN and the final ".*".
 _SHOULDER_RULE = re.compile(rb".\^\(?ark:/\?[0-9a-z]+/\(*((?:[A-Za-z0-9=~@_%-]|\[[.*+$]\])+)\(?\.\*")
@@ -182,3 +188,55 @@ def _normalized(urls: Urls) -> list[str]:
 
 def _text(urls: Urls) -> str:
     return " ".join(urls) if urls else "nothing"
+
+
+# ---- the history of verdicts, which distinguishes a side that lags behind from two that disagree
+
+
+def open_history(path: Path, *, wall: Callable[[], float]) -> Disk:
+    """Open the file of a server, which does not know the cache. A damaged one is replaced."""
+    return Disk(path, wall=wall, own=True)
+
+
+@dataclass(frozen=True, slots=True)
+class VerdictLog:
+    """The verdicts of earlier runs in the cache's SQLite file, which also has the time and reason of each."""
+
+    disk: Disk
+
+    def record(self, view: str, verdicts: list[Drift]) -> bool:
+        """Keep each verdict that differs from the last one of its record. False if the file cannot be written."""
+
+        def write(connection: sqlite3.Connection) -> None:
+            for drift in verdicts:
+                self._write(connection, view, drift)
+
+        return self.disk.transaction(write)
+
+    def _write(self, connection: sqlite3.Connection, view: str, drift: Drift) -> None:
+        state = (str(drift.verdict), json.dumps(drift.table), json.dumps(drift.dns))
+        last = connection.execute(
+            "SELECT verdict, in_table, in_dns FROM verdict WHERE view = ? AND record = ? ORDER BY id DESC LIMIT 1",
+            (view, drift.record),
+        ).fetchone()
+        if last == state:
+            return
+        connection.execute(
+            "INSERT INTO verdict (view, record, at, verdict, reason, in_table, in_dns) VALUES (?, ?, ?, ?, ?, ?, ?)",
+            (view, drift.record, self.disk.wall(), state[0], drift.reason, *state[1:]),
+        )
+        connection.execute(
+            "DELETE FROM verdict WHERE view = ? AND record = ? AND id NOT IN"
+            " (SELECT id FROM verdict WHERE view = ? AND record = ? ORDER BY id DESC LIMIT ?)",
+            (view, drift.record, view, drift.record, MAX_STATES),
+        )
+
+    def changes(self, view: str) -> dict[str, list[PastVerdict]]:
+        """Return the verdicts on each record that has any, the latest first; each as long as it did not change."""
+        query = "SELECT record, at, verdict, reason, in_table, in_dns FROM verdict WHERE view = ? ORDER BY id DESC"
+        found: dict[str, list[PastVerdict]] = {}
+        for record, at, verdict, reason, *urls in self.disk.run(lambda c: c.execute(query, (view,)).fetchall()) or ():
+            if verdict in frozenset(Verdict):  # another release may have others
+                table, dns = (tuple(json.loads(side)) for side in urls)
+                found.setdefault(record, []).append(PastVerdict(at, Verdict(verdict), reason, table, dns))
+        return found

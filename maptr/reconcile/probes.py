@@ -27,7 +27,6 @@ from typing import Any
 from maptr import url
 from maptr.cache.disk import Disk
 from maptr.errors import Fault, NmaError
-from maptr.reconcile.history import transaction
 from maptr.registry.table import Table
 from maptr.registry.target import example_url
 from maptr.web import http
@@ -159,7 +158,7 @@ class ProbeLog:
             last = "SELECT place FROM period GROUP BY place ORDER BY max(at) DESC LIMIT -1 OFFSET ?"
             connection.execute(f"DELETE FROM period WHERE place IN ({last})", (MAX_SERVERS,))  # noqa: S608 - constants
 
-        return transaction(self.disk, write)
+        return self.disk.transaction(write)
 
     def all(self) -> dict[str, Liveness]:
         return self._read("1")

@@ -1,10 +1,10 @@
-"""Verdicts on the records of a table, each with the evidence of both sides."""
+"""Verdicts on the records of a table, each with the evidence of both sides, and earlier ones."""
 
 from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from maptr.errors import printable
 
@@ -64,3 +64,14 @@ class Drift:
             "dns": list(self.dns),
             "records": list(self.records),
         }
+
+
+class PastVerdict(NamedTuple):
+    """An earlier verdict on a record, from its first run at ``at`` (wall-clock time) until the next one, with the URLs
+    that each side gave."""
+
+    at: float
+    verdict: Verdict
+    reason: str = ""
+    table: Urls = ()
+    dns: Urls = ()

@@ -20,7 +20,7 @@ from maptr.daemon.pulling import ServerDrift, TablePulls, TableStatus, kept_text
 from maptr.errors import MaptrError, reason_of
 from maptr.files import read_whole, signature_if_any
 from maptr.protocol.names import to_text
-from maptr.reconcile.history import open_history
+from maptr.reconcile.drift import open_history
 from maptr.reconcile.verdict import Drift
 from maptr.server.alarm import Alarm, AlarmKind
 from maptr.server.state import Clock

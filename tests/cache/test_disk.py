@@ -19,7 +19,6 @@ from maptr.client import Client
 from maptr.discovery import Outcome
 from maptr.errors import ConfigError
 from maptr.protocol.names import parse
-from maptr.reconcile.history import transaction
 from maptr.walk import Answer
 from tests.support.caching import ARK, HOME, ONE_HOST, Clock, Rig, dns_answer, host, run_program
 
@@ -490,11 +489,11 @@ def keep(disk: Disk) -> bool:
 
 
 def note(disk: Disk) -> bool:
-    return transaction(disk, lambda connection: None)
+    return disk.transaction(lambda connection: None)
 
 
 @pytest.mark.parametrize(
-    ("write", "limit"), [(keep, "maptr.cache.disk.BUSY_MS"), (note, "maptr.reconcile.history.BUSY_HISTORY_MS")]
+    ("write", "limit"), [(keep, "maptr.cache.disk.BUSY_MS"), (note, "maptr.cache.disk.BUSY_HISTORY_MS")]
 )
 def test_a_write_waits_a_moment_for_another_process(
     write: Callable[[Disk], bool], limit: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -25,9 +25,8 @@ from maptr.gateway.metrics import Metrics
 from maptr.gateway.objects import OwnObject
 from maptr.gateway.site import DriftReport, Traffic
 from maptr.naptr.record import Naptr
-from maptr.reconcile.history import PastVerdict
 from maptr.reconcile.probes import Liveness, Period
-from maptr.reconcile.verdict import AGREES, Drift, Verdict
+from maptr.reconcile.verdict import AGREES, Drift, PastVerdict, Verdict
 from maptr.registry.table import Entry, NaanPolicy, Nma, Table, Who
 from maptr.walk import Answer
 from tests.support.caching import HOME, SILENT, dns_answer, host, redirect

@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from maptr.daemon.certificate import Certificate
-from maptr.gateway import connections, limits, server
+from maptr.gateway import connections, server
 from maptr.gateway.message import Response
 from maptr.gateway.route import MAX_BODY
 from tests.support.caching import ONE_HOST, Rig, dns_answer, host
@@ -491,6 +491,16 @@ def test_the_header_forwarded_names_the_client(caplog: pytest.LogCaptureFixture)
     assert caplog.messages[-1].startswith('2001:db8::7 "GET /health" 200')
 
 
+def test_a_request_is_charged_for_the_time_that_it_takes() -> None:
+    def slow() -> Response:
+        time.sleep(0.1)  # a hundred tokens
+        return Response(200, ())
+
+    with gateway(rate=1) as found, HttpClient(found.port) as client:
+        found.change(metrics=slow)
+        assert [client.get(target).status for target in ("/metrics", "/health")] == [200, 429]
+
+
 V2 = b"\r\n\r\n\x00\r\nQUIT\n"
 
 
@@ -606,7 +616,7 @@ def test_hosts(shared: Gateway, status: int, hosts: list[str]) -> None:
 def test_the_rules_of_a_naan_that_take_too_long_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where its answer is kept. Other NAANs are answered."""
     monkeypatch.setattr(server, "FREE_WORK", 0)
-    monkeypatch.setattr(limits, "NAAN_WORK", 100)
+    monkeypatch.setattr(server, "NAAN_WORK", 100)
     answers = {f"{naan}.ark.arpa.": dns_answer(host("h.example.")) for naan in ("12345", "54321")}
     with gateway(Rig(answers)) as found, HttpClient(found.port) as client:
         statuses = [client.get(f"/ark:12345/x{number}").status for number in range(20)]

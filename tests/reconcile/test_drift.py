@@ -16,9 +16,8 @@ from maptr.cache.store import replay
 from maptr.client import Client
 from maptr.discovery import Discovery, Outcome
 from maptr.naptr.record import Naptr, read
-from maptr.reconcile.drift import compare, probe_of, reconcile, shoulders_in_dns
-from maptr.reconcile.history import MAX_STATES, PastVerdict, VerdictLog
-from maptr.reconcile.verdict import Drift, Urls, Verdict
+from maptr.reconcile.drift import MAX_STATES, VerdictLog, compare, probe_of, reconcile, shoulders_in_dns
+from maptr.reconcile.verdict import Drift, PastVerdict, Urls, Verdict
 from maptr.registry.table import Entry, Nma, Table
 from maptr.walk import Answer, Settings
 from tests.support.caching import Clock, Rig, dns_answer, host, redirect

@@ -23,8 +23,7 @@ from maptr.discovery import Discovery, Outcome
 from maptr.naptr.record import Naptr
 from maptr.paths import cache_file
 from maptr.protocol.names import parse, to_text
-from maptr.reconcile.drift import verdicts
-from maptr.reconcile.history import VerdictLog
+from maptr.reconcile.drift import VerdictLog, verdicts
 from maptr.reconcile.verdict import Drift
 from maptr.registry.followed_file import TableSource, table_source
 from maptr.registry.table import Entry, Nma, Table

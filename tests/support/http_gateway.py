@@ -224,7 +224,7 @@ def serving(service: Service, client: Client) -> Iterator[Running]:
     """Run a service; its ``bound`` has the port. The time of its requests counts for no limit."""
     service.bind()
     with pytest.MonkeyPatch.context() as patch, loop_for(client.aclose) as running:
-        patch.setattr("maptr.gateway.limits.COST", PATIENCE)
+        patch.setattr("maptr.gateway.server.COST", PATIENCE)
         future = asyncio.run_coroutine_threadsafe(service.run(), running.loop)
         try:
             yield running

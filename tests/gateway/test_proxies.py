@@ -1,4 +1,4 @@
-"""Who a client is behind proxies, and the limit of its rate."""
+"""Who a client is behind proxies."""
 
 from __future__ import annotations
 
@@ -6,10 +6,8 @@ import ipaddress
 
 import pytest
 
-from maptr.gateway.limits import COST, Limits
 from maptr.gateway.proxies import Proxies
-from maptr.rate_limit import MAX_KEYS
-from tests.support.caching import Clock
+from maptr.protocol.address import client_of
 
 PROXIES = [ipaddress.ip_network(text) for text in ("127.0.0.0/8", "::1/128", "10.0.0.0/8")]
 
@@ -71,17 +69,6 @@ def test_proxies_are_known_by_their_network(address: str, trusted: bool) -> None
     assert Proxies(PROXIES).trusts(address) is trusted
 
 
-def test_a_client_may_use_two_seconds_of_its_rate_at_once_and_then_waits() -> None:
-    clock = Clock()
-    clients = Limits(2, clock)
-    assert [clients.wait("192.0.2.1") for _ in range(6)] == [0, 0, 0, 0, 0.5, 0.5]
-    assert clients.wait("192.0.2.2") == 0
-    clock.now += 0.5
-    assert [clients.wait("192.0.2.1") for _ in range(2)] == [0, 0.5]
-    clock.now += 3600
-    assert [clients.wait("192.0.2.1") for _ in range(5)] == [0, 0, 0, 0, 0.5]
-
-
 @pytest.mark.parametrize(
     ("first", "second", "shared"),
     [
@@ -92,25 +79,4 @@ def test_a_client_may_use_two_seconds_of_its_rate_at_once_and_then_waits() -> No
     ],
 )
 def test_the_addresses_of_an_ipv6_link_are_one_client(first: str, second: str, shared: bool) -> None:
-    clients = Limits(1, Clock())
-    clients.charge(first, 2)
-    assert (clients.wait(second) > 0) is shared
-
-
-def test_a_request_is_charged_for_the_time_that_it_takes() -> None:
-    clients = Limits(10, Clock())
-    clients.spend("192.0.2.1", COST / 2)
-    assert [clients.wait("192.0.2.1") for _ in range(20)] == [0] * 20
-    clients.spend("192.0.2.1", 21 * COST)
-    assert clients.wait("192.0.2.1") == pytest.approx(2.1)
-
-
-def test_the_client_whose_last_request_is_oldest_is_forgotten_first() -> None:
-    clients = Limits(1, Clock())
-    addresses = [str(ipaddress.ip_address(0x0A000000 + number)) for number in range(MAX_KEYS)]
-    for address in addresses:
-        clients.charge(address, 2)
-    assert clients.wait(addresses[0]) > 0  # now the newest
-    assert clients.wait("192.0.2.1") == 0
-    assert clients.wait(addresses[0]) > 0
-    assert clients.wait(addresses[1]) == 0
+    assert (client_of(first) == client_of(second)) is shared
