@@ -79,7 +79,6 @@ class Choice(NamedTuple):
 
 @cache
 def _reason(choice: Choice) -> str:
-    """Return a choice in words."""
     take, dns, natab = choice
     if take is Take.DNS:
         return "DNS answered"

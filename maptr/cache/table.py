@@ -85,7 +85,6 @@ class NaanRecords:
         self._records = {shoulder: self._with_shorter(record, known) for shoulder, record in known.items()}
 
     def _with_shorter(self, record: Record, known: dict[str, Record]) -> Record:
-        """Return a record with the targets of the shorter ones after its own."""
         shoulder = record.entry.shoulder
         serving = [known.get(shoulder[:length]) for length in self.lengths if length <= len(shoulder)]
         usable = [each for each in serving if each is not None and each.targets]

@@ -267,7 +267,6 @@ def _file() -> bytes:
 
 @cache
 def _parameters(path: str, where: str = "query") -> dict[str, Any]:
-    """Return the described parameters of an operation by their names."""
     described = json.loads(_file())
     references = described["paths"][f"{BASE}{path}"]["get"].get("parameters", ())
     known = described["components"]["parameters"]

@@ -224,7 +224,6 @@ class HttpListener:
             self.connections.rename(connection, client)
 
     def _close_idle(self) -> None:
-        """Close the connections that are idle for too long, now and at an interval."""
         limit = self._settings.idle_timeout
         for each in self.connections.idle_for(limit):
             each.abort()

@@ -309,7 +309,6 @@ def _name(table: Table, one: Drift) -> str:
 
 
 def _drift(request: Request, site: Site) -> Response:
-    """Return the map, and the records of one verdict, or all that deviate."""
     report = site.drift
     named = request.parameter("verdict")
     verdict = next((one for one in Verdict if one == named), None)

@@ -341,7 +341,6 @@ def stored(path: Path, on_bad: OnBad, database: str = "", *, allow_private: bool
 
 
 def _insert(connection: sqlite3.Connection, row: Row, *, allow_private: bool) -> None:
-    """Insert the object of a row. Raises ValueError for a bad one."""
     if row.fault:
         raise ValueError(row.fault)
     one = read_row(row.cells, allow_private=allow_private)

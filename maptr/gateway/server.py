@@ -47,7 +47,6 @@ from maptr.resolver.call import CallOptions
 
 access_log = logging.getLogger("maptr.gateway.access")
 
-MAX_HEADERS = 100  # of a request, as many as Apache takes; aiohttp itself ends at 128, in early releases nowhere
 BODY_TIMEOUT = 10.0  # seconds for the body of a POST
 PIECE = 65_536  # bytes of a long response for which the client has the idle timeout to read
 AT_ONCE = 32  # ARKs of one request that are looked up at the same time
@@ -229,8 +228,6 @@ class HttpServer:
         if not HttpVersion10 <= request.spoken <= HttpVersion11:
             return text("only HTTP/1.1 and HTTP/1.0 are supported\n", HTTPStatus.HTTP_VERSION_NOT_SUPPORTED)
         method, target, headers = request.method, request.raw_path, request.headers
-        if len(headers) > MAX_HEADERS:
-            return text("too many headers\n", HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
         if not _HOST.match(headers.get(hdrs.HOST, "")):
             return text("the Host header cannot be read\n", HTTPStatus.BAD_REQUEST)
         payer = client_of(client)
@@ -413,7 +410,6 @@ def _shown(target: str) -> str:
 
 
 def _all_headers(response: Response, number: str) -> CIMultiDict[str]:
-    """Return the headers of a response with those that every response has."""
     headers = CIMultiDict(response.headers)
     headers.setdefault(hdrs.CACHE_CONTROL, "no-store")
     headers.extend(_FIXED)

@@ -35,7 +35,7 @@ HOURS_KEPT, DAYS_KEPT = 14 * 24, 400  # those with a request
 TABLES = ("hours", "days")
 MAX_VALUES = 200  # of one kind in a minute, and in an hour and a day that are over
 MAX_FRESH = 5_000  # of one kind in the hour and the day that go on
-MAX_REQUESTS = 10_000  # different ones that are counted as a whole, which is fast, before each of their values is
+MAX_REQUESTS = 3_000  # different ones that are counted as a whole, which is fast, before each of their values is
 DAYS = 7  # of a report, if none are named
 LISTED = 50  # values of one kind in a report
 OTHER = "other"
@@ -239,27 +239,18 @@ class Statistics:
         for (hour, naan, status, source, inflection, host, reason), n in self._requests.most_common():
             if status == HTTPStatus.NO_CONTENT:  # a browser asks for the methods before it asks for the ARK
                 continue
-            self._add(hour, REQUESTS, "", n)
-            self._add(hour, NAAN, naan, n)
-            self._add(hour, STATUS, str(status), n)
+            values = {REQUESTS: "", NAAN: naan, STATUS: str(status)}
+            values |= {SOURCE: source} if source else {}
+            values |= {INFLECTION: inflection} if inflection else {}
+            values |= {REFERRER: host.lower()} if host else {}
             if status in FAILING:
-                self._add(hour, FAILED, f"{naan} {status} {reason}", n)
-                self._add(hour, REASON, reason or OTHER, n)
-            if source:
-                self._add(hour, SOURCE, source, n)
-            if inflection:
-                self._add(hour, INFLECTION, inflection, n)
-            if host:
-                self._add(hour, REFERRER, host.lower(), n)
+                values |= {FAILED: f"{naan} {status} {reason}", REASON: reason or OTHER}
+            for kind, value in values.items():
+                known = self._known.setdefault((hour, kind), set())
+                counted = value if value in known or len(known) < MAX_VALUES else REST[kind]
+                known.add(counted)
+                self._waiting[hour, kind, counted] += n
         self._requests.clear()
-
-    def _add(self, hour: int, kind: str, value: str, n: int) -> None:
-        known = self._known.setdefault((hour, kind), set())
-        if value not in known:
-            if len(known) >= MAX_VALUES:
-                value = REST[kind]
-            known.add(value)
-        self._waiting[hour, kind, value] += n
 
     async def keep(self) -> None:
         """Write the counts in memory, in a thread. They stay there if the file cannot be written, which is logged."""

@@ -178,7 +178,6 @@ def shoulders_in_dns(found: Discovery) -> set[str]:
 
 
 def _rules_of(found: Discovery) -> list[Naptr]:
-    """Return the NAPTR records at the NAAN."""
     return [reading.naptr for step in found.trace[:1] for reading in step.readings]
 
 

@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 
-from maptr.client import Client
 from maptr.config import load, parse
 from maptr.config.model import GatewayConfig
 from maptr.errors import ConfigError
@@ -21,26 +20,21 @@ from maptr.gateway.connections import MAX_FOR_OPERATORS
 from maptr.gateway.message import Response
 from maptr.gateway.message import text as plain
 from maptr.gateway.route import finished, route
-from maptr.gateway.service import Service
 from maptr.gateway.site import Site
 from maptr.gateway.statistics import Statistics
 from maptr.protocol.address import Address
 from tests.support.gateway import Gateway
-from tests.support.http_gateway import TABLE, HttpClient, get, serving
+from tests.support.http_gateway import TABLE, HttpClient, configured, get
 from tests.support.waiting import until
 
 LOOPBACK = Address("127.0.0.1", 0)
 
 
-def gateway() -> tuple[Service, Client]:
-    client = Client(["127.0.0.1#9"], policy="natab-only", table=None)
-    config = parse('[gateway]\nlisten = ["127.0.0.1:0"]\nadmin_listen = "127.0.0.1:0"\n')
-    return Service(config, client), client
+ADMIN = 'admin_listen = "127.0.0.1:0"\n'
 
 
 def test_metrics_are_at_the_admin_address_only() -> None:
-    service, client = gateway()
-    with serving(service, client):
+    with configured(ADMIN) as service:
         public, admin = service.bound[0].port, service.bound_admin[0].port
         assert public != admin
         assert get(public, "/metrics").status == 404
@@ -57,8 +51,7 @@ def test_operators_have_connections_of_their_own(
     """Their descriptors are reserved, so that only the limit of the public may be lower."""
     monkeypatch.setattr(resource, "getrlimit", lambda _: (200, 200))
     monkeypatch.setattr(resource, "setrlimit", lambda *_: None)
-    service, client = gateway()
-    with serving(service, client), ExitStack() as stack:
+    with configured(ADMIN) as service, ExitStack() as stack:
         admin = service.bound_admin[0].port
         first = stack.enter_context(HttpClient(admin))
         assert first.get("/health").status == 200
@@ -71,9 +64,7 @@ def test_operators_have_connections_of_their_own(
 
 
 def test_without_an_admin_address_metrics_are_public() -> None:
-    client = Client(["127.0.0.1#9"], policy="natab-only", table=None)
-    service = Service(parse('[gateway]\nlisten = ["127.0.0.1:0"]\n'), client)
-    with serving(service, client):
+    with configured() as service:
         assert get(service.bound[0].port, "/metrics").status == 200
 
 
@@ -110,12 +101,10 @@ def test_one_text_is_one_address_and_a_list_is_several(tmp_path: Path) -> None:
 
 
 def test_a_taken_address_names_its_key() -> None:
-    service, client = gateway()
-    with serving(service, client):
-        taken = service.bound_admin[0]
-        config = parse(f'[gateway]\nlisten = ["127.0.0.1:0"]\nadmin_listen = "{taken}"\n')
-        with pytest.raises(ConfigError, match=r"gateway.admin_listen: "):
-            Service(config, client).bind()
+    with configured(ADMIN) as service:
+        taken = f'admin_listen = "{service.bound_admin[0]}"\n'
+        with pytest.raises(ConfigError, match=r"gateway.admin_listen: "), configured(taken):
+            pass
 
 
 def test_route_tells_operators_from_others() -> None:
@@ -127,10 +116,7 @@ def test_route_tells_operators_from_others() -> None:
 
 def test_the_status_says_that_the_last_pull_failed(tmp_path: Path) -> None:
     source = tmp_path / "source.json"
-    config = parse(f'[gateway]\nlisten = ["127.0.0.1:0"]\n[table]\nfile = "{tmp_path / "naans"}"\nurl = "{source}"\n')
-    client = Client(["127.0.0.1#9"], policy="natab-only", table=None)
-    service = Service(config, client)
-    with serving(service, client):
+    with configured(f'[table]\nfile = "{tmp_path / "naans"}"\nurl = "{source}"\n') as service:
         port = service.bound[0].port
 
         def state() -> tuple[object, str, bool]:
@@ -147,10 +133,7 @@ def test_the_status_has_the_file_of_own_objects(tmp_path: Path) -> None:
     file = tmp_path / "own.csv"
     file.write_text("ark,url\n" + "".join(good.format(n=n) for n in range(9)) + "x&y,z\n")
     os.utime(file, (time.time() - 7200, time.time() - 7200))
-    client = Client(["127.0.0.1#9"], policy="natab-only", table=None)
-    lines = f'listen = ["127.0.0.1:0"]\nadmin_listen = "127.0.0.1:0"\nredirects = "{file}"\n'
-    service = Service(parse(f"[gateway]\n{lines}"), client)
-    with serving(service, client):
+    with configured(f'{ADMIN}redirects = "{file}"\n') as service:
         public, admin = service.bound[0].port, service.bound_admin[0].port
 
         def state() -> dict[str, Any]:

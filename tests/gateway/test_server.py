@@ -292,13 +292,6 @@ def test_a_target_and_a_header_have_a_limit(shared: Gateway, longest: list[str],
         assert client.ended()
 
 
-def test_the_number_of_headers_has_a_limit(shared: Gateway) -> None:
-    with HttpClient(shared.port) as client:
-        headers = [f"X-{number}: 1" for number in range(server.MAX_HEADERS - 1)]  # and Host
-        for more, status in (([], 200), (["X-More: 1"], 431), ([], 200)):
-            assert client.get("/health", *more, *headers).status == status
-
-
 def test_a_body_has_a_limit(shared: Gateway) -> None:
     assert get(shared.port, "/", method="POST", body=b" " * MAX_BODY).status == 414  # longer than an ARK
     chunks = b"8000\r\n" + b"a" * 0x8000 + b"\r\n"

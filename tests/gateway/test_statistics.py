@@ -29,7 +29,7 @@ from tests.gateway.test_service import TABLE
 from tests.support.caching import HOME, SILENT, Clock, dns_answer
 from tests.support.command_line import run
 from tests.support.gateway import Gateway, objects
-from tests.support.http_gateway import get, serving
+from tests.support.http_gateway import configured, get
 
 NOON = 1_700_006_400.0  # the start of an hour
 
@@ -304,9 +304,7 @@ def test_a_folder_that_is_gone_or_a_thread_that_cannot_start_loses_no_count(
 
 def test_a_file_that_is_damaged_in_use_gives_503(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = tmp_path / "stats.sqlite"
-    client = Client(["127.0.0.1#9"], policy="natab-only", table=TABLE)
-    service = Service(parse(f'[gateway]\nlisten = ["127.0.0.1:0"]\nstats = "{path}"\npublic_stats = true\n'), client)
-    with serving(service, client):
+    with configured(f'stats = "{path}"\npublic_stats = true\n', TABLE) as service:
         port = service.bound[0].port
         assert get(port, "/api/v1/stats").status == 200
         damaged = tmp_path / "damaged"
@@ -372,10 +370,7 @@ def test_a_check_of_the_configuration_makes_no_file(tmp_path: Path) -> None:
 
 
 def test_the_operator_sees_them_and_the_public_does_not(tmp_path: Path) -> None:
-    lines = f'listen = ["127.0.0.1:0"]\nadmin_listen = "127.0.0.1:0"\nstats = "{tmp_path}/stats.sqlite"\n'
-    client = Client(["127.0.0.1#9"], policy="natab-only", table=TABLE)
-    service = Service(parse(f"[gateway]\n{lines}"), client)
-    with serving(service, client):
+    with configured(f'admin_listen = "127.0.0.1:0"\nstats = "{tmp_path}/stats.sqlite"\n', TABLE) as service:
         public, admin = service.bound[0].port, service.bound_admin[0].port
         assert get(public, "/ark:12345/x1", "Referer: https://library.example/").status == 302
         assert get(public, "/ark:77777/x1").status == 404

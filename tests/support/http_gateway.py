@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, Self
 import pytest
 
 from maptr.client import Client
-from maptr.config import Config
+from maptr.config import Config, parse
 from maptr.config.model import GatewayConfig
 from maptr.daemon.connections import Counts
 from maptr.gateway.metrics import Metrics
@@ -28,6 +28,7 @@ from maptr.gateway.site import Site
 from maptr.gateway.statistics import Statistics
 from maptr.protocol.address import Address
 from maptr.registry.followed_file import TableState
+from maptr.registry.table import Table
 from tests.support.caching import ONE_HOST, Rig, table
 from tests.support.peers import Maptr
 from tests.support.running import Running
@@ -238,6 +239,15 @@ def running_service(client: Client, *, reread: Callable[[], Config] | None = Non
     """A service on a free port. ``tables`` are those of the configuration, such as ``zones``."""
     settings = tables.pop("gateway", GatewayConfig(listen=(LOOPBACK,)))
     service = Service(Config(gateway=settings, **tables), client, reread=reread)
+    with serving(service, client):
+        yield service
+
+
+@contextlib.contextmanager
+def configured(text: str = "", table: Table | None = None) -> Iterator[Service]:
+    """A service with these lines of ``[gateway]`` on a free port, with a table or without any, and without DNS."""
+    client = Client(["127.0.0.1#9"], policy="natab-only", table=table)
+    service = Service(parse(f'[gateway]\nlisten = ["127.0.0.1:0"]\n{text}'), client)
     with serving(service, client):
         yield service
 
