@@ -68,45 +68,25 @@ class Row(NamedTuple):
         return cls(method, target, sends, body, int(cells[1]), headers, texts)
 
 
-# Requests like those of the page, which the page leaves out.
+# More requests that a proxy could spoil; tests/vectors/gateway.toml has the others.
 HOME_URL = "https://ark.example.org/ark:/12345/b6"
 MORE = [
-    ["`GET /ark:12345/x6np1wh8k`", "302", "`Access-Control-Allow-Origin: *`"],
     ["`HEAD /ark:12345/x6np1wh8k`", "302", "`Location: https://x6.example.net:8443/p/ark:/12345/x6np1wh8k`"],
     ["`DELETE /ark:12345/b6`", "307", f"`Location: {HOME_URL}` `Access-Control-Allow-Origin: *`"],
     ["`DELETE /`", "405", "`Allow: GET, HEAD, OPTIONS, POST` `Access-Control-Allow-Origin: *`"],
     ["`POST /ark:12345/b6` `a body`", "307", f"`Location: {HOME_URL}` `Access-Control-Allow-Origin: *`"],
-    ["`GET /.info/ark:/12345/b6`", "302", f"`Location: {HOME_URL}?info`"],
-    ["`GET /nothing`", "404", "`Access-Control-Allow-Origin: *`"],
     ["`OPTIONS /ark:12345/b6`", "204", "`Access-Control-Allow-Origin: *`"],
-    ["`GET /ark:/12345/x60np1wh8k/c3.v2`", "302", "`Location: https://x60.example.net/item/np1wh8k/c3.v2`"],
     ["`GET /ark%3A%2F12345%2Fb6`", "302", f"`Location: {HOME_URL}`"],
-    ["`GET /https://n2t.net/ark:/12345/b6`", "302", f"`Location: {HOME_URL}`"],
-    ["`GET /ark:12345/b6%7d%2Fx`", "302", f"`Location: {HOME_URL}%7d%2Fx`"],
-    ["`GET /ark:12345/b6?`", "302", f"`Location: {HOME_URL}?`"],
-    ["`GET /ark:12e45/b6`", "400", ""],
-    ["`GET /ark:12345/b6%zz`", "400", "`Content-Type: text/plain; charset=utf-8` `not a %-encoded byte`"],
     ["`GET /https://n2t.net/e/find?id=ark:/12345/b6`", "302", f"`Location: {HOME_URL}`"],
     ["`GET /ark:12345/b6?a=%20b`", "302", f"`Location: {HOME_URL}?a=%20b`"],
-    ["`GET /ark:12345/b6?info`", "302", f"`Location: {HOME_URL}?info`"],
     ["`GET /ark:12345/b6??`", "302", f"`Location: {HOME_URL}??`"],
-    ["`GET /ark:99166/w6abc`", "303", "`Location: https://social.example.com/ark:/99166/w6abc`"],
     [
         "`POST /` `Content-Type: application/x-www-form-urlencoded` `ark=ark%3A12345%2Fb6`",
         "303",
         f"`Location: {HOME_URL}`",
     ],
-    [
-        "`GET /ark:12025/b6?maptr=list`",
-        "200",
-        '`"https://ark.nlm.example.org/ark:/12025/b6"` `"https://foobar.example.net:8080/ark:/12025/b6"`',
-    ],
     ["`GET /ark:12025/b6` `Accept: application/linkset+json`", "200", "`Content-Type: application/linkset+json`"],
-    ["`GET /ark:12025/b6?maptr=list` `Accept: text/plain`", "200", "`Content-Type: text/plain; charset=utf-8`"],
-    ["`GET /ark:12345`", "200", "`Content-Type: text/plain; charset=utf-8`"],
-    ["`GET /ark:12345` `Accept: application/json`", "200", "`Content-Type: application/json`"],
     ["`GET /ark:12345` `Accept: text/html`", "200", "`Content-Type: text/html; charset=utf-8`"],
-    ["`GET /ark:12345?maptr=hkmp`", "200", "`HKMP-Status: 0.6 200 OK`"],
 ]
 SHOWN = [Row.of(cells) for cells in rows("conversation")]
 ROWS = [*SHOWN, *map(Row.of, MORE)]
