@@ -17,7 +17,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from maptr.errors import FetchError, NmaError
+from maptr.errors import Fault, FetchError, NmaError
 from maptr.url import parse
 from maptr.web.http import MAX_ADDRESSES, connection, fetch, get
 from tests.support.certificates import write_certificate
@@ -201,8 +201,9 @@ def test_silent_resolver_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
         raise OSError("no")
 
     monkeypatch.setattr("socket.getaddrinfo", silent)
-    with pytest.raises(FetchError, match="in time"):
-        fetch("http://h.example/", seconds=0.2)
+    with pytest.raises(NmaError, match=r"^h\.example: no address in time$") as failed:
+        get("http://h.example/", seconds=0.2)
+    assert failed.value.fault is Fault.DNS
     over.set()
     assert not waited_for
 
