@@ -207,62 +207,56 @@ def fetch(
     a server at a public address to one that is not. Raises FetchError.
     """
     deadline = time.monotonic() + seconds
-    target, public = source, False
+    known = {"If-None-Match": etag} if etag else {"If-Modified-Since": modified} if modified else {}
+    current, public = source, False
+
+    def failed(reason: object) -> FetchError:
+        return FetchError(f"{source}: {'' if current == source else f'redirected to {current}: '}{reason}")
+
     for _ in range(MAX_REDIRECTS + 1):
-        current = target
         try:
-            reply, location, public = _get_file(current, etag, modified, cafile, deadline, max_bytes, public)
-        except FetchError as error:
-            raise error if current == source else FetchError(f"{source}: redirected to {error}") from None
-        if reply is not None:
-            return reply
+            where = url.parse(current)
+            context = ssl.create_default_context(cafile=cafile) if where.scheme == "https" else None
+        except OSError as error:
+            raise failed(f"{cafile}: no certificates to trust: {error}") from None
+        except ValueError as error:
+            raise failed(f"not a valid URL: {error}") from None
+        left = deadline - time.monotonic()
+        try:
+            with (
+                connection(
+                    where, seconds=left, connect_seconds=CONNECT_SECONDS, allow_private=not public, context=context
+                ) as sock,
+                send(sock, where, {"Accept": ACCEPT_FILE, **known}).getresponse() as response,
+            ):
+                public = not url.is_local(sock.getpeername()[0])
+                location = response.getheader("Location", "") if response.status in REDIRECTS else ""
+                if not location:
+                    return _receive(current, response, etag, modified, max_bytes)
+        except NmaError as error:
+            raise failed("no whole answer in time" if time.monotonic() >= deadline else error) from None
         try:
             target = urljoin(current, location)
         except ValueError:
-            raise FetchError(f"{current}: redirected to {location}, which is not a valid URL") from None
+            raise failed(f"redirected to {location}, which is not a valid URL") from None
         if current.lower().startswith("https:") and target.lower().startswith("http:"):
-            raise FetchError(f"{current}: redirected away from https, to {target}")
-    raise FetchError(f"{source}: redirected more than {MAX_REDIRECTS} times, last to {target}")
-
-
-def _get_file(
-    source: str, etag: str, modified: str, cafile: str | Path | None, deadline: float, max_bytes: int, only_public: bool
-) -> tuple[Fetched | None, str, bool]:
-    """Send one request. Returns the file, or None and a redirect's location, and whether the address is public."""
-    try:
-        where = url.parse(source)
-        context = ssl.create_default_context(cafile=cafile) if where.scheme == "https" else None
-    except OSError as error:
-        raise FetchError(f"{cafile}: no certificates to trust: {error}") from None
-    except ValueError as error:
-        raise FetchError(f"{source}: not a valid URL: {error}") from None
-    known = {"If-None-Match": etag} if etag else {"If-Modified-Since": modified} if modified else {}
-    seconds = deadline - time.monotonic()
-    try:
-        with connection(
-            where, seconds=seconds, connect_seconds=CONNECT_SECONDS, allow_private=not only_public, context=context
-        ) as sock:
-            public = not url.is_local(sock.getpeername()[0])
-            with send(sock, where, {"Accept": ACCEPT_FILE, **known}).getresponse() as response:
-                location = response.getheader("Location", "") if response.status in REDIRECTS else ""
-                fetched = None if location else _receive(source, response, etag, modified, max_bytes)
-    except NmaError as error:
-        late = time.monotonic() >= deadline
-        raise FetchError(f"{source}: {'no whole answer in time' if late else error}") from None
-    return fetched, location, public
+            raise failed(f"redirected away from https, to {target}")
+        current = target
+    raise FetchError(f"{source}: redirected more than {MAX_REDIRECTS} times, last to {current}")
 
 
 def _receive(source: str, response: http.client.HTTPResponse, etag: str, modified: str, max_bytes: int) -> Fetched:
+    """Return the file in a response that is no redirect. Raises NmaError, OSError and HTTPException."""
     if response.status == 304 and (etag or modified):
         return Fetched(source, None, etag, modified)
     if response.status != 200:
-        raise FetchError(f"{source}: the server answers {response.status} {response.reason}")
+        raise NmaError(f"the server answers {response.status} {response.reason}")
     kind = response.getheader("Content-Type", "").partition(";")[0].strip().lower()
     if kind in ("text/html", "application/xhtml+xml"):
-        raise FetchError(f"{source}: not a registry: the server sends a web page ({kind})")
+        raise NmaError(f"not a registry: the server sends a web page ({kind})")
     content = read_up_to(response, max_bytes)
     if len(content) > max_bytes:
-        raise FetchError(f"{source}: more than {max_bytes} bytes")
+        raise NmaError(f"more than {max_bytes} bytes")
     if response.length:  # what is left of Content-Length
         raise http.client.IncompleteRead(content, response.length)
     etag, modified = (_validator(response.getheader(name, "")) for name in ("ETag", "Last-Modified"))
