@@ -10,6 +10,7 @@ from itertools import chain
 from maptr.registry.table import Entry, Table
 
 MAX_QUERY = 200  # characters that are read
+MAX_WORDS = 8  # of them
 NO_MATCH = 4  # the rank of an entry that does not match
 LABELS = ("ark", "naan")  # what people write before a number
 
@@ -24,7 +25,7 @@ class NaanIndex:
     def search(self, query: str) -> list[Entry]:
         """Return the NAANs that match, best first: the number or acronym itself, its start, the start of the name, and
         last every record that has all words of the query. Equal ones are in the order of the table."""
-        given = _folded(query[:MAX_QUERY]).split()
+        given = _folded(query[:MAX_QUERY]).split()[:MAX_WORDS]
         said = [word for word in given if word not in LABELS] or given
         words = dict.fromkeys(said)
         start, longest = "\n" + " ".join(said), max(words, key=len, default="\0")

@@ -362,7 +362,7 @@ def test_a_text_without_an_ark_is_not_reflected() -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        *("12345", "nl", "NATIONAL  libráry", "bibliothek"),
+        *("12345", "nl", "NATIONAL  libráry", "bibliothek", f"{'national library ' * 4} the ninth word is not read"),
         *("naan 12345", "NAAN: 12345", "12345.", "12345/", "(NL)", "12345, NL", "library; national", "ark 12345"),
     ],
 )
