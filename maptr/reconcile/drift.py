@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate, product
-from pathlib import Path
 
 from maptr import url
 from maptr.ark import BETANUMERIC, Ark
@@ -190,11 +189,6 @@ def _text(urls: Urls) -> str:
 
 
 # ---- the history of verdicts, which distinguishes a side that lags behind from two that disagree
-
-
-def open_history(path: Path, *, wall: Callable[[], float]) -> Disk:
-    """Open the file of a server, which does not know the cache. A damaged one is replaced."""
-    return Disk(path, wall=wall, own=True)
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,6 @@ from maptr.daemon.pulling import ServerDrift, TablePulls, TableStatus, kept_text
 from maptr.errors import MaptrError, reason_of
 from maptr.files import read_whole, signature_if_any
 from maptr.protocol.names import to_text
-from maptr.reconcile.drift import open_history
 from maptr.reconcile.verdict import Drift
 from maptr.server.alarm import Alarm, AlarmKind
 from maptr.server.state import Clock
@@ -144,7 +143,7 @@ def _report(config: Config, server: str, clock: Clock) -> ServerDrift:
             read_whole(file), filename=str(file), on_bad=lambda error: None, scheme=config.client.scheme
         )
         for origin in zones or [to_text(config.client.origin)]:
-            history = None if state is None else open_history(state / HISTORY, wall=clock)
+            history = None if state is None else state / HISTORY
             with Client(
                 [server], origin=origin, table=table, policy="dns-only", history=history, rate=DRIFT_RATE
             ) as client:

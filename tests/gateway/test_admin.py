@@ -63,11 +63,6 @@ def test_operators_have_connections_of_their_own(
     assert [line for line in caplog.messages if "max_connections" in line] == [fewer]
 
 
-def test_without_an_admin_address_metrics_are_public() -> None:
-    with configured() as service:
-        assert get(service.bound[0].port, "/metrics").status == 200
-
-
 @pytest.mark.parametrize("public_stats", [False, True])
 def test_scripts_of_other_sites_read_what_is_for_the_public_only(public_stats: bool) -> None:
     """An operator's browser reaches addresses that the sites in it do not."""
@@ -105,13 +100,6 @@ def test_a_taken_address_names_its_key() -> None:
         taken = f'admin_listen = "{service.bound_admin[0]}"\n'
         with pytest.raises(ConfigError, match=r"gateway.admin_listen: "), configured(taken):
             pass
-
-
-def test_route_tells_operators_from_others() -> None:
-    public = Gateway(has_admin=True)
-    assert public.ask("/metrics").status == 404
-    assert public.ask("/stats").status == 404
-    assert public.ask("/api/v1/stats").status == 404
 
 
 def test_the_status_says_that_the_last_pull_failed(tmp_path: Path) -> None:

@@ -168,8 +168,6 @@ def test_ready_names_the_sources(tmp_path: Path) -> None:
         lines = get(port, "/ready").body.decode().splitlines()
         assert lines == ["ready", "source: DNS", "source: table of 2 records", "source: redirects of 1 ARKs"]
         assert json.loads(get(port, "/api/v1/naans/12345").body)["redirects"] == 1
-    with started(tmp_path, policy="natab-only", natab=False) as port:
-        assert get(port, "/ready").body == b"table: there is none\n"
 
 
 @pytest.mark.parametrize("text", ["", ONE])
