@@ -204,13 +204,7 @@ class Disk:
 
     def can_write(self) -> bool:
         """Return whether the file can be written now; if not, the log says why."""
-
-        def touch(connection: sqlite3.Connection) -> bool:
-            connection.execute("BEGIN IMMEDIATE")
-            connection.execute("ROLLBACK")
-            return True
-
-        return bool(self.run(touch))
+        return self.transaction(lambda connection: None)
 
     def get(self, view: str, name: names.Labels) -> tuple[Answer, float, float] | None:
         """Return the answer kept for a name, when it was fetched, and when it expires; None if there is none."""
