@@ -114,7 +114,8 @@ def test_redirect_from_a_public_to_a_private_address_is_refused(
         tried.clear()
         monkeypatch.setattr("maptr.web.http.look_up", lambda host, port, seconds: [ADDRESSES[host]])
         monkeypatch.setattr("maptr.url.is_local", lambda address: address == ADDRESSES["localhost"])
-        with pytest.raises(FetchError, match=r"localhost is refused: 127\.0\.0\.2 is not a public address"):
+        refused = r": redirected to http://localhost\S+: localhost is refused: 127\.0\.0\.2 is not a public address"
+        with pytest.raises(FetchError, match=re.escape(url) + refused):
             fetch(url)
         assert [address for address, _, _ in tried] == ["127.0.0.1"]
 
