@@ -425,7 +425,7 @@ def test_the_command_reads_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     text = run("stats", str(path), "--period", "2023-11").stdout
     assert text.startswith("6 requests in 2023-11, from 2023-11-01 00:00 to 2023-11-15 00:00 UTC\n")
     run("stats", str(path), "--period", "2023", "--days", "1", code=2, said="only one of them")
-    assert report == made_report(path, clock)
+    assert report == json.loads(json.dumps(Statistics(path, wall=clock).report(1).to_dict()))
     assert run("stats", str(path), "--days", "1").stderr == ""
     with closing(Statistics(tmp_path / "new", wall=clock)) as begun:
         begun.open()  # as at the start of a gateway
@@ -456,10 +456,6 @@ def test_the_command_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyP
     empty.touch()
     assert "not a file of statistics" in run("stats", str(empty), code=8).stderr
     assert empty.read_bytes() == b""
-
-
-def made_report(path: Path, clock: Clock) -> object:
-    return json.loads(json.dumps(Statistics(path, wall=clock).report(1).to_dict()))
 
 
 # ---- the pages of the operator
