@@ -76,6 +76,7 @@ class HttpServer:
     """Answers HTTP requests on bound sockets. ``site`` is asked for the state to answer from, at each request.
 
     ``is_admin``: the sockets are those of the operator. ``bound`` are the addresses with their actual ports.
+    Many attributes: each limit, and what counts, besides what answers.
     """
 
     def __init__(
