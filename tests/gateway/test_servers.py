@@ -13,12 +13,11 @@ from xml.etree import ElementTree
 
 import pytest
 
-from maptr import url
 from maptr.cache.disk import Disk
 from maptr.client import Client
 from maptr.config import parse
 from maptr.config.model import GatewayConfig
-from maptr.errors import Fault, NmaError, time_text
+from maptr.errors import Fault, time_text
 from maptr.gateway import service
 from maptr.gateway.pages import moment
 from maptr.gateway.servers import picture
@@ -26,7 +25,7 @@ from maptr.gateway.service import Service
 from maptr.reconcile.probes import AT_ONCE, CERTIFICATE_WARNING, MIN_AGE, Liveness, Period, ProbeLog, Prober, probe_some
 from maptr.registry.table import Entry, Nma, Table
 from maptr.walk import Settings
-from maptr.web.http import Head
+from tests.reconcile.test_probes import Network
 from tests.support.caching import Clock
 from tests.support.gateway import Gateway
 from tests.support.http_gateway import get, serving
@@ -59,21 +58,10 @@ def table(count: int) -> Table:
     return Table(Entry(f"{10_000 + n}", nmas=(Nma(f"https://h{n}.example/${{content}}"),)) for n in range(count))
 
 
-class Network:
-    """A network whose ``silent`` hosts do not answer."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, silent: set[str] | None = None) -> None:
-        self.silent = silent
-        self.asked: list[str] = []
-        monkeypatch.setattr("maptr.web.http.look_up", lambda host, *_: ["93.184.216.34"])
-        monkeypatch.setattr("maptr.web.http.head", self.head)
-        monkeypatch.setattr("maptr.reconcile.probes.PAUSE", 0.0)
-
-    def head(self, where: url.Url, seconds: float, **options: object) -> Head:
-        self.asked.append(where.host.text)
-        if self.silent is None or where.host.text in self.silent:
-            raise NmaError("no answer", Fault.TIMEOUT)
-        return Head(200, None)
+@pytest.fixture
+def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between two probes of one address."""
+    monkeypatch.setattr("maptr.reconcile.probes.PAUSE", 0.0)
 
 
 @contextmanager
@@ -85,19 +73,21 @@ def kept(folder: Path) -> Iterator[ProbeLog]:
         disk.close()
 
 
+@pytest.mark.usefixtures("no_pause")
 def test_a_round_probes_a_few_that_are_due(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    network, every = Network(monkeypatch, {"h1.example"}), 86_400.0
+    network, every = Network(monkeypatch, dead={"h1.example"}), 86_400.0
     with kept(tmp_path) as log:
         counts = [probe_some(table(50), log, every, Prober()) for _ in range(4)]
         assert counts == [AT_ONCE, AT_ONCE, 50 - 2 * AT_ONCE, 0]
-        assert sorted(network.asked) == sorted({f"h{n}.example" for n in range(50)})
+        assert sorted(host for host, _ in network.asked) == sorted({f"h{n}.example" for n in range(50)})
         assert [place for place, one in log.all().items() if one.failures] == ["https://h1.example"]
 
 
+@pytest.mark.usefixtures("no_pause")
 def test_nothing_is_kept_if_no_server_answers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    network, clock = Network(monkeypatch), Clock(0.0)
+    network, clock = Network(monkeypatch, dead={f"h{n}.example" for n in range(5)}), Clock(0.0)
     prober = Prober(clock=clock)
     with kept(tmp_path) as log:
         for now, asked in ((0.0, 5), (60.0, 5), (MIN_AGE, 10)):
@@ -209,10 +199,10 @@ def test_the_page_without_a_silent_server(liveness: dict[str, Liveness]) -> None
     assert entries(Gateway(liveness=liveness)) == []
 
 
+@pytest.mark.usefixtures("no_pause")
 def test_a_gateway_probes_servers_and_chooses_one_that_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """From the request of the probe to the page, the feed, the API and the redirect."""
     monkeypatch.setattr(service, "PROBE_ROUND", 0.05)
-    monkeypatch.setattr("maptr.reconcile.probes.PAUSE", 0.0)
     with pages(lambda path: (503, {}, b"")) as sick, pages(lambda path: (405, {}, b"")) as well:
         nmas = tuple(Nma(f"{one.url}/ark:/${{content}}") for one in (sick, well))
         registry = Table([Entry("12345", nmas=nmas, extra={"test_identifier": "ark:/12345/b6"})])
@@ -250,9 +240,10 @@ def test_the_faults_are_those_of_the_description_and_of_the_pages() -> None:
     assert all(f'"{fault}"' in reference for fault in Fault)
 
 
+@pytest.mark.usefixtures("no_pause")
 @pytest.mark.parametrize("line", ["", 'probe_every = "1d"\n'])
 def test_a_gateway_probes_only_if_it_is_told_to(line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    network = Network(monkeypatch, set())
+    network = Network(monkeypatch)
     monkeypatch.setattr(service, "PROBE_ROUND", 0.05)
     client = Client(["127.0.0.1#9"], table=table(3), cache=tmp_path / "cache.sqlite", policy="natab-only")
     made = Service(parse(f'[gateway]\nlisten = ["127.0.0.1:0"]\n{line}'), client)

@@ -6,7 +6,7 @@ import gc
 import threading
 import time
 import weakref
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from contextlib import contextmanager, suppress
 from email.message import Message
 from http.server import BaseHTTPRequestHandler
@@ -359,10 +359,13 @@ def test_an_ark_for_tests_belongs_to_its_shoulder() -> None:
 
 
 class Network:
-    """Host names with addresses, some of them dead, and a clock that ``sleep`` advances."""
+    """Host names with addresses, by default any with one, some of them dead, and a clock that ``sleep`` advances."""
 
     def __init__(
-        self, monkeypatch: pytest.MonkeyPatch, addresses: dict[str, list[str]], dead: tuple[str, ...] = ()
+        self,
+        monkeypatch: pytest.MonkeyPatch,
+        addresses: dict[str, list[str]] | None = None,
+        dead: Container[str] = (),
     ) -> None:
         self.addresses, self.dead = addresses, dead
         self.clock = Clock(0.0)
@@ -372,6 +375,8 @@ class Network:
         monkeypatch.setattr("maptr.web.http.head", self.head)
 
     def look_up(self, host: str, port: int, seconds: float) -> list[str]:
+        if self.addresses is None:
+            return ["93.184.216.34"]
         if host not in self.addresses:
             raise NmaError(f"{host}: no address", Fault.DNS)
         return self.addresses[host]
