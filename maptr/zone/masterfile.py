@@ -27,9 +27,8 @@ from maptr.files import MAX_WHOLE, read_whole
 from maptr.protocol import names
 from maptr.protocol.names import ARK_ARPA, Labels, fold, is_below, to_text
 from maptr.protocol.numbers import CNAME, IN, MAX_TTL, NAPTR, NS, NSEC, NSEC3, RRSIG, SOA
-from maptr.registry.table import shown
 from maptr.zone.finding import NOT_LOADED, Finding, error, warning
-from maptr.zone.rdata import GENERIC, MISSING, read_rdata, type_number, type_text
+from maptr.zone.rdata import GENERIC, MISSING, bad_field, read_rdata, type_number, type_text
 from maptr.zone.rrset import canonical_rdata
 from maptr.zone.snapshot import PackedNodes, ZoneView
 
@@ -279,15 +278,15 @@ class _Reader:
         has_class = False
         for at, token in enumerate(tokens):
             if _is_quoted(token):
-                raise ZoneError(f"near '{shown(token)}': a type must not be in quotes")
+                raise bad_field(token, "a type must not be in quotes")
             if ttl is None and (found := self._ttl(file, token)) is not None:
                 ttl = self._last_ttl = found
             elif not has_class and (rdclass := _class(token)) is not None:
                 if rdclass != IN:
-                    raise ZoneError(f"near '{shown(token)}': the class of the zone is IN")
+                    raise bad_field(token, "the class of the zone is IN")
                 has_class = True
             elif ttl is None and token.isdigit():
-                raise ZoneError(f"near '{shown(token)}': is out of range")
+                raise bad_field(token, "is out of range")
             else:
                 return ttl, type_number(token), tokens[at + 1 :]
         raise ZoneError(MISSING)
@@ -340,13 +339,13 @@ class _Reader:
         if token == "@":  # noqa: S105
             return origin
         if _is_quoted(token):
-            raise ZoneError(f"near '{shown(token)}': a name must not be in quotes")
+            raise bad_field(token, "a name must not be in quotes")
         text = escaped(token)
         try:
             labels = names.parse(text)
             return labels if _is_absolute(text) else names.check((*labels, *origin))
         except ValueError as error:
-            raise ZoneError(f"near '{shown(token)}': {error}") from None
+            raise bad_field(token, str(error)) from None
 
     # ---- directives
 
@@ -355,7 +354,7 @@ class _Reader:
         match word.upper(), fields:
             case "$TTL", [text]:
                 if (ttl := self._ttl(file, text, "the zone")) is None:
-                    raise ZoneError(f"near '{shown(text)}': is not a time")
+                    raise bad_field(text, "is not a time")
                 self._default_ttl = ttl
             case "$ORIGIN", [text]:
                 file.origin = self._name(text, file.origin)
@@ -368,11 +367,11 @@ class _Reader:
             case (("$TTL" | "$ORIGIN" | "$GENERATE"), [] | [_]):
                 raise ZoneError(MISSING)
             case (("$TTL" | "$ORIGIN"), _):
-                raise ZoneError(f"near '{shown(fields[1])}': more fields than {word.upper()} has")
+                raise bad_field(fields[1], f"more fields than {word.upper()} has")
             case "$INCLUDE", _ if self._may_include:
-                raise ZoneError(f"near '{shown(fields[2])}': more fields than $INCLUDE has")
+                raise bad_field(fields[2], "more fields than $INCLUDE has")
             case _:
-                raise ZoneError(f"near '{shown(word)}': unknown directive")
+                raise bad_field(word, "unknown directive")
 
     def _include(self, file: _File, name: str, origin: Labels) -> None:
         """Read another file. Its path is relative to the folder of the file that includes it."""
@@ -393,14 +392,16 @@ class _Reader:
         match = _SPAN.fullmatch(span)
         start, stop, step = (int(number or 1) for number in match.groups()) if match else (1, 0, 1)
         if start > stop or not step:
-            raise ZoneError(f"near '{shown(span)}': bad range of $GENERATE")
+            raise bad_field(span, "bad range of $GENERATE")
         numbers = range(start, stop + 1, step)
         self._records_left -= len(numbers)
         if self._records_left < 0:
             raise ZoneError(TOO_MANY_GENERATED, code="generated")
         ttl, rdtype, fields = self._head(file, tokens)
-        if len(fields) != 1:
-            raise ZoneError(MISSING if not fields else f"near '{shown(fields[1])}': more fields than $GENERATE has")
+        if not fields:
+            raise ZoneError(MISSING)
+        if fields[1:]:
+            raise bad_field(fields[1], "more fields than $GENERATE has")
         for number in numbers:
             made = replace(file, owner=self._name(_numbered(owner, number), file.origin))
             rdata = escaped(_numbered(_unquoted(fields[0]), number))
@@ -429,14 +430,14 @@ def _numbered(template: str, number: int) -> str:
         if found[0][0] == "\\" or found[0] == "$$":
             return found[0].removeprefix("$")
         if found.end() < len(template) and template[found.end()] == "{" and found[0] == "$":
-            raise ZoneError(f"near '{shown(template)}': bad modifier of $GENERATE")
+            raise bad_field(template, "bad modifier of $GENERATE")
         offset, width, base = int(found[1] or 0), int(found[2] or 0), found[3] or "d"
         if width > _MAX_WIDTH:
-            raise ZoneError(f"near '{shown(template)}': the width is above {_MAX_WIDTH}")
+            raise bad_field(template, f"the width is above {_MAX_WIDTH}")
         if base not in "nN":
             return format(number + offset, base).zfill(width)
         if number + offset < 0:
-            raise ZoneError(f"near '{shown(template)}': a negative number has no nibbles")
+            raise bad_field(template, "a negative number has no nibbles")
         nibbles = ".".join(reversed(format(number + offset, "x" if base == "n" else "X")))
         missing = max(0, width - len(nibbles))
         return nibbles + ".0" * (missing // 2) + "." * (missing % 2)

@@ -53,6 +53,11 @@ _STRINGS = _TEXTS | {13, 19, 20, NAPTR}
 _BASE64 = frozenset({24, _KEY, _CERT, _IPSECKEY, RRSIG, DNSKEY, _DHCID, 60, _OPENPGPKEY})
 
 
+def bad_field(text: str, reason: str) -> ZoneError:
+    """Return the error for a field of a line, or for its end, which has no text."""
+    return ZoneError(f"near '{shown(text)}': {reason}" if text else reason)
+
+
 class _FieldError(dns.exception.SyntaxError):
     """A refusal with a reason of our own."""
 
@@ -90,7 +95,7 @@ def type_number(text: str) -> int:
     try:
         return int(dns.rdatatype.from_text(text))
     except (dns.exception.DNSException, ValueError):
-        raise ZoneError(f"near '{shown(text)}': unknown RR type") from None
+        raise bad_field(text, "unknown RR type") from None
 
 
 def read_rdata(rdtype: int, tokens: Sequence[str], origin: Labels) -> bytes:
@@ -145,8 +150,7 @@ def _known(rdtype: int, tokens: Sequence[str], origin: dns.name.Name) -> bytes:
     except (dns.exception.DNSException, ValueError, KeyError, struct.error) as error:
         word, reason = next(_bad_text(rdtype, tokens), (fields.last, ""))
         reason = reason or _reason(error, rdtype, word, tokens)
-        near = f"near '{shown(word)}': " if word else ""
-        raise ZoneError(f"{near}{reason}") from error
+        raise bad_field(word, reason) from error
 
 
 def _bad_text(rdtype: int, tokens: Sequence[str]) -> Iterator[tuple[str, str]]:
@@ -227,7 +231,7 @@ def _next(rdtype: int, tokens: Sequence[str], origin: dns.name.Name) -> bytes:
     for token in tokens[1:]:
         number = type_number(token)
         if not 0 < number < len(bits) * 8:
-            raise ZoneError(f"near '{shown(token)}': is out of range")
+            raise bad_field(token, "is out of range")
         bits[number >> 3] |= 0x80 >> (number & 7)
     return _known(NS, tokens[:1], origin) + bytes(bits).rstrip(b"\0")
 
@@ -241,19 +245,19 @@ def _prefixed(rdtype: int, tokens: Sequence[str], origin: dns.name.Name) -> byte
         return _checked(rdtype, octets, -1 if not is_suffix else _name_end(octets, end) if bits else end)
     size, *rest = tokens or [""]
     if not (size.isascii() and size.isdigit() and int(size) <= 128):
-        raise ZoneError(f"near '{shown(size)}': is out of range" if size else MISSING)
+        raise bad_field(size, "is out of range" if size else MISSING)
     bits = int(size)
     wanted = (bits < 128) + (bits > 0)
     if len(rest) < wanted:
         raise ZoneError(MISSING)
     if len(rest) > wanted:
-        raise ZoneError(f"near '{shown(rest[wanted])}': more fields than the record has")
+        raise bad_field(rest[wanted], "more fields than the record has")
     suffix = b""
     if bits < 128:
         try:
             address = int(ipaddress.IPv6Address(rest[0]))
         except ValueError:
-            raise ZoneError(f"near '{shown(rest[0])}': bad IPv6 address") from None
+            raise bad_field(rest[0], "bad IPv6 address") from None
         suffix = (address & ((1 << 128 - bits) - 1)).to_bytes((128 - bits + 7) // 8, "big")
     return bytes((bits,)) + suffix + (_known(NS, rest[-1:], origin) if bits else b"")
 
