@@ -207,14 +207,15 @@ class Ark(_Parts):
             raise _not_one(received, f"no ark: label in {_shown(text)}", text, labelled=False)
         try:
             if re.search(_ARK_BEFORE, nma):
-                raise _NotAlone
+                raise _NotAlone(_second_label(nma + text))
             return cls._read(nma, _within_url(nma, text), rules, bare=bare)
         except _NotAlone as error:
-            raise _not_one(received, str(error) or f"a second ark: label in {_shown(nma + text)}") from None
+            raise _not_one(received, str(error)) from None
 
     @classmethod
     def _read(cls, nma: str, text: str, rules: _Rules, *, bare: bool = False) -> Ark:
         """Return the ARK of a text that starts with its label and has no white space."""
+        received = nma + text
         label = re.match(f"(?ai){_LABEL}/*", text := _without_layer(text))
         assert label is not None  # noqa: S101 - the callers have found it
         text = text[label.end() :]
@@ -225,7 +226,7 @@ class Ark(_Parts):
         naan, _, rest = re.sub(_HYPHEN, "", text).partition("/")
         naan = check_naan(naan.lower())
         if re.search(_LABEL_AND_NAAN, rest):
-            raise _NotAlone
+            raise _NotAlone(_second_label(received))
         _check_name(rest)
         base, qualifier = _normalise(rest, rules)
         if not base and not bare:
@@ -429,7 +430,11 @@ def _split_tail(text: str, hash_in_name: bool) -> tuple[str, str, str]:
 
 
 class _NotAlone(ArkSyntaxError):
-    """A second label, or with a message a character that cannot be in an ARK and may be the first one after it."""
+    """A second label, or a character that cannot be in an ARK and may be the first one after it."""
+
+
+def _second_label(text: str) -> str:
+    return f"a second ark: label in {_shown(text)}"
 
 
 def _not_one(received: str, problem: str, text: str = "", *, labelled: bool = True) -> ArkSyntaxError:
