@@ -27,6 +27,7 @@ from maptr.config.model import read_algorithm, read_name, read_tsig_secret
 from maptr.daemon import process, pulling
 from maptr.daemon.sockets import Sockets
 from maptr.dnssec.expiry import signature_state
+from maptr.dnssec.keys import require_cryptography
 from maptr.errors import ConfigError, SigningError, ZoneError, raise_all, reason_of
 from maptr.files import name_for, read_whole
 from maptr.protocol.names import to_text
@@ -272,6 +273,8 @@ def serve(
         if not found.zones:
             raise click.UsageError("there is no zone to serve: --zone ark.arpa serves that of the public registry")
         if not check_config:
+            if any(zone.keys is not None for zone in found.zones):
+                require_cryptography()
             state_folder.make(found)
     if check_config:
         _check(found, as_json=as_json)
