@@ -322,14 +322,28 @@ _SERVERS = list_of(TEXT.then(_server))
 _NETWORKS = list_of(TEXT.then(read_network))
 _ACCESS = list_of(TEXT.then(AccessRule.from_text))
 _NOTIFY = list_of(TEXT.then(NotifyTarget.from_text))
+_MAILBOX = TEXT.then(lambda text: read_name(names.mailbox(text)))
+
+CERTIFICATE, SECRET, TABLE, ZONE = "a certificate or key", "a secret", "a table", "a zone"  # contents of files
 
 
 # ---- tables and keys
 
 
-def setting(value_type: ValueType[Any], default: Any = MISSING, *, shown: bool = True) -> Any:
-    """Return the field of a key, which is required if it has no default. Secrets are not ``shown`` in any text."""
-    return field(default=default, repr=shown, metadata={"type": value_type})
+def setting(
+    value_type: ValueType[Any],
+    default: Any = MISSING,
+    *,
+    shown: bool = True,
+    needs: tuple[str, ...] = (),
+    content: str = "",
+) -> Any:
+    """Return the field of a key, which is required if it has no default. Secrets are not ``shown`` in any text.
+
+    Without one of the keys that it ``needs``, of its table or by their dotted names, it has no effect. ``content`` is
+    what its file has, so that no file is named for two kinds of content.
+    """
+    return field(default=default, repr=shown, metadata={"type": value_type, "needs": needs, "content": content})
 
 
 def section(table: type[Any]) -> Any:
@@ -354,9 +368,9 @@ IDLE_TIMEOUT = 10.0
 class TlsConfig:
     """``[serve.tls]``: DNS over TLS (RFC 7858)."""
 
-    listen: tuple[Address, ...] = setting(_ADDRESSES, ())
-    certificate: Path | None = setting(PATH, None)
-    key: Path | None = setting(PATH, None)
+    listen: tuple[Address, ...] = setting(_ADDRESSES, (), needs=("certificate", "key"))
+    certificate: Path | None = setting(PATH, None, needs=("listen",), content=CERTIFICATE)
+    key: Path | None = setting(PATH, None, needs=("listen",), content=CERTIFICATE)
 
 
 @dataclass(frozen=True)
@@ -378,7 +392,7 @@ class CookieConfig:
     enabled: bool = setting(BOOLEAN, True)
     require: bool = setting(BOOLEAN, False)  # answer UDP queries without a valid cookie with BADCOOKIE
     secret: tuple[bytes, ...] = setting(TEXT.then(read_cookie_secrets), (), shown=False)
-    secret_file: Path | None = setting(PATH, None)
+    secret_file: Path | None = setting(PATH, None, content=SECRET)
 
 
 @dataclass(frozen=True)
@@ -403,8 +417,8 @@ class CatalogConfig:
     """``[serve.catalog]``: a catalog zone (RFC 9432) of all zones served, if it has a name."""
 
     name: Labels | None = setting(TEXT.then(lambda text: read_name(text) if text else None), None)
-    transfer: tuple[AccessRule, ...] = setting(_ACCESS, ())
-    notify: tuple[NotifyTarget, ...] = setting(_NOTIFY, ())
+    transfer: tuple[AccessRule, ...] = setting(_ACCESS, (), needs=("name",))
+    notify: tuple[NotifyTarget, ...] = setting(_NOTIFY, (), needs=("name",))
 
 
 @dataclass(frozen=True)
@@ -426,7 +440,7 @@ class ServeConfig:
     version: str = setting(SHORT_TEXT, "")  # version.bind; empty: REFUSED
     hostname: str = setting(SHORT_TEXT, "")  # hostname.bind and id.server; empty: REFUSED
     udp_payload: int = setting(integer(MIN_PAYLOAD, MAX_PAYLOAD), UDP_PAYLOAD)
-    control: Path | None = setting(PATH, Path("run/maptr.sock"))
+    control: Path | None = setting(PATH, Path("run/maptr.sock"), content="a control socket")
     metrics: Address | None = setting(_ADDRESS, None)  # HTTP: /metrics for Prometheus, and /health
     state: Path | None = setting(PATH, None)  # a folder for data that outlives a restart
     tls: TlsConfig = section(TlsConfig)
@@ -448,7 +462,7 @@ class KeyConfig:
     name: Labels = setting(TEXT.then(read_key_name))
     algorithm: str = setting(TEXT.then(read_algorithm), "hmac-sha256")
     secret: bytes | None = setting(TEXT.then(read_tsig_secret), None, shown=False)
-    secret_file: Path | None = setting(PATH, None)
+    secret_file: Path | None = setting(PATH, None, content=SECRET)
 
 
 @dataclass(frozen=True)
@@ -478,19 +492,19 @@ class ZoneConfig:
     """``[[zone]]``: a zone, its file, its secondaries, and the publication of a new file."""
 
     name: Labels = setting(NAME)
-    file: Path = setting(FILE)
+    file: Path = setting(FILE, content=ZONE)
     transfer: tuple[AccessRule, ...] = setting(_ACCESS, ())
     notify: tuple[NotifyTarget, ...] = setting(_NOTIFY, ())
     max_shrink: float = setting(number(0, 1), REMOVAL_LIMIT)  # the fraction of its names that a new file may lose
-    serial: str = setting(choice("file", "increment", "date", "unix"), "file")
+    serial: str = setting(choice("file", "increment", "date", "unix"), "file", needs=("serve.state",))
     lint: str = setting(choice("off", "warn", "refuse"), "warn")
-    keys: Path | None = setting(PATH, None)  # a folder; the server signs the zone with the keys in it
+    keys: Path | None = setting(PATH, None, needs=("serve.state",))  # a folder; the server signs with the keys in it
     signing: SigningConfig = section(SigningConfig)
-    table: Path | None = setting(PATH, None)  # a registry to build the file from; the next four keys apply
-    ns: tuple[str, ...] = setting(list_of(TEXT), ())
-    contact: Labels = setting(TEXT.then(lambda text: read_name(names.mailbox(text))), (b"hostmaster",))
-    ttl: int = setting(DURATION, 86400)
-    include: tuple[Path, ...] = setting(list_of(FILE), ())
+    table: Path | None = setting(PATH, None, content=TABLE)  # a registry to build the file from
+    ns: tuple[str, ...] = setting(list_of(TEXT), (), needs=("table",))
+    contact: Labels = setting(_MAILBOX, (b"hostmaster",), needs=("table",))
+    ttl: int = setting(DURATION, 86400, needs=("table",))
+    include: tuple[Path, ...] = setting(list_of(FILE), (), needs=("table",), content=ZONE)
     state: Path | None = field(default=None, compare=False)  # serve.state
     scheme: str = field(default="https", compare=False)  # client.scheme
 
@@ -511,14 +525,14 @@ class ZoneConfig:
 class TableConfig:
     """``[table]``: the registry, its sources and its file."""
 
-    file: Path | None = setting(PATH, None)
-    url: str = setting(SOURCE, "")
-    mirrors: tuple[str, ...] = setting(list_of(SOURCE), ())
-    every: int = setting(_PERIOD, 3600)
-    sha256: str = setting(SHA256, "")
-    public_key: Path | None = setting(PATH, None)  # for a minisign signature
-    cafile: Path | None = setting(PATH, None)
-    drift: tuple[str, ...] = setting(_SERVERS, ())  # servers to compare with the table
+    file: Path | None = setting(PATH, None, content=TABLE)
+    url: str = setting(SOURCE, "", needs=("file",))
+    mirrors: tuple[str, ...] = setting(list_of(SOURCE), (), needs=("url",))
+    every: int = setting(_PERIOD, 3600, needs=("url",))
+    sha256: str = setting(SHA256, "", needs=("url",))
+    public_key: Path | None = setting(PATH, None, needs=("url",), content="a key of minisign")
+    cafile: Path | None = setting(PATH, None, needs=("url",), content=CERTIFICATE)
+    drift: tuple[str, ...] = setting(_SERVERS, (), needs=("file",))  # servers to compare with the table
     drift_except: tuple[str, ...] = setting(list_of(TEXT), ())  # NAANs that others serve
 
     @property
@@ -542,8 +556,8 @@ class ClientConfig:
 class CacheConfig:
     """``[cache]``: the cache of the commands that look up ARKs."""
 
-    natab: Path | None = setting(PATH, None)
-    path: Path | None = setting(PATH, None)
+    natab: Path | None = setting(PATH, None, content=TABLE)
+    path: Path | None = setting(PATH, None, content="a cache")
     policy: str = setting(name_in(plugins.POLICIES, POLICIES), DNS_FIRST)
     patience: float = setting(seconds(0, 3600), PATIENCE)
     stale_limit: int = setting(DURATION, STALE_LIMIT)
@@ -560,7 +574,7 @@ class GatewayConfig:
     root: str = setting(TEXT.then(_base_url), "")  # the resolver for ARKs without a mapping authority
     metadata: str = setting(TEXT.then(_template), "")  # the target of inflections, with ${pid} and ${inflection}
     inflections: str = setting(choice("forward", "describe"), "forward")
-    redirects: Path | None = setting(PATH, None)  # a CSV or SQLite file with redirects of single ARKs
+    redirects: Path | None = setting(PATH, None, content="own objects")  # CSV or SQLite: redirects of single ARKs
     permanence: str = setting(TEXT, "")  # what is promised for them, in their descriptions
     drift_every: int = setting(DURATION, 3600)  # 0: never
     probe_every: int = setting(DURATION, 0)  # each server of the table, so often; 0: never
@@ -569,10 +583,10 @@ class GatewayConfig:
     imprint: str = setting(TEXT.then(_link), "")
     text: str = setting(TEXT, "")  # on the first page
     language: str = setting(choice(BROWSER, *LANGUAGES), BROWSER)  # of all pages; "browser": the one it prefers
-    stats: Path | None = setting(PATH, None)  # a SQLite file that keeps the statistics
+    stats: Path | None = setting(PATH, None, content="statistics")  # a SQLite file
     public_stats: bool = setting(BOOLEAN, False)
-    certificate: Path | None = setting(PATH, None)
-    key: Path | None = setting(PATH, None)
+    certificate: Path | None = setting(PATH, None, needs=("key",), content=CERTIFICATE)
+    key: Path | None = setting(PATH, None, needs=("certificate",), content=CERTIFICATE)
     max_connections: int = setting(integer(1, 100_000), 1000)
     idle_timeout: float = setting(seconds(0.1, 3600), 15.0)
     rate: int = setting(integer(0, 1_000_000), 200)  # requests a second per client; 0: no limit

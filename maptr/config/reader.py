@@ -8,6 +8,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import MISSING
+from operator import attrgetter
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypedDict, TypeVar, Unpack
@@ -112,7 +113,7 @@ def _examine_text(
     zones = tuple(dataclasses.replace(zone, state=state, scheme=scheme) for zone in config.zones)
     config = dataclasses.replace(config, zones=zones, filename=filename, locations=reading.locations)
     if not reading.unread:  # otherwise, a mistake may be only a consequence of another one
-        reading.errors += [reading.error(*mistake) for mistake in _check(config, document)]
+        reading.errors += [reading.error(*mistake) for mistake in _check(config)]
     return config, sorted(reading.errors, key=lambda error: error.line)
 
 
@@ -326,28 +327,18 @@ def _read(path: Path, limit: int, *, secret: bool = False) -> bytes:
 # ---- Keys that exclude, require or name other keys
 
 
-def _check(config: Config, document: Mapping[str, Any]) -> Mistakes:
+def _check(config: Config) -> Mistakes:
     serve = config.serve
-    tls = serve.tls
-    if not serve.listen and not tls.listen:
+    if not serve.listen and not serve.tls.listen:
         yield ("serve", "listen"), "is empty: the server needs an address"
-    for name, value in (("certificate", tls.certificate), ("key", tls.key)):
-        if tls.listen and value is None:
-            yield ("serve", "tls", "listen"), f"needs serve.tls.{name} too"
-        if value is not None and not tls.listen:
-            yield ("serve", "tls", name), "has no effect: serve.tls.listen is empty"
-    for name in ("transfer", "notify"):
-        if getattr(serve.catalog, name) and serve.catalog.name is None:
-            yield ("serve", "catalog", name), "has no effect: serve.catalog.name is not given"
     if serve.cookies.secret and serve.cookies.secret_file:
         yield ("serve", "cookies", "secret_file"), "serve.cookies.secret is given too: only one of them is allowed"
     yield from _check_addresses(serve, config.gateway)
     yield from _check_keys(config)
     yield from check_references(config)
-    yield from _check_zones(config, document)
-    yield from _check_table(config)
+    yield from _check_zones(config)
     yield from _check_gateway(config.gateway)
-    yield from _check_files(config)
+    yield from _check_settings(config)
 
 
 def _check_addresses(serve: model.ServeConfig, gateway: model.GatewayConfig) -> Mistakes:
@@ -393,15 +384,12 @@ def check_references(config: Config) -> Mistakes:
                 yield (*path, key, index), f"there is no key {_shown(rule.key)}; {reason}"
 
 
-def _check_zones(config: Config, document: Mapping[str, Any]) -> Mistakes:
+def _check_zones(config: Config) -> Mistakes:
     seen: set[Labels] = {config.serve.catalog.name} if config.serve.catalog.name is not None else set()
     for index, zone in enumerate(config.zones):
         if zone.name in seen:
             yield ("zone", index, "name"), f"zone {to_text(zone.name)} is given twice"
         seen.add(zone.name)
-        if zone.serial != "file" and config.serve.state is None:
-            reason = f"{zone.serial} needs serve.state, which keeps the published serial over a restart"
-            yield ("zone", index, "serial"), reason
         if zone.table is not None and zone.ns:
             from maptr.zone.build import NameServer  # late: dnspython delays the start of a command
 
@@ -410,77 +398,51 @@ def _check_zones(config: Config, document: Mapping[str, Any]) -> Mistakes:
                     NameServer.parse(text, zone.name)
                 except ZoneError as error:
                     yield ("zone", index, "ns", number), error.reason
-        for name in ("ns", "contact", "ttl", "include"):
-            if zone.table is None and name in document["zone"][index]:
-                yield ("zone", index, name), "is for zones built from a table, and this one has no table"
-        yield from _check_signing(config, zone, ("zone", index))
-
-
-def _check_table(config: Config) -> Mistakes:
-    table = config.table
-    for name in ("mirrors", "every", "sha256", "public_key", "cafile"):
-        if not table.url and getattr(table, name) != getattr(model.TableConfig(), name):
-            yield ("table", name), "has no effect: table.url is not given"
-    for name in ("url", "drift"):
-        if getattr(table, name) and table.file is None:
-            yield ("table", name), "needs table.file, which holds the registry"
-    if table.cafile is not None and not any("://" in source for source in table.sources):
+        signing = zone.signing
+        if zone.keys is None and signing != model.SigningConfig():
+            yield ("zone", index, "signing"), "needs zone.keys too"
+        if signing.lifetime <= signing.refresh:
+            reason = f"signatures with a lifetime of {signing.lifetime} s cannot be renewed {signing.refresh} s earlier"
+            yield ("zone", index, "signing"), reason
+    if config.table.cafile is not None and not any("://" in source for source in config.table.sources):
         yield ("table", "cafile"), "has no effect: all sources are files"
 
 
 def _check_gateway(gateway: model.GatewayConfig) -> Mistakes:
     if not gateway.listen:
         yield ("gateway", "listen"), "is empty: the gateway needs an address"
-    for name, value, other in (("key", gateway.key, "certificate"), ("certificate", gateway.certificate, "key")):
-        if value is not None and getattr(gateway, other) is None:
-            yield ("gateway", name), f"needs gateway.{other} too"
     if gateway.root and url.normalized(gateway.root) == url.normalized(gateway.public_url):
         yield ("gateway", "root"), "is gateway.public_url: the gateway would redirect to itself"
 
 
-def _check_files(config: Config) -> Mistakes:
-    """A file cannot be of two kinds: it could not be read, or would be overwritten."""
-    serve, table, cache, gateway = config.serve, config.table, config.cache, config.gateway
-    files: list[tuple[str, lines.KeyPath, Path | None]] = [
-        ("a control socket", ("serve", "control"), serve.control),
-        ("a certificate or key", ("serve", "tls", "certificate"), serve.tls.certificate),
-        ("a certificate or key", ("serve", "tls", "key"), serve.tls.key),
-        ("a certificate or key", ("gateway", "certificate"), gateway.certificate),
-        ("a certificate or key", ("gateway", "key"), gateway.key),
-        ("a certificate or key", ("table", "cafile"), table.cafile),
-        ("a key of minisign", ("table", "public_key"), table.public_key),
-        ("a secret", ("serve", "cookies", "secret_file"), serve.cookies.secret_file),
-        *(("a secret", ("key", index, "secret_file"), key.secret_file) for index, key in enumerate(config.keys)),
-        ("a table", ("table", "file"), table.file),
-        ("a table", ("cache", "natab"), cache.natab),
-        ("a cache", ("cache", "path"), cache.path),
-        ("own objects", ("gateway", "redirects"), gateway.redirects),
-        ("statistics", ("gateway", "stats"), gateway.stats),
-    ]
-    for index, zone in enumerate(config.zones):
-        kind = f"the zone {index}" if zone.table is not None else "a zone"  # the server writes the first
-        files += [("a table", ("zone", index, "table"), zone.table), (kind, ("zone", index, "file"), zone.file)]
-        files += [("a zone", ("zone", index, "include", number), path) for number, path in enumerate(zone.include)]
+def _check_settings(config: Config) -> Mistakes:
+    """A key has no effect without those that it needs, and a file cannot have two kinds of content."""
     known: dict[str, tuple[str, lines.KeyPath]] = {}
-    for kind, key, path in files:
-        if path is not None:
-            other, before = known.setdefault(os.path.realpath(path), (kind, key))
-            if other != kind:
-                yield key, f"{path} is {_dotted(before)}, too: each needs a file of its own"
+    for path, field, value, table in _settings(config, ()):
+        for needed in field.metadata["needs"] if value != field.default else ():
+            if not attrgetter(needed)(config if "." in needed else table):
+                yield path, f"needs {needed if '.' in needed else _dotted((*path[:-1], needed))} too"
+        content = field.metadata["content"]
+        if path[-1] == "file" and getattr(table, "table", None):
+            content += f" built for {path[1]}"  # the server writes it
+        files = value if isinstance(value, tuple) else (value,)
+        for number, file in enumerate(files if content and value else ()):
+            first, before = known.setdefault(os.path.realpath(file), (content, path))
+            if first != content:
+                yield (*path, number), f"{file} is {_dotted(before)}, too: each needs a file of its own"
 
 
-def _check_signing(config: Config, zone: model.ZoneConfig, path: lines.KeyPath) -> Mistakes:
-    signing = zone.signing
-    if zone.keys is None:
-        if signing != model.SigningConfig():
-            yield (*path, "signing"), "has no effect: the zone has no keys"
-        return
-    if config.serve.state is None:
-        reason = "the server signs this zone, so it needs serve.state, which keeps it over a restart"
-        yield (*path, "keys"), reason
-    if signing.lifetime <= signing.refresh:
-        reason = f"signatures with a lifetime of {signing.lifetime} s cannot be renewed {signing.refresh} s earlier"
-        yield (*path, "signing"), reason
+def _settings(table: Any, path: lines.KeyPath) -> Iterator[tuple[lines.KeyPath, dataclasses.Field[Any], Any, Any]]:
+    """Yield the path, the field and the value of each key, and its table."""
+    for key, field in model.keys_of(type(table)).items():
+        value, here = getattr(table, field.name), (*path, key)
+        if "table" in field.metadata:
+            yield from _settings(value, here)
+        elif "array" in field.metadata:
+            for index, one in enumerate(value):
+                yield from _settings(one, (*here, index))
+        else:
+            yield here, field, value, table
 
 
 def _shown(name: Labels) -> str:

@@ -75,7 +75,7 @@ def test_a_zone_below_another_needs_a_delegation(zone_file: Path, cut: str, warn
         (("--listen", "127.0.0.1"), 2, "is not HOST:PORT"),
         (("--listen", "localhost:53"), 2, "must be an IP address"),
         (("--tls-listen", "127.0.0.1:853"), 2, "--tls-listen: needs serve.tls.certificate too"),
-        (("--tls-cert", "c", "--tls-key", "k"), 2, "--tls-cert: has no effect: serve.tls.listen is empty"),
+        (("--tls-cert", "c", "--tls-key", "k"), 2, "--tls-cert: needs serve.tls.listen too"),
         (("--nsid", "x" * 256), 2, "--nsid: is longer than 255 bytes"),
         (("--log-level", "loud"), 2, "--log-level"),
         (("--log-format", "xml"), 2, "--log-format"),
