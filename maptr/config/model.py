@@ -466,20 +466,15 @@ class KeyConfig:
 
 
 @dataclass(frozen=True)
-class SigningConfig:
+class SigningConfig(SigningPolicy):
     """``[zone.signing]``: signing of a zone with ``keys``, with the settings of ``maptr zone sign``."""
 
     lifetime: int = setting(DURATION, LIFETIME)
     inception: int = setting(DURATION, INCEPTION_OFFSET)  # time from the start of signatures to now
     refresh: int = setting(DURATION, REFRESH)  # time from the renewal of signatures to their end
     zonemd: bool = setting(BOOLEAN, True)
-    cds: str = setting(choice("publish", "none", "delete"), "publish")
+    cds: Children = setting(choice(*Children).then(Children), Children.PUBLISH)
     dnskey_ttl: int | None = setting(DURATION, None)  # None: the TTL of the SOA
-
-    def policy(self) -> SigningPolicy:
-        """Return the signing policy. Raises SigningError if signatures would expire before they are renewed."""
-        cds = Children(self.cds)
-        return SigningPolicy(self.lifetime, self.inception, self.refresh, self.zonemd, cds, self.dnskey_ttl)
 
 
 def signed_path(folder: Path, origin: Labels) -> Path:

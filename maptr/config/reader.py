@@ -6,6 +6,7 @@ import dataclasses
 import errno
 import os
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import MISSING
 from operator import attrgetter
@@ -14,9 +15,9 @@ from types import MappingProxyType
 from typing import Any, TypedDict, TypeVar, Unpack
 
 from maptr import url
-from maptr.config import lines, model
+from maptr.config import model
 from maptr.config.model import Config, ElementError, read_cookie_secrets, read_tsig_secret
-from maptr.errors import ConfigError, ZoneError, nearest, raise_all
+from maptr.errors import ConfigError, SigningError, ZoneError, nearest, raise_all
 from maptr.files import read_up_to, secret_fault
 from maptr.paths import LOCAL_CONFIG
 from maptr.protocol.address import Address
@@ -26,7 +27,9 @@ from maptr.transfer.acl import AccessRule, NotifyTarget
 T = TypeVar("T")
 Flags = Mapping[str, tuple[object, str]]
 """For each dotted key, a TOML value and the option that has it."""
-Mistakes = Iterator[tuple[lines.KeyPath, str]]
+KeyPath = tuple[str | int, ...]
+"""Keys from the root, with an index after each array of tables: ``("zone", 0, "name")``."""
+Mistakes = Iterator[tuple[KeyPath, str]]
 """The path of each wrong key or table, and the reason."""
 
 FILE_VARIABLE = "MAPTR_CONFIG"
@@ -105,7 +108,7 @@ def _examine_text(
     flags: Flags = MappingProxyType({}),
 ) -> tuple[Config, list[ConfigError]]:
     document = _document(text, filename) if text else {}
-    reading = _Reading(document, filename, lines.key_lines(text), directory)
+    reading = _Reading(document, filename, key_lines(text), directory)
     reading.overlay(_from_environment(environment, reading.errors))
     reading.overlay(flags)
     config: Config = reading.table(Config, document, ())
@@ -157,7 +160,7 @@ class _Reading:
     """The reading of one document: its ``locations`` and ``errors``, and whether the value of any key is ``unread``."""
 
     def __init__(
-        self, document: dict[str, Any], filename: str, found: Mapping[lines.KeyPath, int], directory: Path | None
+        self, document: dict[str, Any], filename: str, found: Mapping[KeyPath, int], directory: Path | None
     ) -> None:
         self.document = document
         self.filename = filename
@@ -166,7 +169,7 @@ class _Reading:
         self.locations: dict[str, tuple[str, int]] = {}
         self.errors: list[ConfigError] = []
         self.unread = False
-        self._outside: dict[lines.KeyPath, str] = {}  # the variable or option that sets a key
+        self._outside: dict[KeyPath, str] = {}  # the variable or option that sets a key
 
     def overlay(self, given: Mapping[str, tuple[object, str]]) -> None:
         """Replace values of the file by values from the environment or the command line."""
@@ -181,7 +184,7 @@ class _Reading:
                 table[last] = value
                 self._outside[tuple(key.split("."))] = source
 
-    def table(self, kind: type[Any], document: object, path: lines.KeyPath) -> Any:
+    def table(self, kind: type[Any], document: object, path: KeyPath) -> Any:
         """Read a table into its class. A wrong value gets its default; without one, the table is WRONG."""
         if not isinstance(document, dict):
             return self._refuse(path, "must be a table")
@@ -206,9 +209,12 @@ class _Reading:
                 found[field.name] = value
         if any(known[key].name not in found for key in required):
             return WRONG
-        return kind(**found)
+        try:
+            return kind(**found)
+        except SigningError as error:
+            return self._refuse(path, error.reason)
 
-    def _value(self, field: dataclasses.Field[Any], value: object, path: lines.KeyPath) -> object:
+    def _value(self, field: dataclasses.Field[Any], value: object, path: KeyPath) -> object:
         if below := field.metadata.get("table"):
             return self.table(below, value, path)
         if below := field.metadata.get("array"):
@@ -225,12 +231,12 @@ class _Reading:
         except ValueError as error:
             return self._refuse(path, str(error))
 
-    def _refuse(self, path: lines.KeyPath, message: str) -> object:
+    def _refuse(self, path: KeyPath, message: str) -> object:
         self.errors.append(self.error(path, message))
         self.unread = True
         return WRONG
 
-    def _absolute(self, value: object, path: lines.KeyPath) -> object:
+    def _absolute(self, value: object, path: KeyPath) -> object:
         """Resolve a relative path in the file against the file's folder. A path in a flag stays as it is."""
         if path in self._outside or self.directory is None:
             return value
@@ -240,18 +246,18 @@ class _Reading:
             return str(self.directory / value)
         return self.directory / value if isinstance(value, Path) else value
 
-    def _location(self, path: lines.KeyPath) -> tuple[str, int]:
+    def _location(self, path: KeyPath) -> tuple[str, int]:
         parts = [path[:end] for end in range(len(path), 0, -1)]
         for part in parts:  # before the lines, because the file may have the key too
             if part in self._outside:
                 return self._outside[part], 0
         return self.filename, next((self.lines[part] for part in parts if part in self.lines), 0)
 
-    def error(self, path: lines.KeyPath, message: str) -> ConfigError:
+    def error(self, path: KeyPath, message: str) -> ConfigError:
         filename, line = self._location(path)
         return ConfigError(message, filename=filename, line=line, key=_dotted(path))
 
-    def _nearest(self, path: lines.KeyPath, key: str, known: Iterable[str]) -> str:
+    def _nearest(self, path: KeyPath, key: str, known: Iterable[str]) -> str:
         """Return the nearest valid key: the same of another table, a similar one of this table, or a similar one."""
         here = f"{_dotted(path)}." if path else ""
         everywhere = [*model.all_keys(), *model.keys_of(Config)]
@@ -262,14 +268,86 @@ class _Reading:
         return nearest(here + key, everywhere)
 
 
-def _dotted(path: lines.KeyPath) -> str:
+def _dotted(path: KeyPath) -> str:
     """Write a key without the index of its table: ``zone.file``."""
     return ".".join(part for part in path if isinstance(part, str))
 
 
-def _indexed(path: lines.KeyPath) -> str:
+def _indexed(path: KeyPath) -> str:
     """Write a key with the index of its table: ``zone[0].file``."""
     return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path).removeprefix(".")
+
+
+# ---- Lines
+
+
+def key_lines(text: str) -> dict[KeyPath, int]:
+    """Return the line number, from 1, of every table, key and array element of a text that tomli accepts.
+
+    tomli does not report lines, so it parses each statement alone: a table header, or a key and its value. It gets an
+    array on several lines element by element.
+    """
+    found: dict[KeyPath, int] = {}
+    tables: Counter[KeyPath] = Counter()  # the number of tables in each array of tables so far
+    table: KeyPath = ()
+    array: KeyPath = ()  # the array that is open
+    size = 0  # its number of elements so far
+    statement, first = "", 1
+    for number, line in enumerate(text.split("\n"), 1):
+        statement += f"{line.lstrip(' ,') if array else line}\n"
+        value, is_open = _parse(statement)
+        if value is None:
+            continue
+        if array:
+            for index, *below in _paths(value["_"]):
+                found.setdefault((*array, size + index, *below), number)
+            size += len(value["_"])
+        elif statement.lstrip().startswith("["):
+            table = ()
+            *_, header = _paths(value)
+            for part in header:
+                if part == 0:  # of [[table]]
+                    tables[table] += 1
+                if table in tables:
+                    table = (*table, tables[table] - 1)
+                if part != 0:
+                    table = (*table, part)
+                found.setdefault(table, number)
+        else:
+            for path in _paths(value):
+                found.setdefault((*table, *path), first)
+            if is_open:
+                array = table
+                while isinstance(value, dict):
+                    ((part, value),) = value.items()
+                    array = (*array, part)
+                size = len(value)
+        if is_open:
+            statement = "_ = ["
+        else:
+            statement, first, array = "", number + 1, ()
+    return found
+
+
+def _parse(statement: str) -> tuple[Any, bool]:
+    """Return the value of a statement, None if it ends in a string or a nested array, and whether its array is open."""
+    import tomli  # as above
+
+    for end in ("", "]"):
+        try:
+            return tomli.loads(statement + end), bool(end)
+        except tomli.TOMLDecodeError:
+            pass
+    return None, True
+
+
+def _paths(value: object, path: KeyPath = ()) -> Iterator[Any]:
+    """Yield the path of each key and element in a value."""
+    if path:
+        yield path
+    below = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for part, inner in below:
+        yield from _paths(inner, (*path, part))
 
 
 # ---- Files
@@ -359,7 +437,7 @@ def _check_addresses(serve: model.ServeConfig, gateway: model.GatewayConfig) -> 
 def _check_keys(config: Config) -> Mistakes:
     seen: set[Labels] = set()
     for index, key in enumerate(config.keys):
-        path: lines.KeyPath = ("key", index)
+        path: KeyPath = ("key", index)
         if key.name in seen:
             yield (*path, "name"), f"the key {_shown(key.name)} is given twice"
         seen.add(key.name)
@@ -370,7 +448,7 @@ def _check_keys(config: Config) -> Mistakes:
 def check_references(config: Config) -> Mistakes:
     """Return an error for each rule for secondaries that names a TSIG key which is not configured."""
     known = {key.name: _shown(key.name) for key in config.keys}
-    tables: list[tuple[lines.KeyPath, model.CatalogConfig | model.ZoneConfig]]
+    tables: list[tuple[KeyPath, model.CatalogConfig | model.ZoneConfig]]
     tables = [(("serve", "catalog"), config.serve.catalog)]
     tables += [(("zone", index), zone) for index, zone in enumerate(config.zones)]
     for path, table in tables:
@@ -398,12 +476,8 @@ def _check_zones(config: Config) -> Mistakes:
                     NameServer.parse(text, zone.name)
                 except ZoneError as error:
                     yield ("zone", index, "ns", number), error.reason
-        signing = zone.signing
-        if zone.keys is None and signing != model.SigningConfig():
+        if zone.keys is None and zone.signing != model.SigningConfig():
             yield ("zone", index, "signing"), "needs zone.keys too"
-        if signing.lifetime <= signing.refresh:
-            reason = f"signatures with a lifetime of {signing.lifetime} s cannot be renewed {signing.refresh} s earlier"
-            yield ("zone", index, "signing"), reason
     if config.table.cafile is not None and not any("://" in source for source in config.table.sources):
         yield ("table", "cafile"), "has no effect: all sources are files"
 
@@ -417,7 +491,7 @@ def _check_gateway(gateway: model.GatewayConfig) -> Mistakes:
 
 def _check_settings(config: Config) -> Mistakes:
     """A key has no effect without those that it needs, and a file cannot have two kinds of content."""
-    known: dict[str, tuple[str, lines.KeyPath]] = {}
+    known: dict[str, tuple[str, KeyPath]] = {}
     for path, field, value, table in _settings(config, ()):
         for needed in field.metadata["needs"] if value != field.default else ():
             if not attrgetter(needed)(config if "." in needed else table):
@@ -432,7 +506,7 @@ def _check_settings(config: Config) -> Mistakes:
                 yield (*path, number), f"{file} is {_dotted(before)}, too: each needs a file of its own"
 
 
-def _settings(table: Any, path: lines.KeyPath) -> Iterator[tuple[lines.KeyPath, dataclasses.Field[Any], Any, Any]]:
+def _settings(table: Any, path: KeyPath) -> Iterator[tuple[KeyPath, dataclasses.Field[Any], Any, Any]]:
     """Yield the path, the field and the value of each key, and its table."""
     for key, field in model.keys_of(type(table)).items():
         value, here = getattr(table, field.name), (*path, key)

@@ -91,7 +91,7 @@ def _renew(zone: ZoneConfig, keys: Path, state: Path, unsigned: ZoneView, old: Z
     from maptr.dnssec.sign import Renewal
     from maptr.zone import text
 
-    renewal = Renewal(zonekeys.read_key_set(keys), zone.signing.policy(), now, zone.serial)
+    renewal = Renewal(zonekeys.read_key_set(keys), zone.signing, now, zone.serial)
     view = renewal.renew(unsigned, old)
     if view is old:
         return view

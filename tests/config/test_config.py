@@ -14,9 +14,8 @@ import tomli
 from maptr.cache import POLICIES, policy
 from maptr.client import Client
 from maptr.config import Config, load, parse
-from maptr.config.lines import key_lines
 from maptr.config.model import CacheConfig, ClientConfig, ZoneConfig, all_keys
-from maptr.config.reader import environment_names
+from maptr.config.reader import environment_names, key_lines
 from maptr.errors import ConfigError, ConfigErrors
 from maptr.protocol.address import Address, read_network
 from maptr.protocol.names import ARK_ARPA
@@ -185,6 +184,7 @@ def test_file_then_environment_then_flags() -> None:
         ("[serve]\ncontrol = 's'\n[gateway]\nredirects = 's'", "f:4: gateway.redirects: s is serve.control, too"),
         (f"{ZONE}keys = 'k'", "f:4: zone.keys: needs serve.state too"),
         (f"{ZONE}signing.refresh = '1d'", "f:4: zone.signing: needs zone.keys too"),
+        (f"{ZONE}signing.lifetime = '7d'", "f:4: zone.signing: signatures that last 604800 s cannot be renewed"),
         (f"{ZONE}ns = ['b']", "f:4: zone.ns: needs zone.table too"),
         ("[serve]\nnsid = ", "f:2: Invalid value"),
         ("a = 1\na = 2\n", "f:2: Cannot overwrite a value"),
