@@ -308,44 +308,25 @@ def _configuration(
     table: TableConfig, origin: Labels, folder: Path, host: str, port: int, http_port: int | None
 ) -> str:
     """Write the configuration of server, client and gateway as TOML."""
-
-    def quoted(value: object) -> str:
-        return json.dumps(str(value), ensure_ascii=False)
-
-    kind = "sample" if table.file == SAMPLE else "registry"  # each has a folder for its zone
-    name, home, socket_path = to_text(origin), folder / kind, str(folder / "maptr.sock")
+    is_sample = table.file == SAMPLE  # no pull may replace it
+    home, socket_path = folder / ("sample" if is_sample else "registry"), str(folder / "maptr.sock")
     if len(os.fsencode(socket_path)) > MAX_SOCKET_PATH:
         socket_path = ""
-    section = ""
-    if table.file != SAMPLE:  # no pull may replace the sample
-        section = f"""\
-[table]
-file = {quoted(table.file)}
-url = {quoted(table.url)}
-mirrors = [{", ".join(map(quoted, table.mirrors))}]
-every = {table.every}
-sha256 = "{table.sha256}"
-public_key = {quoted(table.public_key or "")}
-cafile = {quoted(table.cafile or "")}
-"""
-    http = "" if http_port is None else f'[gateway]\nlisten = ["{Address(host, http_port)}"]\n'
-    return f"""\
-# Written by maptr up, which removes it when it ends.
-[serve]
-listen = ["{Address(host, port)}"]
-control = {quoted(socket_path)}
-state = {quoted(home)}
-[[zone]]
-name = {quoted(name)}
-file = {quoted(home / f"{name_for(origin)}.zone")}
-table = {quoted(table.file)}
-{section}[client]
-origin = {quoted(name)}
-{f'nameservers = ["{host}#{port}"]' if port else ""}
-[cache]
-natab = {quoted(table.file)}
-path = ""  # the server is on this machine
-{http}"""
+    name = to_text(origin)
+    tables: dict[str, dict[str, object]] = {
+        "serve": {"listen": [str(Address(host, port))], "control": socket_path, "state": home},
+        "[zone]": {"name": name, "file": home / f"{name_for(origin)}.zone", "table": table.file},
+        "table": {} if is_sample else vars(table),
+        "client": {"origin": name, "nameservers": [f"{host}#{port}"] if port else []},
+        "cache": {"natab": table.file, "path": None},  # the server is on this machine
+        "gateway": {} if http_port is None else {"listen": [str(Address(host, http_port))]},
+    }
+    lines = ["# Written by maptr up, which removes it when it ends."]
+    for title, values in tables.items():
+        lines.append(f"[{title}]")
+        for key, value in values.items():  # JSON writes texts, numbers and arrays as TOML does
+            lines.append(f"{key} = {json.dumps('' if value is None else value, default=str, ensure_ascii=False)}")
+    return "\n".join(lines)
 
 
 def _tell(daemon: Daemon, http: Gateway | None, table: TableConfig, file: Path) -> None:
