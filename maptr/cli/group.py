@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -33,18 +32,6 @@ def _set_color(ctx: click.Context, param: click.Parameter, value: str | None) ->
         above = above.parent
 
 
-class Utf8(click.types.StringParamType):
-    """Text of the command line, read as UTF-8 also where the locale says that arguments are ASCII."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        if not isinstance(value, str) or value.isascii():
-            return value
-        try:
-            return os.fsencode(value).decode("utf-8", "surrogateescape")
-        except UnicodeEncodeError:
-            return value  # not from the command line
-
-
 class Command(click.Command):
     """A command with ``--color``. Its help has its ``exits``, code -> meaning, and ends with its documentation page."""
 
@@ -68,9 +55,6 @@ class Command(click.Command):
             "[default: auto]",
         )
         self.params.append(color)
-        for param in self.params:
-            if param.type is click.STRING:
-                param.type = Utf8()
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         super().format_epilog(ctx, formatter)
