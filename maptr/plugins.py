@@ -17,12 +17,7 @@ from maptr.errors import PluginError
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
-READERS, EXPORTS, CHOOSERS, POLICIES = GROUPS = (
-    "maptr.readers",
-    "maptr.exports",
-    "maptr.choosers",
-    "maptr.policies",
-)
+READERS, EXPORTS, CHOOSERS, POLICIES = "maptr.readers", "maptr.exports", "maptr.choosers", "maptr.policies"
 
 
 def names(group: str) -> list[str]:

@@ -17,11 +17,10 @@ from maptr import paths
 from maptr.cli import output
 from maptr.cli.group import command
 from maptr.cli.lookup import duration_text
-from maptr.cli.options import JSON_OPTION, PATH, name_text, server_config
+from maptr.cli.options import JSON_OPTION, PATH, name_text
 from maptr.cli.output import Painted
 from maptr.errors import ConfigError, json_text, time_text
 from maptr.paths import LOCAL_CONFIG
-from maptr.protocol.names import to_text
 from maptr.server.alarm import Alarm, not_served
 from maptr.server.status import (
     CatalogStatus,
@@ -54,16 +53,6 @@ _SOCKET = click.option(
 )
 
 
-def _zones(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
-    """Return completions: the zones of the configuration, or none if it is bad."""
-    try:
-        config = server_config(ctx.params.get("file"))
-    except (ConfigError, OSError):
-        return []
-    zones = (to_text(zone.name).rstrip(".") for zone in config.zones)
-    return [name for name in zones if name.startswith(incomplete)]
-
-
 @command(
     exits={
         0: "the zones are served as their files have them",
@@ -72,7 +61,7 @@ def _zones(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[
         8: "the configuration cannot be read",
     }
 )
-@click.argument("zone", required=False, type=name_text, shell_complete=_zones)
+@click.argument("zone", required=False, type=name_text)
 @click.option(
     "--force", is_flag=True, help="Accept a zone even if it lost many of its names or its serial did not increase."
 )
@@ -191,7 +180,7 @@ def _show_alarms(found: Status, alarms: Iterable[Alarm], silenced: Iterable[Alar
     }
 )
 @click.argument("verb", type=click.Choice(["zone-status", "pull", "notify", "sign"]))
-@click.argument("zone", required=False, type=name_text, shell_complete=_zones)
+@click.argument("zone", required=False, type=name_text)
 @_FILE
 @_SOCKET
 @JSON_OPTION

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from typing import Any
 
 import click
@@ -23,11 +24,11 @@ _EXITS = {
 }
 
 
-def _common(command: Any) -> Any:
+def _common(command: Any, help: str = "Give up a discovery after this time.", **timeout: float) -> Any:
     for decorate in (
         options.JSON_EACH_OPTION,
         options.VERBOSE_OPTION,
-        options.discovery_options("Give up a discovery after this time."),
+        options.discovery_options(help, **timeout),
         click.argument("arks", nargs=-1, required=True, metavar="ARK... [@SERVER[#PORT]]..."),
     ):
         command = decorate(command)
@@ -113,11 +114,8 @@ def open_(ark: str) -> None:
         9: "DNS or the mapping authority did not answer for an ARK. The greatest code counts if there are several ARKs",
     }
 )
-@click.argument("words", nargs=-1, required=True, metavar="ARK... [@SERVER[#PORT]]...")
-@options.VERBOSE_OPTION
-@options.discovery_options("Give up a discovery, and the request to the authority, after this time each.", timeout=10.0)
-@options.JSON_EACH_OPTION
-def info(words: tuple[str, ...], **given: Any) -> None:
+@partial(_common, help="Give up a discovery, and the request to the authority, after this time each.", timeout=10.0)
+def info(arks: tuple[str, ...], **given: Any) -> None:
     """Ask the mapping authority of each ARK to describe it (?info), and print the ERC record.
 
     The HTTP status, the THUMP status and the source of the record are shown on stderr.
@@ -129,7 +127,7 @@ def info(words: tuple[str, ...], **given: Any) -> None:
     from maptr.nma.describe import describe  # late: it imports HTTP, which other commands do not need
 
     options = LookupOptions.of(given)
-    prepared = lookup.prepare(words, options)
+    prepared = lookup.prepare(arks, options)
 
     def show(ark: Argument, found: Discovery | None, error: MaptrError | None) -> int:
         if error is not None or found is None or isinstance(ark, str):

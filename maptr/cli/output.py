@@ -296,15 +296,12 @@ def json_data(document: Mapping[str, Any]) -> None:
 
 
 def json_text(document: Mapping[str, Any], file: TextIO | None) -> str:
-    """Write a document as JSON. Escapes characters that the file cannot encode or that control a terminal."""
+    """Write a document as JSON, in ASCII if the file cannot encode a character or one controls a terminal."""
     import json  # late: few command lines print JSON
 
     text = without_surrogates(json.dumps({"schema": SCHEMA, **document}, ensure_ascii=False))
-    if file is not None and not can_encode(file, text):
-        return json.dumps(json.loads(text))
-    if not text.isprintable():  # JSON may hold control characters such as U+009B
-        text = "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in text)
-    return text
+    is_safe = text.isprintable() and (file is None or can_encode(file, text))  # JSON may hold U+009B, for example
+    return text if is_safe else json.dumps(json.loads(text))
 
 
 def end_with(findings: list[Finding], about: str, document: Mapping[str, Any] | None, *, strict: bool) -> NoReturn:

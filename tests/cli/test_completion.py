@@ -13,7 +13,6 @@ from pathlib import Path
 
 import click
 import pytest
-from click.shell_completion import ShellComplete
 from click.testing import CliRunner
 
 from maptr.cli.completion import SHELLS
@@ -43,16 +42,6 @@ def test_parameters_that_name_a_file_complete_files(words: tuple[str, ...]) -> N
             text = param.metavar or param.human_readable_name
             if NAMES_A_FILE.search(text) and param.name not in NO_FILE_ALONE:
                 assert [item.type for item in param.shell_complete(ctx, "x")] in (["file"], ["dir"]), text
-
-
-def test_the_shell_completes_the_zones_of_the_configuration(tmp_path: Path) -> None:
-    zones = "".join(f'[[zone]]\nname = "{name}"\nfile = "z"\n' for name in ("ark.arpa", "arks.example", "example"))
-    (tmp_path / "maptr.toml").write_text(zones)
-    (tmp_path / "bad.toml").write_text("nonsense")
-    for file, expected in (("maptr.toml", ["ark.arpa", "arks.example"]), ("bad.toml", []), ("gone.toml", [])):
-        completes = ShellComplete(main, {}, "maptr", "_MAPTR_COMPLETE")
-        found = completes.get_completions(["reload", "--config", str(tmp_path / file)], "ark")
-        assert [item.value for item in found] == expected
 
 
 # Each program completes LINE. bash and zsh complete only on a terminal, where Tab is pressed twice for the list.
@@ -126,14 +115,12 @@ def read_until(word: str, terminal: int) -> str:
         ("maptr zone build --include my", "myzone"),
         ("maptr bulk -o my", "myzone"),
         ("maptr zone sign myzone ke", "keys/"),
-        ("maptr reload arks.ex", "arks.example"),
     ],
 )
 def test_completion_in_each_shell(shell: str, line: str, word: str, tmp_path: Path) -> None:
     require(shell)
     (tmp_path / "myzone").touch()
     (tmp_path / "keys").mkdir()
-    (tmp_path / "maptr.toml").write_text('[[zone]]\nname = "arks.example"\nfile = "myzone"\n')
     assert word in (shown := completed(shell, line, word, tmp_path)), shown
 
 

@@ -13,14 +13,6 @@ from tests.support.command_line import run
 from tests.support.waiting import PATIENCE
 
 
-def test_a_file_is_replaced_with_its_mode_and_nothing_is_left_beside_it(tmp_path: Path) -> None:
-    target = tmp_path / "zone"
-    target.write_text("old")
-    target.chmod(0o640)
-    options.write(target, "new")
-    assert (target.read_text(), target.stat().st_mode & 0o777, list(tmp_path.iterdir())) == ("new", 0o640, [target])
-
-
 def test_a_loop_of_links_gives_exit_code_8(tmp_path: Path) -> None:
     link = tmp_path / "link"
     link.symlink_to("link")
