@@ -17,7 +17,7 @@ from maptr import paths
 from maptr.cli import output
 from maptr.cli.group import command
 from maptr.cli.lookup import duration_text
-from maptr.cli.options import JSON_OPTION, PATH, name_text
+from maptr.cli.options import JSON_OPTION, NAME_TEXT, PATH
 from maptr.cli.output import Painted
 from maptr.errors import ConfigError, json_text, time_text
 from maptr.paths import LOCAL_CONFIG
@@ -61,7 +61,7 @@ _SOCKET = click.option(
         8: "the configuration cannot be read",
     }
 )
-@click.argument("zone", required=False, type=name_text)
+@click.argument("zone", required=False, type=NAME_TEXT)
 @click.option(
     "--force", is_flag=True, help="Accept a zone even if it lost many of its names or its serial did not increase."
 )
@@ -180,7 +180,7 @@ def _show_alarms(found: Status, alarms: Iterable[Alarm], silenced: Iterable[Alar
     }
 )
 @click.argument("verb", type=click.Choice(["zone-status", "pull", "notify", "sign"]))
-@click.argument("zone", required=False, type=name_text)
+@click.argument("zone", required=False, type=NAME_TEXT)
 @_FILE
 @_SOCKET
 @JSON_OPTION

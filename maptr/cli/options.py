@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
     from maptr.config import Config
-    from maptr.protocol.names import Labels
     from maptr.registry.table import Table
     from maptr.resolver.validation.validator import TrustAnchors
 
@@ -72,7 +71,7 @@ class Parsed(click.ParamType):  # type: ignore[type-arg,unused-ignore] # generic
         self.name = name  # in --help, in upper case
         self._parse = parse
 
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> object:
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         try:
             return self._parse(str(value))
         except (ValueError, OSError) as error:
@@ -112,28 +111,14 @@ def time_option(name: str, default: str | None = None, *, help: str, least: int 
     return click.option(name, type=Parsed("time", parse), default=default, help=help)
 
 
-def parse_name(text: str) -> Labels:
-    """Parse a domain name. Raises BadParameter."""
-    if not text:  # an empty variable of a script; the root is "."
-        raise click.BadParameter("is empty: a domain name is required")
-    try:
-        return names.parse(text)
-    except ValueError as error:
-        raise click.BadParameter(f"{text} is not a valid domain name: {error}") from None
-
-
-def parse_mailbox(text: str) -> Labels:
-    """Parse an e-mail address, or a domain name for one. Raises BadParameter."""
-    return parse_name(names.mailbox(text))
-
-
-def name_text(text: str) -> str:
-    return names.to_text(parse_name(text))
+NAME = Parsed("name", names.required)
+NAME_TEXT = Parsed("name", lambda text: names.to_text(names.required(text)))
+MAILBOX = Parsed("name", lambda text: names.required(names.mailbox(text)))  # an e-mail address, or a name for one
 
 
 def origin_option(help: str) -> Callable[[Command], Command]:
     """Make ``--origin``, whose value is the text of a valid name."""
-    return click.option("--origin", metavar="NAME", type=name_text, help=help)
+    return click.option("--origin", metavar="NAME", type=NAME_TEXT, help=help)
 
 
 ORIGIN_OPTION = origin_option(f"Look NAANs up below this DNS suffix.  [default: {ORIGIN}, or configured]")

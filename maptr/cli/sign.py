@@ -311,7 +311,7 @@ def remove(folder: Path, tag: int, servers: tuple[str, ...], zone: str | None, t
     },
 )
 @_FOLDER
-@click.argument("name", metavar="ORIGIN", type=options.parse_name)
+@click.argument("name", metavar="ORIGIN", type=options.NAME)
 @_PARENTS
 @click.option("--dnskey", is_flag=True, help="Print DNSKEY records, which some parents and validators need instead.")
 def ds(folder: Path, name: Labels, servers: tuple[str, ...], dnskey: bool) -> None:

@@ -54,7 +54,7 @@ def zone() -> None:
 @options.output_option("Write the zone to FILE, atomically.  [default: standard output]")
 @click.option("--overwrite", is_flag=True, help="Replace FILE even if it is not a zone of this name.")
 @click.option("--force", is_flag=True, help="Replace FILE even if more than 30 % of its names would be removed.")
-@click.option("--origin", default=ORIGIN, metavar="NAME", type=options.parse_name, help="Give the zone this name.")
+@click.option("--origin", default=ORIGIN, metavar="NAME", type=options.NAME, help="Give the zone this name.")
 @click.option(
     "--serial",
     default="date",
@@ -73,7 +73,7 @@ def zone() -> None:
     "--contact",
     default="hostmaster",
     metavar="NAME",
-    type=options.parse_mailbox,
+    type=options.MAILBOX,
     help="Name this mailbox in the SOA: an e-mail address, or a domain name.",
 )
 @options.time_option("--ttl", "1d", help="Give every record this TTL.")
@@ -214,7 +214,7 @@ def diff(old: str, new: str, origin: str | None, as_json: bool) -> None:
     if old == new == "-":
         raise click.UsageError("only one of OLD and NEW can be standard input")
     contents = options.read_bytes(old), options.read_bytes(new)
-    name = options.parse_name(origin or soa_owner(contents[0].decode(*AS_TEXT)))
+    name: Labels = options.NAME.convert(origin or soa_owner(contents[0].decode(*AS_TEXT)), None, None)
     try:
         with output.progress("reading the zones"):
             paths = (Path(options.input_name(file)) for file in (old, new))

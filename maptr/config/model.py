@@ -76,12 +76,7 @@ def read_duration(text: str) -> int:
 
 def read_name(text: str) -> Labels:
     """Read a domain name, and convert it to lower case. Raises ValueError."""
-    if not text:
-        raise ValueError("is empty: a domain name is required")
-    try:
-        return names.fold(names.parse(text))
-    except ValueError as error:
-        raise ValueError(f"{text!r} is not a valid domain name: {error}") from None
+    return names.fold(names.required(text))
 
 
 def read_tsig_secret(text: str) -> bytes:
@@ -374,7 +369,7 @@ class TlsConfig:
 
 
 @dataclass(frozen=True)
-class RrlConfig:
+class RrlConfig(rrl.RateLimits):
     """``[serve.rrl]``: response rate limiting for UDP; 0 responses a second means no limit."""
 
     responses_per_second: int = setting(integer(0, 1_000_000), rrl.RESPONSES_PER_SECOND)

@@ -478,7 +478,8 @@ def _check_zones(config: Config) -> Mistakes:
                     yield ("zone", index, "ns", number), error.reason
         if zone.keys is None and zone.signing != model.SigningConfig():
             yield ("zone", index, "signing"), "needs zone.keys too"
-    if config.table.cafile is not None and not any("://" in source for source in config.table.sources):
+    sources = config.table.sources
+    if config.table.cafile is not None and sources and not any("://" in source for source in sources):
         yield ("table", "cafile"), "has no effect: all sources are files"
 
 

@@ -49,6 +49,16 @@ def parse(text: str) -> Labels:
     return check(tuple(map(bytes, labels if labels[-1] else labels[:-1])))
 
 
+def required(text: str) -> Labels:
+    """Return the labels of a name that a person wrote, where an empty text is not the root. Raises ValueError."""
+    if not text:  # an empty variable of a script
+        raise ValueError("is empty: a domain name is required")
+    try:
+        return parse(text)
+    except ValueError as error:
+        raise ValueError(f"{text!r} is not a valid domain name: {error}") from None
+
+
 def mailbox(text: str) -> str:
     """Return the domain name of an e-mail address (RFC 1035 8) in presentation format, or the text if it is a name."""
     user, at, domain = text.rpartition("@")

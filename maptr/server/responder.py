@@ -12,7 +12,6 @@ from maptr.answer.context import Context, ReceivedQuery, Transport
 from maptr.answer.message import Reply
 from maptr.answer.ready import ID, Ready, ZoneNames, kind_number, kind_of, truncated
 from maptr.answer.rrl import Action, RateLimiter, RateLimits
-from maptr.config.model import RrlConfig
 from maptr.errors import ZoneError
 from maptr.protocol.cookies import answer_cookie, packed_address, timestamp
 from maptr.server.counters import Counters
@@ -66,13 +65,13 @@ class Responder:
         self,
         context: Context,
         *,
-        rrl: RrlConfig = RrlConfig(),  # noqa: B008 - it is frozen
+        rrl: RateLimits = RateLimits(),  # noqa: B008 - it is frozen
         clock: Callable[[], float] = time.monotonic,
         query_log: QueryLog | None = None,
     ) -> None:
         self.query_log = query_log
         # The limiter needs a lock, because each UDP socket has its own thread.
-        self.limiter = RateLimiter(clock, threading.Lock(), RateLimits(**vars(rrl)))
+        self.limiter = RateLimiter(clock, threading.Lock(), rrl)
         self._reports = LogLimit(1, clock)
         self._refusals = LogLimit(clock=clock)
         self._errors = LogLimit(clock=clock)

@@ -72,7 +72,7 @@ def test_a_gateway_with_only_dns_at_another_origin() -> None:
         (["--listen", "127.0.0.1"], 2, "is not HOST:PORT"),
         (["--table", "none"], 8, "none: No such file or directory"),
         (["--policy", "table-first"], 2, "'table-first' is not one of"),
-        (["--origin", "a..b"], 2, "'--origin': a..b is not a valid domain name: empty label"),
+        (["--origin", "a..b"], 2, "'--origin': 'a..b' is not a valid domain name: empty label"),
         (["@127.0.0.1#x"], 2, "'127.0.0.1#x' is not a server"),
         (["--listen", "127.0.0.1:80", "--listen", "127.0.0.1:80"], 2, "127.0.0.1:80 is given twice"),
         (["--config", "none.toml"], 8, "none.toml: No such file or directory"),
