@@ -301,7 +301,7 @@ def json_text(document: Mapping[str, Any], file: TextIO | None) -> str:
 
     text = without_surrogates(json.dumps({"schema": SCHEMA, **document}, ensure_ascii=False))
     is_safe = text.isprintable() and (file is None or can_encode(file, text))  # JSON may hold U+009B, for example
-    return text if is_safe else json.dumps(json.loads(text))
+    return text if is_safe else json.dumps(json.loads(text)).replace("\x7f", "\\u007f")
 
 
 def end_with(findings: list[Finding], about: str, document: Mapping[str, Any] | None, *, strict: bool) -> NoReturn:

@@ -13,7 +13,7 @@ from pathlib import Path
 import click
 import pytest
 from click.testing import CliRunner
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from maptr.choose import CHOOSERS
@@ -280,8 +280,10 @@ def test_ctrl_c_while_a_registry_is_pulled(command: list[str], tmp_path: Path) -
 
 
 @given(st.text(st.characters(blacklist_categories=()), max_size=20))
+@example("\x7f\x9b\u202e")
 def test_rfc8259_8_1_json_has_no_lone_surrogate(text: str) -> None:
     document = {text: [text]}
+    assert output.json_text(document, None).isprintable(), "nothing in it controls a terminal"
     for written in (json_text(document), json_text(document, indent=2), output.json_text(document, None)):
         assert written.encode()  # to UTF-8
         again = json.loads(written)
