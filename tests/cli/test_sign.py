@@ -29,6 +29,7 @@ from maptr.zone.load import read_verified
 from tests.support import command_line
 from tests.support.running import answering, daemon_of
 from tests.support.signing import NOW, TEXT
+from tests.support.waiting import PATIENCE
 from tests.support.zones import snapshot_of_zones
 
 ed25519 = pytest.importorskip("cryptography.hazmat.primitives.asymmetric.ed25519", reason="signing needs maptr[dnssec]")
@@ -197,7 +198,8 @@ def test_commands_name_the_missing_package(work: Path, words: list[str]) -> None
         '[[zone]]\nname = "example"\nfile = "in.zone"\nkeys = "keys"\n'
     )
     program = "import sys; sys.modules['cryptography'] = None; from maptr.cli.start import run; run()"
-    done = subprocess.run([sys.executable, "-c", program, *words], cwd=work, capture_output=True, text=True)
+    command = [sys.executable, "-c", program, *words]
+    done = subprocess.run(command, cwd=work, capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode == 2
     assert "need" in done.stderr
     assert "the package cryptography: pip install 'maptr[dnssec]'\n" in done.stderr
