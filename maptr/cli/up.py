@@ -190,7 +190,7 @@ def _pull(table: TableConfig, file: Path, requirements: Requirements, *, force: 
             output.inform(f"registry  not pulled: {reason}")
         return False
     except MaptrError as error:
-        output.inform(f"registry  not taken: {error} (--force overrides)")
+        output.inform(f"registry  refused: {error} (--force overrides)")
         return False
     output.inform(f"registry  pulled from {found.source}, kept as {file}")
     for key, reason in found.plan.kept:
@@ -336,10 +336,10 @@ def _tell(daemon: Daemon, http: Gateway | None, table: TableConfig, file: Path) 
     naan = next((entry.naan for entry in usable.values() if entry.nmas and not entry.shoulder), "12345")
     output.inform(f"serving   {daemon.bound[0]} (udp, tcp)")
     output.inform(f"gateway   {gateway.missing_extra()}" if http is None else f"gateway   {http.service.urls[0]}")
-    output.inform("client    all your maptr commands ask there until this ends")
+    output.inform("client    your other maptr commands ask this server until it stops")
     now = lookup.read_config(None)
     if now is not None and now.filename != str(file):
-        output.inform(f"          but {now.filename} goes before it and names other servers")
+        output.inform(f"          but {now.filename} takes precedence and names other servers")
     if http is not None:
         output.inform("ready; open in a browser (Ctrl-C here ends it):")
         output.data(f"  {http.service.urls[0]}")

@@ -411,27 +411,11 @@ def _check(config: Config) -> Mistakes:
         yield ("serve", "listen"), "is empty: the server needs an address"
     if serve.cookies.secret and serve.cookies.secret_file:
         yield ("serve", "cookies", "secret_file"), "serve.cookies.secret is given too: only one of them is allowed"
-    yield from _check_addresses(serve, config.gateway)
     yield from _check_keys(config)
     yield from check_references(config)
     yield from _check_zones(config)
     yield from _check_gateway(config.gateway)
     yield from _check_settings(config)
-
-
-def _check_addresses(serve: model.ServeConfig, gateway: model.GatewayConfig) -> Mistakes:
-    """A process binds each address once, except that each port 0 is another one."""
-    metrics = () if serve.metrics is None else (serve.metrics,)
-    for lists in (
-        {"serve.listen": serve.listen, "serve.tls.listen": serve.tls.listen, "serve.metrics": metrics},
-        {"gateway.listen": gateway.listen, "gateway.admin_listen": gateway.admin_listen},
-    ):
-        taken: set[Address] = set()
-        for key, addresses in lists.items():
-            for index, address in enumerate(addresses):
-                if address.port and address in taken:
-                    yield (*key.split("."), index), f"{address} is given twice"
-                taken.add(address)
 
 
 def _check_keys(config: Config) -> Mistakes:
@@ -491,7 +475,8 @@ def _check_gateway(gateway: model.GatewayConfig) -> Mistakes:
 
 
 def _check_settings(config: Config) -> Mistakes:
-    """A key has no effect without those that it needs, and a file cannot have two kinds of content."""
+    """A key has no effect without those that it needs, a process binds an address once, and a file has one content."""
+    bound: set[tuple[object, Address]] = set()
     known: dict[str, tuple[str, KeyPath]] = {}
     for path, field, value, table in _settings(config, ()):
         for needed in field.metadata["needs"] if value != field.default else ():
@@ -500,11 +485,15 @@ def _check_settings(config: Config) -> Mistakes:
         content = field.metadata["content"]
         if path[-1] == "file" and getattr(table, "table", None):
             content += f" built for {path[1]}"  # the server writes it
-        files = value if isinstance(value, tuple) else (value,)
-        for number, file in enumerate(files if content and value else ()):
-            first, before = known.setdefault(os.path.realpath(file), (content, path))
-            if first != content:
-                yield (*path, number), f"{file} is {_dotted(before)}, too: each needs a file of its own"
+        for number, one in enumerate(value if type(value) is tuple else (value,)):
+            if isinstance(one, Address) and one.port:  # each port 0 is another one
+                if (path[0], one) in bound:
+                    yield (*path, number), f"{one} is given twice"
+                bound.add((path[0], one))
+            elif content and one:
+                first, before = known.setdefault(os.path.realpath(one), (content, path))
+                if first != content:
+                    yield (*path, number), f"{one} is {_dotted(before)}, too: each needs a file of its own"
 
 
 def _settings(table: Any, path: KeyPath) -> Iterator[tuple[KeyPath, dataclasses.Field[Any], Any, Any]]:

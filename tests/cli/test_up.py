@@ -259,7 +259,7 @@ def test_the_registry_is_pulled_and_served_and_the_table_stays(user: User) -> No
     content = natab(10000)
     with http_server(lambda request: sends(content)(request)) as url:
         refused = user.up(url).said_until_end()
-        assert re.search(r"registry  not taken: .*\(--force overrides\)(?s:.*)the pulled one of", refused)
+        assert re.search(r"registry  refused: .*\(--force overrides\)(?s:.*)the pulled one of", refused)
         assert "2 names" in user.up(url, "--force").said_until_end()
     assert re.search(r"registry  not pulled: (?s:.*)the pulled one of", user.up(url).said_until_end())
     offline = user.up("--offline").said_until_end()
@@ -333,7 +333,7 @@ def test_a_free_port_is_used_if_the_default_is_in_use(user: User) -> None:
 def test_a_message_names_a_configuration_that_takes_precedence(user: User) -> None:
     (user.home / "maptr.toml").write_text('[client]\nnameservers = ["127.0.0.1#9"]\n')
     up = user.up("--sample").ready()
-    assert "but maptr.toml goes before it" in up.said
+    assert "but maptr.toml takes precedence" in up.said
     up.end()
     (user.home / "maptr.toml").write_text('[table]\nfile = "naans"\nurl = "http://127.0.0.1:9/"\npublic_key = "none"\n')
     user.run("up", code=1, said="table.public_key: none: No such file")
