@@ -152,6 +152,16 @@ def test_a_key_becomes_active_in_the_second_that_its_step_shows(tmp_path: Path) 
     zonekeys.check_change(tmp_path, key.tag, KeyState.ACTIVE, at, 60)
 
 
+@pytest.mark.parametrize(
+    ("role", "ds_ttl", "wait"), [("ksk", None, 60), ("ksk", 90, 90), ("ksk", 30, 60), ("zsk", 90, 60)]
+)
+def test_a_retired_key_stays_for_the_longest_ttl(role: str, ds_ttl: int | None, wait: int) -> None:
+    """RFC 7583 3.2, 3.3: that of the zone, and for a key with a DS that of the DS."""
+    files = [(f"{role}-ed25519-00001.retired.pem", 5.0), ("csk-ed25519-00002.active.pem", 1.0)]
+    step = zonekeys.steps_of(files, 60, ds_ttl)[0]
+    assert (step.next, step.at) == ("remove", 5 + wait + zonekeys.MARGIN)
+
+
 def test_the_algorithm_of_a_ksk_and_a_zsk_changes_with_a_complete_set_of_signatures(tmp_path: Path) -> None:
     """RFC 4035 2.2. The old ZSK signs until its KSK is gone, and then goes without a wait."""
     old, new = Algorithm.ECDSAP256SHA256, Algorithm.ED25519
