@@ -137,6 +137,7 @@ def test_a_signed_zone_is_not_current_after_a_change_of_keys(keys: dict[Role, Zo
     ksk, zsk, csk = (keys[role] for role in (Role.KSK, Role.ZSK, Role.CSK))
     old, plain = view_zone(signing.sign_example(ksk, zsk, csk)), view_zone(signing.example_zone())
     assert is_current(old, plain, KeySet((ksk, zsk, csk)), SigningPolicy())
+    assert not is_current(plain, plain, KeySet((ksk, zsk, csk)), SigningPolicy())
     retired, waiting = replace(ksk, state=KeyState.RETIRED), replace(csk, state=KeyState.PUBLISHED)
     for others in ((retired, zsk, csk), (ksk, zsk, waiting), (ksk, zsk)):
         assert not is_current(old, plain, KeySet(others), SigningPolicy())

@@ -127,5 +127,6 @@ def test_repeated_or_malformed_optional_labels_are_accepted() -> None:
 
 def test_escapes() -> None:
     assert anvl.decode("a%cnb%3A%c3%a9 100% %zz") == "a:b%3A%c3%a9 100% %zz"
+    assert anvl.decode("a%cn b c%{ d%cn e %} f %{ g") == "a: b cd:e f  g"
     who = registry.read("naa:\nwhat: 12345\nwho: A %op%eq%cp B\n")["12345"].who
     assert who == Who("A (=) B")

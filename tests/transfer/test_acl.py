@@ -24,19 +24,20 @@ def test_rfc8945_6_digest_and_mac_size_of_each_algorithm(algorithm: str, digest:
 
 
 @pytest.mark.parametrize(
-    ("name", "algorithm", "secret", "why"),
+    ("algorithm", "why"),
     [
-        (b"k", "hmac-md5", b"secret", "is not a known algorithm: hmac-sha1, hmac-sha224"),
-        (b"k", "sha256", b"secret", "not a known algorithm"),
-        (b"k", "hmac-sha256-120", b"secret", "128 to 256 bits"),
-        (b"k", "hmac-sha256-130", b"secret", "whole bytes"),
-        (b"k", "hmac-sha256-264", b"secret", "128 to 256"),
-        (b"k", "hmac-sha1-72", b"secret", "80 to 160"),
+        ("hmac-md5", "is not a known algorithm: hmac-sha1, hmac-sha224"),
+        ("hmac-sha3", "not a known algorithm"),
+        ("sha256", "not a known algorithm"),
+        ("hmac-sha256-120", "128 to 256 bits"),
+        ("hmac-sha256-130", "whole bytes"),
+        ("hmac-sha256-264", "128 to 256"),
+        ("hmac-sha1-72", "80 to 160"),
     ],
 )
-def test_the_error_for_an_invalid_key_has_a_reason(name: bytes, algorithm: str, secret: bytes, why: str) -> None:
+def test_the_error_for_an_invalid_algorithm_has_a_reason(algorithm: str, why: str) -> None:
     with pytest.raises(ValueError, match=why):
-        TsigKey((name,) if name else (), algorithm, secret)
+        TsigKey((b"k",), algorithm, b"secret")
 
 
 def test_string_representations_do_not_contain_the_secret() -> None:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import dns.message
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from maptr.answer.context import Transport
+from maptr.answer.respond import respond
 from maptr.protocol.numbers import UDP_PAYLOAD
 from maptr.zone import masterfile
 from maptr.zone.check import MAX_RRSET, check_hostnames, check_integrity, examine
 from maptr.zone.finding import Severity
-from tests.support.answers import load_vectors
+from tests.support.answers import load_vectors, snapshot_of
 from tests.support.zones import view_of
 
 CASES = load_vectors("zone_check")
@@ -62,8 +65,10 @@ def test_each_error_and_warning(case: dict[str, str]) -> None:
 def test_a_response_over_the_limit_is_a_warning() -> None:
     crowd = "".join(f'12345 IN NAPTR 0 0 "h" "ark" "" host-number-{i}.example.\n' for i in range(40))
     (finding,) = examine(HEAD + crowd).findings
+    query = dns.message.make_query("12345.ark.arpa.", "NAPTR", use_edns=0).to_wire()
+    whole = respond(query, snapshot_of((HEAD + crowd, "ark.arpa.")), transport=Transport.TCP)
     assert finding.code == "large-reply"
-    assert str(UDP_PAYLOAD) in finding.reason
+    assert f"has {len(whole or b'')} bytes: over {UDP_PAYLOAD}," in finding.reason
 
 
 def test_more_records_than_bind_accepts_is_a_warning() -> None:
