@@ -21,6 +21,7 @@ from maptr.errors import ConfigError
 from maptr.protocol.names import parse
 from maptr.walk import Answer
 from tests.support.caching import ARK, HOME, ONE_HOST, Clock, Rig, dns_answer, host, run_program
+from tests.support.waiting import PATIENCE
 
 NAME = parse(HOME)
 
@@ -160,6 +161,10 @@ def test_zeros_are_a_damaged_cache(tmp_path: Path) -> None:
     """A file system that loses power may leave zeros in place of what was written."""
     (tmp_path / "c").write_bytes(bytes(5 * PAGE))
     assert is_mended(tmp_path / "c")
+    (tmp_path / "own").write_bytes(bytes(5 * PAGE))
+    disk = disk_at(tmp_path / "own", own=True)
+    assert keep(disk), "the write that finds the damage is repeated"
+    disk.close()
 
 
 def test_a_file_cut_while_a_process_uses_it_is_mended(tmp_path: Path) -> None:
@@ -481,6 +486,16 @@ def test_a_file_that_is_held_is_opened_again_after_a_pause(tmp_path: Path) -> No
     clock.now += 0.1
     assert file.run(lambda connection: connection.execute("SELECT count(*) FROM answer").fetchone()) == (0,)
     file.close()
+
+
+def test_opening_waits_a_moment_for_another_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = disk_at(tmp_path / "c")
+    monkeypatch.setattr("maptr.cache.disk.OPENING", PATIENCE)
+    with closing(sqlite3.connect(tmp_path / "c", isolation_level=None)) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        monkeypatch.setattr("random.random", lambda: float(other.execute("ROLLBACK").rowcount > 0))  # between two tries
+        assert disk.run(lambda connection: True)
+    disk.close()
 
 
 def keep(disk: Disk) -> bool:

@@ -144,6 +144,16 @@ def test_a_caller_waits_for_its_patience_and_the_next_one_finds_the_late_answer(
     assert rig.dns.calls == 1
 
 
+def test_drift_waits_for_dns_whatever_the_patience() -> None:
+    rig = Rig(ONE_HOST, table(("12345", "t.example")), patience=0.0)
+    rig.dns.gate = threading.Event()
+    with ThreadPoolExecutor(1) as pool:
+        asking = pool.submit(rig.sources.from_dns, Ark.parse(ARK))
+        until(lambda: rig.dns.calls, "a query is sent")
+        rig.dns.gate.set()
+        assert asking.result()[0].host == "h.example"
+
+
 def test_an_answer_near_its_end_is_fetched_again_in_the_background() -> None:
     rig = Rig(ONE_HOST)
     rig.sources.discover(ARK)

@@ -201,8 +201,9 @@ def test_rfc1995_2_ixfr_over_udp_gets_only_the_soa_record() -> None:
         (dns.message.make_query(ORIGIN, "AXFR", "CH"), Transport.TCP, "REFUSED"),
         *((dns.message.make_query(name, "AXFR"), Transport.TCP, "NOTAUTH") for name in ("other.", "sub.example.", ".")),
         (dns.message.make_query(ORIGIN, "AXFR", use_edns=1), Transport.TCP, "BADVERS"),
+        (dns.message.from_wire(b"\0\0\x08" + TRANSFER.to_wire()[3:]), Transport.TCP, "NOTIMP"),
     ],
-    ids=["over UDP", "class CH", "rfc5936 2.2.1 another zone", "a name in the zone", "the root", "EDNS 1"],
+    ids=["over UDP", "class CH", "rfc5936 2.2.1 another zone", "a name in the zone", "the root", "EDNS 1", "opcode 1"],
 )
 def test_rcode_of_each_refused_transfer(query: dns.message.Message, transport: Transport, rcode: str) -> None:
     assert rcode_of(ask(query, view_of(1), access_of(), transport=transport)) == rcode
@@ -271,19 +272,18 @@ def test_a_record_larger_than_the_message_size_gets_its_own_message() -> None:
 
 
 def test_a_record_too_large_for_a_message_ends_the_transfer_with_a_reason() -> None:
-    """The OPT record of a query counts, too."""
+    """The OPT record of a query and a signature count, too."""
     strings = " ".join(["x" * 250] * 261)
     view = view_of(1, f"huge 60 TXT {strings}\n")
     with pytest.raises(ZoneError, match=r"huge\.example\. type 16: 65511 bytes of rdata are too many for a message"):
         ask(TRANSFER, view, access_of())
+    signed, _ = tsig.sign_query(TRANSFER.to_wire(), KEY, NOW)
     longest = []
-    for edns in (-1, 0):
-        query = dns.message.make_query(ORIGIN, "AXFR", use_edns=edns)
-        for size in range(215, 250):
+    for query in (TRANSFER, dns.message.make_query(ORIGIN, "AXFR", use_edns=0), signed):
+        for size in range(140, 250):
             with contextlib.suppress(ZoneError):
-                longest.append(
-                    max(map(len, ask(query, view_of(1, f"a 60 TXT {strings[:-251]} {'x' * size}\n"), access_of())))
-                )
+                view = view_of(1, f"a 60 TXT {strings[:-251]} {'x' * size}\n")
+                longest.append(max(map(len, ask(query, view, access_of()))))
     assert max(longest) == 65_535
 
 
