@@ -8,10 +8,13 @@ from __future__ import annotations
 from itertools import product
 from pathlib import Path
 
+import pytest
+
+from maptr.ark import Ark
 from maptr.cache import DNS_ONLY, POLICIES
 from maptr.discovery import Discovery, DiscoveryError
 from maptr.registry.followed_file import WatchedTable
-from tests.support.caching import ARK, HOME, SILENT, Clock, Rig, dns_answer, host
+from tests.support.caching import ARK, HOME, ONE_HOST, SILENT, Clock, Rig, dns_answer, host, table
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "operator.md"
 BEGIN, END = "<!-- policies: begin -->\n", "<!-- policies: end -->\n"
@@ -110,6 +113,13 @@ def render(directory: Path) -> str:
 def test_the_cache_answers_as_the_page_says(tmp_path: Path) -> None:
     printed = PAGE.read_text("utf-8").partition(BEGIN)[2].partition(END)[0]
     assert printed + OTHERS == render(tmp_path), "run python -m tests.cache.test_policy and read the difference"
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_fresh_answer_that_is_kept_answers_only_if_dns_comes_first(policy: str) -> None:
+    rig = Rig(ONE_HOST, table(("12345", "t.example")), policy)
+    rig.sources.from_dns(Ark.parse(ARK))
+    assert rig.sources.discover(ARK)[0].host == ("h.example" if policy.startswith("dns") else "t.example")
 
 
 def main() -> None:
