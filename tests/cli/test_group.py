@@ -43,22 +43,18 @@ def options(*words: str) -> dict[str, click.Option]:
 
 
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
-def test_help_fits_a_terminal_and_names_the_exit_codes(words: tuple[str, ...]) -> None:
+def test_help_fits_a_terminal_and_has_sentences_exit_codes_and_its_page(words: tuple[str, ...]) -> None:
     result = CliRunner().invoke(main, [*words, "--help"], terminal_width=COLUMNS)
     assert result.exit_code == 0
     assert [line for line in result.stdout.splitlines() if len(line) > COLUMNS] == []
     exit_codes = "Exit codes:\n    0  " in result.stdout and "\n    2  bad usage" in result.stdout
-    assert exit_codes or isinstance(COMMANDS[words], click.Group)
-
-
-@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
-def test_help_has_full_sentences_and_ends_with_its_documentation_page(words: tuple[str, ...]) -> None:
     command = COMMANDS[words]
+    assert exit_codes or isinstance(command, click.Group)
     texts = [command.get_short_help_str(200)]
     texts += [one.help for one in command.params if isinstance(one, click.Option) and one.help]
     said = [re.sub(r"  \[default: .*", "", text) for text in texts]
     assert [text for text in said if not re.match(r"[A-Z].*\.$", text, re.DOTALL)] == []
-    *_, empty, last = run(*words, "--help").stdout.splitlines()
+    *_, empty, last = result.stdout.splitlines()
     assert (empty, last[:6]) == ("", "More: ")
     page = (REPOSITORY / last.removeprefix("More: ")).read_text()
     assert " ".join(("maptr", *words[:1])) in page
