@@ -22,7 +22,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from maptr.answer.context import PLAIN, ReceivedQuery, Transport
-from maptr.errors import ZoneError
+from maptr.errors import ConfigError, ZoneError
 from maptr.protocol.names import fold, parse
 from maptr.server.counters import Counters
 from maptr.server.responder import Responder, ServerState
@@ -341,6 +341,11 @@ def test_rfc9432_4_the_catalog_lists_the_zones() -> None:
         ("version.catalog.invalid.", "TXT", '"2"'),
         *((f"{label}.zones.catalog.invalid.", "PTR", zone) for zone, label in labels.items()),
     }
+
+
+def test_a_catalog_in_which_a_name_is_too_long_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"^catalog x.*: name of 263 bytes, 255 at most"):
+        catalog_zone((b"x" * 63,) * 3 + (b"y" * 30,), [parse("ark.arpa.")], 9)
 
 
 def test_rfc9432_7_only_secondaries_may_query_the_catalog() -> None:
