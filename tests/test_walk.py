@@ -283,7 +283,7 @@ def test_a_candidate_does_not_make_urls_at_another_place(name: str) -> None:
 def test_the_url_of_another_ark_has_the_budget_of_a_walk() -> None:
     rule = naptr('10 10 "u" "ark" "!^(x{0,200}|.)*$!https://h.example/!" .')
     candidate = walk_with(ARK, rule).result()[0]
-    with pytest.raises(DiscoveryError):
+    with pytest.raises(DiscoveryError, match="the match takes too many steps"):
         candidate.url(Ark.parse("ark:12345/" + "x" * 8000))
 
 

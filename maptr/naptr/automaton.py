@@ -32,7 +32,7 @@ class Budget:
         """
         self.steps -= steps
         if self.steps < 0:
-            raise BudgetSpent
+            raise BudgetSpent("the match takes too many steps")
         if taken and self.shared is not None:
             self.shared.spend(steps)
 

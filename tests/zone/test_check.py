@@ -71,6 +71,11 @@ def test_a_response_over_the_limit_is_a_warning() -> None:
     assert f"has {len(whole or b'')} bytes: over {UDP_PAYLOAD}," in finding.reason
 
 
+def test_the_reason_of_a_costly_regexp() -> None:
+    (finding,) = examine(HEAD + '12345 IN NAPTR 0 0 "u" "ark" "!^(.?.?){0,240}$!https://h.example/!" .\n').findings
+    assert finding.reason == "clients give up on it: the match takes too many steps"
+
+
 def test_more_records_than_bind_accepts_is_a_warning() -> None:
     """BIND has had this limit since 9.18.28. NAAN 19153 of the real registry once had more records."""
     crowd = [f'12345 IN NAPTR 0 0 "h" "ark" "" h{i}.example.\n' for i in range(MAX_RRSET + 1)]
@@ -81,6 +86,7 @@ def test_more_records_than_bind_accepts_is_a_warning() -> None:
 def test_a_text_that_is_not_a_zone_is_a_finding() -> None:
     for text in ("", "<html>", "@ IN SOA", HEAD.replace("@ IN NS ns.example.\n", ""), '"'):
         assert [finding.split()[2] for finding in found(text, origin="ark.arpa.")] == ["not-loaded"]
+    assert found(GOOD, origin="a..b") == ["0: error not-loaded the zone"]
 
 
 @pytest.mark.parametrize(
