@@ -211,20 +211,19 @@ def ixfr(view: ZoneView, journal: Journal | None, serial: int) -> Iterable[ZoneR
 def messages(template: bytes, question: DNSQuestion, content: Iterable[ZoneRecord], *, reserve: int) -> Iterator[bytes]:
     """Yield the messages of a transfer, each with the header, question and OPT of ``template``, an empty response.
 
-    ``reserve`` bytes are left free for a signature. Raises ZoneError for a record that is too large for a message.
+    ``reserve`` bytes are left free for a signature. The first record, that of SOA, always fits. Raises ZoneError for a
+    record that is too large for a message.
     """
     writer = _MessageWriter(template, question)
     for record in content:
         if writer.add(record, MESSAGE_SIZE - reserve):
             continue
-        if writer.count:
-            yield writer.message()
-            writer = _MessageWriter(template, question)
+        yield writer.message()
+        writer = _MessageWriter(template, question)
         if not writer.add(record, numbers.MAX_MESSAGE - reserve):
             where = f"{to_text(record.owner)} type {record.rdtype}"
             raise ZoneError(f"{where}: {len(record.rdata)} bytes of rdata are too many for a message")
-    if writer.count:
-        yield writer.message()
+    yield writer.message()
 
 
 class _MessageWriter:
