@@ -30,6 +30,14 @@ def test_one_query_serves_every_ark_of_a_naan() -> None:
     assert rig.dns.asked == [HOME]
 
 
+def test_nxdomain_is_not_kept_while_the_origin_is_not_known_to_exist() -> None:
+    rig = Rig({HOME: Answer(Outcome.NXDOMAIN, ttl=60), "ark.arpa.": SILENT})
+    with pytest.raises(DiscoveryFailed):
+        rig.sources.discover(ARK)
+    rig.dns.answers = ONE_HOST
+    assert rig.sources.discover(ARK)[0].host == "h.example"
+
+
 def test_the_shortest_ttl_on_the_path_counts() -> None:
     rig = Rig(
         {HOME: dns_answer(redirect("sub.example."), ttl=1000), "sub.example.": dns_answer(host("h.example."), ttl=50)}
