@@ -17,6 +17,7 @@ import pytest
 from maptr.dnssec import keys as zonekeys
 from maptr.dnssec.keys import Algorithm, KeyFile, KeySet, KeyState, Role, ZoneKey, add_key, read_keys
 from maptr.errors import SigningError, time_text
+from maptr.files import write_private
 
 
 @pytest.mark.parametrize(
@@ -85,6 +86,12 @@ def test_a_key_folder_that_is_a_file_or_that_others_can_read_is_refused(file: Ke
         read_keys(file.path)
     file.path.parent.chmod(0o750)
     with pytest.raises(SigningError, match="keys: is open to others"):
+        read_keys(file.path.parent)
+
+
+def test_two_files_of_one_key_are_refused(file: KeyFile) -> None:
+    write_private(file.path.with_name(file.path.name.replace("csk", "ksk")), file.path.read_bytes())
+    with pytest.raises(SigningError, match=f"two files have the key tag {file.key.tag}"):
         read_keys(file.path.parent)
 
 

@@ -217,8 +217,8 @@ def test_dnspython_accepts_any_signed_zone(seed: int, zonemd: bool) -> None:
 @given(st.integers(0, 10_000))
 def test_a_signed_zone_survives_writing_and_reading(seed: int) -> None:
     """Both the plain reader and dnspython read the same zone; it is current, and its signatures are kept."""
-    plain = signing.random_view(seed)
-    view = Renewal(signing.one_key(), SigningPolicy(), signing.NOW).renew(plain, None)
+    plain, keys, policy = signing.random_view(seed), signing.one_key(), SigningPolicy()
+    view = Renewal(keys, policy, signing.NOW).renew(plain, None)
     text = zonetext.to_text(view)
     slow = view_zone(dns.zone.from_text(text, "example.", relativize=False))
     quick = read_plain(text.encode(), from_wire(signing.ORIGIN.to_wire() or b""))
@@ -228,8 +228,10 @@ def test_a_signed_zone_survives_writing_and_reading(seed: int) -> None:
     assert (back.nodes.keys(), back.denial) == (view.nodes.keys(), view.denial)
     assert zonetext.to_text(back) == zonetext.to_text(slow) == text
     assert not ZoneDiff.between(back, view)
-    assert is_current(back, plain, signing.one_key(), SigningPolicy())
+    assert is_current(back, plain, keys, policy)
     assert not ZoneDiff.between(stripped(back, plain.serial), plain)
-    again = Renewal(signing.one_key(), SigningPolicy(), signing.NOW + 60).sign(plain, back)
+    again = Renewal(keys, policy, signing.NOW + 60).sign(plain, back)
     changed = {(change.rrset.owner, change.rrset.rdtype) for change in ZoneDiff.between(back, again).changes}
     assert changed == {((b"example",), rdtype) for rdtype in (SOA, RRSIG, ZONEMD)}
+    other = signing.random_view(seed + 1)
+    assert is_current(Renewal(keys, policy, signing.NOW).sign(other, back), other, keys, policy)
