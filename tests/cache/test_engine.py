@@ -9,12 +9,24 @@ import dns.resolver
 import pytest
 
 from maptr.ark import Ark
+from maptr.cache.engine import OVERHEAD
 from maptr.cache.table import TableReader
 from maptr.discovery import DiscoveryFailed, NoMappingAuthority, Outcome
 from maptr.registry.followed_file import TableState, WatchedTable
 from maptr.registry.table import Entry, Table
 from maptr.walk import DEFAULTS, Answer
-from tests.support.caching import ARK, HOME, ONE_HOST, SILENT, Rig, dns_answer, host, redirect, table
+from tests.support.caching import (
+    ARK,
+    HOME,
+    ONE_HOST,
+    SILENT,
+    Rig,
+    dns_answer,
+    host,
+    redirect,
+    shoulder_redirect,
+    table,
+)
 
 
 def test_a_fresh_answer_is_given_without_reading_the_table(tmp_path: Path) -> None:
@@ -35,6 +47,38 @@ def test_within_a_second_the_same_discovery_is_handed_out() -> None:
     assert rig.sources.discover(ARK) is kept
     rig.pass_time(1)
     assert rig.sources.discover(ARK).ttl == 289
+
+
+def seconds_to_wait(rig: Rig) -> float:
+    """How long a caller waits for DNS while a table has the record."""
+    return next(rig.sources.engine.discover(Ark.parse(ARK), 5.0)).seconds
+
+
+def test_a_caller_waits_for_the_rest_of_the_patience() -> None:
+    rig = Rig(ONE_HOST, table(("12345", "t.example")), patience=1.0)
+    assert seconds_to_wait(rig) == pytest.approx(1.0 - OVERHEAD)
+    rig.pass_time(0.25)
+    assert seconds_to_wait(rig) == pytest.approx(0.75 - OVERHEAD)
+    rig.pass_time(1.0)
+    assert seconds_to_wait(rig) == 0.0
+
+
+def test_a_name_that_failed_is_asked_again_without_a_wait() -> None:
+    rig = Rig({HOME: Answer(Outcome.SERVFAIL)}, table(("12345", "t.example")))
+    rig.sources.discover(ARK)
+    rig.pass_time(3600)
+    assert seconds_to_wait(rig) == 0.0
+
+
+def test_another_redirect_than_that_of_the_awaited_lookup_is_asked() -> None:
+    by_shoulder = shoulder_redirect("^ark:/?12345/(x[0-9]).*$", r"\1.example")
+    rig = Rig({HOME: dns_answer(by_shoulder), "x1.example.": dns_answer(host("h.example."))})
+    engine = rig.sources.engine
+    one, two = (engine.discover(Ark.parse(f"ark:12345/x{number}"), 5.0) for number in (1, 2))
+    first, second = next(one), next(two)
+    assert (second.start, second.pending) == (False, first.pending)
+    engine.finish(first.pending, rig.dns.discover(first.pending.ark, 5.0))
+    assert next(two).start
 
 
 def test_the_error_of_a_failed_query_is_reported_once() -> None:

@@ -40,6 +40,7 @@ def test_signature_state_and_alarm_at_each_time(keys: dict[Role, ZoneKey], caplo
             log_alarms(Served({view.origin: ZoneState(source).serving(view, now)}), now, Repetitions())
         assert bool(caplog.records) is found.is_alarm
         assert all("zone example.: signatures" in record.getMessage() for record in caplog.records)
+    assert signature_state(view, end - 7200).text(end - 7200).endswith(", in 2 hours; sign the zone again")
     assert signature_state(view_zone(example_zone()), NOW).state is Signatures.UNSIGNED
 
 

@@ -142,6 +142,7 @@ def test_without_cryptography_an_error_names_it(file: KeyFile, tmp_path: Path, m
 
 
 def test_the_first_key_of_a_role_is_active(tmp_path: Path) -> None:
+    tmp_path.chmod(0o755)  # an empty folder becomes a key folder
     for role, state in ((Role.ZSK, "active"), (Role.CSK, "active"), (Role.KSK, "active"), (Role.KSK, "published")):
         assert add_key(tmp_path, role, Algorithm.ED25519).key.state == state
         if role is Role.ZSK:
