@@ -13,6 +13,7 @@ from maptr.daemon.background import Repetitions
 from maptr.dnssec.expiry import EXPIRING, Signatures, signature_state
 from maptr.dnssec.keys import Role, ZoneKey
 from maptr.dnssec.policy import SigningPolicy
+from maptr.errors import time_text
 from maptr.server.reloader import log_alarms
 from maptr.server.state import Served, ZoneState
 from tests.support.signing import NOW, example_zone, sign_example, sign_zone
@@ -40,7 +41,8 @@ def test_signature_state_and_alarm_at_each_time(keys: dict[Role, ZoneKey], caplo
             log_alarms(Served({view.origin: ZoneState(source).serving(view, now)}), now, Repetitions())
         assert bool(caplog.records) is found.is_alarm
         assert all("zone example.: signatures" in record.getMessage() for record in caplog.records)
-    assert signature_state(view, end - 7200).text(end - 7200).endswith(", in 2 hours; sign the zone again")
+    text = signature_state(view, end - 7200).text(end - 7200)
+    assert text == f"signatures expire at {time_text(end)}, in 2 hours; sign the zone again"
     assert signature_state(view_zone(example_zone()), NOW).state is Signatures.UNSIGNED
 
 
