@@ -85,10 +85,6 @@ class AccessRule:
             return True
         return address is not None and address.version == self.network.version and address in self.network
 
-    def __str__(self) -> str:
-        parts = [] if self.network is None else [str(self.network).removesuffix(f"/{self.network.max_prefixlen}")]
-        return " ".join(parts if self.key is None else [*parts, "key:" + to_text(self.key)])
-
 
 @dataclass(frozen=True, slots=True)
 class NotifyTarget:

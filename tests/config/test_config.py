@@ -150,6 +150,8 @@ def test_file_then_environment_then_flags() -> None:
         ),
         ("[serve.tls]\nlisten=['127.0.0.1:853']", "f:2: serve.tls.listen: needs serve.tls.certificate too"),
         ("[serve.tls]\nkey='k'", "f:2: serve.tls.key: needs serve.tls.listen too"),
+        (f"[serve.cookies]\nsecret='{0:032}'\nsecret_file='k'", "f:3: serve.cookies.secret_file: serve.cookies.sec"),
+        (f"{ZONE}signing.zonemd = false", "f:4: zone.signing: needs zone.keys too"),
         ("[serve.catalog]\nnotify=['::1']", "f:2: serve.catalog.notify: needs serve.catalog.name too"),
         (f"[serve.catalog]\nname='A'\n{ZONE}", "f:4: zone.name: zone a. is given twice"),
         ("[[key]]\nname='.'", "f:2: key.name: key without a name"),

@@ -298,6 +298,7 @@ def test_check_reply_accepts_only_the_response_to_its_query() -> None:
     assert not tsig.check_reply(reply, other, NOW)
     weaker = tsig.Signer(signer.key, signer.rdata.replace(algorithm=dns.tsig.HMAC_SHA1), 20)
     assert not tsig.check_reply(weaker.sign(unsigned), signer, NOW)
+    assert tsig.refusal(reply, signer) == tsig.refusal(reply[:11], signer) == ""
     refused = tsig.Signer(signer.key, signer.rdata.replace(error=tsig.BADTIME), 32)
     assert not tsig.check_reply(refused.sign(unsigned), signer, NOW)
     long = tsig.Signer(signer.key, signer.rdata.replace(algorithm=dns.tsig.HMAC_SHA512), 32)
