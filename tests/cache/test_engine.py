@@ -15,18 +15,7 @@ from maptr.discovery import DiscoveryFailed, NoMappingAuthority, Outcome
 from maptr.registry.followed_file import TableState, WatchedTable
 from maptr.registry.table import Entry, Table
 from maptr.walk import DEFAULTS, Answer
-from tests.support.caching import (
-    ARK,
-    HOME,
-    ONE_HOST,
-    SILENT,
-    Rig,
-    dns_answer,
-    host,
-    redirect,
-    shoulder_redirect,
-    table,
-)
+from tests.support.caching import ARK, HOME, ONE_HOST, SILENT, Rig, dns_answer, host, redirect, table
 
 
 def test_a_fresh_answer_is_given_without_reading_the_table(tmp_path: Path) -> None:
@@ -68,17 +57,6 @@ def test_a_name_that_failed_is_asked_again_without_a_wait() -> None:
     rig.sources.discover(ARK)
     rig.pass_time(3600)
     assert seconds_to_wait(rig) == 0.0
-
-
-def test_another_redirect_than_that_of_the_awaited_lookup_is_asked() -> None:
-    by_shoulder = shoulder_redirect("^ark:/?12345/(x[0-9]).*$", r"\1.example")
-    rig = Rig({HOME: dns_answer(by_shoulder), "x1.example.": dns_answer(host("h.example."))})
-    engine = rig.sources.engine
-    one, two = (engine.discover(Ark.parse(f"ark:12345/x{number}"), 5.0) for number in (1, 2))
-    first, second = next(one), next(two)
-    assert (second.start, second.pending) == (False, first.pending)
-    engine.finish(first.pending, rig.dns.discover(first.pending.ark, 5.0))
-    assert next(two).start
 
 
 def test_the_error_of_a_failed_query_is_reported_once() -> None:

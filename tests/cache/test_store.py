@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from maptr.ark import Ark
 from maptr.cache import STALE_LIMIT
 from maptr.cache.store import MAX_KEEP, MAX_NEGATIVE, STALE_TTL, LruDict
 from maptr.discovery import DiscoveryFailed, NoMappingAuthority, Outcome
@@ -57,6 +58,17 @@ def test_only_the_redirect_target_of_another_shoulder_is_queried() -> None:
     assert rig.sources.discover("ark:12345/x1a")[0].host == "one.example"
     assert rig.sources.discover("ark:12345/x2a")[0].host == "two.example"
     assert rig.sources.discover("ark:12345/x1b").source == "memory"
+
+
+def test_another_redirect_than_that_of_the_awaited_lookup_is_asked() -> None:
+    by_shoulder = shoulder_redirect("^ark:/?12345/(x[0-9]).*$", r"\1.example")
+    rig = Rig({HOME: dns_answer(by_shoulder), "x1.example.": dns_answer(host("h.example."))})
+    engine = rig.sources.engine
+    one, two = (engine.discover(Ark.parse(f"ark:12345/x{number}"), 5.0) for number in (1, 2))
+    first, second = next(one), next(two)
+    assert (second.start, second.pending) == (False, first.pending)
+    engine.finish(first.pending, rig.dns.discover(first.pending.ark, 5.0))
+    assert next(two).start
 
 
 @pytest.mark.parametrize(("ttl", "kept"), [(60, 60), (10**6, MAX_NEGATIVE), (0, 0), (None, 0)])
