@@ -132,9 +132,7 @@ class Service:
         return [f"{scheme}://{address}/" for address in self.bound]
 
     async def run(self, *, signals: bool = False) -> None:
-        """Answer until ``stop``. ``signals``: handle SIGHUP, SIGTERM and SIGINT; for the main thread only."""
-        if not self.bound:
-            self.bind()
+        """Answer until ``stop``, after ``bind``. ``signals``: handle SIGHUP, SIGTERM and SIGINT; main thread only."""
         if signals:
             process.handle_signals(self.stop, self.reload)
         await self.current.refresh()
