@@ -99,7 +99,7 @@ class ZoneDiff:
     @property
     def shrinkage(self) -> float:
         """The fraction of the old zone's names that is lost."""
-        return self.lost / self.size if self.size else 0.0
+        return self.lost / self.size  # the origin has records, so there is one name at least
 
     def to_dict(self) -> dict[str, Any]:
         return {"changes": [change.to_dict() for change in self.changes], "names": self.size, "names_lost": self.lost}
