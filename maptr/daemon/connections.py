@@ -10,8 +10,9 @@ import itertools
 import logging
 import socket
 import time
+from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
@@ -130,32 +131,39 @@ class OpenConnections(Generic[C]):
             del self._per_client[client]
 
 
-class Acceptor:
-    """Accepts connections on listening sockets in the event loop. ``accepted`` gets each with its client's address.
+class Acceptor(ABC, Generic[C]):
+    """Accepts connections on listening sockets in the event loop, within the limits of ``connections``.
 
-    Without a free file descriptor, it pauses after ``make_room``.
+    Without a free file descriptor, the connection that has been idle longest makes room, and accepting pauses.
     """
 
-    def __init__(
-        self,
-        sockets: Sequence[socket.socket],
-        accepted: Callable[[socket.socket, str], None],
-        make_room: Callable[[], object],
-        *,
-        at_once: int = ACCEPT_AT_ONCE,
-    ) -> None:
-        self._sockets = sockets
-        self._accepted = accepted
-        self._make_room = make_room
-        self._at_once = at_once
+    at_once = ACCEPT_AT_ONCE
+
+    def __init__(self, connections: OpenConnections[C]) -> None:
+        self.connections = connections
+        self._sockets: Sequence[socket.socket] = ()
+        self._tasks: dict[C, asyncio.Task[None]] = {}  # those that ``connect``
         self._logged = Repetitions()
 
-    def start(self) -> None:
-        for sock in self._sockets:
+    @abstractmethod
+    def make(self, sock: socket.socket, client: str) -> C:
+        """Return the connection of an accepted socket; the client's address is "" if it has none."""
+
+    @abstractmethod
+    async def connect(self, connection: C, sock: socket.socket) -> None:
+        """Start a connection that is within the limits. An OSError closes it."""
+
+    def exempts(self, client: str) -> bool:
+        """Return whether a client may have any number of connections."""
+        return False
+
+    def accept_on(self, sockets: Sequence[socket.socket]) -> None:
+        self._sockets = sockets
+        for sock in sockets:
             self._listen(sock)
 
-    def stop(self) -> None:
-        """Accept no more connections, and close the sockets."""
+    def accept_no_more(self) -> None:
+        """Close the listening sockets."""
         for sock in self._sockets:
             if sock.fileno() != -1:
                 asyncio.get_running_loop().remove_reader(sock)
@@ -172,7 +180,7 @@ class Acceptor:
 
     def _accept(self, listening: socket.socket) -> None:
         loop = asyncio.get_running_loop()
-        for _ in range(self._at_once):
+        for _ in range(self.at_once):
             try:
                 sock, address = listening.accept()
             except (BlockingIOError, ConnectionError):
@@ -181,10 +189,28 @@ class Acceptor:
                 reason = error.strerror or str(error)
                 if self._logged.is_new(listening, reason):
                     log.warning("no connection accepted, next tries every %g s: %s", ACCEPT_PAUSE, reason)
-                self._make_room()
+                self.connections.shed()
                 loop.remove_reader(listening)
                 loop.call_later(ACCEPT_PAUSE, self._listen, listening)
                 return
             self._logged.forget(listening)
             sock.setblocking(False)
-            self._accepted(sock, address[0] if address else "")  # a Unix socket has none
+            self._start(sock, address[0] if address else "")  # a Unix socket has none
+
+    def _start(self, sock: socket.socket, client: str) -> None:
+        if "." in client:
+            client = client.removeprefix("::ffff:")  # an IPv4 client on an IPv6 socket (RFC 4291 2.5.5.2)
+        connection = self.make(sock, client)
+        if not self.connections.admit(connection, client, exempt=self.exempts(client)):
+            sock.close()
+            return
+        self._tasks[connection] = task = asyncio.get_running_loop().create_task(self._connect(connection, sock))
+        task.add_done_callback(lambda _: self._tasks.pop(connection))
+
+    async def _connect(self, connection: C, sock: socket.socket) -> None:
+        try:
+            await self.connect(connection, sock)
+        except OSError as error:  # also ssl.SSLError, for a failed handshake
+            error.__traceback__ = None  # its frames hold the error: a cycle that keeps the memory of a TLS connection
+            self.connections.remove(connection)
+            sock.close()

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 
 from maptr.config.model import TcpConfig
 from maptr.daemon.connections import Acceptor, Counts, OpenConnections
@@ -15,20 +14,14 @@ TIMEOUT = 10.0  # seconds to receive a request, and to send its response: Promet
 
 
 class _Connection:
-    task: asyncio.Task[None]
-    writer: asyncio.StreamWriter | None = None
-
-    def __init__(self, sock: socket.socket) -> None:
-        self._sock = sock
+    def __init__(self, tasks: Mapping[_Connection, asyncio.Task[None]]) -> None:
+        self._tasks = tasks
 
     def abort(self) -> None:
-        self.task.cancel()
-
-    def close(self) -> None:
-        self._sock.close() if self.writer is None else self.writer.transport.abort()
+        self._tasks[self].cancel()
 
 
-class RequestServer:
+class RequestServer(Acceptor[_Connection]):
     """Answers one request on each connection to a bound socket. Disconnects clients that are too slow.
 
     A request ends with ``end`` and has at most ``limit`` bytes; ``respond`` returns its response. ``respond`` also gets
@@ -41,36 +34,29 @@ class RequestServer:
     def __init__(
         self, sock: socket.socket, respond: Callable[[bytes], Awaitable[bytes]], *, end: bytes, limit: int
     ) -> None:
+        # A client may have all of them: at the limit, its oldest makes room for its newest.
+        super().__init__(OpenConnections(TcpConfig(MAX_REQUESTS, MAX_REQUESTS + 1, TIMEOUT), Counts()))
+        self._sock = sock
         self._respond = respond
         self._end = end
         self._limit = limit
-        self._connections: OpenConnections[_Connection] = OpenConnections(
-            TcpConfig(MAX_REQUESTS, MAX_REQUESTS, TIMEOUT), Counts()
-        )
-        self._acceptor = Acceptor([sock], self._admit, self._connections.shed)
 
-    async def start(self) -> None:
-        self._acceptor.start()
+    def start(self) -> None:
+        self.accept_on([self._sock])
 
     async def stop(self) -> None:
-        self._acceptor.stop()
-        tasks = [connection.task for connection in self._connections]
+        self.accept_no_more()
+        tasks = [*self._tasks.values()]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _admit(self, sock: socket.socket, client: str) -> None:
-        connection = _Connection(sock)
-        if not self._connections.admit(connection, client, exempt=True):
-            sock.close()
-            return
-        connection.task = asyncio.get_running_loop().create_task(self._serve(connection, sock))
-        connection.task.add_done_callback(lambda _: self._connections.remove(connection))
-        connection.task.add_done_callback(lambda _: connection.close())
+    def make(self, sock: socket.socket, client: str) -> _Connection:
+        return _Connection(self._tasks)
 
-    async def _serve(self, connection: _Connection, sock: socket.socket) -> None:
-        reader, connection.writer = await asyncio.open_connection(sock=sock, limit=self._limit)
-        with contextlib.suppress(TimeoutError, OSError):
+    async def connect(self, connection: _Connection, sock: socket.socket) -> None:
+        reader, writer = await asyncio.open_connection(sock=sock, limit=self._limit)
+        try:
             async with asyncio.timeout(TIMEOUT):
                 try:
                     request = await reader.readuntil(self._end)
@@ -78,16 +64,19 @@ class RequestServer:
                     request = error.partial
                 except asyncio.LimitOverrunError:
                     request = await reader.readexactly(self._limit)
-            self._connections.busy(connection)
+            self.connections.busy(connection)
             try:
                 response = await self._respond(request)
             finally:
-                self._connections.idle(connection)
+                self.connections.idle(connection)
             async with asyncio.timeout(TIMEOUT):
-                connection.writer.write(response)
-                await connection.writer.drain()
-                connection.writer.write_eof()
+                writer.write(response)
+                await writer.drain()
+                writer.write_eof()
                 # Read any data after the request, because closing with unread data would reset the connection, which
                 # could discard the response.
                 while await reader.read(self._limit):
                     pass
+        finally:
+            self.connections.remove(connection)
+            writer.transport.abort()

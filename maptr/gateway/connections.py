@@ -117,21 +117,21 @@ class HttpConnection(web.RequestHandler):
             self._listener.log_error(error)
 
 
-class HttpListener:
+class HttpListener(Acceptor[HttpConnection]):
     """Accepts connections for ``manager``. ``refuse`` responds to a request that aiohttp cannot read.
 
     ``is_admin``: there are MAX_FOR_OPERATORS connections at most.
     """
 
+    at_once = ACCEPT_AT_ONCE
+
     def __init__(self, counts: Counts, refuse: Refuse, *, is_admin: bool = False) -> None:
+        super().__init__(OpenConnections(TcpConfig(), counts))
         self.refuse = refuse
         self._is_admin = is_admin
-        self.connections: OpenConnections[HttpConnection] = OpenConnections(TcpConfig(), counts)
         self.is_stopping = False
         self.manager: web.Server
-        self._acceptor: Acceptor | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._logged = Repetitions()
+        self._errors = Repetitions()
 
     def configure(self, settings: GatewayConfig, proxies: Proxies, tls: ssl.SSLContext | None) -> None:
         """Use these from now on, the certificate for new connections."""
@@ -148,13 +148,12 @@ class HttpListener:
     def log_error(self, error: Exception, what: str = "") -> None:
         """Log an internal error once for each line that raises it, because each request may cause it."""
         *_, place = traceback.extract_tb(error.__traceback__)
-        if self._logged.is_new((type(error), place.filename, place.lineno), True):
+        if self._errors.is_new((type(error), place.filename, place.lineno), True):
             log.error("internal error%s", what, exc_info=error)
 
     def start(self, sockets: Sequence[socket.socket], manager: web.Server) -> None:
         self.manager = manager
-        self._acceptor = Acceptor(sockets, self._admit, self.connections.shed, at_once=ACCEPT_AT_ONCE)
-        self._acceptor.start()
+        self.accept_on(sockets)
         self._close_idle()
 
     async def stop(self) -> None:
@@ -162,12 +161,12 @@ class HttpListener:
 
         A client that sends a request on an open connection meanwhile gets its response, which closes the connection.
         """
-        if self._acceptor is None:  # never started
+        if not self._sockets:  # never started
             return
         self.is_stopping = True
         self._check.cancel()
-        self._acceptor.accept_waiting()
-        self._acceptor.stop()
+        self.accept_waiting()
+        self.accept_no_more()
         loop = asyncio.get_running_loop()
         started = loop.time()
         while self.connections and (passed := loop.time() - started) < DRAIN_TIMEOUT:
@@ -177,40 +176,31 @@ class HttpListener:
             await asyncio.sleep(DRAIN_INTERVAL)
         for each in self.connections:
             each.abort()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
         await self.manager.shutdown(1.0)
 
-    def _admit(self, sock: socket.socket, address: str) -> None:
-        peer = address.removeprefix("::ffff:") if "." in address else address
-        connection = HttpConnection(self, sock, peer)
-        if not self.connections.admit(connection, peer, exempt=self._proxies.trusts(peer)):
-            sock.close()
-            return
-        task = asyncio.get_running_loop().create_task(self._connect(connection, sock))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+    def exempts(self, client: str) -> bool:
+        return self._proxies.trusts(client)
 
-    async def _connect(self, connection: HttpConnection, sock: socket.socket) -> None:
+    def make(self, sock: socket.socket, client: str) -> HttpConnection:
+        return HttpConnection(self, sock, client)
+
+    async def connect(self, connection: HttpConnection, sock: socket.socket) -> None:
         """Start a connection, after the header of the PROXY protocol and with TLS after the handshake."""
         timeout = self._settings.idle_timeout
-        try:
-            if self._settings.proxy_protocol and self._proxies.trusts(connection.client):
+        if self._settings.proxy_protocol and self._proxies.trusts(connection.client):
+            try:
                 await self._read_proxy_header(connection, sock)
-            await asyncio.get_running_loop().connect_accepted_socket(
-                lambda: connection,
-                sock,
-                ssl=self.tls,
-                ssl_handshake_timeout=timeout if self.tls else None,
-                ssl_shutdown_timeout=timeout if self.tls else None,
-            )
-        except OSError as error:  # also ssl.SSLError of a handshake, and of a client that has too many connections
-            error.__traceback__ = None  # its frames hold the error: a cycle that keeps the memory of a TLS connection
-        except ValueError as error:
-            self._proxies.warn_of(connection.client, f"its connection was closed: {error}")
-        finally:
-            if connection.link is None:
-                self.connections.remove(connection)
-                sock.close()
+            except ValueError as error:
+                self._proxies.warn_of(connection.client, f"its connection was closed: {error}")
+                raise ConnectionError from None
+        await asyncio.get_running_loop().connect_accepted_socket(
+            lambda: connection,
+            sock,
+            ssl=self.tls,
+            ssl_handshake_timeout=timeout if self.tls else None,
+            ssl_shutdown_timeout=timeout if self.tls else None,
+        )
 
     async def _read_proxy_header(self, connection: HttpConnection, sock: socket.socket) -> None:
         """Take the client that a proxy names. Raises ValueError, TimeoutError, and OSError if it has too many."""

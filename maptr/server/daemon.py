@@ -130,11 +130,11 @@ class Daemon:
             stack.push_async_callback(self._connections.drain)
             stack.push_async_callback(lambda: asyncio.gather(*(listener.stop() for listener in listeners)))
             if controller is not None:
-                await controller.start()
+                controller.start()
             if self._sockets.metrics is not None:
                 http = metrics.MetricsServer(self._sockets.metrics, self._respond_http)
                 stack.push_async_callback(http.stop)
-                await http.start()
+                http.start()
             self._log_ready(len(state.snapshot.zones))
             process.notify(process.READY)
             stack.push_async_callback(self.reloader.stop)

@@ -315,52 +315,40 @@ class Connections(OpenConnections[Stream]):
         self._timer = loop.call_later(self._check_interval, self._check_deadlines) if self else None
 
 
-class TcpListener:
+class TcpListener(Acceptor[Stream]):
     """Accepts the connections of one socket: TCP, or TLS with a ``certificate``. Listeners share ``connections``."""
+
+    connections: Connections
 
     def __init__(
         self, sock: socket.socket, answer: Answers, connections: Connections, certificate: Certificate | None = None
     ) -> None:
-        self._acceptor = Acceptor([sock], self._admit, connections.shed)
+        super().__init__(connections)
+        self._sock = sock
         self._answer = answer
-        self._connections = connections
         self._certificate = certificate
         self._transport = Transport.TLS if certificate else Transport.TCP
-        self._tasks: set[asyncio.Task[None]] = set()
 
     def start(self) -> None:
-        self._acceptor.start()
+        self.accept_on([self._sock])
 
     async def stop(self) -> None:
-        self._acceptor.stop()
+        self.accept_no_more()
 
-    def _admit(self, sock: socket.socket, client: str) -> None:
-        stream = Stream(
+    def make(self, sock: socket.socket, client: str) -> Stream:
+        return Stream(
             lambda query: self._answer(_new(ReceivedQuery, (query, self._transport, client))),
-            self._connections,
+            self.connections,
             sock=sock,
             secure=self._certificate is not None,
         )
-        if not self._connections.admit(stream, client):
-            sock.close()
-            return
-        task = asyncio.get_running_loop().create_task(self._connect(sock, stream))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
 
-    async def _connect(self, sock: socket.socket, stream: Stream) -> None:
+    async def connect(self, connection: Stream, sock: socket.socket) -> None:
         tls = self._certificate
-        try:
-            await asyncio.get_running_loop().connect_accepted_socket(
-                lambda: stream,
-                sock,
-                ssl=tls.context if tls else None,
-                ssl_handshake_timeout=HANDSHAKE_TIMEOUT if tls else None,
-                ssl_shutdown_timeout=WRITE_TIMEOUT if tls else None,  # the time to send unsent data
-            )
-        except OSError as error:  # also ssl.SSLError, for a failed handshake
-            error.__traceback__ = None  # its frames hold the error: a cycle that keeps the memory of a TLS connection
-            sock.close()
-        finally:
-            if stream.state in (StreamState.CONNECTING, StreamState.GONE):
-                stream.connection_lost(None)
+        await asyncio.get_running_loop().connect_accepted_socket(
+            lambda: connection,
+            sock,
+            ssl=tls.context if tls else None,
+            ssl_handshake_timeout=HANDSHAKE_TIMEOUT if tls else None,
+            ssl_shutdown_timeout=WRITE_TIMEOUT if tls else None,  # the time to send unsent data
+        )

@@ -243,7 +243,7 @@ def test_metrics_of_left_out_records_errors_and_secondaries(scraped: Scraped) ->
 def requests_answered(server: request_server.RequestServer, sock: socket.socket) -> Iterator[int]:
     """Run a request server. Yields its port."""
     running, port = Running(), sock.getsockname()[1]
-    asyncio.run_coroutine_threadsafe(server.start(), running.loop).result(PATIENCE)
+    running.call(server.start)
     try:
         yield port
     finally:
