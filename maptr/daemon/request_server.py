@@ -24,8 +24,7 @@ class _Connection:
 class RequestServer(Acceptor[_Connection]):
     """Answers one request on each connection to a bound socket. Disconnects clients that are too slow.
 
-    A request ends with ``end`` and has at most ``limit`` bytes; ``respond`` returns its response. ``respond`` also gets
-    incomplete requests, and the first ``limit`` bytes of longer ones.
+    A request ends with ``end`` and has at most ``limit`` bytes; ``respond`` returns its response. Others get none.
 
     At the limit, a new connection replaces the oldest one whose request is not being answered, so that idle connections
     cannot lock out operators; if all requests are being answered, the new connection is refused.
@@ -58,12 +57,7 @@ class RequestServer(Acceptor[_Connection]):
         reader, writer = await asyncio.open_connection(sock=sock, limit=self._limit)
         try:
             async with asyncio.timeout(TIMEOUT):
-                try:
-                    request = await reader.readuntil(self._end)
-                except asyncio.IncompleteReadError as error:
-                    request = error.partial
-                except asyncio.LimitOverrunError:
-                    request = await reader.readexactly(self._limit)
+                request = await reader.readuntil(self._end)
             self.connections.busy(connection)
             try:
                 response = await self._respond(request)
@@ -77,6 +71,8 @@ class RequestServer(Acceptor[_Connection]):
                 # could discard the response.
                 while await reader.read(self._limit):
                     pass
+        except (asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+            pass
         finally:
             self.connections.remove(connection)
             writer.transport.abort()

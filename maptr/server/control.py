@@ -108,11 +108,11 @@ class ControlServer(RequestServer):
 
     async def _result(self, line: bytes) -> dict[str, Any]:
         try:
-            request = json.loads(line) if line.endswith(b"\n") else None
+            request = json.loads(line)
         except (ValueError, RecursionError):
             request = None
         if not isinstance(request, dict):
-            return {"error": f"a request is one JSON object on a line of at most {MAX_REQUEST} bytes"}
+            return {"error": "a request is one JSON object on a line"}
         try:
             return await self._execute(request)
         except Exception:

@@ -132,7 +132,7 @@ class Daemon:
             if controller is not None:
                 controller.start()
             if self._sockets.metrics is not None:
-                http = metrics.MetricsServer(self._sockets.metrics, self._respond_http)
+                http = metrics.MetricsServer(self._sockets.metrics, self.status)
                 stack.push_async_callback(http.stop)
                 http.start()
             self._log_ready(len(state.snapshot.zones))
@@ -209,9 +209,6 @@ class Daemon:
         except ConfigError as error:
             return {"error": str(error)}
         return {"notified": reloader.monitor.notify_again(origin)}
-
-    async def _respond_http(self, path: str) -> metrics.HttpResponse:
-        return await in_thread(lambda: metrics.respond(path, self.status))
 
     def status(self) -> Status:
         """Return the status. It takes long with many zones: call it in a thread."""

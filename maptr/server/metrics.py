@@ -13,8 +13,7 @@ import platform
 import re
 import socket
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
 from importlib.util import find_spec
@@ -24,6 +23,7 @@ from types import SimpleNamespace
 
 from maptr.answer.context import Transport
 from maptr.config import Config
+from maptr.daemon.process import in_thread
 from maptr.daemon.pulling import TableStatus
 from maptr.daemon.request_server import RequestServer
 from maptr.dnssec.expiry import Signatures
@@ -38,41 +38,18 @@ log = logging.getLogger("maptr.serve")
 Sample = tuple[list[str], float]  # label values, and the value
 Family = tuple[str, str, list[str], Sequence[Sample]]  # name, help, label names, samples
 
-METRICS, HEALTH = "/metrics", "/health"
 MAX_REASON = 200  # characters of a reason in a label; ``maptr status`` shows the whole reason
 MAX_REQUEST = 8192  # bytes of request line and headers: the limit of most servers; scrapers send far less
 REPLY_TIMEOUT = 10.0  # seconds to make the response
+PLAIN = "text/plain; charset=utf-8"
 END = b"\r\n\r\n"  # the end of the headers
 _ORIGIN = "(?i)^https?://[^/?]*"  # before the path, in a target that names the server too (RFC 9112 3.2.2)
-
-
-@dataclass(frozen=True, slots=True)
-class HttpResponse:
-    body: bytes
-    status: HTTPStatus = HTTPStatus.OK
-    content_type: str = "text/plain; charset=utf-8"
 
 
 def check(config: Config) -> None:
     """Raise ConfigError if metrics are configured and prometheus-client is not installed."""
     if config.serve.metrics is not None and find_spec("prometheus_client") is None:
         raise config.error("serve.metrics", "needs the package prometheus-client: pip install 'maptr[metrics]'")
-
-
-def respond(path: str, status: Callable[[], Status]) -> HttpResponse:
-    """Return the metrics at ``METRICS``, whether every zone is loaded at ``HEALTH``, and 404 at other paths.
-
-    ``status`` takes long with many zones, so it is called for the first two only.
-    """
-    if path == HEALTH:
-        missing = [zone.zone for zone in status().zones if zone.serial is None]
-        text = "".join(f"zone {zone} is not loaded\n" for zone in missing) or "ok\n"
-        return HttpResponse(text.encode(), HTTPStatus.SERVICE_UNAVAILABLE if missing else HTTPStatus.OK)
-    if path != METRICS:
-        return _plain(HTTPStatus.NOT_FOUND)
-    from prometheus_client import CONTENT_TYPE_LATEST  # late: an optional dependency
-
-    return HttpResponse(render(status()), content_type=CONTENT_TYPE_LATEST)
 
 
 def render(status: Status) -> bytes:
@@ -93,66 +70,71 @@ def render(status: Status) -> bytes:
 
 
 class MetricsServer(RequestServer):
-    """Answers HTTP requests on a bound socket. ``respond`` returns the response for a path."""
+    """Answers HTTP requests on a bound socket: ``/metrics``, and ``/health``, which says whether every zone is loaded.
 
-    def __init__(self, sock: socket.socket, respond: Callable[[str], Awaitable[HttpResponse]]) -> None:
+    ``status`` takes long with many zones, so it is called in a thread, and for these two paths only.
+    """
+
+    def __init__(self, sock: socket.socket, status: Callable[[], Status]) -> None:
         super().__init__(sock, self._answer, end=END, limit=MAX_REQUEST)
-        self._make = respond
+        self._status = status
 
     async def _answer(self, received: bytes) -> bytes:
-        if not received.endswith(END) and len(received) < MAX_REQUEST:
-            return b""  # the client ended within the headers
-        request = _Request(received)
-        if request.fault is not None:
-            return request.to_wire(_plain(request.fault))
         async with asyncio.timeout(REPLY_TIMEOUT):
-            try:
-                response = await self._make(re.sub(_ORIGIN, "", request.path).partition("?")[0])
-            except Exception:
-                log.exception("internal error, no reply to an HTTP request")
-                response = _plain(HTTPStatus.INTERNAL_SERVER_ERROR)
-        return request.to_wire(response)
+            return await in_thread(lambda: _Request(received, self._status).made.getvalue())
 
 
 class _Request(BaseHTTPRequestHandler):
-    """One request, read and answered by ``http.server`` in memory. ``fault`` is the status of one that is refused."""
+    """One request, read and answered by ``http.server`` in memory. ``made`` is the response."""
 
-    protocol_version = "HTTP/1.1"
-    command = ""
+    protocol_version = default_request_version = "HTTP/1.1"
+    error_message_format, error_content_type = "%(message)s\n", PLAIN
 
-    def __init__(self, received: bytes) -> None:
-        self.fault: HTTPStatus | None = None
+    def __init__(self, received: bytes, status: Callable[[], Status]) -> None:
         self.rfile = BytesIO(received)
-        self.wfile = self._made = BytesIO()
-        self.raw_requestline = self.rfile.readline()
-        if not received.endswith(END):
-            self.send_error(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
-        elif not self.parse_request() or self.request_version == "HTTP/0.9":
-            self.send_error(self.fault or HTTPStatus.BAD_REQUEST)
-        elif self.command not in ("GET", "HEAD"):
-            self.send_error(HTTPStatus.METHOD_NOT_ALLOWED)
+        self.wfile = self.made = BytesIO()
+        self._status = status
+        try:
+            self.handle_one_request()
+        except Exception:
+            log.exception("internal error, no reply to an HTTP request")
+            self.send_error(HTTPStatus.INTERNAL_SERVER_ERROR)
 
-    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
-        self.fault = HTTPStatus(code)
+    def do_GET(self) -> None:
+        code, kind = HTTPStatus.OK, PLAIN
+        match re.sub(_ORIGIN, "", self.path).partition("?")[0]:
+            case "/health":
+                missing = [zone.zone for zone in self._status().zones if zone.serial is None]
+                body = ("".join(f"zone {zone} is not loaded\n" for zone in missing) or "ok\n").encode()
+                code = HTTPStatus.SERVICE_UNAVAILABLE if missing else HTTPStatus.OK
+            case "/metrics":
+                from prometheus_client import CONTENT_TYPE_LATEST  # late: an optional dependency
 
-    def to_wire(self, response: HttpResponse) -> bytes:
-        self.request_version = self.protocol_version  # also if it could not be read
-        self.send_response_only(response.status)
-        for name, value in (
-            ("Content-Type", response.content_type),
-            ("Content-Length", str(len(response.body))),
-            ("Cache-Control", "no-store"),
-            ("X-Content-Type-Options", "nosniff"),
-            ("Connection", "close"),
-            *([("Allow", "GET, HEAD")] if response.status is HTTPStatus.METHOD_NOT_ALLOWED else []),
-        ):
+                body, kind = render(self._status()), CONTENT_TYPE_LATEST
+            case _:
+                self.send_error(HTTPStatus.NOT_FOUND)
+                return
+        self.send_response(code)
+        for name, value in (("Content-Type", kind), ("Content-Length", str(len(body))), ("Connection", "close")):
             self.send_header(name, value)
         self.end_headers()
-        return self._made.getvalue() + (b"" if self.command == "HEAD" else response.body)
+        self.wfile.write(body if self.command == "GET" else b"")
 
+    do_HEAD = do_GET  # noqa: N815
 
-def _plain(status: HTTPStatus) -> HttpResponse:
-    return HttpResponse(f"{status.phrase}\n".encode(), status)
+    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
+        super().send_error(code)  # the message would repeat the request
+
+    def end_headers(self) -> None:
+        self.send_header("Cache-Control", "no-store")
+        self.send_header("X-Content-Type-Options", "nosniff")
+        super().end_headers()
+
+    def version_string(self) -> str:
+        return "maptr"
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Log no requests."""
 
 
 def _process(status: Status) -> Iterator[Family]:
