@@ -202,13 +202,11 @@ class Daemon:
         return {**asdict(puller.status() or TableStatus()), "zones": [asdict(zone) for zone in published.values()]}
 
     def _notify(self, zone: str | None) -> dict[str, Any]:
-        reloader, catalog = self.reloader, self.reloader.config.serve.catalog.name
-        served = [*reloader.served.states, *([] if catalog is None else [catalog])]
         try:
-            origin = None if zone is None else settings.served_origin(zone, served)
+            origin = None if zone is None else settings.served_origin(zone, self.responder.state.access.secondaries)
         except ConfigError as error:
             return {"error": str(error)}
-        return {"notified": reloader.monitor.notify_again(origin)}
+        return {"notified": self.reloader.monitor.notify_again(origin)}
 
     def status(self) -> Status:
         """Return the status. It takes long with many zones: call it in a thread."""
@@ -270,7 +268,4 @@ class Daemon:
             yield from reloader.puller.alarms()
         for state in reloader.served.states.values():
             yield from state.alarms(now)
-            yield from reloader.monitor.alarms(state.zone.name, state.zone.notify)
-        catalog = reloader.config.serve.catalog
-        if catalog.name is not None:
-            yield from reloader.monitor.alarms(catalog.name, catalog.notify)
+        yield from reloader.monitor.alarms()

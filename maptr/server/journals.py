@@ -17,7 +17,8 @@ from maptr.files import name_for, read_whole, write_private
 from maptr.protocol.names import Labels, to_text
 from maptr.protocol.serial import is_newer, next_serial
 from maptr.server.responder import ServerState
-from maptr.transfer.acl import Secondaries, TsigKey
+from maptr.server.settings import secondaries_of
+from maptr.transfer.acl import TsigKey
 from maptr.transfer.catalog import catalog_zone
 from maptr.transfer.journal import MAX_BYTES, Journal, decode, describe, encode
 from maptr.transfer.session import Access
@@ -52,11 +53,8 @@ def access_of(
             journals[zone.name] = _extended(path, journal, known, view, logged)
     named = ((key.name, key.algorithm, key.secret) for key in config.keys if key.secret is not None)
     keys = {name: TsigKey(name, algorithm, secret) for name, algorithm, secret in named}
-    secondaries = {zone.name: Secondaries(zone.transfer, zone.notify) for zone in config.zones}
     catalog = _catalog(config.serve.catalog.name, snapshot, now, access.catalog)
-    if catalog is not None:
-        secondaries[catalog.origin] = Secondaries(config.serve.catalog.transfer, config.serve.catalog.notify)
-    return Access(keys, secondaries, journals, catalog)
+    return Access(keys, secondaries_of(config), journals, catalog)
 
 
 def _catalog(origin: Labels | None, snapshot: Snapshot, now: float, before: ZoneView | None) -> ZoneView | None:

@@ -1,4 +1,7 @@
-"""Secondaries: NOTIFY (RFC 1996) for each new serial, and SOA queries that ask which serial they have."""
+"""Secondaries: NOTIFY (RFC 1996) for each new serial, and SOA queries that ask which serial they have.
+
+A secondary that acknowledges NOTIFY but keeps another serial, such as one whose transfer failed, gets NOTIFY again.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ import logging
 import secrets
 import socket
 from collections import defaultdict
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -39,7 +42,8 @@ log = logging.getLogger("maptr.serve")
 # in case a packet was lost, and continue for as long as a secondary takes to restart.
 NOTIFY_TIMEOUTS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
 # Seconds until the next SOA query to a secondary: after it acknowledged a NOTIFY, which leaves time for the transfer;
-# and while it has another serial or does not answer. While it has the same serial, ``serve.secondaries.interval``.
+# and while it does not answer. While it has the same serial, ``serve.secondaries.interval``. While it has another one,
+# the next NOTIFY is sent after IF_DIFFERENT seconds.
 AFTER_NOTIFY = 5.0
 IF_DIFFERENT = 60.0
 QUERY_TIMEOUT = 5.0  # seconds for a response over UDP, and then over TCP
@@ -47,7 +51,6 @@ MAX_SOA_RECORDS = 100  # records of a response to an SOA query, including NS rec
 AT_ONCE = 50  # messages to one secondary at the same time, so that one without an answer does not delay the others
 
 Replica = tuple[Labels, NotifyTarget]  # a zone at one of its secondaries
-Tasks = dict[Replica, asyncio.Task[None]]
 
 
 class Expected(NamedTuple):
@@ -80,8 +83,7 @@ class SecondaryMonitor:
         self._settings = settings
         self._expected: dict[Replica, Expected] = {}
         self._states: dict[Replica, SecondaryStatus] = {}
-        self._notifying: Tasks = {}
-        self._observing: Tasks = {}
+        self._tasks: dict[Replica, asyncio.Task[None]] = {}
         self._slots = defaultdict[Address, asyncio.Semaphore](lambda: asyncio.Semaphore(AT_ONCE))
         self._logged = Repetitions()
 
@@ -100,24 +102,22 @@ class SecondaryMonitor:
         """Follow these secondaries and no others. Sends NOTIFY to those that are new or have a new serial or key."""
         for replica in self._expected.keys() - expected.keys():
             self._states.pop(replica, None)
-            for tasks, what in ((self._notifying, "notify"), (self._observing, "serial")):
+            self._tasks.pop(replica).cancel()
+            for what in ("notify", "serial"):
                 self._logged.forget((replica, what))
-                if replica in tasks:
-                    tasks.pop(replica).cancel()
         before, self._expected = self._expected, dict(expected)
         for replica, wanted in expected.items():
             known = before.get(replica)
             if known is None or (known.view.serial, known.key) != (wanted.view.serial, wanted.key):
-                self._start_notify(replica)
+                self._restart(replica)
                 if wanted.is_asked:
                     self._note_serial(replica, wanted.view.serial)
-                    _restart(self._observing, replica, self._observe(replica, self._if_different))
 
     def notify_again(self, only: Labels | None = None) -> list[str]:
         """Send NOTIFY for one zone, or for all. Returns the secondaries, each with its zone."""
         found = [replica for replica in self._expected if only in (None, replica[0])]
         for replica in found:
-            self._start_notify(replica)
+            self._restart(replica)
         return [f"{to_text(origin)} {target}" for origin, target in found]
 
     def statuses(
@@ -127,9 +127,9 @@ class SecondaryMonitor:
         serial, now = None if view is None else view.serial, self._clock()
         return tuple(self.state(origin, target).at(now, serial) for target in targets)
 
-    def alarms(self, origin: Labels, targets: Iterable[NotifyTarget]) -> Iterator[Alarm]:
-        """Yield the alarms about the secondaries of a zone, one for each at most."""
-        for target in targets:
+    def alarms(self) -> Iterator[Alarm]:
+        """Yield the alarms about secondaries, one for each at most."""
+        for origin, target in self._expected:
             found = self._alarm((origin, target))
             if found is not None:
                 kind, what = found
@@ -163,10 +163,9 @@ class SecondaryMonitor:
         return self._states.get((origin, target), SecondaryStatus(str(target)))
 
     async def stop(self) -> None:
-        tasks = [*self._notifying.values(), *self._observing.values()]
-        for task in tasks:
+        for task in self._tasks.values():
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
 
     def _note(self, replica: Replica, **changes: Any) -> None:
         self._states[replica] = replace(self.state(*replica), **changes)
@@ -179,12 +178,29 @@ class SecondaryMonitor:
         elif known.behind_since is None:
             self._note(replica, behind_since=self._clock())
 
-    def _start_notify(self, replica: Replica) -> None:
-        """Start to send NOTIFY, instead of that of an earlier serial."""
+    def _restart(self, replica: Replica) -> None:
+        if replica in self._tasks:
+            self._tasks[replica].cancel()
         self._note(replica, notify=NotifyState.PENDING, since=self._clock(), notify_error="")
-        _restart(self._notifying, replica, self._notify(replica, self._expected[replica]))
+        self._tasks[replica] = asyncio.get_running_loop().create_task(self._inform(replica, self._expected[replica]))
 
-    async def _notify(self, replica: Replica, expected: Expected) -> None:
+    async def _inform(self, replica: Replica, expected: Expected) -> None:
+        """Send NOTIFY, and ask for the serial at intervals; NOTIFY again while the secondary has another serial."""
+        serial, level = expected.view.serial, logging.INFO
+        while True:
+            is_acknowledged = await self._notify(replica, expected, level)
+            pause, found = AFTER_NOTIFY if is_acknowledged else self._if_different, None
+            while expected.is_asked and (found in (None, serial) or not is_acknowledged):
+                await asyncio.sleep(pause)
+                found = await self._observe(replica, expected)
+                pause = self._settings.interval if found == serial else self._if_different
+            if not expected.is_asked:
+                return
+            await asyncio.sleep(pause)
+            level = logging.DEBUG
+
+    async def _notify(self, replica: Replica, expected: Expected, level: int) -> bool:
+        """Send NOTIFY until it is acknowledged or given up. Returns whether it was acknowledged."""
         target, view, reason = replica[1], expected.view, "no answer"
         what = f"NOTIFY of zone {to_text(view.origin)} serial {view.serial} to {target}"
         clock = asyncio.get_running_loop().time
@@ -199,11 +215,9 @@ class SecondaryMonitor:
             else:
                 if rcode == NOERROR:
                     self._note(replica, notify=NotifyState.DONE, since=self._clock(), serial=view.serial)
-                    if expected.is_asked:
-                        _restart(self._observing, replica, self._observe(replica, AFTER_NOTIFY))
                     self._logged.forget((replica, "notify"))
-                    log.info("%s: done", what)
-                    return
+                    log.log(level, "%s: done", what)
+                    return True
                 reason = rcode_text(rcode or NOERROR)
                 if rcode == NOTIMP:  # the secondary does not implement NOTIFY (RFC 1996 3.14)
                     break
@@ -212,25 +226,22 @@ class SecondaryMonitor:
         self._note(replica, notify=NotifyState.GIVEN_UP, since=self._clock(), notify_error=reason)
         if self._logged.is_new((replica, "notify"), reason):
             log.warning("%s: given up, %s; the secondary will ask after its refresh time", what, reason)
+        return False
 
-    async def _observe(self, replica: Replica, pause: float) -> None:
-        """Ask for the serial after ``pause`` seconds, and then at intervals."""
-        view, key, _ = self._expected[replica]
-        serial = view.serial
-        while True:
-            await asyncio.sleep(pause)
-            found = None
-            try:
-                async with self._slots[replica[1].address]:
-                    request = make_request(replica[0])
-                    found = read_serial(await exchange(request, replica[1], key, self._clock, QUERY_TIMEOUT))
-            except NoResponse as error:
-                self._note(replica, observed_error=str(error))
-            else:
-                self._note(replica, observed_serial=found, observed=self._clock(), observed_error="")
-            self._note_serial(replica, serial)
-            self._log_alarm(replica, serial)
-            pause = self._settings.interval if found == serial else self._if_different
+    async def _observe(self, replica: Replica, expected: Expected) -> int | None:
+        """Ask for the serial. Returns None without a response."""
+        found = None
+        try:
+            async with self._slots[replica[1].address]:
+                request = make_request(replica[0])
+                found = read_serial(await exchange(request, replica[1], expected.key, self._clock, QUERY_TIMEOUT))
+        except NoResponse as error:
+            self._note(replica, observed_error=str(error))
+        else:
+            self._note(replica, observed_serial=found, observed=self._clock(), observed_error="")
+        self._note_serial(replica, expected.view.serial)
+        self._log_alarm(replica, expected.view.serial)
+        return found
 
     def _log_alarm(self, replica: Replica, serial: int) -> None:
         """Log the beginning and the end of an alarm about the serial of a secondary."""
@@ -241,12 +252,6 @@ class SecondaryMonitor:
                 log.error("zone %s: secondary %s %s, for %.0f s", to_text(replica[0]), replica[1], found[1], age)
         elif since is None and self._logged.forget((replica, "serial")):
             log.info("zone %s: secondary %s has serial %d, as it should", to_text(replica[0]), replica[1], serial)
-
-
-def _restart(tasks: Tasks, replica: Replica, work: Coroutine[None, None, None]) -> None:
-    if replica in tasks:
-        tasks[replica].cancel()
-    tasks[replica] = asyncio.get_running_loop().create_task(work)
 
 
 # ---- one exchange with a secondary

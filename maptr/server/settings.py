@@ -24,7 +24,7 @@ from maptr.server import metrics
 from maptr.server.alarm import Silence, not_served
 from maptr.server.query_log import QueryLog
 from maptr.server.responder import Responder
-from maptr.transfer.acl import AccessRule, NotifyTarget
+from maptr.transfer.acl import AccessRule, NotifyTarget, Secondaries
 from maptr.transfer.catalog import catalog_zone
 
 # Settings of [serve] that a reload can change, and ``workers``, which is ignored. The others need a restart.
@@ -129,12 +129,16 @@ def has_table(config: Config) -> bool:
     return bool(config.table.url or config.table.drift) or any(zone.table for zone in config.zones)
 
 
+def secondaries_of(config: Config) -> dict[Labels, Secondaries]:
+    """Return the secondaries of each zone, and of the catalog."""
+    found = {zone.name: Secondaries(zone.transfer, zone.notify) for zone in config.zones}
+    catalog = config.serve.catalog
+    return found if catalog.name is None else {**found, catalog.name: Secondaries(catalog.transfer, catalog.notify)}
+
+
 def silences_of(config: Config) -> tuple[Silence, ...]:
     """Return the alarms that are silenced. Raises ConfigError, also for a zone or a secondary that does not exist."""
-    found, catalog = [], config.serve.catalog
-    served = {to_text(zone.name): zone.notify for zone in config.zones}
-    if catalog.name is not None:
-        served[to_text(catalog.name)] = catalog.notify
+    found, served = [], {to_text(origin): each.notify for origin, each in secondaries_of(config).items()}
     for text in config.serve.silence:
         try:
             found.append(Silence.parse(text, served))

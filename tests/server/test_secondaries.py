@@ -133,7 +133,7 @@ class Watch:
         self.now += seconds
         asked = len(self.secondary.asked)
         await self.until(lambda _: len(self.secondary.asked) >= asked + 2)
-        return list(self.monitor.alarms(EXAMPLE, [self.target]))
+        return list(self.monitor.alarms())
 
 
 def is_notified(state: SecondaryStatus) -> bool:
@@ -441,7 +441,7 @@ async def test_a_secondary_that_does_not_say_its_serial_is_an_alarm() -> None:
         assert (alarm.kind, alarm.secondary) == (AlarmKind.SECONDARY_UNKNOWN, str(watch.target))
         assert alarm.text.endswith("has an unknown serial: REFUSED")
         watch.monitor.follow({})
-        assert list(watch.monitor.alarms(EXAMPLE, [watch.target])) == []
+        assert list(watch.monitor.alarms()) == []
 
 
 async def test_a_notify_that_was_given_up_is_an_alarm_until_the_secondary_has_the_zone() -> None:
@@ -458,14 +458,16 @@ async def test_a_notify_that_was_given_up_is_an_alarm_until_the_secondary_has_th
         watch.monitor.follow({replica: expected, **of_catalog})
         await watch.until(is_notified)
         await watch.alarms_after(0)
-        for origin in (EXAMPLE, CATALOG):
-            (alarm,) = watch.monitor.alarms(origin, [watch.target])
-            assert alarm.kind is AlarmKind.NOTIFY_GIVEN_UP
-            assert alarm.text.endswith("did not acknowledge NOTIFY: no answer")
+        alarms = [*watch.monitor.alarms()]
+        assert [(alarm.kind, alarm.zone) for alarm in alarms] == [
+            (AlarmKind.NOTIFY_GIVEN_UP, "example."),
+            (AlarmKind.NOTIFY_GIVEN_UP, "catalog.invalid."),
+        ]
+        assert {alarm.text.partition(" did ")[2] for alarm in alarms} == {"not acknowledge NOTIFY: no answer"}
         serial = 7
-        assert await watch.alarms_after(0) == []
+        assert [alarm.zone for alarm in await watch.alarms_after(0)] == ["catalog.invalid."]
         watch.monitor.follow({replica: expected})
-        assert list(watch.monitor.alarms(CATALOG, [watch.target])) == []
+        assert list(watch.monitor.alarms()) == []
 
 
 async def test_the_secondary_of_a_catalog_is_not_asked_for_its_serial() -> None:
@@ -474,6 +476,27 @@ async def test_the_secondary_of_a_catalog_is_not_asked_for_its_serial() -> None:
         await watch.until(lambda state: state.notify is NotifyState.DONE)
         await asyncio.sleep(0.05)
         assert watch.secondary.asked == []
+
+
+async def test_a_secondary_that_acknowledges_but_stays_behind_gets_notify_again(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("INFO", "maptr.serve")
+    notified = 0
+
+    def reply(query: bytes) -> list[bytes]:
+        """It does not follow the first two, as if its transfers failed."""
+        nonlocal notified
+        notified += is_notify(query)
+        return [answer(query) if is_notify(query) else soa(query, 6 + (notified > 2))]
+
+    async with asking(reply) as watch:
+        watch.follow(7)
+        await watch.until(lambda state: state.observed_serial == 7)
+        asked = len(watch.secondary.asked)
+        await watch.until(lambda _: len(watch.secondary.asked) >= asked + 2)
+        assert notified == 3, "and no more, as it has the serial"
+    assert [record.message.endswith(": done") for record in caplog.records] == [True], "the others are for debugging"
 
 
 # ---- refusals of the key
