@@ -9,7 +9,7 @@ import os
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -246,8 +246,8 @@ def serve(
         except ConfigError as error:
             return config, [*errors, *error.all]
 
-    def read() -> Config:
-        config, errors = examine()
+    def read(examined: tuple[Config, list[ConfigError]] | None = None) -> Config:
+        config, errors = examined or examine()
         reported = {error.key for error in errors} | ({""} if errors else set())  # "": without a key
         errors += [error for error in settings.mistakes(config) if error.key not in reported]
         if errors and check_config:
@@ -257,16 +257,17 @@ def serve(
 
     bound = None
     with mistakes_reported(NOTHING, check=check_config, as_json=as_json):
-        first, errors = examine(secrets=False)
+        is_root = os.geteuid() == 0  # which does not read secrets: they are read as the user that the server becomes
+        first, errors = examine(secrets=not is_root)
         if not check_config:
             logstream.configure(first.serve.log_level, first.serve.log_format)
-        if os.geteuid() == 0:
+        if is_root:
             user = None
             with suppress(ConfigError):  # ``read`` reports it with all other errors
                 user = None if errors else process.user_of(first)
             if user is not None and user.uid:
                 bound = process.drop_privileges(first, user, listening=not check_config)
-        found = read()
+        found = read(None if is_root else (first, errors))
         settings.context_of(found)  # it may lack a package
         if not found.zones and path is not None:
             raise found.error("zone", "there is no zone to serve")
@@ -295,19 +296,16 @@ def _run(config: Config, read: Callable[[], Config], bound: Sockets | None) -> N
         log.warning("running as root: serve.user, or --user, names a user to run as once the sockets are bound")
     if config.serve.workers != 1:
         log.warning("serve.workers is ignored: one process answers; NSD or Knot as secondaries carry more")
-    daemon = Daemon(config, reread=read, bound=bound)
-    daemon.bind()  # before what takes long, so that an address in use is known at once
-    gc.disable()  # loading zones creates many objects and little garbage
-    try:
-        pulling.begin(config, clock=time.time)
-        daemon.reloader.served = publisher.start(config.zones, clock=time.time)
-        gc.freeze()  # exempt the zones, which stay, from garbage collection
-    except BaseException:
-        daemon.close()
-        raise
-    finally:
-        gc.enable()
-    asyncio.run(daemon.run(signals=True))
+    with closing(Daemon(config, reread=read, bound=bound)) as daemon:
+        daemon.bind()  # before what takes long, so that an address in use is known at once
+        gc.disable()  # loading zones creates many objects and little garbage
+        try:
+            pulling.begin(config, clock=time.time)
+            daemon.reloader.served = publisher.start(config.zones, clock=time.time)
+            gc.freeze()  # exempt the zones, which stay, from garbage collection
+        finally:
+            gc.enable()
+        asyncio.run(daemon.run(signals=True))
 
 
 # ---- maptr serve --check-config

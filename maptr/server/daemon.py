@@ -103,7 +103,7 @@ class Daemon:
             self.metrics_bound = bound_at(serve.metrics, bound.metrics)
 
     def close(self) -> None:
-        """Close what ``bind`` has bound, in place of ``run``."""
+        """Close what ``bind`` has bound and ``run`` has not closed, as after a signal during the start."""
         if self._sockets is not None:
             self._sockets.close()
 

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from maptr import config as configuration
-from maptr.server import state_folder
+from maptr.server import publisher, state_folder
+from maptr.server.reloader import Reloader
 from tests.support import command_line
 from tests.support.certificates import write_certificate
 from tests.support.peers import Maptr
@@ -237,6 +238,21 @@ def test_signals_during_the_start_are_handled_once_ready(slow: Maptr, zone_file:
 
 def test_sigterm_during_the_start_ends_it_at_once(slow: Maptr) -> None:
     assert slow.stop() == -signal.SIGTERM
+
+
+@pytest.mark.parametrize("place", [(publisher, "start"), (Reloader, "first_state")])
+def test_a_start_that_is_interrupted_leaves_no_control_socket(
+    place: tuple[object, str], site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[bool] = []
+
+    def interrupt(*_: object, **__: object) -> None:
+        made.append(site.socket.exists())
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(*place, interrupt)
+    assert command_line.run("serve", "--config", site.config).exit_code == 130
+    assert (made, site.socket.exists()) == ([True], False)
 
 
 def test_sigterm_during_a_long_reload_does_not_wait_for_it(zone_file: Path) -> None:
