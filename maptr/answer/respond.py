@@ -45,12 +45,7 @@ def respond(
 
 
 def make_reply(
-    query: ReceivedQuery,
-    snapshot: Snapshot,
-    context: Context = PLAIN,
-    *,
-    reserve: int = 0,
-    rcode: int | None = None,
+    query: ReceivedQuery, snapshot: Snapshot, context: Context = PLAIN, *, reserve: int = 0, rcode: int | None = None
 ) -> Reply | None:
     """Return the response as ``respond`` does, with the information that the rate limit and the shortcut need.
 

@@ -67,10 +67,7 @@ class RateLimiter:
     """
 
     def __init__(
-        self,
-        clock: Callable[[], float],
-        lock: AbstractContextManager[object],
-        limits: RateLimits = RateLimits(),
+        self, clock: Callable[[], float], lock: AbstractContextManager[object], limits: RateLimits = RateLimits()
     ) -> None:
         self.tally = Tally()
         self._clock = clock

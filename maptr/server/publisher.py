@@ -32,12 +32,7 @@ def start(zones: Iterable[ZoneConfig], *, clock: Clock) -> Served:
 
 
 def publish(
-    zones: Iterable[ZoneConfig],
-    current: Served,
-    *,
-    clock: Clock,
-    only: Labels | None = None,
-    force: bool = False,
+    zones: Iterable[ZoneConfig], current: Served, *, clock: Clock, only: Labels | None = None, force: bool = False
 ) -> tuple[Served, list[ZoneResult]]:
     """Read the zones again. Returns what to serve, and the result for each zone, including removed zones.
 

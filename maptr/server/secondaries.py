@@ -200,7 +200,7 @@ class SecondaryMonitor:
             level = logging.DEBUG
 
     async def _notify(self, replica: Replica, expected: Expected, level: int) -> bool:
-        """Send NOTIFY until it is acknowledged or given up. Returns whether it was acknowledged."""
+        """Send NOTIFY until it is acknowledged or given up; ask after each failure. Returns if it was acknowledged."""
         target, view, reason = replica[1], expected.view, "no answer"
         what = f"NOTIFY of zone {to_text(view.origin)} serial {view.serial} to {target}"
         clock = asyncio.get_running_loop().time
@@ -221,6 +221,8 @@ class SecondaryMonitor:
                 reason = rcode_text(rcode or NOERROR)
                 if rcode == NOTIMP:  # the secondary does not implement NOTIFY (RFC 1996 3.14)
                     break
+            if expected.is_asked:  # it may have the serial without a NOTIFY, or say why it has not
+                await self._observe(replica, expected)
             # A refusal or an ICMP error may arrive at once, for example while the secondary is starting.
             await asyncio.sleep(max(0.0, started + timeout - clock()))
         self._note(replica, notify=NotifyState.GIVEN_UP, since=self._clock(), notify_error=reason)

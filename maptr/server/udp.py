@@ -22,16 +22,7 @@ from collections.abc import Sequence
 from typing import cast
 
 from maptr.answer.context import MAX_PAYLOAD, ReceivedQuery, Transport
-from maptr.answer.ready import (
-    HEADER,
-    ID,
-    NO_RESPONSE,
-    RCODE_FIELD,
-    RECORD,
-    Ready,
-    kind_of,
-    truncated,
-)
+from maptr.answer.ready import HEADER, ID, NO_RESPONSE, RCODE_FIELD, RECORD, Ready, kind_of, truncated
 from maptr.answer.rrl import Action
 from maptr.daemon.process import in_thread
 from maptr.daemon.sockets import IP_PKTINFO, is_wildcard

@@ -212,10 +212,7 @@ def test_names_of_other_zones_take_the_general_path() -> None:
             assert ready.find(query[2:]) is None
 
 
-@pytest.mark.parametrize(
-    ("limit", "size"),
-    [("MAX_RECORDS", 5), ("MAX_TABLES", 5), ("ARENA_SIZE", 4096)],
-)
+@pytest.mark.parametrize(("limit", "size"), [("MAX_RECORDS", 5), ("MAX_TABLES", 5), ("ARENA_SIZE", 4096)])
 def test_a_full_table_or_arena_is_cleared(limit: str, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shortcut, limit, size)
     server = Server(SNAPSHOT)

@@ -402,10 +402,7 @@ def test_notify_without_systemd_returns_false(path: str, monkeypatch: pytest.Mon
 # --- maptr control, and alarms with their age, or silenced
 
 LAGS = Alarm(AlarmKind.SECONDARY_BEHIND, "it lags", "a.test.", "192.0.2.1:53 key:xfr.")
-SERVED = {
-    "a.test.": tuple(map(NotifyTarget.from_text, ("192.0.2.1 key:xfr", "192.0.2.2"))),
-    "b.test.": (),
-}
+SERVED = {"a.test.": tuple(map(NotifyTarget.from_text, ("192.0.2.1 key:xfr", "192.0.2.2"))), "b.test.": ()}
 
 
 def test_an_alarm_is_dated_once_and_has_its_first_time() -> None:

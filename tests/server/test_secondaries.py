@@ -147,7 +147,7 @@ def notifying(reply: Reply, *serials: int, key: TsigKey | None = None, port: int
         async with Watch(reply, **constants) as watch:
             watch.port = port or watch.port
             for serial in serials or (1,):
-                watch.follow(serial, key)
+                watch.follow(serial, key, is_asked=False)
                 await asyncio.sleep(0)
             await watch.until(is_notified)
         return watch.secondary.received
@@ -194,7 +194,7 @@ async def test_a_secondary_that_does_not_answer_is_logged_once_and_again_after_a
     async with Watch(lambda request: [answer(request)] if serial == 3 else []) as watch:
         for serial in range(1, 6):
             monkeypatch.setattr(secondaries, "NOTIFY_TIMEOUTS", (PATIENCE if serial == 3 else 0.05,))
-            watch.follow(serial)
+            watch.follow(serial, is_asked=False)
             await watch.until(is_notified)
     said = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     assert [" serial 1 " in text or " serial 4 " in text for text in said] == [True, True]
@@ -327,10 +327,7 @@ def observed(
         (soa(SOA_QUERY, 0xFFFFFFFF), 0xFFFFFFFF),
         (soa(SOA_QUERY, rcode=dns.rcode.SERVFAIL), "SERVFAIL"),
         (soa(SOA_QUERY, flags=0), "a response without AA"),
-        (
-            dns.message.make_response(dns.message.from_wire(SOA_QUERY)).to_wire(),
-            "a response without",
-        ),
+        (dns.message.make_response(dns.message.from_wire(SOA_QUERY)).to_wire(), "a response without"),
         (soa(SOA_QUERY)[:-1], "a malformed response"),
     ],
 )

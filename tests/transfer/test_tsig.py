@@ -57,12 +57,7 @@ def signed(shared: dns.tsig.Key, *, at: int = NOW) -> tuple[bytes, bytes]:
         return query.to_wire(), query.mac or b""
 
 
-def ask(
-    query: bytes,
-    keys: list[TsigKey],
-    transport: Transport = Transport.TCP,
-    now: int = NOW,
-) -> list[bytes]:
+def ask(query: bytes, keys: list[TsigKey], transport: Transport = Transport.TCP, now: int = NOW) -> list[bytes]:
     access = Access(keys=keyring(keys))
     return list(answered(query, SNAPSHOT, access, transport=transport, now=now))
 
