@@ -28,8 +28,6 @@ log = logging.getLogger("maptr.serve")
 
 Answers = Callable[[ReceivedQuery], Iterable[bytes]]  # the messages of one response
 
-_new = tuple.__new__  # half the time of a NamedTuple's own
-
 WRITE_TIMEOUT = 10.0  # seconds for a client to read once the send buffer is full
 HANDSHAKE_TIMEOUT = 10.0  # seconds for a TLS handshake, the same as for a query
 REPLY_TIMEOUT = 7200.0  # seconds for all messages of one response: BIND's max-transfer-time-out
@@ -89,27 +87,20 @@ class Stream(asyncio.Protocol):
     """A connection that answers queries in order, until the client ends it or its deadline has passed.
 
     ``answer`` yields the messages of a response; a ZoneError from it ends the connection. ``connections`` has the
-    limits, and is told of queries and of the end. A ``secure`` stream closes both directions at once, as asyncio's TLS
-    does. ``sock`` is the accepted socket, which is shut down if the stream is aborted before it has a transport.
+    limits, and is told of queries and of the end. ``sock`` is the accepted socket, which is shut down if the stream is
+    aborted before it has a transport.
     """
 
     def __init__(
-        self,
-        answer: Callable[[bytes], Iterable[bytes]],
-        connections: Connections,
-        *,
-        sock: socket.socket | None = None,
-        secure: bool = False,
+        self, answer: Callable[[bytes], Iterable[bytes]], connections: Connections, *, sock: socket.socket | None = None
     ) -> None:
         self._answer = answer
         self._connections = connections
         self._sock = sock
-        self._secure = secure
         self._transport: asyncio.Transport | None = None
         self._held = b""  # received data: an incomplete message, or messages that wait for their turn
         self._replies: Iterator[bytes] | None = None  # the rest of the response that is being sent
         self._write_paused = False  # the client does not read
-        self._read_paused = False  # too much data is held
         self.state = StreamState.CONNECTING
         self._reply_deadline = math.inf
         self._extend(HANDSHAKE_TIMEOUT)
@@ -132,12 +123,12 @@ class Stream(asyncio.Protocol):
         if self.state is WAITING:
             self._turn()
         elif len(self._held) > HELD_BUFFER:
-            self._read_paused = True
-            self._writer.pause_reading()
+            self._writer.pause_reading()  # until ``_after``; a second call does nothing
 
     def eof_received(self) -> bool:
         self.end()
-        return not self._secure  # a half-closed stream still answers the received queries
+        # A half-closed stream still answers the received queries; asyncio's TLS closes both directions at once.
+        return self._transport is not None and self._transport.get_extra_info("sslcontext") is None
 
     def pause_writing(self) -> None:
         self._write_paused = True
@@ -248,8 +239,7 @@ class Stream(asyncio.Protocol):
             self._finish()
         elif answered or self.state is BUSY:
             self._wait()  # only a complete message extends the deadline
-        if self._read_paused and len(self._held) <= HELD_BUFFER and self.state not in OVER:
-            self._read_paused = False
+        if len(self._held) <= HELD_BUFFER and self.state not in OVER:
             self._writer.resume_reading()
 
     def _go_on(self) -> None:
@@ -337,10 +327,7 @@ class TcpListener(Acceptor[Stream]):
 
     def make(self, sock: socket.socket, client: str) -> Stream:
         return Stream(
-            lambda query: self._answer(_new(ReceivedQuery, (query, self._transport, client))),
-            self.connections,
-            sock=sock,
-            secure=self._certificate is not None,
+            lambda query: self._answer(ReceivedQuery(query, self._transport, client)), self.connections, sock=sock
         )
 
     async def connect(self, connection: Stream, sock: socket.socket) -> None:
