@@ -190,9 +190,9 @@ class Responder:
         """Log a transfer and, at a limited rate because any client can cause it, an error of a signature or client."""
         event = answered.event
         if event is not None and not event.refused:
-            log.info("%s of zone %s to %s: %s", *event.texts(), event.result)
+            log.info("%s of zone %s to %s: %s", *event[:4])
         elif event is not None and (suffix := self._refusals.suffix()) is not None:
             reason = f": {event.result}" if event.result else ""
-            log.info("%s of zone %s to %s refused%s%s", *event.texts(), reason, suffix)
+            log.info("%s of zone %s to %s refused%s%s", *event[:3], reason, suffix)
         elif checked.error and (suffix := self._refusals.suffix()) is not None:
             log.info("query from %s with an invalid signature: %s%s", checked.query.client, checked.fault, suffix)

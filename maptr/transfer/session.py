@@ -53,20 +53,16 @@ class Access:
 
 
 class TransferEvent(NamedTuple):
-    """A zone transfer that begins, or is refused, for the log. ``result`` has its serials, or the reason, or is ""."""
+    """A zone transfer that begins, or is refused, for the log. ``result`` has its serials, or the reason, or is "".
 
-    rdtype: int
-    origin: Labels
+    ``client`` has the name of its key, too.
+    """
+
+    kind: str  # AXFR or IXFR
+    zone: str
     client: str
-    key: Labels | None
     result: str
     refused: bool
-
-    def texts(self) -> tuple[str, str, str]:
-        """Return the type, the zone, and the client with its key."""
-        kind = "AXFR" if self.rdtype == numbers.AXFR else "IXFR"
-        key = "" if self.key is None else f" key {to_text(self.key)}"
-        return kind, to_text(self.origin), f"{self.client}{key}"
 
 
 class Answered(NamedTuple):
@@ -98,7 +94,9 @@ def answer(checked: CheckedQuery, snapshot: Snapshot, access: Access, context: C
     make = partial(make_reply, checked.query, snapshot, context, reserve=checked.size)
     if checked.rcode is not None or question.rdtype not in (numbers.AXFR, numbers.IXFR):
         return _one_message(make(rcode=checked.rcode))
-    event = partial(TransferEvent, question.rdtype, question.name, client, checked.key)
+    kind, key = "AXFR" if question.rdtype == numbers.AXFR else "IXFR", checked.key
+    secondary = client if key is None else f"{client} key {to_text(key)}"
+    event = partial(TransferEvent, kind, to_text(question.name), secondary)
     refusal = _refuse(question, checked, snapshot, access)
     if refusal is not None:
         rcode, reason = refusal
@@ -214,39 +212,32 @@ def messages(template: bytes, question: DNSQuestion, content: Iterable[ZoneRecor
     ``reserve`` bytes are left free for a signature. The first record, that of SOA, always fits. Raises ZoneError for a
     record that is too large for a message.
     """
-    writer = _MessageWriter(template, question)
+
+    def begin() -> MessageBuffer:
+        buffer = MessageBuffer(template[: numbers.HEADER_SIZE])
+        buffer.offset = numbers.HEADER_SIZE
+        buffer.put_question(question, len(question.qname.label))
+        return buffer
+
+    buffer, count = begin(), 0
+    tail = template[buffer.offset :]
+
+    def finished() -> bytes:
+        buffer.update(6, "!H", count)
+        return bytes(buffer.data) + tail
+
+    most, largest = (size - reserve - len(tail) for size in (MESSAGE_SIZE, numbers.MAX_MESSAGE))
     for record in content:
-        if writer.add(record, MESSAGE_SIZE - reserve):
-            continue
-        yield writer.message()
-        writer = _MessageWriter(template, question)
-        if not writer.add(record, numbers.MAX_MESSAGE - reserve):
+        fields = record.owner, record.rdtype, numbers.IN, record.ttl, record.rdata
+        mark = buffer.offset
+        buffer.put_record(*fields)
+        if buffer.offset > most and count:
+            buffer.cut(mark)
+            yield finished()
+            buffer, count = begin(), 0
+            buffer.put_record(*fields)
+        if buffer.offset > largest:
             where = f"{to_text(record.owner)} type {record.rdtype}"
             raise ZoneError(f"{where}: {len(record.rdata)} bytes of rdata are too many for a message")
-    yield writer.message()
-
-
-class _MessageWriter:
-    """Writes the records of one message."""
-
-    def __init__(self, template: bytes, question: DNSQuestion) -> None:
-        self.count = 0
-        self._buffer = MessageBuffer(template[: numbers.HEADER_SIZE])
-        self._buffer.offset = numbers.HEADER_SIZE
-        self._buffer.put_question(question, len(question.qname.label))
-        self._tail = template[self._buffer.offset :]
-
-    def add(self, record: ZoneRecord, limit: int) -> bool:
-        """Append a record and return True; return False if the message would exceed the limit."""
-        buffer = self._buffer
-        mark = buffer.offset
-        buffer.put_record(record.owner, record.rdtype, numbers.IN, record.ttl, record.rdata)
-        if buffer.offset + len(self._tail) > limit:
-            buffer.cut(mark)
-            return False
-        self.count += 1
-        return True
-
-    def message(self) -> bytes:
-        self._buffer.update(6, "!H", self.count)
-        return bytes(self._buffer.data) + self._tail
+        count += 1
+    yield finished()
