@@ -289,7 +289,7 @@ def _zone(config: Config, *, force: bool) -> Served:
     with output.progress("building the zone"):
         served = publisher.start(config.zones, clock=time.time)
         served, (outcome,) = publisher.publish(config.zones, served, clock=time.time, force=force)
-    state = served.states[config.zones[0].name]
+    state = served[config.zones[0].name]
     if state.view is None:
         output.fail(f"the zone cannot be served: {outcome.reason}", output.EXIT_NONE)
     if outcome.result == "refused":

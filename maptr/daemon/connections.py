@@ -198,8 +198,6 @@ class Acceptor(ABC, Generic[C]):
             self._start(sock, address[0] if address else "")  # a Unix socket has none
 
     def _start(self, sock: socket.socket, client: str) -> None:
-        if "." in client:
-            client = client.removeprefix("::ffff:")  # an IPv4 client on an IPv6 socket (RFC 4291 2.5.5.2)
         connection = self.make(sock, client)
         if not self.connections.admit(connection, client, exempt=self.exempts(client)):
             sock.close()

@@ -10,7 +10,6 @@ from pathlib import Path
 
 from maptr.config import Config
 from maptr.daemon.background import Repetitions
-from maptr.daemon.process import in_thread
 from maptr.errors import MaptrError, MissingExtra, SignatureError, Time, UnsafePlan, reason_of
 from maptr.files import read_whole
 from maptr.registry.minisign import PublicKey
@@ -83,18 +82,17 @@ class TablePulls:
         """Begin again, for a configuration without a table."""
         self.state, self._failures, self._logged = TableStatus(), 0, Repetitions()
 
-    async def pull(self, config: Config, file: Path) -> bool:
-        """Pull the table into this file, and return whether it has changed."""
-        return await in_thread(lambda: self.pull_now(config, file))
-
     def pause(self, every: float) -> float:
         """Return the seconds until the next pull, with a random variation; fewer after a failure."""
         if self._failures:
             every = min(every, FIRST_RETRY * 2.0 ** min(self._failures - 1, 16))
         return jittered(every, random.uniform)
 
-    def pull_now(self, config: Config, file: Path, *, seconds: float = SECONDS) -> bool:
-        """As ``pull``, in this thread, with so many seconds for each source."""
+    def pull(self, config: Config, file: Path, *, seconds: float = SECONDS) -> bool:
+        """Pull the table into this file, with so many seconds for each source. Returns whether it has changed.
+
+        It takes long: call it in a thread.
+        """
         table = config.table
         try:
             file.parent.mkdir(parents=True, exist_ok=True)
@@ -139,7 +137,7 @@ def begin(config: Config, *, clock: Callable[[], float]) -> None:
     if file is None or file.exists() or not sources:
         return
     if config.table.url != OFFICIAL:
-        TablePulls(clock=clock).pull_now(config, file, seconds=START_SECONDS)
+        TablePulls(clock=clock).pull(config, file, seconds=START_SECONDS)
         return
     try:
         file.parent.mkdir(parents=True, exist_ok=True)

@@ -22,7 +22,7 @@ from maptr.resolver.servers import socket_address
 
 log = logging.getLogger("maptr.serve")
 
-PORT_TRIES = 20  # attempts to find a port that is free for both UDP and TCP, for port 0
+PORT_TRIES = 20  # further attempts to find a port that is free for both UDP and TCP, for port 0
 BACKLOG = 128  # connections that wait to be accepted
 # Bytes of a TCP segment in each direction: the minimum IPv6 MTU (RFC 8200 5) without the headers. A tunnel that
 # silently drops longer packets would drop every retransmission of a long response. BIND and Knot have the same value.
@@ -159,18 +159,17 @@ def limits_within_descriptors(limits: TcpConfig, listening: int) -> TcpConfig:
     return replace(limits, max_connections=fits)
 
 
-def _bind_pair(address: Address) -> tuple[socket.socket, socket.socket]:
+def _bind_pair(address: Address, others: int = PORT_TRIES) -> tuple[socket.socket, socket.socket]:
     """Return a UDP and a TCP socket on the same port. Raises ConfigError."""
     with explained(address, key="serve.listen"):
-        for others in reversed(range(PORT_TRIES)):
-            udp = open_udp(*address)
-            try:
-                return udp, open_tcp(address.host, udp.getsockname()[1])
-            except OSError as error:
-                udp.close()
-                if address.port or error.errno != errno.EADDRINUSE or not others:
-                    raise
-    raise AssertionError("unreachable")
+        udp = open_udp(*address)
+        try:
+            return udp, open_tcp(address.host, udp.getsockname()[1])
+        except OSError as error:
+            udp.close()
+            if address.port or error.errno != errno.EADDRINUSE or not others:
+                raise
+    return _bind_pair(address, others - 1)
 
 
 def _ignore_path_mtu(sock: socket.socket) -> None:

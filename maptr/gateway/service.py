@@ -180,9 +180,9 @@ class Service:
                 background.repeat(seconds, current.compare, "table and DNS not compared")
 
     async def _pull(self) -> None:
-        failed = None
-        if (file := self._pulled_file()) is not None:
-            await self._pulls.pull(self._config, file)
+        failed, config, file = None, self._config, self._pulled_file()
+        if file is not None:
+            await in_thread(lambda: self._pulls.pull(config, file))
             failed = bool(self._pulls.state.error)
         if failed is not self.current.site.pull_failed:  # a new site makes its pages again
             self.current.site = replace(self.current.site, pull_failed=failed)

@@ -14,6 +14,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
+from types import MappingProxyType
 from typing import Any
 
 from maptr import __version__
@@ -62,7 +63,7 @@ class Daemon:
     def __init__(
         self,
         config: Config,
-        served: Served = Served({}),  # noqa: B008 - it is frozen
+        served: Served = MappingProxyType({}),
         *,
         reread: Callable[[], Config] | None = None,
         bound: Sockets | None = None,
@@ -196,7 +197,7 @@ class Daemon:
         if puller is None or not self.reloader.config.table.url:
             return {"error": "no table is pulled: table.url and table.file say where from, and where to"}
         published = {result.zone: result for result in await puller.pull_now()}
-        for state in self.reloader.served.states.values():
+        for state in self.reloader.served.values():
             if state.zone.table == self.reloader.config.table.file and state.error:
                 published.setdefault(to_text(state.zone.name), state.refused())
         return {**asdict(puller.status() or TableStatus()), "zones": [asdict(zone) for zone in published.values()]}
@@ -225,7 +226,7 @@ class Daemon:
             metrics=None if self.metrics_bound is None else str(self.metrics_bound),
             zones=tuple(
                 each.status(now, reloader.monitor.statuses(each.zone.name, each.view, each.zone.notify))
-                for each in reloader.served.states.values()
+                for each in reloader.served.values()
             ),
             catalog=self._catalog_status(),
             reloads=reloader.reloads,
@@ -266,6 +267,6 @@ class Daemon:
             yield Alarm(AlarmKind.CERTIFICATE_REFUSED, f"the certificate was not reloaded: {error}")
         if reloader.puller is not None:
             yield from reloader.puller.alarms()
-        for state in reloader.served.states.values():
+        for state in reloader.served.values():
             yield from state.alarms(now)
         yield from reloader.monitor.alarms()

@@ -20,7 +20,7 @@ from maptr.server.responder import ServerState
 from maptr.server.settings import secondaries_of
 from maptr.transfer.acl import TsigKey
 from maptr.transfer.catalog import catalog_zone
-from maptr.transfer.journal import MAX_BYTES, Journal, decode, describe, encode
+from maptr.transfer.journal import MAX_BYTES, Journal, decode, encode
 from maptr.transfer.session import Access
 from maptr.zone.diff import ZoneDiff
 from maptr.zone.snapshot import Snapshot, ZoneView
@@ -116,7 +116,7 @@ def read_journal(path: Path, view: ZoneView) -> Journal:
         with contextlib.suppress(OSError):
             path.replace(aside)
         return Journal.start(view)
-    log.info("journal %s: %s", path, describe(journal))
+    log.info("journal %s: zone %s serials %d to %d", path, to_text(view.origin), journal.first_serial, journal.serial)
     return journal
 
 

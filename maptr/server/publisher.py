@@ -28,7 +28,7 @@ log = logging.getLogger("maptr.serve")
 
 def start(zones: Iterable[ZoneConfig], *, clock: Clock) -> Served:
     """Load every zone. Queries for a zone that cannot be loaded get SERVFAIL."""
-    return publish(zones, Served({}), clock=clock)[0]
+    return publish(zones, {}, clock=clock)[0]
 
 
 def publish(
@@ -42,17 +42,17 @@ def publish(
     states: dict[Labels, ZoneState] = {}
     results: list[ZoneResult] = []
     for zone in zones:
-        known = current.states.get(zone.name, ZoneState(zone))
+        known = current.get(zone.name, ZoneState(zone))
         state = replace(known, zone=zone)
         if (zone.keys, zone.signing) != (known.zone.keys, known.zone.signing):
             # The signatures do not fit the new keys or policy.
             state = replace(state, signed=SigningState(known.signed.unsigned if zone.keys else None))
         if only is None or only == zone.name:
-            state, result = _publish(state, clock(), force, starting=not current.states)
+            state, result = _publish(state, clock(), force, starting=not current)
             results.append(result)
         states[zone.name] = state
-    results += [ZoneResult(to_text(origin), "removed") for origin in current.states.keys() - states.keys()]
-    return Served(states), results
+    results += [ZoneResult(to_text(origin), "removed") for origin in current.keys() - states.keys()]
+    return states, results
 
 
 def sign_again(current: Served, *, clock: Clock, retry: bool = False) -> tuple[Served, list[ZoneResult]]:
@@ -61,8 +61,8 @@ def sign_again(current: Served, *, clock: Clock, retry: bool = False) -> tuple[S
     ``retry``: also those whose last signing failed, before their time. Returns what to serve, and the result for each
     zone that was to be signed.
     """
-    states, results = dict(current.states), []
-    for origin, state in current.states.items():
+    states, results = dict(current), []
+    for origin, state in current.items():
         if not (signer.is_due(state, clock()) or (retry and state.signed.error)):
             continue
         pending = state.signed.pending
@@ -70,7 +70,7 @@ def sign_again(current: Served, *, clock: Clock, retry: bool = False) -> tuple[S
         if unsigned is not None:  # without it, no file has been valid yet, and the next reload signs the zone
             states[origin], result = _sign(state, unsigned, clock(), state.warnings, changed=pending is not None)
             results.append(result)
-    return Served(states), results
+    return states, results
 
 
 def log_results(results: Iterable[ZoneResult]) -> None:

@@ -72,7 +72,7 @@ class Puller:
                 self.pulls.forget()
             else:
                 is_edited = signature_if_any(file) != self._known
-                is_pulled = await self.pulls.pull(config, file)
+                is_pulled = await in_thread(lambda: self.pulls.pull(config, file))
                 self._known = signature_if_any(file)
                 for zone in self._zones(file) if is_edited or is_pulled else ():
                     results += (await self._publish(zone)).zones or ()

@@ -24,7 +24,7 @@ from maptr.server.journals import access_of
 from maptr.server.publisher import log_results, publish, sign_again
 from maptr.server.responder import Responder, ServerState
 from maptr.server.secondaries import SecondaryMonitor
-from maptr.server.state import Clock, Served
+from maptr.server.state import Clock, Served, snapshot_of
 from maptr.server.status import ReloadResult, Reloads, ZoneResult
 
 if TYPE_CHECKING:
@@ -127,7 +127,7 @@ class Reloader:
         """Read one zone, or the configuration and all zones. Raises ConfigError; OSError for the configuration file."""
         config, context, only = self.config, self._responder.state.context, None
         if zone is not None:
-            only = settings.served_origin(zone, self.served.states)
+            only = settings.served_origin(zone, self.served)
         elif self._reread is not None:
             new = self._reread()
             settings.check_change(config, new)
@@ -139,7 +139,7 @@ class Reloader:
         """Sign the zones as ``sign_again`` does."""
         results: list[ZoneResult] = []
         async with self._busy:
-            if any(state.zone.keys for state in self.served.states.values()):
+            if any(state.zone.keys for state in self.served.values()):
                 served, results = await in_thread(lambda: sign_again(self.served, clock=self._clock, retry=retry))
                 if results:
                     await self._adopt(self.config, self._responder.state.context, served, results)
@@ -161,7 +161,7 @@ class Reloader:
         return self._state_of(self.config, self._responder.state.context, self.served, None)
 
     def _state_of(self, config: Config, context: Context, served: Served, before: ServerState | None) -> ServerState:
-        snapshot = served.snapshot()
+        snapshot = snapshot_of(served)
         return ServerState(snapshot, access_of(config, snapshot, self._clock(), self._logged, before), context)
 
     async def _log_alarms(self) -> None:
@@ -170,7 +170,7 @@ class Reloader:
 
 def log_alarms(served: Served, now: float, logged: Repetitions) -> None:
     """Log each zone whose signatures need attention, daily, and each zone that lacks other records of its table."""
-    for origin, state in served.states.items():
+    for origin, state in served.items():
         found, left_out = state.signatures(now), state.left_out
         if logged.is_new((origin, "signatures"), found.is_alarm and (found, now // ALARM_INTERVAL)):
             level = logging.WARNING if found.state is Signatures.EXPIRING else logging.ERROR

@@ -161,11 +161,10 @@ def left_out_status(left_out: LeftOut) -> LeftOutStatus:
     return LeftOutStatus(len(left_out.records), findings, str(left_out))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Served:
-    states: Mapping[Labels, ZoneState]
+Served = Mapping[Labels, ZoneState]
 
-    def snapshot(self) -> Snapshot:
-        views = [state.view for state in self.states.values() if state.view is not None]
-        broken = [origin for origin, state in self.states.items() if state.view is None]
-        return Snapshot.of(views, broken=broken)
+
+def snapshot_of(served: Served) -> Snapshot:
+    views = [state.view for state in served.values() if state.view is not None]
+    broken = [origin for origin, state in served.items() if state.view is None]
+    return Snapshot.of(views, broken=broken)

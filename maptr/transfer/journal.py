@@ -11,7 +11,7 @@ import struct
 from dataclasses import dataclass
 
 from maptr.errors import JournalError
-from maptr.protocol.names import Labels, read_wire, to_text, to_wire
+from maptr.protocol.names import Labels, read_wire, to_wire
 from maptr.protocol.serial import is_newer
 from maptr.zone.diff import Difference, digest
 from maptr.zone.snapshot import ZoneView
@@ -43,6 +43,11 @@ class Journal:
     def fits(self, view: ZoneView) -> bool:
         """Return whether the chain ends at this version, with the same serial and the same content."""
         return (self.origin, self.serial) == (view.origin, view.serial) and self.digest == digest(view)
+
+    @property
+    def first_serial(self) -> int:
+        """The oldest serial from which IXFR can start."""
+        return self.differences[0].from_serial if self.differences else self.serial
 
     def since(self, serial: int) -> tuple[Difference, ...] | None:
         """Return the differences from a serial to the zone's; None if the serial is not in the journal."""
@@ -112,11 +117,3 @@ def _unpack(body: bytes, stop: int) -> Journal:
     if offset != stop or any(each.to_serial != link for each, link in zip(differences, links, strict=False)):
         raise ValueError("the chain of serials is broken")
     return Journal(origin, serial, end, tuple(differences))
-
-
-def describe(journal: Journal) -> str:
-    """Return a log line with the serials from which IXFR can start."""
-    if not journal.differences:
-        return f"zone {to_text(journal.origin)} serial {journal.serial}, no earlier serial"
-    first = journal.differences[0].from_serial
-    return f"zone {to_text(journal.origin)} serials {first} to {journal.serial}"

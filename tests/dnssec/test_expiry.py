@@ -15,7 +15,7 @@ from maptr.dnssec.keys import Role, ZoneKey
 from maptr.dnssec.policy import SigningPolicy
 from maptr.errors import time_text
 from maptr.server.reloader import log_alarms
-from maptr.server.state import Served, ZoneState
+from maptr.server.state import ZoneState
 from tests.support.signing import NOW, example_zone, sign_example, sign_zone
 from tests.support.zones import view_zone
 
@@ -38,7 +38,7 @@ def test_signature_state_and_alarm_at_each_time(keys: dict[Role, ZoneKey], caplo
         assert (found.state, found.expires) == (state, end)
         caplog.clear()
         with caplog.at_level(logging.WARNING, "maptr.serve"):
-            log_alarms(Served({view.origin: ZoneState(source).serving(view, now)}), now, Repetitions())
+            log_alarms({view.origin: ZoneState(source).serving(view, now)}, now, Repetitions())
         assert bool(caplog.records) is found.is_alarm
         assert all("zone example.: signatures" in record.getMessage() for record in caplog.records)
     text = signature_state(view, end - 7200).text(end - 7200)

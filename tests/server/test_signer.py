@@ -22,7 +22,7 @@ from maptr.dnssec import keys as zonekeys
 from maptr.dnssec.keys import Algorithm, KeyState, Role
 from maptr.protocol.names import parse
 from maptr.server import publisher, state_folder
-from maptr.server.state import RETRY, SigningState
+from maptr.server.state import RETRY, SigningState, snapshot_of
 from maptr.server.status import ZoneResult, to_json
 from maptr.zone.diff import ZoneDiff, stripped
 from maptr.zone.snapshot import ZoneView
@@ -466,7 +466,7 @@ def test_servfail_after_a_start_with_unusable_keys_and_no_stored_version(tmp_pat
     site = Site(tmp_path)
     site.key().chmod(0o644)
     assert site.start() is None
-    assert NAME in site.served.snapshot().broken
+    assert NAME in snapshot_of(site.served).broken
     assert "is not loaded, queries get SERVFAIL: not signed: " in site.alarms()[0]
     assert site.look() == ""
     site.key().chmod(0o600)

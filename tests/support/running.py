@@ -41,7 +41,7 @@ class Running:
 def served(snapshot: Snapshot) -> Served:
     """The zones of a snapshot as a server holds them, without files."""
     nowhere = Path(os.devnull)
-    return Served({origin: ZoneState(ZoneConfig(origin, nowhere), view) for origin, view in snapshot.zones.items()})
+    return {origin: ZoneState(ZoneConfig(origin, nowhere), view) for origin, view in snapshot.zones.items()}
 
 
 def daemon_of(
@@ -52,7 +52,7 @@ def daemon_of(
 ) -> Daemon:
     """A daemon that answers from a snapshot on these addresses, with settings of ``[serve]``."""
     states = served(snapshot)
-    zones = tuple(replace(state.zone, transfer=transfer) for state in states.states.values())
+    zones = tuple(replace(state.zone, transfer=transfer) for state in states.values())
     return Daemon(Config(ServeConfig(listen=addresses, **serve), zones=zones), states)
 
 

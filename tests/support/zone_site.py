@@ -15,7 +15,7 @@ class ZoneSite:
     def __init__(self, zone: ZoneConfig, now: float) -> None:
         self.zone = zone
         self.now = now
-        self.served = Served({})
+        self.served: Served = {}
 
     def clock(self) -> float:
         return self.now
@@ -31,7 +31,7 @@ class ZoneSite:
 
     @property
     def state(self) -> ZoneState:
-        return self.served.states[self.zone.name]
+        return self.served[self.zone.name]
 
     @property
     def view(self) -> ZoneView:
