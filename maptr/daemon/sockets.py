@@ -51,10 +51,14 @@ class Sockets:
     metrics: socket.socket | None = None
     control: socket.socket | None = None
 
-    def close(self) -> None:
+    def remove_control(self) -> None:
+        """Remove the file of the control socket, unless this is closed."""
         if self.control is not None:
             with contextlib.suppress(OSError):
                 Path(self.control.getsockname()).unlink()
+
+    def close(self) -> None:
+        self.remove_control()
         for sock in filter(None, (*self.udp, *self.tcp, *self.tls, self.metrics, self.control)):
             sock.close()
 

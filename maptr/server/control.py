@@ -5,7 +5,6 @@ The daemon executes the requests. Their size, time and number are limited.
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import json
 import logging
@@ -90,17 +89,11 @@ def _error(message: str) -> ConfigError:
 
 
 class ControlServer(RequestServer):
-    """Executes the requests on a bound socket. ``stop`` removes the socket's file."""
+    """Executes the requests on a bound socket."""
 
     def __init__(self, sock: socket.socket, execute: Execute) -> None:
         super().__init__(sock, self._answer, end=b"\n", limit=MAX_REQUEST)
-        self._path = Path(sock.getsockname())
         self._execute = execute
-
-    async def stop(self) -> None:
-        with contextlib.suppress(OSError):
-            self._path.unlink()
-        await super().stop()
 
     async def _answer(self, line: bytes) -> bytes:
         result = await self._result(line)

@@ -124,6 +124,7 @@ class Daemon:
             if self._sockets.control is not None:
                 controller = control.ControlServer(self._sockets.control, self.execute)
                 stack.push_async_callback(controller.stop)
+                stack.callback(self._sockets.remove_control)
             self.responder.swap(state)
             listeners = self._listeners(self._sockets)
             for listener in listeners:

@@ -6,7 +6,6 @@ end at the zone's version, secondaries get one AXFR.
 
 from __future__ import annotations
 
-import contextlib
 import logging
 from pathlib import Path
 
@@ -28,7 +27,6 @@ from maptr.zone.snapshot import Snapshot, ZoneView
 log = logging.getLogger("maptr.serve")
 
 JOURNAL_SUFFIX = ".journal"
-BAD_SUFFIX = ".bad"  # the suffix of the last unusable journal
 MAX_JOURNAL_FILE = 2 * MAX_BYTES  # bytes; a larger file is not a journal
 
 
@@ -37,7 +35,7 @@ def access_of(
 ) -> Access:
     """Return the access to a snapshot, which replaces ``before`` if that is not None.
 
-    Reads and extends the journals, and renames unusable ones: call it in a thread. ``logged`` has the journals that
+    Reads and extends the journals: call it in a thread. ``logged`` has the journals that
     cannot be written.
     """
     access, old = (Access(), Snapshot.of(())) if before is None else (before.access, before.snapshot)
@@ -107,14 +105,9 @@ def read_journal(path: Path, view: ZoneView) -> Journal:
             raise JournalError(f"it leads to serial {journal.serial}, not to this zone of serial {view.serial}")
     except FileNotFoundError:
         return Journal.start(view)
-    except OSError as error:
-        log.warning("journal %s cannot be read, secondaries will get AXFR: %s", path, error.strerror)
-        return Journal.start(view)
-    except JournalError as error:
-        aside = path.with_name(path.name + BAD_SUFFIX)
-        log.warning("journal %s set aside as %s, secondaries will get AXFR: %s", path, aside.name, error)
-        with contextlib.suppress(OSError):
-            path.replace(aside)
+    except (OSError, JournalError) as error:
+        reason = getattr(error, "strerror", None) or error
+        log.warning("journal %s is not used, secondaries will get AXFR: %s", path, reason)
         return Journal.start(view)
     log.info("journal %s: zone %s serials %d to %d", path, to_text(view.origin), journal.first_serial, journal.serial)
     return journal
