@@ -88,18 +88,10 @@ def _error(message: str) -> ConfigError:
     return ConfigError(message, key=KEY)
 
 
-class ControlServer(RequestServer):
-    """Executes the requests on a bound socket."""
+def server(sock: socket.socket, execute: Execute) -> RequestServer:
+    """Return a server that executes the requests on a bound socket."""
 
-    def __init__(self, sock: socket.socket, execute: Execute) -> None:
-        super().__init__(sock, self._answer, end=b"\n", limit=MAX_REQUEST)
-        self._execute = execute
-
-    async def _answer(self, line: bytes) -> bytes:
-        result = await self._result(line)
-        return await in_thread(lambda: json_text(result).encode() + b"\n")  # with thousands of zones it takes long
-
-    async def _result(self, line: bytes) -> dict[str, Any]:
+    async def result(line: bytes) -> dict[str, Any]:
         try:
             request = json.loads(line)
         except (ValueError, RecursionError):
@@ -107,7 +99,13 @@ class ControlServer(RequestServer):
         if not isinstance(request, dict):
             return {"error": "a request is one JSON object on a line"}
         try:
-            return await self._execute(request)
+            return await execute(request)
         except Exception:
             log.exception("internal error, request dropped: %.200r", line)
             return {"error": "internal error; the log has it"}
+
+    async def answer(line: bytes) -> bytes:
+        found = await result(line)
+        return await in_thread(lambda: json_text(found).encode() + b"\n")  # with thousands of zones it takes long
+
+    return RequestServer(sock, answer, end=b"\n", limit=MAX_REQUEST)

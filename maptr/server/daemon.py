@@ -122,7 +122,7 @@ class Daemon:
         async with contextlib.AsyncExitStack() as stack:
             controller = None
             if self._sockets.control is not None:
-                controller = control.ControlServer(self._sockets.control, self.execute)
+                controller = control.server(self._sockets.control, self.execute)
                 stack.push_async_callback(controller.stop)
                 stack.callback(self._sockets.remove_control)
             self.responder.swap(state)
@@ -134,7 +134,7 @@ class Daemon:
             if controller is not None:
                 controller.start()
             if self._sockets.metrics is not None:
-                http = metrics.MetricsServer(self._sockets.metrics, self.status)
+                http = metrics.server(self._sockets.metrics, self.status)
                 stack.push_async_callback(http.stop)
                 http.start()
             self._log_ready(len(state.snapshot.zones))

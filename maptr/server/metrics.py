@@ -69,19 +69,17 @@ def render(status: Status) -> bytes:
     return generate_latest(SimpleNamespace(collect=collect))  # a registry needs no other method
 
 
-class MetricsServer(RequestServer):
-    """Answers HTTP requests on a bound socket: ``/metrics``, and ``/health``, which says whether every zone is loaded.
+def server(sock: socket.socket, status: Callable[[], Status]) -> RequestServer:
+    """Return a server of ``/metrics``, and of ``/health``, which says whether every zone is loaded.
 
     ``status`` takes long with many zones, so it is called in a thread, and for these two paths only.
     """
 
-    def __init__(self, sock: socket.socket, status: Callable[[], Status]) -> None:
-        super().__init__(sock, self._answer, end=END, limit=MAX_REQUEST)
-        self._status = status
-
-    async def _answer(self, received: bytes) -> bytes:
+    async def answer(received: bytes) -> bytes:
         async with asyncio.timeout(REPLY_TIMEOUT):
-            return await in_thread(lambda: _Request(received, self._status).made.getvalue())
+            return await in_thread(lambda: _Request(received, status).made.getvalue())
+
+    return RequestServer(sock, answer, end=END, limit=MAX_REQUEST)
 
 
 class _Request(BaseHTTPRequestHandler):

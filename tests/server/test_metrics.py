@@ -267,7 +267,7 @@ def patient_server(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def http_port() -> Iterator[int]:
     """Run only the HTTP server, whose status lacks the values of the metrics. Yields its port."""
-    with answering(lambda sock: metrics.MetricsServer(sock, lambda: Status("0", 1))) as port:
+    with answering(lambda sock: metrics.server(sock, lambda: Status("0", 1))) as port:
         yield port
 
 
