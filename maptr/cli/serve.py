@@ -35,7 +35,6 @@ from maptr.protocol.numbers import NS, SERVER_PORT
 from maptr.server import publisher, settings, signer, state_folder, table_zone
 from maptr.server.control import check_path
 from maptr.server.daemon import Daemon, certificate_of
-from maptr.server.settings import Overrides
 from maptr.transfer.acl import AccessRule, NotifyTarget, read_key_name
 from maptr.zone.load import Checked, read_checked
 from maptr.zone.snapshot import Snapshot, ZoneView
@@ -231,7 +230,6 @@ def serve(
     path = Path(config) if config is not None else configuration.find(os.environ)
     if config is None and zone and configuration.FILE_VARIABLE not in os.environ:
         path = None
-    overrides = Overrides(zone, key, transfer, notify)
     options = {param.name: param.opts[0] for param in click.get_current_context().command.params}
     flags = {
         name.replace("__", "."): (list(value) if isinstance(value, tuple) else value, options[name])
@@ -242,7 +240,8 @@ def serve(
     def examine(*, secrets: bool = True) -> tuple[Config, list[ConfigError]]:
         config, errors = configuration.examine(path, environment=os.environ, flags=flags, secrets=secrets)
         try:
-            return overrides.over(config), errors
+            given = settings.overridden(config, zones=zone, keys=key, transfer=transfer, notify=notify)
+            return given, errors
         except ConfigError as error:
             return config, [*errors, *error.all]
 

@@ -9,7 +9,7 @@ import os
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 from maptr.answer.context import NO_COOKIES, Context, Identity
 from maptr.config import Config, KeyConfig, ZoneConfig
@@ -31,36 +31,32 @@ from maptr.transfer.catalog import catalog_zone
 RELOADED = frozenset({"nsid", "version", "hostname", "udp_payload", "cookies", "catalog", "silence", "workers"})
 
 
-class Overrides(NamedTuple):
-    """The zones, keys, access rules and NOTIFY targets from the command line.
+def overridden(
+    config: Config,
+    *,
+    zones: tuple[ZoneConfig, ...] = (),
+    keys: tuple[KeyConfig, ...] = (),
+    transfer: tuple[AccessRule, ...] = (),
+    notify: tuple[NotifyTarget, ...] = (),
+) -> Config:
+    """Return the configuration with zones and keys of the command line, which replace those of the same name.
 
-    ``config.load`` handles the other command-line options.
+    The secondaries apply to every zone and the catalog. ``config.load`` handles the other options. Raises ConfigError.
     """
-
-    zones: tuple[ZoneConfig, ...] = ()
-    keys: tuple[KeyConfig, ...] = ()
-    transfer: tuple[AccessRule, ...] = ()
-    notify: tuple[NotifyTarget, ...] = ()
-
-    def over(self, config: Config) -> Config:
-        """Return the configuration with these zones and keys, which replace those of the same name.
-
-        The secondaries apply to every zone and the catalog. Raises ConfigError.
-        """
-        for option, given in (("--zone", self.zones), ("--key", self.keys)):
-            names = [one.name for one in given]
-            if twice := [name for name in names if names.count(name) > 1]:
-                raise ConfigError(f"{to_text(twice[0])} is given twice", key=option)
-        zones = {zone.name: zone for zone in config.zones}
-        for zone in self.zones:
-            new = replace(zone, state=config.serve.state, scheme=config.client.scheme)
-            zones[zone.name] = replace(zones.get(zone.name, new), file=zone.file, table=zone.table)
-        keys = {key.name: key for key in (*config.keys, *self.keys)}
-        secondaries: dict[str, Any] = {"transfer": self.transfer} if self.transfer else {}
-        secondaries |= {"notify": self.notify} if self.notify else {}
-        serve = replace(config.serve, catalog=replace(config.serve.catalog, **secondaries))
-        changed = tuple(replace(zone, **secondaries) for zone in zones.values())
-        return replace(config, serve=serve, keys=tuple(keys.values()), zones=changed)
+    for option, given in (("--zone", zones), ("--key", keys)):
+        names = [one.name for one in given]
+        if twice := [name for name in names if names.count(name) > 1]:
+            raise ConfigError(f"{to_text(twice[0])} is given twice", key=option)
+    by_name = {zone.name: zone for zone in config.zones}
+    for zone in zones:
+        new = replace(zone, state=config.serve.state, scheme=config.client.scheme)
+        by_name[zone.name] = replace(by_name.get(zone.name, new), file=zone.file, table=zone.table)
+    all_keys = {key.name: key for key in (*config.keys, *keys)}
+    secondaries: dict[str, Any] = {"transfer": transfer} if transfer else {}
+    secondaries |= {"notify": notify} if notify else {}
+    serve = replace(config.serve, catalog=replace(config.serve.catalog, **secondaries))
+    changed = tuple(replace(zone, **secondaries) for zone in by_name.values())
+    return replace(config, serve=serve, keys=tuple(all_keys.values()), zones=changed)
 
 
 def mistakes(config: Config) -> list[ConfigError]:

@@ -21,7 +21,7 @@ from maptr.config import Config, KeyConfig, ServeConfig, ZoneConfig, parse
 from maptr.config.model import CatalogConfig
 from maptr.errors import ConfigError
 from maptr.server import settings
-from maptr.server.settings import Overrides
+from maptr.server.settings import overridden
 from maptr.transfer.acl import AccessRule
 from tests.support.server_process import Site, zone_text
 from tests.support.waiting import PATIENCE
@@ -150,23 +150,21 @@ def test_secrets_are_in_neither_log_nor_status(keyed: Site) -> None:
 def test_options_override_the_configuration() -> None:
     text = '[[key]]\nname = "k"\nsecret = "YQ=="\n'
     text += '[[zone]]\nname = "a"\nfile = "x"\ntable = "t"\ntransfer = ["192.0.2.1"]\n'
-    given = Overrides(
-        zones=(ZoneConfig((b"a",), Path("y")), ZoneConfig((b"b",), Path("z"))),
-        keys=(KeyConfig((b"k",), "hmac-sha512", b"b"),),
-        transfer=(AccessRule.from_text("key:k"),),
-    )
-    config: Config = given.over(parse(text))
+    zones = ZoneConfig((b"a",), Path("y")), ZoneConfig((b"b",), Path("z"))
+    keys, transfer = (KeyConfig((b"k",), "hmac-sha512", b"b"),), (AccessRule.from_text("key:k"),)
+    config = overridden(parse(text), zones=zones, keys=keys, transfer=transfer)
     assert [(str(zone.file), zone.table) for zone in config.zones] == [("y", None), ("z", None)]
     assert [(key.algorithm, key.secret) for key in config.keys] == [("hmac-sha512", b"b")]
-    assert all(zone.transfer == given.transfer for zone in config.zones)
+    assert all(zone.transfer == transfer for zone in config.zones)
     assert settings.mistakes(config) == []
-    errors = settings.mistakes(Overrides(transfer=(AccessRule.from_text("key:no"),)).over(config))
+    errors = settings.mistakes(overridden(config, transfer=(AccessRule.from_text("key:no"),)))
     assert [str(error) for error in errors] == ["there is no key no; the nearest is k"]
     errors = settings.mistakes(replace(config, serve=ServeConfig(catalog=CatalogConfig((b"a",)))))
     assert [str(error) for error in errors] == ["the catalog a. is one of the zones"]
-    for twice in (Overrides(zones=given.zones * 2), Overrides(keys=given.keys * 2)):
-        with pytest.raises(ConfigError, match="twice"):
-            twice.over(parse(text))
+    with pytest.raises(ConfigError, match=r"--zone: a[.] is given twice"):
+        overridden(config, zones=zones * 2)
+    with pytest.raises(ConfigError, match=r"--key: k[.] is given twice"):
+        overridden(config, keys=keys * 2)
 
 
 @pytest.mark.parametrize(
