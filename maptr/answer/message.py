@@ -13,7 +13,7 @@ zone's origin or a delegation. So the response does not depend on this label, an
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -85,9 +85,7 @@ class MessageBuffer(DNSBuffer):  # type: ignore[misc] # dnslib has no types
 
     def put_record(self, owner: Labels, rdtype: int, rdclass: int, ttl: int, rdata: bytes) -> None:
         """Append a record with uncompressed rdata."""
-        record = RR(DNSLabel(owner), 0, rdclass, ttl, OpaqueRD(rdata, rdtype))
-        record.rtype = rdtype  # the constructor expects another value for that of OPT
-        record.pack(self)
+        RR(DNSLabel(owner), rdtype, rdclass, ttl, OpaqueRD(rdata, rdtype)).pack(self)
 
     def put_rrset(self, rrset: RRset, limit: int, *, rdclass: int = numbers.IN, signed: bool = False) -> int:
         """Append a whole RRset, with its RRSIG records if ``signed``, unless the message would exceed the limit.
@@ -118,10 +116,6 @@ class OpaqueRD(RD):  # type: ignore[misc]
     def __init__(self, data: bytes, rdtype: int) -> None:
         super().__init__(data)
         self.rdtype = rdtype
-
-    def __iter__(self) -> Iterator[OpaqueRD]:
-        """The one part of this rdata: dnslib packs each part of that of OPT, whatever the record is for."""
-        return iter((self,))
 
     def pack(self, buffer: MessageBuffer) -> None:
         at, names = RDATA_NAMES.get(self.rdtype, (0, 0))

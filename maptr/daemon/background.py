@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import time
 from collections.abc import Awaitable, Callable, Hashable, Iterator
 
 from maptr.daemon import process
@@ -88,7 +89,7 @@ class Background:
 @contextlib.contextmanager
 def announced_reload() -> Iterator[None]:
     """Tell systemd of the beginning and the end of a reload."""
-    process.notify(process.reloading())
+    process.notify(f"RELOADING=1\nMONOTONIC_USEC={time.monotonic_ns() // 1000}")
     try:
         yield
     finally:

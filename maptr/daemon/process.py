@@ -15,7 +15,6 @@ import pwd
 import signal
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from pathlib import Path
@@ -124,11 +123,6 @@ def _make_folder(config: Config, folder: Path, user: User) -> None:
         os.chown(folder, user.uid, user.gid, follow_symlinks=False)
     except OSError as error:
         raise config.error(KEY, f"{folder}: {error.strerror}") from None
-
-
-def reloading() -> str:
-    """Return the state to send at the start of a reload. READY is sent at its end."""
-    return f"RELOADING=1\nMONOTONIC_USEC={time.monotonic_ns() // 1000}"
 
 
 def notify(state: str) -> bool:

@@ -455,6 +455,7 @@ async def test_a_notify_that_was_given_up_is_an_alarm_until_the_secondary_has_th
         watch.monitor.follow({replica: expected, **of_catalog})
         await watch.until(is_notified)
         await watch.alarms_after(0)
+        assert sum(map(is_notify, watch.secondary.received)) == 2, "one for each zone"
         alarms = [*watch.monitor.alarms()]
         assert [(alarm.kind, alarm.zone) for alarm in alarms] == [
             (AlarmKind.NOTIFY_GIVEN_UP, "example."),
