@@ -189,18 +189,18 @@ class SecondaryMonitor:
         serial, level = expected.view.serial, logging.INFO
         while True:
             is_acknowledged = await self._notify(replica, expected, level)
+            if not expected.is_asked:
+                return
             pause, found = AFTER_NOTIFY if is_acknowledged else self._if_different, None
-            while expected.is_asked and (found in (None, serial) or not is_acknowledged):
+            while found in (None, serial) or not is_acknowledged:
                 await asyncio.sleep(pause)
                 found = await self._observe(replica, expected)
                 pause = self._settings.interval if found == serial else self._if_different
-            if not expected.is_asked:
-                return
             await asyncio.sleep(pause)
             level = logging.DEBUG
 
     async def _notify(self, replica: Replica, expected: Expected, level: int) -> bool:
-        """Send NOTIFY until it is acknowledged or given up; ask after each failure. Returns if it was acknowledged."""
+        """Send NOTIFY, and ask for the serial after each failure. Returns whether NOTIFY was acknowledged in the end."""
         target, view, reason = replica[1], expected.view, "no answer"
         what = f"NOTIFY of zone {to_text(view.origin)} serial {view.serial} to {target}"
         clock = asyncio.get_running_loop().time
