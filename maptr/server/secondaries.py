@@ -200,7 +200,7 @@ class SecondaryMonitor:
             level = logging.DEBUG
 
     async def _notify(self, replica: Replica, expected: Expected, level: int) -> bool:
-        """Send NOTIFY, and ask for the serial after each failure. Returns whether NOTIFY was acknowledged in the end."""
+        """Send NOTIFY, and ask for the serial after each failure. Returns whether NOTIFY was acknowledged."""
         target, view, reason = replica[1], expected.view, "no answer"
         what = f"NOTIFY of zone {to_text(view.origin)} serial {view.serial} to {target}"
         clock = asyncio.get_running_loop().time

@@ -476,6 +476,16 @@ async def test_the_secondary_of_a_catalog_is_not_asked_for_its_serial() -> None:
         assert watch.secondary.asked == []
 
 
+async def test_a_secondary_that_does_not_acknowledge_is_asked_meanwhile() -> None:
+    def reply(query: bytes) -> list[bytes]:
+        return [] if is_notify(query) else [soa(query)]
+
+    async with Watch(reply, NOTIFY_TIMEOUTS=(0.05, PATIENCE)) as watch:
+        watch.follow(7)
+        state = await watch.until(lambda state: state.observed_serial == 7)
+        assert (state.notify, state.behind_since) == (NotifyState.PENDING, None)
+
+
 async def test_a_secondary_that_acknowledges_but_stays_behind_gets_notify_again(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
