@@ -23,6 +23,7 @@ MAX_BYTES = 16 * 1024 * 1024
 
 _MAGIC = b"maptr journal 2\n"
 _CHECKSUM = 32  # bytes of SHA-256
+_HEAD = struct.Struct("!I32sI")  # the serial and the digest at its end, number of differences
 _DIFFERENCE = struct.Struct("!4I")  # serials, number of records, bytes of the records
 
 
@@ -79,8 +80,8 @@ class Journal:
 
 def encode(journal: Journal) -> bytes:
     """Return a journal in its file format, which ends with a checksum."""
-    parts = [_MAGIC, to_wire(journal.origin), struct.pack("!I", journal.serial), journal.digest]
-    parts.append(struct.pack("!I", len(journal.differences)))
+    head = _HEAD.pack(journal.serial, journal.digest, len(journal.differences))
+    parts = [_MAGIC, to_wire(journal.origin), head]
     for each in journal.differences:
         parts += _DIFFERENCE.pack(each.from_serial, each.to_serial, each.count, len(each.data)), each.data
     body = b"".join(parts)
@@ -88,14 +89,14 @@ def encode(journal: Journal) -> bytes:
 
 
 def decode(data: bytes) -> Journal:
-    """Return the journal from the content of its file. Raises JournalError, as its checksum shows each change of it."""
+    """Return the journal from the content of its file. Raises JournalError for a damaged file or another version."""
     if not data.startswith(_MAGIC):
         raise JournalError("not a journal, or one of another version")
     if hashlib.sha256(memoryview(data)[:-_CHECKSUM]).digest() != data[-_CHECKSUM:]:
         raise JournalError("damaged: the checksum is wrong")
     origin, offset = read_wire(data, len(_MAGIC))
-    serial, end, count = struct.unpack_from("!I32sI", data, offset)
-    offset += 40
+    serial, end, count = _HEAD.unpack_from(data, offset)
+    offset += _HEAD.size
     differences: list[Difference] = []
     for _ in range(count):
         old, new, records, size = _DIFFERENCE.unpack_from(data, offset)
