@@ -68,8 +68,8 @@ def mistakes(config: Config) -> list[ConfigError]:
         _check_twice,
         metrics.check,
         silences_of,
+        requirements_of,
     ]
-    checks += [requirements_of] if config.table.public_key is not None else []
     for check in checks:
         try:
             check(config)
