@@ -100,7 +100,7 @@ def test_rfc9325_tls_1_2_is_accepted_and_tls_1_1_is_refused(port: int, directory
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
 @pytest.mark.parametrize("how", ["close_notify", "close_notify and FIN", "FIN"])
 def test_a_half_closed_connection_gets_all_responses(
-    port: int, directory: Path, version: ssl.TLSVersion, how: str
+    port: int, directory: Path, version: ssl.TLSVersion, how: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """RFC 5246 7.2.1: close_notify ends both directions. The client sends queries and end in one segment."""
     context = client_context(directory)
@@ -135,6 +135,7 @@ def test_a_half_closed_connection_gets_all_responses(
                 received += octets
     ids = [int.from_bytes(message[:2], "big") for message in streams.messages(received)]
     assert ids == [*range(20), int.from_bytes(streams.BIG[:2], "big")]
+    assert not caplog.messages, "asyncio warns of a TLS stream that would stay half open"
 
 
 @pytest.mark.parametrize(

@@ -111,15 +111,17 @@ def test_no_more_messages_are_made_for_a_closed_connection() -> None:
     assert made.taken == 1
 
 
-def test_reading_pauses_for_a_client_that_does_not_read() -> None:
+def test_reading_pauses_while_a_client_does_not_read() -> None:
     def talk(stream: Stream, transport: Mock) -> None:
         stream.pause_writing()
         stream.data_received(QUERY)
         stream.data_received(QUERY * (HELD_BUFFER // len(QUERY) + 1))
         assert writes(transport) == [QUERY]
         assert transport.pause_reading.called
+        transport.resume_reading.reset_mock()
+        stream.resume_writing()
 
-    talking(echo, talk)
+    assert talking(echo, talk).resume_reading.called
 
 
 def test_a_failed_transfer_and_an_internal_error_end_the_connection() -> None:
