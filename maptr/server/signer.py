@@ -91,9 +91,9 @@ def _renew(zone: ZoneConfig, keys: Path, state: Path, unsigned: ZoneView, old: Z
     from maptr.dnssec.sign import Renewal
     from maptr.zone import text
 
+    renewal = Renewal(zonekeys.read_key_set(keys), zone.signing, now, zone.serial)
     if old is None:
         log.info("zone %s: its %d names are signed now", to_text(zone.name), unsigned.nodes.count())
-    renewal = Renewal(zonekeys.read_key_set(keys), zone.signing, now, zone.serial)
     view = renewal.renew(unsigned, old)
     if view is old:
         return view
