@@ -231,7 +231,7 @@ def messages(template: bytes, question: DNSQuestion, content: Iterable[ZoneRecor
         fields = record.owner, record.rdtype, numbers.IN, record.ttl, record.rdata
         mark = buffer.offset
         buffer.put_record(*fields)
-        if buffer.offset > most and count:
+        if buffer.offset > most:  # never for the first record, the SOA
             buffer.cut(mark)
             yield finished()
             buffer, count = begin(), 0
