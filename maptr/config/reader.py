@@ -211,8 +211,9 @@ class _Reading:
             return WRONG
         try:
             return kind(**found)
-        except SigningError as error:
-            return self._refuse(path, error.reason)
+        except SigningError as error:  # each value can be read, so mistakes between keys are looked for, too
+            self.errors.append(self.error(path, error.reason))
+            return kind()
 
     def _value(self, field: dataclasses.Field[Any], value: object, path: KeyPath) -> object:
         if below := field.metadata.get("table"):
