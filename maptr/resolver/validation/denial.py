@@ -6,8 +6,8 @@ delegations, so a proof by such a gap is insecure (RFC 5155 9.2).
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import dns.message
@@ -32,118 +32,118 @@ SECURE, INSECURE = "secure", "insecure"
 
 # ---- type bitmaps
 
+Bitmap = tuple[tuple[int, bytes], ...]
+"""The windows of a type bitmap (RFC 4034 4.1.2)."""
 
-def has(rdata: Rdata, rdtype: RdataType) -> bool:
-    """Return whether a type bitmap (RFC 4034 4.1.2) contains a type."""
+
+def has(types: Bitmap, rdtype: RdataType) -> bool:
     window, bit = divmod(int(rdtype), 256)
-    for number, octets in rdata.windows:
+    for number, octets in types:
         if number == window and bit // 8 < len(octets):
             return bool(octets[bit // 8] & 0x80 >> bit % 8)
     return False
 
 
-def is_delegation(rdata: Rdata) -> bool:
+def is_delegation(types: Bitmap) -> bool:
     """Return whether it is the parent's side of a cut, which proves nothing at or below it but DS (RFC 6840 4.1)."""
-    return has(rdata, NS) and not has(rdata, SOA)
+    return has(types, NS) and not has(types, SOA)
 
 
-def lacks(rdata: Rdata, rdtype: RdataType) -> bool:
+def lacks(types: Bitmap, rdtype: RdataType) -> bool:
     """Return whether this zone is authoritative for the name, which has neither the type nor an alias."""
-    if has(rdata, rdtype) or has(rdata, CNAME):
+    if has(types, rdtype) or has(types, CNAME):
         return False
-    return not has(rdata, SOA) if rdtype == DS else not is_delegation(rdata)
+    return not has(types, SOA) if rdtype == DS else not is_delegation(types)
 
 
-# ---- NSEC
+# ---- what the records of either kind prove
 
 
-class _Gap(NamedTuple):
-    """One record of the chain: no names exist between its owner and the next one."""
+class Proofs(ABC):
+    """The validated NSEC or NSEC3 records of one response and zone.
 
-    owner: dns.name.Name
-    rdata: Rdata
+    A proof is ``secure``, or ``insecure`` if it may hide an unsigned delegation. The methods raise Bogus without one.
+    """
 
+    @abstractmethod
+    def types(self, name: dns.name.Name) -> Bitmap | None:
+        """Return the types of a name, none for an empty non-terminal; None if no record has this name."""
 
-@dataclass(frozen=True, slots=True)
-class NsecProofs:
-    """The validated NSEC records of one reply and zone. Each method gives ``secure``, or raises Bogus."""
+    @abstractmethod
+    def closest(self, name: dns.name.Name) -> tuple[dns.name.Name, str]:
+        """Return the closest encloser of a name that does not exist, and the security of this."""
 
-    zone: dns.name.Name
-    records: tuple[_Gap, ...]
-
-    @classmethod
-    def of(cls, zone: dns.name.Name, records: Iterable[VerifiedRRset]) -> NsecProofs:
-        """Return the proofs of one zone, without records whose next name is outside of it."""
-        gaps = (_Gap(record.rrset.name, record.rrset[0]) for record in records if len(record.rrset) == 1)
-        return cls(zone, tuple(gap for gap in gaps if gap.rdata.next.is_subdomain(zone)))
+    @abstractmethod
+    def absent(self, name: dns.name.Name) -> str:
+        """Prove that a name does not exist."""
 
     def name_error(self, name: dns.name.Name) -> str:
-        """Proves that the name does not exist, nor a wildcard for it (RFC 4035 5.4)."""
-        wildcard = WILDCARD.concatenate(_closest_encloser(name, self._gap(name)))
-        self._gap(wildcard)
-        return SECURE
+        """Prove that the name does not exist, nor a wildcard for it (RFC 4035 5.4, RFC 5155 8.4)."""
+        encloser, security = self.closest(name)
+        self.absent(WILDCARD.concatenate(encloser))
+        return security
 
     def no_data(self, name: dns.name.Name, rdtype: RdataType) -> str:
-        """Proves that the name, an empty non-terminal or its wildcard lacks the type (RFC 4035 3.1.3.4)."""
-        shown = dns.rdatatype.to_text(rdtype)
-        match = self._matching(name)
-        if match is not None:
-            if not lacks(match, rdtype):
-                raise Bogus(f"the NSEC of {name} does not say that there is no {shown}")
-            return SECURE
-        gap = self._covering(name)
-        if gap.rdata.next.is_subdomain(name):
-            return SECURE
-        match = self._matching(WILDCARD.concatenate(_closest_encloser(name, gap)))
-        if match is None or not lacks(match, rdtype):
-            raise Bogus(f"no NSEC says that {name} has no {shown}")
-        return SECURE
+        """Prove that the name or its wildcard lacks the type (RFC 4035 3.1.3.4, RFC 5155 8.5 to 8.7)."""
+        found, security = self.types(name), SECURE
+        if found is None:
+            encloser, security = self.closest(name)
+            found = self.types(WILDCARD.concatenate(encloser))
+        # An insecure delegation, or an empty non-terminal above insecure ones only (RFC 5155 8.6, 7.2.4, errata 3441).
+        is_hidden = found is None and security == INSECURE
+        if not is_hidden and (found is None or not lacks(found, rdtype)):
+            raise Bogus(f"nothing proves that {name} has no {dns.rdatatype.to_text(rdtype)}")
+        return security
 
     def wildcard(self, name: dns.name.Name, encloser: dns.name.Name) -> str:
-        """Proves that nothing is closer to the name than the wildcard below the encloser (RFC 4035 5.3.4)."""
-        if _closest_encloser(name, self._covering(name)) != encloser:
-            raise Bogus(f"{name} has something closer than {WILDCARD.concatenate(encloser)}")
-        return SECURE
+        """Prove that nothing is closer to the name than the wildcard below the encloser (RFC 4035 5.3.4, RFC 5155
+        8.8)."""
+        return self.absent(name.split(len(encloser) + 1)[1])
 
     def cut(self, name: dns.name.Name) -> bool:
-        """Return whether the name, which has no DS, is a delegation (RFC 4035 5.2)."""
-        match = self._matching(name)
-        return match is not None and has(match, NS)
+        """Return whether the name, which has no DS, is a delegation, or may be one (RFC 4035 5.2, RFC 5155 8.9)."""
+        found = self.types(name)
+        return self.closest(name)[1] == INSECURE if found is None else has(found, NS)
 
-    # ---- single records
 
-    def _matching(self, name: dns.name.Name) -> Rdata | None:
-        return next((gap.rdata for gap in self.records if gap.owner == name), None)
+class NsecProofs(Proofs):
+    def __init__(self, zone: dns.name.Name, records: Iterable[VerifiedRRset]) -> None:
+        self._zone = zone
+        self._gaps = [(record.rrset.name, record.rrset[0]) for record in records if len(record.rrset) == 1]
 
-    def _covering(self, name: dns.name.Name) -> _Gap:
-        for gap in self.records:
-            owner, rdata = gap
-            inside = owner < name and (name < rdata.next or rdata.next == self.zone)  # the last one leads to the apex
+    def types(self, name: dns.name.Name) -> Bitmap | None:
+        match: Rdata = next((rdata for owner, rdata in self._gaps if owner == name), None)
+        if match is not None:
+            return tuple(match.windows)
+        return () if any(rdata.next.is_subdomain(name) for _, rdata in self._covering(name)) else None
+
+    def closest(self, name: dns.name.Name) -> tuple[dns.name.Name, str]:
+        # The longest name that the name shares with an end of the gap.
+        owner, rdata = self._gap(name)
+        return name.split(max(name.fullcompare(end)[2] for end in (owner, rdata.next)))[1], SECURE
+
+    def absent(self, name: dns.name.Name) -> str:
+        self._gap(name)
+        return SECURE
+
+    def _covering(self, name: dns.name.Name) -> Iterator[tuple[dns.name.Name, Rdata]]:
+        for owner, rdata in self._gaps:
+            inside = owner < name and (name < rdata.next or rdata.next == self._zone)  # the last one leads to the apex
             # An ancestor that is delegated or has a DNAME proves nothing (RFC 6840 4.1).
-            silent = name.is_subdomain(owner) and (is_delegation(rdata) or has(rdata, DNAME))
-            if inside and name.is_subdomain(self.zone) and not silent:
-                return gap
+            silent = name.is_subdomain(owner) and (is_delegation(rdata.windows) or has(rdata.windows, DNAME))
+            if inside and name.is_subdomain(self._zone) and not silent:
+                yield owner, rdata
+
+    def _gap(self, name: dns.name.Name) -> tuple[dns.name.Name, Rdata]:
+        """Return the record that covers a name which is not an empty non-terminal either."""
+        for owner, rdata in self._covering(name):
+            if not rdata.next.is_subdomain(name):
+                return owner, rdata
         raise Bogus(f"no NSEC says that {name} does not exist")
 
-    def _gap(self, name: dns.name.Name) -> _Gap:
-        """Return the record that covers a name which is not an empty non-terminal either."""
-        gap = self._covering(name)
-        if gap.rdata.next.is_subdomain(name):
-            raise Bogus(f"{name} exists, because there are names below it")
-        return gap
 
-
-def _closest_encloser(name: dns.name.Name, gap: _Gap) -> dns.name.Name:
-    """Return the closest ancestor of a name that exists: the longest that the name shares with an end of the gap."""
-    return name.split(max(name.fullcompare(end)[2] for end in (gap.owner, gap.rdata.next)))[1]
-
-
-# ---- NSEC3
-
-
-@dataclass(frozen=True, slots=True)
-class _Link:
-    """One record of the chain: from the hash of its owner to the next one."""
+class _Link(NamedTuple):
+    """One NSEC3 record: from the hash of its owner to the next one."""
 
     hash: bytes
     rdata: Rdata
@@ -154,30 +154,16 @@ class _Link:
             return self.hash < digest < after
         return digest > self.hash or digest < after  # the last one leads to the first
 
-    @property
-    def security(self) -> str:
-        return INSECURE if self.rdata.flags & OPT_OUT else SECURE
 
+class Nsec3Proofs(Proofs):
+    """NSEC3 records with the first known parameters (RFC 5155 8.2).
 
-@dataclass(frozen=True, slots=True)
-class Nsec3Proofs:
-    """The validated NSEC3 records of one reply, zone and set of parameters.
-
-    Each method gives ``secure`` or ``insecure``, or raises Bogus.
+    A zone with more than INSECURE_ITERATIONS counts as unsigned (RFC 9276 3.2). Raises Bogus for more than
+    BOGUS_ITERATIONS, and without such a record.
     """
 
-    zone: dns.name.Name
-    links: tuple[_Link, ...]
-    budget: WorkBudget
-    known: dict[dns.name.Name, bytes] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, zone: dns.name.Name, records: Iterable[VerifiedRRset], budget: WorkBudget) -> Nsec3Proofs | None:
-        """Return the proofs of one zone, from the records with the first known parameters (RFC 5155 8.2), or None.
-
-        Raises Bogus for more than BOGUS_ITERATIONS.
-        """
-        links: list[_Link] = []
+    def __init__(self, zone: dns.name.Name, records: Iterable[VerifiedRRset], budget: WorkBudget) -> None:
+        self.links: list[_Link] = []
         for record in records:
             owner = record.rrset.name
             is_in_chain = len(owner) == len(zone) + 1 and owner.is_subdomain(zone)
@@ -186,103 +172,56 @@ class Nsec3Proofs:
                 known = rdata.algorithm == SHA1 and not rdata.flags & ~OPT_OUT
                 if not digest or not known or len(rdata.next) != len(digest):
                     continue
-                first = links[0].rdata if links else rdata
+                first = self.links[0].rdata if self.links else rdata
                 if (rdata.salt, rdata.iterations) == (first.salt, first.iterations):
-                    links.append(_Link(digest, rdata))
-        if not links:
+                    self.links.append(_Link(digest, rdata))
+        if not self.links:
+            raise Bogus(f"no proof of {zone} in the response")
+        self._zone, self._budget = zone, budget
+        self._salt, self._iterations = self.links[0].rdata.salt, int(self.links[0].rdata.iterations)
+        self._known: dict[dns.name.Name, bytes] = {}
+        if self._iterations > BOGUS_ITERATIONS:
+            raise Bogus(f"NSEC3 with {self._iterations} iterations, {BOGUS_ITERATIONS} at most")
+        self._is_unsigned = self._iterations > INSECURE_ITERATIONS
+
+    def types(self, name: dns.name.Name) -> Bitmap | None:
+        if self._is_unsigned:
             return None
-        if links[0].rdata.iterations > BOGUS_ITERATIONS:
-            raise Bogus(f"NSEC3 with {links[0].rdata.iterations} iterations, {BOGUS_ITERATIONS} at most")
-        return cls(zone, tuple(links), budget)
+        digest = self._hash(name)
+        return next((tuple(link.rdata.windows) for link in self.links if link.hash == digest), None)
 
-    @property
-    def too_costly(self) -> bool:
-        """Whether the zone has too many iterations, so that it counts as unsigned (RFC 9276 3.2)."""
-        return bool(self.links[0].rdata.iterations > INSECURE_ITERATIONS)
-
-    def name_error(self, name: dns.name.Name) -> str:
-        """Proves that the name does not exist, nor a wildcard for it (RFC 5155 8.4)."""
-        if self.too_costly:
-            return INSECURE
-        encloser, gap = self._closest(name)
-        self._gap(WILDCARD.concatenate(encloser))
-        return gap.security
-
-    def no_data(self, name: dns.name.Name, rdtype: RdataType) -> str:
-        """Proves that the name or its wildcard lacks the type (RFC 5155 8.5 to 8.7)."""
-        if self.too_costly:
-            return INSECURE
-        shown = dns.rdatatype.to_text(rdtype)
-        match = self._matching(name)
-        if match is not None:
-            if not lacks(match.rdata, rdtype):
-                raise Bogus(f"the NSEC3 of {name} does not say that there is no {shown}")
-            return SECURE
-        encloser, gap = self._closest(name)
-        wildcard = self._matching(WILDCARD.concatenate(encloser))
-        if wildcard is not None and lacks(wildcard.rdata, rdtype):
-            return gap.security
-        # An insecure delegation, or an empty non-terminal above insecure ones only (RFC 5155 8.6, 7.2.4, errata 3441).
-        if gap.security == INSECURE and wildcard is None:
-            return INSECURE
-        raise Bogus(f"no NSEC3 says that {name} has no {shown}")
-
-    def wildcard(self, name: dns.name.Name, encloser: dns.name.Name) -> str:
-        """Proves that nothing is closer to the name than the wildcard below the encloser (RFC 5155 8.8)."""
-        if self.too_costly:
-            return INSECURE
-        return self._gap(name.split(len(encloser) + 1)[1]).security
-
-    def cut(self, name: dns.name.Name) -> bool:
-        """Return whether the name, which has no DS, is a delegation, or may be one (RFC 5155 8.9)."""
-        if self.too_costly:
-            return True
-        match = self._matching(name)
-        return has(match.rdata, NS) if match is not None else self._closest(name)[1].security == INSECURE
-
-    # ---- single records
-
-    def _closest(self, name: dns.name.Name) -> tuple[dns.name.Name, _Link]:
-        """Return the closest encloser, and the gap that covers the name one label longer (RFC 5155 8.3)."""
+    def closest(self, name: dns.name.Name) -> tuple[dns.name.Name, str]:
+        """Search the encloser, and the gap that covers the name one label longer (RFC 5155 8.3)."""
+        if self._is_unsigned:
+            return name, INSECURE
         closer = name
-        while closer != self.zone and closer.is_subdomain(self.zone):
+        while closer != self._zone and closer.is_subdomain(self._zone):
             encloser = closer.parent()
-            match = self._matching(encloser)
-            if match is not None:
-                if is_delegation(match.rdata) or has(match.rdata, DNAME):
+            found = self.types(encloser)
+            if found is not None:
+                if is_delegation(found) or has(found, DNAME):
                     raise Bogus(f"{encloser} is a delegation or has a DNAME, so its zone proves nothing about {name}")
-                gap = self._covering(closer)
-                if gap is None:
-                    break
-                return encloser, gap
+                return encloser, self.absent(closer)
             closer = encloser
         raise Bogus(f"no NSEC3 says that {name} does not exist")
 
-    def _matching(self, name: dns.name.Name) -> _Link | None:
+    def absent(self, name: dns.name.Name) -> str:
+        if self._is_unsigned:
+            return INSECURE
         digest = self._hash(name)
-        return next((link for link in self.links if link.hash == digest), None)
-
-    def _covering(self, name: dns.name.Name) -> _Link | None:
-        digest = self._hash(name)
-        return next((link for link in self.links if link.covers(digest)), None)
-
-    def _gap(self, name: dns.name.Name) -> _Link:
-        gap = self._covering(name)
-        if gap is None:
-            raise Bogus(f"no NSEC3 says that {name} does not exist")
-        return gap
+        for link in self.links:
+            if link.covers(digest):
+                return INSECURE if link.rdata.flags & OPT_OUT else SECURE
+        raise Bogus(f"no NSEC3 says that {name} does not exist")
 
     def _hash(self, name: dns.name.Name) -> bytes:
-        if name not in self.known:
-            rdata = self.links[0].rdata
-            self.budget.hash(1 + rdata.iterations)
-            self.known[name] = nsec3_hash(to_wire(name.canonicalize().labels[:-1]), rdata.salt, rdata.iterations)
-        return self.known[name]
+        if name not in self._known:
+            self._budget.hash(1 + self._iterations)
+            self._known[name] = nsec3_hash(to_wire(name.canonicalize().labels[:-1]), self._salt, self._iterations)
+        return self._known[name]
 
 
 # ---- the proofs in a response
-
-Proofs = NsecProofs | Nsec3Proofs
 
 
 def denials(message: dns.message.Message) -> Iterator[tuple[dns.rrset.RRset, dns.rrset.RRset | None]]:
@@ -305,9 +244,4 @@ def proofs(message: dns.message.Message, zone: Zone, now: float, budget: WorkBud
             found.append(verify(denial, signed, zone, now, budget))
     ttl = min((record.ttl for record in found), default=0)
     plain = [record for record in found if record.rrset.rdtype == NSEC]
-    if plain:
-        return NsecProofs.of(zone.name, plain), ttl
-    hashed = Nsec3Proofs.of(zone.name, found, budget)
-    if hashed is None:
-        raise Bogus(f"no proof of {zone.name} in the response")
-    return hashed, ttl
+    return (NsecProofs(zone.name, plain) if plain else Nsec3Proofs(zone.name, found, budget)), ttl
