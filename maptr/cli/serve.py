@@ -36,7 +36,7 @@ from maptr.server import publisher, settings, signer, state_folder, table_zone
 from maptr.server.control import check_path
 from maptr.server.daemon import Daemon, certificate_of
 from maptr.transfer.acl import AccessRule, NotifyTarget, read_key_name
-from maptr.zone.load import Checked, read_checked
+from maptr.zone.check import Checked, read_checked
 from maptr.zone.snapshot import Snapshot, ZoneView
 
 log = logging.getLogger("maptr.serve")

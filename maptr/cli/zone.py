@@ -21,10 +21,9 @@ from maptr.protocol import names
 from maptr.protocol.names import Labels, fold
 from maptr.protocol.serial import next_serial
 from maptr.zone import build as zones
-from maptr.zone.check import Examined, examine
+from maptr.zone.check import Examined, examine, read_verified
 from maptr.zone.diff import ZoneDiff, check_shrinkage
 from maptr.zone.finding import Finding, Severity
-from maptr.zone.load import read_verified
 from maptr.zone.masterfile import AS_TEXT, soa_owner
 from maptr.zone.reader import read_zone_file
 from maptr.zone.snapshot import ZoneView

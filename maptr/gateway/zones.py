@@ -16,9 +16,9 @@ from maptr.errors import MaptrError
 from maptr.files import Followed
 from maptr.gateway.message import published
 from maptr.protocol.names import Labels, to_text
+from maptr.zone.check import read_checked
 from maptr.zone.diff import decide
 from maptr.zone.finding import text_of
-from maptr.zone.load import read_checked
 from maptr.zone.snapshot import Snapshot, ZoneView
 
 log = logging.getLogger("maptr.gateway")

@@ -18,9 +18,9 @@ from maptr.server import signer, state_folder
 from maptr.server.state import Clock, Served, SigningState, ZoneState
 from maptr.server.status import ZoneResult
 from maptr.server.table_zone import candidate
+from maptr.zone.check import read_checked
 from maptr.zone.diff import Published, choose_serial, decide, stripped
 from maptr.zone.finding import text_of
-from maptr.zone.load import read_checked
 from maptr.zone.snapshot import ZoneView
 
 log = logging.getLogger("maptr.serve")

@@ -2,7 +2,7 @@
 
 ``examine`` reads the text, in which ``masterfile.py`` finds what a loaded zone does not show. It then checks the zone
 that a server would load: ``check_integrity`` finds what every name server would report, and ``check_rules`` checks each
-NAPTR record (``_RuleChecks``).
+NAPTR record (``_RuleChecks``). ``read_checked`` reads a file that is to be served.
 
 A new check of NAPTR records is a method of ``_RuleChecks`` that yields ``self._found(...)``, listed in ``findings``.
 """
@@ -10,7 +10,7 @@ A new check of NAPTR records is a method of ``_RuleChecks`` that yields ``self._
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +19,7 @@ from typing import NamedTuple
 from maptr import url
 from maptr.ark import BETANUMERIC
 from maptr.errors import ZoneError
+from maptr.files import file_signature, read_whole
 from maptr.naptr.automaton import Budget, BudgetSpent
 from maptr.naptr.record import SERVICE, Kind, Naptr, quote, read
 from maptr.naptr.regexp import RegexpError, Substitution
@@ -36,12 +37,13 @@ from maptr.protocol.names import (
 )
 from maptr.protocol.numbers import AAAA, CNAME, DNAME, DS, HEADER_SIZE, MX, NAPTR, NS, NSEC3, SOA, SRV, UDP_PAYLOAD, A
 from maptr.zone.denial import hash_of
-from maptr.zone.finding import NOT_LOADED, Finding, error, warning
+from maptr.zone.finding import NOT_LOADED, Finding, Severity, error, warning
 from maptr.zone.masterfile import AS_TEXT, Locations, read_master_file, soa_owner
 from maptr.zone.rdata import type_text
-from maptr.zone.reader import read_plain
+from maptr.zone.reader import ZoneFile, read_plain, read_zone_file
 from maptr.zone.rrset import Node, types_of
 from maptr.zone.snapshot import ZoneView, is_text
+from maptr.zone.zonemd import check_digest
 
 _OF_HOSTS = frozenset({A, AAAA, MX})
 _SERVERS = {NS: error, MX: warning, SRV: warning}  # types that name servers, and the finding for one without an address
@@ -51,6 +53,9 @@ MAX_RRSET = 100  # records of one type at one name: BIND's max-records-per-type 
 _OVERHEAD = HEADER_SIZE + 4 + 11  # header, type and class of the question, OPT without options
 _RECORD = 12  # compressed owner, type, class, TTL, length
 _REGEXP_STEPS = 20_000
+MAX_WARNINGS = 10  # findings of a zone in the log and the status; ``maptr zone check`` shows all
+# BIND refuses a zone with these errors. NSD, Knot and PowerDNS serve it; maptr serves it with a warning.
+SERVED_WITH_ERROR = ("no-address", "server-alias", "wildcard-delegation", "ds-at-apex", "owner-not-a-hash")
 
 
 class Examined(NamedTuple):
@@ -104,6 +109,61 @@ def _located(finding: Finding, locations: Locations) -> Finding:
     if not line:
         file, line = locations.find(owner)
     return replace(finding, file=file, line=line)
+
+
+# ---- a file, before it is served
+
+
+class Checked(NamedTuple):
+    """A zone that may be served, and its findings, one line each."""
+
+    view: ZoneView
+    warnings: tuple[str, ...] = ()
+
+    def first_warnings(self) -> tuple[str, ...]:
+        """Return the findings for the log and the status: the first ones, and how many more there are."""
+        more = len(self.warnings) - MAX_WARNINGS
+        return self.warnings[:MAX_WARNINGS] + ((f"and {more} more findings",) if more > 0 else ())
+
+
+def read_checked(path: Path, name: Labels, *, lint: str = "warn") -> Checked:
+    """Read a zone file, verify its ZONEMD, and check the zone as a whole. ``lint`` is that of a zone's configuration.
+
+    Raises ZoneError with file and line, also for errors that prevent a zone from being served and for a file that
+    changed during reading, and OSError for the file.
+    """
+    before = file_signature(path)
+    read = read_verified(read_whole(path), name, path)
+    findings = list(check_integrity(read.view))
+    _refuse(findings, path)
+    if lint != "off" and (read.doubtful is None or read.doubtful):
+        rules = check_rules(read.view, read.doubtful)
+        if lint == "refuse":
+            _refuse(rules, path)
+        findings += rules
+    if file_signature(path) != before:
+        raise ZoneError("changed while it was read: write beside it and rename", filename=str(path))
+    return Checked(read.view, tuple(map(str, findings)))
+
+
+def read_verified(data: bytes, name: Labels, path: Path) -> ZoneFile:
+    """Read the zone in the content of a file, and verify its ZONEMD.
+
+    Raises ZoneError with file and line. Data outside the zone is an error.
+    """
+    read = read_zone_file(data, name, path)
+    try:
+        check_digest(read.view)
+    except ZoneError as error:
+        raise ZoneError(error.reason, filename=str(path)) from None
+    return read
+
+
+def _refuse(findings: Sequence[Finding], path: Path) -> None:
+    errors = [found for found in findings if found.severity is Severity.ERROR and found.code not in SERVED_WITH_ERROR]
+    if errors:
+        more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
+        raise ZoneError(f"{errors[0]}{more}", filename=str(path))
 
 
 # ---- the loaded zone, as any name server checks it

@@ -25,7 +25,7 @@ from maptr.dnssec.keys import MARGIN, ZoneKey, read_keys
 from maptr.errors import ZoneError
 from maptr.protocol.address import Address
 from maptr.zone import text as zonetext
-from maptr.zone.load import read_verified
+from maptr.zone.check import read_verified
 from tests.support import command_line
 from tests.support.running import answering, daemon_of
 from tests.support.signing import NOW, TEXT
