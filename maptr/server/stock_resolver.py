@@ -22,8 +22,8 @@ class MaptrResolver(BaseResolver):  # type: ignore[misc] # dnslib has no types
     """Answers from ``snapshot``, which may be replaced at any time.
 
     >>> from dnslib.server import DNSServer
-    >>> from maptr.zone.reader import read_plain
-    >>> zone = read_plain(b"@ 60 SOA ns hostmaster 1 1 1 1 1\\n@ 60 NS ns\\n", (b"example",)).view
+    >>> from maptr.zone.masterfile import read_master_file
+    >>> zone = read_master_file("zone", b"@ 60 SOA ns hostmaster 1 1 1 1 1\\n@ 60 NS ns\\n", (b"example",))
     >>> stock = DNSServer(MaptrResolver(Snapshot.of([zone])), address="127.0.0.1", port=0)
     >>> stock.start_thread()
     >>> stock.stop()

@@ -40,7 +40,7 @@ from maptr.zone.denial import hash_of
 from maptr.zone.finding import NOT_LOADED, Finding, Severity, error, warning
 from maptr.zone.masterfile import AS_TEXT, Locations, read_master_file, soa_owner
 from maptr.zone.rdata import type_text
-from maptr.zone.reader import ZoneFile, read_plain, read_zone_file
+from maptr.zone.reader import ZoneFile, read_blocks, read_zone_file
 from maptr.zone.rrset import Node, types_of
 from maptr.zone.snapshot import ZoneView, is_text
 from maptr.zone.zonemd import check_digest
@@ -93,9 +93,9 @@ def examine(text: str, *, origin: str | None = None, filename: str = "") -> Exam
 
 
 def _without_findings(text: str, origin: str) -> ZoneView | None:
-    """Return the zone of a plain text (``reader.py``) without findings; None if the text needs the other checks."""
+    """Return the zone of a text with blocks (``reader.py``) and without findings; None for any other."""
     with suppress(ValueError):
-        plain = read_plain(text.encode(*AS_TEXT), fold(parse(origin)))
+        plain = read_blocks(text.encode(*AS_TEXT), fold(parse(origin)))
         view = plain.view if plain else None
         if plain and view and not check_rules(view, plain.doubtful):
             return None if any(check_integrity(view)) or any(check_hostnames(view)) else view

@@ -11,9 +11,11 @@ from __future__ import annotations
 
 import codecs
 import re
+import struct
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -28,7 +30,7 @@ from maptr.protocol import names
 from maptr.protocol.names import ARK_ARPA, Labels, fold, is_below, to_text
 from maptr.protocol.numbers import CNAME, IN, MAX_TTL, NAPTR, NS, NSEC, NSEC3, RRSIG, SOA
 from maptr.zone.finding import NOT_LOADED, Finding, error, warning
-from maptr.zone.rdata import GENERIC, MISSING, bad_field, read_rdata, type_number, type_text
+from maptr.zone.rdata import GENERIC, MAX_RDATA, MISSING, PLAIN, bad_field, read_rdata, type_number, type_text
 from maptr.zone.rrset import canonical_rdata
 from maptr.zone.snapshot import PackedNodes, ZoneView
 
@@ -61,6 +63,7 @@ _PART = re.compile(
     rf'|(?P<word>(?:[^ \t\r\n;()"\\]|\\[^\r\n])+(?:(?<==){_QUOTED})?)'
 )
 _NOT_ASCII = re.compile(rb"\\(?s:.)|[\x80-\xff]")
+_PLAIN_LINE = re.compile(r"([a-z0-9_*.-]+) (?:(\d{1,10}) )?(?:IN )?([A-Z]+) ([!-~][ -~]*)\n")
 
 AS_TEXT = "utf-8", "surrogateescape"  # a zone file is bytes: other text than UTF-8 is kept as it is
 Record = tuple[Labels, int, int, bytes]  # owner, type, TTL in seconds, rdata
@@ -93,7 +96,7 @@ def read_master_file(filename: str, data: bytes, apex: Labels, locations: Locati
     ``apex`` is folded. Raises ZoneError with file and line for the first error, which includes records outside the
     zone and an included file that cannot be read. ``locations`` then has the errors of the other lines, too.
     """
-    reader = _Reader(apex, locations)
+    reader = MasterFileReader(apex, locations)
     reader.read_all(filename, data)
     try:
         for rdtype, text in ((SOA, "SOA"), (NS, "NS")):
@@ -110,7 +113,7 @@ def read_part(filename: str, data: bytes, apex: Labels, ttl: int) -> list[Record
     ``apex`` is the origin of the zone, ``ttl`` the TTL without $TTL. The file must not include others. Raises ZoneError
     with file and line.
     """
-    reader = _Reader(apex, None, part_ttl=ttl)
+    reader = MasterFileReader(apex, default_ttl=ttl, may_include=False)
     reader.read_all(filename, data)
     return list(reader.records())
 
@@ -140,7 +143,7 @@ def _absolute(name: str, base: str) -> str:
 
 
 @dataclass(slots=True)
-class _File:
+class FileState:
     """A file, and its own state: the origin, the owner of the last record, and the first line of the current one."""
 
     name: str
@@ -159,44 +162,52 @@ class _Set:
     rdatas: dict[bytes, bytes] = field(default_factory=dict)
 
 
-class _Reader:
+class MasterFileReader:
     """Reader of the records of a zone. ``nodes`` has them, by folded owner and type; ``refused`` has the errors.
 
-    With ``part_ttl``, the TTL without $TTL, it reads a part of a zone, which includes no other file. Limits stop a file
-    that includes itself, a pipe or a device, or that generates too many records.
+    ``default_ttl`` is the TTL without $TTL, and then that of $TTL. Limits stop a file that includes itself, a pipe or a
+    device, or that generates too many records.
     """
 
-    def __init__(self, apex: Labels, locations: Locations | None, part_ttl: int | None = None) -> None:
+    def __init__(
+        self,
+        apex: Labels,
+        locations: Locations | None = None,
+        *,
+        default_ttl: int | None = None,
+        may_include: bool = True,
+    ) -> None:
         self.nodes: dict[Labels, dict[int, _Set]] = {}
         self.refused: list[ZoneError] = []
-        self._findings: list[Finding] = [] if locations is None else locations.findings
+        self.findings: list[Finding] = [] if locations is None else locations.findings
         self._apex = apex
         self._locations = locations
-        self._default_ttl = part_ttl  # of $TTL
+        self.default_ttl = default_ttl
         self._last_ttl: int | None = None  # RFC 1035 5.1
         self._minimum: int | None = None  # of the SOA, for a zone without any TTL
-        self._may_include = part_ttl is None
+        self._may_include = may_include
         self._bytes_left = MAX_WHOLE
         self._records_left = MAX_GENERATED
 
     def records(self) -> Iterator[Record]:
-        for rrsets in self.nodes.values():
-            for rdtype, found in rrsets.items():
+        """Yield the records, and forget them, because a large zone has many."""
+        for owner in list(self.nodes):
+            for rdtype, found in self.nodes.pop(owner).items():
                 yield from ((found.owner, rdtype, found.ttl, rdata) for rdata in found.rdatas.values())
 
     def read_all(self, filename: str, data: bytes) -> None:
         """Read a file and those that it includes, and raise the first error."""
-        self.read(_File(filename, self._apex, self._apex), data)
+        self.read(FileState(filename, self._apex, self._apex), data)
         if self.refused:
             raise self.refused[0]
 
-    def read(self, file: _File, data: bytes) -> None:
+    def read(self, file: FileState, data: bytes) -> None:
         """Read the records of a file, and go on after a line that is refused."""
         try:
             for start, (code, reason) in _NOT_A_ZONE_FILE.items():
                 if data.startswith(start):
                     raise ZoneError(reason, line=1, owner="the file", code=code)
-            for line in _logical_lines(data.decode(*AS_TEXT)):
+            for line in _logical_lines(data.decode(*AS_TEXT), partial(self._plain_line, file)):
                 file.line = line.number
                 if len(self.refused) == MAX_REFUSED:
                     self._refuse(file, ZoneError(f"{MAX_REFUSED} lines cannot be read; what follows is not checked"))
@@ -209,7 +220,7 @@ class _Reader:
         except ZoneError as refused:
             self._refuse(file, refused)
 
-    def _refuse(self, file: _File, refused: ZoneError) -> None:
+    def _refuse(self, file: FileState, refused: ZoneError) -> None:
         place = refused.line or file.line
         located = ZoneError(
             refused.reason,
@@ -219,9 +230,31 @@ class _Reader:
             code=refused.code or NOT_LOADED,
         )
         self.refused.append(located)
-        self._findings.append(Finding.of(located))
+        self.findings.append(Finding.of(located))
 
-    def _line(self, file: _File, line: RecordLine) -> None:
+    def _plain_line(self, file: FileState, number: int, line: re.Match[str]) -> bool:
+        """Read a line with a whole record in plain text; return False for one that the tokenizer has to read."""
+        owner, ttl_text, type_text, text = line.groups()
+        ttl = int(ttl_text) if ttl_text else None
+        if type_text not in PLAIN or (ttl or 0) > MAX_TTL or len(self.refused) >= MAX_REFUSED:
+            return False
+        rdtype, read = PLAIN[type_text]
+        try:
+            rdata, name = read(text, file.origin), self._name(owner, file.origin)
+        except (ValueError, KeyError, OSError, struct.error, ZoneError):
+            return False
+        if len(rdata) > MAX_RDATA:
+            return False
+        file.line, file.owner = number, name
+        self._last_ttl = self._last_ttl if ttl is None else ttl
+        try:
+            self._add(file, ttl, rdtype, rdata)
+        except ZoneError as refused:
+            refused.owner = to_text(name)
+            self._refuse(file, refused)
+        return True
+
+    def _line(self, file: FileState, line: RecordLine) -> None:
         first, *rest = line.tokens
         if line.is_indented:
             self._record(file, line.tokens)
@@ -233,12 +266,12 @@ class _Reader:
                 self._found(error, "not-ascii", file, NOT_ASCII, first)
             self._record(file, rest)
 
-    def _found(self, made: Callable[..., Finding], code: str, file: _File, reason: str, value: str = "") -> None:
-        self._findings.append(made(code, to_text(file.owner), reason, value, file.line, file.name))
+    def _found(self, made: Callable[..., Finding], code: str, file: FileState, reason: str, value: str = "") -> None:
+        self.findings.append(made(code, to_text(file.owner), reason, value, file.line, file.name))
 
     # ---- records
 
-    def _record(self, file: _File, tokens: Sequence[str]) -> None:
+    def _record(self, file: FileState, tokens: Sequence[str]) -> None:
         """Read a record from the tokens after its owner."""
         try:
             ttl, rdtype, fields = self._head(file, tokens)
@@ -252,7 +285,7 @@ class _Reader:
             refused.owner = refused.owner or to_text(file.owner)
             raise
 
-    def _check_naptr(self, file: _File, fields: Sequence[str]) -> None:
+    def _check_naptr(self, file: FileState, fields: Sequence[str]) -> None:
         """Check the spelling of a NAPTR record. Raises ZoneError for another number of fields."""
         if len(fields) != 6:
             raise ZoneError(f"a NAPTR record has 6 fields, this one {len(fields)}", code="naptr-fields")
@@ -272,7 +305,7 @@ class _Reader:
             reason = f"is relative: a server reads {_absolute(replacement, origin)}"
             self._found(warning, "relative-replacement", file, reason, replacement)
 
-    def _head(self, file: _File, tokens: Sequence[str]) -> tuple[int | None, int, Sequence[str]]:
+    def _head(self, file: FileState, tokens: Sequence[str]) -> tuple[int | None, int, Sequence[str]]:
         """Return TTL (None without one), type and rdata from the tokens after an owner: TTL and class in any order."""
         ttl: int | None = None
         has_class = False
@@ -291,7 +324,7 @@ class _Reader:
                 return ttl, type_number(token), tokens[at + 1 :]
         raise ZoneError(MISSING)
 
-    def _add(self, file: _File, ttl: int | None, rdtype: int, rdata: bytes) -> None:
+    def _add(self, file: FileState, ttl: int | None, rdtype: int, rdata: bytes) -> None:
         """Add a record. Equal records are one, and an RRset has the least TTL of its records (RFC 2181 5).
 
         Raises ZoneError for a record outside the zone or without a TTL, and for one that must not stand beside others.
@@ -304,7 +337,7 @@ class _Reader:
         if rdtype == SOA and self._minimum is None:
             minimum = int.from_bytes(rdata[-4:], "big")
             self._minimum = minimum if minimum <= MAX_TTL else 0  # RFC 2181 8
-        ttls = (ttl, self._default_ttl, self._last_ttl, self._minimum)
+        ttls = (ttl, self.default_ttl, self._last_ttl, self._minimum)
         ttl = next((found for found in ttls if found is not None), None)
         if ttl is None:
             raise ZoneError("no TTL: begin the file with a $TTL line")
@@ -320,7 +353,7 @@ class _Reader:
         if self._locations is not None:
             self._locations.add(owner, rdtype, rdata, (file.name, file.line))
 
-    def _ttl(self, file: _File, token: str, record: str = "") -> int | None:
+    def _ttl(self, file: FileState, token: str, record: str = "") -> int | None:
         """Return the TTL of a word such as ``3600`` or ``1h``; None for another word."""
         try:
             ttl = dns.ttl.from_text(token)
@@ -330,10 +363,11 @@ class _Reader:
             return ttl
         reason = f"is 0, because it is above {MAX_TTL}"  # RFC 2181 8
         record = record or to_text(file.owner)
-        self._findings.append(warning("ttl-too-large", record, reason, token, file.line, file.name))
+        self.findings.append(warning("ttl-too-large", record, reason, token, file.line, file.name))
         return 0
 
     @staticmethod
+    @lru_cache(maxsize=16)  # lines of one name are usually adjacent
     def _name(token: str, origin: Labels) -> Labels:
         """Return a name of the file. Raises ZoneError."""
         if token == "@":  # noqa: S105
@@ -349,13 +383,13 @@ class _Reader:
 
     # ---- directives
 
-    def _directive(self, file: _File, tokens: list[str]) -> None:
+    def _directive(self, file: FileState, tokens: list[str]) -> None:
         word, *fields = tokens
         match word.upper(), fields:
             case "$TTL", [text]:
                 if (ttl := self._ttl(file, text, "the zone")) is None:
                     raise bad_field(text, "is not a time")
-                self._default_ttl = ttl
+                self.default_ttl = ttl
             case "$ORIGIN", [text]:
                 file.origin = self._name(text, file.origin)
             case "$INCLUDE", [path, *rest] if self._may_include and len(rest) < 2:
@@ -373,7 +407,7 @@ class _Reader:
             case _:
                 raise bad_field(word, "unknown directive")
 
-    def _include(self, file: _File, name: str, origin: Labels) -> None:
+    def _include(self, file: FileState, name: str, origin: Labels) -> None:
         """Read another file. Its path is relative to the folder of the file that includes it."""
         path = Path(file.name).parent / name
         try:
@@ -385,9 +419,9 @@ class _Reader:
             raise ZoneError(TOO_MUCH_INCLUDED)
         if self._locations is not None:
             self._locations.included.append(path)
-        self.read(_File(str(path), origin, file.owner, depth=file.depth + 1), data)
+        self.read(FileState(str(path), origin, file.owner, depth=file.depth + 1), data)
 
-    def _generate(self, file: _File, span: str, owner: str, tokens: list[str]) -> None:
+    def _generate(self, file: FileState, span: str, owner: str, tokens: list[str]) -> None:
         """Add the records of a $GENERATE line, as BIND makes them. The owner of the last record stays."""
         match = _SPAN.fullmatch(span)
         start, stop, step = (int(number or 1) for number in match.groups()) if match else (1, 0, 1)
@@ -456,13 +490,19 @@ class RecordLine(NamedTuple):
     tokens: list[str]
 
 
-def _logical_lines(text: str) -> Iterator[RecordLine]:
-    """Yield the logical lines that have a token. Raises ZoneError, with the line, for a text that cannot be split."""
+def _logical_lines(text: str, take: Callable[[int, re.Match[str]], bool] | None = None) -> Iterator[RecordLine]:
+    """Yield the logical lines that have a token, except plain lines for which ``take`` returns True.
+
+    Raises ZoneError, with the line, for a text that cannot be split.
+    """
     at, number, began, depth = 0, 1, 1, 0
     is_indented = False
     tokens: list[str] = []
     begins = True
     while at < len(text):
+        if begins and take and (plain := _PLAIN_LINE.match(text, at)) and take(number, plain):
+            at, number = plain.end(), number + 1
+            continue
         part = _PART.match(text, at)
         if part is None:
             reason = UNBALANCED_QUOTES if text[at] == '"' else "an escape at the end of a line"

@@ -7,8 +7,10 @@ checkers of name servers.
 from __future__ import annotations
 
 import binascii
+import datetime
 import ipaddress
 import re
+import socket
 import struct
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
@@ -23,9 +25,10 @@ import dns.ttl
 
 from maptr.errors import ZoneError
 from maptr.naptr.record import MAX_STRING
-from maptr.protocol.names import Labels, read_name, read_wire, to_wire
-from maptr.protocol.numbers import AAAA, DNSKEY, DS, HTTPS, NAPTR, NS, RRSIG, SVCB, TXT, A
+from maptr.protocol.names import Labels, check, parse, read_name, read_wire, to_wire
+from maptr.protocol.numbers import AAAA, CNAME, DNSKEY, DS, HTTPS, NAPTR, NS, NSEC, RRSIG, SVCB, TXT, A
 from maptr.registry.table import shown
+from maptr.zone.rrset import RRSIG_HEAD, bitmap
 
 MAX_RDATA = 0xFFFF  # bytes (RFC 1035 3.2.1)
 # Type 0, OPT, NXNAME (RFC 9824 2), and the Q and meta types (RFC 6895 3.1): no zone has records of them.
@@ -39,6 +42,11 @@ GENERIC = "\\#"
 _ESCAPE = re.compile(r"\\(?:\d{3}|.)", re.DOTALL)
 _ESCAPES = re.compile(r"(?:[^\\]|\\\D|\\(?:[01]\d|2[0-4]|25(?=[0-5]))\d)*", re.DOTALL)
 _GROUP = re.compile(r"\w+")
+_STRING = r'"([^"\\]*(?:\\(?:\D|\d\d\d)[^"\\]*)*)"'
+_NAPTR_FIELDS = re.compile(rf"(\d{{1,5}}) (\d{{1,5}}) {_STRING} {_STRING} {_STRING}")
+_TEXT_FIELD = re.compile(rf"{_STRING}(?: |$)")
+_ESCAPED_BYTE = re.compile(rb"\\(\d\d\d|.)", re.DOTALL)
+_TOKENIZED = re.compile(r"[();\"\s@]")  # characters with a meaning for a tokenizer
 _RP, _KEY, _CERT, _IPSECKEY, _OPENPGPKEY, _DHCID = 17, 25, 37, 45, 61, 49
 _PRIVATE = 65280  # RFC 6895 3.1
 _NXT_BYTES = 16
@@ -300,3 +308,110 @@ _READERS: dict[int, Callable[[int, Sequence[str], dns.name.Name], bytes]] = {
     SVCB: _service,
     HTTPS: _service,
 }
+
+
+# ---- plain rdata: the forms that maptr writes, of types of which a zone may have many records
+
+
+def _plain_name(text: str, origin: Labels) -> bytes:
+    if _TOKENIZED.search(text) or text.endswith("\\."):
+        raise ValueError("a group, a comment, @, or an escaped final dot")
+    labels = parse(text)
+    return to_wire(labels if text.endswith(".") else check((*labels, *origin)))
+
+
+def _plain_absolute(text: str) -> bytes:
+    if not text.endswith("."):
+        raise ValueError("a relative name")
+    return _plain_name(text, ())
+
+
+def _plain_text(text: str, _: Labels) -> bytes:
+    wire, at = b"", 0
+    while at < len(text):
+        match = _TEXT_FIELD.match(text, at)
+        if match is None:
+            raise ValueError("not in quotes")
+        wire += _plain_string(match[1], 0xFF)
+        at = match.end()
+    return wire
+
+
+def _plain_naptr(text: str, _: Labels) -> bytes:
+    fields, _blank, replacement = text.rpartition(" ")
+    if ":" in replacement:
+        raise ValueError("a port that is not escaped, which check.py finds")
+    return _naptr_fields(fields) + _plain_absolute(replacement)
+
+
+@lru_cache(maxsize=1024)  # most zones have few different ones
+def _naptr_fields(text: str) -> bytes:
+    match = _NAPTR_FIELDS.fullmatch(text)
+    if match is None:
+        raise ValueError("not six fields, three of them quoted")
+    order, preference, *strings = match.groups()
+    # Name servers differ in how they read an escape beyond ASCII in these strings.
+    return struct.pack("!HH", int(order), int(preference)) + b"".join(_plain_string(s, 0x7F) for s in strings)
+
+
+def _plain_rrsig(text: str, _: Labels) -> bytes:
+    covered, *numbers, expiration, inception, tag, signer, signature = text.split(" ", 8)
+    times = _time(expiration), _time(inception)
+    if not signature.strip():
+        raise ValueError("no signature")
+    head = RRSIG_HEAD.pack(_TYPES[covered], *map(_number, numbers), *times, _number(tag))
+    return head + _plain_absolute(signer) + binascii.a2b_base64(signature.replace(" ", ""), strict_mode=True)
+
+
+def _plain_nsec(text: str, _: Labels) -> bytes:
+    following, _blank, types = text.partition(" ")
+    return _plain_absolute(following) + _bitmap(types)
+
+
+def _plain_string(text: str, highest: int) -> bytes:
+    """Return the wire format of a quoted character string (RFC 1035 3.3). Escaped bytes are at most ``highest``."""
+
+    def unescape(match: re.Match[bytes]) -> bytes:
+        found = match[1]
+        if len(found) == 3 and int(found) > highest:
+            raise ValueError("an escape that name servers read differently, or out of range")
+        return found if len(found) == 1 else bytes((int(found),))
+
+    octets = _ESCAPED_BYTE.sub(unescape, text.encode()) if "\\" in text else text.encode()
+    if len(octets) > MAX_STRING:
+        raise ValueError("a long string")
+    return bytes((len(octets),)) + octets
+
+
+def _number(text: str) -> int:
+    if not text.isdigit():
+        raise ValueError("not a number")
+    return int(text)
+
+
+@lru_cache(maxsize=64)  # most signatures of a zone have the same times
+def _time(text: str) -> int:
+    if len(text) != len("YYYYMMDDHHMMSS") or not text.isdigit():
+        raise ValueError("another form of time")
+    return int(datetime.datetime.strptime(text, "%Y%m%d%H%M%S").replace(tzinfo=datetime.UTC).timestamp())
+
+
+@lru_cache(maxsize=1024)  # most names have the same types
+def _bitmap(text: str) -> bytes:
+    return bitmap([_TYPES[rdtype] for rdtype in text.split(" ")])
+
+
+_COVERED = "A NS CNAME SOA MX TXT AAAA SRV NAPTR DNAME DS RRSIG NSEC DNSKEY CDS CDNSKEY ZONEMD"
+_TYPES = {name: int(dns.rdatatype.RdataType[name]) for name in _COVERED.split()}
+PLAIN: dict[str, tuple[int, Callable[[str, Labels], bytes]]] = {
+    "A": (A, lambda text, _: socket.inet_pton(socket.AF_INET, text)),
+    "NS": (NS, _plain_name),
+    "CNAME": (CNAME, _plain_name),
+    "TXT": (TXT, _plain_text),
+    "AAAA": (AAAA, lambda text, _: socket.inet_pton(socket.AF_INET6, text)),
+    "NAPTR": (NAPTR, _plain_naptr),
+    "RRSIG": (RRSIG, _plain_rrsig),
+    "NSEC": (NSEC, _plain_nsec),
+}
+"""Types, each with its reader, from text and an origin to wire format. The readers raise ValueError, KeyError, OSError
+and struct.error for another form, which ``read_rdata`` reads or refuses."""

@@ -6,14 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from maptr.errors import ZoneError
 from maptr.protocol.names import to_text
-from maptr.zone.masterfile import read_master_file
+from maptr.zone.masterfile import Locations, read_master_file
 from maptr.zone.rdata import type_text
-from maptr.zone.reader import read_plain
 from maptr.zone.rrset import records_of
 from maptr.zone.snapshot import ZoneView
 from maptr.zone.text import rdata_text
@@ -87,14 +86,23 @@ odd_lines = st.one_of(
 
 @settings(max_examples=400, deadline=None)
 @given(st.lists(odd_lines, max_size=6))
-def test_what_the_plain_reader_reads_the_other_reader_reads_alike(drawn: list[str]) -> None:
-    data = (HEAD + "\n".join(drawn) + "\n").encode()
-    plain = read_plain(data, EXAMPLE)
-    if plain is not None:
-        other = read_master_file("zone", data, EXAMPLE)
-        assert records(plain.view) == records(other)
-        assert plain.view._replace(nodes=other.nodes) == other
-        assert {*plain.view.nodes.special} == {*other.nodes.special}
+@example(["x 60 IN TXT " + " ".join([f'"{"a" * 255}"'] * 300)])
+def test_plain_lines_are_read_as_tokens(drawn: list[str]) -> None:
+    """A tab in a line, or a colon in its rdata, makes it one that the tokenizer reads."""
+
+    def outcome(lines: list[str]) -> tuple[set[str], list[str], list[str]]:
+        locations = Locations()
+        try:
+            view = read_master_file("zone", (HEAD + "\n".join(lines) + "\n").encode(), EXAMPLE, locations)
+        except ZoneError as error:
+            return set(), [str(error)], [*map(str, locations.findings)]
+        return (
+            records(view),
+            [to_text(view.nodes.owner(key)) for key in view.nodes.special],
+            [*map(str, locations.findings)],
+        )
+
+    assert outcome(drawn) == outcome([line.replace(" ", "\t", 1) for line in drawn])
 
 
 @given(st.text('ab1.@ \t\n\r();"\\$é*#\x00-', max_size=60))

@@ -1,4 +1,4 @@
-"""The reader of plain lines: it reads them as dnspython does, and leaves other files to ``masterfile.py``."""
+"""The reader of zone files: it reads them as dnspython does, and keeps the text of blocks."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from maptr.errors import ZoneError
-from maptr.protocol.names import Labels, from_wire
+from maptr.protocol.names import Labels, from_wire, parse
 from maptr.zone.check import check_integrity, check_rules, examine
 from maptr.zone.masterfile import read_master_file
-from maptr.zone.reader import ZoneFile, read_plain, read_zone_file
+from maptr.zone.reader import ZoneFile, read_blocks, read_zone_file
 from maptr.zone.rrset import RRset
 from maptr.zone.snapshot import INERT, PackedNodes, ZoneView, is_text
 from tests.support.answers import load_vectors
@@ -34,9 +34,9 @@ def records_of(view: ZoneView) -> dict[tuple[Labels, int], RRset]:
     return {(name, rrset.rdtype): rrset._replace(rdatas=tuple(sorted(rrset.rdatas))) for name, rrset in rrsets}
 
 
-def assert_same_zone(read: ZoneFile | None, text: str, origin: str = ORIGIN) -> None:
+def assert_same_zone(text: str, origin: str = ORIGIN) -> None:
     """Assert that the zone is the one that dnspython's reader gives."""
-    assert read is not None
+    read = read_zone_file(text.encode(), parse(origin), Path("zone"))
     other = view_zone(dns.zone.from_text(text, origin, relativize=False))
     assert records_of(read.view) == records_of(other)
     assert read.view._replace(nodes=other.nodes) == other
@@ -46,32 +46,12 @@ def assert_same_zone(read: ZoneFile | None, text: str, origin: str = ORIGIN) -> 
 
 @pytest.mark.parametrize("seed", range(60))
 def test_random_zones(seed: int) -> None:
-    records = [record for record in random_zone(random.Random(seed)) if record.rdtype != "DS"]
-    text = zone_text(records)
-    plain = read_plain(text.encode(), EXAMPLE)
-    if plain is not None:
-        assert_same_zone(plain, text)
-    else:
-        assert len({(r.owner, r.rdtype) for r in records if r.rdtype in ("DNAME", "CNAME")}) < len(records)
+    assert_same_zone(zone_text([record for record in random_zone(random.Random(seed)) if record.rdtype != "DS"]))
 
 
 @pytest.mark.parametrize("line", LINES["plain"])
 def test_plain_lines(line: str) -> None:
-    assert_same_zone(read_plain((HEAD + line + "\n").encode(), EXAMPLE), HEAD + line + "\n")
-
-
-@pytest.mark.parametrize("line", LINES["signed"])
-def test_odd_lines_of_signed_zones_are_left_to_the_other_reader_or_read_alike(line: str) -> None:
-    if (plain := read_plain((HEAD + line + "\n").encode(), EXAMPLE)) is not None:
-        assert_same_zone(plain, HEAD + line + "\n")
-
-
-OTHERS = ["", "x IN A 192.0.2.1\n", HEAD.replace("$TTL 60\n", ""), *(f"{HEAD}{line}\n" for line in LINES["other"])]
-
-
-@pytest.mark.parametrize("text", OTHERS)
-def test_other_lines_are_left_to_the_other_reader(text: str) -> None:
-    assert read_plain(text.encode(), EXAMPLE) is None
+    assert_same_zone(HEAD + line + "\n")
 
 
 def test_rfc1035_5_1_bytes_beyond_ascii_stay_bytes_in_names(tmp_path: Path) -> None:
@@ -168,14 +148,12 @@ def lines(draw: st.DrawFn) -> str:
 
 
 def assert_same_as_dnspython(text: str) -> None:
-    """Assert that the plain reader gives the same zone as dnspython, with the same findings."""
-    plain = read_plain(text.encode(), ARK)
+    """Assert that a file with blocks gives the same zone as dnspython, with the same findings."""
+    plain = read_blocks(text.encode(), ARK)
     if plain is None:
-        return  # dnspython reads or refuses it
-    assert_same_zone(plain, text, "ark.arpa.")
+        return  # masterfile.py reads or refuses it
+    assert_same_zone(text, "ark.arpa.")
     other = view_zone(dns.zone.from_text(text, "ark.arpa.", relativize=False))
-    plain = read_plain(text.encode(), ARK)  # because the comparison packs all names
-    assert plain is not None
     assert sorted(map(str, check_integrity(plain.view))) == sorted(map(str, check_integrity(other)))
     assert check_rules(plain.view, plain.doubtful) == check_rules(other)
     through_dnspython = text.replace("1209600 300\n", "1209600 300 ; SOA\n", 1)
@@ -204,7 +182,7 @@ def texts(nodes: PackedNodes) -> list[bytes]:
 
 
 def block_zone(*lines: str) -> ZoneFile:
-    plain = read_plain((ARK_HEAD + "".join(f"{line}\n" for line in lines)).encode(), ARK)
+    plain = read_blocks((ARK_HEAD + "".join(f"{line}\n" for line in lines)).encode(), ARK)
     assert plain is not None
     return plain
 
@@ -237,17 +215,16 @@ def test_lines_of_the_zone_writer_are_a_block() -> None:
         ("12345 IN NS ns1",),
         tuple(f'12345 IN TXT "{letter * 200}"' for letter in "abcdef"),
         ("$TTL 61", '12345 IN TXT "x"'),
+        ("$TTL 61", "12345 IN A 192.0.2.1"),
         ("$ORIGIN 12345.ark.arpa.", "@ IN A 192.0.2.1"),
     ],
 )
 def test_a_name_with_lines_outside_its_block_is_read_line_by_line(others: tuple[str, ...]) -> None:
     text = ARK_HEAD + "\n".join((*GOOD, *others)) + "\n"
-    plain = read_plain(text.encode(), ARK)
-    if plain is not None:
-        assert plain.doubtful == frozenset({(b"12345", *ARK)})
-        assert_same_zone(plain, text, "ark.arpa.")
-    else:
-        assert "$TTL 61" in others or GOOD[1] in others  # two TTLs in one RRset, or a duplicate record
+    read = read_zone_file(text.encode(), ARK, Path("zone"))
+    is_block = others[-1] == '12345 IN TXT "x"'  # another $TTL above a block: no block counts
+    assert read.doubtful == (None if is_block else frozenset({(b"12345", *ARK)}))
+    assert_same_zone(text, "ark.arpa.")
 
 
 def test_lines_after_the_blocks_may_have_another_origin_and_ttl() -> None:
@@ -255,7 +232,7 @@ def test_lines_after_the_blocks_may_have_another_origin_and_ttl() -> None:
     lines = *GOOD, "; from sub.zone", "$ORIGIN sub.ark.arpa.", "$TTL 61", "x IN NS ns.example."
     plain = block_zone(*lines)
     assert (len(texts(plain.view.nodes)), plain.doubtful) == (1, frozenset())
-    assert_same_zone(plain, ARK_HEAD + "".join(f"{line}\n" for line in lines), "ark.arpa.")
+    assert_same_zone(ARK_HEAD + "".join(f"{line}\n" for line in lines), "ark.arpa.")
 
 
 def test_threads_may_read_a_block_at_once() -> None:
