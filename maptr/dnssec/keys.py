@@ -286,10 +286,10 @@ class KeyFile(NamedTuple):
 
 
 def read_keys(folder: Path) -> list[KeyFile]:
-    """Return the keys in the folder, sorted by file name. Ignores files whose names do not end in ``.pem``.
+    """Return the keys in the folder, sorted by file name: of files that end in ``.pem``, or as BIND's in ``.private``.
 
-    Raises SigningError for a folder or file that other users can read, for a file name that does not match its key,
-    and if the package cryptography is missing; OSError if the folder or a file cannot be read.
+    Raises SigningError for a folder or file that other users can read, for a file name that does not match its key
+    (BIND's never does), and if the package cryptography is missing; OSError if the folder or a file cannot be read.
     """
     require_cryptography()
     try:
@@ -304,7 +304,7 @@ def read_keys(folder: Path) -> list[KeyFile]:
         if not any(_NAME.fullmatch(path.name) for path in folder.iterdir()):
             reason = "is not a key folder: it holds no key and is open to others; maptr zone keys add makes a new one"
         raise SigningError(reason, filename=str(folder))
-    paths = sorted(path for path in folder.iterdir() if path.suffix == ".pem")
+    paths = sorted(path for path in folder.iterdir() if path.suffix in (".pem", ".private"))
     if len(paths) > MAX_KEYS:
         raise SigningError(f"{len(paths)} keys, {MAX_KEYS} at most", filename=str(folder))
     found = [KeyFile(path, _read(path)) for path in paths]

@@ -110,7 +110,7 @@ def read_blocks(data: bytes, origin: Labels) -> ZoneFile | None:
     for key, text in zip(keys, blocks, strict=True) if line_by_line else ():
         if key in line_by_line:
             reader.read(FileState("", origin, origin), text + b"\n")
-    if reader.refused or reader.findings or not {SOA, NS} <= reader.nodes.get(origin, {}).keys():
+    if reader.findings or not {SOA, NS} <= reader.nodes.get(origin, {}).keys():
         return None
     found = PackedNodes.pack(reader.records())
     doubtful = frozenset(from_wire(name) for name, value in found.table.items() if NAPTR in types_of(value))

@@ -97,6 +97,7 @@ def test_two_files_of_one_key_are_refused(file: KeyFile) -> None:
 
 SPOILED: dict[str, Callable[[Path, str], object]] = {
     "name": lambda path, text: path.rename(path.with_name("key.pem")),
+    "BIND's": lambda path, text: path.rename(path.with_name("Kexample.+015+12345.private")),
     "tag": lambda path, text: path.rename(path.with_name("csk-ed25519-00001.active.pem")),
     "algorithm": lambda path, text: path.rename(path.with_name(path.name.replace("ed25519", "ecdsap256sha256"))),
     "content": lambda path, text: path.write_text(text.replace("MC4", "XX4")),

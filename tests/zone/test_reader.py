@@ -91,7 +91,8 @@ LONG = " ".join(["a" * 255] * 300)
 def test_error_in_an_included_file_names_that_file(content: bytes, error: str, tmp_path: Path) -> None:
     zone, part = tmp_path / "zone", tmp_path / "part"
     part.write_bytes(content)
-    for text, place in ((f"{HEAD}$INCLUDE {part}\n".encode(), part), (content + HEAD.encode(), zone)):
+    block = b'12345 IN TXT "x"\n'
+    for text, place in ((f"{HEAD}$INCLUDE {part}\n".encode(), part), (content + HEAD.encode() + block, zone)):
         with pytest.raises(ZoneError) as raised:
             read_zone_file(text, EXAMPLE, zone)
         assert str(raised.value).startswith(error.replace("PART", str(place)).replace("ZONE", str(zone)))
@@ -216,23 +217,27 @@ def test_lines_of_the_zone_writer_are_a_block() -> None:
         tuple(f'12345 IN TXT "{letter * 200}"' for letter in "abcdef"),
         ("$TTL 61", '12345 IN TXT "x"'),
         ("$TTL 61", "12345 IN A 192.0.2.1"),
+        (" IN A 192.0.2.1",),
         ("$ORIGIN 12345.ark.arpa.", "@ IN A 192.0.2.1"),
     ],
 )
 def test_a_name_with_lines_outside_its_block_is_read_line_by_line(others: tuple[str, ...]) -> None:
     text = ARK_HEAD + "\n".join((*GOOD, *others)) + "\n"
     read = read_zone_file(text.encode(), ARK, Path("zone"))
-    is_block = others[-1] == '12345 IN TXT "x"'  # another $TTL above a block: no block counts
-    assert read.doubtful == (None if is_block else frozenset({(b"12345", *ARK)}))
+    # With another $TTL above a block, or an indented line, no block counts.
+    is_odd = others[-1] == '12345 IN TXT "x"' or others[-1].startswith(" ")
+    assert read.doubtful == (None if is_odd else frozenset({(b"12345", *ARK)}))
     assert_same_zone(text, "ark.arpa.")
 
 
 def test_lines_after_the_blocks_may_have_another_origin_and_ttl() -> None:
     """Records that ``zone build --include`` adds may have them."""
-    lines = *GOOD, "; from sub.zone", "$ORIGIN sub.ark.arpa.", "$TTL 61", "x IN NS ns.example."
+    below = "x.12345.ark.arpa. IN A 192.0.2.1"
+    lines = *GOOD, "; from sub.zone", "$ORIGIN sub.ark.arpa.", "$TTL 61", "x IN NS ns.example.", below
     plain = block_zone(*lines)
     assert (len(texts(plain.view.nodes)), plain.doubtful) == (1, frozenset())
-    assert_same_zone(ARK_HEAD + "".join(f"{line}\n" for line in lines), "ark.arpa.")
+    for start in ("", "$ORIGIN sub.ark.arpa.\n"):
+        assert_same_zone(ARK_HEAD + start + "".join(f"{line}\n" for line in lines), "ark.arpa.")
 
 
 def test_threads_may_read_a_block_at_once() -> None:
