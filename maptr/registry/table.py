@@ -142,14 +142,6 @@ class Entry:
     extra: Mapping[str, Any] = field(default_factory=dict, hash=False)
     line: int = field(default=0, compare=False)
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "extra", MappingProxyType(dict(self.extra)))
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        # A mapping proxy can be neither pickled nor deeply copied.
-        values = self.naan, self.shoulder, self.nmas, self.who, self.when, self.policy
-        return Entry, (*values, dict(self.extra), self.line)
-
     @property
     def key(self) -> str:
         """``12345`` or ``12345/x6``: the record's name in tables, plans, findings and messages."""

@@ -42,9 +42,9 @@ GENERIC = "\\#"
 _ESCAPE = re.compile(r"\\(?:\d{3}|.)", re.DOTALL)
 _ESCAPES = re.compile(r"(?:[^\\]|\\\D|\\(?:[01]\d|2[0-4]|25(?=[0-5]))\d)*", re.DOTALL)
 _GROUP = re.compile(r"\w+")
-_STRING = r'"([^"\\]*(?:\\(?:\D|\d\d\d)[^"\\]*)*)"'
-_NAPTR_FIELDS = re.compile(rf"(\d{{1,5}}) (\d{{1,5}}) {_STRING} {_STRING} {_STRING}")
-_TEXT_FIELD = re.compile(rf"{_STRING}(?: |$)")
+_QUOTED = r'"([^"\\]*(?:\\(?:\D|\d\d\d)[^"\\]*)*)"'
+_NAPTR_FIELDS = re.compile(rf"(\d{{1,5}}) (\d{{1,5}}) {_QUOTED} {_QUOTED} {_QUOTED}")
+_TEXT_FIELDS = re.compile(rf"{_QUOTED}(?: {_QUOTED})*")
 _ESCAPED_BYTE = re.compile(rb"\\(\d\d\d|.)", re.DOTALL)
 _TOKENIZED = re.compile(r"[();\"\s@]")  # characters with a meaning for a tokenizer
 _RP, _KEY, _CERT, _IPSECKEY, _OPENPGPKEY, _DHCID = 17, 25, 37, 45, 61, 49
@@ -327,14 +327,9 @@ def _plain_absolute(text: str) -> bytes:
 
 
 def _plain_text(text: str, _: Labels) -> bytes:
-    wire, at = b"", 0
-    while at < len(text):
-        match = _TEXT_FIELD.match(text, at)
-        if match is None:
-            raise ValueError("not in quotes")
-        wire += _plain_string(match[1], 0xFF)
-        at = match.end()
-    return wire
+    if not _TEXT_FIELDS.fullmatch(text):
+        raise ValueError("not in quotes")
+    return b"".join([_plain_string(string, 0xFF) for string in re.findall(_QUOTED, text)])
 
 
 def _plain_naptr(text: str, _: Labels) -> bytes:

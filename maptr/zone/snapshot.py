@@ -4,8 +4,8 @@ A zone has a *packed table*. Its keys are the names that exist, empty non-termin
 wire format. Its values are the packed RRsets of each name (``rrset.py``), ready to be copied into responses, in a fifth
 of the memory of RRset objects.
 
-In the table of a plain file, the value of a name may still be its lines of the file, which are known to be correct
-(``reader.py``) and are packed when the name is read. So use ``read``, ``find`` or ``pack_all``, not ``table``.
+The value of a name may still be its lines of the file, a block (``reader.py``), which is known to be correct and is
+packed when the name is read. So use ``read``, ``find`` or ``pack_all``, not ``table``.
 """
 
 from __future__ import annotations

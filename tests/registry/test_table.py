@@ -97,12 +97,3 @@ def test_tables_and_entries_can_be_pickled_and_copied() -> None:
         assert twin.shoulders("12345")[0].line == 7
         assert repr(twin) == repr(table)
     assert copy.copy(entry) == entry
-
-
-def test_extra_fields_are_immutable() -> None:
-    given = {"rtype": "x"}
-    entry = Entry("12345", extra=given)
-    given["rtype"] = "y"
-    assert entry.extra == {"rtype": "x"}
-    with pytest.raises(TypeError):
-        entry.extra["rtype"] = "y"  # type: ignore[index]
