@@ -329,7 +329,7 @@ def _plain_absolute(text: str) -> bytes:
 def _plain_text(text: str, _: Labels) -> bytes:
     if not _TEXT_FIELDS.fullmatch(text):
         raise ValueError("not in quotes")
-    return b"".join([_plain_string(string, 0xFF) for string in re.findall(_QUOTED, text)])
+    return b"".join(map(_plain_string, re.findall(_QUOTED, text)))
 
 
 def _plain_naptr(text: str, _: Labels) -> bytes:
@@ -345,8 +345,7 @@ def _naptr_fields(text: str) -> bytes:
     if match is None:
         raise ValueError("not six fields, three of them quoted")
     order, preference, *strings = match.groups()
-    # Name servers differ in how they read an escape beyond ASCII in these strings.
-    return struct.pack("!HH", int(order), int(preference)) + b"".join(_plain_string(s, 0x7F) for s in strings)
+    return struct.pack("!HH", int(order), int(preference)) + b"".join(map(_plain_string, strings))
 
 
 def _plain_rrsig(text: str, _: Labels) -> bytes:
@@ -363,19 +362,16 @@ def _plain_nsec(text: str, _: Labels) -> bytes:
     return _plain_absolute(following) + _bitmap(types)
 
 
-def _plain_string(text: str, highest: int) -> bytes:
-    """Return the wire format of a quoted character string (RFC 1035 3.3). Escaped bytes are at most ``highest``."""
-
-    def unescape(match: re.Match[bytes]) -> bytes:
-        found = match[1]
-        if len(found) == 3 and int(found) > highest:
-            raise ValueError("an escape that name servers read differently, or out of range")
-        return found if len(found) == 1 else bytes((int(found),))
-
-    octets = _ESCAPED_BYTE.sub(unescape, text.encode()) if "\\" in text else text.encode()
+def _plain_string(text: str) -> bytes:
+    """Return the wire format of a quoted character string (RFC 1035 3.3)."""
+    octets = _ESCAPED_BYTE.sub(_unescaped, text.encode()) if "\\" in text else text.encode()
     if len(octets) > MAX_STRING:
         raise ValueError("a long string")
     return bytes((len(octets),)) + octets
+
+
+def _unescaped(match: re.Match[bytes]) -> bytes:
+    return match[1] if len(match[1]) == 1 else bytes((int(match[1]),))  # ValueError above 255
 
 
 def _number(text: str) -> int:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from maptr.errors import ZoneError
@@ -22,6 +23,9 @@ EXAMPLE = (b"example",)
 ZONES = load_vectors("master_files")["zone"]
 LINES = load_vectors("zone_lines")
 HEAD = "$TTL 60\n@ IN SOA ns host 1 7200 3600 1209600 300\n@ IN NS ns\nns IN A 192.0.2.1\n"
+
+
+LONG = " ".join([f'"{"a" * 255}"'] * 300)  # more than a record may have
 
 
 def records(view: ZoneView) -> set[str]:
@@ -84,25 +88,31 @@ odd_lines = st.one_of(
 )
 
 
+def outcome(lines: str) -> tuple[set[str], list[str], list[str]]:
+    """Return the records and special names of a zone, or its error, and its findings."""
+    locations = Locations()
+    try:
+        view = read_master_file("zone", f"{HEAD}{lines}\n".encode(), EXAMPLE, locations)
+        found = records(view), [to_text(view.nodes.owner(key)) for key in view.nodes.special]
+    except ZoneError as error:
+        found = set(), [str(error)]
+    return *found, [*map(str, locations.findings)]
+
+
+def assert_read_alike(lines: str) -> None:
+    """Assert that the lines are read as they are with tabs, which the tokenizer reads."""
+    assert outcome(lines) == outcome(re.sub("^([^ \n]*) ", "\\1\t", lines, flags=re.MULTILINE))
+
+
+@pytest.mark.parametrize("lines", [*LINES["plain"], *LINES["other"], *LINES["signed"], f"x TXT {LONG}"])
+def test_each_plain_line_is_read_as_its_tokens(lines: str) -> None:
+    assert_read_alike(lines)
+
+
 @settings(max_examples=400, deadline=None)
 @given(st.lists(odd_lines, max_size=6))
-@example(["x 60 IN TXT " + " ".join([f'"{"a" * 255}"'] * 300)])
-def test_plain_lines_are_read_as_tokens(drawn: list[str]) -> None:
-    """A tab in a line, or a colon in its rdata, makes it one that the tokenizer reads."""
-
-    def outcome(lines: list[str]) -> tuple[set[str], list[str], list[str]]:
-        locations = Locations()
-        try:
-            view = read_master_file("zone", (HEAD + "\n".join(lines) + "\n").encode(), EXAMPLE, locations)
-        except ZoneError as error:
-            return set(), [str(error)], [*map(str, locations.findings)]
-        return (
-            records(view),
-            [to_text(view.nodes.owner(key)) for key in view.nodes.special],
-            [*map(str, locations.findings)],
-        )
-
-    assert outcome(drawn) == outcome([line.replace(" ", "\t", 1) for line in drawn])
+def test_plain_lines_are_read_as_their_tokens(drawn: list[str]) -> None:
+    assert_read_alike("\n".join(drawn))
 
 
 @given(st.text('ab1.@ \t\n\r();"\\$é*#\x00-', max_size=60))
