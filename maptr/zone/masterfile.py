@@ -4,7 +4,7 @@ $TTL and the last TTL hold for all records after them, in other files too (RFC 2
 those of one file (RFC 1035 5.1).
 
 A plain line is a whole record in printable ASCII, such as ``12345 IN TXT "who=Example"``. Of the types in
-``rdata.PLAIN``, it is read without tokenizer and dnspython, in a seventh of the time.
+``rdata.PLAIN``, it is read without tokenizer and dnspython, in a ninth of the time.
 
 The reader also finds what only the text shows: a loaded zone does not tell whether a name was relative or a port
 unescaped.

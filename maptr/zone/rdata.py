@@ -320,6 +320,7 @@ def _plain_name(text: str, origin: Labels) -> bytes:
     return to_wire(labels if text.endswith(".") else check((*labels, *origin)))
 
 
+@lru_cache(maxsize=1024)  # most signatures of a zone have the same signer
 def _plain_absolute(text: str) -> bytes:
     if not text.endswith("."):
         raise ValueError("a relative name")

@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import groupby
+from operator import itemgetter
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -55,9 +57,9 @@ class PackedNodes(Mapping[Labels, Node]):
         """Pack records: owner, type, TTL and rdata. The shortest owner is the apex."""
         found: dict[bytes, list[bytes]] = {}
         spelled: dict[bytes, bytes] = {}
-        for owner, rdtype, ttl, rdata in records:
+        for owner, some in groupby(records, itemgetter(0)):  # records of one name are usually adjacent
             key, name = to_wire(fold(owner)), to_wire(owner)
-            found.setdefault(key, []).append(pack_record(rdtype, ttl, rdata))
+            found.setdefault(key, []).extend(pack_record(*record[1:]) for record in some)
             if name != key:
                 spelled[key] = name
         table = {key: pack_records(some) for key, some in found.items()}
