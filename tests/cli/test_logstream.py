@@ -161,9 +161,9 @@ def test_text_has_time_and_level(level: str, start: Start, zone_file: Path, monk
 def test_lines_that_have_a_setting_of_their_own_come_at_each_level() -> None:
     """Those of the access log and of queries: with a level of "warning", such a log has nothing else."""
     code = """
-from maptr.cli import logstream; from maptr.gateway import current, server; from maptr.server import query_log
+from maptr.cli import logstream; from maptr.gateway import server, service; from maptr.server import query_log
 logstream.configure("error")
-for each in (server.access_log, query_log.log, current.log): each.info(each.name)
+for each in (server.access_log, query_log.log, service.log): each.info(each.name)
 """
     done = subprocess.run([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True, check=True)
     assert done.stderr.splitlines() == ["maptr: maptr.gateway.access", "maptr: maptr.query"]
