@@ -101,6 +101,10 @@ def read_journal(path: Path, view: ZoneView) -> Journal:
     """Read the journal of a zone that was just loaded. If the file is unusable, log why, and return a new journal."""
     try:
         journal = decode(read_whole(path, MAX_JOURNAL_FILE))
+        if is_newer(view.serial, journal.serial):  # the zone was edited, or signed, while no server ran
+            last = journal.serial
+            log.info("journal %s ends at serial %d, not at %d: secondaries will get AXFR", path, last, view.serial)
+            return Journal.start(view)
         if not journal.fits(view):
             raise JournalError(f"it leads to serial {journal.serial}, not to this zone of serial {view.serial}")
     except FileNotFoundError:

@@ -55,7 +55,7 @@ class Access:
 class TransferEvent(NamedTuple):
     """A zone transfer that begins, or is refused, for the log. ``result`` has its serials, or the reason, or is "".
 
-    ``client`` has the name of its key, too.
+    ``client`` has the name of its key and, if that is not TCP, the transport, too.
     """
 
     kind: str  # AXFR or IXFR
@@ -95,7 +95,9 @@ def answer(checked: CheckedQuery, snapshot: Snapshot, access: Access, context: C
     if checked.rcode is not None or question.rdtype not in (numbers.AXFR, numbers.IXFR):
         return _one_message(make(rcode=checked.rcode))
     kind, key = "AXFR" if question.rdtype == numbers.AXFR else "IXFR", checked.key
+    transport = checked.query.transport
     secondary = client if key is None else f"{client} key {to_text(key)}"
+    secondary += "" if transport is Transport.TCP else f" by {transport.value}"
     event = partial(TransferEvent, kind, to_text(question.name), secondary)
     refusal = _refuse(question, checked, snapshot, access)
     if refusal is not None:

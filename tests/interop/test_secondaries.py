@@ -146,6 +146,7 @@ def test_transfer_tools_with_good_bad_and_no_keys(command: str, zone_file: Path)
                 assert "TSIG" in output or command == "kdig"
                 assert not re.search("BADSIG|erify|expected a TSIG", output), output
         assert transfer(command, server.tls_port, "+tls", "AXFR", key=key).count("NAPTR") == 60
+        server.wait_for(r"AXFR of zone ark\.arpa\. to .* key hmac-sha512\. by tls: serial 2")
         wrong_secret = f"hmac-sha256:hmac-sha256:{secondaries.SECRET.replace('d', 'e')}"
         assert "BADSIG" in transfer(command, server.port, "AXFR", key=wrong_secret).upper().replace("_", "")
         assert "BADKEY" in transfer(command, server.port, "AXFR", key=f"hmac-sha256:other:{secondaries.SECRET}").upper()

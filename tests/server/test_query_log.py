@@ -35,7 +35,7 @@ def test_forged_queries_do_not_flood_the_log(caplog: pytest.LogCaptureFixture) -
             assert responder.answer(ReceivedQuery(query, Transport.UDP, "127.0.0.1"), counters) is not None
         clock.now += INTERVAL
         responder.answer(ReceivedQuery(query, Transport.UDP, "127.0.0.1"), counters)
-    line = "IXFR of zone ark.arpa. to 127.0.0.1 refused: not served here"
+    line = "IXFR of zone ark.arpa. to 127.0.0.1 by udp refused: not served here"
     said = [record.getMessage() for record in caplog.records]
     assert said == [line] * MAX_LINES + [f"{line}, and {9 * MAX_LINES} more before"]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import logging
 import os
 import random
 from pathlib import Path
@@ -122,7 +123,7 @@ def test_file_round_trip_beside_a_partial_file(tmp_path: Path) -> None:
         (b"", "not a journal"),
         (b"something else", "not a journal"),
         (encode(Journal.start(view_of(2)))[:-1], "checksum is wrong"),
-        (encode(Journal.start(view_of(1))), "it leads to serial 1, not to this zone of serial 2"),
+        (encode(Journal.start(view_of(3))), "it leads to serial 3, not to this zone of serial 2"),
         (encode(Journal.start(view_of(2, "other 60 TXT x\n"))), "not to this zone"),
     ],
 )
@@ -137,6 +138,16 @@ def test_an_unusable_file_is_replaced_and_the_reason_is_logged(
     assert why in caplog.text
     write_journal(path, Journal.start(view), Repetitions())
     assert read_journal(path, view) == Journal.start(view)
+
+
+def test_a_zone_that_advanced_while_no_server_ran_is_no_fault(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    path, view = tmp_path / "z.journal", view_of(2)
+    path.write_bytes(encode(Journal.start(view_of(1))))
+    assert read_journal(path, view) == Journal.start(view)
+    assert caplog.messages == [f"journal {path} ends at serial 1, not at 2: secondaries will get AXFR"]
+    assert caplog.records[0].levelno == logging.INFO
+    assert [file.name for file in tmp_path.iterdir()] == ["z.journal"]
 
 
 def test_read_and_write_errors_are_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
