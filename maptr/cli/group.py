@@ -21,6 +21,7 @@ from maptr.errors import ArkSyntaxError, ConfigError, MissingExtra, nearest
 
 ROOT = Path(__file__).resolve().parents[2]
 COLUMN = 12  # the column at which the help texts of commands begin
+WITH_VERBS = ("table", "zone", "control")  # the commands whose verbs are tried alone, as rndc and knotc have them
 MIN_LIKENESS = 0.6  # difflib's ratio between a mistyped word and the suggestion
 
 
@@ -121,9 +122,20 @@ class Group(Command, click.Group):
             options = [name for param in self.get_params(ctx) for name in param.opts if name.startswith("--")]
             near = nearest(word, [*self.list_commands(ctx), *options], likeness=MIN_LIKENESS)
             search = f" maptr naan {word} finds an organisation." if ctx.parent is None and word.isalnum() else ""
-            advice = f" Did you mean {near!r}?" if near else search
+            deeper = (f"{name} {word}" for name in WITH_VERBS if name in self._lazy and word in self._verbs(ctx, name))
+            advised = " or ".join(map(repr, deeper)) or (near and repr(near))
+            advice = f" Did you mean {advised}?" if advised else search
             raise click.UsageError(f"No such command {word!r}.{advice}", ctx)
         return super().resolve_command(ctx, args)
+
+    def _verbs(self, ctx: click.Context, name: str) -> Sequence[str]:
+        """Return what may follow the command of that name: its own commands, or the choices of its first argument."""
+        command = self.get_command(ctx, name)
+        if isinstance(command, click.Group):
+            return command.list_commands(ctx)
+        kinds = (param.type for param in command.params if isinstance(param, click.Argument)) if command else ()
+        kind = next(iter(kinds), None)
+        return kind.choices if isinstance(kind, click.Choice) else ()
 
     def invoke(self, ctx: click.Context) -> Any:
         with output.errors_end_the_command(click.exceptions.Exit, click.Abort, click.ClickException):

@@ -138,6 +138,9 @@ def test_an_option_is_on_every_command_that_needs_it(option: str, having: list[s
     [
         (("discoverr",), "No such command 'discoverr'. Did you mean 'discover'?"),
         (("help",), "No such command 'help'. Did you mean '--help'?"),
+        (("notify",), "No such command 'notify'. Did you mean 'control notify'?"),
+        (("pull",), "No such command 'pull'. Did you mean 'table pull' or 'control pull'?"),
+        (("keys", "list"), "No such command 'keys'. Did you mean 'zone keys'?"),
         (("zone", "biuld"), "No such command 'biuld'. Did you mean 'build'?"),
         (("zone", "keys", "ad"), "No such command 'ad'. Did you mean 'add'?"),
         (("no such",), "No such command 'no such'."),
