@@ -191,8 +191,9 @@ class _Reading:
         known = model.keys_of(kind)
         for key in document:
             if key not in known:
-                near = self._nearest(path, key, known)
-                self.errors.append(self.error((*path, key), f"no such key; the nearest is {near}"))
+                near = _nearest(path, key, known)
+                advice = f"the nearest is {near}" if near else f"there are {', '.join(sorted(known))}"
+                self.errors.append(self.error((*path, key), f"no such key; {advice}"))
         found: dict[str, Any] = {}
         required = {key for key, field in known.items() if field.default is field.default_factory is MISSING}
         for key, field in known.items():
@@ -258,15 +259,14 @@ class _Reading:
         filename, line = self._location(path)
         return ConfigError(message, filename=filename, line=line, key=_dotted(path))
 
-    def _nearest(self, path: KeyPath, key: str, known: Iterable[str]) -> str:
-        """Return the nearest valid key: the same of another table, a similar one of this table, or a similar one."""
-        here = f"{_dotted(path)}." if path else ""
-        everywhere = [*model.all_keys(), *model.keys_of(Config)]
-        if same := [other for other in everywhere if other.rpartition(".")[2] == key]:
-            return same[0]
-        if near := nearest(key, known, likeness=0.6):
-            return here + near
-        return nearest(here + key, everywhere)
+
+def _nearest(path: KeyPath, key: str, known: Iterable[str]) -> str:
+    """Return the same key of another table, or else a similar one of this table; "" if there is none."""
+    everywhere = [*model.all_keys(), *model.keys_of(Config)]
+    if same := [other for other in everywhere if other.rpartition(".")[2] == key]:
+        return same[0]
+    near = nearest(key, known, likeness=0.6)
+    return _dotted((*path, near)) if near else ""
 
 
 def _dotted(path: KeyPath) -> str:

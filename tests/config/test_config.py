@@ -115,7 +115,7 @@ def test_file_then_environment_then_flags() -> None:
         ("[serve.rll]\n", "f:1: serve.rll: no such key; the nearest is serve.rrl"),
         ("listen = []", "f:1: listen: no such key; the nearest is serve.listen"),
         ("[serve]\ncertificate = 'x'", "f:2: serve.certificate: no such key; the nearest is serve.tls.certificate"),
-        ("[serve]\n'a b'.c = 1", "f:2: serve.a b: no such key; the nearest is "),
+        ("[serve.tls]\n'a b'.c = 1", "f:2: serve.tls.a b: no such key; there are certificate, key, listen"),
         (
             "[[zone]]\nname='a'\nfile='b'\n[[zone]]\nname='b'\nfile='c'\ntabel='d'",
             "f:7: zone.tabel: no such key; the nearest is zone.table",
