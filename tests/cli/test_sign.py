@@ -228,6 +228,15 @@ def test_an_error_leaves_the_old_zone_and_says_what_to_do(
     assert (done.exit_code, said in done.output, Path("out.zone").read_text()) == (code, True, "kept"), done.output
 
 
+def test_a_zone_as_bind_writes_it_is_signed(work: Path) -> None:
+    """BIND and dig do not escape the port of an ``h`` record, and Knot refuses that."""
+    source, target = work / "in.zone", work / "out.zone"
+    source.write_text(source.read_text() + '12345 NAPTR 0 0 "h" "ark" "" ark.example.net:8080.\n')
+    run("sign", source, work / "keys", "-o", target, code=0)
+    assert "ark.example.net\\0588080." in target.read_text()
+    assert run("check", target).exit_code == 0
+
+
 def test_a_damaged_signed_zone_is_signed_from_scratch(work: Path) -> None:
     """Its ZONEMD does not verify, so no signature in it is kept."""
     source, target = work / "in.zone", work / "out.zone"
