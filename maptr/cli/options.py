@@ -406,9 +406,13 @@ def _same(one: os.stat_result | None, other: os.stat_result | None) -> bool:
 
 
 def write(target: Path | None, text: str) -> None:
-    """Write the file atomically, or standard output, which must be able to encode the text. Raises OSError."""
+    """Write the file atomically, or standard output, which must be able to encode the text. Raises OSError.
+
+    A file that has this text already is not touched, because other programs may watch its time.
+    """
     if target is not None:
-        write_atomically(target, text.encode())
+        if not (target.is_file() and target.read_bytes() == text.encode()):
+            write_atomically(target, text.encode())
     elif output.can_encode(sys.stdout, text):
         click.echo(text, nl=False)
     else:

@@ -105,8 +105,11 @@ def test_check_the_real_registry() -> None:
 def test_only_what_convert_wrote_is_replaced(tmp_path: Path) -> None:
     out, source = tmp_path / "out", tmp_path / "in"
     source.write_text(CLEAN)
+    states = []
     for _ in range(2):
         assert run("convert", source, "--to", "natab", "-o", out).exit_code == 0
+        states.append((out.stat().st_ino, out.stat().st_mtime_ns))
+    assert states[0] == states[1], "a file that stays the same is not touched"
     out.write_text(out.read_text() + "# mine\n")
     result = run("convert", source, "--to", "natab", "-o", out)
     assert (result.exit_code, "# mine" in out.read_text()) == (2, True)
