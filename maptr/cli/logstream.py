@@ -27,6 +27,7 @@ END_PATIENCE = 1.0  # seconds to wait at the end of the process until the last l
 SWITCHED = "maptr.gateway.access", "maptr.query"  # loggers whose lines have a setting of their own, at any level
 SHORT_FORMAT = "maptr: %(message)s"  # like the messages of ``output``
 TEXT_FORMAT = "%(asctime)s %(levelname)s maptr: %(message)s"
+PRIORITIES = {logging.DEBUG: 7, logging.INFO: 6, logging.WARNING: 4, logging.ERROR: 3, logging.CRITICAL: 2}  # RFC 5424
 TIME_FORMAT = "%Y-%m-%dT%H:%M:%SZ"  # RFC 3339
 
 
@@ -47,10 +48,11 @@ def configure(level: str, form: str = "") -> None:
 
 
 def formatter(form: str) -> logging.Formatter:
-    """Return the formatter of ``text`` or ``json``. Text for systemd's journal lacks time and level, which it adds."""
-    if form == "json":
-        return JsonFormatter()
-    return TextFormatter(SHORT_FORMAT if _is_journal() else TEXT_FORMAT, TIME_FORMAT)
+    """Return the formatter of ``text`` or ``json``. Text for systemd's journal lacks the time, which it adds."""
+    is_journal = _is_journal()
+    text = TextFormatter(SHORT_FORMAT if is_journal else TEXT_FORMAT, TIME_FORMAT)
+    inner = JsonFormatter() if form == "json" else text
+    return JournalFormatter(inner) if is_journal else inner
 
 
 def _is_journal() -> bool:
@@ -90,6 +92,18 @@ class JsonFormatter(logging.Formatter):
         if record.exc_info:
             line["error"] = self.formatException(record.exc_info)
         return json_text(line)
+
+
+class JournalFormatter(logging.Formatter):
+    """The lines of another formatter, each with its level as systemd's journal reads and removes it (sd-daemon(3))."""
+
+    def __init__(self, inner: logging.Formatter) -> None:
+        super().__init__()
+        self._inner = inner
+
+    def format(self, record: logging.LogRecord) -> str:
+        priority = f"<{PRIORITIES[record.levelno]}>"
+        return priority + self._inner.format(record).replace("\n", f"\n{priority}")
 
 
 class LogStream(QueueHandler):

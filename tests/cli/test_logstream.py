@@ -180,11 +180,16 @@ def test_json_lines_hold_tracebacks() -> None:
     assert (document["message"], document["error"].splitlines()[-1]) == ("x ü\n", "b")
 
 
-def test_lines_for_the_systemd_journal_have_no_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lines_for_the_systemd_journal_have_their_level_and_no_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with (tmp_path / "log").open("w") as log:
         monkeypatch.setattr(sys, "stderr", log)
         status = (tmp_path / "log").stat()
         monkeypatch.setenv("JOURNAL_STREAM", f"{status.st_dev}:{status.st_ino}")
-        assert logstream.formatter("text").format(record("stopped")) == "maptr: stopped"
+        assert logstream.formatter("text").format(record("stopped")) == "<6>maptr: stopped"
+        late = logging.LogRecord("maptr.serve", logging.WARNING, "", 0, "one\ntwo", (), None)
+        assert logstream.formatter("text").format(late) == "<4>maptr: one\n<4>two"
+        assert logstream.formatter("json").format(late).startswith('<4>{"time": ')
         monkeypatch.setenv("JOURNAL_STREAM", "1:2")
         assert re.fullmatch(f"{STAMP} INFO maptr: stopped", logstream.formatter("text").format(record("stopped")))
