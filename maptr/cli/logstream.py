@@ -41,7 +41,7 @@ def configure(level: str, form: str = "") -> None:
     handler.setFormatter(formatter(form) if form else logging.Formatter(SHORT_FORMAT))
     logging.basicConfig(level=level.upper(), handlers=[handler])
     context = click.get_current_context(silent=True)
-    if form == "json" and context is not None:  # a program reads it, so nothing else may be on stderr
+    if isinstance(handler.formatter, JsonFormatter | JournalFormatter) and context is not None:  # a program reads it
         context.meta[output.ERROR_LOG] = logging.getLogger("maptr.serve").error
     for name in SWITCHED:
         logging.getLogger(name).setLevel(logging.INFO)

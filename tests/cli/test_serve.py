@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 from pathlib import Path
 
@@ -129,6 +130,13 @@ def test_a_start_fails_before_it_pulls_in_the_format_of_the_log(
             "[[zone]]\nname = 'ark.arpa'\nfile = 'zone'\ntable = 'naans'\n"
         )
         done = run_process("serve", "--config", config)
+        config.write_text(config.read_text().replace("'json'", "'text'"))
+        with (tmp_path / "journal").open("w") as journal:
+            status = os.fstat(journal.fileno())
+            environment = os.environ | {"JOURNAL_STREAM": f"{status.st_dev}:{status.st_ino}"}
+            run_process("serve", "--config", config, stderr=journal, env=environment)
+    error = (tmp_path / "journal").read_text().splitlines()[-1]
+    assert error.startswith(f"<3>maptr: {config}{said.format(folder=tmp_path)}")
     last = [json.loads(line) for line in done.stderr.splitlines()][-1]
     assert (done.returncode, last["level"], registry.asked) == (code, "error", [])
     assert last["message"].startswith(f"{config}{said.format(folder=tmp_path)}")
