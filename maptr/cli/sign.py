@@ -204,7 +204,7 @@ _STATES = click.Choice(["published", "active", "retired"])
 def add(folder: Path, role: str, algorithm: str, state: str | None) -> None:
     """Create a key in the folder KEYS, which may be missing or empty.
 
-    Only their owner can read the folder and its files.
+    Only their owner can read the folder and its files. Each run creates one more key: a second one begins a rollover.
 
     \b
     Example:
