@@ -71,7 +71,9 @@ class AccessRule:
                 try:
                     network = read_network(word)
                 except ValueError as error:
-                    raise ValueError(f"{text!r} is neither key:NAME, an address nor a prefix: {error}") from None
+                    raise ValueError(
+                        f"{error}; a rule has an address, a prefix (0.0.0.0/0 and ::/0: all) or key:NAME"
+                    ) from None
             else:
                 raise ValueError(f"{text!r} has two addresses or two keys; write two rules")
         if network is None and key is None:

@@ -60,7 +60,11 @@ def test_a_zone_below_another_needs_a_delegation(zone_file: Path, cut: str, warn
         (("--key", "xfr"), 2, "a key is NAME=ALGORITHM:@FILE"),
         (("--key", f"xfr=hmac-md5:{SECRET}"), 2, "is not a known algorithm: hmac-sha1"),
         (("--key", "xfr=hmac-sha256:@/none/xfr.key"), 2, "/none/xfr.key: No such file"),
-        (("--transfer", "example.org"), 2, "neither key:NAME, an address nor a prefix"),
+        (
+            ("--transfer", "any"),
+            2,
+            "'any' is neither an address nor a prefix; a rule has an address, a prefix (0.0.0.0/0",
+        ),
         (("--transfer", "key:xfr"), 1, "there is no key xfr;"),
         (("--notify", "::1 key:xfr"), 1, "there is no key xfr;"),
         (("--notify", "example.org"), 2, "is not HOST:PORT"),

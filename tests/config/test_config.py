@@ -142,7 +142,7 @@ def test_file_then_environment_then_flags() -> None:
         (f"{ZONE}[[zone]]\nname='A.'\nfile='x'", "f:5: zone.name: zone a. is given twice"),
         (f"{ZONE}serial='date'", "f:4: zone.serial: needs serve.state too"),
         (f"{ZONE}serial='up'", "f:4: zone.serial: must be one of file, increment, date, unix"),
-        (f"{ZONE}transfer=['10.0.0.1/8']", "f:4: zone.transfer: '10.0.0.1/8' is neither"),
+        (f"{ZONE}transfer=['10.0.0.1/8']", "f:4: zone.transfer: 10.0.0.1/8 has host bits set; a rule has"),
         (f"{ZONE}transfer=['key:y']", "f:4: zone.transfer: there is no key y; no key is given"),
         (
             f"[[key]]\nname='xfr'\nsecret='{SECRET}'\n{ZONE}notify=['::1 key:xrf']",
