@@ -133,8 +133,7 @@ class Group(Command, click.Group):
         command = self.get_command(ctx, name)
         if isinstance(command, click.Group):
             return command.list_commands(ctx)
-        kinds = (param.type for param in command.params if isinstance(param, click.Argument)) if command else ()
-        kind = next(iter(kinds), None)
+        kind = command.params[0].type if command is not None else None
         return kind.choices if isinstance(kind, click.Choice) else ()
 
     def invoke(self, ctx: click.Context) -> Any:
