@@ -6,7 +6,6 @@ import asyncio
 import gc
 import logging
 import os
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, suppress
@@ -407,6 +406,8 @@ def _read(zone: ZoneConfig) -> Checked:
     """Read a zone as it would be published; build one that has a table temporarily. Raises ZoneError and OSError."""
     if zone.table is None:
         return read_checked(zone.file, zone.name, lint=zone.lint)
+    import tempfile  # a server starts without it
+
     with tempfile.TemporaryDirectory() as aside:
         path = Path(aside) / zone.file.name
         if zone.file.exists():

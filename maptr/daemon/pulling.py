@@ -15,7 +15,7 @@ from maptr.files import read_whole
 from maptr.registry.minisign import PublicKey
 from maptr.registry.plan import Plan
 from maptr.registry.pull import OFFICIAL, Requirements, apply_pull, begin_with_built_in, jittered, plan_pull
-from maptr.web.http import SECONDS
+from maptr.web import SECONDS
 
 log = logging.getLogger("maptr.serve")
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from maptr import registry
 from maptr.discovery import BUILT_IN
@@ -30,7 +30,10 @@ from maptr.registry.followed_file import pull_file, read_pull_file
 from maptr.registry.minisign import MAX_FILE, SUFFIX, PublicKey, verify
 from maptr.registry.plan import Plan
 from maptr.registry.table import MAX_SOURCE, MAX_TABLE, Table, normal_key
-from maptr.web.http import SECONDS, Fetched, fetch
+from maptr.web import SECONDS
+
+if TYPE_CHECKING:
+    from maptr.web.http import Fetched
 
 JITTER = 0.1  # the fraction by which the interval between pulls varies in both directions
 OFFICIAL = "https://cdluc3.github.io/naan_reg_priv/naan_records.json"
@@ -200,6 +203,8 @@ def _read(content: bytes, filename: str, *, is_pulled: bool = False) -> tuple[Ta
 
 def _get(source: str, *, max_bytes: int, **options: Any) -> Fetched:
     """Read a URL, file or pipe. Raises FetchError, also for more bytes, because a device has no end."""
+    from maptr.web.http import Fetched, fetch  # late: it imports HTTP, and a program that never pulls starts without
+
     if "://" in source:
         return fetch(source, max_bytes=max_bytes, **options)
     try:

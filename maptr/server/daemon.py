@@ -27,7 +27,7 @@ from maptr.daemon.sockets import Sockets, bound_at, limits_within_descriptors
 from maptr.errors import ConfigError
 from maptr.protocol.address import Address
 from maptr.protocol.names import to_text
-from maptr.server import control, metrics, settings, udp
+from maptr.server import control, settings, udp
 from maptr.server.alarm import Alarm, AlarmKind, AlarmLog
 from maptr.server.counters import Counters, total
 from maptr.server.reloader import Reloader
@@ -134,6 +134,8 @@ class Daemon:
             if controller is not None:
                 controller.start()
             if self._sockets.metrics is not None:
+                from maptr.server import metrics  # late: it imports HTTP, which most servers start without
+
                 http = metrics.server(self._sockets.metrics, self.status)
                 stack.push_async_callback(http.stop)
                 http.start()

@@ -16,13 +16,11 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
-from importlib.util import find_spec
 from io import BytesIO
 from itertools import chain
 from types import SimpleNamespace
 
 from maptr.answer.context import Transport
-from maptr.config import Config
 from maptr.daemon.process import in_thread
 from maptr.daemon.pulling import TableStatus
 from maptr.daemon.request_server import RequestServer
@@ -44,12 +42,6 @@ REPLY_TIMEOUT = 10.0  # seconds to make the response
 PLAIN = "text/plain; charset=utf-8"
 END = b"\r\n\r\n"  # the end of the headers
 _ORIGIN = "(?i)^https?://[^/?]*"  # before the path, in a target that names the server too (RFC 9112 3.2.2)
-
-
-def check(config: Config) -> None:
-    """Raise ConfigError if metrics are configured and prometheus-client is not installed."""
-    if config.serve.metrics is not None and find_spec("prometheus_client") is None:
-        raise config.error("serve.metrics", "needs the package prometheus-client: pip install 'maptr[metrics]'")
 
 
 def render(status: Status) -> bytes:

@@ -9,6 +9,7 @@ import os
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from importlib.util import find_spec
 from typing import Any
 
 from maptr.answer.context import NO_COOKIES, Context, Identity
@@ -20,7 +21,6 @@ from maptr.daemon.pulling import requirements_of
 from maptr.errors import ConfigError
 from maptr.protocol.cookies import KEY_SIZE, CookieSettings
 from maptr.protocol.names import Labels, to_text
-from maptr.server import metrics
 from maptr.server.alarm import Silence, not_served
 from maptr.server.query_log import QueryLog
 from maptr.server.responder import Responder
@@ -66,7 +66,7 @@ def mistakes(config: Config) -> list[ConfigError]:
         process.check_user,
         _check_catalog,
         _check_twice,
-        metrics.check,
+        _check_metrics,
         silences_of,
         requirements_of,
     ]
@@ -77,6 +77,11 @@ def mistakes(config: Config) -> list[ConfigError]:
             errors += error.all
     # Checked here because the command line may add keys. Each zone would report an error in its rules again.
     return errors + [ConfigError(reason) for reason in dict.fromkeys(reason for _, reason in check_references(config))]
+
+
+def _check_metrics(config: Config) -> None:
+    if config.serve.metrics is not None and find_spec("prometheus_client") is None:
+        raise config.error("serve.metrics", "needs the package prometheus-client: pip install 'maptr[metrics]'")
 
 
 def _check_catalog(config: Config) -> None:

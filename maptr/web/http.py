@@ -28,6 +28,7 @@ from urllib.parse import urljoin
 from maptr import __version__, url
 from maptr.errors import Fault, FetchError, NmaError, printable, reason_of
 from maptr.files import read_up_to
+from maptr.web import SECONDS
 
 MAX_REDIRECTS = 5  # RFC 9110 15.4 leaves the limit to the client; RFC 2068 10.3 had five
 MAX_HEAD = 4096  # bytes that are read of the response to HEAD
@@ -36,7 +37,6 @@ MAX_FILE = 64 << 20  # bytes of a file
 MAX_ADDRESSES = 4  # of one host
 MAX_VALIDATOR = 200  # characters of an ETag or a date that is kept and sent back
 MAX_REASON = 200  # characters of an error
-SECONDS = 60.0  # for one file, redirects included
 CONNECT_SECONDS = 8.0  # for the addresses and a connection: three tries of TCP (RFC 6298: after 0, 1 and 3 seconds)
 REDIRECTS = frozenset({301, 302, 303, 307, 308})
 USER_AGENT = f"maptr/{__version__}"
