@@ -361,7 +361,7 @@ def test_a_client_that_does_not_read_does_not_delay_others(monkeypatch: pytest.M
 
 
 def test_without_prometheus_client_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(metrics, "find_spec", lambda name: None)
+    monkeypatch.setattr("maptr.server.settings.find_spec", lambda name: None)
     (tmp_path / "zone").write_text(zone_text(1))
     done = run("serve", f"--zone=a.test={tmp_path}/zone", "--metrics=127.0.0.1:0", "--check-config")
     assert done.exit_code == 2

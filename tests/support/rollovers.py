@@ -435,10 +435,11 @@ class Run:
     def _move(self, seconds: float) -> None:
         """Move the clock, not beyond the next step of the operator, and let the signer do what is due.
 
-        It stops some hours before that step, too, so that the kept resolver has in its cache what was before it.
+        It stops some hours before that step, too, so that the kept resolver has in its cache what was before it. The
+        clock of the machine is set to whole seconds; one that is rounded down would be before the step.
         """
         left = self.due - self.now
-        self.offset += max(60.0, min(seconds, left - BEFORE if left > 1.5 * BEFORE else left))
+        self.offset = math.ceil(self.offset + max(60.0, min(seconds, left - BEFORE if left > 1.5 * BEFORE else left)))
         self.machine.set_clock(self.offset)
         self.due = self.signer.tick(self.now)
         keys = ask(self.signer.server, ORIGIN, "DNSKEY")
