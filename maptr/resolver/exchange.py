@@ -81,9 +81,8 @@ class StubQuery(NamedTuple):
 
 
 class _Aliases(NamedTuple):
-    """Where CNAMEs led: the name to ask for, the note about them, whether all are authentic, their least TTL."""
+    """The CNAMEs that were followed: the note about them, whether all are authentic, their least TTL, their number."""
 
-    name: Labels
     note: str = ""
     authentic: bool = True
     ttl: int = MAX_TTL
@@ -119,12 +118,13 @@ class Exchange:
     packet = b""
     _plain: frozenset[Server] = frozenset()  # servers without EDNS
     _tries = _referrals = _closed = 0
+    _aliases = _Aliases()
     _failed = Outcome.TIMEOUT  # how the last query that failed ended
     _bogus = False
 
     def __init__(self, query: StubQuery) -> None:
         self._query = query
-        self._aliases = _new(_Aliases, (query.name, "", True, MAX_TTL, 0))
+        self._name = query.name  # or that to which CNAMEs led
         self._turns = _Turns(query.servers, 0, 0)
         self._notes: dict[str, None] = {}  # of failures, each once
         if not query.servers:
@@ -149,7 +149,7 @@ class Exchange:
         # The last of several rounds is without 0x20, for a network that drops such queries or their responses.
         is_mixed = turns.round < max(1, rounds - 1) and not tcp and server not in query.case_blind
         sent = make_query(
-            self._aliases.name,
+            self._name,
             query.random_bytes,
             mix=is_mixed,
             spelling=turns.spellings.get(server, b""),
@@ -282,14 +282,15 @@ class Exchange:
             return
         authentic = past.authentic and self._is_authentic(attempt, response)
         ttl = past.ttl if response.ttl is None else min(past.ttl, response.ttl)
-        self._aliases = _Aliases(target, response.note, authentic, ttl, past.followed + 1)
+        self._name = target
+        self._aliases = _Aliases(response.note, authentic, ttl, past.followed + 1)
         self._turns = _Turns(self._query.servers, 0, self._tries)
 
     def _follow_referral(self, attempt: Attempt, referral: Referral) -> None:
         """Ask the servers below the cut, which must be further down and towards the name (RFC 1034 5.3.3 4b)."""
         servers = _usable_servers(attempt.server, referral.addresses)
         refusal = ""
-        if not names.is_below(self._aliases.name, referral.cut) or len(referral.cut) <= self._turns.cut:
+        if not names.is_below(self._name, referral.cut) or len(referral.cut) <= self._turns.cut:
             refusal = "not closer to the name, so this server is lame"
         elif self._referrals >= MAX_REFERRALS:
             refusal = f"more than {MAX_REFERRALS} referrals"
