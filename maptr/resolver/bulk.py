@@ -383,8 +383,9 @@ class Run(Generic[Token]):
         now = self.clock()
         self._multiplexer.expire()  # first: a question that ends with its walk says why
         over = self.scheduler.tick(now)
+        tell = self.scheduler.tell  # one object for all questions
         for question in self.scheduler.take():
-            done = partial(self.scheduler.tell, question)
+            done = partial(tell, question)
             seconds, deadline = self._lifetime, question.deadline
             self._multiplexer.ask(question.name, done, question.rdtype, seconds=seconds, deadline=deadline)
         pauses = [pause for pause in (over, self._multiplexer.send()) if pause is not None]

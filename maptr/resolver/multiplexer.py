@@ -86,12 +86,12 @@ class Pending:
     deadline = inf
     started: float | None = None  # when its first packet was sent
     tcp: TcpExchange | None = None
+    sent: tuple[tuple[UdpSocket, bytes], ...] = ()  # where its queries are outstanding, by which IDs
 
     def __init__(self, exchange: AnyExchange, done: Done, seconds: float) -> None:
         self.exchange = exchange
         self.done = done
         self.seconds = seconds
-        self.sent: list[tuple[UdpSocket, bytes]] = []  # where its queries are outstanding, by which IDs
 
 
 class UdpSocket:
@@ -478,7 +478,7 @@ class Multiplexer:
             packet = ident + packet[2:]
             pending.attempt = attempt = attempt._replace(query=attempt.query._replace(packet=packet))
         used.pending[ident] = pending, attempt
-        pending.sent.append((used, ident))
+        pending.sent += ((used, ident),)
         used.sock.send(packet)
 
     # ---- receiving
