@@ -23,7 +23,7 @@ from maptr import url
 from maptr.discovery import Outcome
 from maptr.protocol import names
 from maptr.protocol.names import Labels
-from maptr.protocol.numbers import BADVERS, FORMERR, MAX_TTL, NAPTR, NOTIMP, REFUSED, SERVFAIL
+from maptr.protocol.numbers import BADVERS, FORMERR, MAX_TTL, NOTIMP, REFUSED, SERVFAIL
 from maptr.resolver.message import (
     DnsResponse,
     Referral,
@@ -62,18 +62,16 @@ class Attempt(NamedTuple):
     number: int
 
 
-class StubQuery(NamedTuple):
-    """A question, the servers that may answer it, and how they are asked.
+class StubOptions(NamedTuple):
+    """The servers that may answer, and how they are asked. Exchanges share it.
 
-    ``case_blind`` are servers that are asked without 0x20; many exchanges may share it. With ``trust_ad`` the AD bit of
-    the servers counts; ``dnssec`` asks for the signatures that validation needs. ``options`` may have other limits than
-    FIRST_SECONDS and ROUNDS.
+    ``case_blind`` are servers that are asked without 0x20. With ``trust_ad`` the AD bit of the servers counts;
+    ``dnssec`` asks for the signatures that validation needs. ``options`` may have other limits than FIRST_SECONDS and
+    ROUNDS.
     """
 
-    name: Labels
     servers: tuple[Server, ...]
     case_blind: CaseBlind
-    rdtype: int = NAPTR
     trust_ad: bool = False
     dnssec: bool = False
     options: ResolverOptions = ResolverOptions()
@@ -81,8 +79,9 @@ class StubQuery(NamedTuple):
 
 
 class _Aliases(NamedTuple):
-    """The CNAMEs that were followed: the note about them, whether all are authentic, their least TTL, their number."""
+    """The CNAMEs from ``name`` that were followed: the note about them, whether all are authentic, their least TTL."""
 
+    name: Labels = ()
     note: str = ""
     authentic: bool = True
     ttl: int = MAX_TTL
@@ -122,22 +121,23 @@ class Exchange:
     _failed = Outcome.TIMEOUT  # how the last query that failed ended
     _bogus = False
 
-    def __init__(self, query: StubQuery) -> None:
-        self._query = query
-        self._name = query.name  # or that to which CNAMEs led
-        self._turns = _Turns(query.servers, 0, 0)
+    def __init__(self, name: Labels, rdtype: int, stub: StubOptions) -> None:
+        self._name = name  # or that to which CNAMEs led
+        self._rdtype = rdtype
+        self._stub = stub
+        self._turns = _Turns(stub.servers, 0, 0)
         self._notes: dict[str, None] = {}  # of failures, each once
-        if not query.servers:
+        if not stub.servers:
             self.answer = Answer(Outcome.UNREACHABLE, note="no server to ask")
 
     def next(self) -> Attempt | None:
         """Return the query to send now; None if the question is settled."""
         if self.answer is not None:
             return None
-        query, turns = self._query, self._turns
+        stub, turns = self._stub, self._turns
         if turns.index >= len(turns.servers):
             turns.index, turns.round = 0, turns.round + 1
-        rounds = query.options.attempts or ROUNDS
+        rounds = stub.options.attempts or ROUNDS
         if not turns.servers or turns.round >= rounds or self._tries >= MAX_TRIES:
             self.answer = self._failure(self._failed, self._notes)
             return None
@@ -145,18 +145,18 @@ class Exchange:
         server = turns.servers[turns.index]
         tcp = turns.tcp or server.tcp
         trips = TLS_TRIPS if server.tls else TCP_TRIPS if tcp else 1
-        seconds = query.options.timeout or FIRST_SECONDS * trips * 2**turns.round
+        seconds = stub.options.timeout or FIRST_SECONDS * trips * 2**turns.round
         # The last of several rounds is without 0x20, for a network that drops such queries or their responses.
-        is_mixed = turns.round < max(1, rounds - 1) and not tcp and server not in query.case_blind
+        is_mixed = turns.round < max(1, rounds - 1) and not tcp and server not in stub.case_blind
         sent = make_query(
             self._name,
-            query.random_bytes,
+            stub.random_bytes,
             mix=is_mixed,
             spelling=turns.spellings.get(server, b""),
-            rdtype=query.rdtype,
+            rdtype=self._rdtype,
             edns=server not in self._plain,
-            ask_ad=query.trust_ad,
-            dnssec=query.dnssec,
+            ask_ad=stub.trust_ad,
+            dnssec=stub.dnssec,
         )
         return _new(Attempt, (server, sent, tcp, seconds, self, self._tries))
 
@@ -198,7 +198,7 @@ class Exchange:
                 self._strike(attempt.server, Outcome.MALFORMED, f"the response cannot be read: {error}")
             return not late
         outcome = response.outcome
-        if outcome.answered or (self._query.dnssec and response.alias is not None):
+        if outcome.answered or (self._stub.dnssec and response.alias is not None):
             self._end_with(attempt, response)
             self.packet = packet
         elif outcome is Outcome.REFERRAL:
@@ -213,7 +213,7 @@ class Exchange:
         elif response.rcode == SERVFAIL and self._turns.may_repeat and not response.bogus:
             self._turns.may_repeat = False
         else:
-            self._bogus |= response.bogus and self._query.trust_ad
+            self._bogus |= response.bogus and self._stub.trust_ad
             outcome = Outcome.REFUSED if response.rcode == REFUSED else Outcome.SERVFAIL
             self._strike(attempt.server, outcome, f"rcode {response.rcode}")
         return True
@@ -227,7 +227,7 @@ class Exchange:
         if attempt.tcp or server in spellings or not is_response_to(attempt.query, packet, any_case=True):
             return False
         spellings[server] = spelled_name(attempt.query, packet)
-        self._query.case_blind.add(server)
+        self._stub.case_blind.add(server)
         return True
 
     def timed_out(self, attempt: Attempt) -> None:
@@ -260,19 +260,19 @@ class Exchange:
 
     def _end_with(self, attempt: Attempt, response: DnsResponse) -> None:
         security, aliases = "indeterminate", self._aliases
-        if self._query.trust_ad:
+        if self._stub.trust_ad:
             security = "secure" if aliases.authentic and self._is_authentic(attempt, response) else "insecure"
         ttl = None if response.ttl is None else min(response.ttl, aliases.ttl)
         note = response.note or aliases.note
         if response.trailing:
             note = f"{note}; {TRAILING}" if note else TRAILING
-        zone = self._query.name if aliases.followed else response.zone
+        zone = aliases.name if aliases.followed else response.zone
         asked = str(attempt.server)
         self.answer = _new(Answer, (response.outcome, response.records, ttl, note, asked, None, security, (), zone))
 
     def _is_authentic(self, attempt: Attempt, response: DnsResponse) -> bool:
         """Return whether a server that the caller trusts, not one from a referral, says that its data is authentic."""
-        return response.authentic and attempt.server in self._query.servers
+        return response.authentic and attempt.server in self._stub.servers
 
     def _follow_alias(self, attempt: Attempt, response: DnsResponse, target: Labels) -> None:
         """Ask for the target, at the first servers: it may be anywhere (RFC 1034 3.6.2)."""
@@ -282,9 +282,9 @@ class Exchange:
             return
         authentic = past.authentic and self._is_authentic(attempt, response)
         ttl = past.ttl if response.ttl is None else min(past.ttl, response.ttl)
+        self._aliases = _Aliases(past.name or self._name, response.note, authentic, ttl, past.followed + 1)
         self._name = target
-        self._aliases = _Aliases(response.note, authentic, ttl, past.followed + 1)
-        self._turns = _Turns(self._query.servers, 0, self._tries)
+        self._turns = _Turns(self._stub.servers, 0, self._tries)
 
     def _follow_referral(self, attempt: Attempt, referral: Referral) -> None:
         """Ask the servers below the cut, which must be further down and towards the name (RFC 1034 5.3.3 4b)."""

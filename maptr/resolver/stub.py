@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from maptr.protocol.names import Labels
 from maptr.protocol.numbers import NAPTR
-from maptr.resolver.exchange import Exchange, StubQuery
+from maptr.resolver.exchange import Exchange, StubOptions
 from maptr.resolver.servers import CaseBlind, Server, find_servers, options_for, system_servers
 
 if TYPE_CHECKING:
@@ -43,19 +43,21 @@ class Stub:
         lifetime: float | None = None,
     ) -> None:
         until = None if lifetime is None else time.monotonic() + lifetime
-        self.servers: tuple[Server, ...] = tuple(
+        servers = tuple(
             server
             for text in (system_servers() if nameservers is None else nameservers)
             for server in find_servers(text, seconds=None if until is None else until - time.monotonic())
         )
-        self.options = options_for(self.servers)
-        self.trust_ad = trust_ad
+        self.asking = StubOptions(servers, CaseBlind(), trust_ad, validator is not None, options_for(servers))
         self.validator = validator
-        self.case_blind = CaseBlind()
         self.questions = 0
 
     def __repr__(self) -> str:
         return f"<Stub of {', '.join(map(str, self.servers))}>"
+
+    @property
+    def servers(self) -> tuple[Server, ...]:
+        return self.asking.servers
 
     @cached_property
     def tls_context(self) -> ssl.SSLContext:
@@ -70,15 +72,18 @@ class Stub:
         """Return a question to these servers, for a driver. ``questions`` counts them."""
         self.questions += 1
         if self.validator is not None:
-            return self.validator.exchange(name, rdtype, self._query)
-        return Exchange(self._query(name, rdtype))
+            return self.validator.exchange(name, rdtype, self._exchange)
+        return self._exchange(name, rdtype)
 
-    def _query(self, name: Labels, rdtype: int) -> StubQuery:
-        if self.options.rotate:
-            self.servers = (*self.servers[1:], *self.servers[:1])
-        return StubQuery(name, self.servers, self.case_blind, rdtype, self.trust_ad, options=self.options)
+    def _exchange(self, name: Labels, rdtype: int) -> Exchange:
+        if self.asking.options.rotate:
+            self._order(*self.servers[1:], *self.servers[:1])
+        return Exchange(name, rdtype, self.asking)
+
+    def _order(self, *servers: Server) -> None:
+        self.asking = self.asking._replace(servers=servers)
 
     def demote(self, server: Server) -> None:
         """Move a server that did not respond to the end of the order."""
         if len(self.servers) > 1 and server in self.servers:
-            self.servers = (*(other for other in self.servers if other != server), server)
+            self._order(*(other for other in self.servers if other != server), server)

@@ -19,7 +19,7 @@ from maptr.resolver.exchange import (
     ROUNDS,
     Attempt,
     Exchange,
-    StubQuery,
+    StubOptions,
 )
 from maptr.resolver.servers import CASE_BLIND_SECONDS, MAX_CASE_BLIND, CaseBlind, ResolverOptions, Server
 from maptr.resolver.stub import Stub
@@ -33,9 +33,9 @@ BOGUS = b"\0" + struct.pack("!HHIHHHH", OPT, 1232, 0, 6, EDE, 2, 6)  # RFC 8914:
 GOOD = [record(None, NAPTR, naptr("h.example."))]
 
 
-def query_of(*servers: Server, name: names.Labels = NAME, **fields: Any) -> StubQuery:
-    query = StubQuery(name, servers, CaseBlind(), random_bytes=random.Random(1).randbytes)
-    return query._replace(**fields)
+def asking_of(*servers: Server, name: names.Labels = NAME, rdtype: int = NAPTR, **fields: Any) -> Exchange:
+    options = StubOptions(servers, CaseBlind(), random_bytes=random.Random(1).randbytes)
+    return Exchange(name, rdtype, options._replace(**fields))
 
 
 @pytest.fixture(autouse=True)
@@ -45,7 +45,7 @@ def real_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def exchange(*servers: Server, name: names.Labels = NAME, trust_ad: bool = False) -> Exchange:
-    return Exchange(query_of(*servers, name=name, trust_ad=trust_ad))
+    return asking_of(*servers, name=name, trust_ad=trust_ad)
 
 
 def take(asking: Exchange) -> Attempt:
@@ -99,7 +99,7 @@ def test_silent_servers_are_asked_again_with_longer_timeouts() -> None:
 @pytest.mark.parametrize(("attempts", "mixed"), [(None, [True, True, False]), (1, [True]), (2, [True, False])])
 def test_the_last_of_several_rounds_is_in_lower_case(attempts: int | None, mixed: list[bool]) -> None:
     """For a network that drops queries in mixed case."""
-    asking = Exchange(query_of(ONE, options=ResolverOptions(attempts=attempts)))
+    asking = asking_of(ONE, options=ResolverOptions(attempts=attempts))
     sent = [attempt.query.question for attempt in drive(asking, lose)]
     assert [question != names.to_wire(NAME) + b"\0\x23\0\1" for question in sent] == mixed
 
@@ -147,7 +147,7 @@ def test_rfc4035_3_1_4_1_a_referral_that_denies_the_ds_at_its_cut_is_an_answer(r
     proof = record("x.example.", rdtype, b"")
 
     def ask(cut: str, authority: list[bytes], *, asked: int = DS) -> Exchange:
-        asking = Exchange(query_of(PUBLIC, rdtype=asked, dnssec=True))
+        asking = asking_of(PUBLIC, rdtype=asked, dnssec=True)
         attempt = take(asking)
         authority = [record(cut, NS, b"\2ns\7example\0"), *authority]
         assert answer(attempt, authority=authority, additional=[record("ns.example.", A, bytes((9, 9, 9, 9)))], flags=0)
@@ -293,7 +293,7 @@ def test_a_server_that_does_not_echo_the_case_is_remembered_for_a_while() -> Non
     kept = CaseBlind(lambda: now)
 
     def ask() -> Attempt:
-        return take(Exchange(query_of(ONE, case_blind=kept)))
+        return take(asking_of(ONE, case_blind=kept))
 
     first = ask()
     assert answer(first, GOOD, asked=lowered(first))

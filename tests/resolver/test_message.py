@@ -27,7 +27,7 @@ from maptr.ark import Ark
 from maptr.discovery import Outcome
 from maptr.protocol.numbers import HEADER_SIZE
 from maptr.resolver import message as wire
-from maptr.resolver.exchange import Exchange, StubQuery
+from maptr.resolver.exchange import Exchange, StubOptions
 from maptr.resolver.message import SentQuery, read_response
 from maptr.resolver.servers import CaseBlind, Server
 from maptr.walk import Question, Walk
@@ -182,9 +182,8 @@ def octets(case: dict[str, Any]) -> bytes:
 
 def exchange() -> Exchange:
     """An exchange that sends the query of the vectors, with their ID and in lower case."""
-    return Exchange(
-        StubQuery(NAME, (Server("192.0.2.1"),), CaseBlind(), random_bytes=lambda size: ID + bytes(size - 2))
-    )
+    options = StubOptions((Server("192.0.2.1"),), CaseBlind(), random_bytes=lambda size: ID + bytes(size - 2))
+    return Exchange(NAME, NAPTR, options)
 
 
 @pytest.mark.parametrize("case", VECTORS, ids=lambda case: case["title"])

@@ -149,20 +149,20 @@ def test_options_are_those_of_glibc(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     resolv_conf(f"nameserver 192.0.2.1\noptions {words}\n")
-    assert Stub().options == options
+    assert Stub().asking.options == options
     assert Stub().servers == (Server("192.0.2.1", tcp=options.tcp),)
     resolv_conf("nameserver 192.0.2.1\n")
     monkeypatch.setenv("RES_OPTIONS", words)
-    assert Stub().options == options
+    assert Stub().asking.options == options
 
 
 def test_options_hold_for_the_servers_of_the_system_only(resolv_conf: Callable[[str], Path]) -> None:
     conf = resolv_conf("nameserver 192.0.2.1\nnameserver 192.0.2.2\noptions timeout:7\n")
-    assert Stub(["192.0.2.2"]).options.timeout == 7
+    assert Stub(["192.0.2.2"]).asking.options.timeout == 7
     for servers in (["192.0.2.3"], ["192.0.2.1", "192.0.2.3"], ["192.0.2.1#5300"]):
-        assert Stub(servers).options == ResolverOptions()
+        assert Stub(servers).asking.options == ResolverOptions()
     conf.unlink()
-    assert Stub(["192.0.2.2"]).options == ResolverOptions()
+    assert Stub(["192.0.2.2"]).asking.options == ResolverOptions()
 
 
 @pytest.mark.parametrize("validating", [False, True])

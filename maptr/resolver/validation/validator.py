@@ -25,7 +25,7 @@ from maptr.errors import ConfigError, MissingExtra
 from maptr.files import read_whole
 from maptr.protocol.names import Labels
 from maptr.protocol.numbers import NAPTR
-from maptr.resolver.exchange import Attempt, Exchange, StubQuery
+from maptr.resolver.exchange import Attempt, Exchange
 from maptr.resolver.validation.answer import AnswerValidator
 from maptr.resolver.validation.chain import Resolved, Trust
 from maptr.resolver.validation.signed import Rdata, is_usable, parse
@@ -34,7 +34,7 @@ from maptr.zone.masterfile import AS_TEXT
 
 # By dns.name.Name or str: the keys of a Mapping are invariant, so that a dict[str, ...] would match neither.
 Anchors: TypeAlias = Mapping[Any, Iterable[Rdata]]
-MakeQuery = Callable[[Labels, int], StubQuery]
+MakeExchange = Callable[[Labels, int], Exchange]
 
 
 class Validator:
@@ -67,9 +67,9 @@ class Validator:
     def __repr__(self) -> str:
         return f"<Validator from {', '.join(map(str, self.trust.anchors))}>"
 
-    def exchange(self, name: Labels, rdtype: int, query_of: MakeQuery) -> ValidatedExchange:
-        """Return a validated question; ``query_of`` makes the query for each lookup."""
-        return ValidatedExchange(self.start(name, rdtype), query_of)
+    def exchange(self, name: Labels, rdtype: int, make: MakeExchange) -> ValidatedExchange:
+        """Return a validated question; ``make`` makes the exchange for each lookup, one that asks for signatures."""
+        return ValidatedExchange(self.start(name, rdtype), make)
 
     def start(self, name: Labels, rdtype: int = NAPTR) -> AnswerValidator:
         """Return a validated question, for any other driver."""
@@ -84,16 +84,15 @@ class ValidatedExchange:
 
     answer: Answer | None = None
 
-    def __init__(self, validation: AnswerValidator, query_of: MakeQuery) -> None:
+    def __init__(self, validation: AnswerValidator, make: MakeExchange) -> None:
         self._validation = validation
-        self._query_of = query_of
+        self._make = make
         self._current = self._begin()
 
     def _begin(self) -> Exchange:
         lookup = self._validation.lookup
         self._begun = time.monotonic()
-        query = self._query_of(lookup.name.labels[:-1], int(lookup.rdtype))
-        return Exchange(query._replace(dnssec=True))
+        return self._make(lookup.name.labels[:-1], int(lookup.rdtype))
 
     def next(self) -> Attempt | None:
         """Return the query to send now; None if the question is settled."""

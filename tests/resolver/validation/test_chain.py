@@ -33,7 +33,7 @@ from maptr.answer.respond import respond
 from maptr.discovery import Outcome
 from maptr.errors import ConfigError
 from maptr.protocol.numbers import NAPTR
-from maptr.resolver.exchange import StubQuery
+from maptr.resolver.exchange import Exchange, StubOptions
 from maptr.resolver.servers import CaseBlind, Server
 from maptr.resolver.validation import chain, signed
 from maptr.resolver.validation.answer import AnswerValidator
@@ -139,9 +139,9 @@ def exchanged(name: str, packet_for: Callable[[DnssecQuestion], bytes]) -> Answe
     """The answer of a validating stub, by the packets of a server."""
     validator = Validator({PARENT: PARENT_KEYS})
     validator.trust = trusting()
-    servers = (Server("192.0.2.1"),)
+    options = StubOptions((Server("192.0.2.1"),), CaseBlind(), dnssec=True)
     labels = dns.name.from_text(name).labels[:-1]
-    asking = validator.exchange(labels, NAPTR, lambda name, rdtype: StubQuery(name, servers, CaseBlind(), rdtype))
+    asking = validator.exchange(labels, NAPTR, lambda name, rdtype: Exchange(name, rdtype, options))
     while (attempt := asking.next()) is not None:
         query = attempt.query
         lookup = DnssecQuestion(dns.name.Name((*query.name, b"")), dns.rdatatype.RdataType(query.rdtype))
