@@ -62,7 +62,7 @@ class SharedQuestion(Generic[Token]):
 
     key: Key
     name: Labels
-    arks: deque[tuple[Token, Ark, Labels]] = field(default_factory=deque)
+    arks: list[tuple[Token, Ark, Labels]] = field(default_factory=list)
     walks: dict[ActiveWalk[Token], None] = field(default_factory=dict)
     deadline: float | None = None
     answer: Answer = _NOT_ASKED
@@ -166,7 +166,7 @@ class Scheduler(Generic[Token]):
         if question is not None:  # a redirect of another walk led there
             self._begin(token, self._walks.make(ark, name), 0.0)
             return
-        question = SharedQuestion(key, name, deque([(token, ark, name)]))
+        question = SharedQuestion(key, name, [(token, ark, name)])
         known = self._known.answers.get(key)
         if known is None:
             self._asked[key] = question
@@ -233,7 +233,7 @@ class Scheduler(Generic[Token]):
         end = self._clock() + SLICE
         while waiting and self._clock() < end:
             root = waiting[0]
-            token, ark, name = root.arks.popleft()
+            token, ark, name = root.arks.pop(0)
             if not root.arks:
                 waiting.popleft()
             walk = self._walks.make(ark, name)

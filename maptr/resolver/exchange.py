@@ -119,6 +119,7 @@ class Exchange:
     _tries = _referrals = _closed = 0
     _aliases = _Aliases()
     _failed = Outcome.TIMEOUT  # how the last query that failed ended
+    _notes: tuple[str, ...] = ()  # of failures
     _bogus = False
 
     def __init__(self, name: Labels, rdtype: int, stub: StubOptions) -> None:
@@ -126,7 +127,6 @@ class Exchange:
         self._rdtype = rdtype
         self._stub = stub
         self._turns = _Turns(stub.servers, 0, 0)
-        self._notes: dict[str, None] = {}  # of failures, each once
         if not stub.servers:
             self.answer = Answer(Outcome.UNREACHABLE, note="no server to ask")
 
@@ -235,7 +235,7 @@ class Exchange:
         self._turns.tcp = False
         self._turns.index += 1
         self._failed = Outcome.TIMEOUT
-        self._notes[f"{attempt.server}: no reply" + (" over TCP" if attempt.tcp else "")] = None
+        self._notes += (f"{attempt.server}: no reply" + (" over TCP" if attempt.tcp else ""),)
 
     def closed_early(self, attempt: Attempt) -> None:
         """Record that the server closed the TCP connection without a response: it may have too many, so ask again."""
@@ -254,7 +254,7 @@ class Exchange:
     def _failure(self, outcome: Outcome, notes: Iterable[str]) -> Answer:
         security, through = "bogus" if self._bogus else "indeterminate", self._aliases.note
         first = [f"{through}, without recursion"] if through else []
-        return Answer(outcome, note="; ".join([*first, *notes])[:NOTE_LENGTH], security=security)
+        return Answer(outcome, note="; ".join(dict.fromkeys([*first, *notes]))[:NOTE_LENGTH], security=security)
 
     # ---- what a response leads to
 
@@ -308,7 +308,7 @@ class Exchange:
         turns.index -= turns.servers[: turns.index].count(asked)
         turns.servers = tuple(server for server in turns.servers if server != asked)
         self._failed = outcome
-        self._notes[f"{asked}: {why}"] = None
+        self._notes += (f"{asked}: {why}",)
 
 
 def _usable_servers(asked: Server, addresses: Sequence[str]) -> tuple[Server, ...]:

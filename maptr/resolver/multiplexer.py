@@ -86,12 +86,16 @@ class Pending:
     deadline = inf
     started: float | None = None  # when its first packet was sent
     tcp: TcpExchange | None = None
-    sent: tuple[tuple[UdpSocket, bytes], ...] = ()  # where its queries are outstanding, by which IDs
+    sent: tuple[SentByUdp, ...] = ()
 
     def __init__(self, exchange: AnyExchange, done: Done, seconds: float) -> None:
         self.exchange = exchange
         self.done = done
         self.seconds = seconds
+
+
+SentByUdp = tuple[Pending, Attempt, "UdpSocket", bytes]
+"""A query that is outstanding, on which socket and by which ID."""
 
 
 class UdpSocket:
@@ -108,7 +112,7 @@ class UdpSocket:
             self.sock.close()
             raise
         self.sock.setblocking(False)
-        self.pending: dict[bytes, tuple[Pending, Attempt]] = {}
+        self.pending: dict[bytes, SentByUdp] = {}
         self.uses = 1
 
 
@@ -477,8 +481,8 @@ class Multiplexer:
         if ident != packet[:2]:
             packet = ident + packet[2:]
             pending.attempt = attempt = attempt._replace(query=attempt.query._replace(packet=packet))
-        used.pending[ident] = pending, attempt
-        pending.sent += ((used, ident),)
+        used.pending[ident] = sent = pending, attempt, used, ident
+        pending.sent += (sent,)
         used.sock.send(packet)
 
     # ---- receiving
@@ -492,14 +496,14 @@ class Multiplexer:
             except BlockingIOError:
                 return False
             except OSError as error:  # an ICMP error does not say which query it is for: it counts for all
-                for pending, attempt in list(one.pending.values()):
+                for pending, attempt, *_ in list(one.pending.values()):
                     if attempt is pending.attempt:
                         self._fail(pending, attempt, error)
                 return True
             found = pending_of(packet[:2])
             if found is None:
                 continue
-            pending, attempt = found
+            pending, attempt, _, _ = found
             if (
                 len(packet) <= UDP_PAYLOAD or self._clock() < pending.deadline  # reading a large one takes time
             ) and attempt.exchange.receive(attempt, packet):
@@ -550,8 +554,9 @@ class Multiplexer:
 
     def _finish(self, pending: Pending, now: float) -> None:
         del self._outstanding[pending]
-        for used, ident in pending.sent:
+        for _, _, used, ident in pending.sent:
             used.pending.pop(ident, None)
+        pending.sent = ()  # they refer to it
         self._concurrency = self.concurrency
         answer = pending.exchange.answer or pending.exchange.unanswered()
         pending.done(answer.after(0.0 if pending.started is None else now - pending.started))

@@ -132,7 +132,7 @@ def test_rfc5452_9_2_sockets_are_several_and_each_is_replaced_after_its_uses(mon
     first = [pool.next(server) for _ in range(SOCKETS)]
     assert len({one.sock.getsockname() for one in first}) == SOCKETS
     busy = first[0]
-    busy.pending[b"id"] = outstanding()
+    busy.pending[b"id"] = *outstanding(), busy, b"id"
     for _ in range(2 * SOCKETS):
         pool.next(server)
     now = {pool.next(server) for _ in range(SOCKETS)}
@@ -156,7 +156,7 @@ def test_unused_sockets_of_many_servers_are_closed() -> None:
     watched = Watched()
     pool = SocketPool(watched, lambda one: False)
     busy = pool.next(Server("127.0.0.1", 9))
-    busy.pending[b"id"] = outstanding()
+    busy.pending[b"id"] = *outstanding(), busy, b"id"
     for port in range(1000, 1000 + 3 * MAX_SOCKETS):
         assert pool.next(Server("127.0.0.1", port)).sock in watched.socks
         assert len(watched.socks) <= MAX_SOCKETS
