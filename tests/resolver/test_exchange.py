@@ -91,7 +91,7 @@ def test_silent_servers_are_asked_again_with_longer_timeouts() -> None:
     assert [attempt.seconds for attempt in attempts] == [FIRST_SECONDS * 2**n for n in range(ROUNDS) for _ in range(2)]
     found = settled(asking)
     assert found.outcome is Outcome.TIMEOUT
-    assert "2001:4860::1#5300: no reply" in found.note
+    assert found.note == "192.0.2.1#53: no reply; 2001:4860::1#5300: no reply"  # each once
     spellings = [attempt.query.question for attempt in attempts]
     assert len(set(spellings[:4])) == 4  # 0x20
 
@@ -419,3 +419,13 @@ def test_without_a_server_the_outcome_is_unreachable() -> None:
 
 def test_a_stub_shows_its_servers() -> None:
     assert repr(Stub(["192.0.2.1", "::1#5300"])) == "<Stub of 192.0.2.1#53, ::1#5300>"
+
+
+def test_the_end_of_aliases_denies_the_name_that_was_asked() -> None:
+    asking = exchange(ONE)
+    for target in ("a.example.", "b.example."):
+        assert answer(take(asking), [record(None, CNAME, names.to_wire(names.parse(target)))], flags=AA)
+    soa = b"\0\0" + struct.pack("!5I", 1, 2, 3, 4, 60)
+    assert answer(take(asking), authority=[record("example.", SOA, soa)])
+    found = settled(asking)
+    assert (found.outcome, found.zone) == (Outcome.NODATA, NAME)
