@@ -107,6 +107,17 @@ class _Turns:
         self.spellings: dict[Server, bytes] = {}
 
 
+class _Failures(NamedTuple):
+    """How the last query that failed ended, the notes of all, and whether a trusted server said that data is bogus."""
+
+    last: Outcome = Outcome.TIMEOUT
+    notes: tuple[str, ...] = ()
+    bogus: bool = False
+
+    def with_last(self, last: Outcome, note: str) -> _Failures:
+        return self._replace(last=last, notes=(*self.notes, note))
+
+
 class Exchange:
     """One question to DNS servers; ``answer`` is None until it is settled.
 
@@ -118,9 +129,7 @@ class Exchange:
     _plain: frozenset[Server] = frozenset()  # servers without EDNS
     _tries = _referrals = _closed = 0
     _aliases = _Aliases()
-    _failed = Outcome.TIMEOUT  # how the last query that failed ended
-    _notes: tuple[str, ...] = ()  # of failures
-    _bogus = False
+    _failures = _Failures()
 
     def __init__(self, name: Labels, rdtype: int, stub: StubOptions) -> None:
         self._name = name  # or that to which CNAMEs led
@@ -139,7 +148,7 @@ class Exchange:
             turns.index, turns.round = 0, turns.round + 1
         rounds = stub.options.attempts or ROUNDS
         if not turns.servers or turns.round >= rounds or self._tries >= MAX_TRIES:
-            self.answer = self._failure(self._failed, self._notes)
+            self.answer = self._failure(self._failures.last, self._failures.notes)
             return None
         self._tries += 1
         server = turns.servers[turns.index]
@@ -213,7 +222,8 @@ class Exchange:
         elif response.rcode == SERVFAIL and self._turns.may_repeat and not response.bogus:
             self._turns.may_repeat = False
         else:
-            self._bogus |= response.bogus and self._stub.trust_ad
+            if response.bogus and self._stub.trust_ad:
+                self._failures = self._failures._replace(bogus=True)
             outcome = Outcome.REFUSED if response.rcode == REFUSED else Outcome.SERVFAIL
             self._strike(attempt.server, outcome, f"rcode {response.rcode}")
         return True
@@ -234,8 +244,8 @@ class Exchange:
         """Record that no response came within the seconds of the attempt."""
         self._turns.tcp = False
         self._turns.index += 1
-        self._failed = Outcome.TIMEOUT
-        self._notes += (f"{attempt.server}: no reply" + (" over TCP" if attempt.tcp else ""),)
+        note = f"{attempt.server}: no reply" + (" over TCP" if attempt.tcp else "")
+        self._failures = self._failures.with_last(Outcome.TIMEOUT, note)
 
     def closed_early(self, attempt: Attempt) -> None:
         """Record that the server closed the TCP connection without a response: it may have too many, so ask again."""
@@ -249,10 +259,10 @@ class Exchange:
 
     def unanswered(self) -> Answer:
         """Return the answer for a walk whose time is over."""
-        return self._failure(Outcome.TIMEOUT, self._notes or (TIME_OVER,))
+        return self._failure(Outcome.TIMEOUT, self._failures.notes or (TIME_OVER,))
 
     def _failure(self, outcome: Outcome, notes: Iterable[str]) -> Answer:
-        security, through = "bogus" if self._bogus else "indeterminate", self._aliases.note
+        security, through = "bogus" if self._failures.bogus else "indeterminate", self._aliases.note
         first = [f"{through}, without recursion"] if through else []
         return Answer(outcome, note="; ".join(dict.fromkeys([*first, *notes]))[:NOTE_LENGTH], security=security)
 
@@ -307,8 +317,7 @@ class Exchange:
         turns.tcp = False
         turns.index -= turns.servers[: turns.index].count(asked)
         turns.servers = tuple(server for server in turns.servers if server != asked)
-        self._failed = outcome
-        self._notes += (f"{asked}: {why}",)
+        self._failures = self._failures.with_last(outcome, f"{asked}: {why}")
 
 
 def _usable_servers(asked: Server, addresses: Sequence[str]) -> tuple[Server, ...]:
