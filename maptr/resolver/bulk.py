@@ -65,8 +65,6 @@ class SharedQuestion(Generic[Token]):
     arks: list[tuple[Token, Ark, Labels]] = field(default_factory=list)
     walks: dict[ActiveWalk[Token], None] = field(default_factory=dict)
     deadline: float | None = None
-    answer: Answer = _NOT_ASKED
-    elapsed: float = 0.0  # seconds from the question to its answer that count for ``arks``
 
     @property
     def rdtype(self) -> int:
@@ -142,7 +140,8 @@ class Scheduler(Generic[Token]):
         self._known = _KnownAnswers()
         self._now = now
         self._clock = clock
-        self._answered: deque[SharedQuestion[Token]] = deque()  # whose ARKs' walks have not begun
+        # ARKs whose walks have not begun, each with its first answer, and the seconds that this took.
+        self._answered: deque[tuple[tuple[Token, Ark, Labels], Answer, float]] = deque()
         self._asked: dict[Key, SharedQuestion[Token]] = {}  # and not answered
         self._lifetime = lifetime
         self._active: dict[ActiveWalk[Token], None] = {}
@@ -166,14 +165,12 @@ class Scheduler(Generic[Token]):
         if question is not None:  # a redirect of another walk led there
             self._begin(token, self._walks.make(ark, name), 0.0)
             return
-        question = SharedQuestion(key, name, [(token, ark, name)])
         known = self._known.answers.get(key)
-        if known is None:
-            self._asked[key] = question
-            self._new.append(question)
-        else:
-            question.answer = known
-            self._answered.append(question)
+        if known is not None:
+            self._answered.append(((token, ark, name), known, 0.0))
+            return
+        self._asked[key] = question = SharedQuestion(key, name, [(token, ark, name)])
+        self._new.append(question)
 
     def take(self) -> list[SharedQuestion[Token]]:
         """Return the new questions. No question is asked again while it is outstanding or its answer is cached."""
@@ -213,9 +210,7 @@ class Scheduler(Generic[Token]):
         if question.deadline is None or answer.outcome is not Outcome.TIMEOUT:
             self._known.add(key, answer)
         del self._asked[key]
-        if question.arks:
-            question.answer, question.elapsed = answer, answer.elapsed or 0.0
-            self._answered.append(question)
+        self._answered.extend((begun, answer, answer.elapsed or 0.0) for begun in question.arks)
         cut_off = inf
         if question.deadline is not None and answer.outcome is Outcome.TIMEOUT and question.deadline <= self._clock():
             cut_off = question.deadline
@@ -232,13 +227,10 @@ class Scheduler(Generic[Token]):
         waiting = self._answered
         end = self._clock() + SLICE
         while waiting and self._clock() < end:
-            root = waiting[0]
-            token, ark, name = root.arks.pop(0)
-            if not root.arks:
-                waiting.popleft()
+            (token, ark, name), answer, elapsed = waiting.popleft()
             walk = self._walks.make(ark, name)
-            walk.tell(walk.next()[0], root.answer)
-            self._begin(token, walk, root.elapsed)
+            walk.tell(walk.next()[0], answer)
+            self._begin(token, walk, elapsed)
 
     def _begin(self, token: Token, walk: Walk, elapsed: float) -> None:
         """Continue a walk whose first packet was sent so many seconds ago."""
