@@ -298,7 +298,7 @@ class Ready:
         zone = next((self._zones[above] for above in _upwards(name) if above in self._zones), None)
         if not isinstance(reply.kind, tuple) and (zone is not None or reply.kind != REFUSED):
             return  # an error may depend on the client
-        packed = None if zone is None else zone.nodes.find(name)
+        packed = None if zone is None else zone.nodes.table.get(name)
         if name in self._above:
             self._keep(tables, name, self._record(reply))
         elif zone is None:
@@ -312,7 +312,7 @@ class Ready:
             self._keep(tables, name, self._record(reply))
             self._learn_template(tables, name, zone, reply, packed)
         elif reply.kind == (NOERROR, name, None):
-            self._share(self._encloser(tables, parent(name), _finder(zone)), NO_DATA, reply)
+            self._share(self._encloser(tables, parent(name), zone.nodes.table.get), NO_DATA, reply)
 
     def _tables_of(self, key: bytes, end: int) -> Tables | None:
         """Return the tables for a query without its ID, whose name ends at ``end``; None if it is not ordinary."""
@@ -350,11 +350,11 @@ class Ready:
             shared.only_direct = True
             self._share(shared, ABSENT, reply)
         elif rcode == NXDOMAIN:
-            encloser = next(above for above in _upwards(parent(name)) if zone.nodes.find(above) is not None)
+            encloser = next(above for above in _upwards(parent(name)) if zone.nodes.table.get(above) is not None)
             closer = next_closer(name, encloser)
             if closer != name and closer in self._soa_names:
                 return
-            shared = self._encloser(tables, encloser, _finder(zone))
+            shared = self._encloser(tables, encloser, zone.nodes.table.get)
             if not tables.do or zone.denial is None:
                 self._share(shared, ABSENT, reply)
                 return
@@ -387,7 +387,7 @@ class Ready:
         template = Template(wire[ID : ID + 2], opt, cookie)
         start = template.head(packed) + wire[HEADER_SIZE : reply.question_end]
         if start + packed[RRSET.size :] + opt == wire[ID:]:
-            self._encloser(tables, parent(name), _finder(zone)).answer = template
+            self._encloser(tables, parent(name), zone.nodes.table.get).answer = template
 
     def _keep(self, tables: Tables, name: bytes, record: bytes | None) -> bytes | None:
         if record is not None:
@@ -438,11 +438,6 @@ def _upwards(name: bytes) -> Iterator[bytes]:
 def _is_only_inert(packed: bytes) -> bool:
     """Return whether a name has only one RRset, of a type that affects no response for another type."""
     return packed[:2] in _INERT and len(packed) == RRSET.size + int.from_bytes(packed[4:8], "big")
-
-
-def _finder(zone: ZoneView) -> Find:
-    """Return ``PackedNodes.find``, or a faster equivalent if all nodes are packed."""
-    return zone.nodes.table.get if zone.nodes.packer is None else zone.nodes.find
 
 
 def _soa_names(zone: ZoneView) -> Iterator[bytes]:

@@ -24,8 +24,7 @@ from maptr.zone import build as zones
 from maptr.zone.check import Examined, examine, read_verified
 from maptr.zone.diff import ZoneDiff, check_shrinkage
 from maptr.zone.finding import Finding, Severity
-from maptr.zone.masterfile import AS_TEXT, soa_owner
-from maptr.zone.reader import read_zone_file
+from maptr.zone.masterfile import AS_TEXT, read_master_file, soa_owner
 from maptr.zone.snapshot import ZoneView
 
 
@@ -217,7 +216,7 @@ def diff(old: str, new: str, origin: str | None, as_json: bool) -> None:
     try:
         with output.progress("reading the zones"):
             paths = (Path(options.input_name(file)) for file in (old, new))
-            views = [read_verified(data, fold(name), path).view for data, path in zip(contents, paths, strict=True)]
+            views = [read_verified(data, fold(name), path) for data, path in zip(contents, paths, strict=True)]
     except ZoneError as error:
         output.fail(str(error), output.EXIT_UNREADABLE)
     found = ZoneDiff.between(*views)
@@ -253,7 +252,7 @@ def existing_zone(target: Path | None, origin: Labels, *, overwrite: bool) -> Zo
     """Read the zone in the file to be replaced, or return None. Raises UsageError unless it is a zone of this name."""
     if target is not None and target.is_file():
         with suppress(ZoneError, OSError):
-            return read_zone_file(read_whole(target), fold(origin), target).view
+            return read_master_file(str(target), read_whole(target), fold(origin))
     options.refuse_foreign(target, overwrite=overwrite)
     return None
 

@@ -63,7 +63,7 @@ class Validity:
         """Return the period, or None for a zone whose apex is not signed (RFC 4035 2.2). Reads every signature."""
         if RRSIG not in zone.nodes[zone.origin]:
             return None
-        packed = (zone.nodes.read(name) for name in zone.nodes.special)
+        packed = (zone.nodes.table[name] for name in zone.nodes.special)
         signatures = (records for each in packed for rdtype, records in split_rrsets(each) if rdtype == RRSIG)
         found = {rdata[8:16] for records in signatures for rdata in rdatas_of(records)}
         times = [_TIMES.unpack(stamp) for stamp in found]

@@ -78,7 +78,7 @@ class Renewal:
         if old is not None and not is_newer(serial, old.serial):
             serial = following_serial(old.serial, self.style, self.now)
         bare = stripped(zone, serial)
-        table = dict(bare.nodes.pack_all())
+        table = dict(bare.nodes.table)
         owners = _owners(bare)
         apex = owners[0]
         key_ttl = bare.soa.ttl if policy.dnskey_ttl is None else policy.dnskey_ttl
@@ -175,7 +175,7 @@ def _owners(zone: ZoneView) -> list[_Owner]:
     apex = to_wire(zone.origin)
     top: Labels | None = None
     for labels, name in zone.nodes.in_order():
-        packed = zone.nodes.read(name)
+        packed = zone.nodes.table[name]
         if not packed or (top is not None and labels[: len(top)] == top):
             continue
         rrsets = dict(rrset.split_rrsets(packed))
@@ -233,7 +233,7 @@ class _Signer:
     def known(self, owner: _Owner) -> _Known:
         """Return the old signatures over exactly the records of a name that last long enough."""
         rrsets = owner.rrsets
-        before = {} if self._old is None else dict(rrset.split_rrsets(self._old.find(owner.name) or b""))
+        before = {} if self._old is None else dict(rrset.split_rrsets(self._old.table.get(owner.name) or b""))
         found: dict[tuple[int, int, int], bytes] = {}
         for rdata in rrset.rdatas_of(before.get(RRSIG, b"")):
             covered, algorithm, labels, ttl, *times, tag = rrset.RRSIG_HEAD.unpack_from(rdata)

@@ -23,7 +23,7 @@ from maptr.errors import json_text
 from maptr.files import MAX_WHOLE, name_for, opened, read_whole, write_private
 from maptr.protocol.names import Labels
 from maptr.zone.diff import Published
-from maptr.zone.reader import read_zone_file
+from maptr.zone.masterfile import read_master_file
 from maptr.zone.snapshot import ZoneView
 
 log = logging.getLogger("maptr.serve")
@@ -109,7 +109,7 @@ def read_signed(folder: Path, origin: Labels, *, is_retry: bool = False) -> tupl
         match = _SIGNED_HEAD.fullmatch(head)
         if match is None or match["digest"] != _digest(text, int(match["serial"])):
             raise ValueError("is damaged: its checksum is wrong")
-        return read_zone_file(text.encode(), origin, path).view, int(match["serial"])
+        return read_master_file(str(path), text.encode(), origin), int(match["serial"])
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, dns.exception.DNSException) as error:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -38,18 +37,16 @@ from maptr.protocol.names import (
 from maptr.protocol.numbers import AAAA, CNAME, DNAME, DS, HEADER_SIZE, MX, NAPTR, NS, NSEC3, SOA, SRV, UDP_PAYLOAD, A
 from maptr.zone.denial import hash_of
 from maptr.zone.finding import NOT_LOADED, Finding, Severity, error, warning
-from maptr.zone.masterfile import AS_TEXT, Locations, read_master_file, soa_owner
+from maptr.zone.masterfile import AS_TEXT, MAX_RRSET, Locations, ZoneFile, read_master_file, read_zone_file, soa_owner
 from maptr.zone.rdata import type_text
-from maptr.zone.reader import ZoneFile, read_blocks, read_zone_file
 from maptr.zone.rrset import Node, types_of
-from maptr.zone.snapshot import ZoneView, is_text
+from maptr.zone.snapshot import ZoneView
 from maptr.zone.zonemd import check_digest
 
 _OF_HOSTS = frozenset({A, AAAA, MX})
 _SERVERS = {NS: error, MX: warning, SRV: warning}  # types that name servers, and the finding for one without an address
 _HOST_LABEL = re.compile(rb"[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?")
 OBSOLETE = frozenset({3, 4})  # MD, MF
-MAX_RRSET = 100  # records of one type at one name: BIND's max-records-per-type since 9.18.28
 _OVERHEAD = HEADER_SIZE + 4 + 11  # header, type and class of the question, OPT without options
 _RECORD = 12  # compressed owner, type, class, TTL, length
 _REGEXP_STEPS = 20_000
@@ -73,8 +70,6 @@ def examine(text: str, *, origin: str | None = None, filename: str = "") -> Exam
     be loaded is a finding too, as is an unreadable file that it includes.
     """
     origin = origin or soa_owner(text)
-    if (good := _without_findings(text, origin)) is not None:
-        return Examined([], good, [])
     locations = Locations()
     found: list[Finding] = []
     view = None
@@ -85,21 +80,11 @@ def examine(text: str, *, origin: str | None = None, filename: str = "") -> Exam
     except ValueError as reason:
         found.append(error(NOT_LOADED, "the zone", f"{origin} is not a domain name: {reason}"))
     else:
-        found += check_rules(view, locations=locations)
+        found += check_rules(view, locations)
         found += [_located(finding, locations) for finding in (*check_integrity(view), *check_hostnames(view))]
     findings = [replace(one, file=one.file or filename) for one in {*locations.findings, *found}]
     findings.sort(key=lambda f: (f.line == 0, f.file != filename, f.file, f.line, f.record, f.code, f.value))
     return Examined(findings, view, locations.included)
-
-
-def _without_findings(text: str, origin: str) -> ZoneView | None:
-    """Return the zone of a text with blocks (``reader.py``) and without findings; None for any other."""
-    with suppress(ValueError):
-        plain = read_blocks(text.encode(*AS_TEXT), fold(parse(origin)))
-        view = plain.view if plain else None
-        if plain and view and not check_rules(view, plain.doubtful):
-            return None if any(check_integrity(view)) or any(check_hostnames(view)) else view
-    return None
 
 
 def _located(finding: Finding, locations: Locations) -> Finding:
@@ -115,10 +100,11 @@ def _located(finding: Finding, locations: Locations) -> Finding:
 
 
 class Checked(NamedTuple):
-    """A zone that may be served, and its findings, one line each."""
+    """A zone that may be served, its findings, one line each, and the files that it includes."""
 
     view: ZoneView
     warnings: tuple[str, ...] = ()
+    included: tuple[Path, ...] = ()
 
     def first_warnings(self) -> tuple[str, ...]:
         """Return the findings for the log and the status: the first ones, and how many more there are."""
@@ -133,30 +119,35 @@ def read_checked(path: Path, name: Labels, *, lint: str = "warn") -> Checked:
     changed during reading, and OSError for the file.
     """
     before = file_signature(path)
-    read = read_verified(read_whole(path), name, path)
-    findings = list(check_integrity(read.view))
+    view, doubtful, included = read_zone(read_whole(path), name, path)
+    findings = list(check_integrity(view))
     _refuse(findings, path)
-    if lint != "off" and (read.doubtful is None or read.doubtful):
-        rules = check_rules(read.view, read.doubtful)
+    if lint != "off":
+        rules = check_rules(view, names=doubtful)
         if lint == "refuse":
             _refuse(rules, path)
         findings += rules
     if file_signature(path) != before:
         raise ZoneError("changed while it was read: write beside it and rename", filename=str(path))
-    return Checked(read.view, tuple(map(str, findings)))
+    return Checked(view, tuple(map(str, findings)), included)
 
 
-def read_verified(data: bytes, name: Labels, path: Path) -> ZoneFile:
+def read_verified(data: bytes, name: Labels, path: Path) -> ZoneView:
+    """Read the zone in the content of a file, and verify its ZONEMD, as ``read_zone`` does."""
+    return read_zone(data, name, path).view
+
+
+def read_zone(data: bytes, name: Labels, path: Path) -> ZoneFile:
     """Read the zone in the content of a file, and verify its ZONEMD.
 
     Raises ZoneError with file and line. Data outside the zone is an error.
     """
-    read = read_zone_file(data, name, path)
+    found = read_zone_file(str(path), data, name)
     try:
-        check_digest(read.view)
+        check_digest(found.view)
     except ZoneError as error:
         raise ZoneError(error.reason, filename=str(path)) from None
-    return read
+    return found
 
 
 def _refuse(findings: Sequence[Finding], path: Path) -> None:
@@ -205,7 +196,7 @@ def check_hostnames(zone: ZoneView) -> Iterator[Finding]:
     for name in map(from_wire, zone.nodes.special):
         yield from _targets(name, zone.nodes[name], is_public)
     for key, packed in zone.nodes.table.items():
-        if is_text(packed) or _OF_HOSTS.isdisjoint(types_of(packed)):
+        if _OF_HOSTS.isdisjoint(types_of(packed)):
             continue
         owner = zone.nodes.owner(key)
         if not _is_hostname(owner[owner[:1] == (b"*",) :]):
@@ -269,13 +260,13 @@ def _from_wildcard(zone: ZoneView, name: Labels) -> Node:
 
 
 def check_rules(
-    zone: ZoneView, owners: Iterable[Labels] | None = None, locations: Locations | None = None
+    zone: ZoneView, locations: Locations | None = None, *, names: Iterable[bytes] | None = None
 ) -> list[Finding]:
-    """Check the NAPTR records. The findings are sorted by owner and have file and line from ``locations``.
+    """Check the NAPTR records of the names, or all if they are None.
 
-    ``owners`` are the folded names to check, if all others have no findings and no redirects to names of the zone.
+    The findings are sorted by owner and have file and line from ``locations``.
     """
-    found = set(_RuleChecks(zone, owners, locations or Locations()).findings())
+    found = set(_RuleChecks(zone, locations or Locations(), names).findings())
     return sorted(found, key=lambda f: (f.record, f.line, f.code, f.value))
 
 
@@ -286,14 +277,13 @@ class _Rule(NamedTuple):
 
 
 class _RuleChecks:
-    def __init__(self, zone: ZoneView, owners: Iterable[Labels] | None, locations: Locations) -> None:
+    def __init__(self, zone: ZoneView, locations: Locations, names: Iterable[bytes] | None) -> None:
         self.zone = zone
         self.locations = locations
         self.origin = zone.origin
-        nodes = zone.nodes.values() if owners is None else (zone.nodes[owner] for owner in owners)
         self.rules = [
             _Rule(node[NAPTR].owner, rdata, Naptr.from_wire(rdata))
-            for node in nodes
+            for node in (zone.nodes.values() if names is None else map(zone.nodes.__getitem__, map(from_wire, names)))
             if NAPTR in node
             for rdata in node[NAPTR].rdatas
         ]

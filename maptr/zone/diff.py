@@ -106,12 +106,11 @@ class ZoneDiff:
 
 
 def _changed_names(old: PackedNodes, new: PackedNodes) -> list[bytes]:
-    """Return the names at which two zones differ, in canonical order. Most values are equal and need not be packed."""
-    same_ttl = old.ttl == new.ttl  # then equal lines are equal records
+    """Return the names at which two zones differ, in canonical order."""
     changed = old.table.keys() ^ new.table.keys()
     for key in old.table.keys() & new.table.keys():
-        is_equal = same_ttl and old.table[key] == new.table[key]
-        is_equal = is_equal or {*records_of(old.read(key))} == {*records_of(new.read(key))}
+        is_equal = old.table[key] == new.table[key]
+        is_equal = is_equal or {*records_of(old.table[key])} == {*records_of(new.table[key])}
         if not is_equal or old.spelled.get(key) != new.spelled.get(key):
             changed.add(key)
     return sorted(changed, key=lambda key: from_wire(key)[::-1])
@@ -149,7 +148,7 @@ def content_digest(zone: ZoneView) -> str:
 def with_serial(zone: ZoneView, serial: int) -> ZoneView:
     old, apex = zone.soa.rdatas[0], to_wire(zone.origin)
     rdata = old[: SERIAL.start] + serial.to_bytes(4, "big") + old[SERIAL.stop :]
-    rrsets = {**dict(split_rrsets(zone.nodes.read(apex))), SOA: pack_record(SOA, zone.soa.ttl, rdata)}
+    rrsets = {**dict(split_rrsets(zone.nodes.table[apex])), SOA: pack_record(SOA, zone.soa.ttl, rdata)}
     soa, negative_soa = (rrset._replace(rdatas=(rdata,)) for rrset in (zone.soa, zone.negative_soa))
     nodes = zone.nodes.replaced({apex: pack_rrsets(rrsets)})
     return zone._replace(serial=serial, soa=soa, negative_soa=negative_soa, nodes=nodes)
@@ -162,7 +161,7 @@ def stripped(view: ZoneView, serial: int | None = None) -> ZoneView:
     """
     bare: dict[bytes, bytes] = {}
     for key in view.nodes.special:
-        rrsets = dict(split_rrsets(view.nodes.read(key)))
+        rrsets = dict(split_rrsets(view.nodes.table[key]))
         if not MADE_BY_SIGNERS.isdisjoint(rrsets):
             kept = rrsets.keys() - MADE_BY_SIGNERS
             bare[key] = pack_rrsets({rdtype: rrsets[rdtype] for rdtype in kept})
@@ -325,4 +324,4 @@ def digest(view: ZoneView) -> bytes:
 
 def _records_at(view: ZoneView, key: bytes) -> Iterator[ZoneRecord]:
     owner = view.nodes.owner(key)
-    return (ZoneRecord(owner, *record) for record in records_of(view.nodes.find(key) or b""))
+    return (ZoneRecord(owner, *record) for record in records_of(view.nodes.table.get(key) or b""))

@@ -3,8 +3,11 @@
 $TTL and the last TTL hold for all records after them, in other files too (RFC 2308 4); the origin and the owner are
 those of one file (RFC 1035 5.1).
 
-A plain line is a whole record in printable ASCII, such as ``12345 IN TXT "who=Example"``. Of the types in
-``rdata.PLAIN``, it is read without tokenizer and dnspython, in a ninth of the time.
+A plain line is a whole record in printable ASCII, in the layout of any server (``_PLAIN_LINE``). Of the types in
+``rdata.PLAIN``, it is read without tokenizer and dnspython. Plain lines of one name are packed together, at the next
+name; what may be wrong with them, and all other lines, goes record by record through ``_add``.
+
+The same expression tells NAPTR records in which ``check.py`` finds nothing: the names of all others are *doubtful*.
 
 The reader also finds what only the text shows: a loaded zone does not tell whether a name was relative or a port
 unescaped.
@@ -18,7 +21,7 @@ import struct
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import lru_cache, partial
+from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -27,15 +30,41 @@ import dns.rdataclass
 import dns.rdatatype
 import dns.ttl
 
+from maptr.ark import BETANUMERIC
 from maptr.errors import ZoneError, reason_of
 from maptr.files import MAX_WHOLE, read_whole
+from maptr.naptr.record import MAX_STRING
 from maptr.protocol import names
-from maptr.protocol.names import ARK_ARPA, Labels, fold, is_below, to_text
-from maptr.protocol.numbers import CNAME, IN, MAX_TTL, NAPTR, NS, NSEC, NSEC3, RRSIG, SOA
+from maptr.protocol.names import ARK_ARPA, MAX_LABEL, WILDCARD, Labels, fold, from_wire, is_below, to_text, to_wire
+from maptr.protocol.numbers import CNAME, HEADER_SIZE, IN, MAX_TTL, NAPTR, NS, NSEC, NSEC3, RRSIG, SOA, UDP_PAYLOAD
+from maptr.url import SPECIAL_USE
 from maptr.zone.finding import NOT_LOADED, Finding, error, warning
-from maptr.zone.rdata import GENERIC, MAX_RDATA, MISSING, PLAIN, bad_field, read_rdata, type_number, type_text
-from maptr.zone.rrset import canonical_rdata
-from maptr.zone.snapshot import PackedNodes, ZoneView
+from maptr.zone.rdata import (
+    GENERIC,
+    MAX_RDATA,
+    MISSING,
+    PLAIN,
+    bad_field,
+    naptr_head,
+    read_rdata,
+    type_number,
+    type_text,
+)
+from maptr.zone.rrset import (
+    RECORD,
+    RRSET,
+    TO_QUESTION,
+    canonical_rdata,
+    pack_record,
+    pack_records,
+    pack_rrsets,
+    rdatas_of,
+    records_of,
+    split_rrsets,
+    ttl_of,
+    types_of,
+)
+from maptr.zone.snapshot import INERT, PackedNodes, ZoneView, add_empty_names
 
 MAX_INCLUDES = 16  # levels of $INCLUDE
 TOO_MUCH_INCLUDED = f"more than {MAX_INCLUDES} levels of $INCLUDE, or {MAX_WHOLE} bytes in included files"
@@ -56,17 +85,45 @@ _SPAN = re.compile(r"(\d{1,10})-(\d{1,10})(?:/(\d{1,10}))?")
 # An escape, $$, or the number of a $GENERATE with its offset, width and base.
 _PLACE = re.compile(r"\\.|\$\$|\$(?:\{([+-]?\d{1,10})(?:,(\d{1,3})(?:,([doxXnN]))?)?\})?", re.DOTALL)
 _MAX_WIDTH = 127  # BIND's
+_SINGLE = frozenset(int(rdtype) for rdtype in dns.rdatatype.RdataType if dns.rdatatype.is_singleton(rdtype))
+_BYTES = [bytes((size,)) for size in range(256)]
+_ALONE = frozenset(rdtype.to_bytes(2, "big") for rdtype in _SINGLE)
+_CNAME = CNAME.to_bytes(2, "big")
+_DOUBTFUL, _SPECIAL = 1, 2
 _CLASSES = ("IN", "CH", "HS", "CS")  # RFC 1035 3.2.4
 
 # A word may end with a quoted value directly after "=", as SvcParams do (RFC 9460 2.1).
 _ESCAPED = r"\\(?s:.)"
 _QUOTED = rf'"(?:[^"\\\n]|{_ESCAPED})*"'
 _PART = re.compile(
-    rf"(?P<blank>[ \t]+)|(?P<end>\r\n|[\r\n])|(?P<comment>;[^\r\n]*)|(?P<group>[()])|(?P<quoted>{_QUOTED})"
-    rf'|(?P<word>(?:[^ \t\r\n;()"\\]|\\[^\r\n])+(?:(?<==){_QUOTED})?)'
+    (
+        rf"(?P<blank>[ \t]+)|(?P<end>\r\n|[\r\n])|(?P<comment>;[^\r\n]*)|(?P<group>[()])|(?P<quoted>{_QUOTED})"
+        rf'|(?P<word>(?:[^ \t\r\n;()"\\]|\\[^\r\n])+(?:(?<==){_QUOTED})?)'
+    ).encode()
 )
 _NOT_ASCII = re.compile(rb"\\(?s:.)|[\x80-\xff]")
-_PLAIN_LINE = re.compile(r"([a-z0-9_*.-]+) (?:(\d{1,10}) )?(?:IN )?([A-Z]+) ([!-~][ -~]*)\n")
+
+# Clean NAPTR records. A part never matches text that the next part could match, so matching takes linear time.
+_LABEL = r"[a-z0-9_][a-z0-9_-]{0,62}+(?<!-)\.(?=[a-z0-9_])"
+# Not possessive: possessive groups match too little before Python 3.11.5 (CPython issue 106052).
+_NOT_PUBLIC = "|".join(sorted({name.rpartition(".")[2] for name in SPECIAL_USE}))
+_HOST = rf"(?:{_LABEL}){{1,8}}(?!(?:{_NOT_PUBLIC})\b)[a-z]{{2,58}}"
+_PORT = r"[1-9]\d{0,3}"
+_PATH = r"[A-Za-z0-9_./:?=&~%+-]*"
+_URL_RULE = (
+    r'(\d{1,4} \d{1,4} "u" "ark") "(!\^ark:/\?([0-9bcdfghjkmnpqrstvwxz]{1,63}+)/[a-z0-9]*\([a-z0-9]*\.\*\)\$!'
+    rf'https?://{_HOST}(?::{_PORT})?/{_PATH}(?:\\\\1{_PATH})?!)" \.'
+)
+_HOST_RULE = rf'(\d{{1,4}} \d{{1,4}} "h" "ark" "") ({_HOST}(?:\\058{_PORT})?)\.'
+_HEAD = r"(@|[A-Za-z0-9_*-][A-Za-z0-9_*.-]*)?[ \t]+(?:(\d{1,10})[ \t]+)?(?:IN[ \t]+)?"
+_PLAIN_LINE = re.compile(
+    rf"{_HEAD}(?:NAPTR[ \t]+(?:{_URL_RULE}|{_HOST_RULE})|([A-Z]+)[ \t]+([!-~][ -~]*))(?:\r?\n|\Z)|".encode()
+)
+_IS_NAAN = BETANUMERIC.encode()
+MAX_ORIGIN = 190  # bytes of an origin in wire format, so that no name of one more label is too long
+MAX_CLEAN = UDP_PAYLOAD - HEADER_SIZE - 4 - 11 - 255  # bytes of a value, so that its response is not large
+MAX_RRSET = 100  # records of one type at one name: BIND's max-records-per-type since 9.18.28
+_MEMO = 1 << 15  # hosts
 
 AS_TEXT = "utf-8", "surrogateescape"  # a zone file is bytes: other text than UTF-8 is kept as it is
 Record = tuple[Labels, int, int, bytes]  # owner, type, TTL in seconds, rdata
@@ -93,7 +150,20 @@ class Locations:
         return self._places.get((owner, rdtype, rdata.lower()), ("", 0))
 
 
+class ZoneFile(NamedTuple):
+    """A zone that was read from a file. ``doubtful`` are the names whose NAPTR records to check."""
+
+    view: ZoneView
+    doubtful: frozenset[bytes]
+    included: tuple[Path, ...]
+
+
 def read_master_file(filename: str, data: bytes, apex: Labels, locations: Locations | None = None) -> ZoneView:
+    """Read the zone in the content of a file, as ``read_zone_file`` does."""
+    return read_zone_file(filename, data, apex, locations).view
+
+
+def read_zone_file(filename: str, data: bytes, apex: Labels, locations: Locations | None = None) -> ZoneFile:
     """Read the zone in the content of a file, and note its records and findings in ``locations``.
 
     ``apex`` is folded. Raises ZoneError with file and line for the first error, which includes records outside the
@@ -102,10 +172,12 @@ def read_master_file(filename: str, data: bytes, apex: Labels, locations: Locati
     reader = MasterFileReader(apex, locations)
     reader.read_all(filename, data)
     try:
+        nodes = reader.packed()
+        types = types_of(nodes.table.get(to_wire(apex), b""))
         for rdtype, text in ((SOA, "SOA"), (NS, "NS")):
-            if rdtype not in reader.nodes.get(apex, {}):
+            if rdtype not in types:
                 raise ZoneError(f"no {text} at the origin")
-        return ZoneView.of(apex, PackedNodes.pack(reader.records()))
+        return ZoneFile(ZoneView.of(apex, nodes), frozenset(reader.doubtful), tuple(reader.included))
     except ZoneError as refused:
         raise ZoneError(refused.reason, filename=filename, code=NOT_LOADED) from None
 
@@ -125,7 +197,7 @@ def soa_owner(text: str) -> str:
     """Return the owner of the SOA in a zone text; ``ark.arpa.`` if it has none."""
     base = to_text(ARK_ARPA)
     with suppress(ZoneError):  # the reader of the zone reports it
-        for _, is_indented, tokens in _logical_lines(text):
+        for _, is_indented, tokens in _logical_lines(text.encode(*AS_TEXT)):
             if len(tokens) > 1 and tokens[0].upper() == "$ORIGIN":
                 base = _absolute(tokens[1], base)
             elif not is_indented and _type(tokens[1:]) == "SOA":
@@ -158,15 +230,17 @@ class FileState:
 
 @dataclass(slots=True)
 class _Set:
-    """The records of one owner, in its first spelling, and type: the least TTL, and rdata by its canonical form."""
+    """The records of one owner and type: the least TTL, and rdata by its canonical form."""
 
-    owner: Labels
     ttl: int
     rdatas: dict[bytes, bytes] = field(default_factory=dict)
 
 
 class MasterFileReader:
-    """Reader of the records of a zone. ``nodes`` has them, by folded owner and type; ``refused`` has the errors.
+    """Reader of the records of a zone. ``refused`` has the errors.
+
+    ``table`` has the packed values of names whose plain lines stood together and are in order, ``nodes`` the RRsets of
+    all others, both by folded owner in wire format. ``spelled`` and ``special`` are those of ``PackedNodes``.
 
     ``default_ttl`` is the TTL without $TTL, and then that of $TTL. Limits stop a file that includes itself, a pipe or a
     device, or that generates too many records.
@@ -180,10 +254,17 @@ class MasterFileReader:
         default_ttl: int | None = None,
         may_include: bool = True,
     ) -> None:
-        self.nodes: dict[Labels, dict[int, _Set]] = {}
+        self.table: dict[bytes, bytes] = {}
+        self.nodes: dict[bytes, dict[int, _Set]] = {}
+        self.spelled: dict[bytes, bytes] = {}
+        self.special: dict[bytes, None] = {}
+        self.doubtful: set[bytes] = set()
+        self.included: list[Path] = []
         self.refused: list[ZoneError] = []
         self.findings: list[Finding] = [] if locations is None else locations.findings
         self._apex = apex
+        self._apex_key = to_wire(apex)
+        self._hosts: dict[bytes, bytes] = {}
         self._locations = locations
         self.default_ttl = default_ttl
         self._last_ttl: int | None = None  # RFC 1035 5.1
@@ -192,11 +273,28 @@ class MasterFileReader:
         self._bytes_left = MAX_WHOLE
         self._records_left = MAX_GENERATED
 
+    def packed(self) -> PackedNodes:
+        """Pack what was read, and forget it."""
+        for key, node in self.nodes.items():
+            self.table[key] = pack_rrsets(
+                {
+                    rdtype: b"".join([pack_record(rdtype, found.ttl, rdata) for rdata in found.rdatas.values()])
+                    for rdtype, found in node.items()
+                }
+            )
+            if key[:2] == WILDCARD or not INERT.issuperset(node):
+                self.special[key] = None
+            if NAPTR in node:
+                self.doubtful.add(key)
+        self.nodes = {}
+        add_empty_names(self.table, self._apex_key)
+        self.special |= {key: None for key, packed in self.table.items() if not packed and key[:2] == WILDCARD}
+        return PackedNodes(self.table, self.spelled, self.special)
+
     def records(self) -> Iterator[Record]:
-        """Yield the records, and forget them, because a large zone has many."""
-        for owner in list(self.nodes):
-            for rdtype, found in self.nodes.pop(owner).items():
-                yield from ((found.owner, rdtype, found.ttl, rdata) for rdata in found.rdatas.values())
+        nodes = self.packed()
+        for key, packed in nodes.table.items():
+            yield from ((nodes.owner(key), *record) for record in records_of(packed))
 
     def read_all(self, filename: str, data: bytes) -> None:
         """Read a file and those that it includes, and raise the first error."""
@@ -210,7 +308,12 @@ class MasterFileReader:
             for start, (code, reason) in _NOT_A_ZONE_FILE.items():
                 if data.startswith(start):
                     raise ZoneError(reason, line=1, owner="the file", code=code)
-            for line in _logical_lines(data.decode(*AS_TEXT), partial(self._plain_line, file)):
+            at, number = 0, 1
+            while at < len(data):
+                at, number = self._plain_lines(file, data, at, number)
+                line, at, number = _logical_line(data, at, number)
+                if line is None:
+                    continue
                 file.line = line.number
                 if len(self.refused) == MAX_REFUSED:
                     self._refuse(file, ZoneError(f"{MAX_REFUSED} lines cannot be read; what follows is not checked"))
@@ -235,27 +338,156 @@ class MasterFileReader:
         self.refused.append(located)
         self.findings.append(Finding.of(located))
 
-    def _plain_line(self, file: FileState, number: int, line: re.Match[str]) -> bool:
-        """Read a plain line; return False for one that the tokenizer has to read."""
-        owner, ttl_text, type_text, text = line.groups()
-        ttl = int(ttl_text) if ttl_text else None
-        if type_text not in PLAIN or (ttl or 0) > MAX_TTL or len(self.refused) >= MAX_REFUSED:
-            return False
-        rdtype, read = PLAIN[type_text]
-        try:
-            rdata, name = read(text, file.origin), self._name(owner, file.origin)
-        except (ValueError, KeyError, OSError, struct.error, ZoneError):
-            return False
-        if len(rdata) > MAX_RDATA:
-            return False
-        file.line, file.owner = number, name
-        self._last_ttl = self._last_ttl if ttl is None else ttl
-        try:
-            self._add(file, ttl, rdtype, rdata)
-        except ZoneError as refused:
-            refused.owner = to_text(name)
-            self._refuse(file, refused)
-        return True
+    def _plain_lines(self, file: FileState, data: bytes, at: int, number: int) -> tuple[int, int]:
+        """Read the plain lines that follow; return the place and number of the first line for the tokenizer."""
+        origin, apex, hosts = to_wire(file.origin), self._apex_key, self._hosts
+        below, inside = fold(file.origin), to_text(self._apex).encode()
+        if len(self.refused) >= MAX_REFUSED or len(origin) > MAX_ORIGIN or not is_below(below, self._apex):
+            return at, number
+        folded_origin, suffix = to_wire(below), b"." + inside
+        implied = self._implied_ttl()
+        shown, label, name, key = None, None, to_wire(file.owner), to_wire(fold(file.owner))
+        if not key.endswith(apex):
+            return at, number
+        doubt, group, last = 0, [], b""  # type: ignore[var-annotated]
+        last_ttl, ttl, pack = None, implied, RECORD.pack
+        for line in _PLAIN_LINE.finditer(data, at):
+            owner, ttl_text, url_head, regexp, naan, host_head, host, kind, text = line.groups()
+            if owner is not None and owner != shown:
+                if group:
+                    self._close(file, key, name, group, number, doubt)
+                    doubt, group, last = 0, [], name
+                    if len(self.refused) >= MAX_REFUSED:
+                        break
+                shown, label = owner, None
+                if b"." not in owner and owner != b"@":
+                    if len(owner) > MAX_LABEL:
+                        break
+                    name, key = _BYTES[len(owner)] + owner + origin, _BYTES[len(owner)] + owner.lower() + folded_origin
+                    if folded_origin == apex and not owner.translate(None, _IS_NAAN):
+                        label = owner
+                elif (
+                    owner.endswith(suffix) and b"." not in (first := owner[: -len(suffix)]) and len(first) <= MAX_LABEL
+                ):
+                    name, key = _BYTES[len(first)] + first + apex, _BYTES[len(first)] + first.lower() + apex
+                    if not first.translate(None, _IS_NAAN):
+                        label = first
+                else:
+                    try:
+                        labels = self._name(owner.decode(), file.origin)
+                    except ZoneError:
+                        break
+                    if not is_below(labels, self._apex):
+                        break
+                    name, key = to_wire(labels), to_wire(fold(labels))
+            if ttl_text != last_ttl:
+                last_ttl, ttl = ttl_text, implied if ttl_text is None else int(ttl_text)
+                if ttl_text is not None and int(ttl_text) <= MAX_TTL:
+                    self._last_ttl = ttl
+                    implied = self._implied_ttl()
+            if (ttl is None and kind != b"SOA") or (ttl or 0) > MAX_TTL:
+                break
+            if url_head is not None:
+                regexp = regexp.replace(b"\\\\", b"\\")
+                if len(regexp) > MAX_STRING:
+                    break
+                rdtype, rdata = NAPTR, naptr_head(url_head) + _BYTES[len(regexp)] + regexp + b"\0"
+                if naan != label:
+                    doubt |= _DOUBTFUL
+            elif host_head is not None:
+                wire = hosts.get(host)
+                if wire is None:
+                    if (wire := _host(host)) is None:
+                        break
+                    if len(hosts) < _MEMO:
+                        hosts[host] = wire
+                rdtype, rdata = NAPTR, naptr_head(host_head) + b"\0" + wire
+                if label is None or wire.endswith(apex):
+                    doubt |= _DOUBTFUL
+            elif kind in PLAIN:
+                rdtype, read = PLAIN[kind]
+                try:
+                    rdata = read(text.decode(), file.origin)
+                except (ValueError, KeyError, OSError, struct.error, ZoneError):
+                    break
+                if len(rdata) > MAX_RDATA:
+                    break
+                if rdtype == NAPTR:
+                    doubt |= _DOUBTFUL
+                elif rdtype not in INERT:
+                    doubt |= _DOUBTFUL | _SPECIAL
+                if rdtype == SOA:
+                    if key != apex:
+                        break
+                    self._note_minimum(rdata)
+                    implied = self._implied_ttl()
+                    ttl = implied if ttl is None else ttl
+            else:
+                break
+            group.append(pack(TO_QUESTION, rdtype, IN, ttl, len(rdata)) + rdata)
+            number += 1
+        else:  # pragma: no cover - the expression matches nothing, at least
+            return len(data), number
+        if group:
+            self._close(file, key, name, group, number, doubt)
+            last = name
+        if last:
+            file.owner = from_wire(last)
+        return line.start(), number
+
+    def _note_minimum(self, soa: bytes) -> None:
+        if self._minimum is None:
+            minimum = int.from_bytes(soa[-4:], "big")
+            self._minimum = minimum if minimum <= MAX_TTL else 0  # RFC 2181 8
+
+    def _implied_ttl(self) -> int | None:
+        """Return the TTL of a record without one."""
+        return next((ttl for ttl in (self.default_ttl, self._last_ttl, self._minimum) if ttl is not None), None)
+
+    def _close(self, file: FileState, key: bytes, name: bytes, group: list[bytes], end: int, doubt: int) -> None:
+        """Pack the plain lines of one name, which end before a line number. ``doubt``: DOUBTFUL and SPECIAL, or 0."""
+        if self._locations is None and key not in self.table and (packed := _packed(group)):
+            self.table[key] = packed
+            if name != key:
+                self.spelled[key] = name
+            if doubt & _SPECIAL or key[:2] == WILDCARD:
+                self.special[key] = None
+            if doubt or len(packed) > MAX_CLEAN or len(group) > MAX_RRSET:
+                self.doubtful.add(key)
+            return
+        for number, record in enumerate(group, end - len(group)):
+            if len(self.refused) >= MAX_REFUSED:
+                return
+            _, rdtype, _, ttl, _ = RECORD.unpack_from(record)
+            file.line = number
+            try:
+                self._merge(file, key, name, ttl, rdtype, record[RECORD.size :])
+            except ZoneError as refused:
+                refused.owner = to_text(from_wire(name))
+                self._refuse(file, refused)
+
+    def _merge(self, file: FileState, key: bytes, name: bytes, ttl: int, rdtype: int, rdata: bytes) -> None:
+        """Add a record to its name. Raises ZoneError for one that must not stand beside others."""
+        node = self.nodes.get(key)
+        if node is None:
+            known = self.table.get(key, b"")
+            if not known and name != key:
+                self.spelled[key] = name
+            self.special.pop(key, None)
+            self.table[key] = b""  # keeps its place
+            node = self.nodes[key] = {
+                of: _Set(ttl_of(records), {canonical_rdata(of, wire): wire for wire in rdatas_of(records)})
+                for of, records in split_rrsets(known)
+            }
+        rrset = node.setdefault(rdtype, _Set(ttl))
+        if CNAME in node and not node.keys() <= _BESIDE_CNAME:
+            raise ZoneError("CNAME and other data")
+        rrset.ttl = min(rrset.ttl, ttl)
+        rrset.rdatas.setdefault(canonical_rdata(rdtype, rdata), rdata)
+        if len(rrset.rdatas) > 1 and rdtype in _SINGLE:
+            raise ZoneError(f"a second {type_text(rdtype)} at {to_text(from_wire(name))}", code="second-of-one")
+        if self._locations is not None:
+            self._locations.add(from_wire(key), rdtype, rdata, (file.name, file.line))
 
     def _line(self, file: FileState, line: RecordLine) -> None:
         first, *rest = line.tokens
@@ -337,24 +569,12 @@ class MasterFileReader:
             raise ZoneError(f"the SOA is that of {to_text(file.owner)}, and the zone was to be {to_text(self._apex)}")
         if not is_below(owner, self._apex):
             raise ZoneError(f"the owner is outside the zone {to_text(self._apex)}", code="out-of-zone")
-        if rdtype == SOA and self._minimum is None:
-            minimum = int.from_bytes(rdata[-4:], "big")
-            self._minimum = minimum if minimum <= MAX_TTL else 0  # RFC 2181 8
-        ttls = (ttl, self.default_ttl, self._last_ttl, self._minimum)
-        ttl = next((found for found in ttls if found is not None), None)
+        if rdtype == SOA:
+            self._note_minimum(rdata)
+        ttl = self._implied_ttl() if ttl is None else ttl
         if ttl is None:
             raise ZoneError("no TTL: begin the file with a $TTL line")
-        rrsets = self.nodes.setdefault(owner, {})
-        first = next(iter(rrsets.values()), None)
-        rrset = rrsets.setdefault(rdtype, _Set(first.owner if first else file.owner, ttl))
-        if CNAME in rrsets and not rrsets.keys() <= _BESIDE_CNAME:
-            raise ZoneError("CNAME and other data")
-        rrset.ttl = min(rrset.ttl, ttl)
-        rrset.rdatas.setdefault(canonical_rdata(rdtype, rdata), rdata)
-        if len(rrset.rdatas) > 1 and dns.rdatatype.is_singleton(dns.rdatatype.RdataType.make(rdtype)):
-            raise ZoneError(f"a second {type_text(rdtype)} at {to_text(file.owner)}", code="second-of-one")
-        if self._locations is not None:
-            self._locations.add(owner, rdtype, rdata, (file.name, file.line))
+        self._merge(file, to_wire(owner), to_wire(file.owner), ttl, rdtype, rdata)
 
     def _ttl(self, file: FileState, token: str, record: str = "") -> int | None:
         """Return the TTL of a word such as ``3600`` or ``1h``; None for another word."""
@@ -420,6 +640,7 @@ class MasterFileReader:
         self._bytes_left -= len(data)
         if file.depth >= MAX_INCLUDES or self._bytes_left < 0:
             raise ZoneError(TOO_MUCH_INCLUDED)
+        self.included.append(path)
         if self._locations is not None:
             self._locations.included.append(path)
         self.read(FileState(str(path), origin, file.owner, depth=file.depth + 1), data)
@@ -442,8 +663,38 @@ class MasterFileReader:
         for number in numbers:
             made = replace(file, owner=self._name(_numbered(owner, number), file.origin))
             rdata = escaped(_numbered(_unquoted(fields[0]), number))
-            tokens = [token for line in _logical_lines(rdata) for token in line.tokens]
+            tokens = [token for line in _logical_lines(rdata.encode(*AS_TEXT)) for token in line.tokens]
             self._add(made, ttl, rdtype, read_rdata(rdtype, tokens, file.origin))
+
+
+def _packed(group: list[bytes]) -> bytes:
+    """Pack the records of a name; return b"" if a record may be there twice, must stand alone, or has another TTL."""
+    if len(group) == 1:
+        record = group[0]
+        return RRSET.pack(record[2] << 8 | record[3], 1, len(record)) + record
+    if len({record.lower() for record in group}) < len(group):
+        return b""
+    kinds = {record[2:10] for record in group}  # type, class and TTL
+    if len(kinds) == 1:
+        if group[0][2:4] in _ALONE:
+            return b""
+        records = b"".join(group)
+        return RRSET.pack(group[0][2] << 8 | group[0][3], len(group), len(records)) + records
+    types = {kind[:2] for kind in kinds}
+    alone = len(types & _ALONE)
+    if len(types) < len(kinds) or _CNAME in types or (alone and alone < sum(one[2:4] in _ALONE for one in group)):
+        return b""
+    return pack_records(group)
+
+
+def _host(text: bytes) -> bytes | None:
+    """Return the name of a clean host in wire format; None for one that is too long."""
+    if b"\\" in text:  # a port
+        text = text.replace(b"\\058", b":")
+        if len(text) - text.rindex(b".") > MAX_LABEL:
+            return None
+    wire = b"".join([_BYTES[len(label)] + label for label in text.split(b".")]) + b"\0"
+    return wire if len(wire) <= names.MAX_NAME else None
 
 
 def _class(token: str) -> int | None:
@@ -493,41 +744,41 @@ class RecordLine(NamedTuple):
     tokens: list[str]
 
 
-def _logical_lines(text: str, take: Callable[[int, re.Match[str]], bool] | None = None) -> Iterator[RecordLine]:
-    """Yield the logical lines that have a token, except plain lines for which ``take`` returns True.
+def _logical_lines(data: bytes) -> Iterator[RecordLine]:
+    """Yield the logical lines that have a token. Raises ZoneError, with the line, for data that cannot be split."""
+    at, number = 0, 1
+    while at < len(data):
+        line, at, number = _logical_line(data, at, number)
+        if line is not None:
+            yield line
 
-    Raises ZoneError, with the line, for a text that cannot be split.
+
+def _logical_line(data: bytes, at: int, number: int) -> tuple[RecordLine | None, int, int]:
+    """Read the logical line at a place and line number (None: it has no token), and return where the next begins.
+
+    Raises ZoneError, with the line, for data that cannot be split.
     """
-    at, number, began, depth = 0, 1, 1, 0
-    is_indented = False
+    began, depth = number, 0
+    is_indented = data[at : at + 1] in (b" ", b"\t")
     tokens: list[str] = []
-    begins = True
-    while at < len(text):
-        if begins and take and (plain := _PLAIN_LINE.match(text, at)) and take(number, plain):
-            at, number = plain.end(), number + 1
-            continue
-        part = _PART.match(text, at)
+    while at < len(data):
+        part = _PART.match(data, at)
         if part is None:
-            reason = UNBALANCED_QUOTES if text[at] == '"' else "an escape at the end of a line"
+            reason = UNBALANCED_QUOTES if data[at : at + 1] == b'"' else "an escape at the end of a line"
             raise ZoneError(reason, line=began)
         kind, found, at = part.lastgroup, part[0], part.end()
-        if begins:
-            began, is_indented, begins = number, kind == "blank", False
         if kind in ("word", "quoted"):
-            tokens.append(found)
+            tokens.append(found.decode(*AS_TEXT))
         elif kind == "group":
-            depth += 1 if found == "(" else -1
+            depth += 1 if found == b"(" else -1
             if depth < 0:
                 raise ZoneError(UNBALANCED_GROUP, line=began)
-        elif kind == "end" and not depth:
-            if tokens:
-                yield RecordLine(began, is_indented, tokens)
-            tokens, begins = [], True
-        number += 1 if kind == "end" else found.count("\n")
+        number += 1 if kind == "end" else found.count(b"\n")
+        if kind == "end" and not depth:
+            break
     if depth:
         raise ZoneError(UNBALANCED_GROUP, line=began)
-    if tokens:
-        yield RecordLine(began, is_indented, tokens)
+    return RecordLine(began, is_indented, tokens) if tokens else None, at, number
 
 
 def _is_quoted(token: str) -> bool:

@@ -13,7 +13,7 @@ import re
 import socket
 import struct
 from collections.abc import Callable, Iterator, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import dns.exception
 import dns.name
@@ -341,12 +341,36 @@ def _plain_naptr(text: str, _: Labels) -> bytes:
 
 
 @lru_cache(maxsize=1024)  # most zones have few different ones
+def naptr_head(text: bytes) -> bytes:
+    """Return order, preference, flags and service of a clean NAPTR record; an empty regexp may follow in the text."""
+    return _naptr_fields(text.decode() + (' ""' if text.count(b" ") == 3 else ""))[:-1]
+
+
+@lru_cache(maxsize=1024)
 def _naptr_fields(text: str) -> bytes:
     match = _NAPTR_FIELDS.fullmatch(text)
     if match is None:
         raise ValueError("not six fields, three of them quoted")
     order, preference, *strings = match.groups()
     return struct.pack("!HH", int(order), int(preference)) + b"".join(map(_plain_string, strings))
+
+
+def _plain_soa(text: str, origin: Labels) -> bytes:
+    primary, mailbox, *numbers = text.split()
+    return _plain_name(primary, origin) + _plain_name(mailbox, origin) + struct.pack("!5I", *map(_number, numbers))
+
+
+def _plain_numbers_name(count: int, text: str, origin: Labels) -> bytes:
+    *numbers, name = text.split()
+    return struct.pack(f"!{count}H", *map(_number, numbers)) + _plain_name(name, origin)
+
+
+def _plain_ds(text: str, _: Labels) -> bytes:
+    tag, algorithm, kind, *digest = text.split()
+    octets = bytes.fromhex("".join(digest))
+    if len(octets) != _DS_SIZES[int(kind)] or int(algorithm) == 0:
+        raise ValueError("another size of digest")
+    return struct.pack("!HBB", _number(tag), _number(algorithm), _number(kind)) + octets
 
 
 def _plain_rrsig(text: str, _: Labels) -> bytes:
@@ -393,17 +417,24 @@ def _bitmap(text: str) -> bytes:
     return bitmap([_TYPES[rdtype] for rdtype in text.split(" ")])
 
 
+_DS_SIZES = {1: 20, 2: 32, 4: 48}
 _COVERED = "A NS CNAME SOA MX TXT AAAA SRV NAPTR DNAME DS RRSIG NSEC DNSKEY CDS CDNSKEY ZONEMD"
 _TYPES = {name: int(dns.rdatatype.RdataType[name]) for name in _COVERED.split()}
-PLAIN: dict[str, tuple[int, Callable[[str, Labels], bytes]]] = {
+_PLAIN: dict[str, tuple[int, Callable[[str, Labels], bytes]]] = {
     "A": (A, lambda text, _: socket.inet_pton(socket.AF_INET, text)),
     "NS": (NS, _plain_name),
     "CNAME": (CNAME, _plain_name),
     "TXT": (TXT, _plain_text),
     "AAAA": (AAAA, lambda text, _: socket.inet_pton(socket.AF_INET6, text)),
     "NAPTR": (NAPTR, _plain_naptr),
+    "SOA": (6, _plain_soa),
+    "PTR": (12, _plain_name),
+    "MX": (15, partial(_plain_numbers_name, 1)),
+    "SRV": (33, partial(_plain_numbers_name, 3)),
+    "DS": (DS, _plain_ds),
     "RRSIG": (RRSIG, _plain_rrsig),
     "NSEC": (NSEC, _plain_nsec),
 }
+PLAIN = {name.encode(): found for name, found in _PLAIN.items()}
 """Types, each with its reader, from text and an origin to wire format. The readers raise ValueError, KeyError, OSError
 and struct.error for another form, which ``read_rdata`` reads or refuses."""

@@ -3,15 +3,12 @@
 A zone has a *packed table*. Its keys are the names that exist, empty non-terminals included, in folded, uncompressed
 wire format. Its values are the packed RRsets of each name (``rrset.py``), ready to be copied into responses, in a fifth
 of the memory of RRset objects.
-
-The value of a name may still be its lines of the file, a block (``reader.py``), which is known to be correct and is
-packed when the name is read. So use ``read``, ``find`` or ``pack_all``, not ``table``.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby
 from operator import itemgetter
 from types import MappingProxyType
@@ -34,8 +31,7 @@ class PackedNodes(Mapping[Labels, Node]):
     """A mapping of names to RRsets over a packed table. Each look-up makes new RRset objects.
 
     ``spelled`` has the owners that are not in lower case. ``special`` has the wildcards and the names with a type that
-    is not inert, such as delegations, aliases and signed names. ``packer`` packs lines, whose TTL is ``ttl``, and is
-    None if there are none. Several threads may read at once.
+    is not inert, such as delegations, aliases and signed names.
     """
 
     def __init__(
@@ -43,14 +39,10 @@ class PackedNodes(Mapping[Labels, Node]):
         table: dict[bytes, bytes],
         spelled: Mapping[bytes, bytes],
         special: Iterable[bytes] | None = None,
-        packer: Callable[[bytes], bytes] | None = None,
-        ttl: int | None = None,
     ) -> None:
         self.table = table
         self.spelled = spelled
         self.special = tuple(special_names(table) if special is None else special)
-        self.packer = packer
-        self.ttl = ttl
 
     @classmethod
     def pack(cls, records: Iterable[tuple[Labels, int, int, bytes]]) -> PackedNodes:
@@ -66,30 +58,9 @@ class PackedNodes(Mapping[Labels, Node]):
         add_empty_names(table, min(table, key=len, default=b""))
         return cls(table, spelled)
 
-    def read(self, key: bytes) -> bytes:
-        """Return the packed RRsets of a name. Raises KeyError."""
-        packer = self.packer  # read before the value: another thread sets it to None after the last value is packed
-        value = self.table[key]
-        if packer is None or not is_text(value):
-            return value
-        packed = self.table[key] = packer(value)
-        return packed
-
-    def find(self, key: bytes) -> bytes | None:
-        """Return the packed RRsets of a name; None if it does not exist."""
-        return self.read(key) if key in self.table else None
-
-    def pack_all(self) -> dict[bytes, bytes]:
-        """Pack every name and return the table."""
-        if self.packer is not None:
-            for key in self.table:
-                self.read(key)
-            self.packer = None
-        return self.table
-
     def __getitem__(self, name: Labels) -> Node:
         key = to_wire(name)
-        packed = self.read(key)
+        packed = self.table[key]
         return read_node(self.owner(key), packed) if packed else _EMPTY
 
     def __iter__(self) -> Iterator[Labels]:
@@ -108,34 +79,29 @@ class PackedNodes(Mapping[Labels, Node]):
 
     def replaced(self, values: Mapping[bytes, bytes]) -> PackedNodes:
         """Return a copy with other values for some names. A name whose value is empty stays if one below it exists."""
-        packer = self.packer  # as in ``read``
         table = {**self.table, **values}
         if not all(values.values()):
             apex = min(table, key=len)
             table = {name: value for name, value in table.items() if value}
             add_empty_names(table, apex)
         spelled = {name: owner for name, owner in self.spelled.items() if table.get(name)}
-        return PackedNodes(table, spelled, None, packer, self.ttl)
+        return PackedNodes(table, spelled)
 
     def count(self) -> int:
         """Count the names that have records besides those that signing makes."""
-        empty = sum(1 for packed in self.table.values() if not packed)
+        empty = list(self.table.values()).count(b"")
         signing = sum(1 for key in self.special if (types := types_of(self.table[key])) and SIGNING.issuperset(types))
         return len(self.table) - empty - signing
 
 
 def add_empty_names(table: dict[bytes, bytes], apex: bytes) -> None:
     """Add the empty non-terminals between the apex and the names of a table (RFC 4592 2.2.2)."""
-    for name in list(table):
+    size = len(apex) + 1  # most names are directly below the apex, and have none above
+    for name in [name for name in table if len(name) - name[0] > size]:
         at = 1 + name[0]
         while len(name) - at > len(apex):
             table.setdefault(name[at:], b"")
             at += 1 + name[at]
-
-
-def is_text(value: bytes) -> bool:
-    """Return whether a value is lines, which begin with a NAAN. A packed value begins with a type below 12288."""
-    return value[:1] >= b"0"
 
 
 def has_data(node: Node) -> bool:
@@ -144,9 +110,9 @@ def has_data(node: Node) -> bool:
 
 
 def special_names(table: Mapping[bytes, bytes]) -> Iterator[bytes]:
-    """Yield the names of a table that are ``special``. Lines are inert."""
+    """Yield the names of a table that are ``special``."""
     for name, packed in table.items():
-        if name[:2] == WILDCARD or not (is_text(packed) or INERT.issuperset(types_of(packed))):
+        if name[:2] == WILDCARD or not INERT.issuperset(types_of(packed)):
             yield name
 
 
@@ -176,7 +142,7 @@ class ZoneView(NamedTuple):
         proofs: dict[Labels, Node] = {}
         apex = to_wire(origin)
         for key in nodes.special:
-            types = types_of(nodes.read(key))
+            types = types_of(nodes.table[key])
             if NS in types and key != apex:
                 cuts.append(from_wire(key))
             if not _PROOFS.isdisjoint(types):
@@ -193,7 +159,7 @@ class ZoneView(NamedTuple):
         return None if name in self.hashed else self.nodes.get(name)
 
     def longest_ttl(self) -> int:
-        packed = self.nodes.pack_all().values()
+        packed = self.nodes.table.values()
         return max(ttl_of(records) for value in packed for _, records in split_rrsets(value))
 
 

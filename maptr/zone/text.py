@@ -31,7 +31,7 @@ def to_text(zone: ZoneView) -> str:
     """
     nodes = zone.nodes
     in_order = sorted(nodes.in_order(), key=lambda found: len(found[0]) != len(zone.origin))
-    lines = [line for _, name in in_order for line in _lines(names.to_text(nodes.owner(name)), nodes.read(name))]
+    lines = [line for _, name in in_order for line in _lines(names.to_text(nodes.owner(name)), nodes.table[name])]
     return "\n".join(lines) + "\n"
 
 

@@ -48,7 +48,7 @@ def zone_digest(zone: ZoneView, kind: int = SHA384) -> bytes:
     for _, name in zone.nodes.in_order():
         forms = sorted(
             (rdtype, canonical_rdata(rdtype, rdata), ttl)
-            for rdtype, ttl, rdata in records_of(zone.nodes.read(name))
+            for rdtype, ttl, rdata in records_of(zone.nodes.table[name])
             if not (name == apex and (rdtype == ZONEMD or (rdtype == RRSIG and rdata[:2] == _ZONEMD_WIRE)))
         )
         made.update(b"".join([name + _HEAD.pack(rdtype, IN, ttl, len(form)) + form for rdtype, form, ttl in forms]))

@@ -19,9 +19,9 @@ from maptr.errors import ZoneError
 from maptr.protocol.names import Labels, parse
 from maptr.protocol.numbers import UDP_PAYLOAD
 from maptr.zone import masterfile
-from maptr.zone.check import MAX_RRSET, Checked, check_hostnames, check_integrity, examine, read_checked
+from maptr.zone.check import Checked, check_hostnames, check_integrity, examine, read_checked
 from maptr.zone.finding import Severity
-from maptr.zone.reader import ZoneFile, read_zone_file
+from maptr.zone.masterfile import MAX_RRSET, ZoneFile, read_zone_file
 from tests.support.answers import load_vectors, snapshot_of
 from tests.support.zones import view_of
 
@@ -280,9 +280,9 @@ def test_the_lint_setting(tmp_path: Path, lint: str, warned: int | None) -> None
 
 
 def test_a_file_that_changes_during_reading_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def slow(data: bytes, origin: Labels, path: Path) -> ZoneFile:
-        found = read_zone_file(data, origin, path)
-        with path.open("a") as file:
+    def slow(name: str, data: bytes, origin: Labels) -> ZoneFile:
+        found = read_zone_file(name, data, origin)
+        with Path(name).open("a") as file:
             file.write("late A 192.0.2.1\n")
         return found
 

@@ -16,7 +16,7 @@ from maptr.errors import ZoneError
 from maptr.protocol.names import ARK_ARPA
 from maptr.zone.build import ZoneSettings, build
 from maptr.zone.diff import Published, ZoneDiff, choose_serial, content_digest, decide, stripped, with_serial
-from maptr.zone.reader import read_blocks
+from maptr.zone.masterfile import read_master_file
 from tests.support.answers import load_vectors
 from tests.support.entries import tables
 from tests.support.zones import HEAD, view_of, view_zone, zone_of, zonemd_of
@@ -31,7 +31,7 @@ def test_changes_as_text(case: dict[str, Any]) -> None:
 def test_another_ttl_of_the_same_lines_is_a_change() -> None:
     """Lines of the zone builder are compared as they are."""
     texts = [build(tables(), 1, ZoneSettings(ttl=ttl)).text.encode() for ttl in (60, 90)]
-    old, new = (plain.view for text in texts if (plain := read_blocks(text, ARK_ARPA)))
+    old, new = (read_master_file("zone", text, ARK_ARPA) for text in texts)
     assert any(
         "12345.ark.arpa. NAPTR ttl 60 -> 90" in change.to_text() for change in ZoneDiff.between(old, new).changes
     )

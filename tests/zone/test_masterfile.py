@@ -32,7 +32,7 @@ def records(view: ZoneView) -> set[str]:
     nodes = view.nodes
     return {
         f"{to_text(nodes.owner(key))} {ttl} {type_text(rdtype)} {rdata_text(rdtype, rdata)}"
-        for key, packed in nodes.pack_all().items()
+        for key, packed in nodes.table.items()
         for rdtype, ttl, rdata in records_of(packed)
     }
 
