@@ -21,7 +21,7 @@ MAX_DIFFERENCES = 100
 # Bytes of a journal in memory and in its file: many times the changes of the NAAN registry in a year.
 MAX_BYTES = 16 * 1024 * 1024
 
-_MAGIC = b"maptr journal 2\n"
+_MAGIC = b"maptr journal 3\n"
 _CHECKSUM = 32  # bytes of SHA-256
 _HEAD = struct.Struct("!I32sI")  # the serial and the digest at its end, number of differences
 _DIFFERENCE = struct.Struct("!4I")  # serials, number of records, bytes of the records

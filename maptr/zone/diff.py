@@ -18,10 +18,12 @@ from maptr.protocol.numbers import DNSKEY, MADE_BY_SIGNERS, RRSIG, SOA, ZONEMD
 from maptr.protocol.serial import following_serial, is_newer
 from maptr.registry.plan import REMOVAL_LIMIT
 from maptr.zone.rdata import type_text
-from maptr.zone.rrset import Node, RRset, pack_record, pack_rrsets, records_of, split_rrsets
-from maptr.zone.snapshot import PackedNodes, ZoneView, has_data
+from maptr.zone.rrset import Node, RRset, pack_record, pack_rrsets, records_of, split_records, split_rrsets
+from maptr.zone.snapshot import PackedNodes, ZoneView, has_data, in_canonical_order
 from maptr.zone.text import rdata_text
 
+DIGEST_SIZE = 32  # bytes
+_MODULUS = 1 << 8 * DIGEST_SIZE
 SERIAL = slice(-20, -16)  # in the rdata of a SOA: it ends with five 32-bit numbers (RFC 1035 3.3.13)
 
 
@@ -106,14 +108,21 @@ class ZoneDiff:
 
 
 def _changed_names(old: PackedNodes, new: PackedNodes) -> list[bytes]:
-    """Return the names at which two zones differ, in canonical order."""
-    changed = old.table.keys() ^ new.table.keys()
-    for key in old.table.keys() & new.table.keys():
-        is_equal = old.table[key] == new.table[key]
-        is_equal = is_equal or {*records_of(old.table[key])} == {*records_of(new.table[key])}
-        if not is_equal or old.spelled.get(key) != new.spelled.get(key):
-            changed.add(key)
-    return sorted(changed, key=lambda key: from_wire(key)[::-1])
+    """Return the names at which two zones differ, in canonical order.
+
+    The loops let other threads run, which an operation on the sets of all names does not.
+    """
+    before, after = old.table, new.table
+    changed = {key for key, packed in before.items() if not _is_same(packed, after.get(key))}
+    changed.update(key for key in after if key not in before)
+    changed.update(
+        key for key in old.spelled.keys() | new.spelled.keys() if old.spelled.get(key) != new.spelled.get(key)
+    )
+    return [key for _, key in in_canonical_order(changed)]
+
+
+def _is_same(old: bytes, new: bytes | None) -> bool:
+    return old == new or (new is not None and {*records_of(old)} == {*records_of(new)})
 
 
 def _changes(old: Node, new: Node) -> Iterator[Change]:
@@ -142,6 +151,7 @@ def _rrset_dict(rrset: RRset | None) -> dict[str, Any] | None:
 
 def content_digest(zone: ZoneView) -> str:
     """Digest everything in a zone except its serial."""
+    digest(zone)  # so that the next line takes it over
     return digest(with_serial(zone, 0)).hex()
 
 
@@ -150,7 +160,11 @@ def with_serial(zone: ZoneView, serial: int) -> ZoneView:
     rdata = old[: SERIAL.start] + serial.to_bytes(4, "big") + old[SERIAL.stop :]
     rrsets = {**dict(split_rrsets(zone.nodes.table[apex])), SOA: pack_record(SOA, zone.soa.ttl, rdata)}
     soa, negative_soa = (rrset._replace(rdatas=(rdata,)) for rrset in (zone.soa, zone.negative_soa))
-    nodes = zone.nodes.replaced({apex: pack_rrsets(rrsets)})
+    packed = pack_rrsets(rrsets)
+    nodes = zone.nodes.replaced({apex: packed})
+    if zone.nodes.digest is not None:
+        before, after = (_digest_of_name(nodes, apex, value) for value in (zone.nodes.table[apex], packed))
+        nodes.digest = (zone.nodes.digest - before + after) % _MODULUS
     return zone._replace(serial=serial, soa=soa, negative_soa=negative_soa, nodes=nodes)
 
 
@@ -315,11 +329,31 @@ def soa_of(view: ZoneView) -> ZoneRecord:
 
 
 def digest(view: ZoneView) -> bytes:
-    """Digest all records in canonical order (SHA-256), so that equal zones have equal digests."""
-    content = hashlib.sha256()
-    for _, key in view.nodes.in_order():
-        content.update(b"".join(map(ZoneRecord.pack, sorted(_records_at(view, key)))))
-    return content.digest()
+    """Digest all records, so that equal zones have equal digests: the sum of the SHA-256 digests of its names.
+
+    The order of names has no part in it, so that they need not be sorted, and the digest of a changed zone follows from
+    that of the old one. It finds accidents. It is no protection against a person who may write the zone.
+    """
+    return _digest_number(view.nodes).to_bytes(DIGEST_SIZE, "big")
+
+
+def _digest_number(nodes: PackedNodes) -> int:
+    if nodes.digest is None:
+        total = sum(_digest_of_name(nodes, key, packed) for key, packed in nodes.table.items())
+        nodes.digest = total % _MODULUS
+    return nodes.digest
+
+
+def _digest_of_name(nodes: PackedNodes, key: bytes, packed: bytes) -> int:
+    """Return the number that a name with these packed records adds to the digest: 0 for an empty non-terminal."""
+    if not packed:
+        return 0
+    rrsets = dict(split_rrsets(packed))
+    if RRSIG in rrsets:  # whose TTL is that of the RRset that it covers
+        records = sorted(ZoneRecord((), *record).pack() for record in records_of(packed))
+    else:
+        records = sorted(packed_record for some in rrsets.values() for packed_record in split_records(some))
+    return int.from_bytes(hashlib.sha256(nodes.spelled.get(key, key) + b"".join(records)).digest(), "big")
 
 
 def _records_at(view: ZoneView, key: bytes) -> Iterator[ZoneRecord]:

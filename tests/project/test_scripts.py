@@ -64,6 +64,7 @@ needs_compiler = pytest.mark.skipif(
         ("client", ["== against maptr", "discover_many / dnspython", "event loop occupied by one response"]),
         ("cache", ["hit in memory", "hit on disk", "natab of 100 NAANs"]),
         ("scale", ["records of the zone", "maptr zone build, CPU s", "IXFR of one change", "queries/s"]),
+        ("reload", ["reload of 100 names", "in 50 ms, %", "maptr"]),
         ("gateway", ["first redirect after", "the same answers by maptr", "at half load", "memory in MB"]),
     ],
 )

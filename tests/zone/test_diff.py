@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 
 from maptr.cli.zone import zone as command
 from maptr.errors import ZoneError
-from maptr.protocol.names import ARK_ARPA
+from maptr.protocol.names import ARK_ARPA, from_wire, to_wire
 from maptr.zone.build import ZoneSettings, build
-from maptr.zone.diff import Published, ZoneDiff, choose_serial, content_digest, decide, stripped, with_serial
+from maptr.zone.diff import Published, ZoneDiff, choose_serial, content_digest, decide, digest, stripped, with_serial
 from maptr.zone.masterfile import read_master_file
+from maptr.zone.snapshot import in_canonical_order
 from tests.support.answers import load_vectors
 from tests.support.entries import tables
 from tests.support.zones import HEAD, view_of, view_zone, zone_of, zonemd_of
@@ -81,6 +82,18 @@ def test_with_serial_changes_only_the_serial(serial: int) -> None:
     assert other.serial == serial
     assert content_digest(one) == content_digest(other)
     assert other == view_of("a A 192.0.2.1", serial)
+
+
+def test_the_digest_of_a_zone_with_another_serial_follows_from_the_known_digest() -> None:
+    known, unknown = view_of("a A 192.0.2.1"), view_of("a A 192.0.2.1")
+    digest(known)
+    assert digest(with_serial(known, 7)) == digest(with_serial(unknown, 7)) == digest(view_of("a A 192.0.2.1", 7))
+    assert digest(known) != digest(with_serial(known, 7))
+
+
+def test_many_names_are_in_canonical_order() -> None:
+    names = [to_wire((b"%d" % (number * 7919 % 50_021), b"example")) for number in range(50_021)]
+    assert in_canonical_order(names) == sorted((from_wire(name)[::-1], name) for name in names)
 
 
 def test_the_command(tmp_path: Path) -> None:
