@@ -37,7 +37,16 @@ from maptr.protocol.names import (
 from maptr.protocol.numbers import AAAA, CNAME, DNAME, DS, HEADER_SIZE, MX, NAPTR, NS, NSEC3, SOA, SRV, UDP_PAYLOAD, A
 from maptr.zone.denial import hash_of
 from maptr.zone.finding import NOT_LOADED, Finding, Severity, error, warning
-from maptr.zone.masterfile import AS_TEXT, MAX_RRSET, Locations, ZoneFile, read_master_file, read_zone_file, soa_owner
+from maptr.zone.masterfile import (
+    AS_TEXT,
+    MAX_RRSET,
+    Locations,
+    Source,
+    ZoneFile,
+    read_master_file,
+    read_zone_file,
+    soa_owner,
+)
 from maptr.zone.rdata import type_text
 from maptr.zone.rrset import Node, types_of
 from maptr.zone.snapshot import ZoneView
@@ -100,11 +109,14 @@ def _located(finding: Finding, locations: Locations) -> Finding:
 
 
 class Checked(NamedTuple):
-    """A zone that may be served, its findings, one line each, and the files that it includes."""
+    """A zone that may be served, its findings, one line each, and the files that it was read from.
+
+    ``sources`` has the zone file first, then each file that it includes, in the order of reading.
+    """
 
     view: ZoneView
     warnings: tuple[str, ...] = ()
-    included: tuple[Path, ...] = ()
+    sources: tuple[Source, ...] = ()
 
     def first_warnings(self) -> tuple[str, ...]:
         """Return the findings for the log and the status: the first ones, and how many more there are."""
@@ -119,7 +131,7 @@ def read_checked(path: Path, name: Labels, *, lint: str = "warn") -> Checked:
     changed during reading, and OSError for the file.
     """
     before = file_signature(path)
-    view, doubtful, included = read_zone(read_whole(path), name, path)
+    view, doubtful, sources = read_zone(read_whole(path), name, path)
     findings = list(check_integrity(view))
     _refuse(findings, path)
     if lint != "off":
@@ -129,7 +141,7 @@ def read_checked(path: Path, name: Labels, *, lint: str = "warn") -> Checked:
         findings += rules
     if file_signature(path) != before:
         raise ZoneError("changed while it was read: write beside it and rename", filename=str(path))
-    return Checked(view, tuple(map(str, findings)), included)
+    return Checked(view, tuple(map(str, findings)), sources)
 
 
 def read_verified(data: bytes, name: Labels, path: Path) -> ZoneView:

@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from hashlib import sha256
 from pathlib import Path
 from typing import NamedTuple
 
@@ -150,12 +151,22 @@ class Locations:
         return self._places.get((owner, rdtype, rdata.lower()), ("", 0))
 
 
+class Source(NamedTuple):
+    """A file that a zone was read from. ``digest`` is the SHA-256 of the bytes that were read."""
+
+    path: Path
+    digest: bytes
+
+
 class ZoneFile(NamedTuple):
-    """A zone that was read from a file. ``doubtful`` are the names whose NAPTR records to check."""
+    """A zone that was read from a file. ``doubtful`` are the names whose NAPTR records to check.
+
+    ``sources`` has the zone file, and then each file that it includes, in the order of reading.
+    """
 
     view: ZoneView
     doubtful: frozenset[bytes]
-    included: tuple[Path, ...]
+    sources: tuple[Source, ...]
 
 
 def read_master_file(filename: str, data: bytes, apex: Labels, locations: Locations | None = None) -> ZoneView:
@@ -177,7 +188,7 @@ def read_zone_file(filename: str, data: bytes, apex: Labels, locations: Location
         for rdtype, text in ((SOA, "SOA"), (NS, "NS")):
             if rdtype not in types:
                 raise ZoneError(f"no {text} at the origin")
-        return ZoneFile(ZoneView.of(apex, nodes), frozenset(reader.doubtful), tuple(reader.included))
+        return ZoneFile(ZoneView.of(apex, nodes), frozenset(reader.doubtful), tuple(reader.sources))
     except ZoneError as refused:
         raise ZoneError(refused.reason, filename=filename, code=NOT_LOADED) from None
 
@@ -259,7 +270,7 @@ class MasterFileReader:
         self.spelled: dict[bytes, bytes] = {}
         self.special: dict[bytes, None] = {}
         self.doubtful: set[bytes] = set()
-        self.included: list[Path] = []
+        self.sources: list[Source] = []
         self.refused: list[ZoneError] = []
         self.findings: list[Finding] = [] if locations is None else locations.findings
         self._apex = apex
@@ -298,6 +309,7 @@ class MasterFileReader:
 
     def read_all(self, filename: str, data: bytes) -> None:
         """Read a file and those that it includes, and raise the first error."""
+        self.sources.append(Source(Path(filename), sha256(data).digest()))
         self.read(FileState(filename, self._apex, self._apex), data)
         if self.refused:
             raise self.refused[0]
@@ -640,7 +652,7 @@ class MasterFileReader:
         self._bytes_left -= len(data)
         if file.depth >= MAX_INCLUDES or self._bytes_left < 0:
             raise ZoneError(TOO_MUCH_INCLUDED)
-        self.included.append(path)
+        self.sources.append(Source(path, sha256(data).digest()))
         if self._locations is not None:
             self._locations.included.append(path)
         self.read(FileState(str(path), origin, file.owner, depth=file.depth + 1), data)

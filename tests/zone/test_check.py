@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import os
 import re
 from pathlib import Path
@@ -16,12 +17,13 @@ from maptr.answer.context import Transport
 from maptr.answer.respond import respond
 from maptr.daemon.process import in_thread
 from maptr.errors import ZoneError
+from maptr.files import read_whole
 from maptr.protocol.names import Labels, parse
 from maptr.protocol.numbers import UDP_PAYLOAD
 from maptr.zone import masterfile
 from maptr.zone.check import Checked, check_hostnames, check_integrity, examine, read_checked
 from maptr.zone.finding import Severity
-from maptr.zone.masterfile import MAX_RRSET, ZoneFile, read_zone_file
+from maptr.zone.masterfile import MAX_RRSET, Source, ZoneFile, read_zone_file
 from tests.support.answers import load_vectors, snapshot_of
 from tests.support.zones import view_of
 
@@ -277,6 +279,25 @@ def test_the_lint_setting(tmp_path: Path, lint: str, warned: int | None) -> None
     else:
         found = [line for line in read(tmp_path, text, lint).warnings if "regexp-refused" in line]
         assert len(found) == warned
+
+
+def test_the_sources_have_the_digest_of_what_was_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    part, deep = tmp_path / "part", tmp_path / "deep"
+    deep.write_bytes(b"deep A 192.0.2.1\r\n")
+    part.write_bytes(b"part A 192.0.2.1\n$INCLUDE deep\n")
+    text = HEAD + "$INCLUDE part\nother A 192.0.2.1\n$INCLUDE deep sub\n"
+    contents = [(tmp_path / "z", text.encode()), *((path, path.read_bytes()) for path in (part, deep, deep))]
+    expected = tuple(Source(path, hashlib.sha256(content).digest()) for path, content in contents)
+    assert read(tmp_path, text).sources == expected
+
+    def replaced(path: Path) -> bytes:
+        content = read_whole(path)
+        if path == part:
+            path.write_text("changed A 192.0.2.1\n")
+        return content
+
+    monkeypatch.setattr("maptr.zone.masterfile.read_whole", replaced)
+    assert read(tmp_path, text).sources == expected
 
 
 def test_a_file_that_changes_during_reading_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
