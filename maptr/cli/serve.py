@@ -42,8 +42,8 @@ from maptr.zone.snapshot import Snapshot, ZoneView
 log = logging.getLogger("maptr.serve")
 
 NOTHING: Mapping[str, Any] = {"zones": [], "listen": [], "listen_tls": [], "metrics": None}  # of a failed start
-# Seconds that a thread waits for another one to let it run (5 ms in Python): during a reload, each response waits two or
-# three times, as ``scripts/bench reload`` shows.
+# Seconds until a waiting thread may run (5 ms by default in Python). During a reload, each response waits two or three
+# times, as ``scripts/bench reload`` shows.
 SWITCH_INTERVAL = 0.0005
 _SETTING = click.Path()  # empty for none, as in the configuration
 
