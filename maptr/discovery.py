@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol, overload
 import dns.exception
 
 from maptr import url
-from maptr.ark import Ark
+from maptr.ark import NO_ARK, Ark
 from maptr.errors import ArkSyntaxError, MaptrError, json_text, printable
 from maptr.naptr.automaton import Budget, BudgetSpent
 from maptr.naptr.record import Kind, Naptr
@@ -347,7 +347,7 @@ class Discovery(Sequence[Candidate]):
     ``url`` and ``choose`` raise NoMappingAuthority or DiscoveryFailed if there is no candidate.
 
     ``discover_many`` makes one for an item that is not an ARK, too: ``error`` says why, ``position`` is that of the
-    item in the stream, from 0, and ``ark`` is empty. ``url`` and ``choose`` raise the error.
+    item in the stream, from 0. ``ark``, ``url`` and ``choose`` raise the error.
 
     A cache adds where the data came from (``source``: dns, memory, disk or natab), whether it had expired (``stale``),
     why it was used (``reason`` in words, ``states`` for programs), the wall-clock time at which it was fetched from its
@@ -368,7 +368,6 @@ class Discovery(Sequence[Candidate]):
     (True, 'indeterminate', ['ANSWER'])
     """
 
-    ark: Ark
     candidates: tuple[Candidate, ...]
     trace: tuple[Step, ...]
     complete: bool
@@ -412,6 +411,14 @@ class Discovery(Sequence[Candidate]):
         del values["self"]
         object.__setattr__(self, "__dict__", values)
 
+    @property
+    def ark(self) -> Ark:
+        """The ARK. Raises the error of an item that is not one."""
+        if self.error is not None:
+            raise self.error
+        found: Ark = self.__dict__["ark"]
+        return found
+
     def __setattr__(self, name: str, *value: object) -> None:
         raise AttributeError(f"a Discovery is immutable: replace({name}=...) makes a copy")
 
@@ -430,8 +437,8 @@ class Discovery(Sequence[Candidate]):
     __replace__ = replace  # of copy.replace, since Python 3.13
 
     def _compared(self) -> tuple[object, ...]:
-        made = self.ark, self.candidates, self.trace, self.complete, self.source, self.security, self.stale
-        return made if self.error is None else (*made, str(self.error))
+        made = self.candidates, self.trace, self.complete, self.source, self.security, self.stale
+        return (*made, self.ark if self.error is None else str(self.error))
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Discovery) and self._compared() == other._compared()
@@ -660,7 +667,7 @@ class DiscoveryError(MaptrError):
     def __init__(self, message: str = "", discovery: Discovery | None = None) -> None:
         super().__init__(message)
         # An empty one is false.
-        self.discovery = discovery if discovery is not None else Discovery(Ark("", ""), complete=False, reason=message)
+        self.discovery = discovery if discovery is not None else Discovery(NO_ARK, complete=False, reason=message)
 
 
 class NoMappingAuthority(DiscoveryError):

@@ -10,6 +10,7 @@ from html.parser import HTMLParser
 import pytest
 
 from maptr import Ark, Discovery
+from maptr.ark import NO_ARK
 from maptr.discovery import Candidate, Outcome, Step
 from maptr.testing import offline_client
 
@@ -42,7 +43,7 @@ def test_it_says_why_there_is_none() -> None:
     found = CLIENT.discover("ark:99999/x1", raise_on_none=False)
     assert "no such name" in found._repr_html_()
     assert "table" not in Tags(found._repr_html_()).tags
-    item = Discovery(Ark("", ""), complete=False, reason=HOSTILE)
+    item = Discovery(NO_ARK, complete=False, reason=HOSTILE)
     assert "script" not in Tags(item._repr_html_()).tags
     (no_ark,) = CLIENT.discover_many(["<b>"])
     assert no_ark._repr_html_() == "<div><b>no ark: label in &#x27;b&#x27;</b></div>"

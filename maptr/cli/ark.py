@@ -61,6 +61,13 @@ def ark(texts: tuple[str, ...], find: bool, profile: Profile, as_json: bool) -> 
     sys.exit(code)
 
 
+_SCOPES = {
+    "naan": "NAAN and name",
+    "name": "the name alone",
+    "both": "NAAN and name, and over the name alone",
+}
+
+
 def _why_none(text: str) -> str:
     """Return why a text may have no ARK: it is the name of a file, or the bytes of another encoding or format."""
     if "\0" in text:
@@ -71,10 +78,9 @@ def _why_none(text: str) -> str:
 def _rows(parsed: Ark) -> dict[str, str]:
     """Return the parts of an ARK by their labels; "" for one that is not present."""
     parts = parsed.to_dict()
-    expected, check = parts["check_character"], ""
-    if expected is not None:
-        wrong = f"none, or wrong: after {parsed.name[:-1]} it is {expected}"
-        check = f"{expected}, correct" if parts["check"] else wrong
+    check = "none, or wrong" if parsed.name[:-1] else ""
+    if scope := parsed.check_scope:
+        check = f"{parts['check_character']}, correct over {_SCOPES[scope]}"
     return {
         "resolution form": parts["resolution"] if parts["resolution"] != parts["ark"] else "",
         "NMA": parts["nma"],

@@ -63,7 +63,7 @@ def split_parameter(ark: Ark) -> tuple[Ark, str]:
     if found is None:
         return ark, ""
     rest = (query[: found.start()] + query[found.end() :]).lstrip("&")
-    return ark._replace(tail=f"?{rest}" if rest else ""), found[1]
+    return ark.with_received(tail=f"?{rest}" if rest else ""), found[1]
 
 
 def look_up(ark: Ark, site: Site, now: float, respond: Callable[[Discovery], Response]) -> Response | Lookup:

@@ -305,7 +305,7 @@ class HttpServer:
             return self._sources.engine.not_asked(ark, "the rules of this NAAN take too long")
         try:
             # Without the URL before the label, which is the client's, and the inflection, which needs no look-up.
-            found = await self._sources.discover_async(Ark(*ark[:4]), **self._options)
+            found = await self._sources.discover_async(ark.with_received(tail="", nma=""), **self._options)
         except DiscoveryError as error:
             found = error.discovery
         self._naans.charge(ark.naan, found.work - FREE_WORK)

@@ -182,7 +182,7 @@ def _ask(
     ark = found.ark
     responses: list[Description] = []
     for inflection in inflections:
-        asked = candidate.url(ark._replace(tail=inflection), scheme=found.scheme)
+        asked = candidate.url(ark.with_received(tail=inflection), scheme=found.scheme)
         left = deadline - time.monotonic()
         if left <= 0:
             break

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypedDict
 
-from maptr.ark import Ark, Profile
+from maptr.ark import NO_ARK, Ark, Profile
 from maptr.discovery import Discovery, Step
 from maptr.errors import ArkSyntaxError, ConfigError
 from maptr.protocol.names import Labels
@@ -142,7 +142,7 @@ def as_item(item: object, position: int, profile: Profile) -> Ark | Discovery:
             raise ArkSyntaxError(f"{type(item).__name__} is not text")
         return as_ark(item, profile)
     except ArkSyntaxError as error:
-        return Discovery(Ark("", ""), complete=False, error=error, position=position)
+        return Discovery(NO_ARK, complete=False, error=error, position=position)
 
 
 def prefer(found: Discovery, chooser: Chooser | None) -> Discovery:

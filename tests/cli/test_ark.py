@@ -40,7 +40,7 @@ def test_the_normal_form_and_the_parts_are_printed() -> None:
         "  blade:           3gt2q\n"
         "  qualifier:       /c3.v1\n"
         "  inflection:      ?info\n"
-        "  check character: q, correct\n"
+        "  check character: q, correct over NAAN and name\n"
         "  note:            the fragment '#top' is not part of the ARK\n",
     )
 
