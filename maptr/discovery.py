@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple, Protocol, overload
+from typing import Any, NamedTuple, Protocol, Self, overload
 
 import dns.exception
 
@@ -66,6 +66,45 @@ class Limit(enum.Enum):
     RECORDS = "max_records"
     REGEXP_STEPS = "regexp_steps"
     URL_LENGTH = "url_length"
+
+
+class Value:
+    """An immutable value with many attributes, which its constructor takes by name.
+
+    A frozen dataclass would take twice the time to make one, and a look-up of many ARKs makes some for each.
+    """
+
+    def _set(self, values: dict[str, Any]) -> None:
+        """Take the arguments of a constructor, ``locals()``, as the attributes."""
+        del values["self"]
+        object.__setattr__(self, "__dict__", values)
+
+    def __setattr__(self, name: str, *value: object) -> None:
+        raise AttributeError(f"a {type(self).__name__} is immutable: replace({name}=...) makes a copy")
+
+    __delattr__ = __setattr__
+
+    def replace(self, **changes: Any) -> Self:
+        """Return a copy with other values, by the names of the constructor's arguments."""
+        values = self.__dict__ | changes
+        if len(values) != len(self.__dict__):
+            unknown = sorted(changes.keys() - self.__dict__.keys())
+            raise TypeError(f"a {type(self).__name__} has no {', '.join(unknown)}")
+        made = object.__new__(type(self))
+        object.__setattr__(made, "__dict__", values)
+        return made
+
+    __replace__ = replace  # of copy.replace, since Python 3.13
+
+    def _compared(self) -> tuple[object, ...]:
+        """Return what decides whether two are equal."""
+        raise NotImplementedError
+
+    def __eq__(self, other: object) -> bool:
+        return self._compared() == other._compared() if isinstance(other, type(self)) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self._compared())
 
 
 class Reading(NamedTuple):
@@ -128,7 +167,7 @@ TABLE = "table"  # the type of a step that a table answers
 GIVEN, CONFIGURED, PULLED, SYSTEM, BUILT_IN = "given", "configured", "pulled", "system", "builtin"  # kinds of tables
 
 
-class Step(NamedTuple):
+class Step(Value):
     """One query on the trace, sent or not. A query of type SOA tests whether the origin exists.
 
     A step of type TABLE is a look-up in a table; ``table_records`` are those that serve the ARK.
@@ -142,16 +181,35 @@ class Step(NamedTuple):
     name: Labels
     depth: int
     outcome: Outcome
-    readings: tuple[Reading, ...] = ()
-    note: str = ""
-    ttl: int | None = None
-    server: str = ""
-    elapsed: float | None = None
-    security: str = "indeterminate"
-    links: tuple[Link, ...] = ()
-    rdtype: str = "NAPTR"
-    table_records: tuple[TableRecord, ...] = ()
-    limit: Limit | None = None
+    readings: tuple[Reading, ...]
+    note: str
+    ttl: int | None
+    server: str
+    elapsed: float | None
+    security: str
+    links: tuple[Link, ...]
+    rdtype: str
+    table_records: tuple[TableRecord, ...]
+    limit: Limit | None
+
+    def __init__(
+        self,
+        name: Labels,
+        depth: int,
+        outcome: Outcome,
+        *,
+        readings: tuple[Reading, ...] = (),
+        note: str = "",
+        ttl: int | None = None,
+        server: str = "",
+        elapsed: float | None = None,
+        security: str = "indeterminate",
+        links: tuple[Link, ...] = (),
+        rdtype: str = "NAPTR",
+        table_records: tuple[TableRecord, ...] = (),
+        limit: Limit | None = None,
+    ) -> None:
+        self._set(locals())
 
     @property
     def complete(self) -> bool:
@@ -179,17 +237,12 @@ class Step(NamedTuple):
         where = _where(self) if self.rdtype != TABLE else ""
         return printable(f"{self.ended}{count}{security}{where}{self.remark}")
 
+    def __repr__(self) -> str:
+        return f"<Step {self}>"
+
     def _compared(self) -> tuple[object, ...]:
-        return *self[:5], self.security, self.rdtype, self.table_records, self.limit
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Step) and self._compared() == other._compared()
-
-    def __ne__(self, other: object) -> bool:
-        return not self == other
-
-    def __hash__(self) -> int:
-        return hash(self._compared())
+        said = self.name, self.depth, self.outcome, self.readings, self.note
+        return *said, self.security, self.rdtype, self.table_records, self.limit
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -227,17 +280,18 @@ class Maker(Protocol):
         ...
 
 
-class Candidate(NamedTuple):
-    """One mapping authority found: what a NAPTR record (RFC 3403 section 4) or a record of a table says of it.
+class Candidate(Value):
+    """One mapping authority found, as given by a NAPTR record (RFC 3403 section 4) or a record of a table.
 
     ``url`` makes URLs, and raises DiscoveryError for an ARK that the rule of the record is not for.
 
     ``target`` is the URL that its rule made, without inflection or query string; it is empty for an ``h`` record.
-    Without a ``substitution``, it is the whole URL of the ARK ``made_for`` alone.
+    Without a ``substitution``, it is the whole URL of its own ARK alone.
     ``order`` and ``preference`` are those of its own record; ``path`` has the pairs of all records on the way, its own
-    last. ``ttl`` is the shortest of these records, in seconds. ``made_for`` and ``substitution`` make URLs for other
-    ARKs. ``status`` is the HTTP status that the registry asks for in redirects, or None.
-    Two candidates are equal whatever their ``ttl``, ``substitution``, ``scheme`` and ``status``.
+    last. ``ttl`` is the shortest of these records, in seconds. ``ark`` is the ARK for which it was found, and
+    ``substitution`` makes URLs for other ARKs. An ``h`` record's URL has the ``default_scheme``, unless a chooser that
+    connected has set ``scheme``. ``status`` is the HTTP status that the registry asks for in redirects, or None.
+    Comparison ignores ``ttl``, ``ark``, ``substitution``, the schemes and ``status``.
 
     >>> best = discover("ark:12345/x6np1wh8k", nameservers=[server])[0]
     >>> best.url("ark:12345/x5?info")
@@ -249,26 +303,39 @@ class Candidate(NamedTuple):
     order: int
     preference: int
     owner: str
-    ttl: int = 0
-    source: str = "dns"
-    target: str = ""
-    path: tuple[tuple[int, int], ...] = ()
-    made_for: str = ""
-    substitution: Maker | None = None
-    scheme: str = ""
-    status: int | None = None
+    ttl: int
+    source: str
+    target: str
+    path: tuple[tuple[int, int], ...]
+    ark: Ark
+    substitution: Maker | None
+    scheme: str
+    default_scheme: str
+    status: int | None
+
+    def __init__(
+        self,
+        host: str,
+        port: int | None,
+        order: int,
+        preference: int,
+        owner: str,
+        *,
+        ttl: int = 0,
+        source: str = "dns",
+        target: str = "",
+        path: tuple[tuple[int, int], ...] = (),
+        ark: Ark = NO_ARK,
+        substitution: Maker | None = None,
+        scheme: str = "",
+        default_scheme: str = "https",
+        status: int | None = None,
+    ) -> None:
+        self._set(locals())
 
     def _compared(self) -> tuple[object, ...]:
-        return self[:5] + self[6:10]
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Candidate) and self._compared() == other._compared()
-
-    def __ne__(self, other: object) -> bool:
-        return not self == other
-
-    def __hash__(self) -> int:
-        return hash(self._compared())
+        place = self.host, self.port, self.order, self.preference, self.owner
+        return *place, self.source, self.target, self.path, self.target and self.ark.in_url
 
     def __str__(self) -> str:
         """Its place and its rank: ``ark.example.org:8443 (order 10, preference 10)``."""
@@ -276,10 +343,10 @@ class Candidate(NamedTuple):
         return f"{where} (order {self.order}, preference {self.preference})"
 
     def __repr__(self) -> str:
-        """The fields that are not defaults, without those that make URLs for other ARKs."""
-        default = self._field_defaults
-        shown = ((name, getattr(self, name)) for name in self._fields if name not in ("made_for", "substitution"))
-        text = ", ".join(f"{name}={value!r}" for name, value in shown if name not in default or value != default[name])
+        """The fields that are not defaults, without those that only make URLs."""
+        defaults = Candidate.__init__.__kwdefaults__ or {}
+        shown = {name: value for name, value in self.__dict__.items() if name not in ("ark", "substitution")}
+        text = ", ".join(f"{name}={each!r}" for name, each in shown.items() if each != defaults.get(name, NO_ARK))
         return f"Candidate({text})"
 
     @property
@@ -292,23 +359,28 @@ class Candidate(NamedTuple):
         return tuple(orders)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what it says in the types of JSON, without the URL, which is of one ARK."""
-        return {name: getattr(self, name) for name in _IN_JSON}
+        """Return what it says in the types of JSON, with the URL of its own ARK, or None."""
+        own = None if self.ark is NO_ARK else self.url()
+        return {"url": own, **{name: getattr(self, name) for name in _IN_JSON}}
 
-    def url(self, ark: Ark | str, *, scheme: str = "https") -> str:
-        """Return the URL for an ARK: what the rule makes of it, or ``scheme://host[:port]/ark:NAAN/name`` for ``h``.
+    def url(self, ark: Ark | str | None = None, *, scheme: str | None = None) -> str:
+        """Return the URL for an ARK, by default its own: what the rule makes of it, or for ``h``
+        ``scheme://host[:port]/ark:NAAN/name``.
 
         A scheme of the candidate, set by a chooser that connected, overrides ``scheme``, and port 80 means http.
         Inflection and query string are kept. Raises DiscoveryError if the rule does not match the ARK, or makes a URL
         at another host or port: that would be another candidate, which needs a walk of its own. Raises ArkSyntaxError
-        for text that is not an ARK.
+        for text that is not an ARK, and without an ARK.
         """
-        if isinstance(ark, str):
+        if ark is None:
+            ark = self.ark
+        if not isinstance(ark, Ark) or ark is NO_ARK:
             ark = Ark.parse(ark, bare=True)
-        if self.substitution is None and not self.made_for:
+        if self.substitution is None and not self.target:
             path = ark.in_url if ark.name else str(ark)  # a bare NAAN without a slash (draft table 1)
-            return f"{url.at(self.host, self.port, self.scheme or scheme)}/{path}{ark.tail}"
-        if ark.in_url == self.made_for:
+            server = url.at(self.host, self.port, self.scheme or scheme or self.default_scheme)
+            return f"{server}/{path}{ark.tail}"
+        if self.target and ark.in_url == self.ark.in_url:
             return self.target + ark.tail if self.substitution else self.target
         rule = f"the rule of {self.host} at {self.owner}"
         try:
@@ -337,7 +409,7 @@ States = tuple[enum.Enum, enum.Enum]
 """The states of DNS and of the table, as in ``maptr.cache.policy``."""
 
 
-class Discovery(Sequence[Candidate]):
+class Discovery(Value, Sequence[Candidate]):
     """The result of a walk: a sequence of its candidates, best first.
 
     ``trace`` has every query in the order of reading. ``complete`` is False if a query was not answered or a limit was
@@ -355,8 +427,6 @@ class Discovery(Sequence[Candidate]):
     table that answered: given, configured, pulled, system or builtin.
 
     ``work`` is what its walk took to read and match rules, in steps of regexp matching of about 0.25 µs.
-
-    Many attributes and many parameters: one for each fact about the result, as in its JSON.
 
     It is immutable; ``replace`` makes a copy with other values. Two are equal whatever their times, ``scheme``,
     ``reason`` and ``work``.
@@ -407,9 +477,7 @@ class Discovery(Sequence[Candidate]):
         work: int = 0,
         table: str = "",
     ) -> None:
-        values = locals()  # a frozen dataclass would take twice the time, and bulk discovery makes many
-        del values["self"]
-        object.__setattr__(self, "__dict__", values)
+        self._set(locals())
 
     @property
     def ark(self) -> Ark:
@@ -419,32 +487,9 @@ class Discovery(Sequence[Candidate]):
         found: Ark = self.__dict__["ark"]
         return found
 
-    def __setattr__(self, name: str, *value: object) -> None:
-        raise AttributeError(f"a Discovery is immutable: replace({name}=...) makes a copy")
-
-    __delattr__ = __setattr__
-
-    def replace(self, **changes: Any) -> Discovery:
-        """Return a copy with other values, by the names of the constructor's arguments."""
-        values = self.__dict__ | changes
-        if len(values) != len(self.__dict__):
-            unknown = sorted(changes.keys() - self.__dict__.keys())
-            raise TypeError(f"a Discovery has no {', '.join(unknown)}")
-        made = object.__new__(Discovery)
-        object.__setattr__(made, "__dict__", values)
-        return made
-
-    __replace__ = replace  # of copy.replace, since Python 3.13
-
     def _compared(self) -> tuple[object, ...]:
         made = self.candidates, self.trace, self.complete, self.source, self.security, self.stale
         return (*made, self.ark if self.error is None else str(self.error))
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Discovery) and self._compared() == other._compared()
-
-    def __hash__(self) -> int:
-        return hash(self._compared())
 
     def __str__(self) -> str:
         """One printable line: the ARK with its URL, or why there is none. ``to_text`` has all candidates."""
@@ -619,7 +664,7 @@ class Discovery(Sequence[Candidate]):
             "age": None if self.age is None else round(self.age, 3),
             "ttl": self.ttl,
             "error": None if self.error is None else str(self.error),
-            "candidates": [{"url": made, **c.to_dict()} for made, c in zip(self.urls(), self.candidates, strict=True)],
+            "candidates": [{**c.to_dict(), "url": made} for made, c in zip(self.urls(), self.candidates, strict=True)],
             "trace": [step.to_dict() for step in self.trace],
         }
 

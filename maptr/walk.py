@@ -256,9 +256,20 @@ class Walk:
             records, self._records_left = records[:left], 0
         readings = tuple([self._read_record(here, naptr, onward) for naptr in records])
         rdtype = "NAPTR" if question.rdtype == NAPTR else "SOA"
-        asked = question.name, len(question.path)
-        rest = outcome, readings, note, ttl, server, took, security, links, rdtype, (), self._limit
-        return _new(Step, (*asked, *rest))
+        return Step(
+            question.name,
+            len(question.path),
+            outcome,
+            readings=readings,
+            note=note,
+            ttl=ttl,
+            server=server,
+            elapsed=took,
+            security=security,
+            links=links,
+            rdtype=rdtype,
+            limit=self._limit,
+        )
 
     def _read_record(self, here: Question, naptr: Naptr, onward: dict[Labels, Question]) -> Reading:
         rule: Rule | None = None
@@ -317,9 +328,18 @@ class Walk:
         """Add the candidate of a rule; ``nth`` is the number of its host in the record."""
         naptr = rule.naptr
         rank = naptr[:2]
-        place = host, port, *rank, names.to_text(here.name), here.ttl, "dns", target
-        made_for = self.ark.in_url if target else ""
-        candidate = _new(Candidate, (*place, (*here.path, rank), made_for, rule.substitution, "", None))
+        candidate = Candidate(
+            host,
+            port,
+            *rank,
+            names.to_text(here.name),
+            ttl=here.ttl,
+            target=target,
+            path=(*here.path, rank),
+            ark=self.ark,
+            substitution=rule.substitution,
+            default_scheme=self.settings.scheme,
+        )
         self._found.append(_new(_Found, (candidate, naptr, nth)))
 
     def _redirect(self, here: Question, rule: Rule, onward: dict[Labels, Question]) -> tuple[list[str], list[str]]:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import pickle
+from typing import Any
+
 import pytest
 
 from maptr import Ark, Candidate, Discovery, NoMappingAuthority
 from maptr.discovery import Link, Outcome, Reading, Step
 from maptr.naptr.record import Kind, Naptr
-from maptr.walk import Answer, Walk
+from maptr.walk import Answer, Settings, Walk
 from tests.support.caching import ARK, HOME, SILENT, dns_answer, host, redirect
 
 
-def walked(answers: dict[str, Answer]) -> Discovery:
+def walked(answers: dict[str, Answer], *, ark: str = ARK, scheme: str = "https") -> Discovery:
     """The result of a walk over these answers; every other name is an NXDOMAIN."""
-    walk = Walk(Ark.parse(ARK))
+    walk = Walk(Ark.parse(ark), Settings(scheme=scheme))
     while questions := walk.next():
         for question in questions:
             walk.tell(question, answers.get(b".".join(question.name).decode() + ".", dns_answer()))
@@ -68,7 +71,35 @@ def test_a_trace_has_one_line_for_each_query_record_and_link() -> None:
     naptr = Naptr(1, 2, b"h", b"ark", b"", (b"h", b"example"))
     reading = Reading(naptr, Kind.HOST, True, ("candidate h.example",))
     link = Link("ark.arpa.", "DNSKEY", "secure", odd, "192.0.2.1#53", 0.002)
-    step = Step((b"ark", b"arpa"), 0, Outcome.ANSWER, (reading,), odd, 60, "192.0.2.1#53", 0.0015, "secure", (link,))
+    asked: dict[str, Any] = {"note": odd, "ttl": 60, "server": "192.0.2.1#53", "elapsed": 0.0015, "security": "secure"}
+    step = Step((b"ark", b"arpa"), 0, Outcome.ANSWER, readings=(reading,), links=(link,), **asked)
     assert str(reading) == '+ 1 2 "h" "ark" "" h.example. (candidate h.example)'
     assert str(link) == "ark.arpa. DNSKEY: secure from 192.0.2.1#53 in 2.0 ms (?[31mred)"
     assert str(step) == "ark.arpa. NAPTR: answer, 1 records, secure from 192.0.2.1#53 in 1.5 ms (?[31mred)"
+
+
+def test_a_candidate_makes_the_url_of_the_ark_it_was_found_for() -> None:
+    by_rule = Naptr(10, 10, b"u", b"ark", rb"!^ark:/?12345/(.*)$!http://h.example/p/\1!", ())
+    for rule in (host("h.example"), host("h.example:80"), by_rule):
+        found = walked({HOME: dns_answer(rule)}, scheme="http")
+        assert [candidate.url() for candidate in found] == found.urls()
+        assert [candidate.to_dict() for candidate in found] == found.to_dict()["candidates"]
+        assert all(candidate.ark is found.ark for candidate in found)
+    other = walked({HOME: dns_answer(host("h.example"))}, ark="ark:12345/x2")
+    assert other[0] == walked({HOME: dns_answer(host("h.example"))})[0], "its ARK is not compared"
+
+
+def test_candidates_and_steps_are_values_and_not_tuples() -> None:
+    found = walked({HOME: dns_answer(host("h.example"))})
+    values: list[Any] = [found[0], found.trace[0], found]
+    for value in values:
+        assert not isinstance(value, tuple)
+        again = pickle.loads(pickle.dumps(value))
+        assert (again, hash(again), repr(again)) == (value, hash(value), repr(value))
+        assert value != 1
+        with pytest.raises(AttributeError, match="immutable"):
+            value.source = "x"
+        with pytest.raises(TypeError, match="has no other"):
+            value.replace(other=1)
+    assert found[0].replace(ttl=7) == found[0]
+    assert found[0].replace(port=7) != found[0]

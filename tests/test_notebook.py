@@ -51,7 +51,7 @@ def test_it_says_why_there_is_none() -> None:
 
 @pytest.mark.parametrize("target", [HOSTILE, "javascript:alert(1)", "data:text/html,x", 'https://a.example/"onclick='])
 def test_text_of_dns_is_neither_a_tag_nor_a_link_of_another_kind(target: str) -> None:
-    candidate = Candidate("a.example", None, 0, 0, HOSTILE, target=target, made_for="ark:12345/x1")
+    candidate = Candidate("a.example", None, 0, 0, HOSTILE, target=target, ark=Ark("12345", "x1"))
     step = Step((b"12345",), 0, Outcome.SERVFAIL, note=HOSTILE, server=HOSTILE)
     found = Discovery(Ark("12345", "x1"), (candidate,), (step,), complete=False, reason=HOSTILE)
     shown = Tags(found._repr_html_())

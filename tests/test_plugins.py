@@ -129,7 +129,8 @@ def test_two_packages_with_one_name(install: Install) -> None:
 
 def test_a_built_in_name_is_not_replaced(install: Install) -> None:
     install("replacing", plugins.CHOOSERS, "first", "made = max")
-    assert named("first") is not max
+    chosen: object = named("first")
+    assert chosen is not max
 
 
 def test_a_reader_that_fails_is_named_only_for_an_unknown_format(install: Install) -> None:

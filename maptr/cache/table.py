@@ -175,11 +175,6 @@ class Target:
     order: int = NAAN_ORDER
 
     @cached_property
-    def place(self) -> tuple[str, int | None, int, int, str, int, str]:
-        """The fields of a candidate that are the same for every ARK."""
-        return self.host, self.port, self.order, self.preference, self.entry.key, TABLE_TTL, "natab"
-
-    @cached_property
     def path(self) -> tuple[tuple[int, int], ...]:
         return ((self.order, self.preference),)
 
@@ -220,13 +215,26 @@ def _candidates(ark: Ark, settings: Settings, targets: Sequence[Target]) -> tupl
     """Return the candidates, best first, and the limit because of which there are no more. A target is for this ARK
     even if its URL is too long, so that no later one replaces it."""
     found: dict[str, Candidate] = {}
-    made_for = ark.in_url
     for target in targets:
         made = target.nma.expanded(ark, target.entry.shoulder)
         if len(made) > url.MAX_URL:
             return tuple(found.values()), Limit.URL_LENGTH
         if len(found) == settings.max_candidates:
             return tuple(found.values()), Limit.CANDIDATES
-        candidate = Candidate(*target.place, made, target.path, made_for, target, "", target.nma.status)
+        candidate = Candidate(
+            target.host,
+            target.port,
+            target.order,
+            target.preference,
+            target.entry.key,
+            ttl=TABLE_TTL,
+            source="natab",
+            target=made,
+            path=target.path,
+            ark=ark,
+            substitution=target,
+            default_scheme=settings.scheme,
+            status=target.nma.status,
+        )
         found.setdefault(url.normalized(made) if len(targets) > 1 else made, candidate)
     return tuple(found.values()), None

@@ -91,7 +91,7 @@ def _for_public(step: Step) -> Step:
         return step
     links = tuple(link._replace(server="") for link in step.links)
     names_none = step.outcome.answered or step.outcome in (Outcome.LIMIT, Outcome.NO_ORIGIN, Outcome.BOGUS)
-    return step._replace(server="", note=step.note if names_none else "", links=links)
+    return step.replace(server="", note=step.note if names_none else "", links=links)
 
 
 def _own(ark: Ark, own: Match, now: float) -> Discovery:
@@ -102,7 +102,7 @@ def _own(ark: Ark, own: Match, now: float) -> Discovery:
     target = objects.target_of(own, ark)
     where = url.parse(target)
     host, status = where.host.in_url.lower(), own.object.status
-    one = Candidate(host, where.port, 0, 0, "", source=OWN, target=target, made_for=ark.in_url, status=status)
+    one = Candidate(host, where.port, 0, 0, "", source=OWN, target=target, ark=ark, status=status)
     return Discovery(ark, (one,), source=OWN, ttl=NONE_AGE, expiration=until)
 
 

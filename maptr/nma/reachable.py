@@ -146,7 +146,7 @@ def with_schemes(candidate: Candidate, schemes: Iterable[str]) -> list[Candidate
     """Return a candidate with each of the schemes; alone if its record says the scheme, as port 80 does."""
     if candidate.target or candidate.scheme or candidate.port == 80:
         return [candidate]
-    return [candidate._replace(scheme=scheme) for scheme in schemes]
+    return [candidate.replace(scheme=scheme) for scheme in schemes]
 
 
 def _url_of(candidate: Candidate, discovery: Discovery) -> url.Url:
@@ -190,8 +190,8 @@ def _received(discovery: Discovery, *, allow_private: bool) -> Candidate | None:
     where = url.parse(base)
     if "?" in where.rest or "#" in where.rest or not (mark or "." in where.host.text):
         return None
-    made = discovery[0]._replace(host=where.host.in_url, port=where.port, owner="", source="ark", scheme="")
+    made = discovery[0].replace(host=where.host.in_url, port=where.port, owner="", source="ark", scheme="")
     if where.rest == "/":
-        return made._replace(scheme=scheme.lower() if mark else "", target="", made_for="", substitution=None)
+        return made.replace(scheme=scheme.lower() if mark else "", target="", substitution=None)
     substitution = Substitution(Prefix(((b"", 0),)), (base.encode(), 1))
-    return made._replace(target=base + ark.resolution, made_for=ark.resolution, substitution=substitution)
+    return made.replace(target=base + ark.resolution, ark=ark, substitution=substitution)

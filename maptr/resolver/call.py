@@ -119,8 +119,16 @@ def logs() -> bool:
 def log_answer(name: Labels, rdtype: int, answer: Answer) -> None:
     """Write a line on the answer to a query."""
     kind = "SOA" if rdtype == SOA else "NAPTR"
-    where = answer.note, None, answer.server, answer.elapsed, answer.security
-    step = Step(name, 0, answer.outcome, (), *where, rdtype=kind)
+    step = Step(
+        name,
+        0,
+        answer.outcome,
+        note=answer.note,
+        server=answer.server,
+        elapsed=answer.elapsed,
+        security=answer.security,
+        rdtype=kind,
+    )
     log.debug("query %s: %d records", step, len(answer.records))
 
 

@@ -190,7 +190,7 @@ def test_an_h_record_is_asked_by_https_and_then_by_http() -> None:
         description = describe(discovery_at(running.url).replace(scheme="https"), allow_private=True)
         assert description.url == f"{running.url}/ark:12345/x1?info"
         found = discovery_at(running.url).replace(scheme="https")
-        by_rule = found.replace(candidates=(found[0]._replace(target=f"https://127.0.0.1:{running.port}/"),))
+        by_rule = found.replace(candidates=(found[0].replace(target=f"https://127.0.0.1:{running.port}/", ark=ARK),))
         with pytest.raises(NmaError):
             describe(by_rule, allow_private=True)  # the rule sets the scheme
 
