@@ -116,19 +116,19 @@ def _split(field: bytes) -> tuple[bytes, tuple[bytes | int, ...], bytes]:
 
 
 def _replacement(text: bytes) -> Iterator[bytes | int]:
-    literal = b""
+    literal: list[bytes] = []
     for plain, escaped in _RUN.findall(text):
         if escaped == b"0":
             raise RegexpError(r"\0 in the replacement")
         if escaped.isdigit():
             if literal:
-                yield literal
-                literal = b""
+                yield b"".join(literal)
+                literal = []
             yield int(escaped)
         else:
-            literal += plain or escaped
+            literal.append(plain or escaped)
     if literal:
-        yield literal
+        yield b"".join(literal)
 
 
 # ---- The usual shape: a fixed text and a rest
