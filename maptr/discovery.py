@@ -321,7 +321,8 @@ class Candidate(NamedTuple):
             where = url.parse(text)
         except (BudgetSpent, ValueError) as error:
             raise DiscoveryError(f"{rule} fails for {ark}: {error}", Discovery(ark, complete=False)) from None
-        if (where.host.in_url.lower(), where.port) != (self.host.lower(), self.port):
+        elsewhere = (where.host.in_url.lower(), where.port) != (self.host.lower(), self.port)
+        if elsewhere or not url.is_at(text, self.target or text):
             raise DiscoveryError(f"{rule} makes a URL at another place for {ark}", Discovery(ark, complete=False))
         return text + ark.tail
 

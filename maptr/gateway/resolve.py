@@ -28,6 +28,7 @@ from maptr.gateway.message import (
     Lookup,
     Request,
     Response,
+    Unreadable,
     as_json,
     kept,
     not_kept,
@@ -99,8 +100,11 @@ def _own(ark: Ark, own: Match, now: float) -> Discovery:
     until = now + NONE_AGE
     if own.object.is_gone:
         return Discovery(ark, reason=objects.why_gone(own.object), source=OWN, ttl=NONE_AGE, expiration=until)
-    target = objects.target_of(own, ark)
-    where = url.parse(target)
+    try:
+        target = objects.target_of(own, ark)
+        where = url.parse(own.object.url)  # that of a long ARK may be too long to be read, and the client is told
+    except ValueError as error:
+        raise Unreadable(f"{own.object.ark} cannot be followed: {error}") from None
     host, status = where.host.in_url.lower(), own.object.status
     one = Candidate(host, where.port, 0, 0, "", source=OWN, target=target, made_for=ark.in_url, status=status)
     return Discovery(ark, (one,), source=OWN, ttl=NONE_AGE, expiration=until)

@@ -20,7 +20,7 @@ from maptr.ark import BETANUMERIC
 from maptr.errors import ZoneError
 from maptr.files import file_signature, read_whole
 from maptr.naptr.automaton import Budget, BudgetSpent
-from maptr.naptr.record import SERVICE, Kind, Naptr, quote, read
+from maptr.naptr.record import HOST_VARIES, SERVICE, Kind, Naptr, quote, read
 from maptr.naptr.regexp import RegexpError, Substitution
 from maptr.protocol.names import (
     ARK_ARPA,
@@ -320,13 +320,16 @@ class _RuleChecks:
             return
         shown = quote(rule.naptr.regexp)
         try:
-            Substitution.parse(rule.naptr.regexp)
+            made = Substitution.parse(rule.naptr.regexp)
         except RegexpError as bad:
             if bad.refused:
                 reason = f"BIND refuses this regexp, in files and in transfers of the whole zone: {bad}"
                 yield self._found(error, "regexp-refused", rule, reason, shown)
             else:
                 yield self._found(warning, "regexp-not-understood", rule, f"maptr skips this regexp: {bad}", shown)
+            return
+        if rule.naptr.flags.lower() == b"u" and rule.naptr.service.lower() == SERVICE and not made.fixes_host:
+            yield self._found(error, "host-varies", rule, f"clients refuse the rule: {HOST_VARIES}", shown)
 
     def _fields(self, rule: _Rule) -> Iterator[Finding]:
         naptr = rule.naptr

@@ -228,7 +228,7 @@ _SOA = "$ORIGIN ark.arpa.\n$TTL 60\n@ SOA ns.example. a.example. 1 1 1 1 1\n@ NS
 _IN_ZONE = [
     (_SOA, "\n"),
     (f"{_SOA}a TXT ", "\n"),
-    (f'{_SOA}a TXT "', '"\n'),
+    (f'{_SOA}a TXT "{"a" * 256}', '"\n'),
     (f"{_SOA}a TXT ( ", " )\n"),
     (f'{_SOA}a NAPTR 1 1 "u" "ark" "!^.*$!https://a.example/', '!" .\n'),
     (f"{_SOA}a NAPTR ", '"u" "ark" "" .\n'),
