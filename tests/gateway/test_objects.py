@@ -55,7 +55,7 @@ BARE = (
     "https://o.example:8443",
     "https://o.example?a=b",
     "https://o.example#a",
-    "https://[2001:db8::1]",
+    "https://[2606:4700::1]",
 )
 
 
