@@ -67,6 +67,7 @@ from tests.support.gateway import Gateway, objects
 SIZES = (1_000, 2_000, 4_000, 8_000, 16_000)
 FACTOR = 2.5  # of CPU time, for a text that is twice as long
 FLOOR = 0.001  # seconds; the shorter times of a machine that does other work are noise
+REPEATS = 5  # of each measurement, of which the shortest counts
 RUNS, NEEDED = 3, 2  # of measurements of a step that is too slow, and how many of them must agree
 ENOUGH = 0.005  # seconds; the growth up to a text that takes so long is known, and a longer one is not read
 PATIENCE = 2.0  # seconds of CPU time that one text may take: more is too slow, whatever its length
@@ -576,9 +577,9 @@ def slow_step(name: str, read: Read, words: str, make: Callable[[int], str]) -> 
 
 
 def _best(read: Read, make: Callable[[int], str], size: int) -> tuple[float, float]:
-    """Return the shorter one of two times of half of a text, and of all of it."""
+    """Return the shortest of some times of half of a text, and of all of it: a busy machine makes others longer."""
     half, whole = make(max(size // 2, SIZES[0])), make(size)
-    return min(seconds(read, half), seconds(read, half)), min(seconds(read, whole), seconds(read, whole))
+    return min(seconds(read, half) for _ in range(REPEATS)), min(seconds(read, whole) for _ in range(REPEATS))
 
 
 def measure(name: str, one: Reader) -> Measured:
