@@ -569,7 +569,7 @@ class Discovery(Sequence[Candidate]):
         known = "" if self.complete else " known"
         step = self.decisive
         why = self.reason or "nothing was asked"
-        if step is not None:
+        if step is not None and not (self.states is not None and self.states[1].name == "UNUSABLE" and self.complete):
             nowhere = ""
             if step.outcome is Outcome.ANSWER:
                 reason = next((reason for reading in step.readings for reason in reading.reasons), "")

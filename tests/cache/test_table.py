@@ -144,7 +144,7 @@ def test_a_limit_makes_the_discovery_incomplete() -> None:
         assert (len(found), found.complete, found.ttl, found.trace[0].limit) == (count, False, None, limit)
     state = TableState(Table([entry("12345", long)]))
     natab, answer = TableReader().read(Ark.parse("ark:12345/" + "a" * 100), DEFAULTS, state, too_old=False)
-    assert natab is Natab.UNUSABLE
+    assert natab is Natab.UNCLEAR
     assert answer is not None
     assert (answer.candidates, answer.reason[:13]) == ((), "record 12345:")
     assert not answer.discovery(0.0, "", (Dns.UNASKED, natab), stale=False).complete
