@@ -355,8 +355,9 @@ class Client:
     def pull(self, *sources: str | os.PathLike[str], force: bool = False) -> Pull:
         """Replace the file of the table by the registry of the first source that has one, and return what changed.
 
-        Sources are URLs or files, by default the public registry. Raises UnsafePlan if too many records would be lost,
-        unless ``force``; PullFailed if no source has a registry; OSError; ConfigError if the table is not a file.
+        Sources are URLs or files, by default the public registry. The first pull is compared with the table in use.
+        Raises UnsafePlan if too many records would be lost, or if the data are older, unless ``force``; PullFailed if
+        no source has a registry; OSError; ConfigError if the table is not a file.
         """
         from pathlib import Path
 
@@ -367,9 +368,10 @@ class Client:
         table = self.table
         if not isinstance(table, WatchedTable | FoundTable):
             raise ConfigError("the client has no table in a file", key="table")
+        in_use = table if isinstance(table, FoundTable) else None
         path = table.path if isinstance(table, WatchedTable) else Path(paths.table_file(os.environ))
         paths.make_parent(str(path))
-        pulled = plan_pull(path, [os.fspath(source) for source in sources] or [OFFICIAL], force=force)
+        pulled = plan_pull(path, [os.fspath(source) for source in sources] or [OFFICIAL], force=force, in_use=in_use)
         apply_pull(pulled, wall=time.time)
         self.sources.follow(table_source(path, time.monotonic, self.resolver.settings.scheme))
         return pulled

@@ -71,7 +71,7 @@ def locked(path: str) -> bool:
 
 def make_parent(path: str) -> None:
     """Make the folder of a file, open to its owner only. Raises OSError."""
-    os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)  # noqa: PTH103, PTH120
+    os.makedirs(os.path.dirname(path) or ".", mode=0o700, exist_ok=True)  # noqa: PTH103, PTH120
 
 
 def _folder(environment: Mapping[str, str], variable: str, default: str) -> str:
