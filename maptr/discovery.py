@@ -352,7 +352,8 @@ class Discovery(Sequence[Candidate]):
     A cache adds where the data came from (``source``: dns, memory, disk or natab), whether it had expired (``stale``),
     why it was used (``reason`` in words, ``states`` for programs), the wall-clock time at which it was fetched from its
     origin (``fetched``, or None), and its ``age`` in seconds when the discovery was made. ``table`` is the kind of the
-    table that answered: given, configured, pulled, system or builtin.
+    table that answered: given, configured, pulled, system or builtin; ``table_date`` is that of its data, in seconds
+    since 1970, and ``fetched`` when its source confirmed them.
 
     ``work`` is what its walk took to read and match rules, in steps of regexp matching of about 0.25 µs.
 
@@ -386,6 +387,7 @@ class Discovery(Sequence[Candidate]):
     position: int | None
     work: int
     table: str
+    table_date: float | None
 
     def __init__(
         self,
@@ -407,6 +409,7 @@ class Discovery(Sequence[Candidate]):
         position: int | None = None,
         work: int = 0,
         table: str = "",
+        table_date: float | None = None,
     ) -> None:
         values = locals()  # a frozen dataclass would take twice the time, and bulk discovery makes many
         del values["self"]
@@ -604,6 +607,7 @@ class Discovery(Sequence[Candidate]):
             "complete": self.complete,
             "source": self.source,
             "table": self.table or None,
+            "table_date": self.table_date,
             "security": self.security,
             "stale": self.stale,
             "reason": self.reason,

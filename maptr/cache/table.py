@@ -153,6 +153,7 @@ class TableAnswer(NamedTuple):
             fetched=self.state.fetched,
             age=age_of(self.state.fetched, now),
             table=self.state.kind,
+            table_date=self.state.date,
         )
 
 

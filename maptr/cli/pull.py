@@ -39,8 +39,8 @@ STDIN = "/dev/stdin"
 @click.argument("sources", nargs=-1, metavar="[URL|FILE]...", type=options.PATH)
 @click.option(
     "--table",
-    "target",
-    type=FILE_PATH,
+    "named",
+    type=options.FilePath(dir_okay=False),
     help="Compare with this table and, with --apply, replace it.  [default: the user's table, or configured]",
 )
 @click.option("--apply", "act", is_flag=True, help="Apply the plan.  [default: only show it]")
@@ -69,7 +69,7 @@ STDIN = "/dev/stdin"
 @click.option("--markdown", "form", flag_value="markdown", help="Print the plan as a Markdown table.")
 def pull(
     sources: tuple[str, ...],
-    target: Path | None,
+    named: str | None,
     act: bool,
     overwrite: bool,
     force: bool,
@@ -104,6 +104,9 @@ def pull(
     """
     if every is not None and not act:
         raise click.UsageError("--every needs --apply")
+    if named == paths.BUILT_IN:
+        raise click.UsageError(f"the built-in registry is not written: --table ./{named} would be a file")
+    target = None if named is None else Path(named)
     if signature is not None and public_key is None:
         raise click.UsageError("--signature needs --public-key")
     if "-" in sources:

@@ -75,6 +75,8 @@ def _show_tables(found: FoundTable, origin: str, *, as_json: bool) -> None:
                 "used": each == used,
                 "records": None if state.table is None else len(state.table),
                 "fetched": state.fetched,
+                "date": state.date,
+                "source": state.origin or None,
                 "trouble": state.trouble or None,
             }
             for each, state in rows
@@ -84,12 +86,16 @@ def _show_tables(found: FoundTable, origin: str, *, as_json: bool) -> None:
     for each, state in rows:
         text = state.trouble or "does not exist"
         if state.table is not None and state.fetched is not None:
+            data = "an unknown date" if state.date is None else lookup.day_text(state.date)
             age = lookup.duration_text(max(0.0, time.time() - state.fetched))
-            text = f"{counted(len(state.table), 'record')} of {lookup.day_text(state.fetched)}, {age} old"
+            text = f"{counted(len(state.table), 'record')}, data of {data}"
+            text += f", confirmed {lookup.day_text(state.fetched)}, {age} ago" if each.kind != BUILT_IN else ""
         mark = Painted("*", output.GOOD) if each == used else " "
         output.data(mark, f" {each.kind_text:11} {each.path}: {text}")
     if used.kind:
-        output.inform("* is used: it is the first that exists; maptr table pull --apply gets today's registry")
+        first = next(each for each, state in rows if state.table is not None or each == used)
+        reason = "it is the first that exists" if first == used else f"its data are newer than those of {first.path}"
+        output.inform(f"* is used: {reason}; maptr table pull --apply gets today's registry")
     else:
         output.inform(f"none is used: no file exists, and the built-in registry is not for {origin.rstrip('.')}")
 

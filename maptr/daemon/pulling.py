@@ -62,7 +62,10 @@ class ServerDrift:
 
 @dataclass(frozen=True, slots=True)
 class TableStatus:
-    """The table that is pulled or compared with servers. ``error`` is why the last pull failed, "" after a success."""
+    """The table that is pulled or compared with servers. ``error`` is why the last pull failed, "" after a success.
+
+    ``date`` is that of its data by their metadata, when it was last pulled whole.
+    """
 
     file: str = ""
     source: str = ""
@@ -72,6 +75,7 @@ class TableStatus:
     failed: Time | None = None
     kept: tuple[KeptRecord, ...] = ()
     drift: tuple[ServerDrift, ...] = ()
+    date: Time | None = None
 
 
 class TablePulls:
@@ -136,7 +140,7 @@ class TablePulls:
         now = self._clock()
         self._failures = 0
         changed = now if found.changes else self.state.changed
-        self.state = TableStatus(str(file), found.source, now, changed, kept=kept)
+        self.state = TableStatus(str(file), found.source, now, changed, kept=kept, date=found.date)
         return found.changes
 
 

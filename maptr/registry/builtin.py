@@ -15,6 +15,7 @@ from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 
+from maptr import paths
 from maptr.discovery import BUILT_IN
 from maptr.errors import ConfigError
 from maptr.registry import dates
@@ -22,7 +23,7 @@ from maptr.registry.followed_file import TableState
 from maptr.registry.json_records import read_record
 from maptr.registry.table import Table
 
-FILE = Path(__file__).with_name("builtin.json")
+FILE = Path(paths.BUILT_IN_FILE)
 
 _KEY = re.compile(r'\{"what":"([^"]+)"')
 

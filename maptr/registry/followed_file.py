@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from maptr import registry
+from maptr import paths, registry
 from maptr.discovery import BUILT_IN, GIVEN
 from maptr.errors import ConfigError, LocatedError, MaptrError, TableError
 from maptr.files import Followed, read_whole
@@ -194,10 +194,15 @@ def _confirmed(path: Path, digest: str) -> tuple[float | None, str]:
 def table_source(
     table: str | os.PathLike[str] | Table | TableSource | None, clock: Callable[[], float], scheme: str = "https"
 ) -> TableSource:
-    """Return the source for the ``table`` of a caller: a file, a table, a source or None.
+    """Return the source for the ``table`` of a caller: a file, a table, a source or None; "builtin" is the built-in
+    table, and "./builtin" a file.
 
     Raises ConfigError if a file does not exist or cannot be read. The file of a ``WatchedTable`` may appear later.
     """
+    if isinstance(table, str) and table == paths.BUILT_IN:
+        from maptr.registry import builtin  # here, because it imports this module
+
+        return builtin.state()
     if table is None or isinstance(table, Table):
         return TableState(table)
     if not isinstance(table, str | os.PathLike):

@@ -54,6 +54,8 @@ NOWHERE = TableLocation("", "")
 class FoundTable:
     """The table at the first place that has one; none if ``built_in`` is False and there is no file.
 
+    ``configured`` may be the file of the built-in table, which is then used under any origin.
+
     If its file cannot be read, the built-in table answers, as a stale one.
     """
 
@@ -68,12 +70,15 @@ class FoundTable:
         wall: Callable[[], float] = time.time,
     ) -> None:
         environment = os.environ if environment is None else environment
+        carried = [TableLocation(BUILT_IN, str(builtin.FILE))]
         self.locations = [
             *([TableLocation(CONFIGURED, configured)] if configured else []),
             TableLocation(PULLED, paths.table_file(environment)),
             *(TableLocation(SYSTEM, path) for path in SYSTEM_TABLES),
-            *([TableLocation(BUILT_IN, str(builtin.FILE))] if built_in else []),
+            *(carried if built_in else []),
         ]
+        if configured == str(builtin.FILE):
+            self.locations = carried
         self._clock, self._wall = clock, wall
         self._scheme = scheme
         self._next_look = 0.0

@@ -30,8 +30,8 @@ from maptr.discovery import BUILT_IN
 from maptr.errors import FetchError, PullFailed, SignatureError, TableError, UnsafePlan, json_text
 from maptr.files import locked, read_up_to, read_whole, write_atomically
 from maptr.registry import builtin, dates
-from maptr.registry.followed_file import TableSource, pull_file, read_pull_file
 from maptr.registry.followed_file import OFFICIAL as OFFICIAL
+from maptr.registry.followed_file import TableSource, pull_file, read_pull_file
 from maptr.registry.found import NAMES, FoundTable
 from maptr.registry.minisign import MAX_FILE, SUFFIX, PublicKey, verify
 from maptr.registry.plan import Plan
@@ -195,6 +195,7 @@ class _Puller:
         old, first, date, date_before = self._table, None, None, None
         if content is None:
             plan = Plan(size=len(old))
+            date = date_before = dates.of_metadata(old.metadata, self._latest())
         else:
             table, bad = _read(content, source, is_pulled=True)
             if self._is_first:
