@@ -422,8 +422,8 @@ def provenance(found: Discovery) -> str:
     """Write the source, age and reason of a discovery."""
     old = "of unknown age" if found.age is None else f"{duration_text(found.age)} old"
     stale = ", stale" if found.stale else ""
-    data = "" if found.table_date is None else f", data of {day_text(found.table_date)}"
-    return f"from {SOURCES[found.source]}{data}, {old}{stale} ({found.reason})"
+    data = "" if found.table_date is None else f"; its data are of {day_text(found.table_date)}"
+    return f"from {SOURCES[found.source]}, {old}{stale} ({found.reason}){data}"
 
 
 def day_text(seconds: float) -> str:

@@ -139,8 +139,9 @@ def _show(entry: Entry, table: Table, state: TableState, said: Discovery | None)
     for each in table.shoulders(entry.naan):
         name = f", {each.who.name}" if each.who.name else ""
         line("shoulder", f"{each.shoulder}: {', '.join(nma.target for nma in each.nmas)}{name}")
-    day = "" if state.date is None else f", data of {lookup.day_text(state.date)}"
-    confirmed = "" if state.fetched is None else f", confirmed {lookup.day_text(state.fetched)}"
+    day = "" if state.date is None else f" of {lookup.day_text(state.date)}"
+    is_known = state.fetched is not None and state.kind != BUILT_IN
+    confirmed = f", confirmed {lookup.day_text(state.fetched or 0.0)}" if is_known else ""
     line("table", f"{NAMES[state.kind]}{day}{confirmed}")
     if said is not None:
         step = next((step.ended + step.remark for step in said.trace), said.reason)

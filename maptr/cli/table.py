@@ -18,7 +18,7 @@ from maptr.cli.group import Group
 from maptr.cli.options import input_name, output_option, read_table, refuse_foreign, refuse_input, write
 from maptr.cli.output import Painted, counted
 from maptr.discovery import BUILT_IN
-from maptr.errors import printable
+from maptr.errors import ConfigError, printable
 from maptr.registry import builtin
 from maptr.registry import export as exporting
 from maptr.registry.followed_file import TableState, WatchedTable
@@ -88,8 +88,9 @@ def _show_tables(found: FoundTable, origin: str, *, as_json: bool) -> None:
         if state.table is not None and state.fetched is not None:
             data = "an unknown date" if state.date is None else lookup.day_text(state.date)
             age = lookup.duration_text(max(0.0, time.time() - state.fetched))
-            text = f"{counted(len(state.table), 'record')}, data of {data}"
-            text += f", confirmed {lookup.day_text(state.fetched)}, {age} ago" if each.kind != BUILT_IN else ""
+            of_data = f"{counted(len(state.table), 'record')} of {data}"
+            confirmed = f"confirmed {lookup.day_text(state.fetched)}, {age} ago"
+            text = f"{of_data}, {confirmed if each.kind != BUILT_IN else f'{age} old'}"
         mark = Painted("*", output.GOOD) if each == used else " "
         output.data(mark, f" {each.kind_text:11} {each.path}: {text}")
     if used.kind:
@@ -102,7 +103,10 @@ def _show_tables(found: FoundTable, origin: str, *, as_json: bool) -> None:
 
 def _state_at(location: TableLocation) -> TableState:
     if location.kind == BUILT_IN:
-        return builtin.state()
+        try:
+            return builtin.state()
+        except ConfigError as error:
+            return TableState(kind=BUILT_IN, trouble=error.reason)
     if not location.exists:
         return TableState(kind=location.kind)
     return WatchedTable(location.path, clock=time.monotonic, kind=location.kind).current()

@@ -327,9 +327,8 @@ class CurrentSite:
         """Return what the gateway answers from, without addresses and paths, because clients may read it."""
         found = [] if self.asks_no_dns else ["DNS"]
         if state.table is not None:
-            kind = "built-in registry" if state.kind == BUILT_IN else "table"
-            data = "" if state.date is None else f" of {day(state.date)}"
-            found.append(f"{kind}{data}, {len(state.table)} records")
+            built_in = f"built-in registry of {day(state.date)}, " if state.kind == BUILT_IN else ""
+            found.append(f"{built_in or 'table of '}{len(state.table)} records")
         if self._redirects is not None:
             left = f", {redirects.left_out} bad rows left out" if redirects.left_out else ""
             found.append(f"redirects of {len(redirects.objects)} ARKs{left}")
