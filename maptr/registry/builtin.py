@@ -19,9 +19,9 @@ from maptr import paths
 from maptr.discovery import BUILT_IN
 from maptr.errors import ConfigError
 from maptr.registry import dates
-from maptr.registry.followed_file import TableState
 from maptr.registry.json_records import read_record
 from maptr.registry.table import Table
+from maptr.registry.table_state import TableState
 
 FILE = Path(paths.BUILT_IN_FILE)
 

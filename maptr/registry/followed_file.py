@@ -15,59 +15,25 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from maptr import paths, registry
 from maptr.discovery import BUILT_IN, GIVEN
 from maptr.errors import ConfigError, LocatedError, MaptrError, TableError
 from maptr.files import Followed, read_whole
-from maptr.registry import dates
+from maptr.registry import builtin, dates
 from maptr.registry.natab import END
 from maptr.registry.plan import Plan
 from maptr.registry.table import MAX_TABLE, Table
+from maptr.registry.table_state import TableSource as TableSource
+from maptr.registry.table_state import TableState as TableState
 
 log = logging.getLogger("maptr.cache")
 
 OFFICIAL = "https://cdluc3.github.io/naan_reg_priv/naan_records.json"
 """The public NAAN registry, as the central resolver (n2t.net) loads it (according to its public code, 2026)."""
-
-
-@dataclass(frozen=True, slots=True, repr=False)
-class TableState:
-    """A table at one moment, and also the source of a table that does not change.
-
-    ``table`` is None if there was never a valid one. ``trouble`` is the reason if the file is invalid now. ``fetched``
-    is when the source last confirmed the content, in seconds since 1970, and ``date`` that of its data (see ``dates``).
-    ``origin`` is the source that it was pulled from. ``kind`` says where the table comes from (see ``found``).
-    """
-
-    table: Table | None = None
-    trouble: str = ""
-    fetched: float | None = None
-    digest: str = ""
-    origin: str = ""
-    kind: str = GIVEN
-    date: float | None = None
-
-    def __repr__(self) -> str:
-        return "no table" if self.table is None else repr(self.table)
-
-    @property
-    def is_read(self) -> bool:
-        return True
-
-    def current(self) -> TableState:
-        return self
-
-
-class TableSource(Protocol):
-    """A source of the table of a client. ``is_read``: ``current`` need not read a file first."""
-
-    @property
-    def is_read(self) -> bool: ...
-    def current(self) -> TableState: ...
 
 
 class WatchedTable(Followed[TableState]):
@@ -139,8 +105,6 @@ class WatchedTable(Followed[TableState]):
 
     def _date(self, table: Table | None, confirmed: float | None) -> float | None:
         """Return the date of the data: that of the metadata, else of the newest record, else of the file."""
-        from maptr.registry import builtin  # here, because it imports this module
-
         until = builtin.latest(self._wall(), confirmed)
         found = None
         if table is not None:
@@ -200,8 +164,6 @@ def table_source(
     Raises ConfigError if a file does not exist or cannot be read. The file of a ``WatchedTable`` may appear later.
     """
     if isinstance(table, str) and table == paths.BUILT_IN:
-        from maptr.registry import builtin  # here, because it imports this module
-
         return builtin.state()
     if table is None or isinstance(table, Table):
         return TableState(table)
