@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from maptr import Client, registry
 from maptr.errors import ZoneError
 from maptr.registry.table import Entry, Nma, Table, Who
+from maptr.zone import rules
 from maptr.zone.build import Build, NameServer, ZoneSettings, build, is_same, serial_of
 from maptr.zone.check import examine
 from maptr.zone.finding import Severity
@@ -197,12 +198,7 @@ def test_a_naan_with_400_shoulders_is_published_with_all_of_them(tmp_path: Path)
     assert not built.left_out.records
     found = examine(built.text)
     assert found.view is not None
-    assert {one.code for one in found.findings} & {
-        "too-large",
-        "large-rrset",
-        "redirect-nowhere",
-        "not-a-naan",
-    } == set()
+    assert not {one.code for one in found.findings} & {"too-large", "large-rrset", "redirect-nowhere", "not-a-naan"}
     checker = find("named-checkzone")
     if checker is not None:
         file = tmp_path / "zone"
@@ -216,9 +212,9 @@ def test_a_naan_with_400_shoulders_is_published_with_all_of_them(tmp_path: Path)
         assert client.discover("ark:12345/b5").url() == "https://main.example.org/12345/b5"
 
 
-def test_shoulders_without_room_are_left_out_and_named() -> None:
-    letters = "bcdfghjkmnpqrstvwxz"
-    keys = [f"{one}{two}{n}" for one in letters for two in letters for n in range(40)]
+def test_shoulders_without_room_are_left_out_and_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rules, "MAX_RECORDS", 6)  # as if a name had room for few
+    keys = [f"{one}{n}" for one in "bcdfghjkmn" for n in range(5)]
     many = [entry(f"12345/{key}", f"https://h.example.org/{key}") for key in keys]
     built = build(Table([entry("12345", "https://main.example.org/${content}"), *many]), 1)
     lost = built.left_out.records

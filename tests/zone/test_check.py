@@ -331,9 +331,7 @@ def test_an_rrset_that_no_response_can_hold_is_an_error_with_its_line_and_is_not
     file.write_text(text)
     name = (b"ark", b"arpa")
     if is_refused:
-        with pytest.raises(
-            ZoneError, match="TXT records, signatures, OPT and TSIG has 6[0-9]{4} bytes|7[0-9]{4} bytes"
-        ):
+        with pytest.raises(ZoneError, match=r"TXT records, signatures, OPT and TSIG has [67]\d{4} bytes"):
             read_checked(file, name)
     else:
         assert read_checked(file, name).view.serial == 1
