@@ -51,7 +51,7 @@ _CLOSING = {"%20": "%20", "%22": "%22", "%27": "%27", "%28": "%29", "%3C": "%3E"
 _ENTITY = "(?ai)&(?:#[0-9]{1,7}|#x[0-9a-f]{1,6}|[a-z][a-z0-9]{1,30});"
 _LAYOUT = r"[^\S \u00a0\u1680\u2000-\u200a\u202f\u205f\u3000]"  # white space that is not a blank: a tab, a line end
 # What people write before NAAN and name in place of the label, or nothing.
-_UNLABELLED = f"(?ai)(?:^|(?:^|[/:])arks?[\\s:\uff1a/]*)(?=[0-9][{BETANUMERIC}]*/[^/\\s]\\S*$)"
+_UNLABELLED = f"(?ai)(?:^|(?:^|[/:])arks?[\\s:\uff1a/]*)(?=[0-9][{BETANUMERIC}]*/[^/\\s])"
 _STRUCTURE = "([/.])[/.]+"
 _PERCENT = "(?s)%(..?|$)"
 _NEVER = r'[^\x21-\x7e]|[<>"\\^`{|}\[\]]'  # RFC 3986 2: only as % pairs
@@ -391,9 +391,10 @@ class Ark:
         """Return the ARK of a text that starts with its label and has no white space."""
         received = nma + text
         label = re.match(f"(?ai){_LABEL}/*", text := _without_layer(text))
-        assert label is not None  # noqa: S101 - the callers have found it
+        if label is None:  # in prose, the text may have ended inside of it
+            raise ArkSyntaxError(f"no ark: label in {_shown(received)}", labelled=False)
         text = text[label.end() :]
-        if rules.host_in_label and (host := re.match("[^/?#]*[.:][^/?#]*/", text)):
+        if rules.host_in_label and (host := re.match("[^/?#]*/", text)) and re.search("[.:]", host[0]):
             nma, text = nma + host[0], text[host.end() :]
         text, tail, fragment = _split_tail(text, rules.hash_in_name)
         naan, _, rest = text.partition("/")
@@ -621,10 +622,32 @@ def _decode(text: str | bytes) -> str:
 
 def _pasted(text: str) -> str:
     """Return received text without what surrounds an ARK, and without line ends and zero-width characters in it."""
-    text = _plain(re.sub(f"[{_MARKS}]", "", text)).strip()
-    while len(text) > 1 and (text[0] + text[-1] in _AROUND or re.fullmatch(_EMPHASIZED, text)):  # RFC 3986 appendix C
-        text = text[1:-1].strip()
-    return re.sub(_AFTER_LABEL, "", re.sub(_WRAP, "", text), count=1)
+    text = _bare(_plain(re.sub(f"[{_MARKS}]", "", text)).strip())
+    return re.sub(_AFTER_LABEL, "", re.sub(r"\s+", _unwrapped, text), count=1)
+
+
+def _bare(text: str) -> str:
+    """Return a text without the brackets, quotes and emphasis around it (RFC 3986 appendix C)."""
+    start, end = 0, len(text)
+    while end - start > 1 and (
+        text[start] + text[end - 1] in _AROUND
+        or (end - start > 2 and text[start] == text[end - 1] and text[start] in _EMPHASIZING)
+    ):
+        start, end = start + 1, end - 1
+        while start < end and text[start].isspace():
+            start += 1
+        while start < end and text[end - 1].isspace():
+            end -= 1
+    return text[start:end]
+
+
+def _unwrapped(blanks: re.Match[str]) -> str:
+    """Return a run of white space without the end of a line in it and the indentation around that.
+
+    Of several, which end a paragraph, only the last one goes.
+    """
+    ends = [found.end() for found in re.finditer(_LINE_END, blanks[0])]
+    return blanks[0][: ends[-2]] if len(ends) > 1 else "" if ends else blanks[0]
 
 
 def _plain(text: str) -> str:
@@ -703,14 +726,21 @@ def _not_one(received: str, problem: str, text: str = "", *, labelled: bool = Tr
     found = list(map(str, find_arks(received)))
     if len(found) > 1:
         return ArkSyntaxError(f"{len(found)} ARKs, not one: {', '.join(map(_short, found[:2]))}")
-    if not found and (place := re.search(_UNLABELLED, text)):
-        meant = f"ark:{text[place.end() :]}"
+    if not found and (meant := _labelled(text)):
         with suppress(ArkSyntaxError):
             Ark._read("", meant, PROFILES["current"])
             found = [meant]
     if not found:
         return ArkSyntaxError(problem, labelled=labelled)
     return ArkSyntaxError(f"{problem}: is it {_short(found[0])}?", suggestion=found[0], labelled=labelled)
+
+
+def _labelled(text: str) -> str:
+    """Return the ARK that a text without label ends with, perhaps, with its label; "" if there is none."""
+    last = max(map(text.rfind, " \t\n\r\f\v")) + 1  # an ARK has no white space
+    meant = (place.end() for place in re.finditer(_UNLABELLED, text) if place.end() >= last)
+    start = next(meant, None)
+    return "" if start is None else f"ark:{text[start:]}"
 
 
 def check_naan(naan: str) -> str:
@@ -804,7 +834,7 @@ _IN_PROSE = (
 )
 _MAX_BEFORE = 2048  # characters of a URL before a label, and of a paragraph that may open an emphasis
 _URL_CHARACTERS = r"[!#-;=?-\[\]_a-z~]*"  # RFC 3986 2
-_EMPHASIZED = r"(?s)([*_~]).+\1"
+_EMPHASIZING = "*_~"
 _EMPHASIS = r"(?<![0-9A-Za-z*_~])[*_~]+(?=[^\s*_~])", r"(?<=[^\s*_~])[*_~]+(?![0-9A-Za-z*_~])"  # of Markdown
 
 
@@ -864,9 +894,20 @@ def _trim(found: str, before: str) -> str:
 
 def _open_emphasis(before: str) -> str:
     """Return the characters of emphasis that are open at the end of a paragraph."""
-    paragraph = re.split(r"\n\s*\n", before)[-1] + "a"  # the start of the ARK
+    paragraph = f"{_paragraph_at_end(before)}a"  # the start of the ARK
     opened, closed = ("".join(re.findall(pattern, paragraph)) for pattern in _EMPHASIS)
-    return "".join(mark for mark in "*_~" if opened.count(mark) > closed.count(mark))
+    return "".join(mark for mark in _EMPHASIZING if opened.count(mark) > closed.count(mark))
+
+
+def _paragraph_at_end(text: str) -> str:
+    """Return the text after the last empty line."""
+    end = text.rfind("\n")
+    while end >= 0:
+        before = text.rfind("\n", 0, end)
+        if before >= 0 and not text[before + 1 : end].strip():
+            return text[end + 1 :]
+        end = before
+    return text
 
 
 def _url_at_end(before: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import os
 import time
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Generator, Iterable, Iterator
@@ -36,10 +37,22 @@ if TYPE_CHECKING:
     from maptr.registry.table import Table
     from maptr.resolver.validation.validator import TrustAnchors
 
-AUTO = "auto"  # as ``table``: the table of this machine
+AUTO = "auto"  # as ``table``: the table of this machine; "builtin": the built-in one
 MEMORY = ":memory:"  # as ``cache``: keep answers in memory, without a file
 
 Token = TypeVar("Token")
+
+
+class Default(enum.Enum):
+    """The type of a ``table`` that is not given: the table of this machine, but none with ``nameservers``."""
+
+    TABLE = "the table of this machine, or none with nameservers"
+
+    def __repr__(self) -> str:
+        return f"<{self.value}>"
+
+
+DEFAULT = Default.TABLE
 _Text = Ark | str | bytes
 
 
@@ -68,9 +81,9 @@ class Client:
     throughout; the table, which has no signatures, is then not used.
 
     ``table``: a Table, or a file of any registry format, which is read again when it changes; None for no table.
-    ``"auto"``, the default, is the table of this machine: that of ``maptr table pull``, else ``/etc/natab`` or
-    ``/etc/maptr/naans``, else the built-in registry, if ``origin`` is ark.arpa; but none with ``nameservers``, which
-    shall answer alone, unless a ``policy`` other than "dns-first" asks for it.
+    ``"auto"`` is the table of this machine: that of ``maptr table pull``, else ``/etc/natab`` or ``/etc/maptr/naans``,
+    else the built-in registry, if ``origin`` is ark.arpa. ``"builtin"`` is the built-in registry, ``"./builtin"`` a
+    file. The default is ``"auto"``, but no table with ``nameservers``, which then answer alone.
     ``cache``: the SQLite file that keeps answers, or ``":memory:"`` to keep them in memory only. ``policy``: which
     source answers: a ``Policy`` ("dns-first", "natab-first", "dns-only", "natab-only"), or an object of your own.
     ``patience``: seconds to wait for DNS if a stale answer or the table has one. ``stale_limit``: seconds past its TTL
@@ -103,7 +116,7 @@ class Client:
         trust_ad: bool = False,
         trust_anchors: TrustAnchors | None = None,
         require: Literal["secure"] | None = None,
-        table: str | os.PathLike[str] | Table | TableSource | None = AUTO,
+        table: str | os.PathLike[str] | Table | TableSource | Default | None = DEFAULT,
         cache: str | os.PathLike[str] | Disk | None = None,
         policy: Policy | SourcePolicy = DNS_FIRST,
         patience: float = PATIENCE,
@@ -129,7 +142,9 @@ class Client:
             max_connections=max_connections,
         )
         self._require = require
-        self._table = self._found(nameservers, policy, require) if isinstance(table, str) and table == AUTO else table
+        if isinstance(table, Default):
+            table = AUTO if nameservers is None and policy != DNS_ONLY and not require else None
+        self._table = self._found() if isinstance(table, str) and table == AUTO else table
         self._policy = policy
         self._patience = checked(patience, "patience")
         self._stale_limit = checked(stale_limit, "stale_limit")
@@ -141,10 +156,8 @@ class Client:
         is_plain = self._table is None and cache is None and policy == DNS_FIRST
         self._sources = None if is_plain else self.sources
 
-    def _found(self, nameservers: object, policy: str | SourcePolicy, require: str | None) -> FoundTable | None:
-        """Return the table of this machine; None if only the given servers, or only DNS, shall answer."""
-        if (nameservers is not None and policy == DNS_FIRST) or policy == DNS_ONLY or require:
-            return None
+    def _found(self) -> FoundTable:
+        """Return the table of this machine."""
         from maptr.registry.found import FoundTable  # a client of given servers starts without it
 
         settings = self.resolver.settings
@@ -355,8 +368,9 @@ class Client:
     def pull(self, *sources: str | os.PathLike[str], force: bool = False) -> Pull:
         """Replace the file of the table by the registry of the first source that has one, and return what changed.
 
-        Sources are URLs or files, by default the public registry. Raises UnsafePlan if too many records would be lost,
-        unless ``force``; PullFailed if no source has a registry; OSError; ConfigError if the table is not a file.
+        Sources are URLs or files, by default the public registry. The first pull is compared with the table in use.
+        Raises UnsafePlan if too many records would be lost, or if the data are older, unless ``force``; PullFailed if
+        no source has a registry; OSError; ConfigError if the table is not a file.
         """
         from pathlib import Path
 
@@ -367,9 +381,10 @@ class Client:
         table = self.table
         if not isinstance(table, WatchedTable | FoundTable):
             raise ConfigError("the client has no table in a file", key="table")
+        in_use = table if isinstance(table, FoundTable) else None
         path = table.path if isinstance(table, WatchedTable) else Path(paths.table_file(os.environ))
         paths.make_parent(str(path))
-        pulled = plan_pull(path, [os.fspath(source) for source in sources] or [OFFICIAL], force=force)
+        pulled = plan_pull(path, [os.fspath(source) for source in sources] or [OFFICIAL], force=force, in_use=in_use)
         apply_pull(pulled, wall=time.time)
         self.sources.follow(table_source(path, time.monotonic, self.resolver.settings.scheme))
         return pulled
@@ -422,7 +437,7 @@ def discover(
     *,
     nameservers: Iterable[str] | dns.resolver.BaseResolver | None = None,
     origin: str | dns.name.Name = "ark.arpa.",
-    table: str | os.PathLike[str] | Table | None = AUTO,
+    table: str | os.PathLike[str] | Table | Default | None = DEFAULT,
     **options: Unpack[CallOptions],
 ) -> Discovery:
     """Find the mapping authorities of an ARK: ``Client.discover``, which has the other options and the errors.
@@ -440,7 +455,7 @@ async def discover_async(
     *,
     nameservers: Iterable[str] | dns.resolver.BaseResolver | None = None,
     origin: str | dns.name.Name = "ark.arpa.",
-    table: str | os.PathLike[str] | Table | None = AUTO,
+    table: str | os.PathLike[str] | Table | Default | None = DEFAULT,
     **options: Unpack[CallOptions],
 ) -> Discovery:
     """``discover``, awaited: same options, same errors.
@@ -478,7 +493,7 @@ def discover_many(
     *,
     nameservers: Iterable[str] | dns.resolver.BaseResolver | None = None,
     origin: str | dns.name.Name = "ark.arpa.",
-    table: str | os.PathLike[str] | Table | None = AUTO,
+    table: str | os.PathLike[str] | Table | Default | None = DEFAULT,
     **options: Unpack[StreamOptions],
 ) -> Generator[Discovery, None, None]:
     """Find the mapping authorities of many ARKs: ``Client.discover_many``, which has the other options and the errors.
@@ -494,7 +509,7 @@ def discover_many_async(
     *,
     nameservers: Iterable[str] | dns.resolver.BaseResolver | None = None,
     origin: str | dns.name.Name = "ark.arpa.",
-    table: str | os.PathLike[str] | Table | None = AUTO,
+    table: str | os.PathLike[str] | Table | Default | None = DEFAULT,
     **options: Unpack[StreamOptions],
 ) -> AsyncGenerator[Discovery, None]:
     """``discover_many``, awaited: same options, same errors. ``arks`` may be an async iterable.

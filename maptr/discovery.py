@@ -393,7 +393,8 @@ class Candidate(Value):
             where = url.parse(text)
         except (BudgetSpent, ValueError) as error:
             raise DiscoveryError(f"{rule} fails for {ark}: {error}", Discovery(ark, complete=False)) from None
-        if (where.host.in_url.lower(), where.port) != (self.host.lower(), self.port):
+        elsewhere = (where.host.in_url.lower(), where.port) != (self.host.lower(), self.port)
+        if elsewhere or not url.is_at(text, self.target or text):
             raise DiscoveryError(f"{rule} makes a URL at another place for {ark}", Discovery(ark, complete=False))
         return text + ark.tail
 
@@ -424,7 +425,8 @@ class Discovery(Value, Sequence[Candidate]):
     A cache adds where the data came from (``source``: dns, memory, disk or natab), whether it had expired (``stale``),
     why it was used (``reason`` in words, ``states`` for programs), the wall-clock time at which it was fetched from its
     origin (``fetched``, or None), and its ``age`` in seconds when the discovery was made. ``table`` is the kind of the
-    table that answered: given, configured, pulled, system or builtin.
+    table that answered: given, configured, pulled, system or builtin; ``table_date`` is that of its data, in seconds
+    since 1970, and ``fetched`` when its source confirmed them.
 
     ``work`` is what its walk took to read and match rules, in steps of regexp matching of about 0.25 µs.
 
@@ -455,6 +457,7 @@ class Discovery(Value, Sequence[Candidate]):
     position: int | None
     work: int
     table: str
+    table_date: float | None
 
     def __init__(
         self,
@@ -476,6 +479,7 @@ class Discovery(Value, Sequence[Candidate]):
         position: int | None = None,
         work: int = 0,
         table: str = "",
+        table_date: float | None = None,
     ) -> None:
         self._set(locals())
 
@@ -621,7 +625,7 @@ class Discovery(Value, Sequence[Candidate]):
         known = "" if self.complete else " known"
         step = self.decisive
         why = self.reason or "nothing was asked"
-        if step is not None:
+        if step is not None and not (self.states is not None and self.states[1].name == "UNUSABLE" and self.complete):
             nowhere = ""
             if step.outcome is Outcome.ANSWER:
                 reason = next((reason for reading in step.readings for reason in reading.reasons), "")
@@ -656,6 +660,7 @@ class Discovery(Value, Sequence[Candidate]):
             "complete": self.complete,
             "source": self.source,
             "table": self.table or None,
+            "table_date": self.table_date,
             "security": self.security,
             "stale": self.stale,
             "reason": self.reason,

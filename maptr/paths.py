@@ -10,6 +10,8 @@ from collections.abc import Mapping
 
 TABLE = "naans"  # the file of ``maptr table pull``, in any registry format
 RUNNING = "up.toml"  # exists while ``maptr up`` runs
+BUILT_IN = "builtin"  # as the name of a table: the built-in one; ./builtin is a file
+BUILT_IN_FILE = f"{os.path.dirname(os.path.abspath(__file__))}/registry/builtin.json"  # noqa: PTH100, PTH120
 LOCAL_CONFIG = "maptr.toml"
 SYSTEM_CONFIG = "/etc/maptr/maptr.toml"  # of the system's server
 SYSTEM_SOCKET = "/run/maptr/maptr.sock"
@@ -71,7 +73,7 @@ def locked(path: str) -> bool:
 
 def make_parent(path: str) -> None:
     """Make the folder of a file, open to its owner only. Raises OSError."""
-    os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)  # noqa: PTH103, PTH120
+    os.makedirs(os.path.dirname(path) or ".", mode=0o700, exist_ok=True)  # noqa: PTH103, PTH120
 
 
 def _folder(environment: Mapping[str, str], variable: str, default: str) -> str:

@@ -204,6 +204,22 @@ def server_of(text: str) -> str | None:
         return None
 
 
+def with_path(text: str) -> str:
+    """Return a URL with the path ``/`` if it has none, so that nothing appended to it becomes a part of its host
+    (RFC 3986 6.2.3). Other text is returned unchanged."""
+    match = re.match(_URL, text)
+    if match is None or match["rest"].startswith("/"):
+        return text
+    start = match.start("rest")
+    return f"{text[:start]}/{text[start:]}"
+
+
+def is_at(made: str, base: str) -> bool:
+    """Return whether a URL that was made from another one has its scheme, host and port, and no user information."""
+    server = server_of(base)
+    return server is not None and server_of(made) == server
+
+
 def normalized(text: str) -> str:
     """Return the URL of an ARK in the form that compares: scheme and host in lower case, without default port, final
     dot of the host (RFC 3986 6.2.2.1, 6.2.3) and slash after ``ark:``. Other text is returned unchanged."""

@@ -314,6 +314,7 @@ class Walk:
         try:
             made = self._apply(rule)
             where = url.parse_allowed(made, allow_private=self.settings.allow_private)
+            self._check_host(made, rule)
         except (url.TooLongError, ResultTooLongError) as error:
             # The record is for this ARK, but its URL is unknown: no record of a worse rank may replace it.
             self._limit = Limit.URL_LENGTH
@@ -323,6 +324,14 @@ class Walk:
             raise _Skipped(f"makes {made[:200]!a}: {error}") from None
         self._add(here, rule, 0, where.host.in_url, where.port, made)
         return [made], [f"candidate {made}"]
+
+    @staticmethod
+    def _check_host(made: str, rule: Rule) -> None:
+        """Raise _Skipped if the text after the match, which stays, became a part of the host of a URL without path."""
+        start = rule.substitution.replacement[:1] if rule.substitution is not None else ()
+        base = start[0].decode("ascii", "backslashreplace") if start and isinstance(start[0], bytes) else ""
+        if not url.is_at(made, base):
+            raise _Skipped(f"makes {made[:200]!a}, which is not at the host of its rule")
 
     def _add(self, here: Question, rule: Rule, nth: int, host: str, port: int | None, target: str = "") -> None:
         """Add the candidate of a rule; ``nth`` is the number of its host in the record."""

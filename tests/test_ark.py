@@ -327,3 +327,35 @@ def test_nothing_is_suggested_for_other_text(text: str) -> None:
     with pytest.raises(ArkSyntaxError) as refused:
         Ark.parse(text)
     assert refused.value.suggestion == ""
+
+
+# ---- hostile text
+
+
+@pytest.mark.parametrize("text", ["ark:\u2014/x", "see ark:\u2014//ark/", "ARK:\u2014/.\xa0ark"])
+def test_a_label_before_a_dash_is_no_ark(text: str) -> None:
+    assert find_arks(text) == []
+    with pytest.raises(ArkSyntaxError):
+        Ark.parse(text)
+
+
+@pytest.mark.parametrize(
+    ("blanks", "left"),
+    [("\n", ""), (" \r\n\t", ""), ("\n\n", "\n"), ("\n \n", "\n"), ("\r\n\r\n ", "\r\n"), (" ", " ")],
+)
+def test_only_the_last_line_end_of_several_is_removed(blanks: str, left: str) -> None:
+    if left:
+        with pytest.raises(ArkSyntaxError, match="white space inside"):
+            Ark.parse(f"ark:12345/x{blanks}y")
+    else:
+        assert str(Ark.parse(f"ark:12345/x{blanks}y")) == "ark:12345/xy"
+
+
+def test_many_brackets_around_an_ark_are_removed() -> None:
+    assert str(Ark.parse("( " * 1_000 + "ark:12345/x" + " )" * 1_000)) == "ark:12345/x"
+
+
+@pytest.mark.parametrize(("host", "nma"), [("a.example", "a.example/"), ("a:80", "a:80/")])
+def test_the_2002_draft_has_a_host_in_the_label(host: str, nma: str) -> None:
+    ark = Ark.parse(f"ark:/{host}/12345/x", profile="2002")
+    assert (ark.nma, str(ark)) == (nma, "ark:12345/x")

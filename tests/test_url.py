@@ -161,3 +161,39 @@ def test_urls_of_two_things_compare_as_different(one: str, other: str) -> None:
 def test_other_text_has_no_server_and_stays() -> None:
     assert url.normalized("h.example/ark:/1") == "h.example/ark:/1"
     assert url.server_of("ftp://h.example/") is None
+
+
+@pytest.mark.parametrize(
+    ("text", "whole"),
+    [
+        ("https://h.example", "https://h.example/"),
+        ("https://h.example:8443?a", "https://h.example:8443/?a"),
+        ("https://h.example#a", "https://h.example/#a"),
+        ("https://h.example/a", "https://h.example/a"),
+        ("h.example", "h.example"),
+    ],
+)
+def test_a_url_without_a_path_gets_one(text: str, whole: str) -> None:
+    assert url.with_path(text) == url.with_path(whole) == whole
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        *(
+            "https://h.example.evil.example/",
+            "https://h.example@evil.example/",
+            "https://h.example:8443/",
+            "http://h.example/",
+        ),
+        *(
+            "https://a@h.example/",
+            "https://h.example\\@evil.example/",
+            "https://evil.example//h.example/",
+            "https://h.example\t/",
+        ),
+    ],
+)
+def test_a_url_at_another_place_is_not_at_the_base(made: str) -> None:
+    assert not url.is_at(made, "https://h.example/")
+    assert url.is_at("https://H.example:443/a@b:c//d%2fe", "https://h.example/")

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from maptr.ark import Ark
 from maptr.discovery import (
+    Candidate,
     Discovery,
     DiscoveryError,
     DiscoveryFailed,
@@ -22,6 +23,7 @@ from maptr.discovery import (
     Outcome,
 )
 from maptr.naptr.record import Kind, Naptr
+from maptr.naptr.regexp import Substitution
 from maptr.protocol import names
 from maptr.protocol.names import Labels
 from maptr.protocol.numbers import SOA
@@ -269,15 +271,52 @@ def test_a_candidate_makes_urls_for_other_arks_of_its_rule() -> None:
     "name",  # the first is refused by a walk too
     [
         *("http://127.0.0.1/", "https://h.example:8443/", "https://h.example.evil.example/", "javascript:alert(1)"),
-        "x" * 4200,
+        *("http://h.example/", "x" * 4200),
     ],
 )
 def test_a_candidate_does_not_make_urls_at_another_place(name: str) -> None:
-    rule = naptr('10 10 "u" "ark" "!^ark:/?12345/(.*)$!\\\\1!" .')
-    (candidate,) = run(Ark.parse("ark:12345/https://h.example/"), {ROOT: [rule]})
+    rule = Substitution.parse(rb"!^ark:/?12345/(.*)$!\1!")  # which no walk uses
+    candidate = Candidate(
+        "h.example",
+        None,
+        10,
+        10,
+        "12345.ark.arpa.",
+        target="https://h.example/",
+        made_for="ark:12345/a",
+        substitution=rule,
+    )
     assert candidate.url(Ark.parse("ark:12345/https://H.example/b")) == "https://H.example/b"
     with pytest.raises(DiscoveryError, match=r"h\.example"):
         candidate.url(Ark.parse(f"ark:12345/{name}"))
+
+
+@pytest.mark.parametrize(
+    "replacement",
+    [
+        *(r"https://h.example\\1", r"https://h.example:\\1/", r"https://\\1.h.example/", r"https://\\1@h.example/"),
+        *(r"https://a@\\1", r"\\1", r"http\\1", r"https:\\1", r"https://h.example\\\\\\1/"),
+    ],
+)
+def test_a_rule_whose_host_depends_on_the_ark_is_not_used(replacement: str) -> None:
+    rule = naptr(f'10 10 "u" "ark" "!^ark:/?12345/(.*)$!{replacement}!" .')
+    found = walk_with(Ark.parse("ark:12345/.evil.example"), rule).result()
+    assert not found.candidates
+    assert "in the host of its URL" in str(found.trace[0].readings[0].reasons)
+
+
+@pytest.mark.parametrize("name", ["x1", ".evil.example", "@evil.example", ":8080", "a.evil.example"])
+def test_text_after_the_match_is_no_part_of_the_host(name: str) -> None:
+    rule = naptr('10 10 "u" "ark" "!^ark:/?12345/!https://h.example!" .')
+    found = walk_with(Ark.parse(f"ark:12345/{name}"), rule).result()
+    assert not found.candidates
+
+
+@pytest.mark.parametrize("replacement", [r"https://h.example/\\1", r"https://h.example?\\1", "https://h.example"])
+def test_a_rule_with_a_fixed_host_is_used(replacement: str) -> None:
+    rule = naptr(f'10 10 "u" "ark" "!^ark:/?12345/(.*)$!{replacement}!" .')
+    (candidate,) = walk_with(Ark.parse("ark:12345/.evil.example"), rule).result()
+    assert candidate.host == "h.example"
 
 
 def test_the_url_of_another_ark_has_the_budget_of_a_walk() -> None:

@@ -265,8 +265,9 @@ class Engine:
             source = "natab" if from_dns is None else from_dns.source
             trace, security = ((), "indeterminate") if from_dns is None else (from_dns.trace, from_dns.security)
             made = Discovery(ark, (), trace, complete, source, security, scheme=self._settings.scheme)
-            if why := self.table.current().trouble if from_table is None else from_table.reason:
-                reason = f"{reason}: {why}"
+        if choice.take in (Take.NONE, Take.UNKNOWN) and choice.natab is not Natab.UNASKED:
+            why = self.table.current().trouble if from_table is None else from_table.reason
+            reason = f"{reason}: {why}" if why else reason
         return made.expiring(self._wall(), reason=reason, states=states)
 
 

@@ -36,7 +36,8 @@ class Natab(_State):
     """The state of the table for an ARK.
 
     A *stale* table is older than allowed. A *broken* one cannot be read, and its last good state is used. An *unusable*
-    record neither denies the ARK nor answers.
+    record has no mapping authority that a client can use, so it denies its ARKs. An *unclear* one neither denies nor
+    answers: it cannot be read, the URL of the ARK would be too long, or it is unusable in a stale or broken table.
     """
 
     HAS = "has it"
@@ -47,6 +48,7 @@ class Natab(_State):
     BROKEN_HAS = "broken, had it"
     BROKEN_HAS_NOT = "broken, had not"
     UNUSABLE = "has it, unusable"
+    UNCLEAR = "has it, unclear"
     UNASKED = "not asked"
 
     @property
@@ -174,7 +176,7 @@ def _from_table(dns: Dns, natab: Natab) -> Choice:
 
 def _from_neither(dns: Dns, natab: Natab, *, table_may_deny: bool) -> Choice:
     """Return None if DNS, or a fresh table that may deny, said so; else not known."""
-    denied = dns is Dns.NONE or (table_may_deny and natab is Natab.HAS_NOT)
+    denied = dns is Dns.NONE or (table_may_deny and natab in (Natab.HAS_NOT, Natab.UNUSABLE))
     return Choice(Take.NONE if denied else Take.UNKNOWN, dns, natab)
 
 

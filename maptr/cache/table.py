@@ -58,7 +58,8 @@ class TableReader:
         if not fault:
             found, limit = _candidates(ark, settings, record.targets)
             fault = "" if found else f"makes a URL of more than {url.MAX_URL} bytes"
-        natab = natab if found else Natab.UNUSABLE
+        if not found:
+            natab = Natab.UNUSABLE if record.denies and natab is Natab.HAS else Natab.UNCLEAR
         return natab, TableAnswer(ark, settings, state, record.entry.key, found, limit, fault)
 
     def _records(self, naan: str, allow_private: bool, table: Table) -> NaanRecords:
@@ -152,15 +153,20 @@ class TableAnswer(NamedTuple):
             fetched=self.state.fetched,
             age=age_of(self.state.fetched, now),
             table=self.state.kind,
+            table_date=self.state.date,
         )
 
 
 class Record(NamedTuple):
-    """A record of the table and its usable mapping authorities, best first, or the reason why it has none."""
+    """A record of the table and its usable mapping authorities, best first, or the reason why it has none.
+
+    ``denies``: its ARKs have no mapping authority. One that cannot be read may have one.
+    """
 
     entry: Entry
     targets: tuple[Target, ...]
     fault: str = ""
+    denies: bool = False
 
 
 @dataclass(frozen=True)
@@ -208,7 +214,7 @@ def _record(entry: Entry, allow_private: bool) -> Record:
     ]
     reasons = dict.fromkeys(fault[1] for fault in faults.values() if fault)
     fault = "" if targets else "; ".join(reasons) or "the record names no mapping authority"
-    return Record(entry, tuple(targets), fault)
+    return Record(entry, tuple(targets), fault, denies=bool(fault))
 
 
 def _candidates(ark: Ark, settings: Settings, targets: Sequence[Target]) -> tuple[tuple[Candidate, ...], Limit | None]:

@@ -16,7 +16,7 @@ from maptr import config as configuration
 from maptr import paths
 from maptr.cli import output
 from maptr.cli.group import command
-from maptr.cli.lookup import duration_text
+from maptr.cli.lookup import day_text, duration_text
 from maptr.cli.options import JSON_OPTION, NAME_TEXT, PATH
 from maptr.cli.output import Painted
 from maptr.errors import ConfigError, json_text, time_text
@@ -146,7 +146,8 @@ def _show_status(found: Status) -> None:
     if table := found.table:
         source = f", from {table.source}" if table.source else ""
         pulled = f"pulled {time_text(table.checked)}" if table.checked else "not pulled since the start"
-        output.data(f"table {table.file}, {pulled}{source}")
+        data = f", data of {day_text(table.date)}" if table.date is not None else ""
+        output.data(f"table {table.file}, {pulled}{source}{data}")
         for report in table.drift:
             drift = report.error or f"{len(report.deviating)} of {report.records} records deviate"
             output.data(f"  {report.server} at {time_text(report.at)}: {drift}")

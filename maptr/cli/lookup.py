@@ -16,7 +16,7 @@ from maptr.ark import Ark, Profile
 from maptr.cache import DNS_FIRST, NATAB_ONLY
 from maptr.cli import output
 from maptr.cli.output import Painted
-from maptr.client import MEMORY, Client
+from maptr.client import AUTO, MEMORY, Client
 from maptr.discovery import BUILT_IN, Discovery, DiscoveryError, NoMappingAuthority, NoServer, Step
 from maptr.errors import ArkSyntaxError, ConfigError, MaptrError, NmaError
 from maptr.protocol.numbers import PORT
@@ -159,7 +159,7 @@ def reconciling_client(servers: list[str], given: LookupOptions, config: Config 
     options = client_options(given, config) | limits
     if options.get("require") and options.get("policy") == NATAB_ONLY:
         raise ConfigError(f"{NATAB_ONLY} and --require exclude each other: a table has no signatures")
-    if options.get("table") is None:
+    if options.get("table") in (None, AUTO):
         options["table"] = found_table(config, options.get("origin"))
     try:
         servers = servers_of(servers, config, given) or system_servers()
@@ -334,7 +334,7 @@ def show_urls(prepared: Prepared) -> int:
         made = found.url() if found and error is None else None  # an insecure answer has candidates
         if options.as_json:
             document = {} if found is None else found.to_dict()
-            fields = {name: document.get(name) for name in ("source", "stale", "reason", "age")}
+            fields = {name: document.get(name) for name in ("source", "table", "table_date", "stale", "reason", "age")}
             output.json_data({"ark": str(ark), "url": made, **fields, "error": str(error) if error else None})
             return
         if made and found and found.table != BUILT_IN and (found.source == "natab" or found.stale):
@@ -399,7 +399,7 @@ def answer(prepared: Prepared, show: Callable[[Argument, Discovery | None, Maptr
 
 def built_in_note(found: Discovery) -> str:
     """Return the note on an answer from the built-in registry; empty for any other answer."""
-    if found.table != BUILT_IN or found.fetched is None:
+    if found.table != BUILT_IN or found.table_date is None:
         return ""
     dns = {
         "SILENT": "DNS did not answer",
@@ -408,8 +408,8 @@ def built_in_note(found: Discovery) -> str:
     }.get(found.states[0].name if found.states else "", "")
     if found.missing_origin:
         dns = f"{found.missing_origin.rstrip('.')} is not delegated in your DNS"
-    old = "more than a year old" if (found.age or 0.0) > OLD else ""
-    remarks = [f"from the built-in registry of {day_text(found.fetched)}", old, dns]
+    old = "more than a year old" if time.time() - found.table_date > OLD else ""
+    remarks = [f"from the built-in registry of {day_text(found.table_date)}", old, dns]
     return f"{'; '.join(filter(None, remarks))}. maptr table pull --apply gets today's"
 
 
@@ -421,7 +421,9 @@ def advice_of(found: Discovery | None, options: LookupOptions) -> str:
 def provenance(found: Discovery) -> str:
     """Write the source, age and reason of a discovery."""
     old = "of unknown age" if found.age is None else f"{duration_text(found.age)} old"
-    return f"from {SOURCES[found.source]}, {old}{', stale' if found.stale else ''} ({found.reason})"
+    stale = ", stale" if found.stale else ""
+    data = "" if found.table_date is None else f"; its data are of {day_text(found.table_date)}"
+    return f"from {SOURCES[found.source]}, {old}{stale} ({found.reason}){data}"
 
 
 def day_text(seconds: float) -> str:

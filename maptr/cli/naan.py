@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from maptr import paths
 from maptr.ark import Ark
 from maptr.cache import DNS_ONLY
 from maptr.cli import lookup, options, output
@@ -15,7 +17,8 @@ from maptr.cli.output import Painted
 from maptr.client import Client
 from maptr.discovery import BUILT_IN, Discovery, DiscoveryError
 from maptr.errors import ArkSyntaxError
-from maptr.registry.followed_file import TableState
+from maptr.registry import builtin
+from maptr.registry.followed_file import TableState, WatchedTable
 from maptr.registry.found import NAMES
 from maptr.registry.json_records import write_record
 from maptr.registry.search import NaanIndex
@@ -56,7 +59,7 @@ def naan(words: tuple[str, ...], file: str | None, config: str | None, as_json: 
     if file is None:
         state = lookup.found_table(known, lookup.ORIGIN).current()  # an organisation has its NAAN under any origin
     else:
-        state = TableState(options.read_table(file, lookup.scheme_of(None, known))[0])
+        state = _read(file, lookup.scheme_of(None, known))
     table = state.table or Table()
     text = " ".join(others)
     key = _naan_of(text)
@@ -76,6 +79,16 @@ def naan(words: tuple[str, ...], file: str | None, config: str | None, as_json: 
             output.data(f"{entry.naan}\t{entry.who.acronym or ''}\t{entry.who.name}")
     if len(found) > MAX_LISTED:
         output.inform(f"{len(found) - MAX_LISTED} more matches: give more words")
+
+
+def _read(file: str, scheme: str) -> TableState:
+    """Return the table in a file, with its dates, or that of standard input. Raises TableError and OSError."""
+    table = options.read_table(file, scheme)[0]  # raises what is wrong with it
+    if file == "-":
+        return TableState(table)
+    if file == paths.BUILT_IN_FILE:
+        return builtin.state()
+    return WatchedTable(file, clock=time.monotonic, scheme=scheme).current()
 
 
 def _naan_of(text: str) -> str:
@@ -103,6 +116,7 @@ def _show_json(entry: Entry, table: Table, state: TableState, said: Discovery | 
             "shoulders": [write_record(each) for each in table.shoulders(entry.naan)],
             "table": state.kind,
             "fetched": state.fetched,
+            "date": state.date,
             "dns": None if said is None else said.to_dict(),
         }
     )
@@ -125,8 +139,10 @@ def _show(entry: Entry, table: Table, state: TableState, said: Discovery | None)
     for each in table.shoulders(entry.naan):
         name = f", {each.who.name}" if each.who.name else ""
         line("shoulder", f"{each.shoulder}: {', '.join(nma.target for nma in each.nmas)}{name}")
-    day = "" if state.fetched is None else f" of {lookup.day_text(state.fetched)}"
-    line("table", f"{NAMES[state.kind]}{day}")
+    day = "" if state.date is None else f" of {lookup.day_text(state.date)}"
+    is_known = state.fetched is not None and state.kind != BUILT_IN
+    confirmed = f", confirmed {lookup.day_text(state.fetched or 0.0)}" if is_known else ""
+    line("table", f"{NAMES[state.kind]}{day}{confirmed}")
     if said is not None:
         step = next((step.ended + step.remark for step in said.trace), said.reason)
         line("DNS", ", ".join(said.urls()) or step)

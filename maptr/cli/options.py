@@ -19,12 +19,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from maptr import plugins
+from maptr import paths, plugins
 from maptr.ark import PROFILES
 from maptr.cache import DNS_FIRST, POLICIES
 from maptr.choose import CHOOSERS
 from maptr.cli import lookup, output
 from maptr.cli.lookup import DEFAULTS, ORIGIN
+from maptr.client import AUTO
 from maptr.errors import TableError, reason_of
 from maptr.files import read_up_to, read_whole, write_atomically
 from maptr.protocol import names
@@ -137,8 +138,19 @@ PROFILE_OPTION = click.option(
     default=DEFAULTS.profile,
     help="Read ARKs by this version of the ARK specification.",
 )
+
+
+def _named_table(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    """Return the file of a table, None for that of this machine. ``builtin`` and ``auto`` are names."""
+    return paths.BUILT_IN_FILE if value == paths.BUILT_IN else None if value == AUTO else value
+
+
 TABLE_OPTION = click.option(
-    "--table", "file", type=PATH, help="Read this registry, in any format.  [default: that of maptr table]"
+    "--table",
+    "file",
+    type=PATH,
+    callback=_named_table,
+    help="Read this registry, in any format, or the builtin one.  [default: that of maptr table]",
 )
 
 
@@ -151,7 +163,11 @@ def _existing(ctx: click.Context, param: click.Parameter, value: str | None) -> 
 
 def _table_or_input(ctx: click.Context, param: click.Parameter, value: str | None) -> str | Table | None:
     """Read the registry from standard input for ``-``, because a cache reads a file again when it changes."""
-    return read_table(value)[0] if value == "-" and not ctx.resilient_parsing else _existing(ctx, param, value)
+    return read_table(value)[0] if value == "-" and not ctx.resilient_parsing else _watched_table(ctx, param, value)
+
+
+def _watched_table(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    return value if value in (AUTO, paths.BUILT_IN) else _existing(ctx, param, value)
 
 
 def _anchors_or_input(ctx: click.Context, param: click.Parameter, value: str | None) -> TrustAnchors | None:
@@ -163,9 +179,9 @@ def _anchors_or_input(ctx: click.Context, param: click.Parameter, value: str | N
     return read_anchors(read_text(value), input_name(value))
 
 
-def cache_table_option(callback: Callable[..., Any] = _existing) -> Callable[[Command], Command]:
+def cache_table_option(callback: Callable[..., Any] = _watched_table) -> Callable[[Command], Command]:
     """Make ``--table`` for a registry that answers where DNS does not."""
-    help = "Use this registry where DNS does not answer.  [default: that of maptr table]"
+    help = "Use this registry where DNS does not answer; builtin is the built-in one.  [default: that of maptr table]"
     return click.option("--table", type=PATH, callback=callback, help=help)
 
 

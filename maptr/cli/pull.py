@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from maptr.cli.options import FILE_PATH, Parsed, refuse_foreign
 from maptr.cli.output import Painted
 from maptr.config.model import read_sha256
 from maptr.errors import MaptrError, MissingExtra, PullFailed, SignatureError, TableError, UnsafePlan, reason_of
+from maptr.registry import dates
 from maptr.registry.followed_file import pull_file
 from maptr.registry.minisign import PublicKey
 from maptr.registry.pull import OFFICIAL, Pull, Requirements, apply_pull, jittered, plan_pull
@@ -37,8 +39,8 @@ STDIN = "/dev/stdin"
 @click.argument("sources", nargs=-1, metavar="[URL|FILE]...", type=options.PATH)
 @click.option(
     "--table",
-    "target",
-    type=FILE_PATH,
+    "named",
+    type=options.FilePath(dir_okay=False),
     help="Compare with this table and, with --apply, replace it.  [default: the user's table, or configured]",
 )
 @click.option("--apply", "act", is_flag=True, help="Apply the plan.  [default: only show it]")
@@ -46,7 +48,8 @@ STDIN = "/dev/stdin"
 @click.option(
     "--force",
     is_flag=True,
-    help="Accept the source as it is, even if it removes or changes more than 30 %; unreadable records are not kept.",
+    help="Accept the source as it is, even if it removes or changes more than 30 %, or has older data; unreadable "
+    "records are not kept.",
 )
 @click.option("--sha256", metavar="HEX", type=Parsed("hex", read_sha256), help="Accept only content with this SHA-256.")
 @click.option("--public-key", type=FILE_PATH, help="Accept only content signed with this minisign key.")
@@ -66,7 +69,7 @@ STDIN = "/dev/stdin"
 @click.option("--markdown", "form", flag_value="markdown", help="Print the plan as a Markdown table.")
 def pull(
     sources: tuple[str, ...],
-    target: Path | None,
+    named: str | None,
     act: bool,
     overwrite: bool,
     force: bool,
@@ -83,8 +86,10 @@ def pull(
 
     Shows what would change, one record a line: + added, ~ changed, - removed. --apply replaces FILE atomically and
     keeps its last three states as FILE.1 to FILE.3. A source is skipped if it is down, or sends a web page, a
-    truncated file, or a registry that lost more than 30 % of its records; FILE then stays as it is. A record that was
-    usable and is not readable in the source is kept (!).
+    truncated file, or a registry that lost more than 30 % of its records or has older data; FILE then stays as it is. A
+    record that was usable and is not readable in the source is kept (!). The first pull of the public registry, or into
+    the table that maptr discover uses, is compared with the table in use. Any other file that does not exist yet is a
+    new table; the plan says how many NAANs of the table in use it does not have.
 
     Without a source, those of [table] in the configuration are used, with its checksum, key and certificates; else
     the public NAAN registry. Without --table, FILE is that of [table], else the table that maptr discover uses.
@@ -99,13 +104,16 @@ def pull(
     """
     if every is not None and not act:
         raise click.UsageError("--every needs --apply")
+    if named == paths.BUILT_IN:
+        raise click.UsageError(f"the built-in registry is not written: --table ./{named} would be a file")
+    target = None if named is None else Path(named)
     if signature is not None and public_key is None:
         raise click.UsageError("--signature needs --public-key")
     if "-" in sources:
         if every is not None:
             raise click.UsageError("--every cannot read standard input again")
         sources = tuple(STDIN if source == "-" else source for source in sources)
-    configured = None if sources and target else lookup.read_config(config)
+    configured = lookup.read_config(config)
     known = configured.table if configured is not None else None
     if not sources and known is not None and known.sources:
         sources = known.sources
@@ -130,7 +138,16 @@ def pull(
     except SignatureError as error:
         output.fail(f"{public_key}: {error}", output.EXIT_UNREADABLE)
     requirements = Requirements(sha256 or None, key, signature)
-    plan = partial(plan_pull, into, sources, requirements=requirements, cafile=cafile, force=force, seconds=timeout)
+    plan = partial(
+        plan_pull,
+        into,
+        sources,
+        requirements=requirements,
+        cafile=cafile,
+        force=force,
+        seconds=timeout,
+        in_use=lookup.found_table(configured),
+    )
     once = partial(_pull, plan, into, act=act, form=form, official=official)
     try:
         while every is not None:
@@ -175,10 +192,10 @@ def _pull(plan: Callable[[], Pull], target: Path, *, act: bool, form: str | None
         output.error(reason_of(error))
     else:
         _report(found, form)
-        changes = bool(found.plan or found.broken)
         if act:
-            output.inform(f"{target}: {'replaced' if changes else 'up to date'}, from {found.source}")
-        return output.EXIT_NONE if changes and not act else output.EXIT_OK
+            done = "written" if found.first else "replaced" if found.changes else "up to date"
+            output.inform(f"{target}: {done}, from {found.source}")
+        return output.EXIT_NONE if found.changes and not act else output.EXIT_OK
     return output.EXIT_UNREADABLE
 
 
@@ -187,11 +204,17 @@ def _report(found: Pull, form: str | None) -> None:
         output.warning(f"skipped: {reason}")
     if found.broken:
         output.warning(f"the existing table cannot be read, and --apply replaces it: {found.broken}")
+    if found.first is not None:
+        output.inform(f"{found.path}: {found.first}")
+    if found.goes_back:
+        output.warning(found.goes_back)
     for error in found.bad:
         output.inform(Painted("left out:", output.DOUBTFUL), f" {error}")
     if form == "json":
         shown = {**found.plan.to_dict(), "text": found.plan.to_text().splitlines()}
-        output.json_data({"source": found.source, "sha256": found.sha256, "plan": shown})
+        first = None if found.first is None else asdict(found.first) | {"text": str(found.first)}
+        document = {"source": found.source, "sha256": found.sha256, "plan": shown, "first": first}
+        output.json_data(document | {"date": found.date, "date_before": found.date_before})
     elif form == "markdown":
         output.data(found.plan.to_markdown().rstrip("\n"))
     elif found.plan or found.plan.kept:
@@ -199,4 +222,5 @@ def _report(found: Pull, form: str | None) -> None:
             output.data(*output.of_change(line))
     plan = found.plan
     counts = f"{len(plan.added)} to add, {len(plan.changed)} to change, {len(plan.removed)} to remove of {plan.size}"
-    output.inform(counts + (f", {len(plan.kept)} kept because they cannot be read" if plan.kept else ""))
+    kept = f", {len(plan.kept)} kept because they cannot be read" if plan.kept else ""
+    output.inform(counts + kept + ("" if found.date is None else f"; the data are of {dates.day(found.date)}"))

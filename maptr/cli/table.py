@@ -18,7 +18,7 @@ from maptr.cli.group import Group
 from maptr.cli.options import input_name, output_option, read_table, refuse_foreign, refuse_input, write
 from maptr.cli.output import Painted, counted
 from maptr.discovery import BUILT_IN
-from maptr.errors import printable
+from maptr.errors import ConfigError, printable
 from maptr.registry import builtin
 from maptr.registry import export as exporting
 from maptr.registry.followed_file import TableState, WatchedTable
@@ -75,6 +75,8 @@ def _show_tables(found: FoundTable, origin: str, *, as_json: bool) -> None:
                 "used": each == used,
                 "records": None if state.table is None else len(state.table),
                 "fetched": state.fetched,
+                "date": state.date,
+                "source": state.origin or None,
                 "trouble": state.trouble or None,
             }
             for each, state in rows
@@ -84,19 +86,27 @@ def _show_tables(found: FoundTable, origin: str, *, as_json: bool) -> None:
     for each, state in rows:
         text = state.trouble or "does not exist"
         if state.table is not None and state.fetched is not None:
+            data = "an unknown date" if state.date is None else lookup.day_text(state.date)
             age = lookup.duration_text(max(0.0, time.time() - state.fetched))
-            text = f"{counted(len(state.table), 'record')} of {lookup.day_text(state.fetched)}, {age} old"
+            of_data = f"{counted(len(state.table), 'record')} of {data}"
+            confirmed = f"confirmed {lookup.day_text(state.fetched)}, {age} ago"
+            text = f"{of_data}, {confirmed if each.kind != BUILT_IN else f'{age} old'}"
         mark = Painted("*", output.GOOD) if each == used else " "
         output.data(mark, f" {each.kind_text:11} {each.path}: {text}")
     if used.kind:
-        output.inform("* is used: it is the first that exists; maptr table pull --apply gets today's registry")
+        first = next(each for each, state in rows if state.table is not None or each == used)
+        reason = "it is the first that exists" if first == used else f"its data are newer than those of {first.path}"
+        output.inform(f"* is used: {reason}; maptr table pull --apply gets today's registry")
     else:
         output.inform(f"none is used: no file exists, and the built-in registry is not for {origin.rstrip('.')}")
 
 
 def _state_at(location: TableLocation) -> TableState:
     if location.kind == BUILT_IN:
-        return builtin.state()
+        try:
+            return builtin.state()
+        except ConfigError as error:
+            return TableState(kind=BUILT_IN, trouble=error.reason)
     if not location.exists:
         return TableState(kind=location.kind)
     return WatchedTable(location.path, clock=time.monotonic, kind=location.kind).current()

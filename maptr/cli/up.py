@@ -182,7 +182,13 @@ def _pull(table: TableConfig, file: Path, requirements: Requirements, *, force: 
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with output.progress("pulling the registry"):
             found = plan_pull(
-                file, table.sources, requirements=requirements, cafile=table.cafile, force=force, seconds=PULL_SECONDS
+                file,
+                table.sources,
+                requirements=requirements,
+                cafile=table.cafile,
+                force=force,
+                seconds=PULL_SECONDS,
+                in_use=lookup.found_table(None),
             )
             apply_pull(found, wall=time.time)
     except PullFailed as error:
@@ -192,6 +198,10 @@ def _pull(table: TableConfig, file: Path, requirements: Requirements, *, force: 
     except MaptrError as error:
         output.inform(f"registry  refused: {error} (--force overrides)")
         return False
+    if found.first is not None:
+        output.inform(f"registry  {found.first}")
+    if found.goes_back:
+        output.inform(f"registry  {found.goes_back}")
     output.inform(f"registry  pulled from {found.source}, kept as {file}")
     for key, reason in found.plan.kept:
         output.inform(f"registry  {key} is kept as it was: {reason}")

@@ -18,7 +18,7 @@ from dataclasses import MISSING, dataclass, field
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from maptr import plugins, url
+from maptr import paths, plugins, url
 from maptr.answer import rrl
 from maptr.answer.context import MAX_IDENTITY, MAX_PAYLOAD, MIN_PAYLOAD
 from maptr.ark import Hyphens
@@ -183,6 +183,17 @@ def _short(text: str) -> str:
     if len(text.encode()) > MAX_IDENTITY:
         raise ValueError(f"is longer than {MAX_IDENTITY} bytes")
     return text
+
+
+def _table(text: str) -> Path | None:
+    """Read the path of a table that is read, or "builtin" for the built-in one; "./builtin" is a file."""
+    return Path(paths.BUILT_IN_FILE) if text == paths.BUILT_IN else _path(text)
+
+
+def _table_to_write(text: str) -> Path | None:
+    if text == paths.BUILT_IN:
+        raise ValueError(f"is the built-in registry, which is not written: ./{paths.BUILT_IN} would be a file")
+    return _path(text)
 
 
 def _path(text: str) -> Path | None:
@@ -490,7 +501,7 @@ class ZoneConfig:
     lint: str = setting(choice("off", "warn", "refuse"), "warn")
     keys: Path | None = setting(PATH, None, needs=("serve.state",))  # a folder; the server signs with the keys in it
     signing: SigningConfig = section(SigningConfig)
-    table: Path | None = setting(PATH, None, content=TABLE)  # a registry to build the file from
+    table: Path | None = setting(TEXT.then(_table), None, content=TABLE)  # a registry to build the file from
     ns: tuple[str, ...] = setting(list_of(TEXT), (), needs=("table",))
     contact: Labels = setting(_MAILBOX, (b"hostmaster",), needs=("table",))
     ttl: int = setting(DURATION, 86400, needs=("table",))
@@ -515,7 +526,7 @@ class ZoneConfig:
 class TableConfig:
     """``[table]``: the registry, its sources and its file."""
 
-    file: Path | None = setting(PATH, None, content=TABLE)
+    file: Path | None = setting(TEXT.then(_table_to_write), None, content=TABLE)
     url: str = setting(SOURCE, "", needs=("file",))
     mirrors: tuple[str, ...] = setting(list_of(SOURCE), (), needs=("url",))
     every: int = setting(_PERIOD, 3600, needs=("url",))
@@ -546,7 +557,7 @@ class ClientConfig:
 class CacheConfig:
     """``[cache]``: the cache of the commands that look up ARKs."""
 
-    natab: Path | None = setting(PATH, None, content=TABLE)
+    natab: Path | None = setting(TEXT.then(_table), None, content=TABLE)
     path: Path | None = setting(PATH, None, content="a cache")
     policy: str = setting(name_in(plugins.POLICIES, POLICIES), DNS_FIRST)
     patience: float = setting(seconds(0, 3600), PATIENCE)

@@ -293,9 +293,14 @@ def key_lines(text: str) -> dict[KeyPath, int]:
     table: KeyPath = ()
     array: KeyPath = ()  # the array that is open
     size = 0  # its number of elements so far
-    statement, first = "", 1
+    lines: list[str] = []  # of the statement
+    first = 1
+    ends = _statement_ends(text)
     for number, line in enumerate(text.split("\n"), 1):
-        statement += f"{line.lstrip(' ,') if array else line}\n"
+        lines.append(line.lstrip(" ,") if array else line)
+        if number not in ends:
+            continue
+        statement = "\n".join([*lines, ""])
         value, is_open = _parse(statement)
         if value is None:
             continue
@@ -324,9 +329,43 @@ def key_lines(text: str) -> dict[KeyPath, int]:
                     array = (*array, part)
                 size = len(value)
         if is_open:
-            statement = "_ = ["
+            lines = ["_ = ["]
         else:
-            statement, first, array = "", number + 1, ()
+            lines, first, array = [], number + 1, ()
+    return found
+
+
+# What may have brackets or line ends in it, which are then no part of the syntax; of a string on many lines, its start.
+_TOML_TOKEN = re.compile(
+    r'''"""|"(?:[^"\\\n]|\\.)*"'''
+    r"""|'''|'[^'\n]*'|#[^\n]*|[][{}\n]"""
+)
+_LONG_STRINGS = {'"""': re.compile(r'\\.|"{3,5}', re.DOTALL), "'''": re.compile("'{3,5}")}
+
+
+def _statement_ends(text: str) -> set[int]:
+    """Return the numbers of the lines of a text that tomli accepts at whose end a statement, or an element of an array,
+    may end: the end is in no string, and in no brackets but those of one array.
+
+    A statement on many lines would otherwise be parsed with each line.
+    """
+    found: set[int] = set()
+    number, brackets, at = 1, "", 0
+    text += "\n"
+    while token := _TOML_TOKEN.search(text, at):
+        mark, at = token[0], token.end()
+        if mark == "\n":
+            if brackets in ("", "["):
+                found.add(number)
+            number += 1
+        elif mark in ("[", "{"):
+            brackets += mark
+        elif mark in ("]", "}"):
+            brackets = brackets[:-1]
+        elif mark in _LONG_STRINGS:
+            parts = _LONG_STRINGS[mark].finditer(text, at)
+            at = next((part.end() for part in parts if part[0][0] != "\\"), len(text))
+            number += text.count("\n", token.end(), at)
     return found
 
 

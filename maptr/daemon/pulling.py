@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import random
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,6 +13,8 @@ from maptr.config import Config
 from maptr.daemon.background import Repetitions
 from maptr.errors import MaptrError, MissingExtra, SignatureError, Time, UnsafePlan, reason_of
 from maptr.files import read_whole
+from maptr.protocol.names import ARK_ARPA
+from maptr.registry.found import FoundTable
 from maptr.registry.minisign import PublicKey
 from maptr.registry.plan import Plan
 from maptr.registry.pull import OFFICIAL, Requirements, apply_pull, begin_with_built_in, jittered, plan_pull
@@ -59,7 +62,10 @@ class ServerDrift:
 
 @dataclass(frozen=True, slots=True)
 class TableStatus:
-    """The table that is pulled or compared with servers. ``error`` is why the last pull failed, "" after a success."""
+    """The table that is pulled or compared with servers. ``error`` is why the last pull failed, "" after a success.
+
+    ``date`` is that of its data by their metadata, when it was last pulled whole.
+    """
 
     file: str = ""
     source: str = ""
@@ -69,6 +75,7 @@ class TableStatus:
     failed: Time | None = None
     kept: tuple[KeptRecord, ...] = ()
     drift: tuple[ServerDrift, ...] = ()
+    date: Time | None = None
 
 
 class TablePulls:
@@ -97,7 +104,15 @@ class TablePulls:
         try:
             file.parent.mkdir(parents=True, exist_ok=True)
             found = plan_pull(
-                file, table.sources, requirements=requirements_of(config), cafile=table.cafile, seconds=seconds
+                file,
+                table.sources,
+                requirements=requirements_of(config),
+                cafile=table.cafile,
+                seconds=seconds,
+                in_use=FoundTable(
+                    clock=time.monotonic, scheme=config.client.scheme, built_in=config.client.origin == ARK_ARPA
+                ),
+                wall=self._clock,
             )
             apply_pull(found, wall=self._clock)
         except (MaptrError, OSError) as error:
@@ -116,15 +131,17 @@ class TablePulls:
         kept = tuple(KeptRecord(*each) for each in found.plan.kept)
         if self._logged.is_new("kept", kept):
             log.error("table %s: %s", file, kept_text(kept))
+        if found.first is not None:
+            log.info("table %s: %s", file, found.first)
         if found.plan:
             log.info("table %s pulled from %s: %s", file, found.source, _counted(found.plan))
         elif self.state.error or not self.state.checked:
             log.info("table %s up to date with %s", file, found.source)
         now = self._clock()
         self._failures = 0
-        changed = now if found.plan else self.state.changed
-        self.state = TableStatus(str(file), found.source, now, changed, kept=kept)
-        return bool(found.plan)
+        changed = now if found.changes else self.state.changed
+        self.state = TableStatus(str(file), found.source, now, changed, kept=kept, date=found.date)
+        return found.changes
 
 
 def begin(config: Config, *, clock: Callable[[], float]) -> None:

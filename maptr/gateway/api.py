@@ -152,7 +152,8 @@ def _records(site: Site, limit: int = PAGE, after: str = "", q: str = "") -> Res
     following = None
     if len(keys) > limit:
         following = f"{BASE}naans?limit={limit}{search}&after={quote(keys[limit - 1], safe='')}"
-    document = {"schema": SCHEMA, "total": len(every), "fetched": site.table_state.fetched}
+    state = site.table_state
+    document = {"schema": SCHEMA, "total": len(every), "fetched": state.fetched, "date": state.date}
     links = (("Link", f'<{following}>; rel="next"'),) if following else ()
     records = ", ".join(encoded[key] for key in keys[:limit])
     body = f'{json_text(document)[:-1]}, "records": [{records}], "next": {json_text(following)}}}\n'
@@ -233,6 +234,7 @@ def _status(request: Request, site: Site) -> Response:
         "table": {
             "records": len(site.table),
             "age": None if fetched is None else round(request.now - fetched, 3),
+            "date": site.table_state.date,
             "pull_failed": site.pull_failed,
         },
         "own_objects": site.redirects.to_dict(request.now) if site.redirects.file else None,

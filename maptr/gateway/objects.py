@@ -150,13 +150,17 @@ def _shorter(ark: Ark) -> Iterator[tuple[str, str]]:
 def target_of(found: Match, ark: Ark) -> str:
     """Return the URL of an ARK at its own object: the rest is appended, and the query string before a fragment.
 
-    A URL with a query string takes no inflection.
+    A URL with a query string takes no inflection. Raises ValueError if the URL would have another host.
     """
-    base, mark, fragment = found.object.url.partition("#")
+    whole = url.with_path(found.object.url)
+    base, mark, fragment = whole.partition("#")
     added = ark.tail
     if found.object.has_query:
         added = f"&{ark.query}" if ark.query and not ark.inflection else ""
-    return f"{base}{found.rest.replace('#', '%23')}{added}{mark}{fragment}"
+    made = f"{base}{found.rest.replace('#', '%23')}{added}{mark}{fragment}"
+    if not url.is_at(made[: url.MAX_URL], whole):
+        raise ValueError(f"the URL of {ark} would not be at the host of {found.object.url}")
+    return made
 
 
 def why_gone(one: OwnObject) -> str:
@@ -181,6 +185,7 @@ def read_row(row: Mapping[str, str], *, allow_private: bool = False) -> OwnObjec
         if not target:
             raise ValueError(f"{ark} has no URL, which only an object that is gone (410) lacks")
         url.parse_allowed(target, allow_private=allow_private)
+        target = url.with_path(target)
     switch = row.get("suffix", "").strip().lower()
     if switch not in SWITCH:
         raise ValueError(f"suffix is {switch!r}, not yes or no")

@@ -39,6 +39,7 @@ from maptr.gateway.site import DriftReport, Site
 from maptr.gateway.statistics import DAYS, DAYS_KEPT, Report
 from maptr.reconcile.probes import Liveness
 from maptr.reconcile.verdict import AGREES, Drift, Verdict
+from maptr.registry.dates import day
 from maptr.registry.table import Entry, Table, normal_key
 from maptr.registry.target import UNKNOWN, example_url
 
@@ -156,6 +157,7 @@ def _environment(code: str) -> Environment:
     made.filters |= {
         "number": language.number,
         "span": language.span,
+        "day": day,
         "moment": moment,
         "rfc3339": time_text,
         "shorten": shorten,

@@ -8,7 +8,7 @@ from __future__ import annotations
 import ipaddress
 import logging
 import re
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from functools import lru_cache
 
 from maptr.config.model import FORWARDED, X_FORWARDED_FOR
@@ -27,7 +27,9 @@ _V1_SHORTEST = len(b"PROXY UNKNOWN\r\n")
 _V2_LONGEST = 4096  # bytes after the header of version 2 that are read: the addresses, and fields that are ignored
 _V2_SIZES = {1: 4, 2: 16}  # bytes of an address by family: IPv4, IPv6
 
-_ELEMENT = re.compile(r'(?:[^,"]|"(?:[^"\\]|\\.)*")+')  # of a list, with quoted strings (RFC 9110 5.6.1)
+# Parts of a list with quoted strings (RFC 9110 5.6.1)
+_PLAIN = re.compile('[^,"]+')
+_QUOTED = re.compile(r'"(?:[^"\\]|\\.)*"')
 _FOR = re.compile(r'(?i)(?:^|;)\s*for\s*=\s*("(?:[^"\\]|\\.)*"|[^;\s]*)')
 # An address of a header: with a port or without, IPv6 in brackets or not. A scope has no meaning here.
 _IPV6 = r"([0-9A-Fa-f:.]+)(?:%[\w.~-]+)?"
@@ -72,8 +74,27 @@ class Proxies:
     def _hops(self, text: str) -> list[str]:
         if self.header != FORWARDED:
             return text.split(",")
-        named = (_FOR.search(element.strip()) for element in _ELEMENT.findall(text))
+        named = (_FOR.search(element.strip()) for element in _elements(text))
         return [found[1] if found else "" for found in named]
+
+
+def _elements(text: str) -> Iterator[str]:
+    """Yield the elements of a list. A quotation mark without its second one separates them, as a comma does."""
+    start = at = 0
+    is_closed = True  # after a mark without its second one, no other one has it
+    while at < len(text):
+        found = _PLAIN.match(text, at)
+        if found is None and is_closed and text[at] == '"':
+            found = _QUOTED.match(text, at)
+            is_closed = found is not None
+        if found is not None:
+            at = found.end()
+            continue
+        if start < at:
+            yield text[start:at]
+        start = at = at + 1
+    if start < at:
+        yield text[start:at]
 
 
 async def read_proxy_header(read: Callable[[int], Awaitable[bytes]]) -> str:

@@ -28,6 +28,7 @@ from maptr.gateway.message import (
     Lookup,
     Request,
     Response,
+    Unreadable,
     as_json,
     kept,
     not_kept,
@@ -36,6 +37,7 @@ from maptr.gateway.message import (
 )
 from maptr.gateway.objects import OWN, Match
 from maptr.gateway.site import Site
+from maptr.registry.dates import day
 from maptr.url import MAX_URL
 
 STATUSES = (HTTPStatus.FOUND, HTTPStatus.SEE_OTHER)  # what a record may ask for
@@ -99,8 +101,11 @@ def _own(ark: Ark, own: Match, now: float) -> Discovery:
     until = now + NONE_AGE
     if own.object.is_gone:
         return Discovery(ark, reason=objects.why_gone(own.object), source=OWN, ttl=NONE_AGE, expiration=until)
-    target = objects.target_of(own, ark)
-    where = url.parse(target)
+    try:
+        target = objects.target_of(own, ark)
+        where = url.parse(own.object.url)  # that of a long ARK may be too long to be read, and the client is told
+    except ValueError as error:
+        raise Unreadable(f"{own.object.ark} cannot be followed: {error}") from None
     host, status = where.host.in_url.lower(), own.object.status
     one = Candidate(host, where.port, 0, 0, "", source=OWN, target=target, ark=ark, status=status)
     return Discovery(ark, (one,), source=OWN, ttl=NONE_AGE, expiration=until)
@@ -207,11 +212,13 @@ def provenance(found: Discovery, now: float) -> Headers:
     """``Maptr-Source``, and how long the response may be kept.
 
     ``Maptr-Source`` is a structured field (RFC 9651): dns, memory, disk or natab, with the parameters ``table`` (its
-    kind, unless ``--table`` gave it), ``stale``, ``age`` in seconds and ``reason``.
+    kind, unless ``--table`` gave it), ``date`` of its data, ``stale``, ``age`` in seconds and ``reason``.
     """
     value = found.source
     if found.table not in ("", GIVEN):
         value += f";table={found.table}"
+    if found.table_date is not None:
+        value += f';date="{day(found.table_date)}"'
     if found.stale:
         value += ";stale"
     age = found.age_at(now)
@@ -227,7 +234,15 @@ def table_source(site: Site, ark: Ark, now: float) -> Headers:
     """``Maptr-Source`` of an answer from the table without a discovery."""
     state = site.table_state
     stale, reason = bool(state.trouble), state.trouble
-    found = Discovery(ark, source="natab", stale=stale, reason=reason, fetched=state.fetched, table=state.kind)
+    found = Discovery(
+        ark,
+        source="natab",
+        stale=stale,
+        reason=reason,
+        fetched=state.fetched,
+        table=state.kind,
+        table_date=state.date,
+    )
     return provenance(found, now)[:1]
 
 

@@ -44,6 +44,7 @@ from maptr.gateway.statistics import Statistics
 from maptr.gateway.zones import ZoneFiles
 from maptr.protocol.address import Address
 from maptr.reconcile.probes import ProbeLog, Prober, probe_some
+from maptr.registry.dates import day
 from maptr.registry.followed_file import TableState
 from maptr.registry.search import NaanIndex
 from maptr.registry.table import Table
@@ -326,7 +327,7 @@ class CurrentSite:
         """Return what the gateway answers from, without addresses and paths, because clients may read it."""
         found = [] if self.asks_no_dns else ["DNS"]
         if state.table is not None:
-            built_in = f"built-in registry of {state.table.metadata.get('date')}, " if state.kind == BUILT_IN else ""
+            built_in = f"built-in registry of {day(state.date)}, " if state.kind == BUILT_IN else ""
             found.append(f"{built_in or 'table of '}{len(state.table)} records")
         if self._redirects is not None:
             left = f", {redirects.left_out} bad rows left out" if redirects.left_out else ""

@@ -143,7 +143,10 @@ class Site:
                 return True
             if (own := match(self.objects, ark)) is None or own.object.is_gone:
                 return own is None
-            where = target_of(own, ark)
+            try:
+                where = target_of(own, ark)
+            except ValueError:
+                return True
         return True
 
     @cached_property

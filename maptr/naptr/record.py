@@ -120,6 +120,9 @@ class NaptrRRset(tuple[Naptr, ...]):
         return cls([unique[key] for key in sorted(unique)])
 
 
+HOST_VARIES = "a group is in the host of its URL, or directly after it, so each ARK would choose the host"
+
+
 class Kind(enum.Enum):
     """What a record means to Maptr."""
 
@@ -195,6 +198,9 @@ def _read_url(naptr: Naptr, notes: list[str], budget: Budget | None) -> Rule:
     if naptr.replacement:
         notes.append("a u record with a replacement, which is ignored")
     substitution = _substitution(naptr, notes, budget)
+    if substitution is not None and not substitution.fixes_host:
+        notes.append(f"regexp {quote(naptr.regexp)} is not usable: {HOST_VARIES}")
+        substitution = None
     return Rule(naptr, Kind.URL if substitution else Kind.OTHER, tuple(notes), substitution=substitution)
 
 

@@ -66,6 +66,15 @@ class Substitution(NamedTuple):
         expression = prefix or Expression.parse(ere, ignore_case=bool(flags), groups_used=groups, budget=budget)
         return cls(expression, replacement)
 
+    @property
+    def fixes_host(self) -> bool:
+        """Whether the URLs that it makes of ARKs are at one host: no group is in the scheme or authority of the
+        replacement, or directly after it. The replacement may also be one text, or no URL of http or https."""
+        first, *more = self.replacement or (b"",)
+        if isinstance(first, int):
+            return False
+        return not more or bool(_WITH_PATH.match(first) or _OTHER_SCHEME.match(first))
+
     def apply(self, text: bytes, budget: Budget) -> bytes | None:
         """Return the text with its match replaced, None without a match. Raises BudgetSpent and ResultTooLongError."""
         groups = self.expression.match(text, budget)
@@ -86,6 +95,8 @@ def escape(text: str) -> str:
     return "".join(f"[{c}]" if c in ".*+?(){}|$[" else f"\\{c}" if c in "^\\" else c for c in text)
 
 
+_WITH_PATH = re.compile(rb"[A-Za-z][A-Za-z0-9+.-]*://[^/?#]*[/?#]")
+_OTHER_SCHEME = re.compile(rb"(?i)(?!https?:)[a-z][a-z0-9+.-]*:")
 _UNIT = re.compile(rb"\\.?|[^\\]", re.DOTALL)  # one byte, or a backslash and the byte that it escapes
 _RUN = re.compile(rb"([^\\]+)|\\(.)", re.DOTALL)  # unescaped bytes, or one escaped byte
 
@@ -116,19 +127,19 @@ def _split(field: bytes) -> tuple[bytes, tuple[bytes | int, ...], bytes]:
 
 
 def _replacement(text: bytes) -> Iterator[bytes | int]:
-    literal = b""
+    literal: list[bytes] = []
     for plain, escaped in _RUN.findall(text):
         if escaped == b"0":
             raise RegexpError(r"\0 in the replacement")
         if escaped.isdigit():
             if literal:
-                yield literal
-                literal = b""
+                yield b"".join(literal)
+                literal = []
             yield int(escaped)
         else:
-            literal += plain or escaped
+            literal.append(plain or escaped)
     if literal:
-        yield literal
+        yield b"".join(literal)
 
 
 # ---- The usual shape: a fixed text and a rest

@@ -22,7 +22,7 @@ from dataclasses import astuple
 from itertools import groupby
 from typing import NamedTuple
 
-from maptr import plugins, registry
+from maptr import plugins, registry, url
 from maptr.errors import PluginError, TableError, cell, visible
 from maptr.registry import json_records, natab
 from maptr.registry.natab import Loss
@@ -105,7 +105,7 @@ def write(table: Table, form: str, own: Iterable[RedirectRule] = ()) -> tuple[st
 def own_rule(key: str, target: str, status: int, *, suffix: bool) -> tuple[RedirectRule, str]:
     """Return the rule of an own object, ``NAAN/NAME``, and what it lacks ("" for nothing)."""
     naan, _, name = key.partition("/")
-    base, mark, fragment = target.partition("#")
+    base, mark, fragment = url.with_path(target).partition("#")
     pieces = ((base, "suffix"), (f"{mark}{fragment}", "")) if target else ()
     rest = "(?:[/.].*)?" if suffix else ""
     rule = RedirectRule(naan, name, status, pieces, True, rest, not mark and "?" not in base)

@@ -12,58 +12,28 @@ import json
 import logging
 import os
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
-from maptr import registry
+from maptr import paths, registry
 from maptr.discovery import BUILT_IN, GIVEN
 from maptr.errors import ConfigError, LocatedError, MaptrError, TableError
 from maptr.files import Followed, read_whole
+from maptr.registry import builtin, dates
 from maptr.registry.natab import END
 from maptr.registry.plan import Plan
 from maptr.registry.table import MAX_TABLE, Table
+from maptr.registry.table_state import TableSource as TableSource
+from maptr.registry.table_state import TableState as TableState
 
 log = logging.getLogger("maptr.cache")
 
-LATEST = 253_402_300_799.0  # the last second of the year 9999, the latest that a date can show, since 1970
-
-
-@dataclass(frozen=True, slots=True, repr=False)
-class TableState:
-    """A table at one moment, and also the source of a table that does not change.
-
-    ``table`` is None if there was never a valid one. ``trouble`` is the reason if the file is invalid now. ``fetched``
-    is when the source last confirmed the content, in seconds since 1970. ``kind`` says where the table comes from (see
-    ``found``).
-    """
-
-    table: Table | None = None
-    trouble: str = ""
-    fetched: float | None = None
-    digest: str = ""
-    origin: str = ""
-    kind: str = GIVEN
-
-    def __repr__(self) -> str:
-        return "no table" if self.table is None else repr(self.table)
-
-    @property
-    def is_read(self) -> bool:
-        return True
-
-    def current(self) -> TableState:
-        return self
-
-
-class TableSource(Protocol):
-    """A source of the table of a client. ``is_read``: ``current`` need not read a file first."""
-
-    @property
-    def is_read(self) -> bool: ...
-    def current(self) -> TableState: ...
+OFFICIAL = "https://cdluc3.github.io/naan_reg_priv/naan_records.json"
+"""The public NAAN registry, as the central resolver (n2t.net) loads it (according to its public code, 2026)."""
 
 
 class WatchedTable(Followed[TableState]):
@@ -79,9 +49,11 @@ class WatchedTable(Followed[TableState]):
         clock: Callable[[], float],
         scheme: str = "https",
         kind: str = GIVEN,
+        wall: Callable[[], float] = time.time,
     ) -> None:
         super().__init__(Path(path), TableState(kind=kind), self._read_table, self._keep, clock=clock, always=True)
         self._kind = kind
+        self._wall = wall
         self._scheme = scheme
         self._marked_end = False
         self._bad_records: set[tuple[str, str]] = set()  # that the log has, by record and reason
@@ -111,7 +83,7 @@ class WatchedTable(Followed[TableState]):
         fetched = confirmed or self.path.stat().st_mtime_ns / 1e9
         old = last.table
         if digest == last.digest:
-            return replace(last, trouble="", fetched=fetched, origin=origin)
+            return replace(last, trouble="", fetched=fetched, origin=origin, date=self._date(old, confirmed))
         bad: list[TableError] = []
         table = registry.read(content, filename=str(self.path), on_bad=bad.append, scheme=self._scheme)
         marked_end = _has_end(content)
@@ -128,7 +100,17 @@ class WatchedTable(Followed[TableState]):
             log.warning("%s: %d bad records, the first: %s", self.path, len(bad), bad[0])
         self._bad_records = bad_records
         self._marked_end = marked_end
-        return TableState(table, "", fetched, digest, origin, BUILT_IN if origin == BUILT_IN else self._kind)
+        kind = BUILT_IN if origin == BUILT_IN else self._kind
+        return TableState(table, "", fetched, digest, origin, kind, self._date(table, confirmed))
+
+    def _date(self, table: Table | None, confirmed: float | None) -> float | None:
+        """Return the date of the data: that of the metadata, else of the newest record, else of the file."""
+        until = builtin.latest(self._wall(), confirmed)
+        found = None
+        if table is not None:
+            found = dates.of_metadata(table.metadata, until) or dates.newest(table.dates(), until)
+        written = self.path.stat().st_mtime_ns / 1e9
+        return found or (written if written <= until else None)
 
 
 def _trouble(error: MaptrError | OSError) -> str:
@@ -169,17 +151,20 @@ def _confirmed(path: Path, digest: str) -> tuple[float | None, str]:
     if note.get("sha256") != digest:
         return None, ""
     checked, origin = note.get("checked"), note.get("source")
-    fetched = float(checked) if isinstance(checked, int | float) and 0 <= checked <= LATEST else None
+    fetched = float(checked) if isinstance(checked, int | float) and 0 <= checked <= dates.LATEST else None
     return fetched, origin if isinstance(origin, str) else ""
 
 
 def table_source(
     table: str | os.PathLike[str] | Table | TableSource | None, clock: Callable[[], float], scheme: str = "https"
 ) -> TableSource:
-    """Return the source for the ``table`` of a caller: a file, a table, a source or None.
+    """Return the source for the ``table`` of a caller: a file, a table, a source or None; "builtin" is the built-in
+    table, and "./builtin" a file.
 
     Raises ConfigError if a file does not exist or cannot be read. The file of a ``WatchedTable`` may appear later.
     """
+    if isinstance(table, str) and table == paths.BUILT_IN:
+        return builtin.state()
     if table is None or isinstance(table, Table):
         return TableState(table)
     if not isinstance(table, str | os.PathLike):

@@ -6,21 +6,25 @@
 4. the table of the system, ``/etc/natab`` (the place in the drafts), then ``/etc/maptr/naans``
 5. the built-in registry
 
-The first that exists is used. ``FoundTable`` is the source of a table by this order; it looks again while it is used.
+The first that exists is used. But between a table that was pulled from the official registry, or that an older version
+of maptr carried, and the built-in one, the one with the newer data is used. ``FoundTable`` is the source of a table by
+this order; it looks again while it is used.
 """
 
 from __future__ import annotations
 
 import logging
 import os
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
 from maptr import paths
 from maptr.discovery import BUILT_IN, CONFIGURED, GIVEN, PULLED, SYSTEM
+from maptr.errors import ConfigError
 from maptr.registry import builtin
-from maptr.registry.followed_file import TableSource, TableState, WatchedTable
+from maptr.registry.followed_file import OFFICIAL, TableSource, TableState, WatchedTable
 
 log = logging.getLogger("maptr.cache")
 
@@ -50,6 +54,8 @@ NOWHERE = TableLocation("", "")
 class FoundTable:
     """The table at the first place that has one; none if ``built_in`` is False and there is no file.
 
+    ``configured`` may be the file of the built-in table, which is then used under any origin.
+
     If its file cannot be read, the built-in table answers, as a stale one.
     """
 
@@ -61,26 +67,38 @@ class FoundTable:
         scheme: str = "https",
         built_in: bool = True,
         environment: Mapping[str, str] | None = None,
+        wall: Callable[[], float] = time.time,
     ) -> None:
         environment = os.environ if environment is None else environment
+        carried = [TableLocation(BUILT_IN, str(builtin.FILE))]
         self.locations = [
             *([TableLocation(CONFIGURED, configured)] if configured else []),
             TableLocation(PULLED, paths.table_file(environment)),
             *(TableLocation(SYSTEM, path) for path in SYSTEM_TABLES),
-            *([TableLocation(BUILT_IN, str(builtin.FILE))] if built_in else []),
+            *(carried if built_in else []),
         ]
-        self._clock = clock
+        if configured == str(builtin.FILE):
+            self.locations = carried
+        self._clock, self._wall = clock, wall
         self._scheme = scheme
         self._next_look = 0.0
         self._used = NOWHERE
         self._source: TableSource = TableState()
 
     def __repr__(self) -> str:
-        return f"<table {self.location.path!r}, {self.location.kind}>"
+        used = self.location if self.is_read else self._first()
+        return f"<table {used.path!r}, {used.kind}>"
 
     @property
     def location(self) -> TableLocation:
-        """The file whose table is used. One that was removed stays in use, with its last good table."""
+        """The file whose table is used. One that was removed stays in use, with its last good table.
+
+        To compare its data with those of the built-in table, it is read.
+        """
+        self._look()
+        return self.locations[-1] if self._is_outdated(self._source.current()) else self._used
+
+    def _first(self) -> TableLocation:
         return next((each for each in self.locations if each.exists or each == self._used), NOWHERE)
 
     @property
@@ -99,18 +117,39 @@ class FoundTable:
             self._look()
             self._next_look = now + LOOK_AGAIN
         state = self._source.current()
-        if state.table is not None or self.locations[-1].kind != BUILT_IN:
+        if self._is_outdated(state):
+            return builtin.state()
+        if state.table is not None or not self._has_built_in:
             return state
-        return replace(builtin.state(), trouble=f"{self._used.path}: {state.trouble}")
+        trouble = f"{self._used.path}: {state.trouble}"
+        try:
+            return replace(builtin.state(), trouble=trouble)
+        except ConfigError as error:
+            return replace(state, trouble=f"{trouble}; {error}")
+
+    @property
+    def _has_built_in(self) -> bool:
+        return self.locations[-1].kind == BUILT_IN
+
+    def _is_outdated(self, state: TableState) -> bool:
+        """Return whether a table is from the registry that the built-in table is from, which has newer data."""
+        if not self._has_built_in or state.table is None or state.origin not in (OFFICIAL, BUILT_IN):
+            return False
+        try:
+            return (state.date or 0.0) < builtin.date()
+        except ConfigError:
+            return False
 
     def _look(self) -> None:
-        location = self.location
+        location = self._first()
         if self.missing and not self._next_look:
             log.warning("%s does not exist; the %s table is used until it does", self.missing, NAMES[location.kind])
         if location == self._used:
             return
-        self._used = location
         if location.kind == BUILT_IN:
             self._source = builtin.state()
-        else:
-            self._source = WatchedTable(location.path, clock=self._clock, scheme=self._scheme, kind=location.kind)
+        elif location.kind:
+            self._source = WatchedTable(
+                location.path, clock=self._clock, scheme=self._scheme, kind=location.kind, wall=self._wall
+            )
+        self._used = location

@@ -6,13 +6,17 @@
 Checksum and signature are verified before the content is parsed. If a source sends something that is not a registry, or
 a registry that lost too many records, the next source is tried; without one, the old file stays. A record that was
 usable and cannot be read now keeps its last good entry. Content and signature decide whether a content is newer, never
-the dates of files.
+the dates of files. A source whose data are of an earlier date than those of the file, by its metadata, is refused.
+
+The first pull into a file has nothing to compare with. If it writes the user's own table, or takes the official
+registry, the plan is from the table in use; any other file is a new table, and the pull says what it will not know.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -21,12 +25,14 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from maptr import registry
+from maptr import paths, registry
 from maptr.discovery import BUILT_IN
 from maptr.errors import FetchError, PullFailed, SignatureError, TableError, UnsafePlan, json_text
 from maptr.files import locked, read_up_to, read_whole, write_atomically
-from maptr.registry import builtin
-from maptr.registry.followed_file import pull_file, read_pull_file
+from maptr.registry import builtin, dates
+from maptr.registry.followed_file import OFFICIAL as OFFICIAL
+from maptr.registry.followed_file import TableSource, pull_file, read_pull_file
+from maptr.registry.found import NAMES, FoundTable
 from maptr.registry.minisign import MAX_FILE, SUFFIX, PublicKey, verify
 from maptr.registry.plan import Plan
 from maptr.registry.table import MAX_SOURCE, MAX_TABLE, Table, normal_key
@@ -36,8 +42,6 @@ if TYPE_CHECKING:
     from maptr.web.http import Fetched
 
 JITTER = 0.1  # the fraction by which the interval between pulls varies in both directions
-OFFICIAL = "https://cdluc3.github.io/naan_reg_priv/naan_records.json"
-"""The public NAAN registry, as the central resolver (n2t.net) loads it (according to its public code, 2026)."""
 
 KEEP = 3  # last good states beside the file: FILE.1 is the previous one, FILE.2 the one before
 
@@ -55,6 +59,27 @@ class Requirements:
 
 
 @dataclass(frozen=True, slots=True)
+class FirstPull:
+    """The table in use before a first pull, by its kind and the date of its data, and the NAANs of it that the source
+    does not have.
+
+    ``is_compared``: the plan is from that table; else the file is a new table.
+    """
+
+    kind: str
+    date: float | None
+    unknown: tuple[str, ...]
+    is_compared: bool
+
+    def __str__(self) -> str:
+        in_use = f"the table in use, the {NAMES[self.kind]} one of {dates.day(self.date)}"
+        if self.is_compared:
+            return f"the first pull: compared with {in_use}"
+        new = f"a new table; it does not have {len(self.unknown)} NAANs of "
+        return new + (in_use if self.kind else "the table in use: there is none")
+
+
+@dataclass(frozen=True, slots=True)
 class Pull:
     """The content of a source, compared with the file.
 
@@ -62,7 +87,8 @@ class Pull:
     that nothing changed. ``sha256`` is that of the source's content, ``before`` that of the current file ("" if there
     is none). ``bad`` has the records that cannot be read and have no kept entry. ``skipped`` has the reasons why
     earlier sources were refused. ``signed`` is the signature's time in seconds since 1970. ``broken`` is the reason if
-    the current file is not a table.
+    the current file is not a table. ``date`` and ``date_before`` are those of the metadata of the source, and of the
+    table with which it was compared, None if they have none. ``first`` is the comparison of a first pull.
     """
 
     path: Path
@@ -77,6 +103,19 @@ class Pull:
     signed: int | None = None
     broken: str = ""
     before: str = ""
+    date: float | None = None
+    date_before: float | None = None
+    first: FirstPull | None = None
+
+    @property
+    def changes(self) -> bool:
+        """Whether the file will have other content, even if that is equal to the table in use."""
+        return bool(self.plan or self.broken or self.first)
+
+    @property
+    def goes_back(self) -> str:
+        """A text if the data of the source are older than those of the current table; "" if not."""
+        return _goes_back(self.date_before, self.date)
 
 
 def plan_pull(
@@ -87,14 +126,20 @@ def plan_pull(
     cafile: str | Path | None = None,
     force: bool = False,
     seconds: float = SECONDS,
+    in_use: TableSource | None = None,
+    wall: Callable[[], float] = time.time,
 ) -> Pull:
     """Plan to turn the file at ``path`` into a source's table. Sources are URLs or files, tried in order.
 
-    ``force`` accepts a plan beyond the removal limit and an older signature, and keeps no entries. If the current file
-    is not a table (``broken``), the plan starts from the last good state beside it. Raises UnsafePlan if a source was
-    refused only for the limit, PullFailed if no source is valid, and OSError if the current file cannot be read.
+    ``force`` accepts a plan beyond the removal limit, older data and an older signature, and keeps no entries. If the
+    current file is not a table (``broken``), the plan starts from the last good state beside it. Without one, and if
+    there is no file, this is a first pull (see above); ``in_use`` is the table in use, by default that of this machine.
+
+    Raises UnsafePlan if a source was refused only for the limit or its date, PullFailed if no source is valid, and
+    OSError if the current file cannot be read.
     """
-    puller = _Puller(path, requirements, partial(_get, cafile=cafile, seconds=seconds), force)
+    in_use = FoundTable(clock=time.monotonic, wall=wall) if in_use is None else in_use
+    puller = _Puller(path, requirements, partial(_get, cafile=cafile, seconds=seconds), force, in_use, wall)
     reasons: list[str] = []
     unsafe: UnsafePlan | None = None
     for source in sources:
@@ -113,8 +158,17 @@ def plan_pull(
 class _Puller:
     """The current file, and the options of a pull. Raises OSError if the file cannot be read."""
 
-    def __init__(self, path: Path, requirements: Requirements, get: Callable[..., Fetched], force: bool) -> None:
+    def __init__(
+        self,
+        path: Path,
+        requirements: Requirements,
+        get: Callable[..., Fetched],
+        force: bool,
+        in_use: TableSource,
+        wall: Callable[[], float],
+    ) -> None:
         self._path, self._requirements, self._get, self._force = path, requirements, get, force
+        self._in_use, self._wall = in_use, wall
         self._table, self._broken, self._sha256 = Table(), "", ""
         self._content: bytes | None = None
         if path.exists():
@@ -126,6 +180,8 @@ class _Puller:
                 self._table, self._broken = _last_good(path), str(error)
         self._note = read_pull_file(path)  # after the content: the note of a later pull only makes this one stricter
         self._held = "" if self._broken else self._sha256  # the content that a source need not send again
+        self._is_first = self._content is None or (bool(self._broken) and not self._table)
+        self._is_own = os.path.realpath(path) == os.path.realpath(paths.table_file(os.environ))
 
     def pull(self, source: str) -> Pull:
         """Pull from one source. Raises FetchError, TableError and UnsafePlan."""
@@ -136,23 +192,59 @@ class _Puller:
         signed = self._verify(source, got, digest)
         content, etag, modified = got.content, got.etag, got.modified
         bad: list[TableError] = []
+        old, first, date, date_before = self._table, None, None, None
         if content is None:
-            plan = Plan(size=len(self._table))
+            plan = Plan(size=len(old))
+            date = date_before = dates.of_metadata(old.metadata, self._latest())
         else:
             table, bad = _read(content, source, is_pulled=True)
-            kept = {} if self._force else _unreadable(self._table, table, bad)
+            if self._is_first:
+                old, first = self._compared(source, table)
+            until = self._latest()
+            date_before, date = (dates.of_metadata(each.metadata, until) for each in (old, table))
+            if not self._force and (older := _goes_back(date_before, date)):
+                raise UnsafePlan(f"the plan goes back in time: {older}")
+            kept = {} if self._force else _unreadable(old, table, bad)
             if kept:
-                entries = {**table, **{key: self._table[key] for key in kept}}
+                entries = {**table, **{key: old[key] for key in kept}}
                 table = Table(entries.values(), metadata=table.metadata)
                 content = registry.write_json(table).encode()
                 _read(content, source, is_pulled=True)  # raises TableError for more records than JSON may have
                 etag = modified = ""  # they describe the source's own content, which must be read in full next time
                 bad = [error for error in bad if normal_key(error.record) not in kept]
-            plan = replace(Plan.between(self._table, table), kept=tuple(sorted(kept.items())))
+            plan = replace(Plan.between(old, table), kept=tuple(sorted(kept.items())))
             if not self._force:
                 plan.check()
         found = Pull(self._path, source, plan, content, digest, etag, modified, tuple(bad))
-        return replace(found, signed=signed, broken=self._broken, before=self._sha256)
+        return replace(
+            found,
+            signed=signed,
+            broken=self._broken,
+            before=self._sha256,
+            date=date,
+            date_before=date_before,
+            first=first,
+        )
+
+    def _compared(self, source: str, table: Table) -> tuple[Table, FirstPull]:
+        """Return the table from which a first pull is planned, and what it says of the table in use."""
+        state = self._in_use.current()
+        in_use = Table() if state.table is None else state.table
+        is_compared = state.table is not None and (self._is_own or source == OFFICIAL)
+        mine = {key.partition("/")[0] for key in table}
+        unknown = tuple(naan for naan in in_use.naans() if naan not in mine)
+        kind = "" if state.table is None else state.kind
+        return in_use if is_compared else Table(), FirstPull(kind, state.date, unknown, is_compared)
+
+    def _latest(self) -> float:
+        """Return the latest time that is not in the future, by this machine's clock and the last pull."""
+        checked = self._note.get("checked")
+        is_known = (
+            self._note.get("sha256") == self._sha256
+            and isinstance(checked, int | float)
+            and 0 <= checked <= dates.LATEST
+        )
+        return builtin.latest(self._wall(), checked if is_known else None)
 
     def _verify(self, source: str, got: Fetched, digest: str) -> int | None:
         """Return the time of the signature; None without one.
@@ -185,6 +277,12 @@ class _Puller:
                 " this one may be older (--force takes it)"
             )
         return at
+
+
+def _goes_back(before: float | None, after: float | None) -> str:
+    if before is None or after is None or after >= before:
+        return ""
+    return f"the data of the source are of {dates.day(after)}, those of the current table of {dates.day(before)}"
 
 
 def _signature_of(source: str) -> str:
@@ -255,10 +353,15 @@ def apply_pull(pull: Pull, *, wall: Callable[[], float]) -> None:
 
 
 def begin_with_built_in(path: Path) -> None:
-    """Write the built-in registry, with its date, to a file that a pull will replace. Raises OSError."""
-    content, fetched = builtin.FILE.read_bytes(), builtin.state().fetched
+    """Write the built-in registry, with its date, to a file that a pull will replace.
+
+    Raises OSError and ConfigError.
+    """
+    content, _ = builtin.content()
     with locked(path.parent):
-        _write_note(path, {"source": BUILT_IN, "sha256": hashlib.sha256(content).hexdigest(), "checked": fetched})
+        _write_note(
+            path, {"source": BUILT_IN, "sha256": hashlib.sha256(content).hexdigest(), "checked": builtin.date()}
+        )
         write_atomically(path, content)
 
 

@@ -246,6 +246,12 @@ class Table(Mapping[str, Entry]):
     def __repr__(self) -> str:
         return f"<Table of {len(self.naans())} NAANs, {len(self) - len(self.naans())} shoulders>"
 
+    def dates(self) -> set[object]:
+        """Return the dates of the records as their source has them, without records that were not made yet."""
+        made = [entry for entry in self._entries.values() if isinstance(entry, Entry)]
+        modified = (entry.extra.get(name) for entry in made for name in ("date_modified", "date_created"))
+        return {entry.when for entry in made} | {text for text in modified if isinstance(text, str)}
+
     def naans(self) -> list[str]:
         """Return the keys of the NAAN records, in order."""
         return [key for key in self if "/" not in key]

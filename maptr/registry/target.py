@@ -49,17 +49,27 @@ _MEANING = {
 @lru_cache(maxsize=10_000)
 def as_format(target: str) -> str:
     """Return a target as a format string for a mapping of all known variables; an unknown one stays as it is."""
-    return _VARIABLE.sub(lambda m: f"%({m[1]})s" if m[1] in VARIABLES else m[0], target.replace("%", "%%"))
+    pieces = _pieces(target.replace("%", "%%"))
+    pieces[1::2] = [f"%({name})s" if name in VARIABLES else f"${{{name}}}" for name in pieces[1::2]]
+    return "".join(pieces)
 
 
 def example_url(target: str) -> str:
     """Replace each variable, known or not, with a letter, so that the URL can be checked."""
-    return _VARIABLE.sub("x", target)
+    return "x".join(_pieces(target)[::2])
 
 
 def variables(target: str) -> list[str]:
     """Return the names of the variables in a target, unknown ones included."""
-    return _VARIABLE.findall(target)
+    return _pieces(target)[1::2]
+
+
+def _pieces(target: str) -> list[str]:
+    """Return the literal texts of a target, and between them the names of its variables."""
+    end = target.rfind("}") + 1  # a variable that is not closed is text
+    pieces = _VARIABLE.split(target[:end])
+    pieces[-1] += target[end:]
+    return pieces
 
 
 def template_parts(target: str) -> list[tuple[str, str]]:
@@ -68,7 +78,7 @@ def template_parts(target: str) -> list[tuple[str, str]]:
     >>> template_parts("https://h.example/ark:/${content}")
     [('https://h.example/ark:/', 'content'), ('', '')]
     """
-    pieces = _VARIABLE.split(target)
+    pieces = _pieces(target)
     return list(zip(pieces[::2], [*pieces[1::2], ""], strict=True))
 
 

@@ -14,6 +14,7 @@ from maptr import url
 from maptr.discovery import NoServer, NoServerInTime
 from maptr.errors import reason_of
 from maptr.protocol.address import check_scope
+from maptr.protocol.names import MAX_NAME
 from maptr.protocol.numbers import PORT
 
 RESOLV_CONF = "/etc/resolv.conf"
@@ -98,6 +99,8 @@ def read_server(text: str, port: int = PORT) -> tuple[str, int]:
         raise ValueError(f"{text!r} is not a server: write HOST or HOST#PORT, an IPv6 address without brackets{hint}")
     else:
         try:
+            if len(host) > MAX_NAME:  # the codec takes long for a text of thousands of characters
+                raise ValueError
             url.parse_host(host.encode("idna").decode())  # as getaddrinfo writes it
         except ValueError:  # UnicodeError among them
             raise ValueError(f"{text!r} is not a server: {host!r} is not a valid host name") from None

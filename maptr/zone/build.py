@@ -16,9 +16,9 @@ from maptr.protocol import names
 from maptr.protocol.names import ARK_ARPA, Labels
 from maptr.protocol.numbers import NS
 from maptr.registry.table import Entry, Table
-from maptr.zone.lint import LeftOut, publishable
+from maptr.zone.lint import LeftOut, publishable, without_room
 from maptr.zone.masterfile import AS_TEXT, escaped, read_part
-from maptr.zone.rules import records_by_name
+from maptr.zone.rules import lay_out
 
 TTL = 86400  # of every record, in seconds
 REFRESH, RETRY, EXPIRE = 3600, 900, 1209600  # SOA timers in seconds: an hour, 15 minutes, two weeks
@@ -108,13 +108,15 @@ def build(table: Table, serial: int, settings: ZoneSettings = PLAIN, *, unread: 
     delegated = {name for include in settings.include for name in _delegations(*include, names.fold(settings.origin))}
     usable, left_out = publishable(table, origin=settings.origin, unread=unread)
     skipped: list[str] = []
+    crowded: list[Entry] = []
     published = rules = 0
     for naan in sorted({entry.naan for entry in table.values()}):
         if (naan.encode(), *settings.origin) in delegated:
             skipped.append(naan)
             continue
         entry = usable.get(naan) or Entry(naan)
-        made = list(records_by_name(entry, usable.shoulders(naan), settings.origin))
+        made, without = lay_out(entry, usable.shoulders(naan), settings.origin)
+        crowded += without
         published += bool(made)
         rules += len(made)
         below: list[str] = []  # the records of shoulders, kept back so that the records of each name are adjacent
@@ -123,6 +125,7 @@ def build(table: Table, serial: int, settings: ZoneSettings = PLAIN, *, unread: 
             (lines if name == naan else below).append(f"{name} IN NAPTR {naptr.to_text()}")
         lines += [f"{naan} IN TXT {strings}" for strings in _who(entry)] if made else []
         lines += below
+    left_out = LeftOut([*left_out, *without_room(usable, crowded)])
     left_out = LeftOut(finding for finding in left_out if finding.record.partition("/")[0] not in skipped)
     parts: list[tuple[str, int]] = []
     for file, data in settings.include:

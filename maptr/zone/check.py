@@ -20,7 +20,7 @@ from maptr.ark import BETANUMERIC
 from maptr.errors import ZoneError
 from maptr.files import file_signature, read_whole
 from maptr.naptr.automaton import Budget, BudgetSpent
-from maptr.naptr.record import SERVICE, Kind, Naptr, quote, read
+from maptr.naptr.record import HOST_VARIES, SERVICE, Kind, Naptr, quote, read
 from maptr.naptr.regexp import RegexpError, Substitution
 from maptr.protocol.names import (
     ARK_ARPA,
@@ -48,7 +48,7 @@ from maptr.zone.masterfile import (
     soa_owner,
 )
 from maptr.zone.rdata import type_text
-from maptr.zone.rrset import Node, types_of
+from maptr.zone.rrset import Node, read_node, types_of
 from maptr.zone.snapshot import ZoneView
 from maptr.zone.zonemd import check_digest
 
@@ -57,6 +57,9 @@ _SERVERS = {NS: error, MX: warning, SRV: warning}  # types that name servers, an
 _HOST_LABEL = re.compile(rb"[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?")
 OBSOLETE = frozenset({3, 4})  # MD, MF
 _OVERHEAD = HEADER_SIZE + 4 + 11  # header, type and class of the question, OPT without options
+MAX_MESSAGE = 65_535  # bytes (RFC 1035 4.2.2)
+MAX_NAME = 255  # bytes (RFC 1035 3.1)
+TSIG_SIZE = MAX_NAME + 10 + 13 + 80  # the longest name of a key, hmac-sha512 (RFC 8945 4.2)
 _RECORD = 12  # compressed owner, type, class, TTL, length
 _REGEXP_STEPS = 20_000
 MAX_WARNINGS = 10  # findings of a zone in the log and the status; ``maptr zone check`` shows all
@@ -180,6 +183,7 @@ def check_integrity(zone: ZoneView) -> Iterator[Finding]:
             if above := next((name for name in _above(zone, owner) if DNAME in zone.nodes.get(name, {})), None):
                 reason = f"stands below the DNAME at {to_text(above)} (RFC 6672 section 2.4)"
                 yield error("below-dname", to_text(owner), reason)
+    yield from _too_large(zone)
     for owner, node in special:
         yield from _refused_by_bind(owner, node)
         servers = [(host, made) for rdtype, made in _SERVERS.items() if rdtype in node for host in node[rdtype].hosts]
@@ -248,6 +252,22 @@ def _refused_by_bind(owner: Labels, node: Node) -> Iterator[Finding]:
     for rdtype in OBSOLETE & node.keys():
         reason = f"BIND refuses the zone for the obsolete type {type_text(rdtype)} (RFC 973)"
         yield warning("obsolete-type", to_text(owner), reason)
+
+
+def _too_large(zone: ZoneView) -> Iterator[Finding]:
+    """Yield the RRsets that no response can hold, with their signatures, OPT and TSIG, over any transport."""
+    room = MAX_MESSAGE - _OVERHEAD - TSIG_SIZE
+    for key, packed in zone.nodes.table.items():
+        if len(packed) <= room - MAX_NAME:
+            continue
+        owner = zone.nodes.owner(key)
+        question = MAX_NAME if owner[:1] == (b"*",) else len(key)
+        for rdtype, rrset in read_node(owner, packed).items():
+            records = sum(_RECORD + len(rdata) for rdata in (*rrset.rdatas, *rrset.signatures))
+            if question + records > room:
+                size = question + records + _OVERHEAD + TSIG_SIZE
+                reason = f"a response with its {type_text(rdtype)} records, signatures, OPT and TSIG has {size} bytes"
+                yield error("too-large", to_text(owner), f"{reason}, and {MAX_MESSAGE} at most can be sent")
 
 
 def _above(zone: ZoneView, name: Labels) -> list[Labels]:
@@ -320,13 +340,16 @@ class _RuleChecks:
             return
         shown = quote(rule.naptr.regexp)
         try:
-            Substitution.parse(rule.naptr.regexp)
+            made = Substitution.parse(rule.naptr.regexp)
         except RegexpError as bad:
             if bad.refused:
                 reason = f"BIND refuses this regexp, in files and in transfers of the whole zone: {bad}"
                 yield self._found(error, "regexp-refused", rule, reason, shown)
             else:
                 yield self._found(warning, "regexp-not-understood", rule, f"maptr skips this regexp: {bad}", shown)
+            return
+        if rule.naptr.flags.lower() == b"u" and rule.naptr.service.lower() == SERVICE and not made.fixes_host:
+            yield self._found(error, "host-varies", rule, f"clients refuse the rule: {HOST_VARIES}", shown)
 
     def _fields(self, rule: _Rule) -> Iterator[Finding]:
         naptr = rule.naptr

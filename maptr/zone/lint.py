@@ -100,6 +100,17 @@ def publishable(table: Table, *, origin: Labels = ARK_ARPA, unread: Iterable[Tab
     return Table(usable, metadata=table.metadata), LeftOut(chain.from_iterable(left_out.values()))
 
 
+def without_room(table: Table, shoulders: Collection[Entry]) -> Iterator[Finding]:
+    """Yield the errors for shoulders that a zone lacks because their NAAN has too many."""
+    gone = {entry.key for entry in shoulders}
+    for entry in shoulders:
+        reason = f"NAAN {entry.naan} has more shoulders than fit into responses, so the zone lacks this one"
+        yield error("too-many-shoulders", entry.key, reason)
+        if (other := _answers_instead(table, gone, entry.key)) is not None:
+            reason = f"the zone lacks the record, so DNS gives its ARKs the URLs of {other}"
+            yield error(OTHER_ANSWER, entry.key, reason, other)
+
+
 def unpublishable(entry: Entry, origin: Labels = ARK_ARPA) -> list[Finding]:
     """Return the reasons why the zone ``origin`` cannot hold a record; empty if it can."""
     return [finding for finding in _errors(entry, origin) if finding.severity is Severity.ERROR]

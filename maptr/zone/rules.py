@@ -11,7 +11,10 @@ A ``u`` rule has the whole target. An ``h`` record has host and port, for client
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from maptr import url
 from maptr.errors import ZoneError
@@ -25,28 +28,156 @@ from maptr.registry.target import example_url, replacement_parts
 ORDER_NAAN = 10  # of the u rules of a NAAN; the rules of shoulders precede them, longest shoulder first
 ORDER_HOST = 100  # of h records, the fallback
 PREFERENCE_STEP = 10  # between the NMAs of one entry, in the order of the registry
+MAX_RECORDS = 100
+"""NAPTR records of one name: BIND's max-records-per-type since 9.18.28. They have at most 54,000 bytes, which leaves
+room for signatures, OPT and TSIG in a response."""
+MAX_NESTED = 16  # groups that one ARK may be redirected to; a walk has 32 questions
+MAX_HEX = 60  # digits of a label
 
 _DELIMITERS = "!#~,;@%&=<"  # no pattern or URL has the last one
 _LABEL = re.compile(r"[a-z0-9]+\Z")
 
 
-def records_by_name(entry: Entry, shoulders: Sequence[Entry], origin: Labels) -> Iterator[tuple[Labels, Naptr]]:
-    """Yield the records of a NAAN in a zone, each with its owner.
+class Layout(NamedTuple):
+    """The records of a NAAN in a zone, each with its owner, and the shoulders for which there is no room."""
+
+    records: tuple[tuple[Labels, Naptr], ...]
+    left_out: tuple[Entry, ...] = ()
+
+
+def lay_out(entry: Entry, shoulders: Sequence[Entry], origin: Labels) -> Layout:
+    """Return the records of a NAAN in a zone. ``unwritable`` must be None for every NMA.
 
     The owner is the NAAN. If the rule of a shoulder would be too long, the NAAN has a redirect to a name of the
-    shoulder, where a shorter rule need not match NAAN and shoulder. ``unwritable`` must be None for every NMA.
+    shoulder, where a shorter rule need not match NAAN and shoulder.
+
+    A name has at most MAX_RECORDS records. While the NAAN has more, the largest group of shoulders that begin with the
+    same text, and that fits there, moves to a name of its own, to which one redirect leads. The order of the redirect
+    is that of the group's shortest shoulder, so that candidates keep their order: of two shoulders of one ARK, the
+    longer one is in the same group, or in one that moved earlier, from within the other.
+
+    If that is not enough, the shoulders with the most records are left out. The NAAN never is. Before that, only its
+    first host keeps an ``h`` record.
     """
     root = (entry.naan.encode(), *origin)
     ordered, host_order = _orders(entry, shoulders)
-    for one, order in ordered:
-        short = any(len(regexp(one, nma)) > MAX_STRING for nma in one.nmas)
-        name = root
-        if short and one.shoulder:
-            name = _own_name(one, origin)
-            yield root, Naptr(order, PREFERENCE_STEP, b"", SERVICE, _redirect(one, name), ())
-            order = ORDER_NAAN
-        yield from ((name, naptr) for naptr in _url_rules(one, order, short=short))
-    yield from ((root, naptr) for naptr in _host_rules(entry, host_order))
+    is_short = any(len(regexp(entry, nma)) > MAX_STRING for nma in entry.nmas)
+    own, hosts = [*_url_rules(entry, ordered[-1][1], short=is_short)], [*_host_rules(entry, host_order)]
+    items = [_Item.of(one, order) for one, order in ordered[:-1]]
+    room = MAX_RECORDS - len(own) - len(hosts)
+    if sum(item.count for item in items) > room:
+        room = MAX_RECORDS - len(own) - min(1, len(hosts))
+    groups = _groups(items, room, origin)
+    moved = {item for group in groups for item in group.items}
+    staying = [item for item in items if item not in moved]
+    used = len(groups) + sum(item.count for item in staying)
+    left_out = set()
+    for item in sorted(staying, key=lambda item: (-item.count, item.entry.shoulder)):
+        if used > room:
+            left_out.add(item)
+            used -= item.count
+    records: list[tuple[Labels, Naptr]] = []
+    for item in staying:
+        records += item.records(root, origin) if item not in left_out else ()
+    records += [(root, group.redirect) for group in groups]
+    records += [(root, naptr) for naptr in own]
+    records += [(root, naptr) for naptr in hosts[: max(1, MAX_RECORDS - used - len(own))]]
+    for group in groups:
+        for item in group.items:
+            records += item.records(group.name, origin)
+    return Layout(tuple(records), tuple(item.entry for item in staying if item in left_out))
+
+
+def records_by_name(entry: Entry, shoulders: Sequence[Entry], origin: Labels) -> Iterator[tuple[Labels, Naptr]]:
+    """Yield the records of a NAAN in a zone, each with its owner, as ``lay_out`` arranges them."""
+    yield from lay_out(entry, shoulders, origin).records
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Item:
+    """A shoulder that needs rules, and their order.
+
+    ``is_short``: it has a name of its own, because a rule would be too long. ``count`` is the number of records at the
+    name that has its rules, or the redirect to them.
+    """
+
+    entry: Entry
+    order: int
+    is_short: bool
+    count: int
+
+    @classmethod
+    def of(cls, entry: Entry, order: int) -> _Item:
+        is_short = any(len(regexp(entry, nma)) > MAX_STRING for nma in entry.nmas)
+        return cls(entry, order, is_short, 1 if is_short else len(entry.nmas))
+
+    def records(self, name: Labels, origin: Labels) -> Iterator[tuple[Labels, Naptr]]:
+        if not self.is_short:
+            yield from ((name, naptr) for naptr in _url_rules(self.entry, self.order))
+            return
+        own = _own_name(self.entry, origin)
+        yield name, Naptr(self.order, PREFERENCE_STEP, b"", SERVICE, _redirect(self.entry, own), ())
+        yield from ((own, naptr) for naptr in _url_rules(self.entry, ORDER_NAAN, short=True))
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """Shoulders that have the name of the text with which they begin, and the redirect to it."""
+
+    items: tuple[_Item, ...]
+    name: Labels
+    redirect: Naptr
+
+
+def _groups(items: Sequence[_Item], room: int, origin: Labels) -> list[_Group]:
+    """Return the groups that move, so that redirects and the other shoulders have ``room`` records, or few more."""
+    counts: Counter[str] = Counter()
+    for item in items:
+        for prefix in _prefixes(item):
+            counts[prefix] += item.count
+    left, excess = list(items), sum(item.count for item in items) - room
+    groups: list[_Group] = []
+    depths: dict[str, int] = {}  # of the groups by their text: how many redirects lead an ARK of the innermost one
+    while excess > 0 and len(groups) < room:
+        sizes = ((count, len(prefix), prefix) for prefix, count in counts.items() if 1 < count <= MAX_RECORDS)
+        _, _, text = max(sizes, default=(0, 0, ""))
+        if not text:
+            break
+        depth = 1 + max((depth for inner, depth in depths.items() if inner.startswith(text)), default=0)
+        chosen = tuple(item for item in left if item.entry.shoulder.startswith(text))
+        group = _group(text, chosen, origin) if depth <= MAX_NESTED else None
+        if group is None:
+            del counts[text]
+            continue
+        excess -= counts[text] - 1
+        depths[text] = depth
+        groups.append(group)
+        left = [item for item in left if not item.entry.shoulder.startswith(text)]
+        for item in chosen:
+            for prefix in _prefixes(item):
+                counts[prefix] -= item.count
+    return groups
+
+
+def _prefixes(item: _Item) -> list[str]:
+    return [item.entry.shoulder[:end] for end in range(1, len(item.entry.shoulder) + 1)]
+
+
+def _group(text: str, items: tuple[_Item, ...], origin: Labels) -> _Group | None:
+    """Return the group of the shoulders that begin with a text; None if DNS cannot hold its name or redirect.
+
+    The name cannot be that of a shoulder, which has no letter after ``_`` but a to f.
+    """
+    naan, digits = items[0].entry.naan, text.encode().hex()
+    labels = [digits[at : at + MAX_HEX].encode() for at in range(0, len(digits), MAX_HEX)]
+    try:
+        name = names.check((b"_p" + labels[0], *labels[1:], naan.encode(), *origin))
+    except ValueError:
+        return None
+    pattern = _redirect(Entry(naan, text), name)
+    order = max(item.order for item in items)
+    redirect = Naptr(order, PREFERENCE_STEP, b"", SERVICE, pattern, ())
+    return _Group(items, name, redirect) if len(pattern) <= MAX_STRING else None
 
 
 def unwritable(entry: Entry, nma: Nma, origin: Labels = ARK_ARPA) -> str | None:

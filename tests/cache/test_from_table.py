@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import re
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from maptr.registry.followed_file import WatchedTable
 from maptr.registry.table import Entry, Nma, Table
 from maptr.walk import Settings
 from maptr.zone.build import NameServer, ZoneSettings, build
-from tests.support.caching import HOME, Rig, dns_answer, host
+from tests.support.caching import HOME, SILENT, Rig, dns_answer, host
 from tests.support.command_line import run
 from tests.support.entries import LONG, MAIN, PRIVATE, REDIRECTED, entry, tables, written
 from tests.support.peers import Maptr
@@ -51,14 +52,14 @@ def test_a_naan_may_have_more_shoulders_than_a_walk_reads_records() -> None:
 
 
 @pytest.mark.parametrize("target", [PRIVATE, "https:///x7/${content}", "https://x7.nlm.nih.gov/${what}", "https://x7/"])
-def test_an_unusable_entry_is_not_known_and_never_the_answer_of_its_naan(target: str) -> None:
+def test_an_unusable_entry_has_none_and_never_the_answer_of_its_naan(target: str) -> None:
     table = tables(entry("12345/x7", target))
-    with pytest.raises(DiscoveryFailed, match=r"record 12345/x7: .*x7|record 12345/x7: 10\.0\.0\.1 is not a public"):
+    with pytest.raises(NoMappingAuthority, match=r"record 12345/x7: .*x7|record 12345/x7: 10\.0\.0\.1 is not a public"):
         url_of(table, "ark:12345/x7a")
     assert url_of(table, "ark:12345/x6a").startswith("https://main.")
-    with pytest.raises(DiscoveryFailed):
+    with pytest.raises(NoMappingAuthority):
         url_of(Table([entry("12345", target)]), "ark:12345/x7a")
-    with pytest.raises(DiscoveryFailed, match="record 12345/x7: the record names no mapping authority"):
+    with pytest.raises(NoMappingAuthority, match="record 12345/x7: the record names no mapping authority"):
         url_of(tables(entry("12345/x7")), "ark:12345/x7a")
     with pytest.raises(NoMappingAuthority):
         url_of(table, "ark:13030/a")
@@ -68,8 +69,20 @@ def test_a_private_host_answers_only_if_the_caller_allows_it() -> None:
     table = tables(entry("12345/x7", PRIVATE))
     generous = Client([], table=table, policy="natab-only", settings=Settings(allow_private=True))
     assert generous.discover("ark:12345/x7a").url() == "http://10.0.0.1/12345/x7a"
-    with pytest.raises(DiscoveryFailed):
+    with pytest.raises(NoMappingAuthority):
         client_of(table).discover("ark:12345/x7a")
+
+
+@pytest.mark.parametrize("policy", ["dns-first", "natab-first"])
+def test_an_unusable_entry_has_none_if_dns_says_so_and_is_not_known_while_dns_is_silent(policy: str) -> None:
+    table = tables(entry("12345/x7", PRIVATE))
+    reason = r"has it, unusable: record 12345/x7: 10\.0\.0\.1 is not a public"
+    with pytest.raises(NoMappingAuthority, match=reason) as caught:
+        Rig({HOME: dns_answer()}, table, policy).sources.discover("ark:12345/x7a")
+    assert caught.value.discovery.to_dict()["states"] == {"dns": "none", "table": "unusable"}
+    with pytest.raises(DiscoveryFailed) as silent:
+        Rig({HOME: SILENT}, table, policy).sources.discover("ark:12345/x7a")
+    assert re.search(reason, silent.value.discovery.reason)
 
 
 def test_a_record_that_cannot_be_read_is_not_known() -> None:

@@ -29,6 +29,7 @@ NATAB = (
     "broken, had it",
     "broken, had not",
     "has it, unusable",
+    "has it, unclear",
 )
 UNASKED = " \\*"  # no query was sent
 OTHERS = """\
@@ -47,7 +48,9 @@ def observe(policy: str, dns: str, natab: str, directory: Path) -> str:
     """The answer of a cache in words: its source, whether it is stale, and whether DNS was asked."""
     path = directory / "natab"
     if natab != "missing":
-        path.write_text(UNUSABLE if natab.endswith("unusable") else HAS_NOT if natab.endswith("not") else HAS)
+        path.write_text(
+            UNUSABLE if natab.endswith(("unusable", "unclear")) else HAS_NOT if natab.endswith("not") else HAS
+        )
     answer = dns_answer(host("d.example."))
     clock = Clock()
     table = WatchedTable(path, clock=clock)
@@ -60,7 +63,7 @@ def observe(policy: str, dns: str, natab: str, directory: Path) -> str:
         table.refresh()
         path.write_text("<html>Not the registry</html>")
         table.refresh()
-    rig.wall.now += 101 if natab.startswith("stale") else 10
+    rig.wall.now += 101 if natab.startswith("stale") or natab.endswith("unclear") else 10
     rig.dns.answers[HOME] = {"answers": answer, "says none": dns_answer(), "bogus": answer}.get(dns, SILENT)
     rig.dns.security = "bogus" if dns == "bogus" else "indeterminate"
     before = len(rig.dns.asked)

@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from maptr import registry
@@ -27,6 +27,7 @@ from maptr.registry.followed_file import TableState
 from maptr.registry.table import Entry, Nma, Table
 from maptr.registry.target import VARIABLES
 from maptr.walk import DEFAULTS, Answer, Settings
+from maptr.zone import rules
 from maptr.zone.lint import publishable
 from maptr.zone.rules import records_by_name, regexp
 from tests.support.entries import LONG, MAIN, REDIRECTED, entry, hostile_tables
@@ -37,7 +38,7 @@ HYPHENS = DEFAULTS._replace(hyphens="keep")
 def zone_reader(table: Table) -> Callable[[Ark, Settings], Discovery]:
     """Return a function that discovers ARKs in the zone of a table, without its ``h`` records."""
     usable, _ = publishable(table)
-    rules = RuleCache()
+    reader = RuleCache()
 
     @cache
     def records_of(naan: str) -> dict[Labels, list[Naptr]]:
@@ -49,7 +50,7 @@ def zone_reader(table: Table) -> Callable[[Ark, Settings], Discovery]:
 
     def discover(ark: Ark, settings: Settings = DEFAULTS) -> Discovery:
         records = records_of(ark.naan)
-        walk = replay(ark, settings, lambda name: Answer(Outcome.ANSWER, records.get(name, []), 60), reader=rules)
+        walk = replay(ark, settings, lambda name: Answer(Outcome.ANSWER, records.get(name, []), 60), reader=reader)
         assert walk is not None
         return walk.result()
 
@@ -111,6 +112,18 @@ def test_the_candidates_of_any_table_are_those_of_its_zone(table: Table) -> None
     assert list(differences(table, iter(table))) == []
 
 
+@given(hostile_tables(shoulders="01bcx.%AB"), st.integers(2, 12))
+def test_the_candidates_are_the_same_where_shoulders_have_names_of_their_own(table: Table, room: int) -> None:
+    """As if a name could have but a few records: of any shoulders, not of more than a hundred."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rules, "MAX_RECORDS", room)
+        usable, _ = publishable(table)
+        naans = {one.naan for one in usable.values()}
+        layouts = [rules.lay_out(usable.get(naan) or Entry(naan), usable.shoulders(naan), ARK_ARPA) for naan in naans]
+        assume(not any(made.left_out for made in layouts))
+        assert list(differences(table, iter(table))) == []
+
+
 @given(
     st.dictionaries(
         st.sampled_from(["", "x", "x6", "x60", "x7", "b"]),
@@ -144,7 +157,7 @@ def test_a_limit_makes_the_discovery_incomplete() -> None:
         assert (len(found), found.complete, found.ttl, found.trace[0].limit) == (count, False, None, limit)
     state = TableState(Table([entry("12345", long)]))
     natab, answer = TableReader().read(Ark.parse("ark:12345/" + "a" * 100), DEFAULTS, state, too_old=False)
-    assert natab is Natab.UNUSABLE
+    assert natab is Natab.UNCLEAR
     assert answer is not None
     assert (answer.candidates, answer.reason[:13]) == ((), "record 12345:")
     assert not answer.discovery(0.0, "", (Dns.UNASKED, natab), stale=False).complete

@@ -99,6 +99,8 @@ def test_json_is_one_document_for_each_ark(at: str) -> None:
         "ark": "ark:12345/x54",
         "url": "https://ark.example.org/ark:/12345/x54",
         "source": "dns",
+        "table": None,
+        "table_date": None,
         "stale": False,
         "reason": "",
         "age": None,

@@ -51,12 +51,12 @@ def test_without_a_configuration_nothing_is_cached_or_reported(home: Path, serve
 def test_a_pulled_table_answers_where_dns_does_not(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MAPTR_CLIENT_NAMESERVERS", DEAD)
     assert "from the built-in registry of 2026-07-14; DNS did not answer." in run("url", ARK, code=0).stderr
-    run("table", "pull", str(ZONES / "sample.json"), "--apply", code=0)
+    run("table", "pull", str(ZONES / "sample.json"), "--apply", "--force", code=0)
     assert (home / "data" / "maptr" / "naans").read_bytes() == (ZONES / "sample.json").read_bytes()
     result = run("url", ARK)
     assert (result.exit_code, result.stdout.strip()) == (0, url_of(ZONES / "sample.json"))
     assert f"maptr: {ARK}: from the table, " in result.stderr
-    assert " old (DNS: silent; the table has it: record 12025)" in result.stderr
+    assert " old (DNS: silent; the table has it: record 12025); its data are of " in result.stderr
     document = json.loads(run("url", "--json", ARK).stdout)
     assert (document["source"], document["stale"], document["url"]) == ("natab", False, result.stdout.strip())
     assert 0 <= document["age"] < 60

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
+from maptr.registry.followed_file import OFFICIAL, pull_file
 from tests.support.command_line import run
 from tests.support.peers import find, require
 from tests.support.waiting import until
@@ -70,6 +73,33 @@ def test_table_shows_every_place_and_the_one_in_use(home: Path) -> None:
     pulled.write_text("12345: x\n  h.example.org\n")
     tables = json.loads(run("table", "--json", code=0).stdout)["tables"]
     assert [(one["kind"], one["records"]) for one in tables if one["used"]] == [("pulled", 1)]
+
+
+def test_the_date_of_the_data_is_shown_beside_that_of_their_confirmation(home: Path, tmp_path: Path) -> None:
+    """Data of 2024 of the official registry, pulled today, are not today's."""
+    record = {"what": "12345", "target": {"url": "https://h.nlm.nih.gov/${content}"}}
+    for source, used in (("https://mirror.example/", "pulled"), (OFFICIAL, "builtin")):
+        content = json.dumps({"metadata": {"updated": "2024-11-07T16:48:32+00:00"}, "data": [record]})
+        pulled = home / "data" / "maptr" / "naans"
+        pulled.parent.mkdir(parents=True, exist_ok=True)
+        pulled.write_text(content)
+        note = {"source": source, "sha256": hashlib.sha256(content.encode()).hexdigest(), "checked": time.time()}
+        pull_file(pulled).write_text(json.dumps(note))
+        done = run("table", code=0)
+        (line,) = (line for line in done.stdout.splitlines() if "pulled" in line)
+        assert ": 1 record of 2024-11-07, confirmed 20" in line
+        assert line.startswith("* ") is (used == "pulled")
+        assert ("its data are newer than those of" in done.stderr) is (used == "builtin")
+        tables = json.loads(run("table", "--json", code=0).stdout)["tables"]
+        assert [one["kind"] for one in tables if one["used"]] == [used]
+    found = json.loads(run("naan", "12345", f"@{DEAD}", "--timeout", "0.2", "--json", "--table", str(pulled)).stdout)
+    assert time.strftime("%Y-%m-%d", time.gmtime(found["date"])) == "2024-11-07"
+    assert found["fetched"] > time.time() - 600
+    lines = asked("12345", "--table", str(pulled))
+    assert any(line.startswith("table      given of 2024-11-07, confirmed 20") for line in lines)
+    assert "table      built-in of 2026-07-14" in asked("12148", "--table", "builtin")
+    url = run("url", "ark:12345/x", "--table", str(pulled), "--policy", "natab-only", code=0)
+    assert "; its data are of 2024-11-07" in url.stderr
 
 
 def test_open_opens_the_url(monkeypatch: pytest.MonkeyPatch) -> None:

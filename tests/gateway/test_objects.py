@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from maptr import url
 from maptr.ark import Ark
 from maptr.errors import ArkSyntaxError
 from maptr.gateway.objects import COLUMNS, OwnObject, match, read_row, target_of, to_row
@@ -47,6 +48,51 @@ def test_a_longer_ark_is_passed_on_with_its_rest(ark: str, target: str) -> None:
     response = gateway().ask(f"/{ark}")
     assert (response.status, response.header("location")) == (302, target)
     assert response.header("maptr-source") == "redirects"
+
+
+BARE = (
+    "https://o.example",
+    "https://o.example:8443",
+    "https://o.example?a=b",
+    "https://o.example#a",
+    "https://[2606:4700::1]",
+)
+
+
+@pytest.mark.parametrize("where", BARE)
+@pytest.mark.parametrize(
+    "rest",
+    [
+        *(".evil.example", ".x@evil.example", "/@evil.example", ".:80", "/..//evil.example", "//evil.example", ".%2fa"),
+        *(
+            "/%09evil.example",
+            "/%5Cevil.example",
+            ".x:@evil.example",
+            "/[evil.example]",
+            "/?a@evil.example",
+            ".xn--e1a",
+        ),
+    ],
+)
+def test_the_rest_of_an_ark_never_changes_the_host(where: str, rest: str) -> None:
+    asked = Gateway(TABLE, objects=objects(OwnObject("ark:12345/k1", where)))
+    response = asked.ask(f"/ark:12345/k1{rest}")
+    assert response.status in (302, 400)
+    if response.status == 302:
+        assert url.is_at(response.header("location"), where)
+
+
+@pytest.mark.parametrize("where", BARE)
+def test_a_url_gets_its_path_when_it_is_read(where: str) -> None:
+    one = read_row({"ark": "ark:12345/k1", "url": where})
+    assert url.parse(one.url).rest.startswith("/")
+    assert url.server_of(one.url) == url.server_of(where)
+    assert read_row(to_row(one)) == one
+
+
+def test_a_url_that_gets_too_long_is_no_server_error() -> None:
+    asked = Gateway(TABLE, objects=objects(OwnObject("ark:12345/k1", "https://o.example/" + "a" * 4_000)))
+    assert asked.ask("/ark:12345/k1/" + "b" * 400).status == 414
 
 
 @pytest.mark.parametrize("ark", ["ark:12345/x12", "ark:12345/x9/c2", "ark:12345/x", "ark:12345/zx1/f2"])

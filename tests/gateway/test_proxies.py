@@ -6,8 +6,9 @@ import ipaddress
 
 import pytest
 
+from maptr.config.model import FORWARDED
 from maptr.gateway.proxies import Proxies
-from maptr.protocol.address import client_of
+from maptr.protocol.address import client_of, read_network
 
 PROXIES = [ipaddress.ip_network(text) for text in ("127.0.0.0/8", "::1/128", "10.0.0.0/8")]
 
@@ -80,3 +81,16 @@ def test_proxies_are_known_by_their_network(address: str, trusted: bool) -> None
 )
 def test_the_addresses_of_an_ipv6_link_are_one_client(first: str, second: str, shared: bool) -> None:
     assert (client_of(first) == client_of(second)) is shared
+
+
+@pytest.mark.parametrize(
+    ("value", "client"),
+    [
+        ('for=192.0.2.1, for="198.51.100.7"', "198.51.100.7"),
+        ('for="198.51.100.7, for=192.0.2.1', "192.0.2.1"),  # a quotation mark without its second one
+        ('by="a\\", for=198.51.100.8", for=192.0.2.1', "192.0.2.1"),
+        ('for="' + '\\"' * 2_000 + ",for=192.0.2.1", "192.0.2.1"),
+    ],
+)
+def test_quotation_marks_of_forwarded(value: str, client: str) -> None:
+    assert Proxies([read_network("203.0.113.0/24")], FORWARDED).client("203.0.113.1", [value]) == client

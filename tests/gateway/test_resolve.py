@@ -63,12 +63,10 @@ def test_an_unknown_answer_is_503_and_none_is_404() -> None:
 def test_503_advises_to_wait_only_where_that_helps() -> None:
     """RFC 9110 10.2.3. The advice is for the public: it has no options of a command line."""
     missing = {name: Answer(Outcome.NXDOMAIN) for name in (HOME, "ark.arpa.")}
-    unusable = Gateway(table(("12345", "127.0.0.1")))
     for gateway, helps in (
         (Gateway(answers={HOME: SILENT}, policy="dns-first"), "Try again in half a minute"),
         (Gateway(answers=missing, policy="dns-first"), "Only the operator of the gateway can change that"),
         (Gateway(policy="natab-only"), "Waiting alone does not help"),
-        (unusable, "Waiting alone does not help"),
     ):
         for kind in ("text/plain", "text/html", "application/json"):
             refused = gateway.ask(ARK, accept=kind)
@@ -79,6 +77,15 @@ def test_503_advises_to_wait_only_where_that_helps() -> None:
         assert helps in gateway.ask("/?q=ark:12345/x1", accept="text/html").body.decode()
         refused = gateway.ask("/api/v1/discover?ark=ark:12345/x1")
         assert (refused.status, refused.header("retry-after") == "30") == (503, helps.startswith("Try"))
+
+
+def test_a_record_without_a_usable_url_is_404_with_the_reason() -> None:
+    gateway = Gateway(table(("12345", "127.0.0.1")))
+    for kind in ("text/plain", "application/json"):
+        refused = gateway.ask(ARK, accept=kind)
+        assert (refused.status, refused.header("cache-control")) == (404, "max-age=300")
+        assert "record 12345: 127.0.0.1 is not a public host" in refused.body.decode()
+    assert gateway.ask("/api/v1/discover?ark=ark:12345/x1").status == 404
 
 
 def test_no_response_names_the_dns_servers() -> None:

@@ -141,6 +141,8 @@ OWN = {
     "12345/k4": ("https://own.example.org/4", 307, False),
     "12345/k5": ("https://own.example.org/5#top", 302, True),
     "12345/k7": ("", 410, True),
+    "12345/k8": ("https://own.example.org", 302, True),
+    "12345/k9": ("https://own.example.org?a=b", 302, True),
     "12345/x6own": ("https://own.example.org/6", 302, True),
     "99991/k1": ("https://own.example.org/n1", 302, True),
 }
@@ -155,6 +157,11 @@ OWN_ANSWERS = {
     "/ark:12345/k5": Seen(302, "https://own.example.org/5#top"),
     "/ark:12345/k7": Seen(410, None),
     "/ark:12345/k7/c2": Seen(410, None),
+    "/ark:12345/k8": Seen(302, "https://own.example.org/"),
+    "/ark:12345/k8.evil.example": Seen(302, "https://own.example.org/.evil.example"),
+    "/ark:12345/k8.x@evil.example": Seen(302, "https://own.example.org/.x@evil.example"),
+    "/ark:12345/k8.:80": Seen(302, "https://own.example.org/.:80"),
+    "/ark:12345/k9.evil.example": Seen(302, "https://own.example.org/?a=b.evil.example"),
     "/ark:12345/x6own": Seen(302, "https://own.example.org/6"),
     "/ark:99991/k1": Seen(302, "https://own.example.org/n1"),
 }

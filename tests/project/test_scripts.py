@@ -15,7 +15,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from scripts.benchmark import model, results
+from scripts.benchmark import model, patterns, results
 from tests.project.test_readme import commands
 from tests.support.peers import require
 from tests.support.soak.clients import Answer
@@ -95,6 +95,31 @@ def test_a_cache_asks_once_for_each_ttl_and_pause() -> None:
     assert model.misses(one, 0, caches=10) == pytest.approx(0.5), "without caching, all lookups"
     many = model.Traffic("many names", 1_000, 100.0)
     assert model.misses(many, 60, caches=1) < model.misses(many, 60, caches=10) < model.misses(many, 6, caches=10) < 100
+
+
+def test_a_pattern_that_takes_quadratic_time_is_found() -> None:
+    quadratic = patterns.Reader(re.compile(r"\s*\n").search)
+    found = patterns.measure("quadratic", quadratic)
+    assert any("blank" in step.text and step.whole > patterns.FACTOR * step.half for step in found.slow)
+    assert patterns.verdict([found]) == 1
+
+
+def test_a_pattern_that_takes_exponential_time_is_stopped() -> None:
+    assert patterns.slow_step("exponential", re.compile("(?:a+)+b").match, "letters", "a".__mul__)[0] is not None
+
+
+def test_a_pattern_that_takes_linear_time_is_not_found() -> None:
+    linear = patterns.Reader(re.compile(r"\S+").findall)
+    assert not patterns.measure("linear", linear).slow
+    assert patterns.verdict([patterns.Measured("linear", 1, 0.0, "", [])]) == 0
+
+
+def test_one_reader_is_measured_by_the_command() -> None:
+    command = [sys.executable, "-m", "scripts.benchmark.patterns", "--smoke"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, cwd=ROOT)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "1 readers, " in done.stdout
+    assert done.stdout.endswith("all take linear time\n")
 
 
 def test_a_result_is_kept_as_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 import dns.zone
@@ -9,13 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from maptr import registry
+from maptr import Client, registry
 from maptr.errors import ZoneError
 from maptr.registry.table import Entry, Nma, Table, Who
+from maptr.zone import rules
 from maptr.zone.build import Build, NameServer, ZoneSettings, build, is_same, serial_of
 from maptr.zone.check import examine
 from maptr.zone.finding import Severity
 from tests.support.entries import LONG, REDIRECTED, tables
+from tests.support.peers import Maptr, find
 
 NOBODY = Who("")
 
@@ -186,3 +189,42 @@ def test_the_zone_is_the_one_built_from_the_sample() -> None:
 @pytest.mark.parametrize("file", ["ark.arpa.zone", "20775.ark.arpa.zone"])
 def test_sample_zone_has_no_findings(file: str) -> None:
     assert examine((ZONES / file).read_text()).findings == []
+
+
+def test_a_naan_with_400_shoulders_is_published_with_all_of_them(tmp_path: Path) -> None:
+    long = "p" * 120
+    shoulders = [entry(f"12345/x{n}", f"https://h{n}.example.org/{long}/${{suffix}}") for n in range(400)]
+    built = build(Table([entry("12345", "https://main.example.org/${content}"), *shoulders]), 1)
+    assert not built.left_out.records
+    found = examine(built.text)
+    assert found.view is not None
+    assert not {one.code for one in found.findings} & {"too-large", "large-rrset", "redirect-nowhere", "not-a-naan"}
+    checker = find("named-checkzone")
+    if checker is not None:
+        file = tmp_path / "zone"
+        file.write_text(built.text)
+        subprocess.run([checker, "-i", "none", "ark.arpa", str(file)], check=True, capture_output=True, timeout=60)
+    served = Maptr({"ark.arpa.": file_of(tmp_path, built.text)})
+    with served as server, Client([f"{server.host}#{server.port}"]) as client:
+        for n in (0, 7, 70, 399):
+            found_at = client.discover(f"ark:12345/x{n}/a")
+            assert found_at.url() == f"https://h{n}.example.org/{long}//a"
+        assert client.discover("ark:12345/b5").url() == "https://main.example.org/12345/b5"
+
+
+def test_shoulders_without_room_are_left_out_and_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rules, "MAX_RECORDS", 6)  # as if a name had room for few
+    keys = [f"{one}{n}" for one in "bcdfghjkmn" for n in range(5)]
+    many = [entry(f"12345/{key}", f"https://h.example.org/{key}") for key in keys]
+    built = build(Table([entry("12345", "https://main.example.org/${content}"), *many]), 1)
+    lost = built.left_out.records
+    assert 0 < len(lost) < len(many)
+    assert "12345" not in lost
+    assert set(built.left_out.answered_by_others) == set(lost)
+    assert {one.code for one in built.left_out} == {"too-many-shoulders", "other-answer"}
+
+
+def file_of(folder: Path, text: str) -> Path:
+    file = folder / "served"
+    file.write_text(text)
+    return file

@@ -310,3 +310,28 @@ def test_a_file_that_changes_during_reading_is_refused(tmp_path: Path, monkeypat
     monkeypatch.setattr("maptr.zone.check.read_zone_file", slow)
     with pytest.raises(ZoneError, match=re.escape(f"{tmp_path / 'z'}: changed while it was read")):
         read(tmp_path, HEAD)
+
+
+def too_large(count: int, size: int) -> str:
+    head = "@ IN SOA ns hostmaster 1 3600 900 1209600 300\n@ IN NS ns\nns IN A 192.0.2.1\n"
+    words = " ".join([f'"{"x" * 250}"'] * (size // 251))
+    return f"$ORIGIN ark.arpa.\n$TTL 300\n{head}" + "".join(f'big IN TXT "{n}" {words}\n' for n in range(count))
+
+
+@pytest.mark.parametrize(("count", "is_refused"), [(60, False), (66, True), (73, True)])
+def test_an_rrset_that_no_response_can_hold_is_an_error_with_its_line_and_is_not_served(
+    count: int, is_refused: bool, tmp_path: Path
+) -> None:
+    text = too_large(count, 1004)
+    findings = [found for found in examine(text, filename="z").findings if found.code == "too-large"]
+    assert [(found.severity.value, found.record, found.file, found.line) for found in findings] == (
+        [("error", "big.ark.arpa.", "z", 6)] if is_refused else []
+    )
+    file = tmp_path / "zone"
+    file.write_text(text)
+    name = (b"ark", b"arpa")
+    if is_refused:
+        with pytest.raises(ZoneError, match=r"TXT records, signatures, OPT and TSIG has [67]\d{4} bytes"):
+            read_checked(file, name)
+    else:
+        assert read_checked(file, name).view.serial == 1

@@ -10,12 +10,13 @@ from maptr.ark import Ark
 from maptr.discovery import REGEXP_STEPS, Outcome
 from maptr.errors import ZoneError
 from maptr.naptr.automaton import Budget
-from maptr.naptr.record import MAX_STRING
+from maptr.naptr.record import MAX_STRING, Naptr
 from maptr.naptr.regexp import Substitution
 from maptr.protocol.names import ARK_ARPA, Labels
 from maptr.registry.table import Entry, Nma, Table
 from maptr.walk import Answer, Walk
-from maptr.zone.rules import needed_shoulders, records_by_name, regexp, unwritable
+from maptr.zone import rules
+from maptr.zone.rules import MAX_RECORDS, lay_out, needed_shoulders, records_by_name, regexp, unwritable
 from tests.support.entries import records
 
 
@@ -73,12 +74,12 @@ def test_a_suffix_target_differs_below_a_shoulder() -> None:
 
 
 def test_there_may_be_more_shoulder_lengths_than_orders_below_the_naan() -> None:
-    shoulders = [entry(f"https://s{n}.example/${{content}}", "x" * n) for n in range(1, 130)]
+    shoulders = [entry(f"https://s{n}.example/${{content}}", "x" * n) for n in range(1, 90)]
     made = records(entry("https://a.example/${content}"), shoulders)
     orders = [r.order for r in made]
     assert orders == sorted(orders)
     assert orders[0] >= 1
-    assert [r.flags for r in made] == [b"u"] * 130 + [b"h"]
+    assert [r.flags for r in made] == [b"u"] * 90 + [b"h"]
 
 
 @pytest.mark.parametrize(
@@ -143,3 +144,80 @@ def test_a_short_rule_makes_the_same_urls(target: str, shoulder: str, rest: str)
         made = [Substitution.parse(field).apply(text, Budget(REGEXP_STEPS)) for field in (whole, short)]
         if ark.resolution.startswith(f"ark:12345/{entry_.shoulder}"):
             assert made[0] == made[1] == nma.url(ark, entry_.shoulder).encode()
+
+
+def crowd(*shoulders: str, nmas: int = 1) -> Table:
+    entries = [entry("https://main.example/${content}")]
+    for number, shoulder in enumerate(shoulders):
+        targets = [f"https://h{n}.s{number}.example/${{suffix}}" for n in range(nmas)]
+        entries.append(entry(targets[0], shoulder, *targets[1:]))
+    return Table(entries)
+
+
+def walked(table: Table, ark: str) -> list[str]:
+    """The URLs of an ARK in the zone of the table, by the rules at each name, without those of ``h`` records."""
+    made = lay_out(table["12345"], table.shoulders("12345"), ARK_ARPA)
+    found: dict[Labels, list[Naptr]] = {}
+    for owner, naptr in made.records:
+        found.setdefault(owner, []).append(naptr)
+    assert all(len(some) <= MAX_RECORDS for some in found.values())
+    walk = Walk(Ark.parse(ark))
+    while asked := walk.next():
+        for question in asked:
+            some = [naptr for naptr in found.get(question.name, ()) if naptr.flags != b"h"]
+            walk.tell(question, Answer(Outcome.ANSWER if some else Outcome.NXDOMAIN, tuple(some), 60))
+    assert walk.result().complete
+    return walk.result().urls()
+
+
+NAMES = [f"{letter}{number}" for letter in "bcdfghjkmnpqrstvwxzBCDF" for number in range(20)]
+CASES = {
+    "400 of different letters": NAMES[:400],
+    "400 of one letter": [f"x{number}" for number in range(400)],
+    "long ones that begin alike": [f"{'b' * 40}{number}" for number in range(300)],
+    "nested": ["x" * length for length in range(1, 64)] + [f"{'x' * length}7" for length in range(1, 63)],
+    "upper and lower case": [f"{letter}{number}" for letter in "xX" for number in range(150)],
+    "2,000": [f"{one}{two}{number}" for one in "bcdfg" for two in "bcdf" for number in range(100)],
+}
+
+
+@pytest.mark.parametrize("shoulders", CASES.values(), ids=CASES.keys())
+def test_a_naan_with_many_shoulders_sends_groups_of_them_to_names_of_their_own(shoulders: list[str]) -> None:
+    table = crowd(*shoulders)
+    made = lay_out(table["12345"], table.shoulders("12345"), ARK_ARPA)
+    assert made.left_out == ()
+    owners = [owner for owner, _ in made.records]
+    assert max(map(owners.count, set(owners))) <= MAX_RECORDS
+    assert sum(naptr.flags == b"u" for _, naptr in made.records) == len(shoulders) + 1
+    for shoulder in shoulders[:: len(shoulders) // 8]:
+        for name in (f"{shoulder}np1", f"{shoulder[:-1]}z"):
+            ark = Ark.parse(f"ark:12345/{name}")
+            nested = sorted((s for s in shoulders if ark.name.startswith(s)), key=len, reverse=True)
+            expected = [table[f"12345/{each}"].urls(ark)[0] for each in nested]
+            assert walked(table, str(ark)) == [*expected, f"https://main.example/12345/{name}"][:64]
+
+
+def test_the_naan_stays_whatever_does_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rules, "MAX_RECORDS", 6)  # as if a name had room for few
+    many = [f"{letter}{number}" for letter in "bcdfghjkmn" for number in range(5)]
+    table = crowd(*many)
+    made = lay_out(table["12345"], table.shoulders("12345"), ARK_ARPA)
+    gone = {one.shoulder for one in made.left_out}
+    assert 0 < len(gone) < len(many)
+    assert sum(naptr.flags == b"u" for _, naptr in made.records) == len(many) - len(gone) + 1
+    assert walked(table, "ark:12345/zzz") == ["https://main.example/12345/zzz"]
+    lost = min(gone)
+    assert walked(table, f"ark:12345/{lost}a") == [f"https://main.example/12345/{lost}a"]
+
+
+def test_a_naan_with_many_authorities_keeps_their_rules_and_its_first_host() -> None:
+    targets = [f"https://h{n}.example/${{content}}" for n in range(64)]
+    whole = entry(targets[0], "", *targets[1:])
+    shoulders = crowd(*NAMES[:200]).shoulders("12345")
+    for some in ([], shoulders):
+        made = lay_out(whole, some, ARK_ARPA)
+        root = [naptr for owner, naptr in made.records if owner == (b"12345", b"ark", b"arpa")]
+        assert len(root) <= MAX_RECORDS
+        assert sum(naptr.flags == b"u" and naptr.order >= 10 for naptr in root) >= 64
+        assert any(naptr.flags == b"h" for naptr in root)
+        assert made.left_out == ()

@@ -1,0 +1,9 @@
+"""The hook with which PyInstaller collects maptr into a program: an entry point of ``pyinstaller40`` names it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+def hook_folders() -> list[str]:
+    return [str(Path(__file__).parent)]

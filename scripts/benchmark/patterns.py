@@ -1,0 +1,662 @@
+"""Whether every reader of text from outside takes linear time: the CPU time of runs of characters that double.
+
+A text is a run of one or several characters, with a beginning or an end around it that its reader accepts. Its length
+doubles from 1,000 to 16,000 characters. A reader fails if the CPU time grows by more than a factor of 2.5 at one of
+these steps, in two of three runs. Times below a millisecond are not compared. A reader that a limit protects is
+measured through that limit, as its users meet it.
+
+A new reader is a line in READERS.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import gc
+import itertools
+import logging
+import multiprocessing
+import random
+import re
+import resource
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from functools import partial
+from io import BytesIO
+from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import urljoin
+
+import click
+import tomli
+
+from maptr import registry, url
+from maptr.answer.respond import respond
+from maptr.ark import Ark, find_arks
+from maptr.cli import bulk
+from maptr.config import model, reader
+from maptr.errors import MaptrError, cell, json_text, nearest, printable, text_of_cell, visible
+from maptr.gateway import language, message, redirects, statistics
+from maptr.gateway.metrics import kind_of
+from maptr.gateway.objects import OwnObject, read_row, target_of
+from maptr.gateway.objects import match as match_object
+from maptr.gateway.proxies import Proxies
+from maptr.naptr.automaton import Budget, BudgetSpent
+from maptr.naptr.record import Naptr
+from maptr.naptr.record import read as read_rule
+from maptr.naptr.regexp import Substitution
+from maptr.nma import describe
+from maptr.protocol import names
+from maptr.protocol.address import Address, read_network
+from maptr.registry import anvl, export, minisign, target
+from maptr.registry.search import NaanIndex
+from maptr.registry.table import Entry, Nma, Table, parse_key
+from maptr.resolver.message import make_query, read_response
+from maptr.resolver.servers import ResolverOptions, check_server
+from maptr.transfer.acl import AccessRule, NotifyTarget
+from maptr.web.http import Page
+from maptr.zone import lint, rules
+from maptr.zone.check import examine
+from maptr.zone.snapshot import Snapshot
+from tests.support.gateway import Gateway, objects
+
+SIZES = (1_000, 2_000, 4_000, 8_000, 16_000)
+FACTOR = 2.5  # of CPU time, for a text that is twice as long
+FLOOR = 0.001  # seconds; the shorter times of a machine that does other work are noise
+REPEATS = 5  # of each measurement, of which the shortest counts
+RUNS, NEEDED = 3, 2  # of measurements of a step that is too slow, and how many of them must agree
+ENOUGH = 0.005  # seconds; the growth up to a text that takes so long is known, and a longer one is not read
+PATIENCE = 2.0  # seconds of CPU time that one text may take: more is too slow, whatever its length
+FRAMES = 3  # for each kind of character; a reader with more takes them in turn
+PAIRS, TRIPLES = 30, 10  # runs of two and of three kinds of characters for each reader, taken at random
+SEED = 1
+
+KINDS = {
+    "blank": " ",
+    "tab": "\t",
+    "newline": "\n",
+    "CR": "\r",
+    "CR LF": "\r\n",
+    "NUL": "\0",
+    "vertical tab": "\v",
+    "letter": "a",
+    "capital": "A",
+    "digit": "1",
+    "zero": "0",
+    "hyphen": "-",
+    "underscore": "_",
+    "slash": "/",
+    "backslash": "\\",
+    "colon": ":",
+    "percent": "%",
+    "pair": "%2F",
+    "pair of %": "%25",
+    "pair of a blank": "%20",
+    "quote": '"',
+    "apostrophe": "'",
+    "backtick": "`",
+    "dot": ".",
+    "comma": ",",
+    "semicolon": ";",
+    "star": "*",
+    "(": "(",
+    ")": ")",
+    "[": "[",
+    "]": "]",
+    "{": "{",
+    "}": "}",
+    "<": "<",
+    ">": ">",
+    "$": "$",
+    "${": "${",
+    "&": "&",
+    "entity": "&#32;",
+    "=": "=",
+    "?": "?",
+    "#": "#",
+    "@": "@",
+    "!": "!",
+    "^": "^",
+    "|": "|",
+    "+": "+",
+    "tilde": "~",
+    "no-break space": "\xa0",
+    "soft hyphen": "\xad",
+    "e acute": "\xe9",
+    "hyphen U+2010": "\u2010",
+    "zero-width": "\u200b",
+    "line separator": "\u2028",
+    "combining": "\u0301",
+    "astral": "\U0001f600",
+    "ark:": "ark:",
+    "ark:/": "ark:/",
+    "ark%3A": "ark%3A",
+    "an ARK": "ark:12345/",
+    "https://": "https://",
+    "a.": "a.",
+    "a/": "a/",
+    "x=1&": "x=1&",
+    "a, ": "a, ",
+    "label:": "a: b\n",
+    "escape": "\\046",
+    "empty line": "\n\n",
+    "indented": "\n ",
+    "comment": "\n#",
+    "escaped quote": '\\"',
+    "${content}": "${content}",
+    "NAAN": "12345",
+}
+COMMON = " \t\n\r-/:%.,;*\"'()[]{}<>&=?#@!^|+~_\\a1\xa0\xad\u2010\u200b\u2028"  # of which pairs and triples are made
+
+Read = Callable[[str], object]
+EXPECTED = (
+    MaptrError,
+    ValueError,
+    csv.Error,
+    click.ClickException,
+    RecursionError,
+    BudgetSpent,
+)  # for a text that cannot be read
+
+
+class Reader(NamedTuple):
+    """A function that reads a text from outside, and what may stand before and after a run: each a pair."""
+
+    read: Read
+    frames: Sequence[tuple[str, str]] = ()
+    plain: bool = True  # whether a run alone, without a frame, is read too
+
+
+class Slow(NamedTuple):
+    """A step that takes too long: the text in words, its length, and the CPU times of half of it and of all."""
+
+    reader: str
+    text: str
+    size: int
+    half: float
+    whole: float
+
+    def __str__(self) -> str:
+        factor = f"{self.whole / self.half:.1f} x" if self.half else f"over {PATIENCE:g} s"
+        return (
+            f"{self.reader}: {self.text}: {factor} from {self.size // 2} to {self.size} characters "
+            f"({self.half * 1e3:.1f} to {self.whole * 1e3:.1f} ms)"
+        )
+
+
+class Measured(NamedTuple):
+    """What was measured of a reader: how many texts, the slowest one at full length, and what was too slow."""
+
+    reader: str
+    texts: int
+    slowest: float
+    of: str
+    slow: Sequence[Slow]
+
+
+# ---- the readers
+
+_NAAN = Entry("12345", "", (Nma("https://ark.example.org/ark:/${content}"),))
+_OWN = OwnObject("ark:12345/k1", "https://objects.example.org/a", suffix=True)
+_TABLE = Table([_NAAN, Entry("12345", "x6", (Nma("https://x6.example.org/${suffix}"),))])
+_GATEWAY = Gateway(_TABLE, objects=objects(_OWN))
+_INDEX = NaanIndex(_TABLE)
+_PROXIES = {header: Proxies([read_network("192.0.2.0/24")], header) for header in ("X-Forwarded-For", "Forwarded")}
+_COUNTS = statistics.Statistics(wall=lambda: 0.0)
+_QUERY = make_query(names.parse("12345.ark.arpa"), bytes, mix=False)
+_SNAPSHOT = Snapshot.of(())
+_KEY = "RWQf6LRCGA9i53mlYecO4IzT51TGPpvWucNSCh1CBM0QTaLn73Y7GFO3"
+_IN_REGISTRY = [
+    ("naa:\nwho: ", "\nwhat: 12345\nwhere: https://a.example/\n"),
+    ("naa:\nwho: A\nwhat: 12345\nwhere: https://a.example/", "\n"),
+    ("erc:\nwho: ", "\n\nnaa:\nwhat: 12345\n"),
+    ("# A\n12345: ", "\n    a.example\n"),
+    ("# A\n12345:\n    ", "\n"),
+    ("# A\n12345:\n    a.example ", "\n#"),
+    ("#", "\n12345:\n    a.example\n"),
+    ("ark:/12345:\n  name: ", "\n"),
+    ('ark:/12345:\n  redirect: "', '"\n'),
+    ("ark:/12345", ":\n  name: A\n"),
+    ('{"data": [{"what": "12345", "who": "', '"}]}'),
+    ('{"data": [{"what": "12345", "where": "https://a.example/', '"}]}'),
+    ("", ":\n  name: A\nark:/12345:\n  name: A\n"),
+]
+_SOA = "$ORIGIN ark.arpa.\n$TTL 60\n@ SOA ns.example. a.example. 1 1 1 1 1\n@ NS ns.example.\n"
+_IN_ZONE = [
+    (_SOA, "\n"),
+    (f"{_SOA}a TXT ", "\n"),
+    (f'{_SOA}a TXT "{"a" * 256}', '"\n'),
+    (f"{_SOA}a TXT ( ", " )\n"),
+    (f'{_SOA}a NAPTR 1 1 "u" "ark" "!^.*$!https://a.example/', '!" .\n'),
+    (f"{_SOA}a NAPTR ", '"u" "ark" "" .\n'),
+    (f"{_SOA}a", ' NAPTR 1 1 "h" "ark" "" a.example.\n'),
+    (f"{_SOA}a SVCB 1 . alpn=", "\n"),
+    (f"{_SOA}$GENERATE 1-2 a", " A 192.0.2.1\n"),
+    (f"{_SOA}; ", "\n"),
+    (f"{_SOA}a TYPE65280 \\# 4 ", "\n"),
+    (f'{_SOA}12345 NAPTR 1 1 "u" "ark" "!^ark:/?12345/(', ')$!https://a.example/\\\\1!" .\n'),
+    (f'{_SOA}12345 NAPTR 1 1 "h" "ark" "" ', ".\n"),
+]
+_IN_ERC = [("erc:\nwho: ", "\nwhat: b\n"), ("erc: ", "\n"), ("erc:\n ", "\n"), ("erc:\nwhen: ", "\n"), ("dc:\n ", "\n")]
+_IN_TOML = [
+    *(("[client]\n", "\n"), ('[gateway]\nroot = "', '"\n'), ("[client]\nnameservers = [\n", "\n]\n"), ("[", "]\n")),
+    *(
+        ("a = '''", "'''\n"),
+        ('a = """', '"""\n'),
+        ("a = [\n[\n", "\n]\n]\n"),
+        ("a = [\n", "1,\n]\n"),
+        ("#", "\na = 1\n"),
+    ),
+]
+_IN_ARK = [
+    *(("ark:12345/", ""), ("ark:12345/x", "/y"), ("", "ark:12345/x"), ("https://n2t.net/", "ark:/12345/x"), ("(", ")")),
+    *(("ark:", "12345/x"), ("ark:12345", "/x"), ("https://a.example/?id=", "ark:12345/x&b"), ("ark:12345/x?", " y")),
+    *(("ark%3A12345/x", ""), ("a", "ark:12345/x.")),
+]
+_IN_TARGET = [("/ark:12345/", ""), ("/", "/ark:12345/x"), ("/ark:12345/k1", ""), ("/?q=", ""), ("/ark:12345/x6?", "")]
+_IN_URL = [
+    ("https://", "/"),
+    ("https://a.example/", ""),
+    ("https://a.example", "/"),
+    ("https://a.example:", "/"),
+    ("", ":"),
+]
+
+
+def _header(name: str) -> Reader:
+    """A header of a request to the gateway."""
+    frames = [("text/", ";q=0.5"), ("en;q=", ",fr"), ('"', '"'), ("a", "b")]
+    return Reader(lambda text: _GATEWAY.ask("/ark:12345/x6", **{name: text}), frames)
+
+
+def _client(proxies: Proxies, text: str) -> str:
+    return proxies.client("192.0.2.1", [text])
+
+
+def _csv(text: str) -> object:
+    path = _FOLDER / f"{multiprocessing.current_process().pid}.csv"
+    path.write_text(text, encoding="utf-8", errors="replace", newline="")
+    return redirects.read(path)
+
+
+def _bulk(text: str, column: str | None = None) -> object:
+    lines = bulk.NumberedLines(BytesIO(text.encode("utf-8", "replace")), column)
+    return [bulk.ark_text(line, "current") for _, line in lines.read() if not bulk.is_skipped(line)]
+
+
+def _key_lines(text: str) -> object:
+    tomli.loads(text)
+    return reader.key_lines(text)
+
+
+def _matched(field: bytes, text: str) -> object:
+    return Substitution.parse(field).apply(text.encode("utf-8", "replace"), Budget(40_000))
+
+
+def _naptr(regexp: str) -> object:
+    return read_rule(Naptr(1, 1, b"u", b"ark", regexp.encode("utf-8", "replace"), ()))
+
+
+def _exported(form: str, where: str) -> object:
+    return export.write(Table([Entry("12345", "", (Nma(where),))]), form)
+
+
+def _request_pattern(text: str) -> object:
+    """The pattern of the request in the configuration of nginx."""
+    return _NGINX_PATTERN.match(text)
+
+
+def _erc(text: str) -> object:
+    page = Page("https://a.example/", 200, (("content-type", "text/plain"),), text.encode("utf-8", "replace"), False)
+    described = describe.read(Ark.parse("ark:12345/x6"), "https://a.example/", page)
+    return described.to_text(), described.to_dict()
+
+
+def _content_type(text: str) -> object:
+    return describe.read(Ark.parse("ark:12345/x6"), "", Page("", 200, (("content-type", text),), b"", False))
+
+
+def _table(where: str) -> object:
+    table = Table([Entry("12345", "", (Nma(target.where_to_target(where), where),))])
+    return lint.lint(table), lint.publishable(table)
+
+
+def _rule(where: str) -> object:
+    return rules.regexp(_NAAN, Nma(where)), rules.host_labels(Nma(where))
+
+
+def _minisign(text: str) -> object:
+    return minisign.verify(minisign.PublicKey.parse(_KEY), b"", text)
+
+
+def _response(text: str) -> object:
+    head = b"\0\0\x84\0\0\1\0\7\0\0\0\0"
+    return read_response(_QUERY, head + _QUERY.question + text.encode("latin-1", "replace"))
+
+
+def _query(text: str) -> object:
+    return respond(b"\0\1\0\0\0\1\0\1\0\0\0\1" + text.encode("latin-1", "replace"), _SNAPSHOT)
+
+
+READERS: dict[str, Reader] = {
+    # ARKs
+    "Ark.parse": Reader(Ark.parse, _IN_ARK),
+    "Ark.parse, wrapped": Reader(partial(Ark.parse, wrapped=True, bare=True), _IN_ARK),
+    "Ark.parse, 2002": Reader(partial(Ark.parse, profile="2002"), _IN_ARK),
+    "Ark.parse, bytes": Reader(lambda text: Ark.parse(text.encode("utf-8", "replace"), profile="2019"), _IN_ARK[:3]),
+    "Ark.to_dict": Reader(lambda text: Ark.parse(text).to_dict(), _IN_ARK[:2], plain=False),
+    "find_arks": Reader(find_arks, _IN_ARK),
+    # URLs and names
+    "url.parse": Reader(url.parse_allowed, _IN_URL),
+    "url.parse_host": Reader(url.parse_host, [("a.", ""), ("[", "]"), ("1.", ".1"), ("0x", ""), ("", ".1")]),
+    "url.normalized": Reader(url.normalized, _IN_URL),
+    "urljoin": Reader(partial(urljoin, "https://a.example/b"), [("/", ""), ("https://", ""), ("?", ""), ("..", "")]),
+    "names.parse": Reader(names.parse, [("a.", ""), ("\\", "")]),
+    "names.mailbox": Reader(names.mailbox, [("a", "@b"), ("a@", "")]),
+    "names.from_wire": Reader(lambda text: names.read_name(text.encode("utf-8", "replace"), 0)),
+    # the registry
+    "registry.read": Reader(partial(registry.read, on_bad=lambda error: None), _IN_REGISTRY),
+    "registry.read, pulled": Reader(partial(registry.read, on_bad=lambda error: None, is_pulled=True), _IN_REGISTRY),
+    "anvl.decode": Reader(anvl.decode, [("%{", "%}")]),
+    "anvl.code_of": Reader(anvl.code_of, [("(:", ")"), ("[", "](:unkn)"), (" ", "(:unkn")]),
+    "anvl.read_who": Reader(anvl.read_who, [("a (=) ", ""), ("(:", "")]),
+    "anvl.one_line": Reader(anvl.encode),
+    "parse_key": Reader(parse_key, [("ark:/", ""), ("12345/", "")]),
+    "where_to_target": Reader(
+        target.where_to_target, [*_IN_URL, ("303 ", ""), ("a.example", "$id"), ("https://a.example?", "=")]
+    ),
+    "redirect_to_target": Reader(target.redirect_to_target, [*_IN_URL, ("https://a.example/$", "")]),
+    "target.unusable": Reader(target.unusable, [*_IN_URL, ("https://a.example/${", "}")]),
+    "zone rule of a target": Reader(_rule, [*_IN_URL, ("https://a.example/${content}", "")]),
+    "table check": Reader(_table, [*_IN_URL, ("https://a.example/${content}", "")]),
+    "test_ark": Reader(lambda text: Entry("12345", extra={"test_identifier": text}).test_ark, _IN_ARK[:4]),
+    "export nginx": Reader(partial(_exported, "nginx"), _IN_URL[:3]),
+    "export apache": Reader(partial(_exported, "apache"), _IN_URL[:3]),
+    "export caddy": Reader(partial(_exported, "caddy"), _IN_URL[:3]),
+    "export natab": Reader(partial(_exported, "natab"), _IN_URL[:3]),
+    "export csv": Reader(partial(_exported, "csv"), _IN_URL[:3]),
+    "request in nginx": Reader(_request_pattern, _IN_TARGET),
+    "minisign key": Reader(minisign.PublicKey.parse, [("untrusted comment: ", f"\n{_KEY}\n"), ("", _KEY)]),
+    "minisign signature": Reader(
+        _minisign,
+        [("untrusted comment: a\n", "\ntrusted comment: a\nb"), ("untrusted comment: a\n\ntrusted comment: ", "\n")],
+    ),
+    "NaanIndex.search": Reader(_INDEX.search),
+    "NaanIndex of a name": Reader(lambda text: NaanIndex(Table([Entry("12345", who=registry.table.Who(text))]))),
+    # zones
+    "zone check": Reader(lambda text: examine(text, origin="ark.arpa"), _IN_ZONE),
+    # NAPTR records and DNS messages
+    "NAPTR rule": Reader(
+        _naptr, [("!", "!a!"), ("!^ark:/?", "(.*)$!https://a.example/\\1!"), ("!a!", "!"), ("!a!b!", "")]
+    ),
+    "NAPTR rdata": Reader(lambda text: Naptr.from_wire(text.encode("utf-8", "replace")), [("\0\1\0\1\1u\3ark", "\0")]),
+    "prefix rule of an ARK": Reader(
+        partial(_matched, rb"!^ark:/?12345/(.*)$!https://a.example/\1!"), [("ark:12345/", "")]
+    ),
+    "any rule of an ARK": Reader(
+        partial(_matched, rb"!(a|1|-)*(.*)/([^:]*)!https://a.example/\1!"), [("ark:12345/", "")]
+    ),
+    "DNS query": Reader(_query, [("\0\0#\0\1", "")]),
+    "DNS response": Reader(_response, [("\xc0\x0c", "")]),
+    # the gateway
+    "request target": Reader(_GATEWAY.ask, _IN_TARGET),
+    "request target, JSON": Reader(lambda text: _GATEWAY.ask(text, accept="application/json"), _IN_TARGET),
+    "request target, page": Reader(lambda text: _GATEWAY.ask(text, accept="text/html"), _IN_TARGET),
+    "request for a list": Reader(lambda text: _GATEWAY.ask(text, accept="application/linkset+json"), _IN_TARGET),
+    "request to the API": Reader(
+        lambda text: _GATEWAY.ask(f"/api/v1/{text}"),
+        [("discover?ark=", ""), ("naans/", ""), ("naans?", "=1"), ("", "")],
+    ),
+    "request for a page": Reader(
+        _GATEWAY.ask, [("/naan/", ""), ("/naan/?q=", ""), ("/drift?", "=1"), ("/stats?", "=1")]
+    ),
+    "DNS over HTTPS": Reader(_GATEWAY.ask, [("/dns-query?dns=", ""), ("/dns-query?", "=1")], plain=False),
+    "body of a POST": Reader(
+        lambda text: _GATEWAY.ask(
+            "/", "POST", body=text.encode("utf-8", "replace").decode(), content_type="text/plain"
+        ),
+        _IN_ARK[:3],
+    ),
+    **{f"header {name}": _header(name) for name in ("accept", "accept_language", "host", "if_none_match", "cookie")},
+    "Accept": Reader(message.ranges.__wrapped__, [("text/html;q=", ""), ("a;", ",b")]),
+    "Accept-Language": Reader(language.preferred.__wrapped__, [("en", ""), ("fr-", ";q=0.1")]),
+    **{
+        header: Reader(
+            partial(_client, proxies),
+            [("for=", ""), ('for="', '"'), ('for="', ""), (",", "192.0.2.1")],
+        )
+        for header, proxies in _PROXIES.items()
+    },
+    "query parameters": Reader(lambda text: message.Request("GET", f"/?{text}", {}).parameters, [("a=", "&b=1")]),
+    "naan_in": Reader(statistics.naan_in, _IN_TARGET),
+    "kind_of": Reader(kind_of, _IN_TARGET),
+    "Statistics.count": Reader(
+        lambda text: _COUNTS.count("12345", text, 302, text, text),
+        [("/ark:12345/x?", ""), ("https://", "/"), ("a;", "")],
+    ),
+    "span_of": Reader(statistics.span_of, [("2025", ""), ("2025-01/", "")]),
+    # own objects
+    "redirects, CSV": Reader(
+        _csv,
+        [
+            ("ark,url\nark:12345/x,https://a.example/", "\n"),
+            ("ark,url\n", "\n"),
+            ("ark,url,", "\n"),
+            ('ark,url\n"', '"\n'),
+        ],
+    ),
+    "redirects, row": Reader(
+        lambda text: read_row({"ark": "ark:12345/x", "url": text, "suffix": text}), [("https://a.example/", "")]
+    ),
+    "own object of an ARK": Reader(
+        lambda text: (
+            target_of(found, ark)
+            if (found := match_object(_GATEWAY.site.objects, ark := Ark.parse(text, bare=True)))
+            else None
+        ),
+        [("ark:12345/k1", ""), ("ark:12345/k1/", "/x"), ("ark:12345/", "/k1")],
+    ),
+    # mapping authorities
+    "description": Reader(_erc, _IN_ERC),
+    "segments": Reader(describe.segments, _IN_ERC),
+    "Content-Type": Reader(_content_type, [("text/plain; charset=", ""), ("text/plain; ", "=a")]),
+    "normal_date": Reader(describe.normal_date, [("2001", ""), ("", "2001"), ("2001-01", "")]),
+    # the configuration
+    "configuration": Reader(reader.parse, _IN_TOML),
+    "lines of a configuration": Reader(_key_lines, _IN_TOML),
+    "duration": Reader(model.read_duration, [("1", "h"), ("1h", "")]),
+    "TSIG secret": Reader(model.read_tsig_secret),
+    "cookie secrets": Reader(model.read_cookie_secrets),
+    "address": Reader(Address.from_text, [("[", "]:53"), ("192.0.2.1:", "")]),
+    "network": Reader(read_network, [("192.0.2.0/", ""), ("", "/24")]),
+    "access rule": Reader(AccessRule.from_text, [("key:", ""), ("192.0.2.0/24 ", "")]),
+    "NOTIFY target": Reader(NotifyTarget.from_text, [("192.0.2.1", " key:a")]),
+    "DNS server": Reader(check_server, [("https://", "/"), ("tls://", ""), ("a", "#53"), ("[", "]")]),
+    "resolv.conf options": Reader(lambda text: ResolverOptions.read(text.split()), [("timeout:", "")]),
+    # files of the command line
+    "bulk, lines": Reader(_bulk, _IN_ARK[:6]),
+    "bulk, columns": Reader(partial(_bulk, column="ark"), [("ark,b\n", "\n"), ('b,ark\n"', '"\n'), ("ark\tb\n", "\n")]),
+    "bulk, second column": Reader(partial(_bulk, column="2"), [("a,", "\n"), ('"', '",ark:12345/x\n')]),
+    # texts of messages, logs and tables
+    "printable": Reader(printable),
+    "visible": Reader(visible),
+    "cell": Reader(lambda text: (cell(text), text_of_cell(text)), [("'", "=")]),
+    "json_text": Reader(json_text),
+    "nearest": Reader(
+        lambda text: nearest(text, ["listen", "public_url", "table"], likeness=0.5), [("lis", ""), ("", "ten")]
+    ),
+}
+
+
+# ---- the texts
+
+
+def frames_of(one: Reader) -> list[tuple[str, str]]:
+    return [*([("", "")] if one.plain else ()), *one.frames]
+
+
+def texts(one: Reader, rng: random.Random) -> Iterator[tuple[str, str, str, str]]:
+    """Yield what is read: in words, the text before the run, what is repeated, and the text after it."""
+    frames = frames_of(one)
+    turns = itertools.cycle(frames)
+    for name, unit in KINDS.items():
+        for before, after in itertools.islice(turns, min(FRAMES, len(frames))):
+            yield f"{before!a} {name} {after!a}", before, unit, after
+    for length, count in ((2, PAIRS), (3, TRIPLES)):
+        for _ in range(count):
+            unit = "".join(rng.sample(COMMON, length))
+            before, after = rng.choice(frames)
+            yield f"{before!a} {unit!a} {after!a}", before, unit, after
+    for _ in range(PAIRS):  # one long run, then another
+        first, second = rng.sample(COMMON, 2)
+        before, after = rng.choice(frames)
+        yield f"{before!a} half {first!a}, half {second!a} {after!a}", before, f"{first}\0{second}", after
+
+
+def of_size(before: str, unit: str, after: str, size: int) -> str:
+    """Return a text with a run of this many characters."""
+    first, halves, second = unit.partition("\0")
+    if halves and first and second:
+        return f"{before}{first * (size // 2)}{second * (size // 2)}{after}"
+    count = SIZES[0] // len(unit) // 2 * 2  # even, so that quotes come in pairs in each size
+    return f"{before}{unit * (count * (size // SIZES[0]))}{after}"
+
+
+# ---- the measurement
+
+
+class TooSlow(BaseException):
+    """A text took more than PATIENCE. No reader catches it."""
+
+
+def _stop(signum: int, frame: object) -> None:
+    raise TooSlow
+
+
+def seconds(read: Read, text: str) -> float:
+    """Return the CPU time of reading a text. Raises TooSlow."""
+    previous = signal.signal(signal.SIGPROF, _stop)
+    signal.setitimer(signal.ITIMER_PROF, PATIENCE)
+    began = time.thread_time()
+    try:
+        with suppress(*EXPECTED):
+            read(text)
+        return time.thread_time() - began
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, previous)
+
+
+def _is_slow(half: float, whole: float) -> bool:
+    return whole >= FLOOR and whole > FACTOR * half
+
+
+def slow_step(name: str, read: Read, words: str, make: Callable[[int], str]) -> tuple[Slow | None, float]:
+    """Return the step of a text that is too slow in NEEDED of RUNS runs, and the time of the longest text that was
+    read."""
+    last = 0.0
+    for size in SIZES:
+        try:
+            taken = seconds(read, make(size))
+        except TooSlow:
+            return Slow(name, words, size, 0.0, PATIENCE), PATIENCE
+        if size > SIZES[0] and _is_slow(last, taken):
+            confirmed = [
+                (half, whole) for half, whole in (_best(read, make, size) for _ in range(RUNS)) if _is_slow(half, whole)
+            ]
+            if len(confirmed) >= NEEDED:
+                return Slow(name, words, size, *min(confirmed, key=lambda pair: pair[1] / (pair[0] or FLOOR))), taken
+        last = taken
+        if taken > ENOUGH:
+            break
+    return None, last
+
+
+def _best(read: Read, make: Callable[[int], str], size: int) -> tuple[float, float]:
+    """Return the shortest of some times of half of a text, and of all of it: a busy machine makes others longer."""
+    half, whole = make(max(size // 2, SIZES[0])), make(size)
+    return min(seconds(read, half) for _ in range(REPEATS)), min(seconds(read, whole) for _ in range(REPEATS))
+
+
+def measure(name: str, one: Reader) -> Measured:
+    """Measure a reader with all texts. What it raises besides EXPECTED is not caught."""
+    count, slowest, of, slow = 0, 0.0, "", []
+    for words, before, unit, after in texts(one, random.Random(f"{SEED} {name}")):
+        found, taken = slow_step(name, one.read, words, partial(of_size, before, unit, after))
+        count += 1
+        if found is not None:
+            slow.append(found)
+            if len(slow) >= 12:
+                break
+        elif taken > slowest:
+            slowest, of = taken, words
+    return Measured(name, count, slowest, of, slow)
+
+
+_FOLDER = Path(tempfile.gettempdir())
+_NGINX_PATTERN = re.compile(
+    next(
+        line.split('"')[1].removeprefix("~*").replace("(?<", "(?P<")
+        for line in export.write(_TABLE, "nginx")[0].splitlines()
+        if "maptr_tail>" in line
+    ),
+    re.IGNORECASE,
+)
+
+
+def _measure(name: str) -> Measured:
+    logging.disable()
+    gc.disable()  # a collection takes long, whatever is read
+    return measure(name, READERS[name])
+
+
+def report_each(measured: Iterable[Measured]) -> list[Measured]:
+    """Print a line for each reader, when it is measured."""
+    print(f"{'reader':26} texts  slowest, ms  of")
+    done = []
+    for one in measured:
+        mark = f"TOO SLOW: {len(one.slow)} texts" if one.slow else one.of
+        print(f"{one.reader:26} {one.texts:5}  {one.slowest * 1e3:11.1f}  {mark}", flush=True)
+        done.append(one)
+    return done
+
+
+def verdict(measured: Sequence[Measured]) -> int:
+    """Print what is too slow, and the summary. Returns the exit status."""
+    slow = [one for one in measured if one.slow]
+    for step in itertools.chain.from_iterable(one.slow for one in slow):
+        print(step)
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    texts = sum(one.texts for one in measured)
+    summary = f"{len(slow)} readers take more than linear time" if slow else "all take linear time"
+    print(
+        f"{len(measured)} readers, {texts} texts of {SIZES[0]} to {SIZES[-1]} characters, "
+        f"{used.ru_utime + used.ru_stime:.0f} s of CPU time: {summary}"
+    )
+    return 1 if slow else 0
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="scripts/bench patterns", description=__doc__)
+    parser.add_argument("readers", nargs="*", metavar="READER", help="measure only these readers")
+    parser.add_argument("--smoke", action="store_true", help="measure one reader, to see that the measurement works")
+    arguments = parser.parse_args()
+    chosen = arguments.readers or (["url.parse"] if arguments.smoke else list(READERS))
+    if unknown := [name for name in chosen if name not in READERS]:
+        parser.error(f"{unknown[0]!r} is not a reader; there are {', '.join(READERS)}")
+    global _FOLDER  # noqa: PLW0603 - the processes below have it from here
+    with tempfile.TemporaryDirectory(prefix="maptr-patterns-") as folder:
+        _FOLDER = Path(folder)
+        with multiprocessing.get_context("fork").Pool() as pool:
+            measured = report_each(pool.imap(_measure, chosen, chunksize=1))
+            pool.close()
+            pool.join()
+        return verdict(measured)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
