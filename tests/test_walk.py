@@ -283,7 +283,7 @@ def test_a_candidate_does_not_make_urls_at_another_place(name: str) -> None:
         10,
         "12345.ark.arpa.",
         target="https://h.example/",
-        made_for="ark:12345/a",
+        ark=Ark("12345", "a"),
         substitution=rule,
     )
     assert candidate.url(Ark.parse("ark:12345/https://H.example/b")) == "https://H.example/b"
