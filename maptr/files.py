@@ -121,6 +121,11 @@ def write_private(path: Path, *parts: bytes) -> None:
     The temporary file always has the same name, so that a crash leaves one such file at most, which the next write
     removes. Raises OSError; nothing is then left beside the file.
     """
+    write_private_parts(path, parts)
+
+
+def write_private_parts(path: Path, parts: Iterable[bytes]) -> None:
+    """Do the same as ``write_private`` with parts that are made one after the other."""
     temporary = path.with_name(f".{path.name}.new")
     with naming(path):
         temporary.unlink(missing_ok=True)
