@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -303,8 +304,11 @@ def _run(config: Config, read: Callable[[], Config], bound: Sockets | None) -> N
         daemon.bind()  # before what takes long, so that an address in use is known at once
         gc.disable()  # loading zones creates many objects and little garbage
         try:
-            pulling.begin(config, clock=time.time)
-            daemon.reloader.served = publisher.start(config.zones, clock=time.time)
+            with daemon.progress as progress:
+                progress.doing = "pulling the table"
+                pulling.begin(config, clock=time.time)
+                frozen, tell = daemon.reloader.frozen, partial(setattr, progress, "doing")
+                daemon.reloader.served = publisher.start(config.zones, clock=time.time, frozen=frozen, tell=tell)
             gc.freeze()  # exempt the zones, which stay, from garbage collection
         finally:
             gc.enable()

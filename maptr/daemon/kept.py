@@ -19,7 +19,7 @@ import os
 import re
 import struct
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import accumulate, compress, islice, pairwise
@@ -65,14 +65,15 @@ class Kept:
     signed: str = ""
     key_files: KeyFiles = ()
 
-    def fits(self, zone: ZoneConfig) -> bool:
-        """Return whether the settings and files of a zone are those from which this version was made."""
-        if self.settings != settings_of(zone) or [source.path for source in self.sources[:1]] != [zone.file]:
-            return False
-        try:
-            return all(_digest_of(source.path) == source.digest for source in self.sources)
-        except OSError:
-            return False
+
+def fits(zone: ZoneConfig, settings: str, sources: Sequence[Source]) -> bool:
+    """Return whether the settings and files of a zone are still those from which a version was made."""
+    if settings != settings_of(zone) or [source.path for source in sources[:1]] != [zone.file]:
+        return False
+    try:
+        return all(_digest_of(source.path) == source.digest for source in sources)
+    except OSError:
+        return False
 
 
 def settings_of(zone: ZoneConfig) -> str:

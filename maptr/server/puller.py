@@ -19,9 +19,10 @@ from maptr.daemon.process import in_thread
 from maptr.daemon.pulling import ServerDrift, TablePulls, TableStatus, kept_text
 from maptr.errors import MaptrError, reason_of
 from maptr.files import read_whole, signature_if_any
-from maptr.protocol.names import to_text
+from maptr.protocol.names import fold, parse, to_text
 from maptr.reconcile.verdict import Drift
 from maptr.server.alarm import Alarm, AlarmKind
+from maptr.server.freeze import Frozen
 from maptr.server.state import Clock
 from maptr.server.status import ReloadResult, ZoneResult
 
@@ -38,12 +39,20 @@ class Puller:
     """Keeps the table of the current configuration up to date: ``publish_and_pull`` is called after each ``pause``, and
     when ``wanted`` is set, as a reload does. ``look_for_drift`` is called again and again, and waits for each pull."""
 
-    def __init__(self, config: Callable[[], Config], publish: Publish, *, clock: Clock) -> None:
+    def __init__(
+        self,
+        config: Callable[[], Config],
+        publish: Publish,
+        *,
+        clock: Clock,
+        frozen: Callable[[], Frozen] = lambda: Frozen(),
+    ) -> None:
         self.pulls = TablePulls(clock=clock)
         self._drift: tuple[ServerDrift, ...] = ()
         self._logged = Repetitions()
         self._config = config
-        self._publish = publish
+        self._publish_zone = publish
+        self._frozen = frozen
         self._clock = clock
         self._known: tuple[int, ...] | None = None  # the signature of the table's file after the last pull
         self.wanted = asyncio.Event()
@@ -51,7 +60,12 @@ class Puller:
         self._pulled = asyncio.Event()
 
     async def publish_and_pull(self) -> None:
-        """Pull the table; at first, publish the zones whose tables changed while the server was down."""
+        """Pull the table; at first, publish the zones whose tables changed while the server was down.
+
+        What is frozen stays, and is published after it was thawed.
+        """
+        if self.frozen_reason():
+            return
         if self._known is None:
             known = signature_if_any(self._config().table.file)
             for zone in self._zones(None):
@@ -78,6 +92,16 @@ class Puller:
                     results += (await self._publish(zone)).zones or ()
         self._pulled.set()
         return results
+
+    def frozen_reason(self) -> str:
+        """Return why the table is not pulled; "" if it may be."""
+        config = self._config()
+        built = [zone.name for zone in config.zones if zone.table is not None and zone.table == config.table.file]
+        return self._frozen().table_reason(built)
+
+    async def _publish(self, zone: str) -> ReloadResult:
+        is_frozen = self._frozen().since(fold(parse(zone))) is not None
+        return ReloadResult(()) if is_frozen else await self._publish_zone(zone)
 
     def pause(self) -> float:
         """Return the seconds until the next pull, with a random variation; fewer after a failure."""

@@ -139,15 +139,15 @@ def test_a_version_fits_the_settings_and_all_files_of_its_zone(tmp_path: Path) -
     file.write_text("a")
     other.write_text("b")
     sources = tuple(Source(path, hashlib.sha256(path.read_bytes()).digest()) for path in (file, other))
-    version = Kept(view_of(TEXT), 0.0, kept.settings_of(zone), sources)
-    assert version.fits(zone)
-    assert not version.fits(ZoneConfig(NAME, file, lint="refuse"))
-    assert not version.fits(ZoneConfig(NAME, other))
-    assert not Kept(view_of(TEXT), 0.0, kept.settings_of(zone)).fits(zone)
+    settings = kept.settings_of(zone)
+    assert kept.fits(zone, settings, sources)
+    assert not kept.fits(ZoneConfig(NAME, file, lint="refuse"), settings, sources)
+    assert not kept.fits(ZoneConfig(NAME, other), settings, sources)
+    assert not kept.fits(zone, settings, ())
     other.write_text("c")
-    assert not version.fits(zone)
+    assert not kept.fits(zone, settings, sources)
     other.unlink()
-    assert not version.fits(zone)
+    assert not kept.fits(zone, settings, sources)
 
 
 def test_what_was_set_aside_is_deleted_after_thirty_days_of_a_server(tmp_path: Path) -> None:
