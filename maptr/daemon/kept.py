@@ -28,6 +28,7 @@ from typing import Any, BinaryIO
 
 from maptr import __version__
 from maptr.config import ZoneConfig
+from maptr.config.model import signed_path
 from maptr.files import CHUNK, name_for, opened, write_private_parts
 from maptr.protocol.names import Labels, to_wire
 from maptr.zone.masterfile import Source
@@ -38,6 +39,7 @@ log = logging.getLogger("maptr.serve")
 SUFFIX = ".kept"
 FORMAT = b"maptr kept zone 1\n"
 NAMES = 4096  # in one part: the memory for reading and writing
+MAX_SIGNED_HEAD = 200  # bytes of the first line of a signed zone
 MAX_HEAD = 1 << 20  # bytes of the line of JSON
 AGE = 30  # days until a version that was set aside is deleted
 DAY = 86400.0
@@ -91,6 +93,15 @@ def _digest_of(path: Path) -> bytes:
 
 def path_of(folder: Path, origin: Labels) -> Path:
     return folder / (name_for(origin) + SUFFIX)
+
+
+def signed_head(folder: Path, origin: Labels) -> str:
+    """Return the first line of the file of a signed zone, which identifies its version; "" without one."""
+    try:
+        with opened(signed_path(folder, origin)) as file:
+            return file.readline(MAX_SIGNED_HEAD).decode("ascii", "replace")
+    except OSError:
+        return ""
 
 
 # ---- the file

@@ -135,7 +135,7 @@ def _kept(state: ZoneState) -> ZoneState:
         return state
     name = to_text(state.zone.name)
     try:
-        kept.write(folder, state.version(state_folder.signed_head(folder, state.zone.name)))
+        kept.write(folder, state.version(kept.signed_head(folder, state.zone.name)))
     except Exception as error:
         reason = reason_of(error)
         if not isinstance(error, OSError):

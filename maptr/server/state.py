@@ -207,9 +207,9 @@ class ZoneState:
             yield Alarm(AlarmKind.ZONE_NOT_LOADED, f"zone {name} is not loaded, queries get SERVFAIL: {reason}", name)
         elif self.error:
             since = "" if self.published is None else f", published {time_text(self.published)},"
-            mend = (
-                f"maptr reload {name} --force accepts it" if self.is_forcible else f"mend it, then maptr reload {name}"
-            )
+            mend = f"mend it, then maptr reload {name}"
+            if self.is_forcible:
+                mend = f"maptr reload {name} --force takes it as it is"
             text = f"zone {name} was not reloaded, serial {self.view.serial}{since} stays: {self.error}; {mend}"
             yield Alarm(AlarmKind.ZONE_REFUSED, text, name)
         if self.view is not None and signing_error:

@@ -36,7 +36,6 @@ SERIAL_SUFFIX = ".serial"
 SIGNED_SUFFIX = ".signed"
 MAX_RECORD = 4096  # bytes; a record has about 100
 MAX_SIGNED = 8 * MAX_WHOLE  # bytes of a signed zone, whose signatures take more than its records
-_MAX_SIGNED_HEAD = 200  # bytes
 
 _SIGNED_HEAD = re.compile(r"; signed by maptr from serial (?P<serial>\d{1,10}), SHA-256 (?P<digest>[0-9a-f]{64})")
 
@@ -111,14 +110,14 @@ def last_version(zone: ZoneConfig) -> Kept | None:
     version = kept.read(zone.state, zone.name)
     if zone.keys is None:
         return None if version is not None and version.unsigned is not None else version
-    if version is not None and version.signed == signed_head(zone.state, zone.name):
+    if version is not None and version.signed == kept.signed_head(zone.state, zone.name):
         return version
     path = signed_path(zone.state, zone.name)
     instead = "the zone is signed anew, and its serial may go back" if version is None else "the kept version is used"
     signed = read_signed(zone.state, zone.name, instead=instead)
     if signed is None:
         return version
-    return Kept(signed[0], path.stat().st_mtime, unsigned=signed[1], signed=signed_head(zone.state, zone.name))
+    return Kept(signed[0], path.stat().st_mtime, unsigned=signed[1], signed=kept.signed_head(zone.state, zone.name))
 
 
 def read_signed(
@@ -141,15 +140,6 @@ def read_signed(
     except Exception as error:
         log.warning("%s: %s; %s", path, getattr(error, "strerror", None) or str(error), instead)
     return None
-
-
-def signed_head(folder: Path, origin: Labels) -> str:
-    """Return the first line of the signed version of a zone, which identifies it; "" without one."""
-    try:
-        with opened(signed_path(folder, origin)) as file:
-            return file.readline(_MAX_SIGNED_HEAD).decode("ascii", "replace")
-    except OSError:
-        return ""
 
 
 def last_removed(folder: Path, origin: Labels) -> ZoneView | None:
