@@ -13,6 +13,7 @@ from pathlib import Path
 
 from maptr.config import ZoneConfig
 from maptr.daemon import kept
+from maptr.daemon.kept import Kept
 from maptr.errors import ZoneError, reason_of, time_text
 from maptr.protocol.names import Labels, to_text
 from maptr.protocol.serial import is_newer
@@ -206,6 +207,18 @@ def _publish(state: ZoneState, now: float, force: bool, *, starting: bool) -> tu
     if view is old and served is not None:
         return state, ZoneResult(name, "unchanged", served.serial, served.serial)
     return _serve(state, view, now, warnings)
+
+
+def check_after(last: Kept, new: ZoneView, zone: ZoneConfig, now: float) -> None:
+    """Raise ZoneError if a start would refuse this version of a zone after its last good one."""
+    old = ZoneState.restored(zone, last, now).unsigned_view()
+    if old is None or kept.fits(zone, last.settings, last.sources):
+        return
+    new = new if zone.keys is None else stripped(new)
+    try:
+        decide(old, choose_serial(new, Published.of(old), zone.style, now), zone.max_shrink)
+    except ZoneError as error:
+        raise ZoneError(error.reason, filename=str(zone.table or zone.file)) from None
 
 
 def _unchanged(state: ZoneState, now: float) -> tuple[ZoneState, ZoneResult]:
