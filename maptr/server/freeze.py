@@ -89,9 +89,9 @@ def read(folder: Path | None, now: float) -> Frozen:
     try:
         document = json.loads(read_whole(path, MAX_FILE))
         since = {str(name): float(at) for name, at in document.items()}
-        everything = since.pop(ALL, None)
         for at in since.values():
             time_text(at)
+        everything = since.pop(ALL, None)
         return Frozen(everything, {fold(parse(name)): at for name, at in since.items()})
     except FileNotFoundError:
         return Frozen()

@@ -3,22 +3,38 @@
 from __future__ import annotations
 
 import shutil
+import socket
+import urllib.request
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 
+import dns.message
+import dns.opcode
+import dns.query
+import dns.rdatatype
+import dns.rrset
+import dns.zone
 import pytest
 
 from maptr.config import Config, ServeConfig, ZoneConfig
-from maptr.daemon import kept
+from maptr.daemon import kept, progress
 from maptr.dnssec import keys as zonekeys
 from maptr.dnssec.keys import Algorithm, KeyState, Role
+from maptr.gateway.zones import ZoneFiles
 from maptr.protocol.names import parse
 from maptr.server import publisher, state_folder
 from maptr.zone.check import read_checked
 from maptr.zone.diff import ZoneDiff
 from maptr.zone.snapshot import ZoneView
+from tests.support.command_line import run
+from tests.support.ports import free_port
 from tests.support.registries import natab
+from tests.support.server_process import Site as Server
+from tests.support.server_process import address_of, zone_text
+from tests.support.server_process import site as server  # noqa: F401 - a fixture
+from tests.support.waiting import PATIENCE, until
 from tests.support.zone_site import ZoneSite
 
 pytest.importorskip("cryptography", reason="signing needs maptr[dnssec]")
@@ -413,3 +429,122 @@ def test_a_zone_that_is_not_configured_is_set_aside(tmp_path: Path) -> None:
     site.again()
     assert site.serial >= site.before.serial
     assert state_folder.last_removed(state, NAME) is not None
+
+
+# --- a server
+
+
+@pytest.mark.parametrize("fault", ["gone", "typo", "shrunk", "folder"])
+def test_a_restarted_server_transfers_notifies_and_is_healthy(server: Server, fault: str) -> None:  # noqa: F811
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as secondary:
+        secondary.bind(("127.0.0.1", 0))
+        secondary.settimeout(PATIENCE)
+        serve = f'state = "state"\nmetrics = "127.0.0.1:{free_port()}"'
+        notify = f'transfer = ["127.0.0.1"]\nnotify = ["127.0.0.1:{secondary.getsockname()[1]}"]\n'
+        server.configure(notify, zones=("b.test", "a.test"), serve=serve)
+        server.write_zone("a.test", zone_text(1) + "".join(f"n{number} A 192.0.2.8\n" for number in range(9)))
+        server.start()
+        server.write_zone("a.test", zone_text(2) + "".join(f"n{number} A 192.0.2.8\n" for number in range(9)))
+        assert server.run("reload", "a.test").exit_code == 0
+        server.server.stop()
+        file = server.directory / "a.test.zone"
+        file.unlink()
+        if fault == "folder":
+            file.mkdir()
+        elif fault != "gone":
+            file.write_text(zone_text(3) + ("x NAPTRR\n" if fault == "typo" else ""))
+        checked = run("serve", "--config", server.config, "--check-config")
+        assert checked.exit_code in (1, 8)
+        assert "zone a.test.: a start serves the last good version, serial 2, published 20" in checked.stderr
+        port = server.start()
+        assert (address_of("n1.a.test.", port), address_of("ns.b.test.", port)) == ("192.0.2.8", "192.0.2.1")
+        axfr = dns.zone.from_xfr(dns.query.xfr("127.0.0.1", "a.test.", port=port, lifetime=PATIENCE))
+        assert len(axfr.nodes) == 12
+        query = dns.message.make_query("a.test.", "IXFR")
+        known = dns.rrset.from_text("a.test.", 60, "IN", "SOA", "ns.a.test. host.a.test. 1 7200 3600 1209600 300")
+        query.authority.append(known)
+        answer = dns.query.tcp(query, "127.0.0.1", PATIENCE, port).answer
+        assert next(rrset[0].serial for rrset in answer if rrset.rdtype == dns.rdatatype.SOA) == 2
+        assert sum(map(len, answer)) < 12, "the changes alone"
+        said = dns.message.from_wire(secondary.recv(4096))
+        assert said.opcode() == dns.opcode.NOTIFY
+        url = server.server.wait_for(r"metrics on (http://.*)/metrics")[1]
+        with urllib.request.urlopen(f"{url}/health") as response:
+            assert response.status == 200
+        (alarm,) = (one for one in server.status()["alarms"] if one["kind"] == "zone-refused")
+        assert (alarm["zone"], "serial 2, published 20" in alarm["text"]) == ("a.test.", True)
+        assert alarm["since"]
+
+
+def test_a_removed_zone_is_set_aside_by_reload_and_start(server: Server) -> None:  # noqa: F811
+    server.configure(serve='state = "state"')
+    server.start()
+    state = server.directory / "state"
+    until(lambda: (state / "a.test.kept").exists() and (state / "b.test.kept").exists(), server.server.log)
+    server.configure(serve='state = "state"', zones=("b.test",))
+    assert server.run("reload").exit_code == 0
+    (aside,) = state.glob("*.aside")
+    assert aside.name.startswith("a.test.kept.20")
+    (server.directory / "a.test.zone").unlink()
+    server.configure(serve='state = "state"')
+    server.server.stop()
+    server.start()
+    assert server.zone("a.test.")["serial"] is None
+    server.configure(serve='state = "state"', zones=("a.test",))
+    server.server.stop()
+    server.start()
+    until(lambda: len([*state.glob("*.aside")]) == 2, server.server.log)
+
+
+def test_a_state_folder_that_cannot_be_written_to_stops_nothing(server: Server) -> None:  # noqa: F811
+    """A folder in place of each file that the server would write, so that the test holds for root too."""
+    server.configure(serve='state = "state"')
+    state = server.directory / "state"
+    for name in (".a.test.kept.new", ".b.test.kept.new"):
+        (state / name).mkdir(parents=True)
+    port = server.start()
+    assert address_of("ns.a.test.", port) == "192.0.2.1"
+    until(lambda: len(server.status()["alarms"]) == 2, server.server.log)
+    assert {alarm["kind"] for alarm in server.status()["alarms"]} == {"zone-not-kept"}
+    assert server.zone("a.test.")["keep_error"]
+
+
+def test_a_long_start_says_what_it_does(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    caplog.set_level("INFO", "maptr.serve")
+    monkeypatch.setattr(progress, "EVERY", 0.01)
+    with progress.Progress() as doing:
+        doing.doing = "loading zone a.test., 3 of 7"
+        until(lambda: "starting for 0 s: loading zone a.test., 3 of 7" in caplog.messages, str)
+
+
+# --- the gateway
+
+
+def test_the_gateway_reads_the_version_that_the_server_serves(site: Site) -> None:
+    seconds = count(0.0, 10.0)
+    fault = typo if "table" not in site.kind else gone
+    fault(site)
+    site.again()
+    zones = ZoneFiles([site.zone], clock=lambda: next(seconds))
+    assert (zones.troubles, zones.snapshot is not None) == ([], True)
+    assert zones.snapshot is not None
+    assert not ZoneDiff.between(zones.snapshot.zones[NAME], site.view)
+    if "table" not in site.kind:
+        site.zone.file.write_text(text(7, extra="new A 192.0.2.77\n"))
+        snapshot = zones.refresh()
+        assert snapshot is not None
+        assert parse("new.ark.arpa.") not in snapshot.zones[NAME].nodes, "the server has not read it"
+        site.reload()
+        snapshot = zones.refresh()
+        assert snapshot is not None
+        assert snapshot.zones[NAME].serial == site.serial
+    assert sorted(path.suffix for path in (site.folder / "state").iterdir()) == sorted(
+        path.suffix for path in (site.folder / "state").iterdir() if path.suffix in (".kept", ".signed", ".serial")
+    )
+
+
+def test_the_gateway_reads_the_file_without_a_usable_kept_version(tmp_path: Path) -> None:
+    site = Site(tmp_path, "file")
+    kept.path_of(tmp_path / "state", NAME).write_bytes(b"x")
+    zones = ZoneFiles([site.zone])
+    assert (zones.troubles, zones.snapshot is not None) == ([], True)
