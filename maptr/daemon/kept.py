@@ -135,6 +135,7 @@ def _content(kept: Kept) -> Iterator[bytes]:
         "origin": to_wire(kept.view.origin).hex(),
         "serial": kept.view.serial,
         "names": len(nodes.table),
+        "digest": None if nodes.digest is None else f"{nodes.digest:x}",
         "published": kept.published,
         "settings": kept.settings,
         "sources": [[str(source.path), source.digest.hex()] for source in kept.sources],
@@ -176,6 +177,7 @@ def _read(file: BinaryIO, origin: Labels) -> Kept:
     if head["origin"] != to_wire(origin).hex():
         raise ValueError("it is of another zone")
     nodes = _read_nodes(file, end, head["names"])
+    nodes.digest = None if head["digest"] is None else int(head["digest"], 16)
     view = ZoneView.of(origin, nodes)
     if view.serial != head["serial"]:
         raise ValueError("its serial is another one")

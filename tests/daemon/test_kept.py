@@ -15,6 +15,7 @@ from maptr.config import ZoneConfig
 from maptr.daemon import kept
 from maptr.daemon.kept import Kept
 from maptr.protocol.names import parse
+from maptr.zone.diff import digest
 from maptr.zone.masterfile import Source
 from tests.support.zones import view_of
 
@@ -31,10 +32,13 @@ def version(serial: int = 7) -> Kept:
 
 
 def test_what_is_kept_is_read_again(tmp_path: Path) -> None:
-    kept.write(tmp_path, version())
+    first = version()
+    digest(first.view)
+    kept.write(tmp_path, first)
     found = kept.read(tmp_path, NAME)
     assert found is not None
     before = version()
+    assert found.view.nodes.digest == first.view.nodes.digest is not None
     assert found.view.nodes.table == before.view.nodes.table
     assert list(found.view.nodes.table) == list(before.view.nodes.table)
     assert (found.view.nodes.spelled, found.view.nodes.special) == (
