@@ -6,7 +6,7 @@ The functions make a new ``Served`` (``state.py``). They read files and take lon
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -76,7 +76,10 @@ def publish(
             results.append(result)
         states[zone.name] = state
     results += [ZoneResult(to_text(origin), "removed") for origin in current.keys() - states.keys()]
-    return states if starting else keep(states), results
+    if starting:
+        return states, results
+    known = {origin: state.view for origin, state in current.items()}
+    return keep(states, {origin for origin, state in states.items() if state.view is not known.get(origin)}), results
 
 
 def _last_state(zone: ZoneConfig, now: float) -> ZoneState:
@@ -125,9 +128,12 @@ def sign_again(current: Served, *, clock: Clock, retry: bool = False) -> tuple[S
     return keep(states), results
 
 
-def keep(current: Served) -> Served:
-    """Write the served versions that are not in the state folder yet, for the next start. Returns the new states."""
-    return {origin: _kept(state) for origin, state in current.items()}
+def keep(current: Served, only: Container[Labels] | None = None) -> Served:
+    """Write the served versions that are not in the state folder yet, for the next start. Returns the new states.
+
+    ``only``: those of these zones.
+    """
+    return {origin: _kept(state) if only is None or origin in only else state for origin, state in current.items()}
 
 
 def _kept(state: ZoneState) -> ZoneState:

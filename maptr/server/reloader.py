@@ -9,6 +9,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from maptr.answer.context import Context
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("maptr.serve")
 
 KEEP_INTERVAL = 60.0  # seconds between two attempts to keep versions for the next start
+KEEP_AT_ONCE = 50  # versions
 ALARM_INTERVAL = 86400.0  # seconds between two log lines about signatures that need attention
 
 
@@ -154,8 +156,12 @@ class Reloader:
 
     async def keep_now(self) -> None:
         """Keep the versions that are served for the next start, and set aside those that no zone has."""
+        due = [origin for origin, state in self.served.items() if not state.is_kept]
+        for start in range(0, len(due), KEEP_AT_ONCE):  # so that a reload need not wait for all of them
+            some = frozenset(due[start : start + KEEP_AT_ONCE])
+            async with self._busy:
+                self.served = await in_thread(partial(keep, self.served, some))
         async with self._busy:
-            self.served = await in_thread(lambda: keep(self.served))
             await in_thread(lambda: state_folder.tidy(self.config, self._clock()))
 
     async def freeze(self, zone: str | None) -> str:

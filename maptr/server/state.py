@@ -116,8 +116,8 @@ class ZoneState:
         """Return the state of a zone at a start: as if its kept version was already served."""
         state = cls(zone).serving(version.view, now)
         signed = SigningState(version.unsigned if zone.keys else None)
-        has_same_settings = version.settings == kept.settings_of(zone)
-        if zone.keys and version.unsigned is not None and has_same_settings and (validity := state.validity):
+        validity = state.validity
+        if zone.keys and version.unsigned is not None and validity and version.settings == kept.settings_of(zone):
             due = validity.expires - zone.signing.refresh
             signed = SigningState(version.unsigned, validity.begins, due, version.key_files)
         return replace(
