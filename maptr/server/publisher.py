@@ -78,8 +78,8 @@ def publish(
     results += [ZoneResult(to_text(origin), "removed") for origin in current.keys() - states.keys()]
     if starting:
         return states, results
-    known = {origin: state.view for origin, state in current.items()}
-    return keep(states, {origin for origin, state in states.items() if state.view is not known.get(origin)}), results
+    before = {origin: state.view for origin, state in current.items()}
+    return keep(states, {origin for origin, state in states.items() if state.view is not before.get(origin)}), results
 
 
 def _last_state(zone: ZoneConfig, now: float) -> ZoneState:
