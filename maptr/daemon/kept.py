@@ -41,6 +41,7 @@ FORMAT = b"maptr kept zone 1\n"
 NAMES = 4096  # in one part: the memory for reading and writing
 MAX_SIGNED_HEAD = 200  # bytes of the first line of a signed zone
 MAX_HEAD = 1 << 20  # bytes of the line of JSON
+MAX_TIME = 1 << 37  # seconds since 1970: the year 6325
 AGE = 30  # days until a version that was set aside is deleted
 DAY = 86400.0
 _DIGEST = 32  # bytes at the end of the file
@@ -182,9 +183,12 @@ def _read(file: BinaryIO, origin: Labels) -> Kept:
     if view.serial != head["serial"]:
         raise ValueError("its serial is another one")
     key_files: list[tuple[Any, ...]] = head["key_files"]
+    published = float(head["published"])
+    if not 0 <= published < MAX_TIME:
+        raise ValueError("its time is not one")
     return Kept(
         view,
-        float(head["published"]),
+        published,
         str(head["settings"]),
         tuple(Source(Path(path), bytes.fromhex(digest)) for path, digest in head["sources"]),
         tuple(map(str, head["warnings"])),

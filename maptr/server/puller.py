@@ -53,6 +53,7 @@ class Puller:
         self._config = config
         self._publish_zone = publish
         self._frozen = frozen
+        self._held: set[str] = set()  # frozen zones that were to be published
         self._clock = clock
         self._known: tuple[int, ...] | None = None  # the signature of the table's file after the last pull
         self.wanted = asyncio.Event()
@@ -64,14 +65,16 @@ class Puller:
 
         What is frozen stays, and is published after it was thawed.
         """
-        if self.frozen_reason():
-            return
         if self._known is None:
             known = signature_if_any(self._config().table.file)
             for zone in self._zones(None):
                 await self._publish(zone)
             self._known = known
-        await self.pull_now()
+        else:
+            for zone in sorted(self._held):
+                await self._publish(zone)
+        if not self.frozen_reason():
+            await self.pull_now()
 
     async def pull_now(self) -> tuple[ZoneResult, ...]:
         """Pull the table, and publish the zones that are built from it if it has changed.
@@ -100,8 +103,11 @@ class Puller:
         return self._frozen().table_reason(built)
 
     async def _publish(self, zone: str) -> ReloadResult:
-        is_frozen = self._frozen().since(fold(parse(zone))) is not None
-        return ReloadResult(()) if is_frozen else await self._publish_zone(zone)
+        self._held.discard(zone)
+        if self._frozen().since(fold(parse(zone))) is None:
+            return await self._publish_zone(zone)
+        self._held.add(zone)
+        return ReloadResult(())
 
     def pause(self) -> float:
         """Return the seconds until the next pull, with a random variation; fewer after a failure."""

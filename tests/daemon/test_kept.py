@@ -106,6 +106,8 @@ def _without(key: str) -> Callable[[dict[str, object]], object]:
         _forged(lambda head: head.update(key_files=[[1]])),
         _forged(lambda head: head.update(warnings=5)),
         _forged(lambda head: head.update(published="x")),
+        _forged(lambda head: head.update(published=float("nan"))),
+        _forged(lambda head: head.update(published=1e300)),
         _forged(lambda head: None, lambda parts: b""),
         _forged(lambda head: None, lambda parts: parts[:-1]),
         _forged(lambda head: None, lambda parts: b"\xff" * 12 + parts[12:]),
