@@ -121,6 +121,11 @@ def write_private(path: Path, *parts: bytes) -> None:
     The temporary file always has the same name, so that a crash leaves one such file at most, which the next write
     removes. Raises OSError; nothing is then left beside the file.
     """
+    write_private_parts(path, parts)
+
+
+def write_private_parts(path: Path, parts: Iterable[bytes]) -> None:
+    """Do the same as ``write_private`` with parts that are made one after the other."""
     temporary = path.with_name(f".{path.name}.new")
     with naming(path):
         temporary.unlink(missing_ok=True)
@@ -222,7 +227,8 @@ class Followed(Generic[T]):
     ``read`` makes the next value from the last one. If it raises a MaptrError or OSError, or if the file changes
     meanwhile, the next value is that of ``failed``, which gets the last one and the error: the last good content, with
     the reason why it stays. The status of the file is looked at every LOOK_EVERY seconds. A file that could not be
-    read is read again after a minute, and with ``always`` any other too. ``clock`` is monotonic. Safe for threads.
+    read is read again after a minute, and with ``always`` any other too. ``beside`` is another file that ``read`` may
+    read. ``clock`` is monotonic. Safe for threads.
     """
 
     def __init__(
@@ -234,8 +240,10 @@ class Followed(Generic[T]):
         *,
         clock: Callable[[], float],
         always: bool = False,
+        beside: Path | None = None,
     ) -> None:
         self.path = path
+        self._beside = beside
         self.value = value
         self._read = read
         self._failed = failed
@@ -256,7 +264,10 @@ class Followed(Generic[T]):
         if now < self._look_at or self._lock.locked():
             return False
         self._look_at = now + LOOK_EVERY
-        return now >= self._read_at or signature_if_any(self.path) != self._signature
+        return now >= self._read_at or self._look() != self._signature
+
+    def _look(self) -> tuple[int, ...]:
+        return signature_if_any(self.path) + signature_if_any(self._beside)
 
     def current(self) -> T:
         """Return the value, and read the file first if that is due."""
@@ -269,10 +280,10 @@ class Followed(Generic[T]):
         with self._lock:
             now = self._clock()
             self._look_at, self._read_at = now + LOOK_EVERY, now + READ_EVERY
-            self._signature = signature_if_any(self.path)
+            self._signature = self._look()
             try:
                 value = self._read(self.value)
-                if signature_if_any(self.path) != self._signature:
+                if self._look() != self._signature:
                     raise OSError("the file changed while it was read")
                 self.value = value
                 if not self._always:

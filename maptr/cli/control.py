@@ -180,17 +180,22 @@ def _show_alarms(found: Status, alarms: Iterable[Alarm], silenced: Iterable[Alar
         8: "the configuration cannot be read",
     }
 )
-@click.argument("verb", type=click.Choice(["zone-status", "pull", "notify", "sign"]))
+@click.argument("verb", type=click.Choice(["zone-status", "pull", "notify", "sign", "freeze", "thaw"]))
 @click.argument("zone", required=False, type=NAME_TEXT)
 @_FILE
 @_SOCKET
 @JSON_OPTION
 def control(verb: str, zone: str | None, file: str | None, path: str | None, as_json: bool) -> None:
-    """Make the running server do something now that it otherwise does at intervals. A VERB can safely be repeated.
+    """Make the running server do something now that it otherwise does at intervals, or stop that. A VERB can safely be
+    repeated.
 
     zone-status shows ZONE, or all zones, and their alarms. pull gets the table from its sources, and publishes the
     zones that it changes. notify sends NOTIFY to the secondaries of ZONE, or of all zones. sign renews the signatures
     that are due, and signs again where that failed. Each version is on disk before it is served: there is no flush.
+
+    freeze stops what the server does to ZONE, or to all zones, by itself, until thaw, and over restarts: it pulls and
+    builds no table of such a zone, reads no changed file at a reload of everything, and renews only signatures that end
+    within two days. maptr reload ZONE and changed keys still publish. It needs serve.state.
 
     \b
     Examples:
@@ -216,6 +221,8 @@ def control(verb: str, zone: str | None, file: str | None, path: str | None, as_
             output.data("\n".join(f"NOTIFY {one}" for one in reply["notified"]) or "there is no secondary to notify")
         elif verb == "sign" and not found.zones:
             output.data("no signature is due")
+        elif verb in ("freeze", "thaw"):
+            output.data(reply["done"])
         for each in found.zones or ():
             _show_result(each)
     _exit_if_refused(found)
@@ -266,6 +273,8 @@ def _show_zone(zone: ZoneStatus) -> None:
         due = f", to be signed again {time_text(zone.signing.due)}" if zone.signing and zone.signing.due else ""
         state = f" serial {zone.serial}, {zone.names} names{loaded}{signed}{due}"
         output.data("zone ", Painted(zone.zone, output.STRONG), state)
+    if zone.frozen is not None:
+        output.data("  ", Painted(f"FROZEN since {time_text(zone.frozen)}", output.DOUBTFUL))
     for key in zone.signing.key_states if zone.signing else ():
         step = f"; {key.advice}" if key.advice else ""
         output.data(f"  key {key.tag:05d} {key.role} {key.algorithm} {key.state} since {time_text(key.since)}{step}")

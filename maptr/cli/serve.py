@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,14 +26,15 @@ from maptr.cli.options import PATH, Parsed
 from maptr.config import Config, KeyConfig, ZoneConfig
 from maptr.config.model import read_algorithm, read_name, read_tsig_secret
 from maptr.daemon import process, pulling
+from maptr.daemon.kept import Kept
 from maptr.daemon.sockets import Sockets
 from maptr.dnssec.expiry import signature_state
 from maptr.dnssec.keys import require_cryptography
-from maptr.errors import ConfigError, SigningError, ZoneError, raise_all, reason_of
+from maptr.errors import ConfigError, SigningError, ZoneError, raise_all, reason_of, time_text
 from maptr.files import name_for, read_whole
 from maptr.protocol.names import to_text
 from maptr.protocol.numbers import NS, SERVER_PORT
-from maptr.server import publisher, settings, signer, state_folder, table_zone
+from maptr.server import freeze, publisher, settings, signer, state_folder, table_zone
 from maptr.server.control import check_path
 from maptr.server.daemon import Daemon, certificate_of
 from maptr.transfer.acl import AccessRule, NotifyTarget, read_key_name
@@ -303,8 +305,11 @@ def _run(config: Config, read: Callable[[], Config], bound: Sockets | None) -> N
         daemon.bind()  # before what takes long, so that an address in use is known at once
         gc.disable()  # loading zones creates many objects and little garbage
         try:
-            pulling.begin(config, clock=time.time)
-            daemon.reloader.served = publisher.start(config.zones, clock=time.time)
+            with daemon.progress as progress:
+                progress.doing = "pulling the table"
+                pulling.begin(config, clock=time.time)
+                frozen, tell = daemon.reloader.frozen, partial(setattr, progress, "doing")
+                daemon.reloader.served = publisher.start(config.zones, clock=time.time, frozen=frozen, tell=tell)
             gc.freeze()  # exempt the zones, which stay, from garbage collection
         finally:
             gc.enable()
@@ -321,12 +326,21 @@ def _check(config: Config, *, as_json: bool) -> None:
         certificate_of(config)
     except ConfigError as error:
         errors.append(error)
+    frozen = freeze.read(config.serve.state, time.time())
     for index, zone in enumerate(config.zones):
+        last = state_folder.last_version(zone)
         try:
-            found.append(_checked(zone))
-        except ZoneError as error:
-            errors.append(error)
-        except (SigningError, OSError) as error:
+            found.append(_checked(zone, last))
+            if last is not None and (since := frozen.since(zone.name)) is not None:
+                what = f"a start serves serial {last.view.serial}"
+                output.warning(f"zone {to_text(zone.name)} is frozen since {time_text(since)}: {what}")
+        except (ZoneError, SigningError, OSError) as error:
+            if last is not None:
+                version = f"serial {last.view.serial}, published {time_text(last.published)}"
+                output.warning(f"zone {to_text(zone.name)}: a start serves the last good version, {version}")
+            if isinstance(error, ZoneError):
+                errors.append(error)
+                continue
             table = zone.table
             if table is not None and config.table.url and config.table.file == table and error.filename == str(table):
                 output.warning(f"zone {to_text(zone.name)}: {table} is not pulled yet")
@@ -360,11 +374,16 @@ def _check(config: Config, *, as_json: bool) -> None:
             output.data(f"metrics {serve.metrics} (http)")
 
 
-def _checked(zone: ZoneConfig) -> tuple[dict[str, Any], ZoneView]:
-    """Return a zone as it would be served, and describe it for JSON. Raises ZoneError, SigningError and OSError."""
+def _checked(zone: ZoneConfig, last: Kept | None) -> tuple[dict[str, Any], ZoneView]:
+    """Return a zone as it would be served after its last good version, and describe it for JSON.
+
+    Raises ZoneError, SigningError and OSError.
+    """
     if zone.keys is not None:
         signer.check(zone.keys)
     checked, now = _read(zone), time.time()
+    if last is not None:
+        publisher.check_after(last, checked.view, zone, now)
     warnings = list(checked.warnings)
     if zone.keys is None and (found := signature_state(checked.view, now)).is_alarm:
         warnings.append(found.text(now))

@@ -22,9 +22,10 @@ from maptr.config import Config
 from maptr.daemon import process, sockets
 from maptr.daemon.certificate import Certificate
 from maptr.daemon.process import in_thread
+from maptr.daemon.progress import Progress
 from maptr.daemon.pulling import TableStatus
 from maptr.daemon.sockets import Sockets, bound_at, limits_within_descriptors
-from maptr.errors import ConfigError
+from maptr.errors import ConfigError, MaptrError, reason_of
 from maptr.protocol.address import Address
 from maptr.protocol.names import to_text
 from maptr.server import control, settings, udp
@@ -86,6 +87,7 @@ class Daemon:
         self._sockets = bound
         self._stopping = asyncio.Event()
         self._alarm_log = AlarmLog()
+        self.progress = Progress()
 
     def bind(self) -> None:
         """Bind all sockets; afterwards, ``bound`` has the actual ports. Raises ConfigError."""
@@ -116,7 +118,9 @@ class Daemon:
         if not (self.bound or self.tls_bound):
             self.bind()
         assert self._sockets is not None  # noqa: S101 - bound above
-        state = self.reloader.first_state()
+        with self.progress as progress:
+            progress.doing = "reading the journals"
+            state = self.reloader.first_state()
         if signals:
             process.handle_signals(self.stop, self.reloader.background.request_reload)
         async with contextlib.AsyncExitStack() as stack:
@@ -176,8 +180,8 @@ class Daemon:
         self._stopping.set()
 
     async def execute(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Execute a control request: ``{"command": "status"}``, ``pull``, ``sign``, ``notify`` with an optional
-        ``zone``, or ``reload`` with optional ``zone`` and ``force``."""
+        """Execute a control request: ``{"command": "status"}``, ``pull``, ``sign``, ``notify``, ``freeze`` or ``thaw``
+        with an optional ``zone``, or ``reload`` with optional ``zone`` and ``force``."""
         zone, force = request.get("zone"), request.get("force", False)
         match request.get("command"):
             case "status":
@@ -186,24 +190,35 @@ class Daemon:
                 return await self._pull()
             case "notify" if zone is None or isinstance(zone, str):
                 return self._notify(zone)
+            case "freeze" | "thaw" as verb if zone is None or isinstance(zone, str):
+                return await self._set_frozen(verb, zone)
             case "sign" if zone is None:
                 found = await self.reloader.sign_now(retry=True)
                 return await in_thread(lambda: asdict(found))
             case "reload" if isinstance(force, bool) and (zone is None or isinstance(zone, str)):
                 found = await self.reloader.reload_now(zone, force=force)
                 return await in_thread(lambda: asdict(found))
-        known = "status, pull, notify, sign, or reload, with zone (a text) and force (true or false)"
+        known = "status, pull, notify, sign, freeze, thaw, or reload, with zone (a text) and force (true or false)"
         return {"error": f"no such command: {known}"}
 
     async def _pull(self) -> dict[str, Any]:
         puller = self.reloader.puller
         if puller is None or not self.reloader.config.table.url:
             return {"error": "no table is pulled: table.url and table.file say where from, and where to"}
+        if reason := puller.frozen_reason():
+            return {"error": reason}
         published = {result.zone: result for result in await puller.pull_now()}
         for state in self.reloader.served.values():
             if state.zone.table == self.reloader.config.table.file and state.error:
                 published.setdefault(to_text(state.zone.name), state.refused())
         return {**asdict(puller.status() or TableStatus()), "zones": [asdict(zone) for zone in published.values()]}
+
+    async def _set_frozen(self, verb: str, zone: str | None) -> dict[str, Any]:
+        change = self.reloader.freeze if verb == "freeze" else self.reloader.thaw
+        try:
+            return {"done": await change(zone)}
+        except (MaptrError, OSError) as error:
+            return {"error": reason_of(error)}
 
     def _notify(self, zone: str | None) -> dict[str, Any]:
         try:
@@ -270,6 +285,7 @@ class Daemon:
             yield Alarm(AlarmKind.CERTIFICATE_REFUSED, f"the certificate was not reloaded: {error}")
         if reloader.puller is not None:
             yield from reloader.puller.alarms()
+        yield from reloader.frozen.alarms(reloader.served)
         for state in reloader.served.values():
             yield from state.alarms(now)
         yield from reloader.monitor.alarms()

@@ -44,11 +44,15 @@ def access_of(
         view, known = snapshot.zones.get(zone.name), old.zones.get(zone.name)
         if view is None:
             continue
-        if known is not None and known is not view:
-            _warn_of_serial(known, view)
-        if zone.transfer:
-            path, journal = journal_path(zone), access.journals.get(zone.name)
-            journals[zone.name] = _extended(path, journal, known, view, logged)
+        try:
+            if known is not None and known is not view:
+                _warn_of_serial(known, view)
+            if zone.transfer:
+                path, journal = journal_path(zone), access.journals.get(zone.name)
+                journals[zone.name] = _extended(path, journal, known, view, logged)
+        except Exception:  # of one zone: the others go on, and its secondaries get AXFR
+            log.exception("internal error, zone %s: its journal is not used", to_text(zone.name))
+            journals[zone.name] = Journal.start(view)
     named = ((key.name, key.algorithm, key.secret) for key in config.keys if key.secret is not None)
     keys = {name: TsigKey(name, algorithm, secret) for name, algorithm, secret in named}
     catalog = _catalog(config.serve.catalog.name, snapshot, now, access.catalog)

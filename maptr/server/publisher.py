@@ -6,15 +6,19 @@ The functions make a new ``Served`` (``state.py``). They read files and take lon
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Container, Iterable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from maptr.config import ZoneConfig
-from maptr.errors import ZoneError, reason_of
+from maptr.daemon import kept
+from maptr.daemon.kept import Kept
+from maptr.errors import ZoneError, reason_of, time_text
 from maptr.protocol.names import Labels, to_text
 from maptr.protocol.serial import is_newer
 from maptr.server import signer, state_folder
+from maptr.server.freeze import Frozen
 from maptr.server.state import Clock, Served, SigningState, ZoneState
 from maptr.server.status import ZoneResult
 from maptr.server.table_zone import candidate
@@ -25,34 +29,85 @@ from maptr.zone.snapshot import ZoneView
 
 log = logging.getLogger("maptr.serve")
 
+NOTHING_FROZEN = Frozen()
+Tell = Callable[[str], object]
+Step = Callable[[ZoneState, float], tuple[ZoneState, ZoneResult]]
 
-def start(zones: Iterable[ZoneConfig], *, clock: Clock) -> Served:
-    """Load every zone. Queries for a zone that cannot be loaded get SERVFAIL."""
-    return publish(zones, {}, clock=clock)[0]
+
+def start(
+    zones: Iterable[ZoneConfig], *, clock: Clock, frozen: Frozen = NOTHING_FROZEN, tell: Tell = lambda doing: None
+) -> Served:
+    """Load every zone, as a reload does after the last good versions. Queries for a zone without any get SERVFAIL.
+
+    ``tell`` gets what is done at the moment. Versions are not kept yet: call ``keep`` when they are served.
+    """
+    return publish(zones, {}, clock=clock, frozen=frozen, tell=tell)[0]
 
 
 def publish(
-    zones: Iterable[ZoneConfig], current: Served, *, clock: Clock, only: Labels | None = None, force: bool = False
+    zones: Iterable[ZoneConfig],
+    current: Served,
+    *,
+    clock: Clock,
+    only: Labels | None = None,
+    force: bool = False,
+    frozen: Frozen = NOTHING_FROZEN,
+    tell: Tell = lambda doing: None,
 ) -> tuple[Served, list[ZoneResult]]:
     """Read the zones again. Returns what to serve, and the result for each zone, including removed zones.
 
-    ``only``: read only the file of this zone. ``force``: as in ``decide``. The server starts if ``current`` is empty.
-    An invalid or unreadable file is a result, not an exception.
+    ``only``: read only the file of this zone, even if it is frozen. ``force``: as in ``decide``. The server starts if
+    ``current`` is empty. An invalid or unreadable file is a result, not an exception.
     """
+    zones, starting = tuple(zones), not current
     states: dict[Labels, ZoneState] = {}
     results: list[ZoneResult] = []
-    for zone in zones:
-        known = current.get(zone.name, ZoneState(zone))
-        state = replace(known, zone=zone)
+    for count, zone in enumerate(zones, 1):
+        tell(f"loading zone {to_text(zone.name)}, {count} of {len(zones)}")
+        known = _last_state(zone, clock()) if starting else current.get(zone.name, ZoneState(zone))
+        state = replace(known, zone=zone, frozen=frozen.since(zone.name))
         if (zone.keys, zone.signing) != (known.zone.keys, known.zone.signing):
             # The signatures do not fit the new keys or policy.
             state = replace(state, signed=SigningState(known.signed.unsigned if zone.keys else None))
         if only is None or only == zone.name:
-            state, result = _publish(state, clock(), force, starting=not current)
+            is_held = state.frozen is not None and state.view is not None and only is None
+            step = _hold if is_held else partial(_publish, force=force, starting=starting)
+            state, result = _guarded(state, clock(), step)
             results.append(result)
         states[zone.name] = state
     results += [ZoneResult(to_text(origin), "removed") for origin in current.keys() - states.keys()]
-    return states, results
+    if starting:
+        return states, results
+    before = {origin: state.view for origin, state in current.items()}
+    return keep(states, {origin for origin, state in states.items() if state.view is not before.get(origin)}), results
+
+
+def _last_state(zone: ZoneConfig, now: float) -> ZoneState:
+    """Return the state of a zone before a start: that of its last good version, if there is one."""
+    try:
+        version = state_folder.last_version(zone)
+        return ZoneState(zone) if version is None else ZoneState.restored(zone, version, now)
+    except Exception:
+        log.exception("internal error, zone %s: its kept version is not used", to_text(zone.name))
+        return ZoneState(zone)
+
+
+def _guarded(state: ZoneState, now: float, step: Step) -> tuple[ZoneState, ZoneResult]:
+    """Take a step with one zone. An unexpected exception is that zone's error, and the others go on."""
+    try:
+        return step(state, now)
+    except Exception as error:
+        name = to_text(state.zone.name)
+        log.exception("internal error, zone %s is not changed", name)
+        reason = f"{state.zone.table or state.zone.file}: internal error, the log has it: {reason_of(error)}"
+        state = replace(state, error=reason, failed_at=now, is_forcible=False)
+        return state, state.refused()
+
+
+def _hold(state: ZoneState, now: float) -> tuple[ZoneState, ZoneResult]:
+    """Leave a frozen zone as it is."""
+    serial = None if state.view is None else state.view.serial
+    return state, ZoneResult(to_text(state.zone.name), "frozen", serial, serial)
 
 
 def sign_again(current: Served, *, clock: Clock, retry: bool = False) -> tuple[Served, list[ZoneResult]]:
@@ -70,7 +125,34 @@ def sign_again(current: Served, *, clock: Clock, retry: bool = False) -> tuple[S
         if unsigned is not None:  # without it, no file has been valid yet, and the next reload signs the zone
             states[origin], result = _sign(state, unsigned, clock(), state.warnings, changed=pending is not None)
             results.append(result)
-    return states, results
+    return keep(states), results
+
+
+def keep(current: Served, only: Container[Labels] | None = None) -> Served:
+    """Write the served versions that are not in the state folder yet, for the next start. Returns the new states.
+
+    ``only``: those of these zones.
+    """
+    return {origin: _kept(state) if only is None or origin in only else state for origin, state in current.items()}
+
+
+def _kept(state: ZoneState) -> ZoneState:
+    folder = state.zone.state
+    if folder is None or state.view is None or state.is_kept:
+        return state
+    name = to_text(state.zone.name)
+    try:
+        kept.write(folder, state.version(kept.signed_head(folder, state.zone.name)))
+    except Exception as error:
+        reason = reason_of(error)
+        if not isinstance(error, OSError):
+            log.exception("internal error, zone %s is not kept for the next start", name)
+        elif reason != state.keep_error:
+            log.error("zone %s is not kept for the next start: %s", name, reason)
+        return replace(state, keep_error=reason)
+    if state.keep_error:
+        log.info("zone %s is kept for the next start again", name)
+    return replace(state, is_kept=True, keep_error="")
 
 
 def log_results(results: Iterable[ZoneResult]) -> None:
@@ -88,8 +170,11 @@ def log_results(results: Iterable[ZoneResult]) -> None:
 
 
 def _publish(state: ZoneState, now: float, force: bool, *, starting: bool) -> tuple[ZoneState, ZoneResult]:
-    zone, served, old = state.zone, state.view, state.unsigned_view()
+    zone, served = state.zone, state.view
     name = to_text(zone.name)
+    if starting and served is not None and kept.fits(zone, state.settings, state.sources):
+        return _unchanged(state, now)
+    old, is_forcible = state.unsigned_view(), False
     try:
         with candidate(zone, now, starting=starting) as (reading, left_out):
             checked = read_checked(reading.file, zone.name, lint=zone.lint)
@@ -99,7 +184,9 @@ def _publish(state: ZoneState, now: float, force: bool, *, starting: bool) -> tu
                 published = _last_published(chosen, zone) if old is None else Published.of(old)
                 view = choose_serial(view, published, zone.style, now)
             if old is not None:
+                is_forcible = True  # what ``decide`` refuses, it accepts with force
                 view = decide(old, view, zone.max_shrink, force=force)
+                is_forcible = False
             if chosen is not None and state.stored != view.serial:
                 state = replace(state, stored=_store(chosen, view, starting=starting))
     except (ZoneError, OSError) as error:
@@ -107,11 +194,15 @@ def _publish(state: ZoneState, now: float, force: bool, *, starting: bool) -> tu
         level = logging.INFO if reason == state.error else logging.ERROR  # each pull may find the same
         if served is None:
             log.log(level, "zone %s not loaded, queries get SERVFAIL: %s", name, reason)
+        elif starting:
+            when = time_text(state.published or 0.0)
+            log.error("zone %s not loaded, serial %d, published %s, stays: %s", name, served.serial, when, reason)
         else:
             log.log(level, "zone %s not reloaded, serial %d stays: %s", name, served.serial, reason)
-        state = replace(state, error=reason, failed_at=now)
+        state = replace(state, error=reason, failed_at=now, is_forcible=is_forcible)
         return state, state.refused()
-    state = replace(state, error="", failed_at=None, left_out=left_out)
+    sources = tuple(one._replace(path=zone.file) if one.path == reading.file else one for one in checked.sources)
+    state = replace(state.accepted(sources), left_out=left_out)
     warnings = checked.first_warnings()
     for warning in warnings if view is not old else ():
         if warning not in state.warnings:
@@ -122,6 +213,27 @@ def _publish(state: ZoneState, now: float, force: bool, *, starting: bool) -> tu
     if view is old and served is not None:
         return state, ZoneResult(name, "unchanged", served.serial, served.serial)
     return _serve(state, view, now, warnings)
+
+
+def check_after(last: Kept, new: ZoneView, zone: ZoneConfig, now: float) -> None:
+    """Raise ZoneError if a start would refuse this version of a zone after its last good one."""
+    old = ZoneState.restored(zone, last, now).unsigned_view()
+    if old is None or kept.fits(zone, last.settings, last.sources):
+        return
+    new = new if zone.keys is None else stripped(new)
+    try:
+        decide(old, choose_serial(new, Published.of(old), zone.style, now), zone.max_shrink)
+    except ZoneError as error:
+        raise ZoneError(error.reason, filename=str(zone.table or zone.file)) from None
+
+
+def _unchanged(state: ZoneState, now: float) -> tuple[ZoneState, ZoneResult]:
+    """Go on with the kept version of a zone whose files and settings are still the same."""
+    unsigned = state.unsigned_view() if signer.is_due(state, now) else None
+    if unsigned is not None:
+        return _sign(state, unsigned, now, state.warnings, changed=False)
+    serial = None if state.view is None else state.view.serial
+    return state, ZoneResult(to_text(state.zone.name), "unchanged", serial, serial)
 
 
 def _last_published(folder: Path, zone: ZoneConfig) -> Published | None:
@@ -142,8 +254,8 @@ def _sign(
     state = replace(state, signed=signed if changed else replace(signed, pending=None))
     serial = None if view is None else view.serial
     if signed.error:
-        if view is not None and view is not old:
-            state = state.serving(view, now)  # the version that was stored before a restart
+        # The files of the pending version are not those of the served one: a start reads them again.
+        state = replace(state, sources=()) if changed else state
         return state, ZoneResult(name, "refused", serial, serial, f"not signed: {signed.error}")
     assert view is not None  # noqa: S101 - it was signed
     if view is old:

@@ -9,6 +9,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from maptr.answer.context import Context
@@ -18,10 +19,11 @@ from maptr.daemon.certificate import Certificate
 from maptr.daemon.process import in_thread
 from maptr.dnssec.expiry import Signatures
 from maptr.errors import ConfigError, reason_of
-from maptr.protocol.names import to_text
-from maptr.server import settings, signer
+from maptr.protocol.names import Labels, to_text
+from maptr.server import freeze, settings, signer, state_folder
+from maptr.server.freeze import Frozen
 from maptr.server.journals import access_of
-from maptr.server.publisher import log_results, publish, sign_again
+from maptr.server.publisher import keep, log_results, publish, sign_again
 from maptr.server.responder import Responder, ServerState
 from maptr.server.secondaries import SecondaryMonitor
 from maptr.server.state import Clock, Served, snapshot_of
@@ -32,6 +34,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("maptr.serve")
 
+KEEP_INTERVAL = 60.0  # seconds between two attempts to keep versions for the next start
+KEEP_AT_ONCE = 50  # versions
 ALARM_INTERVAL = 86400.0  # seconds between two log lines about signatures that need attention
 
 
@@ -63,6 +67,7 @@ class Reloader:
         self.certificate = certificate
         self._reread = reread
         self._clock = clock
+        self.frozen = freeze.read(config.serve.state, clock())
         self._logged = Repetitions()
         self.background = Background(self.reload_now)
         self._busy = asyncio.Lock()
@@ -71,6 +76,7 @@ class Reloader:
         """Start to reload on request, to sign and pull when due, to log alarms, and to monitor secondaries."""
         self.monitor.update(self._responder.state)
         self.background.start()
+        self.background.repeat(KEEP_INTERVAL, self.keep_now, "versions not kept for the next start")
         self.background.repeat(ALARM_INTERVAL, self._log_alarms, "alarms not checked")
         self.background.repeat(signer.CHECK_INTERVAL, self.sign_now, "zones not signed")
         self._pull()
@@ -107,6 +113,7 @@ class Reloader:
                 if self.certificate.error:
                     error = f"certificate not reloaded, the old one stays: {self.certificate.error}"
             self.config_error = ""
+            await in_thread(lambda: state_folder.tidy(config, self._clock()))
             self._pull()
         await self._log_alarms()
         return ReloadResult(tuple(results), error)
@@ -117,7 +124,7 @@ class Reloader:
         elif settings.has_table(self.config):
             from maptr.server.puller import Puller  # late, for a fast start: few servers need the client
 
-            self.puller = Puller(lambda: self.config, self.reload_now, clock=self._clock)
+            self.puller = Puller(lambda: self.config, self.reload_now, clock=self._clock, frozen=lambda: self.frozen)
             self.background.repeat(
                 self.puller.pause, self.puller.publish_and_pull, "table not pulled", wanted=self.puller.wanted
             )
@@ -132,7 +139,9 @@ class Reloader:
             new = self._reread()
             settings.check_change(config, new)
             config, context = new, settings.context_of(new, context)
-        served, results = publish(config.zones, self.served, clock=self._clock, only=only, force=force)
+        served, results = publish(
+            config.zones, self.served, clock=self._clock, only=only, force=force, frozen=self.frozen
+        )
         return config, context, served, results
 
     async def sign_now(self, *, retry: bool = False) -> ReloadResult:
@@ -144,6 +153,42 @@ class Reloader:
                 if results:
                     await self._adopt(self.config, self._responder.state.context, served, results)
         return ReloadResult(tuple(results))
+
+    async def keep_now(self) -> None:
+        """Keep the versions that are served for the next start, and set aside those that no zone has."""
+        due = [origin for origin, state in self.served.items() if not state.is_kept]
+        for start in range(0, len(due), KEEP_AT_ONCE):  # so that a reload need not wait for all of them
+            some = frozenset(due[start : start + KEEP_AT_ONCE])
+            async with self._busy:
+                self.served = await in_thread(partial(keep, self.served, some))
+        async with self._busy:
+            await in_thread(lambda: state_folder.tidy(self.config, self._clock()))
+
+    async def freeze(self, zone: str | None) -> str:
+        """Freeze a zone, or all. Returns what was done. Raises ConfigError and OSError."""
+        return await self._set_frozen(zone, Frozen.freeze, "frozen")
+
+    async def thaw(self, zone: str | None) -> str:
+        """Thaw a zone, or all, and pull the table if that is due. Returns what was done. Raises as ``freeze``."""
+        return await self._set_frozen(zone, lambda frozen, origin, now: frozen.thaw(origin), "thawed")
+
+    async def _set_frozen(
+        self, zone: str | None, change: Callable[[Frozen, Labels | None, float], Frozen], done: str
+    ) -> str:
+        folder = self.config.serve.state
+        if folder is None:
+            raise ConfigError("a freeze lasts over restarts, so it needs a state folder: set serve.state")
+        async with self._busy:
+            origin = None if zone is None else settings.served_origin(zone, self.served)
+            frozen = change(self.frozen, origin, self._clock())
+            await in_thread(lambda: freeze.write(folder, frozen))
+            self.frozen = frozen
+            self.served = {name: replace(each, frozen=frozen.since(name)) for name, each in self.served.items()}
+        if self.puller is not None:
+            self.puller.wanted.set()
+        text = "all zones are" if origin is None else f"zone {to_text(origin)} is"
+        log.warning("%s %s by an operator", text, done)
+        return f"{text} {done}"
 
     async def _adopt(self, config: Config, context: Context, served: Served, results: list[ZoneResult]) -> None:
         """Serve what a reload has read, then log it and notify secondaries. Raises ConfigError and OSError."""

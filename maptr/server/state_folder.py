@@ -1,7 +1,8 @@
-"""The state folder (``serve.state``): its lock, serials and signed zones.
+"""The state folder (``serve.state``): its lock, serials, signed zones, and the last good version of each zone.
 
-It stores the last published serial of each zone whose serials the server chooses, and the last version of each zone
-that it signs. A damaged file is logged and ignored: a zone can always be made again from its zone file and key folder.
+It stores the last published serial of each zone whose serials the server chooses, the last version of each zone that it
+signs as text, and what was published last of every zone (``daemon/kept.py``). A damaged file is logged and ignored: a
+zone can always be made again from its zone file and key folder.
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ import re
 import time
 from pathlib import Path
 
-import dns.exception
-
-from maptr.config import Config
+from maptr.config import Config, ZoneConfig
 from maptr.config.model import signed_path
-from maptr.errors import json_text
+from maptr.daemon import kept
+from maptr.daemon.kept import Kept
+from maptr.errors import json_text, reason_of
 from maptr.files import MAX_WHOLE, name_for, opened, read_whole, write_private
 from maptr.protocol.names import Labels
 from maptr.zone.diff import Published
@@ -32,6 +33,7 @@ LOCK = ".lock"
 LOCK_TIMEOUT = 2.0  # seconds to wait for an earlier server to end
 LOCK_INTERVAL = 0.05  # seconds between two attempts
 SERIAL_SUFFIX = ".serial"
+SIGNED_SUFFIX = ".signed"
 MAX_RECORD = 4096  # bytes; a record has about 100
 MAX_SIGNED = 8 * MAX_WHOLE  # bytes of a signed zone, whose signatures take more than its records
 
@@ -98,12 +100,35 @@ def write_serial(folder: Path, origin: Labels, published: Published) -> None:
     _write(folder / (name_for(origin) + SERIAL_SUFFIX), json_text(record).encode())
 
 
-def read_signed(folder: Path, origin: Labels, *, is_retry: bool = False) -> tuple[ZoneView, int] | None:
+def last_version(zone: ZoneConfig) -> Kept | None:
+    """Return the last good version of a zone; None without one, and of a signed zone whose keys were taken away.
+
+    Of a signed zone, that is its signed version if that is newer than the kept one, as after a crash between both.
+    """
+    if zone.state is None:
+        return None
+    version = kept.read(zone.state, zone.name)
+    if zone.keys is None:
+        return None if version is not None and version.unsigned is not None else version
+    if version is not None and version.signed == kept.signed_head(zone.state, zone.name):
+        return version
+    path = signed_path(zone.state, zone.name)
+    instead = "the zone is signed anew, and its serial may go back" if version is None else "the kept version is used"
+    signed = read_signed(zone.state, zone.name, instead=instead)
+    if signed is None:
+        return version
+    return Kept(signed[0], path.stat().st_mtime, unsigned=signed[1], signed=kept.signed_head(zone.state, zone.name))
+
+
+def read_signed(
+    folder: Path, origin: Labels, *, path: Path | None = None, instead: str = "the serial of the zone may go back"
+) -> tuple[ZoneView, int] | None:
     """Return the last signed version, and the serial of its unsigned zone file; None if there is none.
 
-    If it is unusable, log why, unless this is a retry, and return None.
+    ``path``: that of a version under another name. If it is unusable, log why, and what is done ``instead``, and return
+    None.
     """
-    path = signed_path(folder, origin)
+    path = path or signed_path(folder, origin)
     try:
         head, _, text = read_whole(path, MAX_SIGNED).decode().partition("\n")
         match = _SIGNED_HEAD.fullmatch(head)
@@ -112,11 +137,34 @@ def read_signed(folder: Path, origin: Labels, *, is_retry: bool = False) -> tupl
         return read_master_file(str(path), text.encode(), origin), int(match["serial"])
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, KeyError, dns.exception.DNSException) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-    if not is_retry:
-        log.warning("%s: %s; the zone is signed anew, and its serial may go back", path, reason)
+    except Exception as error:
+        log.warning("%s: %s; %s", path, getattr(error, "strerror", None) or str(error), instead)
     return None
+
+
+def last_removed(folder: Path, origin: Labels) -> ZoneView | None:
+    """Return the signed version of a zone that was configured earlier, from which its serials go on."""
+    try:
+        path = kept.last_set_aside(folder, signed_path(folder, origin).name)
+    except OSError:
+        return None
+    found = None if path is None else read_signed(folder, origin, path=path)
+    return None if found is None else found[0]
+
+
+def tidy(config: Config, now: float) -> None:
+    """Set aside what was kept of zones that are no longer configured, and delete what was set aside long ago."""
+    folder, catalog = config.serve.state, config.serve.catalog.name
+    if folder is None:
+        return
+    origins = [zone.name for zone in config.zones] + ([] if catalog is None else [catalog])
+    try:
+        for path in kept.set_aside(folder, origins, now, suffixes=(kept.SUFFIX, SIGNED_SUFFIX)):
+            log.info("%s is of a zone that is not configured: set aside, to be deleted in %d days", path, kept.AGE)
+        for path in kept.count_days(folder, now):
+            log.info("%s is deleted, %d days after it was set aside", path, kept.AGE)
+    except OSError as error:
+        log.warning("versions of zones that are not configured cannot be set aside: %s", reason_of(error))
 
 
 def write_signed(folder: Path, origin: Labels, text: str, unsigned: int) -> None:

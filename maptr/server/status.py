@@ -85,13 +85,20 @@ class SecondaryStatus:
 
 @dataclass(frozen=True, slots=True)
 class ZoneStatus:
-    """A zone. ``serial`` is None if it was never loaded; ``error`` is why its last file was refused, else ""."""
+    """A zone. ``serial`` is None if it was never loaded; ``error`` is why its last file was refused, else "".
+
+    The version is served since ``published``, also over restarts, and by this process since ``loaded``. ``keep_error``
+    is why it is not kept for the next start, else "". The zone is ``frozen`` since that time, None if it is not.
+    """
 
     zone: str
     file: str
     serial: int | None = None
     names: int = 0
     loaded: Time | None = None
+    published: Time | None = None
+    frozen: Time | None = None
+    keep_error: str = ""
     error: str = ""
     failed: Time | None = None
     warnings: tuple[str, ...] = ()
@@ -113,7 +120,8 @@ class CatalogStatus:
 
 @dataclass(frozen=True, slots=True)
 class ZoneResult:
-    """A zone after a reload: loaded, reloaded, signed (same file, new signatures), unchanged, refused or removed."""
+    """A zone after a reload: loaded, reloaded, signed (same file, new signatures), unchanged, refused,
+    removed, or frozen (not read)."""
 
     zone: str
     result: str

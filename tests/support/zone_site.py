@@ -22,7 +22,7 @@ class ZoneSite:
 
     def start(self) -> ZoneView | None:
         """As a new process does."""
-        self.served = publisher.start([self.zone], clock=self.clock)
+        self.served = publisher.keep(publisher.start([self.zone], clock=self.clock))
         return self.state.view
 
     def reload(self, *, force: bool = False) -> ZoneResult:
