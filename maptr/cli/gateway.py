@@ -35,6 +35,7 @@ NOTHING: Mapping[str, Any] = {  # of a failed start
     "table": None,
     "redirects": None,
     "zones": [],
+    "warnings": [],
     "listen": [],
     "admin_listen": [],
 }
@@ -136,7 +137,8 @@ def _check(config: Config, client: Client, service: Service, *, as_json: bool) -
         views = zones.zones.items() if zones is not None else ()
         listed = [{"zone": to_text(name), "serial": view.serial} for name, view in views]
         table = None if state.table is None else {"kind": state.kind, "records": len(state.table)}
-        served = {**NOTHING, "table": table, "zones": listed}
+        trouble = service.certificate_trouble()
+        served = {**NOTHING, "table": table, "zones": listed, "warnings": [trouble] if trouble else []}
         if not service.current.asks_no_dns:
             served["dns"] = list(client.resolver.given)
         own = service.current.site.redirects.objects
@@ -148,6 +150,8 @@ def _check(config: Config, client: Client, service: Service, *, as_json: bool) -
             served["redirects"] = {"file": str(gateway.redirects), **counts, "unused_columns": unused}
     if not mistakes:
         served |= {"listen": [*map(str, gateway.listen)], "admin_listen": [*map(str, gateway.admin_listen)]}
+    if trouble and not as_json:
+        output.warning(trouble)
     if as_json:
         report(mistakes, served, as_json=True)
     elif mistakes:

@@ -41,7 +41,13 @@ from maptr.zone.snapshot import Snapshot, ZoneView
 
 log = logging.getLogger("maptr.serve")
 
-NOTHING: Mapping[str, Any] = {"zones": [], "listen": [], "listen_tls": [], "metrics": None}  # of a failed start
+NOTHING: Mapping[str, Any] = {  # of a failed start
+    "zones": [],
+    "warnings": [],
+    "listen": [],
+    "listen_tls": [],
+    "metrics": None,
+}
 # Seconds until a waiting thread may run (5 ms by default in Python). During a reload, each response waits two or three
 # times, as ``scripts/bench reload`` shows.
 SWITCH_INTERVAL = 0.0005
@@ -317,8 +323,10 @@ def _run(config: Config, read: Callable[[], Config], bound: Sockets | None) -> N
 def _check(config: Config, *, as_json: bool) -> None:
     errors: list[Mistake] = [*_misplaced(config)]
     found: list[tuple[dict[str, Any], ZoneView]] = []
+    warnings: list[str] = []
     try:
-        certificate_of(config)
+        certificate = certificate_of(config)
+        warnings += filter(None, [certificate.trouble(time.time()) if certificate else ""])
     except ConfigError as error:
         errors.append(error)
     for index, zone in enumerate(config.zones):
@@ -339,7 +347,7 @@ def _check(config: Config, *, as_json: bool) -> None:
         if above is not None and not any(NS in (node or ()) for node in cuts):
             said = f"{to_text(above.origin)}, which is served too, has no NS records for it"
             each["warnings"].append(f"{said}: if that zone is signed, validating resolvers refuse this one")
-    serve, served = config.serve, {**NOTHING, "zones": zones}
+    serve, served = config.serve, {**NOTHING, "zones": zones, "warnings": warnings}
     if not errors:
         served |= {"listen": [*map(str, serve.listen)], "listen_tls": [*map(str, serve.tls.listen)]}
         served["metrics"] = str(serve.metrics) if serve.metrics else None
@@ -350,6 +358,8 @@ def _check(config: Config, *, as_json: bool) -> None:
             output.data(f"zone {each['zone']} {content}{signed}")
             for warning in each["warnings"]:
                 output.warning(f"zone {each['zone']}: {warning}")
+        for warning in warnings:
+            output.warning(warning)
     report(errors, served, as_json=as_json)
     if not as_json:
         for address in serve.listen:

@@ -362,6 +362,7 @@ def sections(key: str, table: type[Any]) -> Any:
     return field(default=(), metadata={"array": table, "key": key})
 
 
+WARN_BEFORE = 14 * 86400  # seconds before the end of a certificate; ACME clients renew one of 90 days after 60
 # Limits on TCP and TLS connections, for all addresses together.
 MAX_CONNECTIONS = 500  # BIND's tcp-clients is 150, NSD's tcp-count 100; an idle connection takes some kilobytes
 MAX_PER_CLIENT = 50  # RFC 7766 6.2.2 lets a server limit the connections of one client
@@ -377,6 +378,7 @@ class TlsConfig:
     listen: tuple[Address, ...] = setting(_ADDRESSES, (), needs=("certificate", "key"))
     certificate: Path | None = setting(PATH, None, needs=("listen",), content=CERTIFICATE)
     key: Path | None = setting(PATH, None, needs=("listen",), content=CERTIFICATE)
+    warn_before: int = setting(DURATION, WARN_BEFORE, needs=("listen",))  # at most a third of its lifetime
 
 
 @dataclass(frozen=True)
@@ -588,6 +590,7 @@ class GatewayConfig:
     public_stats: bool = setting(BOOLEAN, False)
     certificate: Path | None = setting(PATH, None, needs=("key",), content=CERTIFICATE)
     key: Path | None = setting(PATH, None, needs=("certificate",), content=CERTIFICATE)
+    certificate_warn_before: int = setting(DURATION, WARN_BEFORE, needs=("certificate",))
     max_connections: int = setting(integer(1, 100_000), 1000)
     idle_timeout: float = setting(seconds(0.1, 3600), 15.0)
     rate: int = setting(integer(0, 1_000_000), 200)  # requests a second per client; 0: no limit

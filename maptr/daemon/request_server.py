@@ -53,7 +53,7 @@ class RequestServer(Acceptor[_Connection]):
     def make(self, sock: socket.socket, client: str) -> _Connection:
         return _Connection(self._tasks)
 
-    async def connect(self, connection: _Connection, sock: socket.socket) -> None:
+    async def connect(self, connection: _Connection, sock: socket.socket, client: str) -> None:
         reader, writer = await asyncio.open_connection(sock=sock, limit=self._limit)
         try:
             async with asyncio.timeout(TIMEOUT):

@@ -47,7 +47,7 @@ def certificate_of(config: Config) -> Certificate | None:
     if tls.certificate is None or tls.key is None:
         return None
     try:
-        return Certificate(tls.certificate, tls.key)
+        return Certificate(tls.certificate, tls.key, warn_before=tls.warn_before)
     except ConfigError as error:
         raise config.error("serve.tls.certificate", error.reason) from None
 
@@ -214,7 +214,7 @@ class Daemon:
 
     def status(self) -> Status:
         """Return the status. It takes long with many zones: call it in a thread."""
-        reloader, now = self.reloader, self._clock()
+        reloader, now, certificate = self.reloader, self._clock(), self.reloader.certificate
         counters = total(self._counters)
         alarms = self._alarm_log.dated(self._alarms(now), now)
         silenced = tuple(alarm for alarm in alarms if any(silence.covers(alarm) for silence in reloader.silences))
@@ -234,7 +234,8 @@ class Daemon:
             catalog=self._catalog_status(),
             reloads=reloader.reloads,
             config_error=reloader.config_error,
-            certificate_error=self._certificate_error,
+            certificate_error="" if certificate is None else certificate.error,
+            certificate_expires=None if certificate is None else certificate.expires,
             table=None if reloader.puller is None else reloader.puller.status(),
             queries=counters.to_dict(),
             **counters.groups(),
@@ -257,17 +258,15 @@ class Daemon:
         now = self._clock()
         await in_thread(lambda: self._alarm_log.dated(self._alarms(now), now))
 
-    @property
-    def _certificate_error(self) -> str:
-        certificate = self.reloader.certificate
-        return "" if certificate is None else certificate.error
-
     def _alarms(self, now: float) -> Iterator[Alarm]:
         reloader = self.reloader
         if error := reloader.config_error:
             yield Alarm(AlarmKind.CONFIG_REFUSED, f"the configuration was not reloaded: {error}")
-        if error := self._certificate_error:
-            yield Alarm(AlarmKind.CERTIFICATE_REFUSED, f"the certificate was not reloaded: {error}")
+        if (certificate := reloader.certificate) is not None:
+            if certificate.error:
+                yield Alarm(AlarmKind.CERTIFICATE_REFUSED, f"the certificate was not reloaded: {certificate.error}")
+            if trouble := certificate.trouble(now):
+                yield Alarm(AlarmKind.CERTIFICATE, trouble)
         if reloader.puller is not None:
             yield from reloader.puller.alarms()
         for state in reloader.served.values():

@@ -12,10 +12,11 @@ from maptr.answer.context import Context, ReceivedQuery, Transport
 from maptr.answer.message import Reply
 from maptr.answer.ready import ID, Ready, ZoneNames, kind_number, kind_of, truncated
 from maptr.answer.rrl import Action, RateLimiter, RateLimits
+from maptr.daemon.log_limit import LogLimit
 from maptr.errors import ZoneError
 from maptr.protocol.cookies import answer_cookie, packed_address, timestamp
 from maptr.server.counters import Counters
-from maptr.server.query_log import LogLimit, QueryLog
+from maptr.server.query_log import QueryLog
 from maptr.transfer.session import Access, Answered, answer
 from maptr.transfer.tsig import CheckedQuery, check_query
 from maptr.zone.snapshot import Snapshot
