@@ -44,8 +44,10 @@ NOTHING: Mapping[str, Any] = {  # of a failed start
 @command(
     exits={
         0: "stopped; with --check-config: no errors",
-        1: "the configuration is bad or an address cannot be bound; with --check-config: also a bad table or redirect",
-        2: "bad usage, or the extra maptr[gateway] is not installed",
+        1: "the machine does not allow the start, such as an address or a certificate; with --check-config: an error "
+        "in the configuration, the table or the redirects",
+        2: "bad usage, the extra maptr[gateway] is not installed, or a mistake that the text of the configuration "
+        "shows, so that another start needs an edit",
         8: "a file cannot be read",
     }
 )

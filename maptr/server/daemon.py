@@ -27,7 +27,7 @@ from maptr.daemon.sockets import Sockets, bound_at, limits_within_descriptors
 from maptr.errors import ConfigError
 from maptr.protocol.address import Address
 from maptr.protocol.names import to_text
-from maptr.server import control, settings, udp
+from maptr.server import control, settings, state_folder, udp
 from maptr.server.alarm import Alarm, AlarmKind, AlarmLog
 from maptr.server.counters import Counters, total
 from maptr.server.reloader import Reloader
@@ -93,7 +93,7 @@ class Daemon:
         bound = self._sockets or sockets.bind(config)
         try:
             if config.control is not None:
-                bound.control = control.bind(config.control)
+                bound.control = control.bind(config.control, serve.control_group)
         except ConfigError as error:
             bound.close()
             raise config.error(error.key, error.reason) from None
@@ -267,6 +267,9 @@ class Daemon:
                 yield Alarm(AlarmKind.CERTIFICATE_REFUSED, f"the certificate was not reloaded: {certificate.error}")
             if trouble := certificate.trouble(now):
                 yield Alarm(AlarmKind.CERTIFICATE, trouble)
+        folder = reloader.config.serve.state
+        if folder is not None and (reason := state_folder.fault(folder)):
+            yield Alarm(AlarmKind.STATE_FOLDER, f"nothing can be kept for the next start: {reason}")
         if reloader.puller is not None:
             yield from reloader.puller.alarms()
         for state in reloader.served.values():
