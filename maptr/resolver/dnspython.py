@@ -28,9 +28,10 @@ import dns.resolver
 from maptr import url
 from maptr.discovery import Outcome
 from maptr.errors import MissingExtra, reason_of
+from maptr.protocol.extended_error import ExtendedError
 from maptr.protocol.numbers import UDP_PAYLOAD
 from maptr.resolver.call import TimedWalk
-from maptr.resolver.exchange import NOTE_LENGTH
+from maptr.resolver.exchange import MAX_EXTENDED, NOTE_LENGTH
 from maptr.resolver.message import EDE_BOGUS, SentQuery, read_response
 from maptr.resolver.multiplexer import refused_certificate
 from maptr.resolver.servers import HTTPS, TCP, TLS, find_servers
@@ -172,7 +173,9 @@ def read_error(error: Exception, elapsed: float, *, trust_ad: bool = False) -> A
         outcome = _outcome(failures[-1][3], failures[-1][4]) if failures else Outcome.UNREACHABLE
         bogus = trust_ad and any(_is_bogus(response) for *_, response in failures)
         security = "bogus" if bogus else "indeterminate"
-        return Answer(outcome, note=_failures(error), elapsed=elapsed, security=security)
+        extended = tuple(dict.fromkeys(each for *_, response in failures for each in _extended(response)))
+        note = _failures(error)
+        return Answer(outcome, note=note, elapsed=elapsed, security=security, extended=extended[:MAX_EXTENDED])
     if isinstance(error, dns.exception.DNSException | OSError):
         return Answer(Outcome.UNREACHABLE, note=str(error), elapsed=elapsed)
     raise error
@@ -184,11 +187,21 @@ def _server(answer: dns.resolver.Answer) -> str:
     return f"{answer.nameserver}#{answer.port}"
 
 
+def _extended(response: object) -> list[ExtendedError]:
+    """Return the extended errors of a response (RFC 8914); none of None, where there was no response."""
+    if not isinstance(response, dns.message.Message):
+        return []
+    found = [option for option in response.options if isinstance(option, dns.edns.EDEOption)]
+    return [ExtendedError.read(option.to_wire() or b"") for option in found][:MAX_EXTENDED]
+
+
+def _said(response: object) -> list[str]:
+    return [str(each) for each in _extended(response)]
+
+
 def _is_bogus(response: object) -> bool:
     """Return whether the resolver says that validation failed (RFC 8914)."""
-    return isinstance(response, dns.message.Message) and any(
-        isinstance(option, dns.edns.EDEOption) and option.code in EDE_BOGUS for option in response.options
-    )
+    return any(each.code in EDE_BOGUS for each in _extended(response))
 
 
 def _outcome(error: object, response: object) -> Outcome:
@@ -201,8 +214,8 @@ def _outcome(error: object, response: object) -> Outcome:
 
 def _failures(error: dns.exception.DNSException) -> str:
     told = [
-        f"{server}: {reason_of(what) if isinstance(what, Exception) else what}"
-        for server, _, _, what, _ in (error.kwargs or {}).get("errors") or []
+        ", ".join([f"{server}: {reason_of(what) if isinstance(what, Exception) else what}", *_said(response)])
+        for server, _, _, what, response in (error.kwargs or {}).get("errors") or []
     ]
     return "; ".join(dict.fromkeys(told))[:NOTE_LENGTH]
 

@@ -57,7 +57,7 @@ class ServerState:
 
 
 class Responder:
-    """Answers from ``state``, which ``swap`` replaces; at first it has no zones.
+    """Answers from ``state``, which ``swap`` replaces; at first the server is starting.
 
     ``answer`` and ``answers`` are for one thread; ``general`` is thread-safe.
     """
@@ -76,7 +76,7 @@ class Responder:
         self._reports = LogLimit(1, clock)
         self._refusals = LogLimit(clock=clock)
         self._errors = LogLimit(clock=clock)
-        self.swap(ServerState(Snapshot.of([]), Access(), context))
+        self.swap(ServerState(Snapshot.starting(), Access(), context))
 
     def swap(self, state: ServerState) -> None:
         """Replace the state. Raises OSError without memory for its ready responses; the old state then stays."""

@@ -47,14 +47,14 @@ SERVE_MACHINE = {
     "metrics in use": ('[serve]\nlisten = ["127.0.0.1:0"]\nmetrics = "127.0.0.1:{taken}"\n{zone}', 1),
     "a missing certificate": ('[serve.tls]\nlisten = ["127.0.0.1:0"]\ncertificate = "no"\nkey = "no"\n{zone}', 1),
     "a damaged certificate": (
-        '[serve.tls]\nlisten = ["127.0.0.1:0"]\ncertificate = "a.zone"\nkey = "a.zone"\n{zone}',
+        '[serve.tls]\nlisten = ["127.0.0.1:0"]\ncertificate = "other"\nkey = "other"\n{zone}',
         1,
     ),
     "a missing secret": ("{key}{zone}", 1),
     "a damaged secret": ("{key}{zone}", 1),
     "a secret that others read": ("{key}{zone}", 1),
     "a user": ('[serve]\nuser = "nouser9"\n{zone}', 1),
-    "a control socket": ('[serve]\ncontrol = "a.zone"\n{zone}', 1),
+    "a control socket": ('[serve]\ncontrol = "other"\n{zone}', 1),
     "a key of the table": ('{zone}[table]\nfile = "naans"\nurl = "https://a.example"\npublic_key = "no"\n', 1),
     "an extension": ('[client]\nchoose = "campus"\n{zone}', 1),
 }
@@ -67,6 +67,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("DATA", "CACHE", "CONFIG"):
         monkeypatch.setenv(f"XDG_{name}_HOME", str(tmp_path / "home"))
     (tmp_path / "a.zone").write_text(zone_text(1))
+    (tmp_path / "other").write_text("not what it should be")
     return tmp_path
 
 
