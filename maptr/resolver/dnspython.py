@@ -11,7 +11,7 @@ import ssl
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import dns.asyncresolver
 import dns.edns
@@ -31,7 +31,7 @@ from maptr.errors import MissingExtra, reason_of
 from maptr.protocol.extended_error import ExtendedError
 from maptr.protocol.numbers import UDP_PAYLOAD
 from maptr.resolver.call import TimedWalk
-from maptr.resolver.exchange import MAX_EXTENDED, NOTE_LENGTH
+from maptr.resolver.exchange import MAX_ALIASES, MAX_EXTENDED, NOTE_LENGTH
 from maptr.resolver.message import EDE_BOGUS, SentQuery, read_response
 from maptr.resolver.multiplexer import refused_certificate
 from maptr.resolver.servers import HTTPS, TCP, TLS, find_servers
@@ -96,6 +96,14 @@ class DnspythonLookups:
         """Do nothing: the resolver belongs to the client."""
 
 
+class Alias(NamedTuple):
+    """Where CNAMEs lead whose target the resolver left to its client."""
+
+    target: dns.name.Name
+    ttl: int | None
+    is_authentic: bool
+
+
 class _Lookup:
     """One question of a walk to a dnspython resolver, without I/O.
 
@@ -106,6 +114,8 @@ class _Lookup:
         self._trust_ad = trust_ad
         self.answer: Answer | None = None
         self._name = dns.name.Name((*question.name, b""))  # absolute, so that no search list applies
+        self._asked = question.name
+        self._aliases: list[Alias] = []
         self._rdtype = dns.rdatatype.RdataType(question.rdtype)
         self._run = run
         self._started = run.clock()
@@ -131,9 +141,29 @@ class _Lookup:
             self._validation.tell(_resolved(found, elapsed))
             self.answer = self._validation.answer and self._validation.answer.after(elapsed)
         elif isinstance(found, Exception):
-            self.answer = read_error(found, elapsed, trust_ad=self._trust_ad)
+            self.answer = self._after_aliases(read_error(found, elapsed, trust_ad=self._trust_ad))
         else:
-            self.answer = read_answer(found, elapsed, trust_ad=self._trust_ad)
+            answer = read_answer(found, elapsed, trust_ad=self._trust_ad)
+            target = _alias_of(found.response) if answer.outcome is Outcome.REFERRAL else None
+            if target is not None and len(self._aliases) < MAX_ALIASES:
+                is_authentic = bool(found.response.flags & dns.flags.AD)
+                self._aliases.append(Alias(target, answer.ttl, is_authentic))
+                self._name = target
+            else:
+                self.answer = self._after_aliases(answer)
+
+    def _after_aliases(self, answer: Answer) -> Answer:
+        """Return the answer at the end of aliases as that for the name of the question."""
+        if not self._aliases:
+            return answer
+        note = "; ".join(filter(None, (f"through CNAME {self._aliases[-1].target}", answer.note)))
+        ttl = answer.ttl
+        if ttl is not None:
+            ttl = min(ttl, *(alias.ttl for alias in self._aliases if alias.ttl is not None))
+        security = answer.security
+        if security == "secure" and not all(alias.is_authentic for alias in self._aliases):
+            security = "insecure"
+        return answer._replace(ttl=ttl, note=note, security=security, zone=self._asked)
 
 
 def read_answer(answer: dns.resolver.Answer, elapsed: float, *, trust_ad: bool = False) -> Answer:
@@ -179,6 +209,17 @@ def read_error(error: Exception, elapsed: float, *, trust_ad: bool = False) -> A
     if isinstance(error, dns.exception.DNSException | OSError):
         return Answer(Outcome.UNREACHABLE, note=str(error), elapsed=elapsed)
     raise error
+
+
+def _alias_of(message: dns.message.Message) -> dns.name.Name | None:
+    """Return where the CNAMEs of a response lead; None without them."""
+    if not isinstance(message, dns.message.QueryMessage):
+        return None
+    try:
+        found = message.canonical_name()
+    except dns.exception.DNSException:
+        return None
+    return None if found == message.question[0].name else found
 
 
 def _server(answer: dns.resolver.Answer) -> str:
