@@ -251,7 +251,7 @@ class ConfigErrors(ConfigError):
 
     def __init__(self, errors: Sequence[ConfigError]) -> None:
         first = errors[0]
-        of_text = any(error.of_text for error in errors)
+        of_text = all(error.of_text for error in errors)
         super().__init__(first.reason, filename=first.filename, line=first.line, key=first.key, of_text=of_text)
         self.msg = "; ".join(map(str, errors))
         self.all = tuple(errors)

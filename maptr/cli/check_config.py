@@ -60,9 +60,9 @@ def report(mistakes: Sequence[Mistake], served: Mapping[str, Any], *, as_json: b
 
 
 def start_code(mistakes: Sequence[Mistake]) -> int:
-    """Return the exit code of a start: 2 if the text of the configuration alone shows a mistake, so that systemd does
-    not try again; another one if a change of the machine may help."""
-    if any(isinstance(each, ConfigError) and each.of_text for each in mistakes):
+    """Return the exit code of a start: 2 if the text of the configuration alone shows the mistakes, so that systemd
+    does not try again; another one if a change of the machine is needed, too."""
+    if all(isinstance(each, ConfigError) and each.of_text for each in mistakes):
         return output.EXIT_USAGE
     return max(map(code_of, mistakes))
 

@@ -31,6 +31,7 @@ from maptr.server import control, settings, state_folder, udp
 from maptr.server.alarm import Alarm, AlarmKind, AlarmLog
 from maptr.server.counters import Counters, total
 from maptr.server.reloader import Reloader
+from maptr.server.starting import NotReady
 from maptr.server.state import Clock, Served
 from maptr.server.status import CatalogStatus, Status, age
 from maptr.server.stream import Connections, TcpListener
@@ -84,6 +85,7 @@ class Daemon:
         self.bound: list[Address] = []
         self.tls_bound: list[Address] = []
         self._sockets = bound
+        self._not_ready: NotReady | None = None
         self._stopping = asyncio.Event()
         self._alarm_log = AlarmLog()
 
@@ -98,6 +100,9 @@ class Daemon:
             bound.close()
             raise config.error(error.key, error.reason) from None
         self._sockets = bound
+        if self._not_ready is None:
+            self._not_ready = NotReady(bound.udp, self.responder, self._counters[0])
+            self._not_ready.start()
         self.bound = list(map(bound_at, serve.listen, bound.udp))
         self.tls_bound = list(map(bound_at, serve.tls.listen, bound.tls))
         if serve.metrics is not None and bound.metrics is not None:
@@ -105,6 +110,8 @@ class Daemon:
 
     def close(self) -> None:
         """Close what ``bind`` has bound and ``run`` has not closed, as after a signal during the start."""
+        if self._not_ready is not None:
+            self._not_ready.stop()
         if self._sockets is not None:
             self._sockets.close()
 
@@ -125,6 +132,8 @@ class Daemon:
                 controller = control.server(self._sockets.control, self.execute)
                 stack.push_async_callback(controller.stop)
                 stack.callback(self._sockets.remove_control)
+            if self._not_ready is not None:
+                self._not_ready.stop()
             self.responder.swap(state)
             listeners = self._listeners(self._sockets)
             for listener in listeners:

@@ -39,7 +39,6 @@ SERVE_TEXT = {
     "an alarm of another zone": f'[serve]\nsilence = ["drift b.test"]\n{ZONE}',
     "a secondary twice": f'{ZONE}notify = ["192.0.2.1", "192.0.2.1"]\n',
     "the catalog is a zone": f'[serve.catalog]\nname = "a.test"\n{ZONE}',
-    "a fault of the machine, too": f'[serve]\nuser = "nouser9"\nlisen = []\n{ZONE}',
 }
 SERVE_MACHINE = {
     "an address in use": ('[serve]\nlisten = ["127.0.0.1:{taken}"]\n{zone}', 1),
@@ -53,6 +52,7 @@ SERVE_MACHINE = {
     "a missing secret": ("{key}{zone}", 1),
     "a damaged secret": ("{key}{zone}", 1),
     "a secret that others read": ("{key}{zone}", 1),
+    "a mistake in the text, too": ('[serve]\nuser = "nouser9"\nlisen = []\n{zone}', 1),
     "a user": ('[serve]\nuser = "nouser9"\n{zone}', 1),
     "a control socket": ('[serve]\ncontrol = "other"\n{zone}', 1),
     "a key of the table": ('{zone}[table]\nfile = "naans"\nurl = "https://a.example"\npublic_key = "no"\n', 1),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 
 import dns.edns
@@ -10,9 +11,13 @@ import dns.query
 import dns.rcode
 import pytest
 
+from maptr.protocol.address import Address
+from maptr.server import starting
+from tests.support.answers import SNAPSHOT
 from tests.support.peers import Bind, Knot, Maptr, Nsd, Peer
+from tests.support.running import answering, daemon_of
 from tests.support.server_process import Site, zone_text
-from tests.support.waiting import PATIENCE
+from tests.support.waiting import PATIENCE, until
 
 pytestmark = pytest.mark.interop
 OUTSIDE, SILENT = [20], list[int]()  # BIND 9.18 sends none
@@ -50,3 +55,31 @@ def test_rfc8914_4_25_a_zone_that_cannot_be_served(site: Site) -> None:
     assert asked(port, "a.test.") == asked(port, "a.test.", "AXFR") == ("SERVFAIL", [24])
     assert asked(port, "a.test.", edns=False) == ("SERVFAIL", [])
     assert asked(port, "b.test.", "SOA") == ("NOERROR", [])
+
+
+def test_rfc8914_4_15_a_start_that_takes_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Queries wait for a short start, and get an error while a long one lasts; then the zones are served."""
+    monkeypatch.setattr(starting, "SHORT_START", 0.2)
+    daemon = daemon_of(SNAPSHOT, Address("127.0.0.1", 0))
+    daemon.bind()
+    try:
+        port = daemon.bound[0].port
+        for name in ("example.", "elsewhere.test."):
+            assert asked(port, name, "SOA") == ("SERVFAIL", [14])
+        assert asked(port, "example.", "SOA", edns=False) == ("SERVFAIL", [])
+        with answering(daemon):
+            until(lambda: asked(port, "example.", "SOA") == ("NOERROR", []), "the zones are served")
+        assert daemon.status().queries["udp"]["SERVFAIL"] >= 3
+    finally:
+        daemon.close()
+
+
+def test_a_query_waits_for_a_short_start() -> None:
+    daemon = daemon_of(SNAPSHOT, Address("127.0.0.1", 0))
+    daemon.bind()
+    query = dns.message.make_query("example.", "SOA", use_edns=True)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        sock.settimeout(PATIENCE)
+        sock.sendto(query.to_wire(), ("127.0.0.1", daemon.bound[0].port))
+        with answering(daemon):
+            assert dns.message.from_wire(sock.recv(4096)).rcode() == dns.rcode.NOERROR
