@@ -65,6 +65,7 @@ class Service:
 
     ``zones`` gives the zones for DNS over HTTPS if a server in this process has them; by default they are read from the
     files of the configuration. ``chooser`` chooses among several mapping authorities.
+    Many attributes: one for each part that it owns.
     Raises ConfigError for redirects, a certificate or a file of statistics that cannot be used: for all of them.
     """
 

@@ -107,7 +107,8 @@ class Alias(NamedTuple):
 class _Lookup:
     """One question of a walk to a dnspython resolver, without I/O.
 
-    Call ``resolve`` with ``arguments()`` and ``tell()`` its result or exception, until there is an ``answer``.
+    Call ``resolve`` with ``arguments()`` and ``tell()`` its result or exception, until there is an ``answer``. Many
+    attributes: the question, its limits, and how far it is answered.
     """
 
     def __init__(self, question: Question, run: TimedWalk, validator: Validator | None, *, trust_ad: bool) -> None:
