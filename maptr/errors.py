@@ -228,6 +228,7 @@ class ConfigError(LocatedError):
     """A wrong option or configuration value. ``key`` is its dotted name, ``line`` its line (0: none).
 
     For an option of a command, ``filename`` is the option, such as ``--listen``; the text then leaves out the key.
+    ``of_text``: the text of the configuration alone shows the mistake, so that only an edit of it can help.
 
     >>> try:
     ...     discover("ark:12345/x1", lifetime=-1.0)
@@ -236,9 +237,12 @@ class ConfigError(LocatedError):
     lifetime: -1.0 is not a number of seconds
     """
 
-    def __init__(self, message: str, *, filename: str = "", line: int = 0, key: str = "") -> None:
+    def __init__(
+        self, message: str, *, filename: str = "", line: int = 0, key: str = "", of_text: bool = False
+    ) -> None:
         super().__init__(message, filename=filename, line=line, what="" if filename.startswith("--") else key)
         self.key = key
+        self.of_text = of_text
         self.all: tuple[ConfigError, ...] = (self,)
 
 
@@ -247,7 +251,8 @@ class ConfigErrors(ConfigError):
 
     def __init__(self, errors: Sequence[ConfigError]) -> None:
         first = errors[0]
-        super().__init__(first.reason, filename=first.filename, line=first.line, key=first.key)
+        of_text = all(error.of_text for error in errors)
+        super().__init__(first.reason, filename=first.filename, line=first.line, key=first.key, of_text=of_text)
         self.msg = "; ".join(map(str, errors))
         self.all = tuple(errors)
         self.args = (self.all,)  # from which pickle makes it again

@@ -84,15 +84,16 @@ def sqlite_errors() -> Iterator[None]:
         raise error from None
 
 
-def secret_fault(status: os.stat_result, *, shared: bool = False) -> str:
+def secret_fault(status: os.stat_result, *, shared: bool = False, for_other: bool = False) -> str:
     """Return why a file must not hold a secret; "" if it may.
 
     A file of root may be readable by its group: Debian's daemons keep keys like this, and the access list of systemd's
-    credentials appears as these bits. ``shared``: any file may, because several daemons use one TLS key.
+    credentials appears as these bits. ``shared``: any file may, because several daemons use one TLS key. ``for_other``:
+    root checks it for a server that runs as another user.
     """
     if not S_ISREG(status.st_mode):
         return "is not a regular file"
-    forbidden = 0o037 if shared or (status.st_uid == 0 and os.geteuid() != 0) else 0o077
+    forbidden = 0o037 if shared or (status.st_uid == 0 and (for_other or os.geteuid() != 0)) else 0o077
     if status.st_mode & forbidden:
         return f"has mode {S_IMODE(status.st_mode):04o}: others can read or change the secret; chmod 600 it"
     return ""

@@ -343,7 +343,10 @@ def _ask(where: tuple[Path, str], request: dict[str, Any], seconds: float) -> di
     except TimeoutError:
         output.fail(f"{path}: no answer within {seconds:.0f} seconds", output.EXIT_NOT_RUNNING)
     except PermissionError as error:
-        output.fail(f"{path}: {error.strerror}: run this as the user of the server", output.EXIT_UNREADABLE)
+        output.fail(
+            f"{path}: {error.strerror}: run this as the user of the server, or see serve.control_group",
+            output.EXIT_UNREADABLE,
+        )
     except FileNotFoundError:
         named = f", which {source} names: no server runs with it" if source else ""
         output.fail(f"not running: there is no socket {path}{named}", output.EXIT_NOT_RUNNING)

@@ -35,6 +35,7 @@ NOTHING: Mapping[str, Any] = {  # of a failed start
     "table": None,
     "redirects": None,
     "zones": [],
+    "warnings": [],
     "listen": [],
     "admin_listen": [],
 }
@@ -43,8 +44,10 @@ NOTHING: Mapping[str, Any] = {  # of a failed start
 @command(
     exits={
         0: "stopped; with --check-config: no errors",
-        1: "the configuration is bad or an address cannot be bound; with --check-config: also a bad table or redirect",
-        2: "bad usage, or the extra maptr[gateway] is not installed",
+        1: "the machine does not allow the start, such as an address or a certificate; with --check-config: an error "
+        "in the configuration, the table or the redirects",
+        2: "bad usage, the extra maptr[gateway] is not installed, or a mistake that the text of the configuration "
+        "shows, so that another start needs an edit",
         8: "a file cannot be read",
     }
 )
@@ -136,7 +139,8 @@ def _check(config: Config, client: Client, service: Service, *, as_json: bool) -
         views = zones.zones.items() if zones is not None else ()
         listed = [{"zone": to_text(name), "serial": view.serial} for name, view in views]
         table = None if state.table is None else {"kind": state.kind, "records": len(state.table)}
-        served = {**NOTHING, "table": table, "zones": listed}
+        trouble = service.certificate_trouble()
+        served = {**NOTHING, "table": table, "zones": listed, "warnings": [trouble] if trouble else []}
         if not service.current.asks_no_dns:
             served["dns"] = list(client.resolver.given)
         own = service.current.site.redirects.objects
@@ -148,6 +152,8 @@ def _check(config: Config, client: Client, service: Service, *, as_json: bool) -
             served["redirects"] = {"file": str(gateway.redirects), **counts, "unused_columns": unused}
     if not mistakes:
         served |= {"listen": [*map(str, gateway.listen)], "admin_listen": [*map(str, gateway.admin_listen)]}
+    if trouble and not as_json:
+        output.warning(trouble)
     if as_json:
         report(mistakes, served, as_json=True)
     elif mistakes:

@@ -52,6 +52,10 @@ class ElementError(ValueError):
         self.wrong = wrong
 
 
+class NotInstalled(ValueError):
+    """A name that is neither built in nor declared by a package that is installed now."""
+
+
 class ValueType(NamedTuple, Generic[T]):
     """The type of a value: ``read`` takes a TOML value; ``from_text`` makes one from an environment variable."""
 
@@ -157,7 +161,12 @@ def name_in(group: str, built_in: Sequence[str]) -> ValueType[str]:
     """Return the type of a built-in name, or one that an installed package declares in a group."""
 
     def read(value: object) -> str:
-        return str(value) if value in built_in else choice(*built_in, *plugins.names(group)).read(value)
+        if value in built_in:
+            return str(value)
+        try:
+            return choice(*built_in, *plugins.names(group)).read(value)
+        except ValueError as error:
+            raise NotInstalled(str(error)) from None
 
     return ValueType(read)
 
@@ -362,6 +371,7 @@ def sections(key: str, table: type[Any]) -> Any:
     return field(default=(), metadata={"array": table, "key": key})
 
 
+WARN_BEFORE = 14 * 86400  # seconds before the end of a certificate; ACME clients renew one of 90 days after 60
 # Limits on TCP and TLS connections, for all addresses together.
 MAX_CONNECTIONS = 500  # BIND's tcp-clients is 150, NSD's tcp-count 100; an idle connection takes some kilobytes
 MAX_PER_CLIENT = 50  # RFC 7766 6.2.2 lets a server limit the connections of one client
@@ -377,6 +387,7 @@ class TlsConfig:
     listen: tuple[Address, ...] = setting(_ADDRESSES, (), needs=("certificate", "key"))
     certificate: Path | None = setting(PATH, None, needs=("listen",), content=CERTIFICATE)
     key: Path | None = setting(PATH, None, needs=("listen",), content=CERTIFICATE)
+    warn_before: int = setting(DURATION, WARN_BEFORE, needs=("listen",))  # at most a third of its lifetime
 
 
 @dataclass(frozen=True)
@@ -447,6 +458,7 @@ class ServeConfig:
     hostname: str = setting(SHORT_TEXT, "")  # hostname.bind and id.server; empty: REFUSED
     udp_payload: int = setting(integer(MIN_PAYLOAD, MAX_PAYLOAD), UDP_PAYLOAD)
     control: Path | None = setting(PATH, Path("run/maptr.sock"), content="a control socket")
+    control_group: str = setting(TEXT, "")  # whose members may ask for the status
     metrics: Address | None = setting(_ADDRESS, None)  # HTTP: /metrics for Prometheus, and /health
     state: Path | None = setting(PATH, None)  # a folder for data that outlives a restart
     tls: TlsConfig = section(TlsConfig)
@@ -588,6 +600,7 @@ class GatewayConfig:
     public_stats: bool = setting(BOOLEAN, False)
     certificate: Path | None = setting(PATH, None, needs=("key",), content=CERTIFICATE)
     key: Path | None = setting(PATH, None, needs=("certificate",), content=CERTIFICATE)
+    certificate_warn_before: int = setting(DURATION, WARN_BEFORE, needs=("certificate",))
     max_connections: int = setting(integer(1, 100_000), 1000)
     idle_timeout: float = setting(seconds(0.1, 3600), 15.0)
     rate: int = setting(integer(0, 1_000_000), 200)  # requests a second per client; 0: no limit
@@ -618,10 +631,11 @@ class Config:
         """The control socket's path; None without a configuration file, unless the path was set explicitly."""
         return self.serve.control if self.filename or "serve.control" in self.locations else None
 
-    def error(self, key: str, message: str) -> ConfigError:
+    def error(self, key: str, message: str, *, of_text: bool = False) -> ConfigError:
         """Make an error with file and line for a key, such as ``serve.listen`` or ``key[0].secret_file``."""
         filename, line = self.locations.get(key, (self.filename, 0))
-        return ConfigError(message, filename=filename, line=line, key=re.sub(r"\[\d+\]", "", key))
+        dotted = re.sub(r"\[\d+\]", "", key)
+        return ConfigError(message, filename=filename, line=line, key=dotted, of_text=of_text)
 
 
 def keys_of(table: type[Any]) -> dict[str, dataclasses.Field[Any]]:

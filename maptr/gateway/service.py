@@ -13,7 +13,6 @@ import itertools
 import logging
 import os
 import sqlite3
-import ssl
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -35,7 +34,7 @@ from maptr.discovery import BUILT_IN, DiscoveryFailed
 from maptr.errors import ConfigError, raise_all, reason_of
 from maptr.files import Followed
 from maptr.gateway import pages
-from maptr.gateway.metrics import Metrics
+from maptr.gateway.metrics import CERTIFICATE, Metrics
 from maptr.gateway.objects import UNREAD, Redirects
 from maptr.gateway.redirects import follow
 from maptr.gateway.server import HttpServer
@@ -52,6 +51,7 @@ from maptr.zone.snapshot import Snapshot
 
 log = logging.getLogger("maptr.gateway")
 
+CERTIFICATE_EVERY = 10.0  # seconds between two looks at the time that the certificate is valid
 REFRESH = 0.5  # seconds between two checks of the files of table, redirects and zones
 STATS_EVERY = 60.0  # seconds between two times that the counts in memory are written
 PROBE_ROUND = 60.0  # seconds between two rounds of probes, or two readings of those that maptr table probe keeps
@@ -65,6 +65,7 @@ class Service:
 
     ``zones`` gives the zones for DNS over HTTPS if a server in this process has them; by default they are read from the
     files of the configuration. ``chooser`` chooses among several mapping authorities.
+    Many attributes: one for each part that it owns.
     Raises ConfigError for redirects, a certificate or a file of statistics that cannot be used: for all of them.
     """
 
@@ -86,7 +87,8 @@ class Service:
         self._allow_private = allow_private
         self._metrics = Metrics()
         self._statistics = Statistics(config.gateway.stats, wall=time.time)
-        redirects, tls = self._read_files(config, is_start=True)
+        redirects, self._certificate = self._read_files(config, is_start=True)
+        tls = None if self._certificate is None else self._certificate.context
         self.current.configure(config, redirects, self._metrics, self._statistics)
         self._public, self._admin = (
             HttpServer(
@@ -172,6 +174,7 @@ class Service:
         background.start()
         background.repeat(REFRESH, current.refresh, "files not checked")
         background.repeat(lambda: self._pulls.pause(self._config.table.every), self._pull, "table not pulled")
+        background.repeat(CERTIFICATE_EVERY, self._check_certificate, "certificate not checked")
         background.repeat(STATS_EVERY, self._statistics.keep, "statistics not kept")
         every = self._config.gateway.probe_every
         background.repeat(PROBE_ROUND, lambda: current.probe(every), "servers not probed")
@@ -188,6 +191,19 @@ class Service:
         if failed is not self.current.site.pull_failed:  # a new site makes its pages again
             self.current.site = replace(self.current.site, pull_failed=failed)
 
+    async def _check_certificate(self) -> None:
+        certificate, trouble, expires = self._certificate, "", None
+        if certificate is not None:
+            trouble, expires = await in_thread(lambda: certificate.log_trouble(time.time())), certificate.expires
+        alarms = {CERTIFICATE: trouble} if trouble else {}
+        site = self.current.site
+        if (alarms, expires) != (site.alarms, site.certificate_expires):
+            self.current.site = replace(site, alarms=alarms, certificate_expires=expires)
+
+    def certificate_trouble(self) -> str:
+        """Return the alarm of the certificate; "" without one."""
+        return "" if self._certificate is None else self._certificate.trouble(time.time())
+
     def _pulled_file(self) -> Path | None:
         """Return the file into which this gateway pulls the table. ``maptr serve`` pulls that of its zones."""
         table, zones = self._config.table, self._config.zones
@@ -203,7 +219,7 @@ class Service:
     async def _reload_with(self, reread: Callable[[], Config]) -> None:
         try:
             config = await in_thread(reread)
-            redirects, tls = await in_thread(lambda: self._read_files(config))
+            redirects, certificate = await in_thread(lambda: self._read_files(config))
         except (ConfigError, OSError) as error:
             log.error("not reloaded: %s", reason_of(error))
             self._metrics.reloads.labels("refused").inc()
@@ -212,20 +228,22 @@ class Service:
             if getattr(config.gateway, key) != getattr(self._at_start, key):
                 log.warning("gateway.%s is as it was at the start: restart to change it", key)
         self._config = config
-        self._public.configure(config.gateway, tls)
+        self._certificate = certificate
+        self._public.configure(config.gateway, None if certificate is None else certificate.context)
         self._admin.configure(config.gateway, None)
         await in_thread(lambda: self.current.follow_zones(config))
         self.current.configure(config, redirects, self._metrics, self._statistics)
         await self.current.refresh()
+        await self._check_certificate()
         self._metrics.reloads.labels("done").inc()
         log.info("reloaded")
 
     def _read_files(
         self, config: Config, *, is_start: bool = False
-    ) -> tuple[Followed[Redirects] | None, ssl.SSLContext | None]:
+    ) -> tuple[Followed[Redirects] | None, Certificate | None]:
         """Read the redirects and the certificate, and at the start check the file of statistics. Raises ConfigError."""
         settings, errors = config.gateway, list[ConfigError]()
-        redirects = tls = None
+        redirects = certificate = None
         try:
             if settings.redirects is not None:
                 redirects = follow(settings.redirects, allow_private=self._allow_private, clock=time.monotonic)
@@ -233,7 +251,13 @@ class Service:
             errors.append(config.error("gateway.redirects", str(error)))
         try:
             if settings.certificate is not None and settings.key is not None:
-                tls = Certificate(settings.certificate, settings.key, alpn="http/1.1").context
+                certificate = Certificate(
+                    settings.certificate,
+                    settings.key,
+                    alpn="http/1.1",
+                    warn_before=settings.certificate_warn_before,
+                    reload_by="SIGHUP",
+                )
         except ConfigError as error:
             errors.append(config.error("gateway.certificate", error.reason))
         try:
@@ -242,7 +266,7 @@ class Service:
         except ConfigError as error:
             errors.append(config.error("gateway.stats", error.reason))
         raise_all(sorted(errors, key=lambda error: error.line))
-        return redirects, tls
+        return redirects, certificate
 
 
 class CurrentSite:

@@ -62,7 +62,8 @@ class Site:
     if there are any, and ``dns_context`` answer DNS over HTTPS. ``compares``: it compares the table with DNS.
     ``pull_failed``: the last pull of the table failed; None if this gateway pulls none.
     ``sources`` are what the gateway answers from, None before the first look; ``troubles`` why it is not ready, as
-    clients may read it. ``index`` is that of the table.
+    clients may read it. ``alarms`` are what its operator must mend while it answers, by their kind. ``index`` is that
+    of the table. ``certificate_expires`` is in seconds since 1970, None without HTTPS.
     """
 
     settings: GatewayConfig = field(default_factory=GatewayConfig)
@@ -81,6 +82,8 @@ class Site:
     statistics: Readings | None = None
     traffic: Callable[[], Traffic] | None = None
     troubles: tuple[str, ...] = ()
+    alarms: Mapping[str, str] = field(default_factory=dict)
+    certificate_expires: float | None = None
     sources: tuple[str, ...] | None = None
     _made: dict[object, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 

@@ -120,7 +120,7 @@ def log_answer(name: Labels, rdtype: int, answer: Answer) -> None:
     """Write a line on the answer to a query."""
     kind = "SOA" if rdtype == SOA else "NAPTR"
     where = answer.note, None, answer.server, answer.elapsed, answer.security
-    step = Step(name, 0, answer.outcome, (), *where, rdtype=kind)
+    step = Step(name, 0, answer.outcome, (), *where, rdtype=kind, extended=answer.extended)
     log.debug("query %s: %d records", step, len(answer.records))
 
 

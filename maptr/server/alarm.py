@@ -17,6 +17,8 @@ class AlarmKind(enum.StrEnum):
 
     CONFIG_REFUSED = "config-refused"
     CERTIFICATE_REFUSED = "certificate-refused"
+    CERTIFICATE = "certificate"  # it expires soon, has expired, or is not valid yet
+    STATE_FOLDER = "state-folder"  # nothing can be kept there for the next start
     TABLE_NOT_PULLED = "table-not-pulled"
     RECORDS_KEPT = "records-kept"  # the source has unreadable data, so the last good entries stay
     DRIFT = "drift"

@@ -28,10 +28,11 @@ from maptr.daemon.sockets import Sockets, bound_at, limits_within_descriptors
 from maptr.errors import ConfigError, MaptrError, reason_of
 from maptr.protocol.address import Address
 from maptr.protocol.names import to_text
-from maptr.server import control, settings, udp
+from maptr.server import control, settings, state_folder, udp
 from maptr.server.alarm import Alarm, AlarmKind, AlarmLog
 from maptr.server.counters import Counters, total
 from maptr.server.reloader import Reloader
+from maptr.server.starting import NotReady
 from maptr.server.state import Clock, Served
 from maptr.server.status import CatalogStatus, Status, age
 from maptr.server.stream import Connections, TcpListener
@@ -48,7 +49,7 @@ def certificate_of(config: Config) -> Certificate | None:
     if tls.certificate is None or tls.key is None:
         return None
     try:
-        return Certificate(tls.certificate, tls.key)
+        return Certificate(tls.certificate, tls.key, warn_before=tls.warn_before)
     except ConfigError as error:
         raise config.error("serve.tls.certificate", error.reason) from None
 
@@ -85,6 +86,7 @@ class Daemon:
         self.bound: list[Address] = []
         self.tls_bound: list[Address] = []
         self._sockets = bound
+        self._not_ready: NotReady | None = None
         self._stopping = asyncio.Event()
         self._alarm_log = AlarmLog()
         self.progress = Progress()
@@ -95,11 +97,14 @@ class Daemon:
         bound = self._sockets or sockets.bind(config)
         try:
             if config.control is not None:
-                bound.control = control.bind(config.control)
+                bound.control = control.bind(config.control, serve.control_group)
         except ConfigError as error:
             bound.close()
             raise config.error(error.key, error.reason) from None
         self._sockets = bound
+        if self._not_ready is None:
+            self._not_ready = NotReady(bound.udp, self.responder, self._counters[0])
+            self._not_ready.start()
         self.bound = list(map(bound_at, serve.listen, bound.udp))
         self.tls_bound = list(map(bound_at, serve.tls.listen, bound.tls))
         if serve.metrics is not None and bound.metrics is not None:
@@ -107,6 +112,8 @@ class Daemon:
 
     def close(self) -> None:
         """Close what ``bind`` has bound and ``run`` has not closed, as after a signal during the start."""
+        if self._not_ready is not None:
+            self._not_ready.stop()
         if self._sockets is not None:
             self._sockets.close()
 
@@ -129,6 +136,8 @@ class Daemon:
                 controller = control.server(self._sockets.control, self.execute)
                 stack.push_async_callback(controller.stop)
                 stack.callback(self._sockets.remove_control)
+            if self._not_ready is not None:
+                self._not_ready.stop()
             self.responder.swap(state)
             listeners = self._listeners(self._sockets)
             for listener in listeners:
@@ -229,7 +238,7 @@ class Daemon:
 
     def status(self) -> Status:
         """Return the status. It takes long with many zones: call it in a thread."""
-        reloader, now = self.reloader, self._clock()
+        reloader, now, certificate = self.reloader, self._clock(), self.reloader.certificate
         counters = total(self._counters)
         alarms = self._alarm_log.dated(self._alarms(now), now)
         silenced = tuple(alarm for alarm in alarms if any(silence.covers(alarm) for silence in reloader.silences))
@@ -249,7 +258,8 @@ class Daemon:
             catalog=self._catalog_status(),
             reloads=reloader.reloads,
             config_error=reloader.config_error,
-            certificate_error=self._certificate_error,
+            certificate_error="" if certificate is None else certificate.error,
+            certificate_expires=None if certificate is None else certificate.expires,
             table=None if reloader.puller is None else reloader.puller.status(),
             queries=counters.to_dict(),
             **counters.groups(),
@@ -272,17 +282,18 @@ class Daemon:
         now = self._clock()
         await in_thread(lambda: self._alarm_log.dated(self._alarms(now), now))
 
-    @property
-    def _certificate_error(self) -> str:
-        certificate = self.reloader.certificate
-        return "" if certificate is None else certificate.error
-
     def _alarms(self, now: float) -> Iterator[Alarm]:
         reloader = self.reloader
         if error := reloader.config_error:
             yield Alarm(AlarmKind.CONFIG_REFUSED, f"the configuration was not reloaded: {error}")
-        if error := self._certificate_error:
-            yield Alarm(AlarmKind.CERTIFICATE_REFUSED, f"the certificate was not reloaded: {error}")
+        if (certificate := reloader.certificate) is not None:
+            if certificate.error:
+                yield Alarm(AlarmKind.CERTIFICATE_REFUSED, f"the certificate was not reloaded: {certificate.error}")
+            if trouble := certificate.trouble(now):
+                yield Alarm(AlarmKind.CERTIFICATE, trouble)
+        folder = reloader.config.serve.state
+        if folder is not None and (reason := state_folder.fault(folder)):
+            yield Alarm(AlarmKind.STATE_FOLDER, f"nothing can be kept for the next start: {reason}")
         if reloader.puller is not None:
             yield from reloader.puller.alarms()
         yield from reloader.frozen.alarms(reloader.served)

@@ -144,6 +144,8 @@ def _process(status: Status) -> Iterator[Family]:
     for what in ("config", "certificate"):
         failed = float(bool(getattr(status, f"{what}_error")))
         yield f"{what}_refused", f"1 while the {what} in use is not that of its file.", [], _one(failed)
+    text = "When the certificate for DNS over TLS expires."
+    yield "certificate_expiry_time_seconds", text, [], _one(status.certificate_expires)
 
 
 def _queries(status: Status) -> Iterator[Family]:

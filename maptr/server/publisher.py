@@ -181,7 +181,7 @@ def _publish(state: ZoneState, now: float, force: bool, *, starting: bool) -> tu
             view = checked.view if zone.keys is None else stripped(checked.view)
             chosen = None if zone.style == "file" else zone.state  # the folder for a serial that the server chooses
             if chosen is not None:
-                published = _last_published(chosen, zone) if old is None else Published.of(old)
+                published = _last_published(chosen, zone, starting=starting) if old is None else Published.of(old)
                 view = choose_serial(view, published, zone.style, now)
             if old is not None:
                 is_forcible = True  # what ``decide`` refuses, it accepts with force
@@ -236,9 +236,18 @@ def _unchanged(state: ZoneState, now: float) -> tuple[ZoneState, ZoneResult]:
     return state, ZoneResult(to_text(state.zone.name), "unchanged", serial, serial)
 
 
-def _last_published(folder: Path, zone: ZoneConfig) -> Published | None:
-    """Return the version that secondaries have of a zone: perhaps one that the server signed, if it no longer does."""
-    found = state_folder.read_serial(folder, zone.name)
+def _last_published(folder: Path, zone: ZoneConfig, *, starting: bool) -> Published | None:
+    """Return the version that secondaries have of a zone: perhaps one that the server signed, if it no longer does.
+
+    Raises OSError; at the start, it is logged.
+    """
+    try:
+        found = state_folder.read_serial(folder, zone.name)
+    except OSError as error:
+        if not starting:
+            raise
+        log.warning("%s: %s; the serial of the zone may go back", error.filename, error.strerror)
+        found = None
     signed = None if zone.keys is not None else state_folder.read_signed(folder, zone.name)
     if signed is None or (found is not None and is_newer(found.serial, signed[0].serial)):
         return found

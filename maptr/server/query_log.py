@@ -1,9 +1,8 @@
-"""Rate-limited logging for events that remote clients can trigger, and the query log, a line for every nth query."""
+"""The query log, a line for every nth query."""
 
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections.abc import Callable
 
@@ -13,35 +12,13 @@ from dnslib import DNSError
 
 from maptr.answer.context import ReceivedQuery
 from maptr.answer.message import Message
+from maptr.daemon.log_limit import LogLimit
 from maptr.protocol.names import to_text
-from maptr.rate_limit import TokenBuckets
 from maptr.server.counters import rcode_text
 
 log = logging.getLogger("maptr.query")
 
-INTERVAL = 60.0  # seconds
-MAX_LINES = 30  # per interval
 SECOND = 1.0
-
-
-class LogLimit:
-    """Allows ``most`` lines at once, and as many in each interval. Thread-safe. ``clock`` is monotonic, in seconds."""
-
-    def __init__(
-        self, most: int = MAX_LINES, clock: Callable[[], float] = time.monotonic, *, interval: float = INTERVAL
-    ) -> None:
-        self._bucket = TokenBuckets(most / interval, most, clock)
-        self._lock = threading.Lock()
-        self._left_out = 0
-
-    def suffix(self) -> str | None:
-        """Return the suffix of a line, with the number of suppressed lines before it; None if no line is allowed."""
-        with self._lock:
-            if self._bucket.wait(None):
-                self._left_out += 1
-                return None
-            before, self._left_out = self._left_out, 0
-            return f", and {before} more before" if before else ""
 
 
 class QueryLog:

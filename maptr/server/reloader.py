@@ -211,6 +211,8 @@ class Reloader:
 
     async def _log_alarms(self) -> None:
         await in_thread(lambda: log_alarms(self.served, self._clock(), self._logged))
+        if (certificate := self.certificate) is not None:
+            await in_thread(lambda: certificate.log_trouble(self._clock()))
 
 
 def log_alarms(served: Served, now: float, logged: Repetitions) -> None:

@@ -12,10 +12,11 @@ from maptr.answer.context import Context, ReceivedQuery, Transport
 from maptr.answer.message import Reply
 from maptr.answer.ready import ID, Ready, ZoneNames, kind_number, kind_of, truncated
 from maptr.answer.rrl import Action, RateLimiter, RateLimits
+from maptr.daemon.log_limit import LogLimit
 from maptr.errors import ZoneError
 from maptr.protocol.cookies import answer_cookie, packed_address, timestamp
 from maptr.server.counters import Counters
-from maptr.server.query_log import LogLimit, QueryLog
+from maptr.server.query_log import QueryLog
 from maptr.transfer.session import Access, Answered, answer
 from maptr.transfer.tsig import CheckedQuery, check_query
 from maptr.zone.snapshot import Snapshot
@@ -56,7 +57,7 @@ class ServerState:
 
 
 class Responder:
-    """Answers from ``state``, which ``swap`` replaces; at first it has no zones.
+    """Answers from ``state``, which ``swap`` replaces; at first the server is starting.
 
     ``answer`` and ``answers`` are for one thread; ``general`` is thread-safe.
     """
@@ -75,7 +76,7 @@ class Responder:
         self._reports = LogLimit(1, clock)
         self._refusals = LogLimit(clock=clock)
         self._errors = LogLimit(clock=clock)
-        self.swap(ServerState(Snapshot.of([]), Access(), context))
+        self.swap(ServerState(Snapshot.starting(), Access(), context))
 
     def swap(self, state: ServerState) -> None:
         """Replace the state. Raises OSError without memory for its ready responses; the old state then stays."""

@@ -7,11 +7,13 @@ zone can always be made again from its zone file and key folder.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import hashlib
 import json
 import logging
 import os
+import pwd
 import re
 import time
 from pathlib import Path
@@ -41,12 +43,43 @@ _SIGNED_HEAD = re.compile(r"; signed by maptr from serial (?P<serial>\d{1,10}), 
 
 
 def make(config: Config) -> None:
-    """Create the folder if it does not exist. Raises ConfigError."""
-    if config.serve.state is not None:
-        try:
-            config.serve.state.mkdir(mode=0o700, parents=True, exist_ok=True)
-        except OSError as error:
-            raise config.error("serve.state", f"{config.serve.state}: {error.strerror}") from None
+    """Create the folder if it does not exist. If nothing can be kept in it, that is logged: the zones can be served."""
+    folder = config.serve.state
+    if folder is None:
+        return
+    with contextlib.suppress(OSError):  # ``fault`` has the reason
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if reason := fault(folder):
+        log.warning("nothing can be kept for the next start: %s", reason)
+
+
+def fault(folder: Path) -> str:
+    """Return why nothing can be kept in the folder, with what mends that; "" if it can."""
+    try:
+        if not folder.is_dir():
+            found = "is not a directory: remove it" if os.path.lexists(folder) else "does not exist: make or mount it"
+            return f"{folder} {found}"
+        status = os.statvfs(folder)
+    except OSError as error:
+        return f"{folder}: {error.strerror}: let this user reach it"
+    is_root = os.geteuid() == 0  # which may use the reserved blocks
+    if status.f_flag & os.ST_RDONLY:
+        return f"{folder} is on a read-only file system: remount it"
+    if not os.access(folder, os.W_OK | os.X_OK):
+        return f"{folder} cannot be written to by {_user()}: chown it"
+    # A file system without a limit has no number of blocks or files.
+    if status.f_blocks and not (status.f_bfree if is_root else status.f_bavail):
+        return f"{folder} has no space left: free some"
+    if status.f_files and not (status.f_ffree if is_root else status.f_favail):
+        return f"{folder} can have no more files: remove some"
+    return ""
+
+
+def _user() -> str:
+    try:
+        return pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:
+        return f"user {os.geteuid()}"
 
 
 def lock(config: Config) -> int | None:

@@ -177,6 +177,7 @@ class Status:
     reloads: Reloads = Reloads()
     config_error: str = ""
     certificate_error: str = ""
+    certificate_expires: Time | None = None
     table: TableStatus | None = None
     queries: Mapping[str, Counts] = field(default_factory=dict)
     batches: Counts = field(default_factory=dict)

@@ -342,15 +342,20 @@ class UdpListener:
         self._sock.close()
 
     def _answer_waiting(self) -> None:
-        for _ in range(BURST):
-            try:
-                query, control, _flags, client = self._sock.recvmsg(MAX_MESSAGE, CONTROL)
-            except OSError:  # no more queries, or an ICMP error for an earlier response
-                return
-            reply = self._responder.answer(ReceivedQuery(query, Transport.UDP, client[0]), self._counters)
-            if reply is not None:
-                with contextlib.suppress(OSError):
-                    self._sock.sendmsg([reply], reply_source(control), 0, client)
+        answer_waiting(self._sock, self._responder, self._counters)
+
+
+def answer_waiting(sock: socket.socket, responder: Responder, counters: Counters) -> None:
+    """Answer queries that wait in the kernel, BURST at most."""
+    for _ in range(BURST):
+        try:
+            query, control, _flags, client = sock.recvmsg(MAX_MESSAGE, CONTROL)
+        except OSError:  # no more queries, or an ICMP error for an earlier response
+            return
+        reply = responder.answer(ReceivedQuery(query, Transport.UDP, client[0]), counters)
+        if reply is not None:
+            with contextlib.suppress(OSError):
+                sock.sendmsg([reply], reply_source(control), 0, client)
 
 
 def reply_source(control: list[tuple[int, int, bytes]]) -> list[tuple[int, int, bytes]]:

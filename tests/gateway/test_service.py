@@ -400,6 +400,38 @@ def test_a_bad_reload_leaves_everything_as_it_is(site: Site, spoil: Callable[[Si
         assert client.get("/ark:12345/one").headers["location"] == "https://two.example/"
 
 
+def test_the_end_of_the_certificate_is_an_alarm_a_metric_and_on_the_page(site: Site) -> None:
+    now, day = float(int(time.time())), 86400.0
+    write_certificate(site.directory, period=(now - 77 * day, now + 13 * day))
+    trusts = ssl.create_default_context(cafile=str(site.directory / "tls.crt"))
+    site.configure(CERTIFICATE)
+    port = site.start()
+    said = "tls.crt expires at .*, in 13 days; renew it, and load it by SIGHUP"
+    site.server.wait_for(f"^maptr: the certificate of .*{said}$")
+    with HttpClient(port, tls=trusts) as client:
+        metrics = client.get("/metrics").text
+        assert 'maptr_gateway_alarms{kind="certificate"} 1.0' in metrics
+        assert (
+            float(metrics.partition("\nmaptr_gateway_certificate_expiry_time_seconds ")[2].split()[0]) == now + 13 * day
+        )
+        assert "maptr_gateway_ready 1.0" in metrics  # it still answers
+        assert re.search(said, client.get("/status").text)
+    site.configure(f'{CERTIFICATE}certificate_warn_before = "12d"\n')
+    site.reload()
+    with HttpClient(port, tls=trusts) as client:
+        assert 'maptr_gateway_alarms{kind="certificate"} 0.0' in client.get("/metrics").text
+        assert "tls.crt" not in client.get("/status").text
+    write_certificate(site.directory, period=(now - 77 * day, now - day))
+    site.configure(CERTIFICATE)
+    site.reload()
+    site.server.wait_for(
+        "^maptr: the certificate of .*tls.crt expired at .*: clients refuse it; renew it, and load it by SIGHUP$"
+    )
+    with pytest.raises(ssl.SSLCertVerificationError):
+        HttpClient(port, tls=trusts)
+    site.server.wait_for("^maptr: TLS handshake with 127.0.0.1 failed: .*alert")
+
+
 class Load:
     """Clients that send requests on open connections without a pause, until the server says that it closes one."""
 

@@ -13,8 +13,9 @@ import dns.query
 import pytest
 
 from maptr.answer.context import ReceivedQuery, Transport
+from maptr.daemon.log_limit import INTERVAL, MAX_LINES
 from maptr.server.counters import SILENCE, Counters
-from maptr.server.query_log import INTERVAL, MAX_LINES, QueryLog
+from maptr.server.query_log import QueryLog
 from maptr.zone.snapshot import Snapshot
 from tests.support.caching import Clock
 from tests.support.server_process import Start
