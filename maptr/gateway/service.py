@@ -157,7 +157,7 @@ class Service:
             await self._public.stop()
             await self._admin.stop()
             with contextlib.suppress(sqlite3.Error):
-                self._statistics.close()
+                await in_thread(self._statistics.close)
         log.info("stopped")
 
     def stop(self) -> None:
