@@ -25,8 +25,9 @@ def test_alarms_are_dated_by_several_threads_at_once() -> None:
     log = AlarmLog()
     zone = Interrupted("example.")
     zone.log, zone.others = log, []
-    (alarm,) = log.dated([Alarm(AlarmKind.ZONE_REFUSED, "reason", zone)], 5.0)
-    assert alarm.since == 5.0
+    kinds = (AlarmKind.ZONE_REFUSED, AlarmKind.ZONE_NOT_SIGNED)
+    found = log.dated([Alarm(kind, "reason", zone) for kind in kinds], 5.0)
+    assert [alarm.since for alarm in found] == [5.0, 5.0]
     for other in zone.others:
         other.join()
     assert zone.others
