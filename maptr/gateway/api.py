@@ -18,7 +18,7 @@ from urllib.parse import quote, unquote
 
 from maptr.ark import Ark
 from maptr.discovery import Discovery
-from maptr.errors import SCHEMA, ArkSyntaxError, json_text, nearest
+from maptr.errors import SCHEMA, ArkSyntaxError, MaptrError, json_text, nearest
 from maptr.gateway.message import (
     JSON,
     JSON_LINES,
@@ -26,6 +26,7 @@ from maptr.gateway.message import (
     Headers,
     Lines,
     Lookup,
+    Made,
     Request,
     Response,
     Work,
@@ -86,7 +87,8 @@ def _discover(request: Request, site: Site, ark: list[str]) -> Answer:
             return problem(HTTPStatus.BAD_REQUEST, str(error))
         return look_up(parsed, site, request.now, partial(_discovered, request, site))
     headers = (("Content-Type", JSON_LINES), *_NOT_KEPT)
-    return Lines([_part(request, site, text) for text in ark], Response(HTTPStatus.OK, headers))
+    parts = Made(ark, partial(_part, request, site))
+    return Lines(parts, Response(HTTPStatus.OK, headers), lambda index, error: _unread(ark[index], error))
 
 
 def _discovered(request: Request, site: Site, found: Discovery) -> Response:
@@ -110,9 +112,13 @@ def _part(request: Request, site: Site, text: str) -> Lookup | Response:
     try:
         ark = Ark.parse(text, bare=True).sent(site.hyphens)
     except ArkSyntaxError as error:
-        received = text.encode("utf-8", "replace").decode()
-        return _json({"ark": received, "candidates": [], "age": None, "error": str(error)})
+        return _unread(text, error)
     return look_up(ark, site, request.now, lambda found: _json(discovery(request, site, found)))
+
+
+def _unread(text: str, error: MaptrError) -> Response:
+    received = text.encode("utf-8", "replace").decode()
+    return _json({"ark": received, "candidates": [], "age": None, "error": str(error)})
 
 
 def _json(document: Mapping[str, Any], headers: Headers = ()) -> Response:

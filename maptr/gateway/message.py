@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from email.utils import formatdate
 from functools import lru_cache
 from http import HTTPStatus
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar, overload
 from urllib.parse import parse_qsl
 
 from maptr.ark import Ark
@@ -23,6 +23,9 @@ PROBLEM = "application/problem+json"  # RFC 9457
 LINKSET = "application/linkset+json"  # RFC 9264
 LINKSET_TEXT = "application/linkset"
 
+T = TypeVar("T")
+U = TypeVar("U")
+
 Headers = tuple[tuple[str, str], ...]
 
 _WITH_ETAG = ("text/html", "text/css", "image/", "application/atom+xml")
@@ -34,6 +37,10 @@ _QUALITY = re.compile(r"(?i)q\s*=\s*([01](?:\.\d{0,3})?)\Z")
 
 class Unreadable(MaptrError):
     """What a response needs cannot be read now. The text is for clients: it names no file."""
+
+
+class Busy(Unreadable):
+    """It cannot be read at once: a thread that may wait may be able to."""
 
 
 def published(error: MaptrError | OSError) -> str:
@@ -133,11 +140,31 @@ class Lookup(NamedTuple):
 class Lines(NamedTuple):
     """A response in lines, sent in this order, each when it and those before it are known.
 
-    A line is the body of its part. ``response`` has the status and the headers of the whole.
+    A line is the body of its part. ``response`` has the status and the headers of the whole. Taking a part may raise
+    Unreadable, as its ``respond`` may: ``unreadable`` makes the line then, from its index and the error.
     """
 
     parts: Sequence[Lookup | Response]
     response: Response
+    unreadable: Callable[[int, Unreadable], Response]
+
+
+class Made(Sequence[T]):
+    """Values that are made when they are taken, each from one of the ``items``."""
+
+    def __init__(self, items: Sequence[U], make: Callable[[U], T]) -> None:
+        self._items: Sequence[Any] = items
+        self._make: Callable[[Any], T] = make
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    @overload
+    def __getitem__(self, index: int) -> T: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[T]: ...
+    def __getitem__(self, index: int | slice) -> T | Sequence[T]:
+        return Made(self._items[index], self._make) if isinstance(index, slice) else self._make(self._items[index])
 
 
 Work = Callable[[], Response]

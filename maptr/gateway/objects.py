@@ -75,6 +75,13 @@ class OwnObjects:
         """Return the object of an ARK in normal form. Raises Unreadable."""
         return None
 
+    def within(self, seconds: float) -> OwnObjects:
+        """Return the same objects, of which all look-ups together wait at most so long; 0: none waits.
+
+        A look-up that would have to wait although it must not raises Busy. The result is for one request.
+        """
+        return self
+
     def __len__(self) -> int:
         return sum(self.naans.values())
 

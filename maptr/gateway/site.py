@@ -61,6 +61,7 @@ class Site:
     ``has_admin``: metrics and statistics are at an address of their own. ``hyphens`` is as in ``Settings``. ``zones``,
     if there are any, and ``dns_context`` answer DNS over HTTPS. ``compares``: it compares the table with DNS.
     ``pull_failed``: the last pull of the table failed; None if this gateway pulls none.
+    ``patience``: for so many seconds, look-ups of own objects may wait; 0 in the event loop, which must not.
     ``sources`` are what the gateway answers from, None before the first look; ``troubles`` why it is not ready, as
     clients may read it. ``index`` is that of the table.
     """
@@ -72,6 +73,7 @@ class Site:
     pull_failed: bool | None = None
     index: NaanIndex = field(default_factory=lambda: NaanIndex(NO_TABLE))
     redirects: Redirects = UNREAD
+    patience: float = 0.0
     liveness: Mapping[str, Liveness] = field(default_factory=dict)
     drift: DriftReport = DriftReport()
     compares: bool = False
@@ -104,7 +106,7 @@ class Site:
 
     @cached_property
     def objects(self) -> OwnObjects:
-        return self.redirects.objects
+        return self.redirects.objects.within(self.patience)
 
     def statistics_for(self, request: Request) -> Readings | None:
         """Return the statistics if the sender of a request may see them: an operator, or anybody if they are public."""

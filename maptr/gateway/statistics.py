@@ -287,7 +287,7 @@ class Statistics:
                 log.error("statistics not kept: %s: %s", self._file, error)
 
     def _write(self) -> None:
-        """Write what was handed over, unless the file is closed: then ``close`` has written it. Raises sqlite3.Error."""
+        """Write what was handed over. If the file is closed, ``close`` has written it. Raises sqlite3.Error."""
         with self._lock:
             if not self._is_closed:
                 self._write_batches()
@@ -317,7 +317,7 @@ class Statistics:
                 _forget(store, table, now // size * size, most)
                 _shorten(store, table, now // size * size, MAX_FRESH)
                 _shorten(store, table, now // size * size - size, MAX_VALUES)
-            ahead = f"SELECT count(DISTINCT start), max(start) FROM hours WHERE start > ? AND {_SOUND}"
+            ahead = f"SELECT count(DISTINCT start), max(start) FROM hours WHERE start > ? AND {_SOUND}"  # noqa: S608
             found, latest = store.execute(ahead, (now + HOUR,)).fetchone()  # a clock may go back by a little
         if self._logged.is_new("ahead", found):
             until = min(latest, LATEST)

@@ -111,9 +111,7 @@ class Responder:
             if more is not None:
                 yield from more
 
-    def general(
-        self, state: ServerState, query: ReceivedQuery, counters: Counters, learn: Learn
-    ) -> Iterator[bytes]:
+    def general(self, state: ServerState, query: ReceivedQuery, counters: Counters, learn: Learn) -> Iterator[bytes]:
         """Verify, answer, limit and sign: yield the messages of the general path, or of a transfer.
 
         The caller counts and sends them. ``learn`` receives the response of the general path, and so belongs to the

@@ -333,9 +333,7 @@ async def test_counting_goes_on_while_counts_are_written() -> None:
     assert made.report(1).requests == 2000
 
 
-async def test_a_stop_loses_no_count_to_a_thread_that_is_late(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_stop_loses_no_count_to_a_thread_that_is_late(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The thread of a cancelled task gets its turn only after the file was closed."""
     path = tmp_path / "stats.sqlite"
     made, clock = counted(*REQUESTS, file=path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 
 from maptr.server.alarm import Alarm, AlarmKind, AlarmLog
 
@@ -39,7 +40,7 @@ def test_an_earlier_look_does_not_replace_a_later_one() -> None:
     alarm = Alarm(AlarmKind.ZONE_REFUSED, "reason", "example.")
 
     def slowly() -> None:
-        def nothing():  # type: ignore[no-untyped-def]
+        def nothing() -> Iterator[Alarm]:
             begun.set()
             may_end.wait(5)
             yield from ()
