@@ -104,6 +104,7 @@ def gateway(words: tuple[str, ...], listen: tuple[str, ...], check_config: bool,
             reread=lambda: read(found.filename or options.config),
             chooser=lookup.chooser_of(options, found, client),
             allow_private=options.allow_private,
+            is_check=check_config,
         )
     if check_config:
         _check(found, client, service, as_json=as_json)

@@ -35,7 +35,7 @@ from maptr.gateway.message import (
     problem,
 )
 from maptr.gateway.objects import OWN
-from maptr.gateway.resolve import NONE_AGE, RETRY_AFTER, look_up, missing, provenance, retry, why
+from maptr.gateway.resolve import NONE_AGE, RETRY_AFTER, check_unread, look_up, missing, provenance, retry, why
 from maptr.gateway.site import Site
 from maptr.reconcile.probes import Liveness, servers_of
 from maptr.reconcile.verdict import AGREES
@@ -130,6 +130,8 @@ def _json(document: Mapping[str, Any], headers: Headers = ()) -> Response:
 def discovery(request: Request, site: Site, found: Discovery) -> dict[str, Any]:
     """Return a discovery as ``maptr discover --json`` prints it, without candidates for an object that does not exist
     here."""
+    if found.complete and not found.candidates and found.source != OWN:
+        check_unread(site)
     shown = found.replace(age=found.age_at(request.now))
     if error := missing(found.ark, found, site, request):
         return {"schema": SCHEMA, **shown.replace(candidates=()).to_dict(), "error": error}

@@ -34,10 +34,12 @@ from maptr.gateway.objects import (
     GONE,
     REDIRECTING,
     UNREAD,
+    UNREADABLE,
     OwnObject,
     OwnObjects,
     Redirects,
     RowError,
+    UnreadObjects,
     read_row,
     to_row,
 )
@@ -56,7 +58,6 @@ AT_ONCE = 0.005  # seconds that a look-up in the event loop may take; after a lo
 CALM = 20  # look-ups of threads in a row that took less, before the event loop looks up again
 STEPS = 1_000  # of SQLite, between two looks at the clock; a look-up has some thirty
 SLICE = 0.002  # seconds that a scan of all rows keeps others waiting
-UNREADABLE = "the own objects of this gateway cannot be read now"
 NAMED = 10  # bad rows that the log and the status name one by one
 
 _SQLITE = b"SQLite format 3\0"
@@ -489,13 +490,17 @@ def _insert(connection: sqlite3.Connection, row: Row, *, allow_private: bool) ->
 # ---- following the file
 
 
-def follow(path: Path, *, allow_private: bool, clock: Callable[[], float]) -> Followed[Redirects]:
-    """Read the own objects of a file, which is read again when it changes. Raises ConfigError for the first reading."""
+def follow(
+    path: Path, *, allow_private: bool, clock: Callable[[], float], is_required: bool = True
+) -> Followed[Redirects]:
+    """Read the own objects of a file, which is read again when it changes. Raises ConfigError for the first reading;
+    without ``is_required``, the objects are UnreadObjects until the file can be read."""
 
     logged = Repetitions()
 
     def load(last: Redirects) -> Redirects:
-        if last is UNREAD:
+        is_first = last is UNREAD or not last.objects.is_read
+        if is_first:
             log.info("reading %s", path)  # a start waits for it
         made = read(path, allow_private=allow_private)
         if logged.is_new(path, made.bad and (*map(str, made.bad), made.left_out)):
@@ -503,18 +508,21 @@ def follow(path: Path, *, allow_private: bool, clock: Callable[[], float]) -> Fo
                 log.error("%s; this row is left out", each)
             if made.left_out > NAMED:
                 log.error("%s: %d rows are left out; maptr redirects check names all", path, made.left_out)
-        if last is not UNREAD:
+        if not is_first:
             check_loss(last.objects, made.objects, path)
             log.info("%s read: %d redirects", path, len(made.objects))
         return made
 
     def keep(last: Redirects, error: MaptrError | OSError) -> Redirects:
         located = error if isinstance(error, MaptrError) else _unreadable(path, error)
-        if last is UNREAD:
+        if last is UNREAD and is_required:
             raise located
         trouble = published(located)
+        if last is UNREAD:
+            last = Redirects(path.name, UnreadObjects())
         if trouble != last.trouble:
-            log.error("%s; the last good redirects stay", located)
+            stays = "the last good redirects stay" if last.objects.is_read else "ARKs that may be own objects get 503"
+            log.error("%s; %s", located, stays)
         return replace(last, trouble=trouble)
 
     file = Followed(path, UNREAD, load, keep, clock=clock)

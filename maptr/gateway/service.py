@@ -36,8 +36,9 @@ from maptr.errors import ConfigError, raise_all, reason_of
 from maptr.files import Followed
 from maptr.gateway import pages
 from maptr.gateway.metrics import Metrics
-from maptr.gateway.objects import UNREAD, Redirects
+from maptr.gateway.objects import UNREAD, Redirects, UnreadObjects
 from maptr.gateway.redirects import follow
+from maptr.gateway.remembered import RememberedNaans, leading_to
 from maptr.gateway.server import HttpServer
 from maptr.gateway.site import DriftReport, Site
 from maptr.gateway.statistics import Statistics
@@ -65,7 +66,8 @@ class Service:
 
     ``zones`` gives the zones for DNS over HTTPS if a server in this process has them; by default they are read from the
     files of the configuration. ``chooser`` chooses among several mapping authorities.
-    Raises ConfigError for redirects, a certificate or a file of statistics that cannot be used: for all of them.
+    Raises ConfigError for a certificate or a file of statistics that cannot be used: for all of them. Own objects that
+    cannot be read do not stop a start: ARKs that may be among them get 503. ``is_check`` raises for them, too.
     """
 
     def __init__(
@@ -77,8 +79,10 @@ class Service:
         zones: Callable[[], Snapshot] | None = None,
         chooser: Chooser | None = None,
         allow_private: bool = False,
+        is_check: bool = False,
     ) -> None:
         pages.prepare()
+        self._is_check = is_check
         self.current = CurrentSite(client, config, zones)
         self._config = config
         self._at_start = config.gateway
@@ -224,13 +228,14 @@ class Service:
         self, config: Config, *, is_start: bool = False
     ) -> tuple[Followed[Redirects] | None, ssl.SSLContext | None]:
         """Read the redirects and the certificate, and at the start check the file of statistics. Raises ConfigError."""
-        settings, errors = config.gateway, list[ConfigError]()
+        settings, errors, unread = config.gateway, list[ConfigError](), list[ConfigError]()
         redirects = tls = None
         try:
             if settings.redirects is not None:
                 redirects = follow(settings.redirects, allow_private=self._allow_private, clock=time.monotonic)
         except ConfigError as error:
-            errors.append(config.error("gateway.redirects", str(error)))
+            is_kept = (is_start and not self._is_check) or self.current.lacks(settings.redirects)
+            (unread if is_kept else errors).append(config.error("gateway.redirects", str(error)))
         try:
             if settings.certificate is not None and settings.key is not None:
                 tls = Certificate(settings.certificate, settings.key, alpn="http/1.1").context
@@ -241,8 +246,15 @@ class Service:
                 self._statistics.check()
         except ConfigError as error:
             errors.append(config.error("gateway.stats", error.reason))
-        raise_all(sorted(errors, key=lambda error: error.line))
+        if errors:
+            raise_all(sorted((*errors, *unread), key=lambda error: error.line))
+        if unread and settings.redirects is not None:
+            redirects = self._follow_unread(settings.redirects)
         return redirects, tls
+
+    def _follow_unread(self, path: Path) -> Followed[Redirects]:
+        """Follow a file that could not be read just now. It may come back at any moment."""
+        return follow(path, allow_private=self._allow_private, clock=time.monotonic, is_required=False)
 
 
 class CurrentSite:
@@ -261,6 +273,10 @@ class CurrentSite:
         self._zones = zones
         self._has_admin = bool(config.gateway.admin_listen)  # bound at the start
         self._redirects: Followed[Redirects] | None = None
+        self._naans = None if client.history is None else RememberedNaans(client.history)
+        self._remembered: dict[str, frozenset[str]] = {}
+        self._shown: tuple[Redirects, Table | None, str, Redirects] | None = None  # the last of ``_with_naans``
+        self._refreshing = asyncio.Lock()
         self._prober = Prober(contact=config.gateway.public_url or config.gateway.contact)
         self._dns_trouble = "" if self.asks_no_dns else "not tested yet"
         if self.asks_no_dns:
@@ -272,10 +288,13 @@ class CurrentSite:
         """Use these settings and redirects from now on."""
         self._redirects = redirects
         settings, serve = config.gateway, config.serve
+        known = UNREAD if redirects is None else redirects.value
+        if redirects is not None and not known.objects.is_read:
+            known = self._with_naans(redirects, settings.public_url, self.site.table)
         self.site = replace(
             self.site,
             settings=settings,
-            redirects=UNREAD if redirects is None else redirects.value,
+            redirects=known,
             has_admin=self._has_admin,
             hyphens=config.client.hyphens,
             compares=bool(settings.drift_every) and not self.asks_no_dns,
@@ -285,6 +304,30 @@ class CurrentSite:
             traffic=metrics.traffic,
         )
 
+    def lacks(self, path: Path | None) -> bool:
+        """Return whether the own objects of a file are followed, and were never read."""
+        followed = self._redirects
+        return followed is not None and followed.path == path and not followed.value.objects.is_read
+
+    def _with_naans(self, file: Followed[Redirects], public_url: str, table: Table | None) -> Redirects:
+        """Return the own objects of a file. If they were never read, it is known of which NAANs they may be."""
+        found, name = file.value, str(file.path.absolute())
+        known = self._shown
+        if known is not None and known[0] is found and known[1] is table and known[2] == public_url:
+            return known[3]
+        if name not in self._remembered:
+            self._remembered[name] = frozenset() if self._naans is None else self._naans.of(name)
+        shown = found
+        if not found.objects.is_read:
+            naans = self._remembered[name].union(() if table is None else leading_to(table, public_url))
+            shown = replace(found, objects=UnreadObjects(naans))
+        elif self._remembered[name] != found.objects.naans.keys():
+            self._remembered[name] = frozenset(found.objects.naans)
+            if self._naans is not None:
+                self._naans.keep(name, found.objects.naans)
+        self._shown = found, table, public_url, shown
+        return shown
+
     def follow_zones(self, config: Config) -> None:
         """Follow the zones of another configuration. Reads them: call it in a thread."""
         if self._zones is None:
@@ -292,10 +335,21 @@ class CurrentSite:
 
     async def refresh(self) -> None:
         """Look at the files of table, redirects and zones."""
+        async with self._refreshing:  # so that no look replaces a later one
+            await self._refresh()
+
+    async def _refresh(self) -> None:
         file, table, zones_of = self._redirects, self._client.table, self._zones or self.zone_files.refresh
-        state, redirects, zones = await in_thread(
-            lambda: (table.current(), file.current() if file else UNREAD, zones_of())
-        )
+        public_url = self.site.settings.public_url
+
+        def look() -> tuple[TableState, Redirects, Snapshot | None]:
+            state, redirects = table.current(), UNREAD
+            if file is not None:
+                file.current()
+                redirects = self._with_naans(file, public_url, state.table)
+            return state, redirects, zones_of()
+
+        state, redirects, zones = await in_thread(look)
         index = self.site.index
         if state.table is not self.site.table_state.table:  # in a thread, because it reads every record
             index = await in_thread(lambda: NaanIndex(state.table or Table()))
@@ -329,7 +383,9 @@ class CurrentSite:
         if state.table is not None:
             built_in = f"built-in registry of {day(state.date)}, " if state.kind == BUILT_IN else ""
             found.append(f"{built_in or 'table of '}{len(state.table)} records")
-        if self._redirects is not None:
+        if not redirects.objects.is_read:
+            found.append("redirects that cannot be read")
+        elif self._redirects is not None:
             left = f", {redirects.left_out} bad rows left out" if redirects.left_out else ""
             found.append(f"redirects of {len(redirects.objects)} ARKs{left}")
         return tuple(found)

@@ -129,7 +129,7 @@ class Site:
         if at.partition(":")[0].removesuffix(".") not in where.lower():  # which is fast, and nearly always so
             return False
         if public_url:
-            return _is_below(where, public_url)
+            return is_below(where, public_url)
         own = {f"{_without_scheme(f'{scheme}://{host}')}/ark:" for scheme in ("http", "https")}
         return _without_scheme(where).startswith(tuple(own))
 
@@ -165,7 +165,7 @@ class Site:
         """Return whether the record of an ARK names ``root`` or the gateway, so that ``root`` could send it back."""
         entry = self.table.lookup(ark)
         targets = entry.urls(ark) if entry is not None else []
-        return any(_is_below(where, self.settings.root) or self.is_own(where, host) for where in targets)
+        return any(is_below(where, self.settings.root) or self.is_own(where, host) for where in targets)
 
     def ranked(self, found: Discovery, now: float) -> tuple[Candidate, ...]:
         """Return the candidates, with those that did not answer their last probes at the end."""
@@ -181,7 +181,8 @@ class Site:
         return known is not None and known.is_suspect(now)
 
 
-def _is_below(where: str, base: str) -> bool:
+def is_below(where: str, base: str) -> bool:
+    """Return whether a URL is that of a server, or below it, by http or https."""
     return f"{_without_scheme(where)}/".startswith(f"{_without_scheme(base)}/")
 
 
