@@ -13,7 +13,7 @@ from urllib.parse import parse_qsl
 
 from maptr.ark import Ark
 from maptr.discovery import Discovery
-from maptr.errors import LocatedError, MaptrError, json_text
+from maptr.errors import LocatedError, MaptrError, json_text, printable
 
 HTML = "text/html; charset=utf-8"
 TEXT = "text/plain; charset=utf-8"
@@ -50,7 +50,7 @@ def published(error: MaptrError | OSError) -> str:
     elif isinstance(error, OSError):
         reason, file, line = error.strerror or str(error), str(error.filename or ""), 0
     else:
-        return str(error)
+        return printable(str(error))
     return str(LocatedError(reason, filename=file.rpartition("/")[2], line=line))
 
 
@@ -212,7 +212,9 @@ def not_kept(response: Response) -> Response:
 
 
 def text(lines: str, status: int = HTTPStatus.OK, headers: Headers = ()) -> Response:
-    return Response(status, (("Content-Type", TEXT), *headers), lines.encode("utf-8", "replace"))
+    """Return a response in plain text. A value with line breaks of its own must have been through ``printable``."""
+    shown = printable(lines, keep="\n")
+    return Response(status, (("Content-Type", TEXT), *headers), shown.encode("utf-8", "replace"))
 
 
 def as_json(value: Any, status: int = HTTPStatus.OK, headers: Headers = (), kind: str = JSON) -> Response:

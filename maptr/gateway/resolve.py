@@ -368,6 +368,7 @@ def failure(
         about = {"detail": detail, "status": status, "ark": ark, "gone": gone, **pages.walk(ark, found)}
         made = pages.page("failure.html", request, site, status, headers, **about)
     else:
+        detail = printable(detail) if kind == TEXT else detail
         if status == HTTPStatus.SERVICE_UNAVAILABLE and found is not None:  # the page has its own paragraph for it
             detail += f"\n{pages.remedy(found)}" % {"naan": found.ark.naan, "origin": found.missing_origin}
         if kind == TEXT:
