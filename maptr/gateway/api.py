@@ -203,12 +203,16 @@ def _liveness(known: Liveness, now: float) -> dict[str, Any]:
     return {**known.to_dict(), "suspect": known.is_suspect(now)}
 
 
-def _drift(request: Request, site: Site) -> Response:
+def _drift(request: Request, site: Site) -> Response | Work:
     """Return the last comparison of the table with DNS, as ``maptr table drift --json`` prints it."""
     if not site.has_drift:
         return problem(HTTPStatus.NOT_FOUND, "this gateway does not compare its table with DNS")
     if site.drift.at is None:
         return problem(HTTPStatus.SERVICE_UNAVAILABLE, "the table was not compared with DNS yet", _RETRY)
+    return partial(_compared, site, request.now)  # a long table takes long
+
+
+def _compared(site: Site, now: float) -> Response:
     verdicts = site.drift.verdicts
     counts = Counter(str(one.verdict) for one in verdicts)
     silent = [one for one in site.liveness.values() if one.failures]
@@ -216,7 +220,7 @@ def _drift(request: Request, site: Site) -> Response:
         "at": site.drift.at,
         "counts": dict(sorted(counts.items())),
         "records": [one.to_dict() for one in verdicts if one.verdict not in AGREES],
-        "silent": [_liveness(one, request.now) for one in silent],
+        "silent": [_liveness(one, now) for one in silent],
     }
     return _json(document, _KEPT)
 

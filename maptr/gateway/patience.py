@@ -49,7 +49,7 @@ class WaitingThreads:
         await asyncio.gather(*self._working, return_exceptions=True)
 
 
-class Budget:
+class Allowance:
     """The seconds that one request has left to wait in ``threads``."""
 
     def __init__(self, threads: WaitingThreads, seconds: float = PATIENCE) -> None:

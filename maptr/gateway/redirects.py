@@ -514,7 +514,7 @@ def follow(
         return made
 
     def keep(last: Redirects, error: MaptrError | OSError) -> Redirects:
-        located = error if isinstance(error, MaptrError) else _unreadable(path, error)
+        located = error if isinstance(error, ConfigError) else _unreadable(path, error)
         if last is UNREAD and is_required:
             raise located
         trouble = published(located)
