@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import logging
 import sys
 from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from maptr.cli import logstream, lookup, options, output
-from maptr.cli.check_config import check_options, mistakes_reported, report
+from maptr.cli.check_config import check_options, mistakes_reported, report, warn_of_secrets
 from maptr.cli.group import command
 from maptr.cli.lookup import LookupOptions
 from maptr.cli.options import only_servers
@@ -106,6 +107,7 @@ def gateway(words: tuple[str, ...], listen: tuple[str, ...], check_config: bool,
             allow_private=options.allow_private,
             is_check=check_config,
         )
+    warn_of_secrets(found, output.warning if check_config else logging.getLogger("maptr.gateway").warning)
     if check_config:
         _check(found, client, service, as_json=as_json)
         return

@@ -32,6 +32,7 @@ from maptr.cache.sources import Sources
 from maptr.choose import Chooser
 from maptr.config.model import GatewayConfig
 from maptr.daemon.connections import Counts
+from maptr.daemon.hosts import REFUSED, is_for_operators
 from maptr.daemon.process import in_thread
 from maptr.daemon.sockets import bound_at, explained, open_tcp
 from maptr.discovery import Discovery, DiscoveryError
@@ -39,9 +40,9 @@ from maptr.errors import printable
 from maptr.gateway.connections import MAX_TARGET, HttpConnection, HttpListener
 from maptr.gateway.message import Answer, Busy, Lines, Lookup, Response, Unreadable, problem, text
 from maptr.gateway.metrics import MALFORMED, RESOLVE, Metrics, kind_of
-from maptr.gateway.patience import PATIENCE, Budget, WaitingThreads
+from maptr.gateway.patience import PATIENCE, Allowance, WaitingThreads
 from maptr.gateway.proxies import Proxies
-from maptr.gateway.route import CORS, MAX_BODY, finished, route
+from maptr.gateway.route import CORS, MAX_BODY, ORIGIN, finished, route
 from maptr.gateway.site import Site
 from maptr.gateway.statistics import Statistics, naan_in
 from maptr.protocol.address import Address, client_of
@@ -51,6 +52,7 @@ from maptr.resolver.call import CallOptions
 access_log = logging.getLogger("maptr.gateway.access")
 
 BODY_TIMEOUT = 10.0  # seconds for the body of a POST
+ALWAYS = ("/health", "/ready")  # what any name may ask for, such as that of a load balancer
 PIECE = 65_536  # bytes of a long response for which the client has the idle timeout to read
 AT_ONCE = 32  # ARKs of one request that are looked up at the same time
 
@@ -84,7 +86,9 @@ class HttpRequest(web.BaseRequest):
 class HttpServer:
     """Answers HTTP requests on bound sockets. ``site`` is asked for the state to answer from, at each request.
 
-    ``is_admin``: the sockets are those of the operator. ``bound`` are the addresses with their actual ports.
+    ``is_admin``: the sockets are those of the operator. ``is_local``: only this machine's users shall reach them. Both
+    answer no request for the name of another host. ``bound`` are the addresses with their actual ports.
+    Many parameters: what two servers of one gateway share, and in what they differ.
     Many attributes: each limit, and what counts, besides what answers.
     """
 
@@ -99,8 +103,10 @@ class HttpServer:
         chooser: Chooser | None = None,
         tls: ssl.SSLContext | None = None,
         is_admin: bool = False,
+        is_local: bool = False,
     ) -> None:
         self._is_admin = is_admin
+        self._checks_host = is_admin or is_local
         self._options: CallOptions = {} if chooser is None else {"chooser": chooser}
         self._sources = sources
         self._site = site
@@ -276,6 +282,8 @@ class HttpServer:
         target, headers = request.raw_path, request.headers
         if not _HOST.match(headers.get(hdrs.HOST, "")):
             return text("the Host header cannot be read\n", HTTPStatus.BAD_REQUEST)
+        if self._checks_host and not self._is_for_operators(target, headers):
+            return text(f"{REFUSED.format('gateway.admin_hosts')}\n", HTTPStatus.MISDIRECTED_REQUEST)
         if (wait := self._clients.wait(client_of(client))) <= 0:
             return None
         if self._proxies.trusts(client):
@@ -286,6 +294,16 @@ class HttpServer:
         if kind_of(target) == "api":
             return problem(HTTPStatus.TOO_MANY_REQUESTS, "too many requests", retry)
         return text("too many requests\n", HTTPStatus.TOO_MANY_REQUESTS, retry)
+
+    def _is_for_operators(self, target: str, headers: CIMultiDictProxy[str]) -> bool:
+        """Return whether the request names this machine, or asks only whether it is there."""
+        named, path = "", target
+        if origin := ORIGIN.match(target):
+            named, path = origin[1], target[origin.end() :]
+        if path.partition("?")[0] in ALWAYS:
+            return True
+        names = self._settings.admin_hosts
+        return all(is_for_operators(host, names) for host in (named, *headers.getall(hdrs.HOST, ())))
 
     async def _at_once(self, ask: Ask, site: Site, payer: str) -> Response | Lines:
         """Return the answer, whose time in the event loop the client pays. Raises Busy where that would have to wait
@@ -307,15 +325,15 @@ class HttpServer:
 
     async def _patiently(self, ask: Ask, site: Site) -> Response | Lines:
         """Return the answer, made in threads that may wait. Raises Unreadable."""
-        budget = Budget(self._waiting)
-        answer = await budget.run(lambda: ask(site))
+        allowance = Allowance(self._waiting)
+        answer = await allowance.run(lambda: ask(site))
         if isinstance(answer, Lookup):
-            answer = await self._finish(answer, budget)
+            answer = await self._finish(answer, allowance)
         return await in_thread(answer) if callable(answer) else answer
 
-    async def _finish(self, lookup: Lookup, budget: Budget) -> Response:
+    async def _finish(self, lookup: Lookup, allowance: Allowance) -> Response:
         found = self._from_table(lookup.ark) or await self._discover(lookup.ark)
-        return await budget.run(lambda: lookup.respond(found))
+        return await allowance.run(lambda: lookup.respond(found))
 
     async def _body(self, request: HttpRequest) -> bytes | Response:
         if request.headers.get(hdrs.TRANSFER_ENCODING, "chunked").strip().lower() != "chunked":
@@ -386,7 +404,7 @@ class HttpServer:
 
     async def _lines(self, lines: Lines, ask: Ask, site: Site) -> Pieces:
         """Look up many ARKs at a time, and give the line of each in their order."""
-        budget = Budget(self._waiting)
+        allowance = Allowance(self._waiting)
         patient: list[Lines] = []
 
         async def one(index: int) -> bytes:
@@ -407,8 +425,8 @@ class HttpServer:
                     made = ask(replace(site, patience=PATIENCE))
                     assert isinstance(made, Lines)  # noqa: S101 - as the first time
                     patient.append(made)
-                part = await budget.run(lambda: patient[0].parts[index])
-                return (part if isinstance(part, Response) else await self._finish(part, budget)).body
+                part = await allowance.run(lambda: patient[0].parts[index])
+                return (part if isinstance(part, Response) else await self._finish(part, allowance)).body
             except Unreadable as error:
                 return lines.unreadable(index, error).body
 

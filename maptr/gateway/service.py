@@ -36,9 +36,9 @@ from maptr.errors import ConfigError, raise_all, reason_of
 from maptr.files import Followed
 from maptr.gateway import pages
 from maptr.gateway.metrics import Metrics
-from maptr.gateway.objects import UNREAD, Redirects, UnreadObjects
+from maptr.gateway.objects import UNREAD, Redirects
+from maptr.gateway.own_naans import OwnNaans
 from maptr.gateway.redirects import follow
-from maptr.gateway.remembered import RememberedNaans, leading_to
 from maptr.gateway.server import HttpServer
 from maptr.gateway.site import DriftReport, Site
 from maptr.gateway.statistics import Statistics
@@ -68,6 +68,7 @@ class Service:
     files of the configuration. ``chooser`` chooses among several mapping authorities.
     Raises ConfigError for a certificate or a file of statistics that cannot be used: for all of them. Own objects that
     cannot be read do not stop a start: ARKs that may be among them get 503. ``is_check`` raises for them, too.
+    ``is_local``: it is for the users of this machine, and answers no request for the name of another host.
     """
 
     def __init__(
@@ -80,9 +81,9 @@ class Service:
         chooser: Chooser | None = None,
         allow_private: bool = False,
         is_check: bool = False,
+        is_local: bool = False,
     ) -> None:
         pages.prepare()
-        self._is_check = is_check
         self.current = CurrentSite(client, config, zones)
         self._config = config
         self._at_start = config.gateway
@@ -90,7 +91,7 @@ class Service:
         self._allow_private = allow_private
         self._metrics = Metrics()
         self._statistics = Statistics(config.gateway.stats, wall=time.time)
-        redirects, tls = self._read_files(config, is_start=True)
+        redirects, tls = self._read_files(config, is_start=True, is_check=is_check)
         self.current.configure(config, redirects, self._metrics, self._statistics)
         self._public, self._admin = (
             HttpServer(
@@ -102,6 +103,7 @@ class Service:
                 statistics=self._statistics,
                 tls=None if is_admin else tls,
                 is_admin=is_admin,
+                is_local=is_local,
             )
             for is_admin in (False, True)
         )
@@ -225,7 +227,7 @@ class Service:
         log.info("reloaded")
 
     def _read_files(
-        self, config: Config, *, is_start: bool = False
+        self, config: Config, *, is_start: bool = False, is_check: bool = False
     ) -> tuple[Followed[Redirects] | None, ssl.SSLContext | None]:
         """Read the redirects and the certificate, and at the start check the file of statistics. Raises ConfigError."""
         settings, errors, unread = config.gateway, list[ConfigError](), list[ConfigError]()
@@ -234,7 +236,7 @@ class Service:
             if settings.redirects is not None:
                 redirects = follow(settings.redirects, allow_private=self._allow_private, clock=time.monotonic)
         except ConfigError as error:
-            is_kept = (is_start and not self._is_check) or self.current.lacks(settings.redirects)
+            is_kept = (is_start and not is_check) or self.current.lacks(settings.redirects)
             (unread if is_kept else errors).append(config.error("gateway.redirects", str(error)))
         try:
             if settings.certificate is not None and settings.key is not None:
@@ -273,9 +275,7 @@ class CurrentSite:
         self._zones = zones
         self._has_admin = bool(config.gateway.admin_listen)  # bound at the start
         self._redirects: Followed[Redirects] | None = None
-        self._naans = None if client.history is None else RememberedNaans(client.history)
-        self._remembered: dict[str, frozenset[str]] = {}
-        self._shown: tuple[Redirects, Table | None, str, Redirects] | None = None  # the last of ``_with_naans``
+        self._naans = OwnNaans(client.history)
         self._refreshing = asyncio.Lock()
         self._prober = Prober(contact=config.gateway.public_url or config.gateway.contact)
         self._dns_trouble = "" if self.asks_no_dns else "not tested yet"
@@ -290,7 +290,7 @@ class CurrentSite:
         settings, serve = config.gateway, config.serve
         known = UNREAD if redirects is None else redirects.value
         if redirects is not None and not known.objects.is_read:
-            known = self._with_naans(redirects, settings.public_url, self.site.table)
+            known = self._naans.shown(redirects, settings.public_url, self.site.table)
         self.site = replace(
             self.site,
             settings=settings,
@@ -308,25 +308,6 @@ class CurrentSite:
         """Return whether the own objects of a file are followed, and were never read."""
         followed = self._redirects
         return followed is not None and followed.path == path and not followed.value.objects.is_read
-
-    def _with_naans(self, file: Followed[Redirects], public_url: str, table: Table | None) -> Redirects:
-        """Return the own objects of a file. If they were never read, it is known of which NAANs they may be."""
-        found, name = file.value, str(file.path.absolute())
-        known = self._shown
-        if known is not None and known[0] is found and known[1] is table and known[2] == public_url:
-            return known[3]
-        if name not in self._remembered:
-            self._remembered[name] = frozenset() if self._naans is None else self._naans.of(name)
-        shown = found
-        if not found.objects.is_read:
-            naans = self._remembered[name].union(() if table is None else leading_to(table, public_url))
-            shown = replace(found, objects=UnreadObjects(naans))
-        elif self._remembered[name] != found.objects.naans.keys():
-            self._remembered[name] = frozenset(found.objects.naans)
-            if self._naans is not None:
-                self._naans.keep(name, found.objects.naans)
-        self._shown = found, table, public_url, shown
-        return shown
 
     def follow_zones(self, config: Config) -> None:
         """Follow the zones of another configuration. Reads them: call it in a thread."""
@@ -346,7 +327,7 @@ class CurrentSite:
             state, redirects = table.current(), UNREAD
             if file is not None:
                 file.current()
-                redirects = self._with_naans(file, public_url, state.table)
+                redirects = self._naans.shown(file, public_url, state.table)
             return state, redirects, zones_of()
 
         state, redirects, zones = await in_thread(look)

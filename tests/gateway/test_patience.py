@@ -8,19 +8,22 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from maptr.config.model import GatewayConfig
 from maptr.errors import ConfigError
 from maptr.gateway import patience, redirects
 from maptr.gateway.message import Busy, Unreadable
 from maptr.gateway.objects import Redirects
 from maptr.gateway.redirects import ObjectStore, read, stored
-from maptr.gateway.site import Site
+from maptr.gateway.route import route
+from maptr.gateway.site import DriftReport, Site
 from maptr.registry.followed_file import TableState
-from tests.support.caching import Rig, table
+from tests.support.caching import ONE_HOST, Rig, table
 from tests.support.http_gateway import Gateway, HttpClient, Reply, gateway, get, request
 from tests.support.waiting import PATIENCE, until
 
@@ -62,7 +65,7 @@ def assert_others_are_answered(port: int) -> None:
 def long_patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """A request waits for as long as the test takes."""
     monkeypatch.setattr("maptr.gateway.server.PATIENCE", 3 * PATIENCE)
-    monkeypatch.setattr(patience.Budget.__init__, "__defaults__", (3 * PATIENCE,))
+    monkeypatch.setattr(patience.Allowance.__init__, "__defaults__", (3 * PATIENCE,))
 
 
 @pytest.mark.usefixtures("long_patience")
@@ -230,3 +233,23 @@ def test_a_view_in_the_place_of_a_table_is_refused(name: str, tmp_path: Path) ->
     for reading in (lambda: read(path), lambda: stored(path, lambda error: None)):
         with pytest.raises(ConfigError, match=f"{name} is not a table"):
             reading()
+
+
+def test_lists_of_the_whole_table_are_made_by_a_thread() -> None:
+    site = Site(table_state=TableState(TABLE), compares=True, drift=DriftReport((), 1.0))
+    site = replace(site, settings=GatewayConfig(public_url="https://own.example"))
+    for target in ("/drift", "/servers", "/servers.atom", "/status", "/sitemap.xml", "/naan/", "/api/v1/drift"):
+        assert callable(route("GET", target, {}, site)), target
+
+
+def test_a_silent_dns_keeps_nobody_else_waiting(tmp_path: Path) -> None:
+    rig = Rig(ONE_HOST, natab=TABLE)
+    rig.dns.gate = threading.Event()
+    own = read(imported(tmp_path / "own.sqlite"))
+    with gateway(rig, Site(table_state=TableState(TABLE), redirects=own)) as found, HttpClient(found.port) as client:
+        client.send(request("/ark:12345/other"))
+        until(lambda: rig.dns.calls, "DNS is asked")
+        for target, status in {"/health": 200, "/ark:12345/x5": 302, "/naan/": 200, "/": 200}.items():
+            assert get(found.port, target).status == status, target
+        rig.dns.gate.set()
+        assert client.reply().headers["location"] == "https://h.example/ark:12345/other"
