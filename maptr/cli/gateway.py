@@ -20,7 +20,7 @@ from maptr.cli.options import only_servers
 from maptr.cli.output import counted
 from maptr.config import Config
 from maptr.daemon import process
-from maptr.errors import ConfigError, MissingExtra
+from maptr.errors import ConfigError, MissingExtra, printable
 from maptr.protocol.names import to_text
 from maptr.protocol.numbers import HTTP_PORT
 from maptr.registry.followed_file import WatchedTable
@@ -168,7 +168,7 @@ def _check(config: Config, client: Client, service: Service, *, as_json: bool) -
             if described:
                 notes.append(f"{described} below gateway.public_url, whose ARKs are described, not redirected")
             if unused:
-                notes.append(f"without a meaning, but public in descriptions as JSON: {', '.join(unused)}")
+                notes.append(f"without a meaning, but public in descriptions as JSON: {printable(', '.join(unused))}")
             output.data("; ".join(notes))
         for zone in listed:
             output.data(f"zone {zone['zone']} serial {zone['serial']}")
