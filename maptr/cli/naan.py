@@ -18,7 +18,6 @@ from maptr.client import Client
 from maptr.discovery import BUILT_IN, Discovery, DiscoveryError
 from maptr.errors import ArkSyntaxError, printable
 from maptr.registry import builtin
-from maptr.registry.followed_file import TableState
 from maptr.registry.followed_file import TableState, WatchedTable
 from maptr.registry.found import NAMES
 from maptr.registry.json_records import write_record

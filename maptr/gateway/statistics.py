@@ -27,7 +27,7 @@ from maptr.daemon.process import in_thread
 from maptr.errors import ConfigError, printable, time_text
 from maptr.files import sqlite_errors
 from maptr.gateway.message import Unreadable
-from maptr.registry.followed_file import LATEST
+from maptr.registry.dates import LATEST
 
 log = logging.getLogger("maptr.gateway")
 
