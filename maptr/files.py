@@ -99,6 +99,17 @@ def secret_fault(status: os.stat_result, *, shared: bool = False, for_other: boo
     return ""
 
 
+def open_to_all(path: Path) -> str:
+    """Return how everybody may read a file that has a secret; "" if not, or if that cannot be known."""
+    with contextlib.suppress(OSError):
+        mode = S_IMODE(path.stat().st_mode)
+        if mode & 0o004:
+            return (
+                f"has mode {mode:04o}: everybody on this machine can read the secret in it; chmod {mode & ~0o007:o} it"
+            )
+    return ""
+
+
 def write_atomically(path: Path, content: bytes) -> None:
     """Replace a file so that a reader sees the old or the new one: write beside it, flush, rename, flush the folder.
 
@@ -225,11 +236,11 @@ class ForkLock:
 class Followed(Generic[T]):
     """What is read from a file, and read again when the file changes; ``value`` is the last result.
 
-    ``read`` makes the next value from the last one. If it raises a MaptrError or OSError, or if the file changes
-    meanwhile, the next value is that of ``failed``, which gets the last one and the error: the last good content, with
-    the reason why it stays. The status of the file is looked at every LOOK_EVERY seconds. A file that could not be
-    read is read again after a minute, and with ``always`` any other too. ``beside`` is another file that ``read`` may
-    read. ``clock`` is monotonic. Safe for threads.
+    ``read`` makes the next value from the last one. If it raises an exception, or if the file changes meanwhile, the
+    next value is that of ``failed``, which gets the last one and the error, as a MaptrError or an OSError: the last
+    good content, with the reason why it stays. The status of the file is looked at every LOOK_EVERY seconds. A file
+    that could not be read is read again after a minute, and with ``always`` any other too. ``beside`` is another file
+    that ``read`` may read. ``clock`` is monotonic. Safe for threads.
     """
 
     def __init__(
@@ -291,4 +302,6 @@ class Followed(Generic[T]):
                     self._read_at = math.inf
             except (MaptrError, OSError) as error:
                 self.value = self._failed(self.value, error)
+            except Exception as error:  # one file that nobody thought of must not stop what follows others
+                self.value = self._failed(self.value, MaptrError(f"internal error: {error!r}"))
             return self.value

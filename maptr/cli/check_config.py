@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import click
 
 from maptr.cli import output
+from maptr.config import Config
 from maptr.errors import ConfigError, MaptrError, MissingExtra
 from maptr.zone.finding import text_of
 
@@ -26,6 +27,12 @@ def check_options(command: Any) -> Any:
         help="Read and check everything, print what would be served, and exit.",
     )
     return check(as_json(command))
+
+
+def warn_of_secrets(config: Config, log: Callable[[str], object]) -> None:
+    """Warn of each file of the configuration that has a secret and that everybody may read."""
+    for each in config.open_secrets():
+        log(str(each))
 
 
 @contextmanager

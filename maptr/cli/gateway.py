@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import logging
 import sys
 from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
@@ -12,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from maptr.cli import logstream, lookup, options, output
-from maptr.cli.check_config import check_options, mistakes_reported, report
+from maptr.cli.check_config import check_options, mistakes_reported, report, warn_of_secrets
 from maptr.cli.group import command
 from maptr.cli.lookup import LookupOptions
 from maptr.cli.options import only_servers
 from maptr.cli.output import counted
 from maptr.config import Config
 from maptr.daemon import process
-from maptr.errors import ConfigError, MissingExtra
+from maptr.errors import ConfigError, MissingExtra, printable
 from maptr.protocol.names import to_text
 from maptr.protocol.numbers import HTTP_PORT
 from maptr.registry.followed_file import WatchedTable
@@ -107,7 +108,9 @@ def gateway(words: tuple[str, ...], listen: tuple[str, ...], check_config: bool,
             reread=lambda: read(found.filename or options.config),
             chooser=lookup.chooser_of(options, found, client),
             allow_private=options.allow_private,
+            is_check=check_config,
         )
+    warn_of_secrets(found, output.warning if check_config else logging.getLogger("maptr.gateway").warning)
     if check_config:
         _check(found, client, service, as_json=as_json)
         return
@@ -171,7 +174,7 @@ def _check(config: Config, client: Client, service: Service, *, as_json: bool) -
             if described:
                 notes.append(f"{described} below gateway.public_url, whose ARKs are described, not redirected")
             if unused:
-                notes.append(f"without a meaning, but public in descriptions as JSON: {', '.join(unused)}")
+                notes.append(f"without a meaning, but public in descriptions as JSON: {printable(', '.join(unused))}")
             output.data("; ".join(notes))
         for zone in listed:
             output.data(f"zone {zone['zone']} serial {zone['serial']}")

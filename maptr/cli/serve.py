@@ -20,7 +20,7 @@ import click
 from maptr import config as configuration
 from maptr import paths
 from maptr.cli import logstream, lookup, output
-from maptr.cli.check_config import Mistake, check_options, mistakes_reported, report, start_code
+from maptr.cli.check_config import Mistake, check_options, mistakes_reported, report, start_code, warn_of_secrets
 from maptr.cli.group import command
 from maptr.cli.options import PATH, Parsed
 from maptr.config import Config, KeyConfig, ZoneConfig
@@ -316,6 +316,7 @@ def serve(
             if any(zone.keys is not None for zone in found.zones):
                 require_cryptography()
             state_folder.make(found)
+    warn_of_secrets(found, output.warning if check_config else log.warning)
     if check_config:
         _check(found, as_json=as_json)
         return

@@ -280,7 +280,7 @@ class Gateway:
         given = lookup.DEFAULTS
         self.client = lookup.reconciling_client([], given, config)
         chooser = lookup.chooser_of(given, config, self.client)
-        self.service = Service(config, self.client, zones=self._zones, chooser=chooser)
+        self.service = Service(config, self.client, zones=self._zones, chooser=chooser, is_local=True)
         self._daemon = daemon
         self._known: Snapshot | None = None
 

@@ -26,7 +26,7 @@ from maptr.cache import DNS_FIRST, PATIENCE, POLICIES, STALE_LIMIT
 from maptr.choose import CHOOSERS
 from maptr.dnssec.policy import INCEPTION_OFFSET, LIFETIME, REFRESH, Children, SigningPolicy
 from maptr.errors import ConfigError
-from maptr.files import name_for
+from maptr.files import name_for, open_to_all
 from maptr.protocol import names
 from maptr.protocol.address import Address, Network, read_network
 from maptr.protocol.cookies import KEY_SIZE, MAX_SECRETS
@@ -288,6 +288,14 @@ def _link(text: str) -> str:
     return text
 
 
+def _host_name(text: str) -> str:
+    """Read the name of a host as in a Host header, without a port."""
+    name = text.removesuffix(".").lower()
+    if not re.fullmatch("[0-9a-z_-]+([.][0-9a-z_-]+)*", name):
+        raise ValueError(f"{text!r} is not the name of a host, without a port")
+    return name
+
+
 def _contact(text: str) -> str:
     """Read an e-mail address, also with ``mailto:``, or the URL of a page."""
     text = text.removeprefix("mailto:")
@@ -333,6 +341,7 @@ _ADDRESSES = list_of(TEXT.then(Address.from_text))
 _ONE_OR_MORE = ValueType(  # one text is one address
     lambda value: _ADDRESSES.read([value] if isinstance(value, str) else value), _ADDRESSES.from_text
 )
+_HOSTS = list_of(TEXT.then(_host_name))
 _SERVERS = list_of(TEXT.then(_server))
 _NETWORKS = list_of(TEXT.then(read_network))
 _ACCESS = list_of(TEXT.then(AccessRule.from_text))
@@ -460,6 +469,7 @@ class ServeConfig:
     control: Path | None = setting(PATH, Path("run/maptr.sock"), content="a control socket")
     control_group: str = setting(TEXT, "")  # whose members may ask for the status
     metrics: Address | None = setting(_ADDRESS, None)  # HTTP: /metrics for Prometheus, and /health
+    metrics_hosts: tuple[str, ...] = setting(_HOSTS, (), needs=("metrics",))  # more names of this machine
     state: Path | None = setting(PATH, None)  # a folder for data that outlives a restart
     tls: TlsConfig = section(TlsConfig)
     rrl: RrlConfig = section(RrlConfig)
@@ -583,6 +593,7 @@ class GatewayConfig:
 
     listen: tuple[Address, ...] = setting(_ADDRESSES, (Address("127.0.0.1", HTTP_PORT),))
     admin_listen: tuple[Address, ...] = setting(_ONE_OR_MORE, ())  # where its operator reaches metrics and statistics
+    admin_hosts: tuple[str, ...] = setting(_HOSTS, (), needs=("admin_listen",))  # more names of this machine
     public_url: str = setting(TEXT.then(_own_url), "")  # where clients reach it
     root: str = setting(TEXT.then(_base_url), "")  # the resolver for ARKs without a mapping authority
     metadata: str = setting(TEXT.then(_template), "")  # the target of inflections, with ${pid} and ${inflection}
@@ -630,6 +641,17 @@ class Config:
     def control(self) -> Path | None:
         """The control socket's path; None without a configuration file, unless the path was set explicitly."""
         return self.serve.control if self.filename or "serve.control" in self.locations else None
+
+    def open_secrets(self) -> list[ConfigError]:
+        """Return a warning for the first secret of each file of the configuration that everybody may read."""
+        found: dict[str, ConfigError] = {}
+        for key, (filename, _) in sorted(self.locations.items(), key=lambda item: item[1]):
+            name = re.sub(r"\[\d+\]", "", key)
+            one = all_keys().get(name)
+            is_secret = one is not None and not one.repr
+            if is_secret and filename and filename not in found and (fault := open_to_all(Path(filename))):
+                found[filename] = self.error(key, fault)
+        return [*found.values()]
 
     def error(self, key: str, message: str, *, of_text: bool = False) -> ConfigError:
         """Make an error with file and line for a key, such as ``serve.listen`` or ``key[0].secret_file``."""

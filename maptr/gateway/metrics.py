@@ -122,7 +122,7 @@ class Metrics:
         self._pull.set(float("nan") if site.pull_failed is None else site.pull_failed)
         self._redirects.set(len(site.objects))
         self._left_out.set(site.redirects.left_out)
-        self._file_age.set(time.time() - site.redirects.written if site.redirects.file else float("nan"))
+        self._file_age.set(time.time() - site.redirects.written if site.redirects.written else float("nan"))
         fetched = site.table_state.fetched
         self._age.set(float("nan") if fetched is None else time.time() - fetched)
         return Response(HTTPStatus.OK, (("Content-Type", CONTENT_TYPE_LATEST),), generate_latest(self._registry))

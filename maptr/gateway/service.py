@@ -36,6 +36,7 @@ from maptr.files import Followed
 from maptr.gateway import pages
 from maptr.gateway.metrics import CERTIFICATE, Metrics
 from maptr.gateway.objects import UNREAD, Redirects
+from maptr.gateway.own_naans import OwnNaans
 from maptr.gateway.redirects import follow
 from maptr.gateway.server import HttpServer
 from maptr.gateway.site import DriftReport, Site
@@ -66,7 +67,9 @@ class Service:
     ``zones`` gives the zones for DNS over HTTPS if a server in this process has them; by default they are read from the
     files of the configuration. ``chooser`` chooses among several mapping authorities.
     Many attributes: one for each part that it owns.
-    Raises ConfigError for redirects, a certificate or a file of statistics that cannot be used: for all of them.
+    Raises ConfigError for a certificate or a file of statistics that cannot be used: for all of them. Own objects that
+    cannot be read do not stop a start: ARKs that may be among them get 503. ``is_check`` raises for them, too.
+    ``is_local``: it is for the users of this machine, and answers no request for the name of another host.
     """
 
     def __init__(
@@ -78,6 +81,8 @@ class Service:
         zones: Callable[[], Snapshot] | None = None,
         chooser: Chooser | None = None,
         allow_private: bool = False,
+        is_check: bool = False,
+        is_local: bool = False,
     ) -> None:
         pages.prepare()
         self.current = CurrentSite(client, config, zones)
@@ -87,7 +92,7 @@ class Service:
         self._allow_private = allow_private
         self._metrics = Metrics()
         self._statistics = Statistics(config.gateway.stats, wall=time.time)
-        redirects, self._certificate = self._read_files(config, is_start=True)
+        redirects, self._certificate = self._read_files(config, is_start=True, is_check=is_check)
         tls = None if self._certificate is None else self._certificate.context
         self.current.configure(config, redirects, self._metrics, self._statistics)
         self._public, self._admin = (
@@ -100,6 +105,7 @@ class Service:
                 statistics=self._statistics,
                 tls=None if is_admin else tls,
                 is_admin=is_admin,
+                is_local=is_local,
             )
             for is_admin in (False, True)
         )
@@ -159,7 +165,7 @@ class Service:
             await self._public.stop()
             await self._admin.stop()
             with contextlib.suppress(sqlite3.Error):
-                self._statistics.close()
+                await in_thread(self._statistics.close)
         log.info("stopped")
 
     def stop(self) -> None:
@@ -239,16 +245,17 @@ class Service:
         log.info("reloaded")
 
     def _read_files(
-        self, config: Config, *, is_start: bool = False
+        self, config: Config, *, is_start: bool = False, is_check: bool = False
     ) -> tuple[Followed[Redirects] | None, Certificate | None]:
         """Read the redirects and the certificate, and at the start check the file of statistics. Raises ConfigError."""
-        settings, errors = config.gateway, list[ConfigError]()
+        settings, errors, unread = config.gateway, list[ConfigError](), list[ConfigError]()
         redirects = certificate = None
         try:
             if settings.redirects is not None:
                 redirects = follow(settings.redirects, allow_private=self._allow_private, clock=time.monotonic)
         except ConfigError as error:
-            errors.append(config.error("gateway.redirects", str(error)))
+            is_kept = (is_start and not is_check) or self.current.lacks(settings.redirects)
+            (unread if is_kept else errors).append(config.error("gateway.redirects", str(error)))
         try:
             if settings.certificate is not None and settings.key is not None:
                 certificate = Certificate(
@@ -265,8 +272,15 @@ class Service:
                 self._statistics.check()
         except ConfigError as error:
             errors.append(config.error("gateway.stats", error.reason))
-        raise_all(sorted(errors, key=lambda error: error.line))
+        if errors:
+            raise_all(sorted((*errors, *unread), key=lambda error: error.line))
+        if unread and settings.redirects is not None:
+            redirects = self._follow_unread(settings.redirects)
         return redirects, certificate
+
+    def _follow_unread(self, path: Path) -> Followed[Redirects]:
+        """Follow a file that could not be read just now. It may come back at any moment."""
+        return follow(path, allow_private=self._allow_private, clock=time.monotonic, is_required=False)
 
 
 class CurrentSite:
@@ -285,6 +299,8 @@ class CurrentSite:
         self._zones = zones
         self._has_admin = bool(config.gateway.admin_listen)  # bound at the start
         self._redirects: Followed[Redirects] | None = None
+        self._naans = OwnNaans(client.history)
+        self._refreshing = asyncio.Lock()
         self._prober = Prober(contact=config.gateway.public_url or config.gateway.contact)
         self._dns_trouble = "" if self.asks_no_dns else "not tested yet"
         if self.asks_no_dns:
@@ -296,10 +312,13 @@ class CurrentSite:
         """Use these settings and redirects from now on."""
         self._redirects = redirects
         settings, serve = config.gateway, config.serve
+        known = UNREAD if redirects is None else redirects.value
+        if redirects is not None and not known.objects.is_read:
+            known = self._naans.shown(redirects, settings.public_url, self.site.table)
         self.site = replace(
             self.site,
             settings=settings,
-            redirects=UNREAD if redirects is None else redirects.value,
+            redirects=known,
             has_admin=self._has_admin,
             hyphens=config.client.hyphens,
             compares=bool(settings.drift_every) and not self.asks_no_dns,
@@ -309,6 +328,11 @@ class CurrentSite:
             traffic=metrics.traffic,
         )
 
+    def lacks(self, path: Path | None) -> bool:
+        """Return whether the own objects of a file are followed, and were never read."""
+        followed = self._redirects
+        return followed is not None and followed.path == path and not followed.value.objects.is_read
+
     def follow_zones(self, config: Config) -> None:
         """Follow the zones of another configuration. Reads them: call it in a thread."""
         if self._zones is None:
@@ -316,10 +340,21 @@ class CurrentSite:
 
     async def refresh(self) -> None:
         """Look at the files of table, redirects and zones."""
+        async with self._refreshing:  # so that no look replaces a later one
+            await self._refresh()
+
+    async def _refresh(self) -> None:
         file, table, zones_of = self._redirects, self._client.table, self._zones or self.zone_files.refresh
-        state, redirects, zones = await in_thread(
-            lambda: (table.current(), file.current() if file else UNREAD, zones_of())
-        )
+        public_url = self.site.settings.public_url
+
+        def look() -> tuple[TableState, Redirects, Snapshot | None]:
+            state, redirects = table.current(), UNREAD
+            if file is not None:
+                file.current()
+                redirects = self._naans.shown(file, public_url, state.table)
+            return state, redirects, zones_of()
+
+        state, redirects, zones = await in_thread(look)
         index = self.site.index
         if state.table is not self.site.table_state.table:  # in a thread, because it reads every record
             index = await in_thread(lambda: NaanIndex(state.table or Table()))
@@ -353,7 +388,9 @@ class CurrentSite:
         if state.table is not None:
             built_in = f"built-in registry of {day(state.date)}, " if state.kind == BUILT_IN else ""
             found.append(f"{built_in or 'table of '}{len(state.table)} records")
-        if self._redirects is not None:
+        if not redirects.objects.is_read:
+            found.append("redirects that cannot be read")
+        elif self._redirects is not None:
             left = f", {redirects.left_out} bad rows left out" if redirects.left_out else ""
             found.append(f"redirects of {len(redirects.objects)} ARKs{left}")
         return tuple(found)

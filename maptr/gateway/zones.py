@@ -60,10 +60,13 @@ class ZoneFiles:
     def follow(self, zones: Sequence[ZoneConfig]) -> None:
         """Read the files of these zones, now and when they change. Reading takes long: for a thread."""
         with self._lock:
-            before, self._files = self._files, {}
+            files: dict[Labels, Followed[FollowedZone]] = {}
             for zone in zones:
-                known = before.get(zone.name)
-                self._files[zone.name] = _followed(zone, FollowedZone() if known is None else known.value, self._clock)
+                known = self._files.get(zone.name)
+                first = FollowedZone() if known is None else known.value
+                files[zone.name] = file = _followed(zone, first, self._clock)
+                file.refresh()  # before others see it, so that no trouble is hidden until it is read
+            self._files = files  # at once: ``troubles`` is read without the lock
         self.refresh()
 
     def refresh(self) -> Snapshot | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -48,17 +49,21 @@ class Alarm:
 class AlarmLog:
     """Dates alarms: each has the time since which it is there without a break, unless it knows an earlier one.
 
-    ``now`` is in seconds since 1970.
+    ``now`` is in seconds since 1970. Thread-safe: the status, the metrics and a check at intervals date alarms at the
+    same time, and a later look must not be replaced by an earlier one.
     """
 
     def __init__(self) -> None:
-        self._since: dict[tuple[str, str, str], float] = {}
+        self._since: dict[tuple[AlarmKind, str, str], float] = {}
+        self._lock = threading.Lock()
 
     def dated(self, alarms: Iterable[Alarm], now: float) -> tuple[Alarm, ...]:
         """Return the alarms that are there now, each once, with their times."""
-        present = {(alarm.kind, alarm.zone, alarm.secondary): alarm for alarm in alarms}
-        self._since = {key: alarm.since or self._since.get(key, now) for key, alarm in present.items()}
-        return tuple(replace(alarm, since=self._since[key]) for key, alarm in present.items())
+        with self._lock:  # also while ``alarms`` is read
+            present = {(alarm.kind, alarm.zone, alarm.secondary): alarm for alarm in alarms}
+            since = {key: alarm.since or self._since.get(key, now) for key, alarm in present.items()}
+            self._since = since
+        return tuple(replace(alarm, since=since[key]) for key, alarm in present.items())
 
 
 def not_served(zone: str, served: Iterable[str]) -> str:

@@ -149,7 +149,8 @@ class Daemon:
             if self._sockets.metrics is not None:
                 from maptr.server import metrics  # late: it imports HTTP, which most servers start without
 
-                http = metrics.server(self._sockets.metrics, self.status)
+                hosts = lambda: self.reloader.config.serve.metrics_hosts  # noqa: E731
+                http = metrics.server(self._sockets.metrics, self.status, hosts)
                 stack.push_async_callback(http.stop)
                 http.start()
             self._log_ready(len(state.snapshot.zones))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Callable
 
@@ -27,12 +28,14 @@ class QueryLog:
     def __init__(self, every: int, rate: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._every = every
         self._seen = 0
+        self._lock = threading.Lock()
         self._limit = LogLimit(rate, clock, interval=SECOND)
 
     def pick(self, count: int) -> range:
         """Return the indexes of the queries to log among the next ``count``."""
-        first = self._every - 1 - self._seen % self._every
-        self._seen += count
+        with self._lock:
+            first = self._every - 1 - self._seen % self._every
+            self._seen += count
         return range(first, count, self._every)
 
     def write(self, query: ReceivedQuery, code: int) -> None:

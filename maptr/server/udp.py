@@ -305,7 +305,8 @@ class BatchListener:
             return NO_RESPONSE
         self._general_left -= 1
         self._counters.general += 1
-        reply = next(self._responder.general(self._slots.received(i, key), self._counters, ready.learn), None)
+        query = self._slots.received(i, key)
+        reply = next(self._responder.general(self._state, query, self._counters, ready.learn), None)
         return NO_RESPONSE if reply is None else self._slots.store_reply(i, reply)
 
     def _limit(self, records: list[bytes], networks: Sequence[str | None], settled: set[int]) -> None:
