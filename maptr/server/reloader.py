@@ -74,7 +74,7 @@ class Reloader:
 
     def start(self) -> None:
         """Start to reload on request, to sign and pull when due, to log alarms, and to monitor secondaries."""
-        self.monitor.update(self._responder.state)
+        self.monitor.update(self._responder.state, self.served)
         self.background.start()
         self.background.repeat(KEEP_INTERVAL, self.keep_now, "versions not kept for the next start")
         self.background.repeat(ALARM_INTERVAL, self._log_alarms, "alarms not checked")
@@ -199,7 +199,8 @@ class Reloader:
         self._responder.swap(state)
         self.config, self.silences, self.served = config, silences, served
         await in_thread(lambda: log_results(results))
-        self.monitor.update(state)
+        self.monitor.settings = config.serve.secondaries
+        self.monitor.update(state, served)
 
     def first_state(self) -> ServerState:
         """Return the state with which the server starts. Reads the journals."""

@@ -28,7 +28,9 @@ from maptr.transfer.acl import AccessRule, NotifyTarget, Secondaries
 from maptr.transfer.catalog import catalog_zone
 
 # Settings of [serve] that a reload can change, and ``workers``, which is ignored. The others need a restart.
-RELOADED = frozenset({"nsid", "version", "hostname", "udp_payload", "cookies", "catalog", "silence", "workers"})
+RELOADED = frozenset(
+    {"nsid", "version", "hostname", "udp_payload", "cookies", "catalog", "secondaries", "silence", "workers"}
+)
 
 
 def overridden(

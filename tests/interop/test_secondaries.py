@@ -30,6 +30,7 @@ from tests.support.command_line import run as run_command
 from tests.support.http_server import http_server, sends
 from tests.support.moments import ever_touched, of_naans, states
 from tests.support.peers import HOST, Bind, Knot, Maptr, Peer, TlsMaptr, run
+from tests.support.ports import free_port
 from tests.support.secondaries import SECRET, KnotSecondary, serial_at
 from tests.support.waiting import PATIENCE, until
 
@@ -55,7 +56,10 @@ def zone_file(tmp_path: Path) -> Path:
 @pytest.fixture
 def primary(request: pytest.FixtureRequest, zone_file: Path) -> Iterator[secondaries.Primary]:
     """maptr and a secondary of the kind with which the test is parametrized, with serial 1."""
-    with secondaries.primary_of(zone_file.parent, (request.param,), f"--catalog={secondaries.CATALOG}") as running:
+    kinds = request.param if isinstance(request.param, tuple) else (request.param,)
+    control = zone_file.parent / "control"
+    options = (f"--catalog={secondaries.CATALOG}", f"--control={control}")
+    with secondaries.primary_of(zone_file.parent, kinds, *options) as running:
         running.wait_for(1)
         running.check()
         yield running
@@ -112,6 +116,18 @@ def test_rfc9432_a_catalog_is_all_that_a_secondary_needs(primary: secondaries.Pr
     primary.wait_for(2)
     primary.check()
     assert f"AXFR of zone {secondaries.CATALOG}" in primary.log()
+    (secondary,) = primary.secondaries
+    control = primary.path.parent / "control"
+
+    def told() -> dict[str, Any]:
+        """How far the secondary is with the catalog."""
+        status = json.loads(run_command("status", "--control", control, "--json").stdout)
+        assert status["alarms"] == [], "also if it refuses to tell"
+        (found,) = status["catalog"]["secondaries"]
+        return dict(found)
+
+    until(lambda: told()["progress"] in ("in step", "does not tell"), lambda: str(told()), seconds=60)
+    assert told()["progress"] == ("does not tell" if secondary.name == "knot" else "in step")
 
 
 def transfer(command: str, port: int, *arguments: str, key: str = "") -> str:
@@ -243,6 +259,47 @@ def test_all_four_follow_the_updates_of_the_real_registry(real_data: Path, tmp_p
         axfrs = log.count("AXFR of zone ark.arpa.")
         most = len(secondaries.SECONDARIES) + 1 + STEPS
         assert len(secondaries.SECONDARIES) + 1 <= axfrs <= most, "the first ones, that of dig, and those of PowerDNS"
+
+
+class BindOfAServiceAddress(secondaries.BindSecondary):
+    """Its primary is at 127.0.0.2, from which alone it accepts NOTIFY."""
+
+    primary_host = "127.0.0.2"
+
+
+@pytest.mark.parametrize("source", ["127.0.0.2", ""])
+def test_notify_comes_from_the_configured_source(source: str, zone_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """BIND refuses NOTIFY from another address than that of its primary."""
+    monkeypatch.setenv("MAPTR_SERVE_SECONDARIES_SOURCE", source)
+    port = free_port()
+    server = Maptr({secondaries.ORIGIN: zone_file}, secondaries.KEY, "--transfer=key:xfr", port=port)
+    secondary = BindOfAServiceAddress(port)
+    server.options += (f"--listen=127.0.0.2:{port}", f"--notify={HOST}:{secondary.port} key:xfr")
+    with server, secondary:
+        zone_file.write_text(zone_text(2))
+        server.hang_up()
+        if source:
+            secondaries.wait_for_serial(secondary, 2, server.log)
+            assert "refused notify" not in secondary.log()
+        else:
+            until(lambda: "refused notify from non-primary: 127.0.0.1" in secondary.log(), secondary.log)
+
+
+@pytest.mark.parametrize("primary", [secondaries.SECONDARIES], ids=["all"], indirect=True)
+def test_status_a_second_after_a_publication_shows_secondaries_in_step(
+    primary: secondaries.Primary, zone_file: Path
+) -> None:
+    """NSD may wait for a second before it loads what it transferred."""
+    control, said = zone_file.parent / "control", [""]
+
+    def is_in_step() -> bool:
+        said.append(run_command("status", "--control", control).stdout)
+        return said[-1].count("has serial 2, seen") == len(primary.secondaries)
+
+    zone_file.write_text(zone_text(2))
+    assert run_command("reload", "--control", control).exit_code == 0
+    until(is_in_step, lambda: said[-1] + primary.log(), seconds=60)
+    assert not any("LAGS BEHIND" in each for each in said)
 
 
 @pytest.mark.parametrize("kind", [secondaries.KnotSecondary, secondaries.BindSecondary])
