@@ -79,5 +79,4 @@ def choose(own: int | None, published: int | None, style: str, now: float, other
 
 
 def _one_more(serial: int) -> int:
-    """Return the next serial, which is never 0: to some servers that means that a zone has no serial."""
-    return (serial + 1) & _MASK or 1
+    return (serial + 1) & _MASK

@@ -16,8 +16,7 @@ from maptr.files import name_for, read_whole, write_private
 from maptr.protocol.names import Labels, to_text
 from maptr.protocol.serial import is_newer, next_serial
 from maptr.server.responder import ServerState
-from maptr.server.settings import secondaries_of
-from maptr.transfer.acl import TsigKey
+from maptr.server.settings import keys_of, secondaries_of
 from maptr.transfer.catalog import catalog_zone
 from maptr.transfer.journal import MAX_BYTES, Journal, decode, encode
 from maptr.transfer.session import Access
@@ -53,10 +52,8 @@ def access_of(
         except Exception:  # of one zone: the others go on, and its secondaries get AXFR
             log.exception("internal error, zone %s: its journal is not used", to_text(zone.name))
             journals[zone.name] = Journal.start(view)
-    named = ((key.name, key.algorithm, key.secret) for key in config.keys if key.secret is not None)
-    keys = {name: TsigKey(name, algorithm, secret) for name, algorithm, secret in named}
     catalog = _catalog(config.serve.catalog.name, snapshot, now, access.catalog)
-    return Access(keys, secondaries_of(config), journals, catalog)
+    return Access(keys_of(config), secondaries_of(config), journals, catalog)
 
 
 def _catalog(origin: Labels | None, snapshot: Snapshot, now: float, before: ZoneView | None) -> ZoneView | None:

@@ -23,9 +23,10 @@ from maptr.protocol.names import Labels, to_text
 from maptr.server import freeze, settings, signer, state_folder
 from maptr.server.freeze import Frozen
 from maptr.server.journals import access_of
-from maptr.server.publisher import keep, log_results, publish, sign_again
+from maptr.server.publisher import Others, keep, log_results, publish, sign_again
 from maptr.server.responder import Responder, ServerState
 from maptr.server.secondaries import SecondaryMonitor
+from maptr.server.serials import SecondarySerials
 from maptr.server.state import Clock, Served, snapshot_of
 from maptr.server.status import ReloadResult, Reloads, ZoneResult
 
@@ -67,6 +68,7 @@ class Reloader:
         self.certificate = certificate
         self._reread = reread
         self._clock = clock
+        self._serials = SecondarySerials(self.monitor, clock)
         self.frozen = freeze.read(config.serve.state, clock())
         self._logged = Repetitions()
         self.background = Background(self.reload_now)
@@ -85,21 +87,26 @@ class Reloader:
         await self.background.stop()
         await self.monitor.stop()
 
-    async def reload_now(self, zone: str | None = None, *, force: bool = False) -> ReloadResult:
-        """Reload one zone, or the configuration and all zones."""
+    async def reload_now(
+        self, zone: str | None = None, *, force: bool = False, by_operator: bool = False
+    ) -> ReloadResult:
+        """Reload one zone, or the configuration and all zones.
+
+        One that is ``by_operator``, or of all zones, ends the alarms about damaged files of the state folder.
+        """
         async with self._busy:
             with announced_reload():
-                found = await self._reload(zone, force)
+                found = await self._reload(zone, force, by_operator=by_operator or zone is None)
         outcome = "failed" if found.zones is None else "refused" if found.is_refused else "done"
         counted = {outcome: getattr(self.reloads, outcome) + 1}
         self.reloads = replace(self.reloads, last=self._clock(), **counted)
         return found
 
-    async def _reload(self, zone: str | None, force: bool) -> ReloadResult:
+    async def _reload(self, zone: str | None, force: bool, *, by_operator: bool) -> ReloadResult:
         error = ""
         try:
             # In a thread, because parsing takes far longer than a query may wait.
-            config, context, served, results = await in_thread(lambda: self._read(zone, force))
+            config, context, served, results = await in_thread(lambda: self._read(zone, force, by_operator=by_operator))
             await self._adopt(config, context, served, results)
         except (ConfigError, OSError) as refused:
             error = reason_of(refused)
@@ -130,7 +137,9 @@ class Reloader:
             )
             self.background.repeat(0.0, self.puller.look_for_drift, "servers not compared with the table")
 
-    def _read(self, zone: str | None, force: bool) -> tuple[Config, Context, Served, list[ZoneResult]]:
+    def _read(
+        self, zone: str | None, force: bool, *, by_operator: bool
+    ) -> tuple[Config, Context, Served, list[ZoneResult]]:
         """Read one zone, or the configuration and all zones. Raises ConfigError; OSError for the configuration file."""
         config, context, only = self.config, self._responder.state.context, None
         if zone is not None:
@@ -139,8 +148,20 @@ class Reloader:
             new = self._reread()
             settings.check_change(config, new)
             config, context = new, settings.context_of(new, context)
+        current = self.served
+        if by_operator:
+            current = {
+                origin: replace(state, damaged=()) if only in (None, origin) else state
+                for origin, state in current.items()
+            }
         served, results = publish(
-            config.zones, self.served, clock=self._clock, only=only, force=force, frozen=self.frozen
+            config.zones,
+            current,
+            clock=self._clock,
+            only=only,
+            force=force,
+            frozen=self.frozen,
+            others=self.others(config),
         )
         return config, context, served, results
 
@@ -149,7 +170,10 @@ class Reloader:
         results: list[ZoneResult] = []
         async with self._busy:
             if any(state.zone.keys for state in self.served.values()):
-                served, results = await in_thread(lambda: sign_again(self.served, clock=self._clock, retry=retry))
+                others = self.others(self.config)
+                served, results = await in_thread(
+                    lambda: sign_again(self.served, clock=self._clock, retry=retry, others=others)
+                )
                 if results:
                     await self._adopt(self.config, self._responder.state.context, served, results)
         return ReloadResult(tuple(results))
@@ -201,6 +225,10 @@ class Reloader:
         await in_thread(lambda: log_results(results))
         self.monitor.settings = config.serve.secondaries
         self.monitor.update(state, served)
+
+    def others(self, config: Config) -> Others:
+        """Return the function that gives the serials of a zone's secondaries, which the next one passes."""
+        return self._serials.of(config, settings.silences_of(config))
 
     def first_state(self) -> ServerState:
         """Return the state with which the server starts. Reads the journals."""

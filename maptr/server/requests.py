@@ -38,6 +38,10 @@ class NoResponse(Exception):
         self.rcode = rcode
 
 
+class NoAnswer(NoResponse):
+    """No response came in time."""
+
+
 class NoSource(NoResponse):
     """Nothing was sent, because the configured source is not an address of this machine."""
 
@@ -76,7 +80,8 @@ async def exchange(
             if fits(response := await _ask_by_tcp(packet, target.address, source)):
                 return response
     except TimeoutError as error:
-        reason = error.strerror or "no answer"
+        if not refused and unsigned is None:
+            raise NoAnswer(error.strerror or "no answer") from None
     except (OSError, EOFError) as error:
         raise NoResponse(getattr(error, "strerror", None) or str(error)) from None
     if refused:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import socket
 from collections.abc import Iterator
@@ -259,6 +260,73 @@ def test_all_four_follow_the_updates_of_the_real_registry(real_data: Path, tmp_p
         axfrs = log.count("AXFR of zone ark.arpa.")
         most = len(secondaries.SECONDARIES) + 1 + STEPS
         assert len(secondaries.SECONDARIES) + 1 <= axfrs <= most, "the first ones, that of dig, and those of PowerDNS"
+
+
+CHOOSING = """
+[serve]
+state = "state"
+control = "control"
+[[zone]]
+name = "ark.arpa"
+file = "ark.arpa.zone"
+serial = "increment"
+"""
+
+
+def alarms_of(control: Path) -> list[dict[str, str]]:
+    found: list[dict[str, str]] = json.loads(run_command("status", "--control", control, "--json").stdout)["alarms"]
+    return found
+
+
+@pytest.mark.parametrize("damage", ["lost", "an older backup"])
+def test_all_four_follow_a_primary_that_lost_its_state(damage: str, zone_file: Path) -> None:
+    """maptr then has other content, and would give it a serial that they have."""
+    folder = zone_file.parent
+    config, state, backup = folder / "maptr.toml", folder / "state", folder / "backup"
+    config.write_text(CHOOSING)
+    with secondaries.primary_of(folder, secondaries.SECONDARIES, f"--config={config}") as running:
+        running.wait_for(1)
+        shutil.copytree(state, backup)
+        for serial in (2, 3):
+            running.publish(zone_text(1, f"n{serial} TXT x\n"))
+            running.wait_for(serial)
+        running.server.kill()
+        shutil.rmtree(state)
+        if damage != "lost":
+            backup.rename(state)
+        zone_file.write_text(zone_text(1, "other TXT content\n"))
+        running.server.start()
+        running.wait_for(4)
+        zone_file.write_text(zone_text(4, "other TXT content\n"))
+        running.check()
+        assert alarms_of(folder / "control") == []
+
+
+@pytest.mark.parametrize("kind", secondaries.SECONDARIES)
+def test_a_secondary_that_is_ahead_is_passed_by_force(kind: type[secondaries.Secondary], zone_file: Path) -> None:
+    """A backup is restored whose content is as the zone file: its serial stays, until an operator passes it."""
+    folder = zone_file.parent
+    config, state, backup = folder / "maptr.toml", folder / "state", folder / "backup"
+    config.write_text(CHOOSING)
+    with secondaries.primary_of(folder, (kind,), f"--config={config}") as running:
+        running.wait_for(1)
+        shutil.copytree(state, backup)
+        running.publish(zone_text(1, "n2 TXT x\n"))
+        running.wait_for(2)
+        running.server.kill()
+        shutil.rmtree(state)
+        backup.rename(state)
+        zone_file.write_text(zone_text(1))
+        running.server.start()
+        control = folder / "control"
+        until(
+            lambda: [alarm for alarm in alarms_of(control) if "is ahead: it has serial 2, not 1" in alarm["text"]], ""
+        )
+        assert run_command("reload", "ark.arpa", "--force", "--control", control).exit_code == 0
+        running.wait_for(3)
+        until(lambda: alarms_of(control) == [], lambda: str(alarms_of(control)))
+        zone_file.write_text(zone_text(3))
+        running.check()
 
 
 class BindOfAServiceAddress(secondaries.BindSecondary):

@@ -22,6 +22,7 @@ from maptr.config.model import SecondariesConfig
 from maptr.protocol.address import Address
 from maptr.protocol.names import parse, to_wire
 from maptr.protocol.numbers import NOTAUTH
+from maptr.protocol.serial import MAX_AHEAD
 from maptr.server import requests, secondaries
 from maptr.server.alarm import Alarm, AlarmKind
 from maptr.server.secondaries import Expected, NotifyState, SecondaryMonitor
@@ -446,6 +447,36 @@ async def test_a_secondary_with_a_greater_serial_is_an_alarm_at_once() -> None:
         assert watch.state.at(0.0, 7).is_ahead
         watch.follow(8)
         assert await watch.alarms_after(0) == []
+
+
+async def test_is_ahead_stays_until_it_is_true_no_more() -> None:
+    """Also while the secondary does not answer."""
+    silent = False
+    async with asking(lambda query: [] if silent else [soa(query, 8)], QUERY_TIMEOUT=0.02) as watch:
+        watch.follow(7)
+        await watch.until(lambda state: state.observed_serial == 8)
+        silent = True
+        await watch.until(lambda state: state.observed_error == "no answer")
+        (alarm,) = watch.monitor.alarms()
+        assert (alarm.kind, "is ahead" in alarm.text) == (AlarmKind.SECONDARY_BEHIND, True)
+        watch.follow(9)
+        assert list(watch.monitor.alarms()) == []
+
+
+async def test_one_that_was_too_far_ahead_is_never_passed() -> None:
+    """Also when the serial of the zone comes nearer."""
+    async with asking(lambda query: [soa(query, serial)]) as watch:
+        serial = 7 + MAX_AHEAD + 1
+        watch.follow(7)
+        (alarm,) = await watch.alarms_after(0)
+        assert alarm.text.endswith("that is too far to be passed: make it transfer the whole zone once")
+        for served in (8, 9):
+            watch.follow(served)
+            await watch.alarms_after(0)
+            assert watch.monitor.serials(EXAMPLE, [watch.target]) == []
+        serial = 9
+        await watch.alarms_after(0)
+        assert watch.monitor.serials(EXAMPLE, [watch.target]) == [9]
 
 
 async def test_a_secondary_that_does_not_say_its_serial_is_an_alarm() -> None:
