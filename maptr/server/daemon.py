@@ -286,6 +286,7 @@ class Daemon:
         if reloader.puller is not None:
             yield from reloader.puller.alarms()
         yield from reloader.frozen.alarms(reloader.served)
+        yield from reloader.catalog.alarms(reloader.config, reloader.served)
         for state in reloader.served.values():
             yield from state.alarms(now)
         yield from reloader.monitor.alarms()

@@ -128,15 +128,16 @@ def write_serial(folder: Path, origin: Labels, published: Published, signed: Pub
     _write(folder / (name_for(origin) + SERIAL_SUFFIX), json_text(record).encode())
 
 
-def last_version(zone: ZoneConfig, tell: Tell = ignore) -> Kept | None:
+def last_version(zone: ZoneConfig, tell: Tell = ignore, *, is_signed: bool | None = None) -> Kept | None:
     """Return the last good version of a zone; None without one, and of a signed zone whose keys were taken away.
 
-    Of a signed zone, that is its signed version if that is newer than the kept one, as after a crash between both.
+    ``is_signed``: whether that may be a version that the server signed; None: if the zone has keys. Of a signed zone,
+    that is its signed version if that is newer than the kept one, as after a crash between both.
     """
     if zone.state is None:
         return None
-    version = kept.read(zone.state, zone.name)
-    if zone.keys is None:
+    version = kept.read(zone.state, zone.name, tell)
+    if not (zone.keys is not None if is_signed is None else is_signed):
         return None if version is not None and version.unsigned is not None else version
     if version is not None and version.signed == kept.signed_head(zone.state, zone.name):
         return version

@@ -262,6 +262,50 @@ def test_all_four_follow_the_updates_of_the_real_registry(real_data: Path, tmp_p
         assert len(secondaries.SECONDARIES) + 1 <= axfrs <= most, "the first ones, that of dig, and those of PowerDNS"
 
 
+@pytest.mark.parametrize("kind", [secondaries.KnotCatalogSecondary, secondaries.BindCatalogSecondary])
+def test_no_consumer_purges_a_zone_before_an_operator_removes_it(
+    kind: type[secondaries.Secondary], zone_file: Path
+) -> None:
+    """By a reload, a restart, or a zone that cannot be loaded: Knot and BIND purge what the catalog leaves out."""
+    folder = zone_file.parent
+    config, control = folder / "maptr.toml", folder / "control"
+    (folder / "other.zone").write_text(zone_text(1))
+
+    def configure(*names: str) -> None:
+        zones = {"ark.arpa": "ark.arpa.zone", "other.test": "other.zone"}
+        lines = "".join(f'[[zone]]\nname = "{name}"\nfile = "{zones[name]}"\n' for name in names)
+        config.write_text(f'[serve]\nstate = "state"\ncontrol = "control"\n{lines}')
+
+    def restart() -> None:
+        before = len(server.lines)
+        server.kill()
+        server.launch().wait_for("^maptr: ready, serving", before)
+
+    configure("ark.arpa", "other.test")
+    port = free_port()
+    server = Maptr({}, f"--config={config}", secondaries.KEY, "--transfer=key:xfr", f"--listen={HOST}:{port}")
+    server.options += (f"--catalog={secondaries.CATALOG}",)
+    consumer = kind(port)
+    server.options += (f"--notify={HOST}:{consumer.port} key:xfr",)
+    with server:
+        server.ready()
+        with consumer:
+            secondaries.wait_for_serial(consumer, 1, server.log)
+            zone_file.write_text("not a zone")
+            restart()
+            configure("other.test")
+            assert run_command("reload", "--control", control).exit_code == 1
+            restart()
+            assert [alarm["kind"] for alarm in alarms_of(control)] == ["members-kept"]
+            # Later changes of another zone arrive, so the consumer has seen the catalog.
+            (folder / "other.zone").write_text(zone_text(2))
+            run_command("reload", "--control", control)
+            until(lambda: serial_at(consumer, origin="other.test.") == 2, consumer.log)
+            assert serial_at(consumer) == 1
+            assert run_command("reload", "--force", "--control", control).exit_code == 0
+            until(lambda: serial_at(consumer) is None, consumer.log)
+
+
 CHOOSING = """
 [serve]
 state = "state"
