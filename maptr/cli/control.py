@@ -69,7 +69,10 @@ _SOCKET = click.option(
 )
 @click.argument("zone", required=False, type=NAME_TEXT)
 @click.option(
-    "--force", is_flag=True, help="Accept a zone even if it lost many of its names or its serial did not increase."
+    "--force",
+    is_flag=True,
+    help="Accept a zone even if it lost many of its names or its serial did not increase, and pass a secondary that is "
+    "ahead. Without ZONE, also take zones out of the catalog that are no longer configured.",
 )
 @_FILE
 @_SOCKET
