@@ -204,8 +204,7 @@ class SecondaryMonitor:
             self._far |= {replica}
         elif known.observed_serial is not None and not is_newer(known.observed_serial, serial):
             self._far -= {replica}
-        is_good = known.observed_serial == serial and not known.observed_error
-        if is_good or known.progress == Progress.UNTOLD:
+        if self._has(replica, serial) or known.progress == Progress.UNTOLD:
             self._note(replica, behind_since=None)
         elif known.behind_since is None:
             self._note(replica, behind_since=self._clock())
@@ -334,6 +333,11 @@ class SecondaryMonitor:
         self._log_alarm(replica, serial)
         return progress
 
+    def _has(self, replica: Replica, serial: int) -> bool:
+        """Return whether the last answer of the secondary was this serial."""
+        known = self.state(*replica)
+        return known.observed_serial == serial and not known.observed_error and known.progress != Progress.UNTOLD
+
     def _log_alarm(self, replica: Replica, serial: int) -> None:
         """Log the beginning and the end of an alarm about the serial of a secondary."""
         found, since = self._alarm(replica), self.state(*replica).behind_since
@@ -341,7 +345,7 @@ class SecondaryMonitor:
             if self._logged.is_new((replica, "serial"), True):
                 age = self._clock() - since
                 log.error("zone %s: secondary %s %s, for %.0f s", to_text(replica[0]), replica[1], found[1], age)
-        elif since is None and self._logged.forget((replica, "serial")):
+        elif since is None and self._logged.forget((replica, "serial")) and self._has(replica, serial):
             log.info("zone %s: secondary %s has serial %d, as it should", to_text(replica[0]), replica[1], serial)
 
 

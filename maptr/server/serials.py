@@ -10,9 +10,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+from collections import defaultdict
 from collections.abc import Iterable
 
 from maptr.config import Config
+from maptr.protocol.address import Address
 from maptr.protocol.names import Labels, to_text
 from maptr.server.alarm import Alarm, AlarmKind, Silence
 from maptr.server.publisher import Others
@@ -89,13 +91,14 @@ async def _ask_all(
     config: Config, replicas: Iterable[Replica], clock: Clock, answers: dict[Replica, int | None]
 ) -> None:
     """Ask secondaries for their serials, and note the answers that come in time."""
-    keys, sources, slots = keys_of(config), config.serve.secondaries.source, asyncio.Semaphore(AT_ONCE)
+    keys, sources = keys_of(config), config.serve.secondaries.source
+    slots = defaultdict[Address, asyncio.Semaphore](lambda: asyncio.Semaphore(AT_ONCE))
 
     async def ask(replica: Replica) -> None:
         origin, target = replica
         key = None if target.key is None else keys.get(target.key)
         try:
-            async with slots:
+            async with slots[target.address]:
                 source = source_for(target.address, sources)
                 # Once again, in case a packet was lost.
                 for timeout in (WAIT / 3, WAIT):

@@ -283,6 +283,16 @@ async def test_a_secondary_that_does_not_answer_delays_a_start_for_seconds_only(
         assert len(silent.asked) == 2, "once more, in case a packet was lost"
 
 
+async def test_a_silent_secondary_of_many_zones_hides_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(serials, "AT_ONCE", 1)
+    monkeypatch.setattr(serials, "WAIT", 2.0)
+    async with Secondary(lambda query: []) as silent, Secondary(lambda query: [soa(query, 9)]) as other:
+        targets = (target_of(silent), target_of(other))
+        names = [*(parse(f"z{number}.") for number in range(20)), EXAMPLE]
+        zones = tuple(ZoneConfig(name, Path("zone"), notify=targets, serial="increment") for name in names)
+        assert await asyncio.to_thread(asked, Config(zones=zones)) == [9]
+
+
 async def test_secondaries_of_the_catalog_are_asked() -> None:
     name = parse("catalog.invalid.")
     async with Secondary(lambda query: [soa(query, 7)]) as one:
