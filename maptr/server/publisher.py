@@ -85,12 +85,8 @@ def publish(
             state = replace(state, signed=SigningState(known.signed.unsigned if zone.keys else None))
         if only is None or only == zone.name:
             is_held = state.frozen is not None and state.view is not None and only is None
-            step = (
-                _hold
-                if is_held
-                else partial(_publish, force=force, starting=starting, others=partial(others, zone.name))
-            )
-            state, result = _guarded(state, clock(), step)
+            read = partial(_publish, force=force, starting=starting, others=partial(others, zone.name))
+            state, result = _guarded(state, clock(), _hold if is_held else read)
             results.append(result)
         states[zone.name] = state
     results += [ZoneResult(to_text(origin), "removed") for origin in current.keys() - states.keys()]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import ipaddress
 import secrets
 import socket
 from collections.abc import Callable, Iterator
@@ -16,7 +17,7 @@ from dnslib.label import DNSLabel
 from maptr.answer.message import Message, MessageBuffer
 from maptr.protocol.address import Address
 from maptr.protocol.names import Labels, read_name
-from maptr.protocol.numbers import AA, HEADER_SIZE, IN, MAX_MESSAGE, NOTAUTH, NOTIFY, RCODE_BITS, REFUSED, SOA, TC
+from maptr.protocol.numbers import AA, HEADER_SIZE, IN, MAX_MESSAGE, NOTAUTH, NOTIFY, PORT, RCODE_BITS, REFUSED, SOA, TC
 from maptr.resolver.servers import socket_address
 from maptr.server.state import Clock
 from maptr.transfer import tsig
@@ -54,6 +55,20 @@ async def exchange(
     ``timeout`` is for each of the two. ``source`` is the address from which both are sent; None: as the system
     chooses. Raises NoResponse.
     """
+    try:
+        return await _exchange(request, target, key, clock, timeout, source)
+    except NoSource:
+        raise
+    except NoResponse:
+        # With ``ip_nonlocal_bind``, as for VRRP, a socket may be bound to any address.
+        if source is not None and not is_here(source):
+            raise _no_source(source) from None
+        raise
+
+
+async def _exchange(
+    request: bytes, target: NotifyTarget, key: TsigKey | None, clock: Clock, timeout: float, source: str | None
+) -> bytes:
     refused, unsigned = "", None
     packet, signer = (request, None) if key is None else tsig.sign_query(request, key, int(clock()))
 
@@ -138,7 +153,25 @@ def _source_named(source: str | None) -> Iterator[None]:
     except OSError as error:
         if source is None or error.errno not in NOT_HERE:
             raise
-        raise NoSource(f"{source} is not an address of this machine") from None
+        raise _no_source(source) from None
+
+
+def _no_source(source: str) -> NoSource:
+    return NoSource(f"{source} is not an address of this machine")
+
+
+def is_here(source: str) -> bool:
+    """Return whether an address is one of this machine: packets to such an address come from it. None is sent."""
+    if ipaddress.ip_address(source).is_loopback:
+        return True
+    with socket.socket(socket.AF_INET6 if ":" in source else socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        try:
+            sock.connect(socket_address(source, PORT))
+        except OSError:
+            return False
+        return ipaddress.ip_address(sock.getsockname()[0].partition("%")[0]) == ipaddress.ip_address(
+            source.partition("%")[0]
+        )
 
 
 def make_request(origin: Labels, soa: RRset | None = None) -> bytes:
