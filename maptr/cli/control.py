@@ -6,7 +6,7 @@ import json
 import os
 import socket
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from maptr.paths import LOCAL_CONFIG
 from maptr.server.alarm import Alarm, not_served
 from maptr.server.status import (
     CatalogStatus,
+    Progress,
     ReloadResult,
     SecondaryStatus,
     Status,
@@ -35,6 +36,11 @@ from maptr.server.status import (
 
 STATUS_SECONDS = 10.0
 RELOAD_SECONDS = 600.0  # a zone of 100,000 names takes tens of seconds to read
+# Of a secondary that may still get the zone in time.
+_UNDER_WAY: Mapping[str | None, str] = {
+    Progress.NOTIFYING: "NOTIFY not acknowledged yet",
+    Progress.TOLD: "told of the new one",
+}
 MAX_REPLY = 64 * 1024 * 1024  # bytes; a status takes about 300 for each zone
 
 _FILE = click.option(
@@ -63,7 +69,10 @@ _SOCKET = click.option(
 )
 @click.argument("zone", required=False, type=NAME_TEXT)
 @click.option(
-    "--force", is_flag=True, help="Accept a zone even if it lost many of its names or its serial did not increase."
+    "--force",
+    is_flag=True,
+    help="Accept a zone even if it lost many of its names or its serial did not increase, and pass a secondary that is "
+    "ahead. Without ZONE, also take zones out of the catalog that are no longer configured.",
 )
 @_FILE
 @_SOCKET
@@ -294,8 +303,13 @@ def _show_secondary(known: SecondaryStatus) -> None:
     output.data(f"  secondary {known.secondary} {serial}, {state}{age}")
     if known.observed_serial is not None:
         seen = f"has serial {known.observed_serial}, seen {duration_text(known.observed_age or 0)} ago"
-        other = "IS AHEAD" if known.is_ahead else "LAGS BEHIND"
-        output.data("    ", Painted(f"{seen}, {other}", output.DOUBTFUL) if known.lags else seen)
+        if known.lags and (doing := _UNDER_WAY.get(known.progress)) and not known.is_ahead:
+            output.data(f"    {seen}, {doing}")
+        else:
+            other = "IS AHEAD" if known.is_ahead else "LAGS BEHIND"
+            output.data("    ", Painted(f"{seen}, {other}", output.DOUBTFUL) if known.lags else seen)
+    if known.progress == Progress.UNTOLD:
+        output.data("    does not tell its serial, as a secondary of a catalog may")
     if known.observed_error:
         output.data("    ", Painted(f"SERIAL UNKNOWN: {known.observed_error}", output.DOUBTFUL))
 

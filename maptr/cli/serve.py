@@ -345,7 +345,10 @@ def _run(config: Config, read: Callable[[], Config], bound: Sockets | None) -> N
                 progress.doing = "pulling the table"
                 pulling.begin(config, clock=time.time)
                 frozen, tell = daemon.reloader.frozen, partial(setattr, progress, "doing")
-                daemon.reloader.served = publisher.start(config.zones, clock=time.time, frozen=frozen, tell=tell)
+                others = daemon.reloader.others(config)
+                daemon.reloader.served = publisher.start(
+                    config.zones, clock=time.time, frozen=frozen, tell=tell, others=others
+                )
             gc.freeze()  # exempt the zones, which stay, from garbage collection
         finally:
             gc.enable()

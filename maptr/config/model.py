@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import binascii
 import dataclasses
+import ipaddress
 import os
 import re
 import sys
@@ -28,7 +29,7 @@ from maptr.dnssec.policy import INCEPTION_OFFSET, LIFETIME, REFRESH, Children, S
 from maptr.errors import ConfigError
 from maptr.files import name_for, open_to_all
 from maptr.protocol import names
-from maptr.protocol.address import Address, Network, read_network
+from maptr.protocol.address import Address, Network, check_scope, read_network
 from maptr.protocol.cookies import KEY_SIZE, MAX_SECRETS
 from maptr.protocol.names import ARK_ARPA, Labels
 from maptr.protocol.numbers import HTTP_PORT, MAX_TTL, SERVER_PORT, UDP_PAYLOAD
@@ -324,6 +325,26 @@ def _template(text: str) -> str:
     return text
 
 
+def _sender(text: str) -> str:
+    try:
+        address = ipaddress.ip_address(text)
+    except ValueError:
+        raise ValueError(f"{text!r} is not an IP address, such as 192.0.2.1 or 2001:db8::1, without a port") from None
+    if address.is_unspecified or address.is_multicast or getattr(address, "ipv4_mapped", None):
+        raise ValueError(f"{text} is not an address to send from")
+    check_scope(text)
+    return str(address)
+
+
+def _one_of_each(sources: tuple[str, ...]) -> tuple[str, ...]:
+    """Raise ValueError for two addresses of one family."""
+    for family, is_six in (("IPv4", False), ("IPv6", True)):
+        found = [each for each in sources if (":" in each) is is_six]
+        if len(found) > 1:
+            raise ValueError(f"{' and '.join(found)}: at most one {family} address")
+    return sources
+
+
 BOOLEAN = ValueType(
     lambda value: _of_type(value, bool), lambda text: {"true": True, "false": False}.get(text.lower(), text)
 )
@@ -347,6 +368,7 @@ _NETWORKS = list_of(TEXT.then(read_network))
 _ACCESS = list_of(TEXT.then(AccessRule.from_text))
 _NOTIFY = list_of(TEXT.then(NotifyTarget.from_text))
 _MAILBOX = TEXT.then(lambda text: read_name(names.mailbox(text)))
+_SENDERS = list_of(TEXT.then(_sender)).then(_one_of_each)
 
 CERTIFICATE, SECRET, TABLE, ZONE = "a certificate or key", "a secret", "a table", "a zone"  # contents of files
 
@@ -451,6 +473,7 @@ class CatalogConfig:
 class SecondariesConfig:
     """``[serve.secondaries]``: how often secondaries are asked for their serial, and when an old one is an alarm."""
 
+    source: tuple[str, ...] = setting(_SENDERS, ())  # of NOTIFY and SOA queries
     interval: int = setting(_PERIOD, 300)  # seconds between two queries to a secondary in step
     alarm_after: int = setting(_PERIOD, 300)  # seconds without the serial of the zone
 

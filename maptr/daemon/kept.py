@@ -19,7 +19,7 @@ import os
 import re
 import struct
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import accumulate, compress, islice, pairwise
@@ -108,10 +108,14 @@ def signed_head(folder: Path, origin: Labels) -> str:
 # ---- the file
 
 
-def read(folder: Path, origin: Labels) -> Kept | None:
+class OtherFormat(ValueError):
+    """The file is of another version of maptr."""
+
+
+def read(folder: Path, origin: Labels, tell: Callable[[str], object] = lambda trouble: None) -> Kept | None:
     """Return the kept version of a zone, whatever became of its source; None without one.
 
-    One that cannot be used is logged.
+    One that cannot be used is logged, and told unless it is of another version of maptr.
     """
     path = path_of(folder, origin)
     try:
@@ -120,7 +124,10 @@ def read(folder: Path, origin: Labels) -> Kept | None:
     except FileNotFoundError:
         return None
     except Exception as error:  # a file with a right checksum may still be wrong in any way
-        log.warning("%s is not used: %s", path, getattr(error, "strerror", None) or str(error) or repr(error))
+        reason = getattr(error, "strerror", None) or str(error) or repr(error)
+        log.warning("%s is not used: %s", path, reason)
+        if not isinstance(error, OtherFormat):
+            tell(f"{path} is not used: {reason}")
         return None
 
 
@@ -171,7 +178,7 @@ def _read(file: BinaryIO, origin: Labels) -> Kept:
     """Read a file. Raises ValueError, and any exception for one that was forged."""
     end = os.fstat(file.fileno()).st_size - _DIGEST
     if file.read(len(FORMAT)) != FORMAT:
-        raise ValueError("it is not of this version of maptr")
+        raise OtherFormat("it is not of this version of maptr")
     _verify(file, end)
     file.seek(len(FORMAT))
     head = json.loads(file.readline(MAX_HEAD))

@@ -33,6 +33,9 @@ class AlarmKind(enum.StrEnum):
     NOTIFY_GIVEN_UP = "notify-given-up"
     SECONDARY_UNKNOWN = "secondary-unknown"  # a secondary has an unknown serial
     SECONDARY_BEHIND = "secondary-behind"  # a secondary has another serial
+    MEMBERS_KEPT = "members-kept"  # members of the catalog are no longer configured
+    STATE_DAMAGED = "state-damaged"  # a file of the state folder could not be used
+    SOURCE_MISSING = "source-missing"  # an address of serve.secondaries.source is not on this machine
 
 
 @dataclass(frozen=True, slots=True)

@@ -206,7 +206,7 @@ class Daemon:
                 found = await self.reloader.sign_now(retry=True)
                 return await in_thread(lambda: asdict(found))
             case "reload" if isinstance(force, bool) and (zone is None or isinstance(zone, str)):
-                found = await self.reloader.reload_now(zone, force=force)
+                found = await self.reloader.reload_now(zone, force=force, by_operator=True)
                 return await in_thread(lambda: asdict(found))
         known = "status, pull, notify, sign, freeze, thaw, or reload, with zone (a text) and force (true or false)"
         return {"error": f"no such command: {known}"}
@@ -298,6 +298,7 @@ class Daemon:
         if reloader.puller is not None:
             yield from reloader.puller.alarms()
         yield from reloader.frozen.alarms(reloader.served)
+        yield from reloader.catalog.alarms(reloader.config, reloader.served)
         for state in reloader.served.values():
             yield from state.alarms(now)
         yield from reloader.monitor.alarms()

@@ -30,18 +30,30 @@ from maptr.zone.snapshot import ZoneView
 log = logging.getLogger("maptr.serve")
 
 NOTHING_FROZEN = Frozen()
+Others = Callable[[Labels], Iterable[int]]  # the serials that the secondaries of a zone have
 Tell = Callable[[str], object]
 Step = Callable[[ZoneState, float], tuple[ZoneState, ZoneResult]]
 
 
+def nobody(origin: Labels) -> tuple[int, ...]:
+    """Return the serials of secondaries where none are known."""
+    return ()
+
+
 def start(
-    zones: Iterable[ZoneConfig], *, clock: Clock, frozen: Frozen = NOTHING_FROZEN, tell: Tell = lambda doing: None
+    zones: Iterable[ZoneConfig],
+    *,
+    clock: Clock,
+    frozen: Frozen = NOTHING_FROZEN,
+    tell: Tell = lambda doing: None,
+    others: Others = nobody,
 ) -> Served:
     """Load every zone, as a reload does after the last good versions. Queries for a zone without any get SERVFAIL.
 
-    ``tell`` gets what is done at the moment. Versions are not kept yet: call ``keep`` when they are served.
+    ``tell`` gets what is done at the moment; ``others`` gives the serials of the secondaries. Versions are not kept
+    yet: call ``keep`` when they are served.
     """
-    return publish(zones, {}, clock=clock, frozen=frozen, tell=tell)[0]
+    return publish(zones, {}, clock=clock, frozen=frozen, tell=tell, others=others)[0]
 
 
 def publish(
@@ -53,11 +65,13 @@ def publish(
     force: bool = False,
     frozen: Frozen = NOTHING_FROZEN,
     tell: Tell = lambda doing: None,
+    others: Others = nobody,
 ) -> tuple[Served, list[ZoneResult]]:
     """Read the zones again. Returns what to serve, and the result for each zone, including removed zones.
 
     ``only``: read only the file of this zone, even if it is frozen. ``force``: as in ``decide``. The server starts if
-    ``current`` is empty. An invalid or unreadable file is a result, not an exception.
+    ``current`` is empty. An invalid or unreadable file is a result, not an exception. A serial that the server chooses
+    passes those that ``others`` gives.
     """
     zones, starting = tuple(zones), not current
     states: dict[Labels, ZoneState] = {}
@@ -71,8 +85,8 @@ def publish(
             state = replace(state, signed=SigningState(known.signed.unsigned if zone.keys else None))
         if only is None or only == zone.name:
             is_held = state.frozen is not None and state.view is not None and only is None
-            step = _hold if is_held else partial(_publish, force=force, starting=starting)
-            state, result = _guarded(state, clock(), step)
+            read = partial(_publish, force=force, starting=starting, others=partial(others, zone.name))
+            state, result = _guarded(state, clock(), _hold if is_held else read)
             results.append(result)
         states[zone.name] = state
     results += [ZoneResult(to_text(origin), "removed") for origin in current.keys() - states.keys()]
@@ -84,9 +98,11 @@ def publish(
 
 def _last_state(zone: ZoneConfig, now: float) -> ZoneState:
     """Return the state of a zone before a start: that of its last good version, if there is one."""
+    damaged: list[str] = []
     try:
-        version = state_folder.last_version(zone)
-        return ZoneState(zone) if version is None else ZoneState.restored(zone, version, now)
+        version = state_folder.last_version(zone, damaged.append)
+        state = ZoneState(zone) if version is None else ZoneState.restored(zone, version, now)
+        return replace(state, damaged=tuple(damaged))
     except Exception:
         log.exception("internal error, zone %s: its kept version is not used", to_text(zone.name))
         return ZoneState(zone)
@@ -110,7 +126,9 @@ def _hold(state: ZoneState, now: float) -> tuple[ZoneState, ZoneResult]:
     return state, ZoneResult(to_text(state.zone.name), "frozen", serial, serial)
 
 
-def sign_again(current: Served, *, clock: Clock, retry: bool = False) -> tuple[Served, list[ZoneResult]]:
+def sign_again(
+    current: Served, *, clock: Clock, retry: bool = False, others: Others = nobody
+) -> tuple[Served, list[ZoneResult]]:
     """Sign the zones whose keys have changed or whose signatures are due, without reading their files again.
 
     ``retry``: also those whose last signing failed, before their time. Returns what to serve, and the result for each
@@ -123,7 +141,9 @@ def sign_again(current: Served, *, clock: Clock, retry: bool = False) -> tuple[S
         pending = state.signed.pending
         unsigned = pending or state.unsigned_view()
         if unsigned is not None:  # without it, no file has been valid yet, and the next reload signs the zone
-            states[origin], result = _sign(state, unsigned, clock(), state.warnings, changed=pending is not None)
+            states[origin], result = _sign(
+                state, unsigned, clock(), state.warnings, changed=pending is not None, others=partial(others, origin)
+            )
             results.append(result)
     return keep(states), results
 
@@ -169,26 +189,33 @@ def log_results(results: Iterable[ZoneResult]) -> None:
                 log.info("zone %s removed", result.zone)
 
 
-def _publish(state: ZoneState, now: float, force: bool, *, starting: bool) -> tuple[ZoneState, ZoneResult]:
+def _publish(
+    state: ZoneState, now: float, force: bool, *, starting: bool, others: Callable[[], Iterable[int]]
+) -> tuple[ZoneState, ZoneResult]:
     zone, served = state.zone, state.view
     name = to_text(zone.name)
     if starting and served is not None and kept.fits(zone, state.settings, state.sources):
-        return _unchanged(state, now)
+        return _unchanged(state, now, others)
     old, is_forcible = state.unsigned_view(), False
+    to_pass = others if zone.keys is None else partial(nobody, zone.name)  # a signed zone passes them when it is signed
+    damaged = list(state.damaged)
     try:
-        with candidate(zone, now, starting=starting) as (reading, left_out):
+        with candidate(zone, now, starting=starting, others=to_pass) as (reading, left_out):
             checked = read_checked(reading.file, zone.name, lint=zone.lint)
             view = checked.view if zone.keys is None else stripped(checked.view)
             chosen = None if zone.style == "file" else zone.state  # the folder for a serial that the server chooses
             if chosen is not None:
-                published = _last_published(chosen, zone, starting=starting) if old is None else Published.of(old)
-                view = choose_serial(view, published, zone.style, now)
+                published = None if old is None else Published.of(old)
+                if old is None or starting:
+                    published = _newer(published, _last_published(chosen, zone, damaged.append))
+                    state = replace(state, damaged=tuple(damaged))
+                view = choose_serial(view, published, zone.style, now, to_pass, force=force)
             if old is not None:
                 is_forcible = True  # what ``decide`` refuses, it accepts with force
                 view = decide(old, view, zone.max_shrink, force=force)
                 is_forcible = False
             if chosen is not None and state.stored != view.serial:
-                state = replace(state, stored=_store(chosen, view, starting=starting))
+                state = replace(state, stored=_store(chosen, state, view, starting=starting))
     except (ZoneError, OSError) as error:
         reason = text_of(error)
         level = logging.INFO if reason == state.error else logging.ERROR  # each pull may find the same
@@ -208,8 +235,8 @@ def _publish(state: ZoneState, now: float, force: bool, *, starting: bool) -> tu
         if warning not in state.warnings:
             log.warning("zone %s: %s", name, warning)
     # The operator may have removed the cause of an earlier failure to sign.
-    if zone.keys is not None and (view is not old or state.signed.error or signer.is_due(state, now)):
-        return _sign(state, view, now, warnings, changed=view is not old)
+    if zone.keys is not None and (force or view is not old or state.signed.error or signer.is_due(state, now)):
+        return _sign(state, view, now, warnings, changed=view is not old, others=others, force=force)
     if view is old and served is not None:
         return state, ZoneResult(name, "unchanged", served.serial, served.serial)
     return _serve(state, view, now, warnings)
@@ -227,39 +254,50 @@ def check_after(last: Kept, new: ZoneView, zone: ZoneConfig, now: float) -> None
         raise ZoneError(error.reason, filename=str(zone.table or zone.file)) from None
 
 
-def _unchanged(state: ZoneState, now: float) -> tuple[ZoneState, ZoneResult]:
+def _unchanged(state: ZoneState, now: float, others: Callable[[], Iterable[int]]) -> tuple[ZoneState, ZoneResult]:
     """Go on with the kept version of a zone whose files and settings are still the same."""
     unsigned = state.unsigned_view() if signer.is_due(state, now) else None
     if unsigned is not None:
-        return _sign(state, unsigned, now, state.warnings, changed=False)
+        return _sign(state, unsigned, now, state.warnings, changed=False, others=others)
     serial = None if state.view is None else state.view.serial
     return state, ZoneResult(to_text(state.zone.name), "unchanged", serial, serial)
 
 
-def _last_published(folder: Path, zone: ZoneConfig, *, starting: bool) -> Published | None:
+def _last_published(folder: Path, zone: ZoneConfig, tell: Tell) -> Published | None:
     """Return the version that secondaries have of a zone: perhaps one that the server signed, if it no longer does.
 
-    Raises OSError; at the start, it is logged.
+    ``tell`` gets what is wrong with the files that have it.
     """
-    try:
-        found = state_folder.read_serial(folder, zone.name)
-    except OSError as error:
-        if not starting:
-            raise
-        log.warning("%s: %s; the serial of the zone may go back", error.filename, error.strerror)
-        found = None
-    signed = None if zone.keys is not None else state_folder.read_signed(folder, zone.name)
-    if signed is None or (found is not None and is_newer(found.serial, signed[0].serial)):
+    stored = state_folder.read_serial(folder, zone.name, tell)
+    found = None if stored is None else stored.published
+    if zone.keys is not None:
         return found
-    return Published.of(signed[0])
+    if stored is not None and stored.signed is not None:
+        found = _newer(found, stored.signed)
+    signed = state_folder.read_signed(folder, zone.name, tell=tell)
+    return found if signed is None else _newer(Published.of(signed[0]), found)
+
+
+def _newer(one: Published | None, other: Published | None) -> Published | None:
+    """Return the newer of two versions that are known; ``one`` if they have the same serial."""
+    if one is None or (other is not None and is_newer(other.serial, one.serial)):
+        return other
+    return one
 
 
 def _sign(
-    state: ZoneState, unsigned: ZoneView, now: float, warnings: tuple[str, ...], *, changed: bool
+    state: ZoneState,
+    unsigned: ZoneView,
+    now: float,
+    warnings: tuple[str, ...],
+    *,
+    changed: bool,
+    others: Callable[[], Iterable[int]],
+    force: bool = False,
 ) -> tuple[ZoneState, ZoneResult]:
     """Sign a version and serve it; if that fails, keep the served one."""
     name, old = to_text(state.zone.name), state.view
-    view, signed = signer.sign(state.zone, unsigned, old, state.signed, now)
+    view, signed = signer.sign(state.zone, unsigned, old, state.signed, now, others, force=force)
     state = replace(state, signed=signed if changed else replace(signed, pending=None))
     serial = None if view is None else view.serial
     if signed.error:
@@ -281,10 +319,14 @@ def _serve(state: ZoneState, view: ZoneView, now: float, warnings: tuple[str, ..
     return state, ZoneResult(name, result, view.serial, was, "", warnings)
 
 
-def _store(folder: Path, view: ZoneView, *, starting: bool) -> int | None:
+def _store(folder: Path, state: ZoneState, view: ZoneView, *, starting: bool) -> int | None:
     """Store and return a serial that the server chose. Raises OSError; at the start, it is logged, and gives None."""
     try:
-        state_folder.write_serial(folder, view.origin, Published.of(view))
+        signed = None
+        if state.zone.keys is not None:  # until this version is signed, too
+            stored = state_folder.read_serial(folder, view.origin)
+            signed = Published.of(state.view) if state.view else stored and stored.signed
+        state_folder.write_serial(folder, view.origin, Published.of(view), signed)
     except OSError as error:
         if not starting:
             raise

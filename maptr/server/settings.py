@@ -24,11 +24,13 @@ from maptr.protocol.names import Labels, to_text
 from maptr.server.alarm import Silence, not_served
 from maptr.server.query_log import QueryLog
 from maptr.server.responder import Responder
-from maptr.transfer.acl import AccessRule, NotifyTarget, Secondaries
+from maptr.transfer.acl import AccessRule, NotifyTarget, Secondaries, TsigKey
 from maptr.transfer.catalog import catalog_zone
 
 # Settings of [serve] that a reload can change, and ``workers``, which is ignored. The others need a restart.
-RELOADED = frozenset({"nsid", "version", "hostname", "udp_payload", "cookies", "catalog", "silence", "workers"})
+RELOADED = frozenset(
+    {"nsid", "version", "hostname", "udp_payload", "cookies", "catalog", "secondaries", "silence", "workers"}
+)
 
 
 def overridden(
@@ -130,6 +132,12 @@ def responder_of(config: Config) -> Responder:
 def has_table(config: Config) -> bool:
     """Return whether a table is pulled, compared with DNS, or built into a zone."""
     return bool(config.table.url or config.table.drift) or any(zone.table for zone in config.zones)
+
+
+def keys_of(config: Config) -> dict[Labels, TsigKey]:
+    """Return the TSIG keys by name."""
+    named = ((key.name, key.algorithm, key.secret) for key in config.keys if key.secret is not None)
+    return {name: TsigKey(name, algorithm, secret) for name, algorithm, secret in named}
 
 
 def secondaries_of(config: Config) -> dict[Labels, Secondaries]:

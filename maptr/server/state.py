@@ -88,7 +88,8 @@ class ZoneState:
     The view was first served at ``published``, from ``sources``, checked with ``settings`` (``kept.settings_of``).
     ``is_kept`` says that it is in the state folder for the next start, ``keep_error`` why that failed. ``is_forcible``:
     with force, the refused file would be accepted.
-    ``frozen`` is the time since when the zone is frozen, None if it is not.
+    ``frozen`` is the time since when the zone is frozen, None if it is not. ``damaged`` is what was wrong with files of
+    the state folder, until an operator reloads the zone.
     """
 
     zone: ZoneConfig
@@ -110,6 +111,7 @@ class ZoneState:
     keep_error: str = ""
     is_forcible: bool = False
     frozen: float | None = None
+    damaged: tuple[str, ...] = ()
 
     @classmethod
     def restored(cls, zone: ZoneConfig, version: Kept, now: float) -> ZoneState:
@@ -218,6 +220,9 @@ class ZoneState:
         if self.keep_error:
             text = f"zone {name} is not kept for the next start: {self.keep_error}"
             yield Alarm(AlarmKind.ZONE_NOT_KEPT, text, name)
+        if self.damaged:
+            text = f"zone {name}: {'; '.join(self.damaged)}; compare the secondaries, then maptr reload {name}"
+            yield Alarm(AlarmKind.STATE_DAMAGED, text, name)
         found = self.signatures(now)
         if found.is_alarm:
             yield Alarm(AlarmKind.SIGNATURES, f"zone {name}: {found.text(now)}", name)

@@ -16,7 +16,9 @@ import os
 import pwd
 import re
 import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from maptr.config import Config, ZoneConfig
 from maptr.config.model import signed_path
@@ -30,6 +32,8 @@ from maptr.zone.masterfile import read_master_file
 from maptr.zone.snapshot import ZoneView
 
 log = logging.getLogger("maptr.serve")
+
+Tell = Callable[[str], object]  # gets what is wrong with a file of the folder
 
 LOCK = ".lock"
 LOCK_TIMEOUT = 2.0  # seconds to wait for an earlier server to end
@@ -110,56 +114,87 @@ def lock(config: Config) -> int | None:
         return handle
 
 
-def read_serial(folder: Path, origin: Labels) -> Published | None:
-    """Return the stored serial of a zone; None without one, and for a damaged one, which is logged. Raises OSError."""
+class StoredSerial(NamedTuple):
+    """What was published last of a zone: before the server signed it, and signed, None if it did not."""
+
+    published: Published
+    signed: Published | None = None
+
+
+def ignore(trouble: str) -> None:
+    """Do nothing with what is wrong with a file."""
+
+
+def read_serial(folder: Path, origin: Labels, tell: Tell = ignore) -> StoredSerial | None:
+    """Return the stored serial of a zone; None without one, and for one that cannot be read, which is logged and told."""
     path = folder / (name_for(origin) + SERIAL_SUFFIX)
     try:
         with opened(path) as file:
             record = json.loads(file.read(MAX_RECORD))
-        serial, digest = record["serial"], record["digest"]
-        if type(serial) is not int or not 0 <= serial < 1 << 32 or not isinstance(digest, str):
-            raise ValueError
+        signed = record.get("signed")
+        found = StoredSerial(_published(record), None if signed is None else _published(signed))
     except FileNotFoundError:
         return None
-    except (ValueError, KeyError, TypeError, RecursionError):
-        log.warning("%s: is damaged; the serial of the zone may go back", path)
-        return None
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        reason = "is damaged"
+    except OSError as error:
+        reason = str(error.strerror)
+    else:
+        return found
+    log.warning("%s: %s; the serial of the zone may go back", path, reason)
+    tell(f"{path}: {reason}")
+    return None
+
+
+def _published(record: Mapping[str, Any]) -> Published:
+    """Read a serial with its digest. Raises ValueError, KeyError and TypeError."""
+    serial, digest = record["serial"], record["digest"]
+    if type(serial) is not int or not 0 <= serial < 1 << 32 or not isinstance(digest, str):
+        raise ValueError
     return Published(serial, digest)
 
 
-def write_serial(folder: Path, origin: Labels, published: Published) -> None:
+def write_serial(folder: Path, origin: Labels, published: Published, signed: Published | None = None) -> None:
     """Store a serial atomically, before the zone is served, so that every served serial is stored. Raises OSError."""
-    record = {"serial": published.serial, "digest": published.digest}
+    record: dict[str, Any] = published._asdict()
+    if signed is not None:
+        record["signed"] = signed._asdict()
     _write(folder / (name_for(origin) + SERIAL_SUFFIX), json_text(record).encode())
 
 
-def last_version(zone: ZoneConfig) -> Kept | None:
+def last_version(zone: ZoneConfig, tell: Tell = ignore, *, is_signed: bool | None = None) -> Kept | None:
     """Return the last good version of a zone; None without one, and of a signed zone whose keys were taken away.
 
-    Of a signed zone, that is its signed version if that is newer than the kept one, as after a crash between both.
+    ``is_signed``: whether that may be a version that the server signed; None: if the zone has keys. Of a signed zone,
+    that is its signed version if that is newer than the kept one, as after a crash between both.
     """
     if zone.state is None:
         return None
-    version = kept.read(zone.state, zone.name)
-    if zone.keys is None:
+    version = kept.read(zone.state, zone.name, tell)
+    if not (zone.keys is not None if is_signed is None else is_signed):
         return None if version is not None and version.unsigned is not None else version
     if version is not None and version.signed == kept.signed_head(zone.state, zone.name):
         return version
     path = signed_path(zone.state, zone.name)
     instead = "the zone is signed anew, and its serial may go back" if version is None else "the kept version is used"
-    signed = read_signed(zone.state, zone.name, instead=instead)
+    signed = read_signed(zone.state, zone.name, instead=instead, tell=tell)
     if signed is None:
         return version
     return Kept(signed[0], path.stat().st_mtime, unsigned=signed[1], signed=kept.signed_head(zone.state, zone.name))
 
 
 def read_signed(
-    folder: Path, origin: Labels, *, path: Path | None = None, instead: str = "the serial of the zone may go back"
+    folder: Path,
+    origin: Labels,
+    *,
+    path: Path | None = None,
+    instead: str = "the serial of the zone may go back",
+    tell: Tell = ignore,
 ) -> tuple[ZoneView, int] | None:
     """Return the last signed version, and the serial of its unsigned zone file; None if there is none.
 
-    ``path``: that of a version under another name. If it is unusable, log why, and what is done ``instead``, and return
-    None.
+    ``path``: that of a version under another name. If it is unusable, log and tell why, and what is done ``instead``,
+    and return None.
     """
     path = path or signed_path(folder, origin)
     try:
@@ -171,7 +206,9 @@ def read_signed(
     except FileNotFoundError:
         return None
     except Exception as error:
-        log.warning("%s: %s; %s", path, getattr(error, "strerror", None) or str(error), instead)
+        reason = getattr(error, "strerror", None) or str(error)
+        log.warning("%s: %s; %s", path, reason, instead)
+        tell(f"{path}: {reason}; {instead}")
     return None
 
 
