@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import shlex
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from maptr import config as configuration
 from maptr.config import ZoneConfig
 from maptr.daemon import kept
 from maptr.dnssec import keys as zonekeys
@@ -19,6 +21,8 @@ from maptr.errors import ZoneError
 from maptr.protocol.names import parse
 from maptr.server import freeze, publisher
 from maptr.server.freeze import Frozen
+from maptr.server.puller import Puller
+from maptr.server.status import ReloadResult
 from tests.support.http_server import Pages, pages
 from tests.support.registries import natab
 from tests.support.server_process import Site, address_of, zone_text
@@ -244,3 +248,20 @@ def test_the_way_back_to_an_earlier_table_is_as_the_page_has_it(
     until(lambda: naans.read_bytes() != first, site.server.log)
     until(lambda: site.zone("ark.arpa.")["serial"] != found["serial"], site.server.log)
     assert json.loads(site.run("status", "--json").stdout)["alarms"] == []
+
+
+def test_what_was_held_is_published_after_a_thaw(tmp_path: Path) -> None:
+    (tmp_path / "naans").write_bytes(natab(12345))
+    zone = '[[zone]]\nname = "ark.arpa"\nfile = "z"\ntable = "naans"\n'
+    (tmp_path / "maptr.toml").write_text(f'[serve]\nstate = "."\n{zone}')
+    config, frozen, published = configuration.load(tmp_path / "maptr.toml"), [Frozen(NOW)], []
+
+    async def publish(name: str) -> ReloadResult:
+        published.append(name)
+        return ReloadResult(())
+
+    puller = Puller(lambda: config, publish, clock=lambda: NOW, frozen=lambda: frozen[0])
+    for state, expected in ((Frozen(NOW), 0), (Frozen(NOW), 0), (Frozen(), 1), (Frozen(), 1)):
+        frozen[0] = state
+        asyncio.run(puller.publish_and_pull())
+        assert len(published) == expected
