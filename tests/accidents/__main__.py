@@ -6,13 +6,13 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Callable, Sequence
-from itertools import groupby
+from collections.abc import Iterator, Sequence
 
 from tests.accidents.all import ACCIDENTS
 from tests.accidents.outcome import PEERS, Accident, Outcome, run
 from tests.accidents.page import DATA, PAGE, Results, rendered
 
+SHOWN = 160  # characters of an alarm in a row
 WIDTH = 30  # of the progress bar
 LONGEST = 3600  # seconds after which no further accident begins
 
@@ -35,11 +35,17 @@ def main(arguments: Sequence[str]) -> int:
         return 0
     servers = options.servers.split(",")
     runs = [(each, server) for each in chosen for server in each.software if server in servers]
-    outcomes = run_all(runs, keep if options.keep else None)
+    outcomes = []
+    if not options.json:
+        say("| accident | server | outcome | first alarm or line of the log |\n|---|---|---|---|")
+    for outcome in run_all(runs):
+        outcomes.append(outcome)
+        if options.keep:
+            keep(outcomes)
+        if not options.json:
+            say(row(outcome))
     if options.json:
         say(json.dumps([each.to_json() for each in outcomes], indent=1))
-    else:
-        print_table(outcomes)
     unmet = [each for each in outcomes if each.software == "maptr" and not each.is_met(ACCIDENTS[each.accident])]
     for each in unmet:
         complain(f"not met: {each.accident}: {each.text} {' '.join(each.alarms)}")
@@ -52,11 +58,8 @@ def keep(outcomes: Sequence[Outcome]) -> None:
     PAGE.write_text(rendered(PAGE.read_text("utf-8"), results), "utf-8")
 
 
-def run_all(
-    runs: Sequence[tuple[Accident, str]], keep: Callable[[Sequence[Outcome]], None] | None = None
-) -> list[Outcome]:
-    """Run accidents in turn; ``keep`` gets the outcomes so far, after each."""
-    outcomes: list[Outcome] = []
+def run_all(runs: Sequence[tuple[Accident, str]]) -> Iterator[Outcome]:
+    """Run accidents in turn. A run that fails is an outcome, too."""
     begin = time.monotonic()
     for number, (accident, server) in enumerate(runs):
         if time.monotonic() - begin > LONGEST:
@@ -64,18 +67,17 @@ def run_all(
             break
         progress(number, len(runs), f"{accident.name}, {server}")
         try:
-            outcomes.append(run(accident, server))
-        except (AssertionError, Exception) as error:
+            outcome = run(accident, server)
+        except Exception as error:
             said = " ".join(str(error).split())[-300:] or type(error).__name__
-            outcomes.append(Outcome(accident.name, server, wrong=(f"the run failed: {said}",)))
-        if keep is not None:
-            keep(outcomes)
-    progress(len(runs), len(runs), "")
-    return outcomes
+            outcome = Outcome(accident.name, server, wrong=(f"the run failed: {said}",))
+        progress(number + 1, len(runs), "")
+        yield outcome
 
 
 def say(text: str) -> None:
     sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
 
 
 def complain(text: str) -> None:
@@ -83,20 +85,16 @@ def complain(text: str) -> None:
 
 
 def progress(done: int, total: int, text: str) -> None:
-    """A bar on a terminal; nothing elsewhere."""
+    """A bar on a terminal, in place of the one before; nothing elsewhere."""
     if sys.stderr.isatty():
         full = WIDTH * done // max(total, 1)
-        end = "\n" if done == total else ""
-        sys.stderr.write(f"\r\033[K{'#' * full}{'.' * (WIDTH - full)} {done}/{total} {text}{end}")
+        sys.stderr.write(f"\r\033[K{'#' * full}{'.' * (WIDTH - full)} {done}/{total} {text}" if text else "\r\033[K")
         sys.stderr.flush()
 
 
-def print_table(outcomes: Sequence[Outcome]) -> None:
-    say("| accident | server | outcome | first alarm or line of the log |\n|---|---|---|---|")
-    for name, group in groupby(outcomes, key=lambda each: each.accident):
-        for each in group:
-            first = each.skipped or next(iter(each.alarms), "").replace("|", "\\|")[:160]
-            say(f"| {name} | {each.software} | {each.text} | {first} |")
+def row(outcome: Outcome) -> str:
+    first = outcome.skipped or next(iter(outcome.alarms), "").replace("|", "\\|")[:SHOWN]
+    return f"| {outcome.accident} | {outcome.software} | {outcome.text} | {first} |"
 
 
 if __name__ == "__main__":
