@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import http.client
-import json
 import os
 import shutil
 import signal
 import socket
 import sqlite3
+import ssl
 import subprocess
 import sys
 import tempfile
@@ -22,6 +22,7 @@ from typing import Self
 from tests.accidents.outcome import accident
 from tests.accidents.sites import LONGEST, QUIET
 from tests.accidents.tables import registry
+from tests.support.certificates import write_certificate
 from tests.support.peers import HOST, Maptr
 from tests.support.ports import free_port
 from tests.support.waiting import PATIENCE, until
@@ -43,6 +44,7 @@ class GatewaySite:
         self.csv = self.folder / "own.csv"
         self.objects = self.csv.with_suffix(suffix)
         self.table = self.folder / "naans.json"
+        self.tls = False
         self.settings = self.sections = self.garbage = ""
         self.policy = "natab-only"
         self.expected: dict[str, str] = {}
@@ -106,9 +108,14 @@ class GatewaySite:
         self.server.stop()
         shutil.rmtree(self.folder, ignore_errors=True)
 
+    def connection(self) -> http.client.HTTPConnection:
+        if not self.tls:
+            return http.client.HTTPConnection(HOST, self.port, timeout=10)
+        return http.client.HTTPSConnection(HOST, self.port, timeout=10, context=ssl._create_unverified_context())
+
     def get(self, target: str) -> tuple[int, str]:
         """Status and Location of a response; 0 if there is none."""
-        with closing(http.client.HTTPConnection(HOST, self.port, timeout=10)) as connection:
+        with closing(self.connection()) as connection:
             try:
                 connection.request("GET", target)
                 reply = connection.getresponse()
@@ -528,4 +535,51 @@ def hostile_requests(site: GatewaySite) -> None:
                 continue
 
 
-assert json
+@accident(
+    "the database has a recursive view without an end in place of its table",
+    site=sqlite,
+    kind="hostile bytes",
+    does="refuses it after a bounded time; the last good objects stay",
+)
+def database_endless(site: GatewaySite) -> list[str]:
+    beside = site.objects.with_suffix(".new")
+    with closing(sqlite3.connect(beside)) as database:
+        endless = "with recursive n(i) as (select 1 union all select i + 1 from n)"
+        of_each = "'ark:99999/e' || i as ark, 'https://evil.example.net/' as url"
+        database.execute(f"create view redirects as {endless} select {of_each} from n")
+        database.commit()
+    beside.replace(site.objects)
+    site.server.process.send_signal(signal.SIGHUP)
+    time.sleep(3)
+    status, _ = site.get("/health")
+    return [] if status == 200 else [f"/health is {status}"]
+
+
+@accident(
+    "the gateway's certificate has expired",
+    site=csv,
+    kind="clock",
+    does="serves with it, and alarms two weeks before",
+)
+def certificate_expired_restart(site: GatewaySite) -> None:
+    write_certificate(site.folder, hours=-1)
+    site.tls = True
+    site.settings = f'certificate = "{site.folder}/tls.crt"\nkey = "{site.folder}/tls.key"\n'
+    site.restart()
+
+
+@accident(
+    "the gateway's certificate is replaced by one that does not fit its key; SIGHUP",
+    site=csv,
+    kind="human",
+    does="keeps the old one, alarm",
+)
+def certificate_wrong_reload(site: GatewaySite) -> None:
+    write_certificate(site.folder, hours=1000)
+    site.tls = True
+    site.settings = f'certificate = "{site.folder}/tls.crt"\nkey = "{site.folder}/tls.key"\n'
+    site.restart()
+    (site.folder / "other").mkdir()
+    write_certificate(site.folder / "other", hours=1000)
+    (site.folder / "other" / "tls.crt").replace(site.folder / "tls.crt")
+    site.reload()

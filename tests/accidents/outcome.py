@@ -107,7 +107,7 @@ class Outcome:
         return cls(**{**document, **{key: tuple(document.get(key, ())) for key in ("wrong", "alarms")}})
 
 
-ACCIDENTS: dict[str, Accident] = {}
+KEPT: dict[str, Accident] = {}  # by name, as ``accident`` got them
 
 
 def accident(
@@ -117,8 +117,8 @@ def accident(
 
     def keep(act: Callable[[Site], Iterable[str] | None]) -> Callable[[Site], Iterable[str] | None]:
         name = act.__name__.replace("_", "-")
-        assert name not in ACCIDENTS, name
-        ACCIDENTS[name] = Accident(name, title, kind, does, site, act, **options)
+        assert name not in KEPT, name
+        KEPT[name] = Accident(name, title, kind, does, site, act, **options)
         return act
 
     return keep

@@ -10,8 +10,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Self
 
-from tests.accidents.outcome import ACCIDENTS, PEERS, Accident, Outcome
-from tests.support.peers import PROGRAM_FOLDERS, run
+from tests.accidents.all import ACCIDENTS
+from tests.accidents.outcome import PEERS, Accident, Outcome
+from tests.support.peers import run
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 PAGE, DATA = DOCS / "accidents.md", DOCS / "accidents.json"
@@ -29,7 +30,6 @@ VERSIONS = {
     "powerdns": ("pdns_server", "--version", r"Authoritative Server (\S+)"),
 }
 TABLE = re.compile(r"(?<=<!-- outcomes -->\n).*?(?=<!-- end of outcomes -->)", re.DOTALL)
-assert PROGRAM_FOLDERS
 
 
 @dataclass(frozen=True)

@@ -161,6 +161,10 @@ class ZoneSite:
         """Read configuration and zones again, as an operator does, and wait until it is done."""
         raise NotImplementedError
 
+    def check(self) -> bool:
+        """Whether the server's checker accepts the configuration as it would be now."""
+        raise NotImplementedError
+
     @property
     def state(self) -> list[Path]:
         """What the server keeps for itself, zone files and keys left out."""
@@ -363,6 +367,10 @@ class BindSite(ZoneSite):
             )
         return server
 
+    def check(self) -> bool:
+        self.server.configure()
+        return run("named-checkconf", self.server.directory / "named.conf").accepted
+
     def reload(self, *, force: bool = False) -> None:
         self.server.zones = dict(self.files)
         self.server.configure()
@@ -391,6 +399,10 @@ class NsdSite(ZoneSite):
         server = NsdServer(self.files)
         server.garbage = lambda: self.garbage
         return server
+
+    def check(self) -> bool:
+        self.server.configure()
+        return run("nsd-checkconf", self.server.directory / "nsd.conf").accepted
 
     def reload(self, *, force: bool = False) -> None:
         self.server.zones = dict(self.files)
@@ -423,6 +435,10 @@ class KnotSite(ZoneSite):
         else:
             server.zone = Knot.zone + self.loading
         return server
+
+    def check(self) -> bool:
+        self.server.configure()
+        return run("knotc", "-c", self.server.directory / "knot.conf", "conf-check").accepted
 
     def reload(self, *, force: bool = False) -> None:
         self.server.zones = dict(self.files)
@@ -461,6 +477,10 @@ class PowerDnsSite(ZoneSite):
         server = PowerDnsServer(self.files)
         server.garbage = lambda: self.garbage
         return server
+
+    def check(self) -> bool:
+        self.server.configure()
+        return run("pdns_server", f"--config-dir={self.server.directory}", "--config=check").accepted
 
     def reload(self, *, force: bool = False) -> None:
         self.server.zones = dict(self.files)
@@ -523,6 +543,10 @@ class MaptrSite(ZoneSite):
         before = maptr.log().count("maptr: ready")
         until(lambda: self.has_ended or maptr.log().count("maptr: ready") > before, maptr.log, seconds=LONGEST * 2)
         self.settle()
+
+    def check(self) -> bool:
+        self.configure()
+        return self.run("serve", "--config", self.config, "--check-config").returncode == 0
 
     def reload(self, *, force: bool = False) -> None:
         self.configure()

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from tests.accidents.outcome import accident
-from tests.accidents.sites import MAIN, NAANS, NEIGHBOUR, MaptrSite
+from tests.accidents.sites import MAIN, NAANS, MaptrSite
 from tests.support.http_server import http_server, sends
 from tests.support.waiting import PATIENCE
 
@@ -29,6 +30,9 @@ def registry(naans: Iterable[int] = NAANS, *, date: str = "2026-11-01T00:00:00+0
         for naan in naans
     ]
     return json.dumps({"metadata": {"version": "1.0", "updated": date}, "data": records}).encode()
+
+
+REPOSITORY = Path(__file__).resolve().parents[2]
 
 
 class TableSite(MaptrSite):
@@ -161,6 +165,18 @@ def table_and_zone_deleted_restart(site: TableSite) -> None:
     site.launch()
 
 
+@accident(
+    "the server's own address is not on the machine yet, for NOTIFY (VRRP: it is the spare one)",
+    site=table,
+    kind="network",
+    does="serves, alarm `source`; tries again, and never sends from another address",
+)
+def source_missing(site: TableSite) -> None:
+    site.extra = '[serve.secondaries]\nsource = ["192.0.2.77"]\n'
+    site.restart()
+    site.publish(registry([*NAANS, 10020]))
+
+
 class Desk:
     """The computer of a person with the built-in table and commands."""
 
@@ -168,6 +184,8 @@ class Desk:
         self.site = TableSite()
         self.folder = self.site.folder
         self.said: list[str] = []
+        self.package = REPOSITORY
+        self.source_file: Path | None = None
 
     def __enter__(self) -> Desk:
         return self
@@ -175,11 +193,11 @@ class Desk:
     def __exit__(self, *_: object) -> None:
         self.site.__exit__()
 
-    def maptr(self, *words: object) -> subprocess.CompletedProcess[str]:
+    def maptr(self, *words: object, package: Path = REPOSITORY) -> subprocess.CompletedProcess[str]:
         homes = {f"XDG_{name}_HOME": str(self.folder / name.lower()) for name in ("DATA", "CACHE", "CONFIG")}
         return subprocess.run(
             [sys.executable, "-m", "maptr", *map(str, words)],
-            cwd=Path(__file__).resolve().parents[2],
+            cwd=package,
             env={**os.environ, **homes},
             capture_output=True,
             text=True,
@@ -189,7 +207,8 @@ class Desk:
 
     def lost(self) -> Mapping[str, list[str]]:
         known = ["12148", "13030", "20775", "88435", "67531"]
-        found = {naan: self.maptr("url", f"ark:{naan}/x1", "--policy", "natab-only") for naan in known}
+        words = ("--policy", "natab-only", *(("--table", self.source_file) if self.source_file else ()))
+        found = {naan: self.maptr("url", f"ark:{naan}/x1", *words, package=self.package) for naan in known}
         return {"the commands": [naan for naan, done in found.items() if not done.stdout.startswith("http")]}
 
     def alarms(self) -> list[str]:
@@ -228,4 +247,18 @@ def own_table_damaged(site: Desk) -> None:
     site.said = [text for text in site.said if text]
 
 
-assert NEIGHBOUR
+@accident(
+    "the built-in registry is missing from the installation",
+    site=desk,
+    kind="damage",
+    does="says so, without a traceback; a table that is named, and DNS, go on",
+)
+def built_in_missing(site: Desk) -> list[str]:
+    shutil.copytree(REPOSITORY / "maptr", site.folder / "installed" / "maptr")
+    (site.folder / "installed" / "maptr" / "registry" / "builtin.json").unlink()
+    site.source_file = site.folder / "named.json"
+    site.source_file.write_bytes(registry([12148, 13030, 20775, 88435, 67531]))
+    site.package = site.folder / "installed"
+    done = site.maptr("url", "ark:12148/x1", "--policy", "natab-only", package=site.package)
+    site.said.append(" ".join(done.stderr.split())[-200:])
+    return ["a traceback"] if "Traceback" in done.stderr else []

@@ -26,7 +26,9 @@ from tests.accidents.sites import (
     zone_text,
     zones,
 )
+from tests.support.certificates import write_certificate
 from tests.support.peers import HOST, Maptr
+from tests.support.ports import free_port
 
 KEPT = "serves the last good version, alarm `zone-refused`"
 REFUSED = "keeps the version that is served, alarm `zone-refused`"
@@ -272,6 +274,43 @@ def block_of_nuls_restart(site: ZoneSite) -> None:
 
 
 @accident(
+    "marks of an unfinished merge in the zone file (`<<<<<<<`), then a restart",
+    site=zones,
+    kind="typo",
+    does=KEPT,
+    peers=PEERS,
+)
+def merge_marks_restart(site: ZoneSite) -> None:
+    site.write(zone_text(2, extra='<<<<<<< HEAD\n10099 TXT "a"\n=======\n10099 TXT "b"\n>>>>>>> other\n'))
+    site.restart()
+
+
+@accident(
+    "the zone file is saved by an editor of Windows: UTF-16, then a restart",
+    site=zones,
+    kind="typo",
+    does=KEPT,
+    peers=PEERS,
+)
+def utf_16_restart(site: ZoneSite) -> None:
+    site.write(zone_text(2).replace("\n", "\r\n").encode("utf-16"))
+    site.restart()
+
+
+@accident(
+    "the zone file is a hundred thousand records of somebody else's zone below this origin, then a restart",
+    site=zones,
+    kind="human",
+    does="`max_shrink` against the kept version, which is served, alarm `zone-refused`",
+    peers=PEERS,
+)
+def other_content_restart(site: ZoneSite) -> None:
+    lines = "".join(f"host{number} A 192.0.2.7\n" for number in range(100_000))
+    site.write(zone_text(2, naans=[], extra=lines))
+    site.restart()
+
+
+@accident(
     "a RRset of 73 kB, which no response can hold, then a restart",
     site=zones,
     kind="human",
@@ -312,6 +351,58 @@ def private_type_reload(site: ZoneSite) -> None:
 def configuration_restart(site: ZoneSite) -> None:
     site.garbage = "}{ this is = not [a setting\n"
     site.restart()
+
+
+@accident(
+    "a wrong line in the configuration, then a restart that checks first (`--check-config && systemctl restart`)",
+    site=zones,
+    kind="typo",
+    does="`--check-config` exits with 1 and the line, and the old process goes on",
+    peers=PEERS,
+    is_quiet=True,
+    note="with `named-checkconf`, `nsd-checkconf`, `knotc conf-check` and `pdns_server --config=check`",
+)
+def configuration_checked_restart(site: ZoneSite) -> None:
+    site.garbage = "}{ this is = not [a setting\n"
+    if site.check():
+        site.restart()
+
+
+@accident(
+    "the configuration names a user who does not exist, then a restart",
+    site=zones,
+    kind="human",
+    does="exits with code 1, which systemd tries again; `--check-config` says so before",
+)
+def user_missing_restart(site: MaptrSite) -> None:
+    site.server.wrapper = ["env", "MAPTR_SERVE_USER=no-such-user-here"]  # which wins over serve.user
+    site.restart()
+
+
+@accident(
+    "the certificate for DNS over TLS is gone, then a restart",
+    site=zones,
+    kind="human",
+    does="exits with code 1, which systemd tries again; `--check-config` says so before",
+)
+def certificate_missing_restart(site: MaptrSite) -> None:
+    port = free_port()
+    site.sections = (
+        f'[serve.tls]\nlisten = ["{HOST}:{port}"]\n'
+        f'certificate = "{site.folder}/tls.crt"\nkey = "{site.folder}/tls.key"\n'
+    )
+    site.restart()
+
+
+@accident(
+    "the certificate for DNS over TLS has expired, then a restart",
+    site=zones,
+    kind="clock",
+    does="serves with it; alarm `certificate` from two weeks before",
+)
+def certificate_expired_restart_of_dns(site: MaptrSite) -> None:
+    write_certificate(site.folder, hours=-1)
+    certificate_missing_restart(site)
 
 
 @accident(
