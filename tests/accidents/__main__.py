@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import fcntl
 import json
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 from tests.accidents.all import ACCIDENTS
-from tests.accidents.outcome import PEERS, Accident, Outcome, run
+from tests.accidents.outcome import WITH_CATALOG, Accident, Outcome, run
 from tests.accidents.page import DATA, PAGE, Results, rendered
 
 SHOWN = 160  # characters of an alarm in a row
@@ -21,7 +23,7 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="scripts/accidents", description=(__doc__ or "").strip())
     parser.add_argument("names", metavar="NAME", nargs="*", help="an accident of the page; default: all")
     parser.add_argument(
-        "--servers", default=",".join(("maptr", *PEERS)), help="which servers, with commas between them"
+        "--servers", default=",".join(("maptr", *WITH_CATALOG)), help="which servers, with commas between them"
     )
     parser.add_argument("--list", action="store_true", help="print the names and end")
     parser.add_argument("--json", action="store_true", help="print the outcomes as JSON")
@@ -53,9 +55,12 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def keep(outcomes: Sequence[Outcome]) -> None:
-    results = Results.load().with_outcomes(outcomes)
-    results.save()
-    PAGE.write_text(rendered(PAGE.read_text("utf-8"), results), "utf-8")
+    """Several runs may do this at once."""
+    with Path(__file__).open("rb") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        results = Results.load().with_outcomes(outcomes)
+        results.save()
+        PAGE.write_text(rendered(PAGE.read_text("utf-8"), results), "utf-8")
 
 
 def run_all(runs: Sequence[tuple[Accident, str]]) -> Iterator[Outcome]:

@@ -10,6 +10,7 @@ from typing import Any, Protocol, TypeVar
 
 COMMAND = re.compile(r"maptr [a-z]|systemctl|nsd-control|knotc|rndc|pdns_control|restart|restore|SIGHUP")
 PEERS = ("bind", "nsd", "knot", "knot-journal", "powerdns")
+WITH_CATALOG = (*PEERS, "knot-catalog")
 SIGNERS = ("bind", "knot")  # those that sign a zone file by themselves
 
 

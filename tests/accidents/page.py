@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Self
 
 from tests.accidents.all import ACCIDENTS
-from tests.accidents.outcome import PEERS, Accident, Outcome
+from tests.accidents.outcome import WITH_CATALOG, Accident, Outcome
 from tests.support.peers import run
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
@@ -21,6 +21,7 @@ NAMES = {
     "nsd": "NSD",
     "knot": "Knot",
     "knot-journal": "Knot with `journal-content: all`",
+    "knot-catalog": "Knot with a catalog",
     "powerdns": "PowerDNS",
 }
 VERSIONS = {
@@ -63,7 +64,9 @@ class Results:
         outcomes = [each.to_json() for each in self.outcomes.values()]
         lines = ",\n".join(json.dumps(each, ensure_ascii=False) for each in outcomes)
         head = json.dumps({"date": self.date, "versions": self.versions})[:-1]
-        DATA.write_text(f'{head}, "outcomes": [\n{lines}\n]}}\n', "utf-8")
+        beside = DATA.with_suffix(".new")
+        beside.write_text(f'{head}, "outcomes": [\n{lines}\n]}}\n', "utf-8")
+        beside.replace(DATA)
 
 
 def _version(program: str, option: str, pattern: str) -> str:
@@ -103,7 +106,7 @@ def _row(accident: Accident, results: Results) -> str:
 def _others(accident: Accident, results: Results) -> str:
     """What the other servers do, those with the same outcome together."""
     by_text: dict[str, list[str]] = {}
-    for name in PEERS:
+    for name in WITH_CATALOG:
         if (found := results.outcomes.get((accident.name, name))) is not None:
             by_text.setdefault(found.text, []).append(NAMES[name])
     own = results.outcomes.get((accident.name, "maptr"))

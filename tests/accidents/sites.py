@@ -38,12 +38,12 @@ QUIET = 0.6  # seconds without a new line of the log after which a server has do
 LONGEST = 12.0  # seconds until a server counts as settled, whatever it still logs
 DAY = 86400
 TROUBLE = re.compile(
-    r"error|warn|fail|refus|cannot|can't|unable|not loaded|missing|expired|invalid|no such|critical|out of",
+    r"error|warn|fail|refus|cannot|can't|unable|not loaded|missing|expired|invalid(?![.])|no such|critical|out of",
     re.IGNORECASE,
 )
 ABOUT = re.compile(r"ark[.]arpa|[.]zone\b|[.]conf\b|catalog|/keys|serial", re.IGNORECASE)
 NOISE = re.compile(
-    r"CFLAGS|database storage|persistent timer|signal received|built with|fetch|primary, address", re.IGNORECASE
+    r" info: |CFLAGS|database storage|persistent timer|signal received|built with|fetch|primary, address", re.IGNORECASE
 )
 
 Records = Mapping[tuple[str, str], frozenset[str]]
@@ -143,6 +143,7 @@ class ZoneSite:
             path.write_text(zone_text(1))
         self.garbage = ""
         self.has_stopped = False
+        self.said: list[str] = []  # by commands that fail
         self.expected: Records = {}
         self.keys: dns.rrset.RRset | None = None
         self._told = 0
@@ -269,7 +270,20 @@ class ZoneSite:
     def alarms(self) -> list[str]:
         """Lines of the log since the accident that tell of trouble."""
         lines = self.server.log()[self._told :].splitlines()
-        return [line.strip()[-300:] for line in lines if _tells(line)]
+        return [*self.said, *(line.strip()[-300:] for line in lines if _tells(line))]
+
+    def command(self, *words: str | Path) -> None:
+        """Run a command of an operator, who reads what it says if it fails."""
+        done = run(*map(str, words))
+        if not done.accepted:
+            self.said.append(f"{words[0]}: {' '.join(done.output.split())[-200:]}")
+
+    def split(self, names: Iterable[int]) -> list[str]:
+        """NAANs that the primary answers and the secondary does not."""
+        there = [
+            name.partition(".")[0] for (name, _), found in ask(self.server.port, naptr(MAIN, names)).items() if found
+        ]
+        return self.missing([int(name) for name in there]) if there else []
 
     def missing(self, names: Iterable[int], *, origin: str = MAIN) -> list[str]:
         """NAANs that the secondary lacks, seconds after the primary answers them."""
@@ -408,7 +422,7 @@ class NsdSite(ZoneSite):
         self.server.zones = dict(self.files)
         self.server.configure()
         for command in ("reconfig", "reload"):
-            run("nsd-control", "-c", self.server.directory / "nsd.conf", command)
+            self.command("nsd-control", "-c", self.server.directory / "nsd.conf", command)
             self.settle()
 
     @property
@@ -417,7 +431,11 @@ class NsdSite(ZoneSite):
 
 
 class KnotServer(WithGarbage, Knot):
-    pass
+    more = ""  # zones
+
+    def statements(self) -> str:
+        (self.directory / "db").mkdir(exist_ok=True)  # without it, Knot 3.2 keeps no journal, timers or keys
+        return super().statements() + self.more
 
 
 class KnotSite(ZoneSite):
@@ -443,7 +461,7 @@ class KnotSite(ZoneSite):
     def reload(self, *, force: bool = False) -> None:
         self.server.zones = dict(self.files)
         self.server.configure()
-        run("knotc", "-s", self.server.directory / "control", "reload")
+        self.command("knotc", "-s", self.server.directory / "control", "reload")
         self.settle()
 
     @property
@@ -462,6 +480,20 @@ class KnotJournalSite(KnotSite):
 
     software, program = "knot-journal", "knotd"
     loading = "    zonefile-load: difference\n    journal-content: all\n"
+
+
+class KnotCatalogSite(KnotSite):
+    """Knot that generates a catalog, which its secondary follows, as that of maptr does."""
+
+    software, program = "knot-catalog", "knotd"
+    catalog = True
+    loading = KnotSite.loading + f"    catalog-role: member\n    catalog-zone: {CATALOG}\n"
+
+    def make(self) -> Peer:
+        server = super().make()
+        assert isinstance(server, KnotServer)
+        server.more = f"  - domain: {CATALOG}\n    catalog-role: generate\n    acl: transfer\n"
+        return server
 
 
 class PowerDnsServer(WithGarbage, PowerDns):
@@ -486,8 +518,8 @@ class PowerDnsSite(ZoneSite):
         self.server.zones = dict(self.files)
         self.server.configure()
         control = ("pdns_control", f"--socket-dir={self.server.directory}")
-        run(*control, "rediscover")
-        run(*control, "bind-reload-now", *(origin.rstrip(".") for origin in self.files))
+        self.command(*control, "rediscover")
+        self.command(*control, "bind-reload-now", *(origin.rstrip(".") for origin in self.files))
         self.settle()
 
 
@@ -550,7 +582,8 @@ class MaptrSite(ZoneSite):
 
     def reload(self, *, force: bool = False) -> None:
         self.configure()
-        self.run("reload", "--control", self.control, *(["--force"] if force else []))
+        done = self.run("reload", "--control", self.control, *(["--force"] if force else []))
+        self.said += [done.stdout + done.stderr] if done.returncode else []
         self.settle()
 
     def run(self, *words: object) -> subprocess.CompletedProcess[str]:
@@ -590,7 +623,8 @@ class MaptrSite(ZoneSite):
 
 
 SITES: Mapping[str, type[ZoneSite]] = {
-    each.software: each for each in (MaptrSite, BindSite, NsdSite, KnotSite, KnotJournalSite, PowerDnsSite)
+    each.software: each
+    for each in (MaptrSite, BindSite, NsdSite, KnotSite, KnotJournalSite, KnotCatalogSite, PowerDnsSite)
 }
 
 
