@@ -134,10 +134,12 @@ class ZoneSite:
     software: ClassVar[str]
     program: ClassVar[str]
     catalog = False
+    preloaded = ""  # libraries before libfaketime
 
-    def __init__(self, *, signed: bool = False, clock: bool = False) -> None:
+    def __init__(self, *, signed: bool = False, clock: int | None = None) -> None:
+        """``clock`` is how far the primary's clock is ahead at first, None for the clock of this machine."""
         self.folder = Path(tempfile.mkdtemp(prefix="acc-", dir="/tmp"))
-        self.signed, self.has_clock = signed, clock
+        self.signed, self.has_clock = signed, clock is not None
         self.files = {MAIN: self.folder / "ark.arpa.zone", NEIGHBOUR: self.folder / "naan.example.zone"}
         for path in self.files.values():
             path.write_text(zone_text(1))
@@ -147,10 +149,11 @@ class ZoneSite:
         self.expected: Records = {}
         self.keys: dns.rrset.RRset | None = None
         self._told = 0
+        if clock is not None:
+            self.set_clock(clock)
         self.server = self.make()
         self.follower = Follower(self.server.port, self.files, catalog=self.catalog)
-        if clock:
-            self.set_clock(0)
+        if clock is not None:
             self.server.wrapper = self._faked()
 
     # ---- what each server does in its own way
@@ -224,6 +227,10 @@ class ZoneSite:
             if (now := len(self.server.log())) != size:
                 size, since = now, time.monotonic()
             time.sleep(0.05)
+
+    def begin_reload(self) -> None:
+        """Let the server reload, and do not wait for it."""
+        self.server.process.send_signal(signal.SIGHUP)
 
     def stop(self, number: int = signal.SIGTERM) -> None:
         """End the primary, by SIGKILL if it does not end: named with a clock that was set may wait for ever."""
@@ -307,7 +314,8 @@ class ZoneSite:
                 self._validate(port, MAIN, "DNSKEY", known)
                 self._validate(port, naptr(MAIN)[0][0], "NAPTR", {dns.name.from_text(MAIN): keys})
             except (dns.exception.DNSException, OSError, KeyError) as error:
-                problems.append(f"bogus at {place}: {' '.join(str(error).split()) or type(error).__name__}"[:120])
+                said = "no answer" if isinstance(error, KeyError) else " ".join(str(error).split())
+                problems.append(f"bogus at {place}: {said}"[:120])
         return problems
 
     def _rrset(self, port: int, name: str, rdtype: str) -> dns.rrset.RRset:
@@ -338,7 +346,7 @@ class ZoneSite:
         if (library := libfaketime()) is None:
             raise Impossible("libfaketime is not installed")
         faked = {
-            "LD_PRELOAD": str(library),
+            "LD_PRELOAD": f"{self.preloaded}{library}",
             "FAKETIME_TIMESTAMP_FILE": str(self.folder / "clock"),
             "FAKETIME_NO_CACHE": "1",
             "FAKETIME_DONT_FAKE_MONOTONIC": "1",
@@ -369,6 +377,7 @@ class BindSite(ZoneSite):
     """BIND, with ``inline-signing`` if it signs."""
 
     software, program = "bind", "named"
+    preloaded = "libc_malloc_debug.so.0 "  # libfaketime and jemalloc wait for each other
 
     def make(self) -> Peer:
         server = BindServer(self.files)
@@ -466,7 +475,7 @@ class KnotSite(ZoneSite):
 
     @property
     def state(self) -> list[Path]:
-        return [self.server.directory / "db", self.server.directory / "journal"]
+        return [self.server.directory / "db"]
 
     @property
     def key_files(self) -> list[Path]:
@@ -509,6 +518,12 @@ class PowerDnsSite(ZoneSite):
         server = PowerDnsServer(self.files)
         server.garbage = lambda: self.garbage
         return server
+
+    def begin_reload(self) -> None:
+        control = ("pdns_control", f"--socket-dir={self.server.directory}")
+        subprocess.Popen(
+            [*control, "bind-reload-now", MAIN.rstrip(".")], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
 
     def check(self) -> bool:
         self.server.configure()
@@ -637,14 +652,18 @@ def signed_zones(software: str) -> ZoneSite:
 
 
 def with_clock(software: str) -> ZoneSite:
-    return _made(software, clock=True)
+    return _made(software, clock=0)
 
 
 def signed_with_clock(software: str) -> ZoneSite:
-    return _made(software, signed=True, clock=True)
+    return _made(software, signed=True, clock=0)
 
 
-def _made(software: str, **options: bool) -> ZoneSite:
+def signed_long_ago(software: str) -> ZoneSite:
+    return _made(software, signed=True, clock=-60 * DAY)
+
+
+def _made(software: str, **options: Any) -> ZoneSite:
     site = SITES[software]
     for program in (site.program, "knotd"):  # Knot is the secondary
         if find(program) is None:

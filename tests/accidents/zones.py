@@ -20,6 +20,7 @@ from tests.accidents.sites import (
     NAANS,
     MaptrSite,
     ZoneSite,
+    signed_long_ago,
     signed_with_clock,
     signed_zones,
     with_clock,
@@ -634,7 +635,7 @@ def _mount(folder: Path, options: str) -> None:
 def killed_while_reloading(site: ZoneSite) -> None:
     for serial in range(2, 12):
         site.write(zone_text(serial))
-        site.server.process.send_signal(signal.SIGHUP)
+        site.begin_reload()
         time.sleep(0.01 * (serial % 4))
         site.stop(signal.SIGKILL)
         site.launch()
@@ -726,7 +727,7 @@ def flood_while_reloading(site: ZoneSite) -> list[str]:
                 time.sleep(0.001)
             if not reloaded and time.monotonic() > end - 1:
                 site.write(zone_text(2, naans=[*NAANS, 10020]))
-                site.server.process.send_signal(signal.SIGHUP)
+                site.begin_reload()
                 reloaded = True
     site.reload()
     return site.missing([10020])
@@ -796,7 +797,7 @@ def key_damaged_restart(site: ZoneSite) -> list[str]:
 
 @accident(
     "the server was off for 60 days: all signatures expired",
-    site=signed_with_clock,
+    site=signed_long_ago,
     kind="clock",
     does="signs anew at the start",
     peers=SIGNERS,
@@ -805,23 +806,10 @@ def key_damaged_restart(site: ZoneSite) -> list[str]:
 )
 def off_for_long(site: ZoneSite) -> list[str]:
     site.stop()
-    _renew_with_clock(site, -60 * DAY)
-    site.stop()
     site.set_clock(0)
     site.launch()
     site.follower.refresh()
     return site.bogus()
-
-
-def _renew_with_clock(site: ZoneSite, seconds: float) -> None:
-    """Run with another clock until everything that is kept has been signed at that time."""
-    for path in site.state:
-        shutil.rmtree(path) if path.is_dir() and path.name != "db" else path.unlink(
-            missing_ok=True
-        ) if path.is_file() else None
-    site.set_clock(seconds)
-    site.write(zone_text(2))
-    site.launch()
 
 
 @accident(
@@ -897,15 +885,13 @@ def clock_ahead_for_one_start(site: ZoneSite) -> list[str]:
 
 @accident(
     "the zone file is broken and the server restarts, 60 days later",
-    site=signed_with_clock,
+    site=signed_long_ago,
     kind="clock",
     does="serves the kept version with new signatures, alarm `zone-refused`",
     peers=SIGNERS,
     note="validated with the DS of before",
 )
 def broken_and_expired(site: ZoneSite) -> list[str]:
-    site.stop()
-    _renew_with_clock(site, -60 * DAY)
     site.write(zone_text(3, extra="x NAPTE\n"))
     site.stop()
     site.set_clock(0)
