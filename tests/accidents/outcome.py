@@ -14,6 +14,9 @@ WITH_CATALOG = (*PEERS, "knot-catalog")
 SIGNERS = ("bind", "knot")  # those that sign a zone file by themselves
 
 
+FOLDER = re.compile(r"/tmp/(?:acc|maptr)-[^/\s:'\"]*/?")  # of one run
+
+
 class Impossible(Exception):
     """This machine cannot have this accident: it needs root, or a program that is not installed."""
 
@@ -132,7 +135,7 @@ def run(accident: Accident, software: str) -> Outcome:
         with accident.site(software) as site:
             wrong = tuple(accident.act(site) or ())
             lost = {place: len(names) for place, names in site.lost().items()}
-            alarms = tuple(site.alarms())
+            alarms = tuple(FOLDER.sub("", alarm) for alarm in site.alarms())
     except Impossible as reason:
         return Outcome(accident.name, software, skipped=str(reason))
     return Outcome(accident.name, software, lost, wrong, alarms[:3], round(time.monotonic() - started, 1))

@@ -30,6 +30,7 @@ VERSIONS = {
     "knot": ("knotd", "-V", r"version (\S+)"),
     "powerdns": ("pdns_server", "--version", r"Authoritative Server (\S+)"),
 }
+HEAD = "| accident | what maptr does | measured | others | run by |\n|---|---|---|---|---|"
 TABLE = re.compile(r"(?<=<!-- outcomes -->\n).*?(?=<!-- end of outcomes -->)", re.DOTALL)
 
 
@@ -81,15 +82,24 @@ def rendered(text: str, results: Results) -> str:
 
 def table(results: Results) -> str:
     versions = ", ".join(f"{NAMES[name]} {version}" for name, version in results.versions.items())
-    lines = [f"Measured on {results.date} with {versions}.\n"]
+    lines = [f"Measured on {results.date} with {versions}.\n", *_summary(results)]
     for kind in dict.fromkeys(each.kind for each in ACCIDENTS.values()):
         lines += [
             f"\n### {kind[0].upper()}{kind[1:]}\n",
-            "| accident | what maptr does | measured | others |",
-            "|---|---|---|---|",
+            HEAD,
         ]
         lines += [_row(each, results) for each in ACCIDENTS.values() if each.kind == kind]
     return "\n".join(lines) + "\n"
+
+
+def _summary(results: Results) -> list[str]:
+    lines = ["| server | accidents | no name is lost | and it says so |", "|---|---|---|---|"]
+    for software, name in {"maptr": "maptr", **NAMES}.items():
+        found = [each for each in results.outcomes.values() if each.software == software and not each.skipped]
+        kept = [each for each in found if each.keeps]
+        said = [each for each in kept if each.alarms or ACCIDENTS[each.accident].is_quiet]
+        lines.append(f"| {name} | {len(found)} | {len(kept)} | {len(said)} |")
+    return lines
 
 
 def _row(accident: Accident, results: Results) -> str:
@@ -99,6 +109,7 @@ def _row(accident: Accident, results: Results) -> str:
         accident.does,
         own.text if own else "not tried",
         _others(accident, results),
+        "each change" if accident.in_ci else "the script",
     ]
     return f"| {' | '.join(cells)} |"
 
