@@ -126,7 +126,7 @@ def ignore(trouble: str) -> None:
 
 
 def read_serial(folder: Path, origin: Labels, tell: Tell = ignore) -> StoredSerial | None:
-    """Return the stored serial of a zone; None without one, and for one that cannot be read, which is logged and told."""
+    """Return the stored serial of a zone; None without one, and for an unreadable one, which is logged and told."""
     path = folder / (name_for(origin) + SERIAL_SUFFIX)
     try:
         with opened(path) as file:
