@@ -93,7 +93,8 @@ def publish(
     if starting:
         return states, results
     before = {origin: state.view for origin, state in current.items()}
-    return keep(states, {origin for origin, state in states.items() if state.view is not before.get(origin)}), results
+    due = {name for name, state in states.items() if state.keep_error or state.view is not before.get(name)}
+    return keep(states, due), results
 
 
 def _last_state(zone: ZoneConfig, now: float) -> ZoneState:
