@@ -157,12 +157,12 @@ class ZoneView(NamedTuple):
         proofs: dict[Labels, Node] = {}
         apex = to_wire(origin)
         for key in nodes.special:
-            types = types_of(nodes.table[key])
+            packed = nodes.table[key]
+            types = types_of(packed)
             if NS in types and key != apex:
                 cuts.append(from_wire(key))
             if not _PROOFS.isdisjoint(types):
-                node = nodes[from_wire(key)]
-                proofs[from_wire(key)] = {rdtype: rrset for rdtype, rrset in node.items() if rdtype in _PROOFS}
+                proofs[from_wire(key)] = read_node(nodes.owner(key), packed, _PROOFS)
             if NSEC3 in types and _HASHED.issuperset(types):
                 hashed.append(from_wire(key))
         denial = chain_of(proofs, origin) if proofs else None
