@@ -45,8 +45,12 @@ BLANK = Fragment("[ \t]+", " \t", "\n")
 NUMBER = Fragment(r"\d{1,4}", "100", "65536")  # an order or a preference
 LABEL = Fragment(rf"[A-Za-z0-9_][A-Za-z0-9_-]{{0,{MAX_LABEL - 1}}}(?<!-)", "h-1", "h-")
 _PORT_SIZE = len(":9999")  # in the last label of an h record
-_NOT_PUBLIC = "|".join(sorted({name.rpartition(".")[2] for name in SPECIAL_USE}))
-TOP_LEVEL = Fragment(rf"(?!(?i:{_NOT_PUBLIC})\b)[A-Za-z]{{2,{MAX_LABEL - _PORT_SIZE}}}", "example", "localhost")
+# Written as [Ll][Oo]..., because an alternative of re.IGNORECASE is tried whatever its first letter.
+_NOT_PUBLIC = "|".join(
+    "".join([f"[{letter.upper()}{letter}]" for letter in name])
+    for name in sorted({name.rpartition(".")[2] for name in SPECIAL_USE})
+)
+TOP_LEVEL = Fragment(rf"(?!(?:{_NOT_PUBLIC})\b)[A-Za-z]{{2,{MAX_LABEL - _PORT_SIZE}}}", "example", "localhost")
 HOST = Fragment(rf"(?:{LABEL.pattern}\.){{1,8}}{TOP_LEVEL.pattern}", "h.example", "h.local")
 PORT = Fragment(r"[1-9]\d{0,3}", "8443", "0")
 PATH = Fragment(r"[A-Za-z0-9_./:?=&~%+-]*", "a/ark:/12345/", "a b")

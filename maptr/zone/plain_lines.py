@@ -106,37 +106,34 @@ class Group:
 
     def packed(self) -> bytes:
         """Pack the records; return b"" if one may be there twice, or must stand alone."""
-        if len({record.lower() for record in self.records}) < len(self.records):
-            return b""
-        rrsets: dict[bytes, list[bytes]] = {}  # by type
-        for record in self.records:
-            rrsets.setdefault(record[2:4], []).append(record)
-        if _CNAME_WIRE in rrsets and len(self.records) > 1:
+        records = self.records
+        kinds = {record[2:10] for record in records}  # type, class and TTL
+        rrsets = {records[0][2:4]: records} if len(kinds) == 1 else _by_type(records)
+        if _CNAME_WIRE in rrsets and len(records) > 1:
             return b""
         packed = b""
-        for rdtype, records in sorted(rrsets.items()):
-            if len(records) > 1 and rdtype in _SINGLE_WIRE:
-                return b""
-            alike = _with_one_ttl(records)
-            if not alike:
+        for rdtype, alike in sorted(rrsets.items()):
+            if len(alike) > 1 and (rdtype in _SINGLE_WIRE or len({record.lower() for record in alike}) < len(alike)):
                 return b""
             joined = b"".join(alike)
-            packed += RRSET.pack(int.from_bytes(rdtype, "big"), len(alike), len(joined)) + joined
-        if len(packed) > MAX_CLEAN or len(self.records) > MAX_RRSET:
+            packed += RRSET.pack(rdtype[0] << 8 | rdtype[1], len(alike), len(joined)) + joined
+        if len(packed) > MAX_CLEAN or len(records) > MAX_RRSET:
             self.is_clean = False
         if _NAPTR_WIRE not in rrsets:
             self.is_clean = True
         return packed
 
 
-def _with_one_ttl(records: list[bytes]) -> list[bytes]:
-    """Return the records of an RRset with the least of their TTLs (RFC 2181 5); [] if one may be there twice."""
-    ttls = {record[6:10] for record in records}
-    if len(ttls) == 1:
-        return records
-    least = min(ttls)
-    records = [record[:6] + least + record[10:] for record in records]
-    return records if len({record.lower() for record in records}) == len(records) else []
+def _by_type(records: list[bytes]) -> dict[bytes, list[bytes]]:
+    """Return the records of each type, with the least of their TTLs (RFC 2181 5)."""
+    rrsets: dict[bytes, list[bytes]] = {}
+    for record in records:
+        rrsets.setdefault(record[2:4], []).append(record)
+    for rdtype, alike in rrsets.items():
+        if len(ttls := {record[6:10] for record in alike}) > 1:
+            least = min(ttls)
+            rrsets[rdtype] = [record[:6] + least + record[10:] for record in alike]
+    return rrsets
 
 
 class PlainLines:
@@ -255,8 +252,8 @@ class PlainLines:
             group.is_clean = False
         if b":" in host and self._finds:
             return None
-        labels = host.replace(b"\\058", b":").split(b".")
-        if len(labels[-1]) > MAX_LABEL:
+        labels = (host.replace(b"\\058", b":") if b"\\" in host else host).split(b".")
+        if len(labels[-1]) > MAX_LABEL:  # with its port
             return None
         name = b"".join([_BYTES[len(label)] + label for label in labels]) + b"\0"
         return _naptr_head(head) + b"\0" + name if len(name) <= MAX_NAME else None
