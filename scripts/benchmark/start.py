@@ -19,6 +19,7 @@ from scripts.benchmark import layouts, results, servers
 from scripts.benchmark.loads import FIRST_NAAN, ORIGIN, below
 from scripts.benchmark.odd import NAPTR, ask, opt
 from tests.support.peers import HOST, Knot, Maptr, Nsd, Peer, find
+from tests.support.waiting import until
 
 SIZES = (2_000, 100_000)
 INTERVAL = 0.001  # seconds between two queries
@@ -36,13 +37,19 @@ class Start(NamedTuple):
     memory: float
 
 
-def first_answer(peer: Peer) -> Start:
-    """Start a server, wait for its first answer from the zone, and stop it."""
+def first_answer(peer: Peer, state: Path | None = None) -> Start:
+    """Start a server, wait for its first answer from the zone, and stop it.
+
+    With a state folder, wait until the zone's version is kept there, too, so that the next start is a restart.
+    """
     started = time.perf_counter()
     try:
         peer.launch()
         ask_until_answered(peer)
-        return Start(time.perf_counter() - started, servers.cpu_seconds(peer), servers.memory(peer))
+        found = Start(time.perf_counter() - started, servers.cpu_seconds(peer), servers.memory(peer))
+        if state is not None:
+            until(lambda: any(state.glob("*.kept")), lambda: f"no version was kept\n{peer.log()}")
+        return found
     finally:
         peer.stop()
 
@@ -79,12 +86,12 @@ def starters(zone: Path, state: Path, *, smoke: bool) -> Starters:
     return found
 
 
-def measure(made: Starters, rounds: int) -> dict[str, list[Start]]:
+def measure(made: Starters, rounds: int, state: Path) -> dict[str, list[Start]]:
     """Measure the starts of each server. The first start, which fills caches and compiles modules, does not count."""
     starts: dict[str, list[Start]] = {name: [] for name in made}
     for number in range(rounds + 1):
         for name in list(made) if number % 2 == 0 else reversed(list(made)):
-            starts[name].append(first_answer(made[name]()))
+            starts[name].append(first_answer(made[name](), state if name == RESTARTED else None))
     return {name: found[1:] for name, found in starts.items()}
 
 
@@ -116,7 +123,7 @@ def main(arguments: Sequence[str]) -> int:
                     zone, state = Path(folder, "zone"), Path(folder, "state")
                     state.mkdir(mode=0o700)
                     layouts.write(layout, size, zone)
-                    starts = measure(starters(zone, state, smoke=options.smoke), rounds)
+                    starts = measure(starters(zone, state, smoke=options.smoke), rounds, state)
                 print("\n".join(table(f"{size:,} names, {layout}", starts)), flush=True)
     return 0
 
