@@ -17,6 +17,7 @@ from maptr.errors import ArkSyntaxError, MaptrError, json_text, printable
 from maptr.naptr.automaton import Budget, BudgetSpent
 from maptr.naptr.record import Kind, Naptr
 from maptr.protocol import names
+from maptr.protocol.extended_error import ExtendedError
 from maptr.protocol.names import Labels
 
 CLOCK_SLACK = 60.0  # seconds; data that is newer than now by more than this is from another clock
@@ -175,7 +176,8 @@ class Step(Value):
     ``elapsed`` is in seconds. ``security`` is the state of the answer. ``links`` are those of the chain of trust that
     were followed for it, if maptr validates itself; links known from earlier queries are not followed again.
     ``limit`` is the limit for which the query was not sent, or not all of its records were read.
-    ``ttl``, ``server``, ``elapsed`` and ``links`` are not compared.
+    ``extended`` are the extended DNS errors (RFC 8914) of servers that failed.
+    ``ttl``, ``server``, ``elapsed``, ``links`` and ``extended`` are not compared.
     """
 
     name: Labels
@@ -191,6 +193,7 @@ class Step(Value):
     rdtype: str
     table_records: tuple[TableRecord, ...]
     limit: Limit | None
+    extended: tuple[ExtendedError, ...]
 
     def __init__(
         self,
@@ -208,6 +211,7 @@ class Step(Value):
         rdtype: str = "NAPTR",
         table_records: tuple[TableRecord, ...] = (),
         limit: Limit | None = None,
+        extended: tuple[ExtendedError, ...] = (),
     ) -> None:
         self._set(locals())
 
@@ -258,6 +262,7 @@ class Step(Value):
             "records": [reading.to_dict() for reading in self.readings],
             "table_records": [record.to_dict() for record in self.table_records],
             "security": self.security,
+            "extended_errors": [error.to_dict() for error in self.extended],
             "chain": [link.to_dict() for link in self.links],
         }
 

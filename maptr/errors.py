@@ -17,7 +17,12 @@ MAX_TEXT = 1000  # characters of a FetchError
 
 
 def printable(text: str, *, keep: str = "") -> str:
-    """Return the text with ``?`` in place of every character that is not printable and not in ``keep``."""
+    """Return the text with ``?`` in place of every character that is not printable and not in ``keep``.
+
+    Every line of a log, of a message, of a terminal and of a response in plain text goes through it: control
+    characters, such as ESC and line breaks, and those that change the direction of text could forge lines. The text of
+    a MaptrError has been through it. HTML and cells of tables have ``visible``.
+    """
     if text.isprintable():
         return text
     return "".join(character if character.isprintable() or character in keep else "?" for character in text)
@@ -97,8 +102,8 @@ def nearest(word: str, words: Iterable[str], *, likeness: float = 0.0) -> str:
 def reason_of(error: BaseException) -> str:
     """Return the text of an error for a message. For an OSError: its file and the system's text, without a number."""
     if isinstance(error, OSError) and error.strerror:
-        return error.strerror if error.filename is None else f"{error.filename}: {error.strerror}"
-    return str(error) or type(error).__name__
+        return printable(error.strerror if error.filename is None else f"{error.filename}: {error.strerror}")
+    return printable(str(error)) or type(error).__name__
 
 
 class MaptrError(dns.exception.DNSException):
@@ -112,7 +117,9 @@ class MaptrError(dns.exception.DNSException):
     """
 
     def __init__(self, message: str = "") -> None:
-        # DNSException makes its text from keyword arguments and a format of the class. Here the message is the text.
+        # DNSException makes its text from keyword arguments and a format of the class. Here the message is the text. It
+        # may quote a file, a registry or a response.
+        message = printable(message)
         Exception.__init__(self, message)
         self.msg: str | None = message
         self.kwargs: dict[str, object] = {}
@@ -166,7 +173,7 @@ class LocatedError(MaptrError):
     def __init__(self, message: str, *, filename: str = "", line: int = 0, what: str = "") -> None:
         where = (f"{filename}:{line}" if filename else f"line {line}") if line else filename
         super().__init__(": ".join(filter(None, (where, what, message))))
-        self.reason = message
+        self.reason = printable(message)
         self.filename = filename
         self.line = line
 
@@ -228,6 +235,7 @@ class ConfigError(LocatedError):
     """A wrong option or configuration value. ``key`` is its dotted name, ``line`` its line (0: none).
 
     For an option of a command, ``filename`` is the option, such as ``--listen``; the text then leaves out the key.
+    ``of_text``: the text of the configuration alone shows the mistake, so that only an edit of it can help.
 
     >>> try:
     ...     discover("ark:12345/x1", lifetime=-1.0)
@@ -236,9 +244,12 @@ class ConfigError(LocatedError):
     lifetime: -1.0 is not a number of seconds
     """
 
-    def __init__(self, message: str, *, filename: str = "", line: int = 0, key: str = "") -> None:
+    def __init__(
+        self, message: str, *, filename: str = "", line: int = 0, key: str = "", of_text: bool = False
+    ) -> None:
         super().__init__(message, filename=filename, line=line, what="" if filename.startswith("--") else key)
         self.key = key
+        self.of_text = of_text
         self.all: tuple[ConfigError, ...] = (self,)
 
 
@@ -247,7 +258,8 @@ class ConfigErrors(ConfigError):
 
     def __init__(self, errors: Sequence[ConfigError]) -> None:
         first = errors[0]
-        super().__init__(first.reason, filename=first.filename, line=first.line, key=first.key)
+        of_text = all(error.of_text for error in errors)
+        super().__init__(first.reason, filename=first.filename, line=first.line, key=first.key, of_text=of_text)
         self.msg = "; ".join(map(str, errors))
         self.all = tuple(errors)
         self.args = (self.all,)  # from which pickle makes it again

@@ -84,17 +84,29 @@ def sqlite_errors() -> Iterator[None]:
         raise error from None
 
 
-def secret_fault(status: os.stat_result, *, shared: bool = False) -> str:
+def secret_fault(status: os.stat_result, *, shared: bool = False, for_other: bool = False) -> str:
     """Return why a file must not hold a secret; "" if it may.
 
     A file of root may be readable by its group: Debian's daemons keep keys like this, and the access list of systemd's
-    credentials appears as these bits. ``shared``: any file may, because several daemons use one TLS key.
+    credentials appears as these bits. ``shared``: any file may, because several daemons use one TLS key. ``for_other``:
+    root checks it for a server that runs as another user.
     """
     if not S_ISREG(status.st_mode):
         return "is not a regular file"
-    forbidden = 0o037 if shared or (status.st_uid == 0 and os.geteuid() != 0) else 0o077
+    forbidden = 0o037 if shared or (status.st_uid == 0 and (for_other or os.geteuid() != 0)) else 0o077
     if status.st_mode & forbidden:
         return f"has mode {S_IMODE(status.st_mode):04o}: others can read or change the secret; chmod 600 it"
+    return ""
+
+
+def open_to_all(path: Path) -> str:
+    """Return how everybody may read a file that has a secret; "" if not, or if that cannot be known."""
+    with contextlib.suppress(OSError):
+        mode = S_IMODE(path.stat().st_mode)
+        if mode & 0o004:
+            return (
+                f"has mode {mode:04o}: everybody on this machine can read the secret in it; chmod {mode & ~0o007:o} it"
+            )
     return ""
 
 
@@ -121,6 +133,11 @@ def write_private(path: Path, *parts: bytes) -> None:
     The temporary file always has the same name, so that a crash leaves one such file at most, which the next write
     removes. Raises OSError; nothing is then left beside the file.
     """
+    write_private_parts(path, parts)
+
+
+def write_private_parts(path: Path, parts: Iterable[bytes]) -> None:
+    """Do the same as ``write_private`` with parts that are made one after the other."""
     temporary = path.with_name(f".{path.name}.new")
     with naming(path):
         temporary.unlink(missing_ok=True)
@@ -219,10 +236,11 @@ class ForkLock:
 class Followed(Generic[T]):
     """What is read from a file, and read again when the file changes; ``value`` is the last result.
 
-    ``read`` makes the next value from the last one. If it raises a MaptrError or OSError, or if the file changes
-    meanwhile, the next value is that of ``failed``, which gets the last one and the error: the last good content, with
-    the reason why it stays. The status of the file is looked at every LOOK_EVERY seconds. A file that could not be
-    read is read again after a minute, and with ``always`` any other too. ``clock`` is monotonic. Safe for threads.
+    ``read`` makes the next value from the last one. If it raises an exception, or if the file changes meanwhile, the
+    next value is that of ``failed``, which gets the last one and the error, as a MaptrError or an OSError: the last
+    good content, with the reason why it stays. The status of the file is looked at every LOOK_EVERY seconds. A file
+    that could not be read is read again after a minute, and with ``always`` any other too. ``beside`` is another file
+    that ``read`` may read. ``clock`` is monotonic. Safe for threads.
     """
 
     def __init__(
@@ -234,8 +252,10 @@ class Followed(Generic[T]):
         *,
         clock: Callable[[], float],
         always: bool = False,
+        beside: Path | None = None,
     ) -> None:
         self.path = path
+        self._beside = beside
         self.value = value
         self._read = read
         self._failed = failed
@@ -256,7 +276,10 @@ class Followed(Generic[T]):
         if now < self._look_at or self._lock.locked():
             return False
         self._look_at = now + LOOK_EVERY
-        return now >= self._read_at or signature_if_any(self.path) != self._signature
+        return now >= self._read_at or self._look() != self._signature
+
+    def _look(self) -> tuple[int, ...]:
+        return signature_if_any(self.path) + signature_if_any(self._beside)
 
     def current(self) -> T:
         """Return the value, and read the file first if that is due."""
@@ -269,14 +292,16 @@ class Followed(Generic[T]):
         with self._lock:
             now = self._clock()
             self._look_at, self._read_at = now + LOOK_EVERY, now + READ_EVERY
-            self._signature = signature_if_any(self.path)
+            self._signature = self._look()
             try:
                 value = self._read(self.value)
-                if signature_if_any(self.path) != self._signature:
+                if self._look() != self._signature:
                     raise OSError("the file changed while it was read")
                 self.value = value
                 if not self._always:
                     self._read_at = math.inf
             except (MaptrError, OSError) as error:
                 self.value = self._failed(self.value, error)
+            except Exception as error:  # one file that nobody thought of must not stop what follows others
+                self.value = self._failed(self.value, MaptrError(f"internal error: {error!r}"))
             return self.value

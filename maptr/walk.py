@@ -23,6 +23,7 @@ from maptr.naptr.automaton import Budget, BudgetSpent
 from maptr.naptr.record import Kind, Naptr, NaptrRRset, Rule, read
 from maptr.naptr.regexp import ResultTooLongError
 from maptr.protocol import names
+from maptr.protocol.extended_error import ExtendedError
 from maptr.protocol.names import ARK_ARPA, Labels
 from maptr.protocol.numbers import MAX_TTL, NAPTR, SOA
 
@@ -85,6 +86,7 @@ class Answer(NamedTuple):
 
     ``zone`` is set for NXDOMAIN and NODATA: the owner of the SOA in the response, which is a zone that exists. It is
     the queried name if that is an alias, or if an authoritative server has no data for it; else None without SOA.
+    ``extended`` are the extended errors of servers that failed, which ``note`` has in words.
     """
 
     outcome: Outcome
@@ -96,6 +98,7 @@ class Answer(NamedTuple):
     security: str = "indeterminate"
     links: tuple[Link, ...] = ()
     zone: Labels | None = None
+    extended: tuple[ExtendedError, ...] = ()
 
     def after(self, elapsed: float) -> Answer:
         """Return a copy with the seconds since the question."""
@@ -229,7 +232,7 @@ class Walk:
         return zone is not None and (answer.outcome is _NODATA or names.is_below(zone, self.settings.origin))
 
     def _read_answer(self, question: Question, answer: Answer, onward: dict[Labels, Question]) -> Step:
-        outcome, records, ttl, note, server, took, security, links, _ = answer
+        outcome, records, ttl, note, server, took, security, links, _, extended = answer
         if security != self._security:
             self._security = max(self._security or security, security, key=SECURITY.index)
         if question.rdtype == SOA:  # records, or NODATA with a SOA: the origin exists
@@ -269,6 +272,7 @@ class Walk:
             links=links,
             rdtype=rdtype,
             limit=self._limit,
+            extended=extended,
         )
 
     def _read_record(self, here: Question, naptr: Naptr, onward: dict[Labels, Question]) -> Reading:

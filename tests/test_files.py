@@ -181,3 +181,15 @@ def test_a_followed_file_that_changes_while_it_is_read_is_not_used(tmp_path: Pat
 
     file = Followed(path, "", read, lambda last, error: str(error), clock=lambda: 0.0)
     assert file.current() == "the file changed while it was read"
+
+
+@pytest.mark.parametrize("error", [ValueError("embedded null byte"), RecursionError("too deep"), KeyError("a\nb")])
+def test_whatever_goes_wrong_with_a_followed_file_is_its_error(error: Exception, tmp_path: Path) -> None:
+    """The same task follows other files."""
+    (tmp_path / "file").write_text("1")
+
+    def read(last: str) -> str:
+        raise error
+
+    file = Followed(tmp_path / "file", "", read, lambda last, error: str(error), clock=lambda: 0.0)
+    assert file.current() == f"internal error: {error!r}"

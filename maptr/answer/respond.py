@@ -9,6 +9,8 @@ The steps are taken in this order; the first one that decides the response ends 
    (``_answer_without_lookup``).
 5. UPDATE, NOTIFY and class CHAOS; then the answer of the zone, or SERVFAIL or REFUSED without a zone (``_answer``).
 
+An error has an extended one (RFC 8914) if the query has OPT.
+
 Pure: no socket, thread, clock, log or file. ``lookup.py`` has the algorithm for zones, ``message.py`` reads and writes.
 """
 
@@ -24,8 +26,8 @@ from maptr.protocol.cookies import answer_cookie, packed_address, timestamp
 from maptr.protocol.names import fold
 from maptr.zone.snapshot import Snapshot
 
-# Extended errors (RFC 8914 4.15, 4.19, 4.21, 4.22)
-EDE_NOT_READY, EDE_PROHIBITED, EDE_NOT_AUTHORITATIVE, EDE_NOT_SUPPORTED = 14, 18, 20, 21
+# Extended errors (RFC 8914 4.15, 4.19, 4.21, 4.22, 4.25)
+EDE_NOT_READY, EDE_PROHIBITED, EDE_NOT_AUTHORITATIVE, EDE_NOT_SUPPORTED, EDE_INVALID_DATA = 14, 18, 20, 21, 24
 
 
 def respond(
@@ -45,12 +47,19 @@ def respond(
 
 
 def make_reply(
-    query: ReceivedQuery, snapshot: Snapshot, context: Context = PLAIN, *, reserve: int = 0, rcode: int | None = None
+    query: ReceivedQuery,
+    snapshot: Snapshot,
+    context: Context = PLAIN,
+    *,
+    reserve: int = 0,
+    rcode: int | None = None,
+    ede: int | None = None,
 ) -> Reply | None:
     """Return the response as ``respond`` does, with the information that the rate limit and the shortcut need.
 
     ``reserve`` bytes of the limit are left free for a signature. ``rcode`` is the response to a well-formed query: an
-    error, or NOERROR with AA for the start of a zone transfer. With either, the response is for one client.
+    error, with the extended error ``ede``, or NOERROR with AA for the start of a zone transfer. With either, the
+    response is for one client.
     """
     if len(query.wire) < numbers.HEADER_SIZE or query.wire[2] & 0x80:
         return None  # a response to a response could start a loop
@@ -58,7 +67,7 @@ def make_reply(
     reply = (
         _check_question(asked, rcode)
         or _check_edns(asked, rcode, query.client)
-        or _answer_without_lookup(asked, rcode)
+        or _answer_without_lookup(asked, rcode, ede)
         or _answer(asked, snapshot)
     )
     return reply if not reserve and rcode is None else reply._replace(for_one=True)
@@ -115,11 +124,11 @@ def _check_edns(asked: Query, rcode: int | None, client: str) -> Reply | None:
     return None
 
 
-def _answer_without_lookup(asked: Query, rcode: int | None) -> Reply | None:
+def _answer_without_lookup(asked: Query, rcode: int | None, ede: int | None) -> Reply | None:
     """Return the response if it is the same for all names, otherwise None."""
     question, identity = asked.question, asked.context.identity
     if rcode is not None and (rcode != numbers.NOERROR or question is not None):
-        return lay_out(asked, rcode, LookupResult(authoritative=rcode == numbers.NOERROR))
+        return lay_out(asked, rcode, LookupResult(authoritative=rcode == numbers.NOERROR), ede=ede)
     if question is None:
         return lay_out(asked, numbers.NOERROR if asked.cookie else numbers.FORMERR)  # RFC 7873 5.4
     if asked.message.header.opcode != numbers.QUERY:
@@ -127,7 +136,8 @@ def _answer_without_lookup(asked: Query, rcode: int | None) -> Reply | None:
     if question.qclass not in (numbers.IN, numbers.CH):
         return lay_out(asked, numbers.REFUSED, ede=EDE_NOT_SUPPORTED)
     if question.qclass == numbers.IN and question.qtype in (numbers.AXFR, numbers.IXFR):
-        return lay_out(asked, numbers.REFUSED)  # ``maptr.transfer`` answers these where transfers are configured
+        # ``maptr.transfer`` answers these where transfers are configured.
+        return lay_out(asked, numbers.REFUSED, ede=EDE_PROHIBITED)
     if question.qclass == numbers.CH and not (identity.version or identity.hostname):
         return lay_out(asked, numbers.REFUSED)
     return None
@@ -139,6 +149,8 @@ def _answer(asked: Query, snapshot: Snapshot) -> Reply:
     assert question is not None  # noqa: S101 - ``_answer_without_lookup`` answers queries without a question
     name, opcode = question.qname.label, asked.message.header.opcode
     folded = fold(name)
+    if snapshot.is_starting and question.qclass == numbers.IN:
+        return lay_out(asked, numbers.SERVFAIL, ede=EDE_NOT_READY)
     if opcode == numbers.UPDATE:
         # RFC 2136 3.1 and 3.3, with the rcodes of BIND. Zones change only when their files do.
         if folded in snapshot.zones:
@@ -146,13 +158,15 @@ def _answer(asked: Query, snapshot: Snapshot) -> Reply:
         return lay_out(asked, numbers.NOTAUTH)
     if opcode == numbers.NOTIFY:
         # The server is the primary of its zones, so it refuses NOTIFY (RFC 1996 3.11), as NSD and PowerDNS do.
-        return lay_out(asked, numbers.REFUSED if folded in snapshot.zones else numbers.NOTAUTH)
+        if folded in snapshot.zones:
+            return lay_out(asked, numbers.REFUSED, ede=EDE_PROHIBITED)
+        return lay_out(asked, numbers.NOTAUTH)
     if question.qclass == numbers.CH:
         identity = look_up_chaos(name, question.qtype, asked.context.identity)
         return lay_out(asked, numbers.REFUSED) if identity is None else lay_out(asked, numbers.NOERROR, identity)
     zone = find_zone(snapshot, folded, question.qtype)
     if snapshot.broken and is_broken(snapshot, folded, question.qtype, zone):
-        return lay_out(asked, numbers.SERVFAIL, ede=EDE_NOT_READY)
+        return lay_out(asked, numbers.SERVFAIL, ede=EDE_INVALID_DATA)
     if zone is None:
         return lay_out(asked, numbers.REFUSED, ede=EDE_NOT_AUTHORITATIVE)
     minimal = question.qtype == numbers.ANY and asked.transport is Transport.UDP

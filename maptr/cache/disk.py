@@ -16,16 +16,18 @@ import os
 import random
 import sqlite3
 import stat
+import sys
 import threading
 import time
 import weakref
+from collections import deque
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TypeVar
 
 from maptr.discovery import SECURITY, Outcome
 from maptr.errors import ConfigError
-from maptr.files import sqlite_errors
+from maptr.files import ForkLock, sqlite_errors
 from maptr.naptr.record import Naptr
 from maptr.protocol import names
 from maptr.walk import Answer
@@ -40,6 +42,9 @@ USELESS_AFTER = 259_200.0  # seconds past expiration; RFC 8767 section 5: stale 
 PAGE = 4096
 BUSY_MS = 20  # to wait for another process's write; then the caller does without
 BUSY_HISTORY_MS = 5_000  # the same for a verdict or a probe, which unlike an answer cannot be fetched again
+AT_ONCE = 0.005  # seconds that an operation may take in an event loop; after a longer one it does without for REST
+REST = 1.0
+MAX_PENDING = 1_000  # writes that wait for their thread; more are left out
 OPENING = 1.0  # seconds that opening waits for other processes that open the file or make its tables
 OPENING_STEP = 0.02  # seconds between tries, at most
 PAUSE = 30.0  # seconds until a file that was busy for all of that time is opened again
@@ -69,6 +74,7 @@ _HEADER_BYTES = 100
 _NOT_TEXT = frozenset({*range(9), 0xFF})  # bytes that no text has
 
 T = TypeVar("T")
+Write = Callable[[sqlite3.Connection], object]
 
 
 class _ForeignError(sqlite3.DatabaseError):
@@ -120,7 +126,10 @@ class Disk:
     ``own``: the path is maptr's default, so any damaged file there is replaced. Otherwise a path that the user may not
     use or a file that is certainly not a maptr cache raises ConfigError; a damaged cache is replaced, and read-only
     media or a file of which nothing can be said only warn. A directory raises ConfigError in any case. The methods do
-    not raise. ``wall`` is the wall clock, which dates the entries; ``clock`` is monotonic.
+    not raise. In a thread with a running event loop they wait for nothing: they give nothing while the file is busy or
+    slow, and a thread writes.
+    Many attributes: the file as it is open, what is known of its faults, and what waits to be written.
+    ``wall`` is the wall clock, which dates the entries; ``clock`` is monotonic.
     """
 
     def __init__(
@@ -144,6 +153,11 @@ class Disk:
         self._open_at = float("-inf")
         self._reported: dict[str, float] = {}
         self._writes = 0
+        self._busy_ms = BUSY_MS  # of the connection
+        self._rest_until = float("-inf")
+        self._pending: deque[Write] = deque()
+        self._pending_lock = ForkLock()
+        self._writer: threading.Thread | None = None
         _forks.add(self)
         if not own:
             self._check()
@@ -153,38 +167,91 @@ class Disk:
 
     def run(self, operation: Callable[[sqlite3.Connection], T]) -> T | None:
         """Return the result of an operation; None if the file cannot be used. Rebuilds a corrupt file, once a call."""
-        with self._lock:
-            if self._connection is None and self._clock() < self._open_at:
+        if not _is_event_loop():
+            with self._lock:
+                return self._run(operation, BUSY_MS)
+        if self._clock() < self._rest_until or self._writer is not None:  # what is to be dropped must not be found
+            return None
+        began = time.monotonic()
+        try:
+            if not self._lock.acquire(timeout=AT_ONCE):
                 return None
-            for attempt in (1, 2):
-                try:
-                    with sqlite_errors():
-                        return operation(self._open())
-                except sqlite3.Error as error:
-                    if not self._recover(error, attempt):
-                        return None
-                except OSError as error:
-                    self._report(f"{error.strerror or error}")
+            try:
+                return self._run(operation, 0)
+            finally:
+                self._lock.release()
+        finally:
+            if time.monotonic() - began >= AT_ONCE:
+                self._rest_until = self._clock() + REST
+
+    def _run(self, operation: Callable[[sqlite3.Connection], T], busy_ms: int) -> T | None:
+        """``run``, which waits so many milliseconds for another process."""
+        if self._connection is None and self._clock() < self._open_at:
+            return None
+        for attempt in (1, 2):
+            try:
+                with sqlite_errors():
+                    connection = self._open(may_wait=busy_ms > 0)
+                    self._set_busy(connection, busy_ms)
+                    return operation(connection)
+            except sqlite3.Error as error:
+                if not self._recover(error, attempt, may_wait=busy_ms > 0):
                     return None
+            except OSError as error:
+                self._report(f"{error.strerror or error}")
+                return None
         return None
+
+    def _set_busy(self, connection: sqlite3.Connection, milliseconds: int) -> None:
+        if self._busy_ms != milliseconds:
+            connection.execute(f"PRAGMA busy_timeout = {milliseconds}")
+            self._busy_ms = milliseconds
+
+    def _write(self, write: Write) -> None:
+        """Run an operation that changes the file; from an event loop in a thread, because the disk may be slow."""
+        if not _is_event_loop():
+            self.run(write)
+            return
+        with self._pending_lock:
+            if len(self._pending) < MAX_PENDING:
+                self._pending.append(write)
+            if self._writer is None or not self._writer.is_alive():
+                self._writer = threading.Thread(target=self._write_pending, name="maptr-cache", daemon=True)
+                try:
+                    self._writer.start()
+                except RuntimeError:  # no thread can start now; the next write tries again
+                    self._writer = None
+
+    def _write_pending(self) -> None:
+        while True:
+            with self._lock:  # so that ``close`` finds each write either pending or made
+                with self._pending_lock:
+                    if not self._pending:
+                        self._writer = None
+                        return
+                    write = self._pending.popleft()
+                self._run(write, BUSY_MS)
 
     def transaction(self, write: Callable[[sqlite3.Connection], None]) -> bool:
         """Call ``write`` in one transaction, after that of another process. False if the file cannot be written."""
 
         def operation(connection: sqlite3.Connection) -> bool:
-            connection.execute(f"PRAGMA busy_timeout = {BUSY_HISTORY_MS}")
-            try:
-                connection.execute("BEGIN IMMEDIATE")
-                with connection:  # ends the transaction
-                    write(connection)
-            finally:
-                connection.execute(f"PRAGMA busy_timeout = {BUSY_MS}")
+            self._set_busy(connection, BUSY_HISTORY_MS)
+            connection.execute("BEGIN IMMEDIATE")
+            with connection:  # ends the transaction
+                write(connection)
             return True
 
         return self.run(operation) is True
 
     def close(self) -> None:
+        """Write what a thread has not written yet, and close the file."""
         with self._lock:
+            while self._pending:
+                with self._pending_lock:
+                    write = self._pending.popleft() if self._pending else None
+                if write is not None:
+                    self._run(write, BUSY_MS)
             self._close()
 
     def suspend(self) -> None:
@@ -236,16 +303,16 @@ class Disk:
             if self._writes % PRUNE_EVERY == 0:
                 connection.execute("DELETE FROM answer WHERE expires < ?", (self.wall() - USELESS_AFTER,))
 
-        self.run(write)
+        self._write(write)
 
     def drop(self, view: str, name: names.Labels) -> None:
         key = (view, names.to_wire(name))
-        self.run(lambda connection: connection.execute("DELETE FROM answer WHERE view = ? AND name = ?", key))
+        self._write(lambda connection: connection.execute("DELETE FROM answer WHERE view = ? AND name = ?", key))
 
     def clear(self, view: str) -> None:
-        self.run(lambda connection: connection.execute("DELETE FROM answer WHERE view = ?", (view,)))
+        self._write(lambda connection: connection.execute("DELETE FROM answer WHERE view = ?", (view,)))
 
-    def _recover(self, error: sqlite3.Error, attempt: int) -> bool:
+    def _recover(self, error: sqlite3.Error, attempt: int, *, may_wait: bool) -> bool:
         """Handle an error. True if the operation is worth another try."""
         code = _code(error)
         if attempt == 1 and (code in _CORRUPT or isinstance(error, _ForeignError)):
@@ -260,7 +327,9 @@ class Disk:
             lost = code == sqlite3.SQLITE_CANTOPEN and not os.path.lexists(folder)
             self._report(f"there is no folder {folder}" if lost else str(error))
             self._close()
-        elif self._connection is None:  # another process holds the file for longer than it takes to make the tables
+        elif (
+            self._connection is None and may_wait
+        ):  # another process holds the file for longer than it takes to make the tables
             self._report(str(error))
             self._open_at = self._clock() + PAUSE
         return False
@@ -311,7 +380,7 @@ class Disk:
             return False
         return True
 
-    def _open(self) -> sqlite3.Connection:
+    def _open(self, *, may_wait: bool = True) -> sqlite3.Connection:
         if self._connection is not None:
             if self._identity == _identify(self.path):
                 return self._connection
@@ -320,19 +389,20 @@ class Disk:
         deadline = time.monotonic() + OPENING  # of the real clock, as SQLite's own waiting
         while True:
             try:
-                connection = self._connect()
+                connection = self._connect(BUSY_MS if may_wait else 0)
                 break
             except sqlite3.OperationalError as error:
                 # SQLite does not wait for the lock that turns WAL on, because two processes would wait for each other.
-                if _code(error) not in _BUSY or time.monotonic() >= deadline:
+                if not may_wait or _code(error) not in _BUSY or time.monotonic() >= deadline:
                     raise
             time.sleep(OPENING_STEP * random.random())
         self._connection = connection
         self._known = self._identity = _identify(self.path)
         return connection
 
-    def _connect(self) -> sqlite3.Connection:
-        connection = sqlite3.connect(self.path, timeout=BUSY_MS / 1000, isolation_level=None, check_same_thread=False)
+    def _connect(self, busy_ms: int) -> sqlite3.Connection:
+        connection = sqlite3.connect(self.path, timeout=busy_ms / 1000, isolation_level=None, check_same_thread=False)
+        self._busy_ms = busy_ms
         try:
             version = _version(connection)
             if version not in (0, VERSION):
@@ -386,6 +456,18 @@ class Disk:
                 connection.close()
             except sqlite3.Error as error:
                 log.warning("%s: not closed cleanly: %s", self.path, error)
+
+
+def _is_event_loop() -> bool:
+    """Return whether an event loop of asyncio runs in this thread, which nothing must hold up."""
+    asyncio = sys.modules.get("asyncio")  # which doubles the start time of a program that does not need it
+    if asyncio is None:
+        return False
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
 
 
 def _version(connection: sqlite3.Connection) -> int:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import click
 
 from maptr.cli import output
+from maptr.config import Config
 from maptr.errors import ConfigError, MaptrError, MissingExtra
 from maptr.zone.finding import text_of
 
@@ -20,9 +21,18 @@ def check_options(command: Any) -> Any:
     """Add ``--check-config``, and ``--json`` for its result."""
     as_json = click.option("--json", "as_json", is_flag=True, help="Print the result of --check-config as JSON.")
     check = click.option(
-        "--check-config", is_flag=True, help="Read and check everything, print what would be served, and exit."
+        "--check-config",
+        is_flag=True,
+        is_eager=True,
+        help="Read and check everything, print what would be served, and exit.",
     )
     return check(as_json(command))
+
+
+def warn_of_secrets(config: Config, log: Callable[[str], object]) -> None:
+    """Warn of each file of the configuration that has a secret and that everybody may read."""
+    for each in config.open_secrets():
+        log(str(each))
 
 
 @contextmanager
@@ -34,13 +44,18 @@ def mistakes_reported(nothing: Mapping[str, Any], *, check: bool, as_json: bool)
         yield
     except (ConfigError, OSError) as error:
         mistakes = error.all if isinstance(error, ConfigError) else (error,)
-        is_option = (isinstance(each, ConfigError) and each.filename.startswith(("--", "@")) for each in mistakes)
-        if all(is_option) and not as_json:
+        if not as_json and all(_is_usage(each, check=check) for each in mistakes):
             raise click.UsageError(str(error)) from None
-        report(mistakes, nothing, as_json=as_json)
+        report(mistakes, nothing, as_json=as_json, check=check)
 
 
-def report(mistakes: Sequence[Mistake], served: Mapping[str, Any], *, as_json: bool) -> None:
+def _is_usage(mistake: Mistake, *, check: bool) -> bool:
+    """Return whether an option is wrong, at a start only if no change of the machine can make it right."""
+    is_option = isinstance(mistake, ConfigError) and mistake.filename.startswith(("--", "@"))
+    return is_option and (check or start_code([mistake]) == output.EXIT_USAGE)
+
+
+def report(mistakes: Sequence[Mistake], served: Mapping[str, Any], *, as_json: bool, check: bool = True) -> None:
     """Print the mistakes; as JSON beside what is ``served``. Exits if there are any."""
     if as_json:
         output.json_data({"errors": [*map(_as_dict, mistakes)], **served})
@@ -48,7 +63,15 @@ def report(mistakes: Sequence[Mistake], served: Mapping[str, Any], *, as_json: b
         for each in mistakes:
             output.error(text_of(each))
     if mistakes:
-        sys.exit(max(map(code_of, mistakes)))
+        sys.exit(max(map(code_of, mistakes)) if check else start_code(mistakes))
+
+
+def start_code(mistakes: Sequence[Mistake]) -> int:
+    """Return the exit code of a start: 2 if the text of the configuration alone shows the mistakes, so that systemd
+    does not try again; another one if a change of the machine is needed, too."""
+    if all(isinstance(each, ConfigError) and each.of_text for each in mistakes):
+        return output.EXIT_USAGE
+    return max(map(code_of, mistakes))
 
 
 def code_of(mistake: Mistake) -> int:

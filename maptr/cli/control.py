@@ -6,7 +6,7 @@ import json
 import os
 import socket
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from maptr.paths import LOCAL_CONFIG
 from maptr.server.alarm import Alarm, not_served
 from maptr.server.status import (
     CatalogStatus,
+    Progress,
     ReloadResult,
     SecondaryStatus,
     Status,
@@ -35,6 +36,11 @@ from maptr.server.status import (
 
 STATUS_SECONDS = 10.0
 RELOAD_SECONDS = 600.0  # a zone of 100,000 names takes tens of seconds to read
+# Of a secondary that may still get the zone in time.
+_UNDER_WAY: Mapping[str | None, str] = {
+    Progress.NOTIFYING: "NOTIFY not acknowledged yet",
+    Progress.TOLD: "told of the new one",
+}
 MAX_REPLY = 64 * 1024 * 1024  # bytes; a status takes about 300 for each zone
 
 _FILE = click.option(
@@ -63,7 +69,10 @@ _SOCKET = click.option(
 )
 @click.argument("zone", required=False, type=NAME_TEXT)
 @click.option(
-    "--force", is_flag=True, help="Accept a zone even if it lost many of its names or its serial did not increase."
+    "--force",
+    is_flag=True,
+    help="Accept a zone even if it lost many of its names or its serial did not increase, and pass a secondary that is "
+    "ahead. Without ZONE, also take zones out of the catalog that are no longer configured.",
 )
 @_FILE
 @_SOCKET
@@ -180,17 +189,22 @@ def _show_alarms(found: Status, alarms: Iterable[Alarm], silenced: Iterable[Alar
         8: "the configuration cannot be read",
     }
 )
-@click.argument("verb", type=click.Choice(["zone-status", "pull", "notify", "sign"]))
+@click.argument("verb", type=click.Choice(["zone-status", "pull", "notify", "sign", "freeze", "thaw"]))
 @click.argument("zone", required=False, type=NAME_TEXT)
 @_FILE
 @_SOCKET
 @JSON_OPTION
 def control(verb: str, zone: str | None, file: str | None, path: str | None, as_json: bool) -> None:
-    """Make the running server do something now that it otherwise does at intervals. A VERB can safely be repeated.
+    """Make the running server do something now that it otherwise does at intervals, or stop that. A VERB can safely be
+    repeated.
 
     zone-status shows ZONE, or all zones, and their alarms. pull gets the table from its sources, and publishes the
     zones that it changes. notify sends NOTIFY to the secondaries of ZONE, or of all zones. sign renews the signatures
     that are due, and signs again where that failed. Each version is on disk before it is served: there is no flush.
+
+    freeze stops what the server does to ZONE, or to all zones, by itself, until thaw, and over restarts: it pulls and
+    builds no table of such a zone, reads no changed file at a reload of everything, and renews only signatures that end
+    within two days. maptr reload ZONE and changed keys still publish. It needs serve.state.
 
     \b
     Examples:
@@ -216,6 +230,8 @@ def control(verb: str, zone: str | None, file: str | None, path: str | None, as_
             output.data("\n".join(f"NOTIFY {one}" for one in reply["notified"]) or "there is no secondary to notify")
         elif verb == "sign" and not found.zones:
             output.data("no signature is due")
+        elif verb in ("freeze", "thaw"):
+            output.data(reply["done"])
         for each in found.zones or ():
             _show_result(each)
     _exit_if_refused(found)
@@ -266,6 +282,8 @@ def _show_zone(zone: ZoneStatus) -> None:
         due = f", to be signed again {time_text(zone.signing.due)}" if zone.signing and zone.signing.due else ""
         state = f" serial {zone.serial}, {zone.names} names{loaded}{signed}{due}"
         output.data("zone ", Painted(zone.zone, output.STRONG), state)
+    if zone.frozen is not None:
+        output.data("  ", Painted(f"FROZEN since {time_text(zone.frozen)}", output.DOUBTFUL))
     for key in zone.signing.key_states if zone.signing else ():
         step = f"; {key.advice}" if key.advice else ""
         output.data(f"  key {key.tag:05d} {key.role} {key.algorithm} {key.state} since {time_text(key.since)}{step}")
@@ -285,8 +303,13 @@ def _show_secondary(known: SecondaryStatus) -> None:
     output.data(f"  secondary {known.secondary} {serial}, {state}{age}")
     if known.observed_serial is not None:
         seen = f"has serial {known.observed_serial}, seen {duration_text(known.observed_age or 0)} ago"
-        other = "IS AHEAD" if known.is_ahead else "LAGS BEHIND"
-        output.data("    ", Painted(f"{seen}, {other}", output.DOUBTFUL) if known.lags else seen)
+        if known.lags and (doing := _UNDER_WAY.get(known.progress)) and not known.is_ahead:
+            output.data(f"    {seen}, {doing}")
+        else:
+            other = "IS AHEAD" if known.is_ahead else "LAGS BEHIND"
+            output.data("    ", Painted(f"{seen}, {other}", output.DOUBTFUL) if known.lags else seen)
+    if known.progress == Progress.UNTOLD:
+        output.data("    does not tell its serial, as a secondary of a catalog may")
     if known.observed_error:
         output.data("    ", Painted(f"SERIAL UNKNOWN: {known.observed_error}", output.DOUBTFUL))
 
@@ -334,7 +357,10 @@ def _ask(where: tuple[Path, str], request: dict[str, Any], seconds: float) -> di
     except TimeoutError:
         output.fail(f"{path}: no answer within {seconds:.0f} seconds", output.EXIT_NOT_RUNNING)
     except PermissionError as error:
-        output.fail(f"{path}: {error.strerror}: run this as the user of the server", output.EXIT_UNREADABLE)
+        output.fail(
+            f"{path}: {error.strerror}: run this as the user of the server, or see serve.control_group",
+            output.EXIT_UNREADABLE,
+        )
     except FileNotFoundError:
         named = f", which {source} names: no server runs with it" if source else ""
         output.fail(f"not running: there is no socket {path}{named}", output.EXIT_NOT_RUNNING)

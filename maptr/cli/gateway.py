@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import logging
 import sys
 from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
@@ -12,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from maptr.cli import logstream, lookup, options, output
-from maptr.cli.check_config import check_options, mistakes_reported, report
+from maptr.cli.check_config import check_options, mistakes_reported, report, warn_of_secrets
 from maptr.cli.group import command
 from maptr.cli.lookup import LookupOptions
 from maptr.cli.options import only_servers
 from maptr.cli.output import counted
 from maptr.config import Config
 from maptr.daemon import process
-from maptr.errors import ConfigError, MissingExtra
+from maptr.errors import ConfigError, MissingExtra, printable
 from maptr.protocol.names import to_text
 from maptr.protocol.numbers import HTTP_PORT
 from maptr.registry.followed_file import WatchedTable
@@ -35,6 +36,7 @@ NOTHING: Mapping[str, Any] = {  # of a failed start
     "table": None,
     "redirects": None,
     "zones": [],
+    "warnings": [],
     "listen": [],
     "admin_listen": [],
 }
@@ -43,8 +45,10 @@ NOTHING: Mapping[str, Any] = {  # of a failed start
 @command(
     exits={
         0: "stopped; with --check-config: no errors",
-        1: "the configuration is bad or an address cannot be bound; with --check-config: also a bad table or redirect",
-        2: "bad usage, or the extra maptr[gateway] is not installed",
+        1: "the machine does not allow the start, such as an address or a certificate; with --check-config: an error "
+        "in the configuration, the table or the redirects",
+        2: "bad usage, the extra maptr[gateway] is not installed, or a mistake that the text of the configuration "
+        "shows, so that another start needs an edit",
         8: "a file cannot be read",
     }
 )
@@ -104,7 +108,9 @@ def gateway(words: tuple[str, ...], listen: tuple[str, ...], check_config: bool,
             reread=lambda: read(found.filename or options.config),
             chooser=lookup.chooser_of(options, found, client),
             allow_private=options.allow_private,
+            is_check=check_config,
         )
+    warn_of_secrets(found, output.warning if check_config else logging.getLogger("maptr.gateway").warning)
     if check_config:
         _check(found, client, service, as_json=as_json)
         return
@@ -136,7 +142,8 @@ def _check(config: Config, client: Client, service: Service, *, as_json: bool) -
         views = zones.zones.items() if zones is not None else ()
         listed = [{"zone": to_text(name), "serial": view.serial} for name, view in views]
         table = None if state.table is None else {"kind": state.kind, "records": len(state.table)}
-        served = {**NOTHING, "table": table, "zones": listed}
+        trouble = service.certificate_trouble()
+        served = {**NOTHING, "table": table, "zones": listed, "warnings": [trouble] if trouble else []}
         if not service.current.asks_no_dns:
             served["dns"] = list(client.resolver.given)
         own = service.current.site.redirects.objects
@@ -148,6 +155,8 @@ def _check(config: Config, client: Client, service: Service, *, as_json: bool) -
             served["redirects"] = {"file": str(gateway.redirects), **counts, "unused_columns": unused}
     if not mistakes:
         served |= {"listen": [*map(str, gateway.listen)], "admin_listen": [*map(str, gateway.admin_listen)]}
+    if trouble and not as_json:
+        output.warning(trouble)
     if as_json:
         report(mistakes, served, as_json=True)
     elif mistakes:
@@ -165,7 +174,7 @@ def _check(config: Config, client: Client, service: Service, *, as_json: bool) -
             if described:
                 notes.append(f"{described} below gateway.public_url, whose ARKs are described, not redirected")
             if unused:
-                notes.append(f"without a meaning, but public in descriptions as JSON: {', '.join(unused)}")
+                notes.append(f"without a meaning, but public in descriptions as JSON: {printable(', '.join(unused))}")
             output.data("; ".join(notes))
         for zone in listed:
             output.data(f"zone {zone['zone']} serial {zone['serial']}")

@@ -11,14 +11,17 @@ import os
 import select
 import sys
 import time
+from collections.abc import Mapping
 from contextlib import suppress
+from copy import copy
 from logging.handlers import QueueHandler, QueueListener
 from queue import Full, Queue
+from typing import Any
 
 import click
 
 from maptr.cli import output
-from maptr.errors import json_text
+from maptr.errors import json_text, printable
 
 MAX_WAITING = 1000  # lines
 PATIENCE = 0.1  # seconds to wait for room in the queue; after a timeout, 0 until there is room again
@@ -38,7 +41,7 @@ def configure(level: str, form: str = "") -> None:
         handler = LogStream(sys.stderr.fileno(), sys.stderr.encoding)
     except (AttributeError, OSError, ValueError):
         handler = logging.StreamHandler()  # stderr is closed or replaced
-    handler.setFormatter(formatter(form) if form else logging.Formatter(SHORT_FORMAT))
+    handler.setFormatter(formatter(form) if form else TextFormatter(SHORT_FORMAT))
     logging.basicConfig(level=level.upper(), handlers=[handler])
     context = click.get_current_context(silent=True)
     if isinstance(handler.formatter, JsonFormatter | JournalFormatter) and context is not None:  # a program reads it
@@ -65,12 +68,29 @@ def _is_journal() -> bool:
 
 
 class TextFormatter(logging.Formatter):
-    """One line of text; one that is whole already, of an access log for other programs, has nothing before it."""
+    """One line of text, whatever its values hold; a traceback after it is indented, so that no line of it looks like
+    another one of the log. A line that is whole already, of an access log for other programs, has nothing before it."""
 
     converter = staticmethod(time.gmtime)
 
     def format(self, record: logging.LogRecord) -> str:
+        record = copy(record)
+        if isinstance(record.args, Mapping):
+            record.args = {name: _plain(value) for name, value in record.args.items()}
+        elif record.args:
+            record.args = tuple(map(_plain, record.args))
         return record.getMessage() if getattr(record, "is_whole", False) else super().format(record)
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - of the library
+        return printable(super().formatMessage(record), keep="\n")
+
+    def formatException(self, ei: Any) -> str:  # noqa: N802
+        return "\n".join(f"  {printable(line)}" for line in super().formatException(ei).split("\n"))
+
+
+def _plain(value: object) -> object:
+    """Return a value of a line: a text of a file or another machine cannot begin another line."""
+    return value if isinstance(value, int | float) else printable(str(value))
 
 
 class JsonFormatter(logging.Formatter):

@@ -158,7 +158,7 @@ def reconciling_client(servers: list[str], given: LookupOptions, config: Config 
     """Return a client with the table given, or the one of this machine, and a cache. Raises ConfigError."""
     options = client_options(given, config) | limits
     if options.get("require") and options.get("policy") == NATAB_ONLY:
-        raise ConfigError(f"{NATAB_ONLY} and --require exclude each other: a table has no signatures")
+        raise ConfigError(f"{NATAB_ONLY} and --require exclude each other: a table has no signatures", of_text=True)
     if options.get("table") in (None, AUTO):
         options["table"] = found_table(config, options.get("origin"))
     try:
@@ -243,7 +243,7 @@ def servers_of(given: list[str], config: Config | None, options: LookupOptions =
         try:
             check_server(text)
         except ValueError as error:
-            raise ConfigError(str(error), filename="@SERVER") from None
+            raise ConfigError(str(error), filename="@SERVER", of_text=True) from None
     servers = given or (list(config.client.nameservers) if config is not None else [])
     if options.ipv4 and options.ipv6:
         raise ConfigError("only one of -4 and -6 is allowed")

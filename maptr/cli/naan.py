@@ -16,7 +16,7 @@ from maptr.cli.lookup import LookupOptions
 from maptr.cli.output import Painted
 from maptr.client import Client
 from maptr.discovery import BUILT_IN, Discovery, DiscoveryError
-from maptr.errors import ArkSyntaxError
+from maptr.errors import ArkSyntaxError, printable
 from maptr.registry import builtin
 from maptr.registry.followed_file import TableState, WatchedTable
 from maptr.registry.found import NAMES
@@ -76,7 +76,7 @@ def naan(words: tuple[str, ...], file: str | None, config: str | None, as_json: 
         elif len(found) == 1:
             _show(entry, table, state, said)
         else:
-            output.data(f"{entry.naan}\t{entry.who.acronym or ''}\t{entry.who.name}")
+            output.data("\t".join(map(printable, (entry.naan, entry.who.acronym or "", entry.who.name))))
     if len(found) > MAX_LISTED:
         output.inform(f"{len(found) - MAX_LISTED} more matches: give more words")
 
@@ -124,7 +124,7 @@ def _show_json(entry: Entry, table: Table, state: TableState, said: Discovery | 
 
 def _show(entry: Entry, table: Table, state: TableState, said: Discovery | None) -> None:
     def line(label: str, text: str) -> None:
-        output.data(Painted(f"{label:10}", output.MINOR), f" {text}")
+        output.data(Painted(f"{label:10}", output.MINOR), f" {printable(text)}")
 
     who, policy = entry.who, entry.policy
     line("NAAN", entry.naan)

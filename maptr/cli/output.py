@@ -152,7 +152,7 @@ def error(text: str, cause: BaseException | None = None) -> None:
 
 def warning(text: str) -> None:
     """Print a warning on stderr."""
-    inform(Painted("maptr:", DOUBTFUL), f" {text}")
+    inform(Painted("maptr:", DOUBTFUL), f" {printable(text)}")
 
 
 def show_log() -> None:

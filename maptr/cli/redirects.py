@@ -18,7 +18,7 @@ import click
 from maptr.cli import options, output
 from maptr.cli.group import Group
 from maptr.cli.output import counted
-from maptr.errors import ConfigError, cell
+from maptr.errors import ConfigError, cell, printable
 from maptr.files import flush_to_disk, naming
 from maptr.gateway.objects import COLUMNS, RowError, to_row
 from maptr.gateway.redirects import ObjectStore, check_loss, read, stored
@@ -183,7 +183,7 @@ def _read(file: Path, database: str = "", *, allow_private: bool) -> tuple[Objec
 
 def _name_unused(store: ObjectStore) -> None:
     if unused := store.unused_columns():
-        output.inform(f"without a meaning, but public in descriptions as JSON: {', '.join(unused)}")
+        output.inform(f"without a meaning, but public in descriptions as JSON: {printable(', '.join(unused))}")
 
 
 def _previous(target: Path, *, overwrite: bool) -> ObjectStore | None:

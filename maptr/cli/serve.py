@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,20 +20,21 @@ import click
 from maptr import config as configuration
 from maptr import paths
 from maptr.cli import logstream, lookup, output
-from maptr.cli.check_config import Mistake, check_options, code_of, mistakes_reported, report
+from maptr.cli.check_config import Mistake, check_options, mistakes_reported, report, start_code, warn_of_secrets
 from maptr.cli.group import command
 from maptr.cli.options import PATH, Parsed
 from maptr.config import Config, KeyConfig, ZoneConfig
 from maptr.config.model import read_algorithm, read_name, read_tsig_secret
 from maptr.daemon import process, pulling
+from maptr.daemon.kept import Kept
 from maptr.daemon.sockets import Sockets
 from maptr.dnssec.expiry import signature_state
 from maptr.dnssec.keys import require_cryptography
-from maptr.errors import ConfigError, SigningError, ZoneError, raise_all, reason_of
+from maptr.errors import ConfigError, SigningError, ZoneError, raise_all, reason_of, time_text
 from maptr.files import name_for, read_whole
 from maptr.protocol.names import to_text
 from maptr.protocol.numbers import NS, SERVER_PORT
-from maptr.server import publisher, settings, signer, state_folder, table_zone
+from maptr.server import freeze, publisher, settings, signer, state_folder, table_zone
 from maptr.server.control import check_path
 from maptr.server.daemon import Daemon, certificate_of
 from maptr.transfer.acl import AccessRule, NotifyTarget, read_key_name
@@ -41,11 +43,42 @@ from maptr.zone.snapshot import Snapshot, ZoneView
 
 log = logging.getLogger("maptr.serve")
 
-NOTHING: Mapping[str, Any] = {"zones": [], "listen": [], "listen_tls": [], "metrics": None}  # of a failed start
+NOTHING: Mapping[str, Any] = {  # of a failed start
+    "zones": [],
+    "warnings": [],
+    "listen": [],
+    "listen_tls": [],
+    "metrics": None,
+}
 # Seconds until a waiting thread may run (5 ms by default in Python). During a reload, each response waits two or three
 # times, as ``scripts/bench reload`` shows.
 SWITCH_INTERVAL = 0.0005
 _SETTING = click.Path()  # empty for none, as in the configuration
+
+
+class OfFile(Parsed):
+    """As ``Parsed``, but an OSError is not bad usage, because the file may be there at the next start."""
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if _is_check(ctx):
+            return super().convert(value, param, ctx)
+        try:
+            return self._parse(str(value))
+        except ValueError as error:
+            self.fail(reason_of(error), param, ctx)
+        except OSError as error:
+            output.fail(reason_of(error), output.EXIT_UNREADABLE)
+
+
+class StateFolder(click.Path):
+    """A folder that a start makes, or does without, as it does with that of the configuration."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        return super().convert(value, param, ctx) if _is_check(ctx) else value
+
+
+def _is_check(ctx: click.Context | None) -> bool:
+    return ctx is not None and bool(ctx.params.get("check_config"))
 
 
 def _key(text: str) -> KeyConfig:
@@ -59,7 +92,7 @@ def _key(text: str) -> KeyConfig:
 
 
 def _zone(text: str) -> ZoneConfig:
-    """Read ``ORIGIN=FILE``, or ``ORIGIN`` for the zone of the table in use. Raises ValueError."""
+    """Read ``ORIGIN=FILE``, or ``ORIGIN`` for the zone of the table in use. Raises ValueError and OSError."""
     origin, equals, path = text.partition("=")
     if equals and not (origin and path):
         raise ValueError(f"{text!r} is not ORIGIN=FILE, such as ark.arpa=ark.arpa.zone")
@@ -68,7 +101,7 @@ def _zone(text: str) -> ZoneConfig:
         return ZoneConfig(name, Path(path))
     found = lookup.found_table(lookup.read_config(None), to_text(name)).location
     if not found.kind:
-        raise ValueError(f"{text!r} is not ORIGIN=FILE, and there is no table of {to_text(name)}")
+        raise OSError(f"{text!r} is not ORIGIN=FILE, and there is no table of {to_text(name)}")
     folder = Path(paths.data_folder(os.environ)) / "serve"
     return ZoneConfig(name, folder / f"{name_for(name)}.zone", table=Path(found.path))
 
@@ -76,7 +109,9 @@ def _zone(text: str) -> ZoneConfig:
 @command(
     exits={
         0: "stopped; with --check-config: no errors",
-        1: "the configuration is bad or an address cannot be bound; with --check-config: also a bad zone",
+        1: "the machine does not allow the start, such as an address or a certificate; with --check-config: an error "
+        "in the configuration or a zone",
+        2: "bad usage, or a mistake that the text of the configuration shows, so that another start needs an edit",
         8: "a file cannot be read",
     }
 )
@@ -87,7 +122,7 @@ def _zone(text: str) -> ZoneConfig:
 )
 @click.option(
     "--zone",
-    type=Parsed("origin[=file]", _zone),
+    type=OfFile("origin[=file]", _zone),
     multiple=True,
     help="Serve this zone from this file, such as ark.arpa=ark.arpa.zone, instead of that in the configuration. "
     "Without a file it is the zone of the table in use, which maptr table shows. The option can be repeated.",
@@ -147,7 +182,7 @@ def _zone(text: str) -> ZoneConfig:
 )
 @click.option(
     "--key",
-    type=Parsed("name=algorithm:@file", _key),
+    type=OfFile("name=algorithm:@file", _key),
     multiple=True,
     help="Accept this TSIG key, whose secret is in FILE in base64, such as xfr=hmac-sha256:@xfr.key. Without the @, "
     "the secret itself stands here, and other users of the machine can see it. The option can be repeated.",
@@ -177,7 +212,7 @@ def _zone(text: str) -> ZoneConfig:
 @click.option(
     "--state",
     "serve__state",
-    type=click.Path(exists=True, file_okay=False, writable=True),
+    type=StateFolder(exists=True, file_okay=False, writable=True),
     help="Keep in this directory, which is for this server alone, the journals that IXFR is answered from, and the "
     "zones that it builds and signs.  [default: journals lie beside the zone files]",
 )
@@ -241,7 +276,9 @@ def serve(
     }
 
     def examine(*, secrets: bool = True) -> tuple[Config, list[ConfigError]]:
-        config, errors = configuration.examine(path, environment=os.environ, flags=flags, secrets=secrets)
+        config, errors = configuration.examine(
+            path, environment=os.environ, flags=flags, secrets=secrets, for_other=check_config
+        )
         try:
             given = settings.overridden(config, zones=zone, keys=key, transfer=transfer, notify=notify)
             return given, errors
@@ -272,13 +309,14 @@ def serve(
         found = read(None if is_root else (first, errors))
         settings.context_of(found)  # it may lack a package
         if not found.zones and path is not None:
-            raise found.error("zone", "there is no zone to serve")
+            raise found.error("zone", "there is no zone to serve", of_text=True)
         if not found.zones:
             raise click.UsageError("there is no zone to serve: --zone ark.arpa serves that of the public registry")
         if not check_config:
             if any(zone.keys is not None for zone in found.zones):
                 require_cryptography()
             state_folder.make(found)
+    warn_of_secrets(found, output.warning if check_config else log.warning)
     if check_config:
         _check(found, as_json=as_json)
         return
@@ -290,7 +328,7 @@ def serve(
             if lock is not None:
                 os.close(lock)
     except ConfigError as error:  # an address or the state folder is in use
-        output.fail(str(error), code_of(error))
+        output.fail(str(error), start_code([error]))
 
 
 def _run(config: Config, read: Callable[[], Config], bound: Sockets | None) -> None:
@@ -303,8 +341,14 @@ def _run(config: Config, read: Callable[[], Config], bound: Sockets | None) -> N
         daemon.bind()  # before what takes long, so that an address in use is known at once
         gc.disable()  # loading zones creates many objects and little garbage
         try:
-            pulling.begin(config, clock=time.time)
-            daemon.reloader.served = publisher.start(config.zones, clock=time.time)
+            with daemon.progress as progress:
+                progress.doing = "pulling the table"
+                pulling.begin(config, clock=time.time)
+                frozen, tell = daemon.reloader.frozen, partial(setattr, progress, "doing")
+                others = daemon.reloader.others(config)
+                daemon.reloader.served = publisher.start(
+                    config.zones, clock=time.time, frozen=frozen, tell=tell, others=others
+                )
             gc.freeze()  # exempt the zones, which stay, from garbage collection
         finally:
             gc.enable()
@@ -317,16 +361,27 @@ def _run(config: Config, read: Callable[[], Config], bound: Sockets | None) -> N
 def _check(config: Config, *, as_json: bool) -> None:
     errors: list[Mistake] = [*_misplaced(config)]
     found: list[tuple[dict[str, Any], ZoneView]] = []
+    warnings: list[str] = []
     try:
-        certificate_of(config)
+        certificate = certificate_of(config)
+        warnings += filter(None, [certificate.trouble(time.time()) if certificate else ""])
     except ConfigError as error:
         errors.append(error)
+    frozen = freeze.read(config.serve.state, time.time())
     for index, zone in enumerate(config.zones):
+        last = state_folder.last_version(zone)
         try:
-            found.append(_checked(zone))
-        except ZoneError as error:
-            errors.append(error)
-        except (SigningError, OSError) as error:
+            found.append(_checked(zone, last))
+            if last is not None and (since := frozen.since(zone.name)) is not None:
+                what = f"a start serves serial {last.view.serial}"
+                output.warning(f"zone {to_text(zone.name)} is frozen since {time_text(since)}: {what}")
+        except (ZoneError, SigningError, OSError) as error:
+            if last is not None:
+                version = f"serial {last.view.serial}, published {time_text(last.published)}"
+                output.warning(f"zone {to_text(zone.name)}: a start serves the last good version, {version}")
+            if isinstance(error, ZoneError):
+                errors.append(error)
+                continue
             table = zone.table
             if table is not None and config.table.url and config.table.file == table and error.filename == str(table):
                 output.warning(f"zone {to_text(zone.name)}: {table} is not pulled yet")
@@ -339,7 +394,7 @@ def _check(config: Config, *, as_json: bool) -> None:
         if above is not None and not any(NS in (node or ()) for node in cuts):
             said = f"{to_text(above.origin)}, which is served too, has no NS records for it"
             each["warnings"].append(f"{said}: if that zone is signed, validating resolvers refuse this one")
-    serve, served = config.serve, {**NOTHING, "zones": zones}
+    serve, served = config.serve, {**NOTHING, "zones": zones, "warnings": warnings}
     if not errors:
         served |= {"listen": [*map(str, serve.listen)], "listen_tls": [*map(str, serve.tls.listen)]}
         served["metrics"] = str(serve.metrics) if serve.metrics else None
@@ -350,6 +405,8 @@ def _check(config: Config, *, as_json: bool) -> None:
             output.data(f"zone {each['zone']} {content}{signed}")
             for warning in each["warnings"]:
                 output.warning(f"zone {each['zone']}: {warning}")
+        for warning in warnings:
+            output.warning(warning)
     report(errors, served, as_json=as_json)
     if not as_json:
         for address in serve.listen:
@@ -360,11 +417,16 @@ def _check(config: Config, *, as_json: bool) -> None:
             output.data(f"metrics {serve.metrics} (http)")
 
 
-def _checked(zone: ZoneConfig) -> tuple[dict[str, Any], ZoneView]:
-    """Return a zone as it would be served, and describe it for JSON. Raises ZoneError, SigningError and OSError."""
+def _checked(zone: ZoneConfig, last: Kept | None) -> tuple[dict[str, Any], ZoneView]:
+    """Return a zone as it would be served after its last good version, and describe it for JSON.
+
+    Raises ZoneError, SigningError and OSError.
+    """
     if zone.keys is not None:
         signer.check(zone.keys)
     checked, now = _read(zone), time.time()
+    if last is not None:
+        publisher.check_after(last, checked.view, zone, now)
     warnings = list(checked.warnings)
     if zone.keys is None and (found := signature_state(checked.view, now)).is_alarm:
         warnings.append(found.text(now))

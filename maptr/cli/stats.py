@@ -13,6 +13,7 @@ import click
 from maptr.cli import lookup, options, output
 from maptr.cli.group import command
 from maptr.cli.output import Painted, counted
+from maptr.errors import printable
 from maptr.gateway import statistics
 from maptr.gateway.message import Unreadable
 
@@ -76,4 +77,4 @@ def stats(file: Path | None, days: int | None, period: str | None, config: str |
         ("referrers", statistics.REFERRER),
     ):
         for label, count in report.values[kind][:SHOWN]:
-            output.data(Painted(f"{title:12}", output.MINOR), f"{count:>10} {label}")
+            output.data(Painted(f"{title:12}", output.MINOR), f"{count:>10} {printable(label)}")

@@ -244,5 +244,5 @@ def _rewrite(
     own, lost = ([], []) if redirects is None else _own_rules(redirects)
     text, losses = exporting.write(read, form, own)
     for record, group in groupby([] if quiet else [*losses, *lost], key=attrgetter("record")):
-        output.inform(f"lost {record}: {'; '.join(loss.what for loss in group)}")
+        output.inform(f"lost {record}: {printable('; '.join(loss.what for loss in group))}")
     write(target, printable(text, keep="\n\t") if target is None else text)

@@ -37,7 +37,7 @@ from maptr.protocol.numbers import HTTP_PORT, SERVER_PORT
 from maptr.registry.followed_file import WatchedTable
 from maptr.registry.found import NAMES
 from maptr.registry.pull import OFFICIAL, Requirements, apply_pull, begin_with_built_in, plan_pull
-from maptr.server import publisher, state_folder
+from maptr.server import freeze, publisher, state_folder
 from maptr.server.control import MAX_SOCKET_PATH
 from maptr.server.daemon import Daemon
 from maptr.server.state import Served
@@ -280,7 +280,7 @@ class Gateway:
         given = lookup.DEFAULTS
         self.client = lookup.reconciling_client([], given, config)
         chooser = lookup.chooser_of(given, config, self.client)
-        self.service = Service(config, self.client, zones=self._zones, chooser=chooser)
+        self.service = Service(config, self.client, zones=self._zones, chooser=chooser, is_local=True)
         self._daemon = daemon
         self._known: Snapshot | None = None
 
@@ -297,8 +297,9 @@ def _zone(config: Config, *, force: bool) -> Served:
     """Build the zone of the table. Exits if the zone cannot be served."""
     state_folder.make(config)
     with output.progress("building the zone"):
-        served = publisher.start(config.zones, clock=time.time)
-        served, (outcome,) = publisher.publish(config.zones, served, clock=time.time, force=force)
+        frozen = freeze.read(config.serve.state, time.time())
+        served = publisher.start(config.zones, clock=time.time, frozen=frozen)
+        served, (outcome,) = publisher.publish(config.zones, served, clock=time.time, force=force, frozen=frozen)
     state = served[config.zones[0].name]
     if state.view is None:
         output.fail(f"the zone cannot be served: {outcome.reason}", output.EXIT_NONE)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import binascii
 import dataclasses
+import ipaddress
 import os
 import re
 import sys
@@ -26,9 +27,9 @@ from maptr.cache import DNS_FIRST, PATIENCE, POLICIES, STALE_LIMIT
 from maptr.choose import CHOOSERS
 from maptr.dnssec.policy import INCEPTION_OFFSET, LIFETIME, REFRESH, Children, SigningPolicy
 from maptr.errors import ConfigError
-from maptr.files import name_for
+from maptr.files import name_for, open_to_all
 from maptr.protocol import names
-from maptr.protocol.address import Address, Network, read_network
+from maptr.protocol.address import Address, Network, check_scope, read_network
 from maptr.protocol.cookies import KEY_SIZE, MAX_SECRETS
 from maptr.protocol.names import ARK_ARPA, Labels
 from maptr.protocol.numbers import HTTP_PORT, MAX_TTL, SERVER_PORT, UDP_PAYLOAD
@@ -50,6 +51,10 @@ class ElementError(ValueError):
     def __init__(self, wrong: Sequence[tuple[int, str]]) -> None:
         super().__init__("; ".join(message for _, message in wrong))
         self.wrong = wrong
+
+
+class NotInstalled(ValueError):
+    """A name that is neither built in nor declared by a package that is installed now."""
 
 
 class ValueType(NamedTuple, Generic[T]):
@@ -157,7 +162,12 @@ def name_in(group: str, built_in: Sequence[str]) -> ValueType[str]:
     """Return the type of a built-in name, or one that an installed package declares in a group."""
 
     def read(value: object) -> str:
-        return str(value) if value in built_in else choice(*built_in, *plugins.names(group)).read(value)
+        if value in built_in:
+            return str(value)
+        try:
+            return choice(*built_in, *plugins.names(group)).read(value)
+        except ValueError as error:
+            raise NotInstalled(str(error)) from None
 
     return ValueType(read)
 
@@ -279,6 +289,14 @@ def _link(text: str) -> str:
     return text
 
 
+def _host_name(text: str) -> str:
+    """Read the name of a host as in a Host header, without a port."""
+    name = text.removesuffix(".").lower()
+    if not re.fullmatch("[0-9a-z_-]+([.][0-9a-z_-]+)*", name):
+        raise ValueError(f"{text!r} is not the name of a host, without a port")
+    return name
+
+
 def _contact(text: str) -> str:
     """Read an e-mail address, also with ``mailto:``, or the URL of a page."""
     text = text.removeprefix("mailto:")
@@ -307,6 +325,26 @@ def _template(text: str) -> str:
     return text
 
 
+def _sender(text: str) -> str:
+    try:
+        address = ipaddress.ip_address(text)
+    except ValueError:
+        raise ValueError(f"{text!r} is not an IP address, such as 192.0.2.1 or 2001:db8::1, without a port") from None
+    if address.is_unspecified or address.is_multicast or getattr(address, "ipv4_mapped", None):
+        raise ValueError(f"{text} is not an address to send from")
+    check_scope(text)
+    return str(address)
+
+
+def _one_of_each(sources: tuple[str, ...]) -> tuple[str, ...]:
+    """Raise ValueError for two addresses of one family."""
+    for family, is_six in (("IPv4", False), ("IPv6", True)):
+        found = [each for each in sources if (":" in each) is is_six]
+        if len(found) > 1:
+            raise ValueError(f"{' and '.join(found)}: at most one {family} address")
+    return sources
+
+
 BOOLEAN = ValueType(
     lambda value: _of_type(value, bool), lambda text: {"true": True, "false": False}.get(text.lower(), text)
 )
@@ -324,11 +362,13 @@ _ADDRESSES = list_of(TEXT.then(Address.from_text))
 _ONE_OR_MORE = ValueType(  # one text is one address
     lambda value: _ADDRESSES.read([value] if isinstance(value, str) else value), _ADDRESSES.from_text
 )
+_HOSTS = list_of(TEXT.then(_host_name))
 _SERVERS = list_of(TEXT.then(_server))
 _NETWORKS = list_of(TEXT.then(read_network))
 _ACCESS = list_of(TEXT.then(AccessRule.from_text))
 _NOTIFY = list_of(TEXT.then(NotifyTarget.from_text))
 _MAILBOX = TEXT.then(lambda text: read_name(names.mailbox(text)))
+_SENDERS = list_of(TEXT.then(_sender)).then(_one_of_each)
 
 CERTIFICATE, SECRET, TABLE, ZONE = "a certificate or key", "a secret", "a table", "a zone"  # contents of files
 
@@ -362,6 +402,7 @@ def sections(key: str, table: type[Any]) -> Any:
     return field(default=(), metadata={"array": table, "key": key})
 
 
+WARN_BEFORE = 14 * 86400  # seconds before the end of a certificate; ACME clients renew one of 90 days after 60
 # Limits on TCP and TLS connections, for all addresses together.
 MAX_CONNECTIONS = 500  # BIND's tcp-clients is 150, NSD's tcp-count 100; an idle connection takes some kilobytes
 MAX_PER_CLIENT = 50  # RFC 7766 6.2.2 lets a server limit the connections of one client
@@ -377,6 +418,7 @@ class TlsConfig:
     listen: tuple[Address, ...] = setting(_ADDRESSES, (), needs=("certificate", "key"))
     certificate: Path | None = setting(PATH, None, needs=("listen",), content=CERTIFICATE)
     key: Path | None = setting(PATH, None, needs=("listen",), content=CERTIFICATE)
+    warn_before: int = setting(DURATION, WARN_BEFORE, needs=("listen",))  # at most a third of its lifetime
 
 
 @dataclass(frozen=True)
@@ -431,6 +473,7 @@ class CatalogConfig:
 class SecondariesConfig:
     """``[serve.secondaries]``: how often secondaries are asked for their serial, and when an old one is an alarm."""
 
+    source: tuple[str, ...] = setting(_SENDERS, ())  # of NOTIFY and SOA queries
     interval: int = setting(_PERIOD, 300)  # seconds between two queries to a secondary in step
     alarm_after: int = setting(_PERIOD, 300)  # seconds without the serial of the zone
 
@@ -447,7 +490,9 @@ class ServeConfig:
     hostname: str = setting(SHORT_TEXT, "")  # hostname.bind and id.server; empty: REFUSED
     udp_payload: int = setting(integer(MIN_PAYLOAD, MAX_PAYLOAD), UDP_PAYLOAD)
     control: Path | None = setting(PATH, Path("run/maptr.sock"), content="a control socket")
+    control_group: str = setting(TEXT, "")  # whose members may ask for the status
     metrics: Address | None = setting(_ADDRESS, None)  # HTTP: /metrics for Prometheus, and /health
+    metrics_hosts: tuple[str, ...] = setting(_HOSTS, (), needs=("metrics",))  # more names of this machine
     state: Path | None = setting(PATH, None)  # a folder for data that outlives a restart
     tls: TlsConfig = section(TlsConfig)
     rrl: RrlConfig = section(RrlConfig)
@@ -571,6 +616,7 @@ class GatewayConfig:
 
     listen: tuple[Address, ...] = setting(_ADDRESSES, (Address("127.0.0.1", HTTP_PORT),))
     admin_listen: tuple[Address, ...] = setting(_ONE_OR_MORE, ())  # where its operator reaches metrics and statistics
+    admin_hosts: tuple[str, ...] = setting(_HOSTS, (), needs=("admin_listen",))  # more names of this machine
     public_url: str = setting(TEXT.then(_own_url), "")  # where clients reach it
     root: str = setting(TEXT.then(_base_url), "")  # the resolver for ARKs without a mapping authority
     metadata: str = setting(TEXT.then(_template), "")  # the target of inflections, with ${pid} and ${inflection}
@@ -588,6 +634,7 @@ class GatewayConfig:
     public_stats: bool = setting(BOOLEAN, False)
     certificate: Path | None = setting(PATH, None, needs=("key",), content=CERTIFICATE)
     key: Path | None = setting(PATH, None, needs=("certificate",), content=CERTIFICATE)
+    certificate_warn_before: int = setting(DURATION, WARN_BEFORE, needs=("certificate",))
     max_connections: int = setting(integer(1, 100_000), 1000)
     idle_timeout: float = setting(seconds(0.1, 3600), 15.0)
     rate: int = setting(integer(0, 1_000_000), 200)  # requests a second per client; 0: no limit
@@ -618,10 +665,22 @@ class Config:
         """The control socket's path; None without a configuration file, unless the path was set explicitly."""
         return self.serve.control if self.filename or "serve.control" in self.locations else None
 
-    def error(self, key: str, message: str) -> ConfigError:
+    def open_secrets(self) -> list[ConfigError]:
+        """Return a warning for the first secret of each file of the configuration that everybody may read."""
+        found: dict[str, ConfigError] = {}
+        for key, (filename, _) in sorted(self.locations.items(), key=lambda item: item[1]):
+            name = re.sub(r"\[\d+\]", "", key)
+            one = all_keys().get(name)
+            is_secret = one is not None and not one.repr
+            if is_secret and filename and filename not in found and (fault := open_to_all(Path(filename))):
+                found[filename] = self.error(key, fault)
+        return [*found.values()]
+
+    def error(self, key: str, message: str, *, of_text: bool = False) -> ConfigError:
         """Make an error with file and line for a key, such as ``serve.listen`` or ``key[0].secret_file``."""
         filename, line = self.locations.get(key, (self.filename, 0))
-        return ConfigError(message, filename=filename, line=line, key=re.sub(r"\[\d+\]", "", key))
+        dotted = re.sub(r"\[\d+\]", "", key)
+        return ConfigError(message, filename=filename, line=line, key=dotted, of_text=of_text)
 
 
 def keys_of(table: type[Any]) -> dict[str, dataclasses.Field[Any]]:

@@ -16,7 +16,7 @@ from typing import Any, TypedDict, TypeVar, Unpack
 
 from maptr import url
 from maptr.config import model
-from maptr.config.model import Config, ElementError, read_cookie_secrets, read_tsig_secret
+from maptr.config.model import Config, ElementError, NotInstalled, read_cookie_secrets, read_tsig_secret
 from maptr.errors import ConfigError, SigningError, ZoneError, nearest, raise_all
 from maptr.files import read_up_to, secret_fault
 from maptr.paths import LOCAL_CONFIG
@@ -78,10 +78,11 @@ def parse(
 
 
 def examine(
-    path: Path | None, *, secrets: bool = True, **sources: Unpack[ConfigSources]
+    path: Path | None, *, secrets: bool = True, for_other: bool = False, **sources: Unpack[ConfigSources]
 ) -> tuple[Config, list[ConfigError]]:
     """Load the configuration, with defaults in place of wrong values, and return it with the mistakes.
 
+    ``for_other``: root checks it for a server that runs as another user, which may read secrets by its group.
     Raises ConfigError for a file that is not TOML, and OSError.
     """
     if path is None:
@@ -95,7 +96,7 @@ def examine(
             raise
         config, errors = _examine_text(text, str(path), path.parent, **sources)
     if secrets:
-        config = _with_secrets(config, errors)
+        config = _with_secrets(config, errors, for_other=for_other)
     return config, sorted(errors, key=lambda error: error.line)
 
 
@@ -129,9 +130,9 @@ def _document(text: str, filename: str) -> dict[str, Any]:
         reason, _, place = str(error).partition(" (at ")
         found = re.match(r"line (\d+),", place)
         line = int(found[1]) if found else text.count("\n") + 1  # tomli says "end of document"
-        raise ConfigError(reason, filename=filename, line=line) from None
+        raise ConfigError(reason, filename=filename, line=line, of_text=True) from None
     except RecursionError:
-        raise ConfigError("is nested too deeply", filename=filename) from None
+        raise ConfigError("is nested too deeply", filename=filename, of_text=True) from None
 
 
 def environment_names() -> dict[str, str]:
@@ -149,7 +150,8 @@ def _from_environment(environment: Mapping[str, str], errors: list[ConfigError])
             value_type = fields[known[variable]].metadata["type"]
             found[known[variable]] = value_type.from_text(text), variable
         elif variable.startswith(ENVIRONMENT_OURS):
-            errors.append(ConfigError(f"no such setting; the nearest is {nearest(variable, known)}", key=variable))
+            reason = f"no such setting; the nearest is {nearest(variable, known)}"
+            errors.append(ConfigError(reason, key=variable, of_text=True))
     return found
 
 
@@ -231,10 +233,10 @@ class _Reading:
                 self._refuse((*path, index), reason)
             return WRONG
         except ValueError as error:
-            return self._refuse(path, str(error))
+            return self._refuse(path, str(error), of_text=not isinstance(error, NotInstalled))
 
-    def _refuse(self, path: KeyPath, message: str) -> object:
-        self.errors.append(self.error(path, message))
+    def _refuse(self, path: KeyPath, message: str, *, of_text: bool = True) -> object:
+        self.errors.append(self.error(path, message, of_text=of_text))
         self.unread = True
         return WRONG
 
@@ -255,9 +257,9 @@ class _Reading:
                 return self._outside[part], 0
         return self.filename, next((self.lines[part] for part in parts if part in self.lines), 0)
 
-    def error(self, path: KeyPath, message: str) -> ConfigError:
+    def error(self, path: KeyPath, message: str, *, of_text: bool = True) -> ConfigError:
         filename, line = self._location(path)
-        return ConfigError(message, filename=filename, line=line, key=_dotted(path))
+        return ConfigError(message, filename=filename, line=line, key=_dotted(path), of_text=of_text)
 
 
 def _nearest(path: KeyPath, key: str, known: Iterable[str]) -> str:
@@ -397,20 +399,21 @@ def _text(path: Path) -> str:
     try:
         octets = _read(path, MAX_FILE)
     except ValueError as error:
-        raise ConfigError(str(error), filename=str(path)) from None
+        raise ConfigError(str(error), filename=str(path), of_text=True) from None
     try:
         return octets.decode("utf-8-sig")  # editors on Windows write a byte order mark
     except UnicodeDecodeError as error:
         line = octets.count(b"\n", 0, error.start) + 1
-        raise ConfigError("is not UTF-8", filename=str(path), line=line) from None
+        raise ConfigError("is not UTF-8", filename=str(path), line=line, of_text=True) from None
 
 
-def _with_secrets(config: Config, errors: list[ConfigError]) -> Config:
+def _with_secrets(config: Config, errors: list[ConfigError], *, for_other: bool) -> Config:
     """Return the configuration with the secrets from their files. Adds mistakes to ``errors``."""
 
     def secret(key: str, path: Path, read: Callable[[str], T]) -> T | None:
         try:
-            return read(_read(path, MAX_SECRET, secret=True).decode("ascii", "replace"))
+            octets = _read(path, MAX_SECRET, fault=lambda status: secret_fault(status, for_other=for_other))
+            return read(octets.decode("ascii", "replace"))
         except (OSError, ValueError) as error:
             errors.append(config.error(key, f"{path}: {getattr(error, 'strerror', None) or error}"))
             return None
@@ -428,14 +431,15 @@ def _with_secrets(config: Config, errors: list[ConfigError]) -> Config:
     return dataclasses.replace(config, keys=tuple(keys), serve=dataclasses.replace(config.serve, cookies=cookies))
 
 
-def _read(path: Path, limit: int, *, secret: bool = False) -> bytes:
+def _read(path: Path, limit: int, *, fault: Callable[[os.stat_result], str] = lambda status: "") -> bytes:
+    """Read a file. ``fault`` returns why it must not be read. Raises ValueError and OSError."""
     if path.is_dir():  # os.open accepts a folder, and the error of ``read`` would name a file descriptor
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # do not wait for a FIFO's writer
     with os.fdopen(handle, "rb") as file:
         status = os.fstat(handle)
-        if secret and (fault := secret_fault(status)):
-            raise ValueError(fault)
+        if reason := fault(status):
+            raise ValueError(reason)
         octets = read_up_to(file, limit)
     if len(octets) > limit:
         raise ValueError(f"has more than {limit} bytes")

@@ -9,15 +9,17 @@ import asyncio
 import itertools
 import logging
 import socket
+import ssl
 import time
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar, cast
 
 from maptr.config.model import TcpConfig
 from maptr.daemon.background import Repetitions
+from maptr.daemon.log_limit import LogLimit
 from maptr.protocol.address import client_of
 
 log = logging.getLogger("maptr.serve")
@@ -54,12 +56,16 @@ class OpenConnections(Generic[C]):
     def __init__(self, limits: TcpConfig, counts: Counts) -> None:
         self.limits = limits
         self.counts = counts
+        self.failed_handshakes = LogLimit()
         self._clients: dict[C, str] = {}
         self._per_client: Counter[str] = Counter()
         self._idle: dict[C, float] = {}  # since when; longest first
 
     def __len__(self) -> int:
         return len(self._clients)
+
+    def __contains__(self, connection: object) -> bool:
+        return connection in self._clients
 
     def __iter__(self) -> Iterator[C]:
         return iter(tuple(self._clients))
@@ -150,8 +156,40 @@ class Acceptor(ABC, Generic[C]):
         """Return the connection of an accepted socket; the client's address is "" if it has none."""
 
     @abstractmethod
-    async def connect(self, connection: C, sock: socket.socket) -> None:
-        """Start a connection that is within the limits. An OSError closes it."""
+    async def connect(self, connection: C, sock: socket.socket, client: str) -> None:
+        """Start a connection that is within the limits, as by ``begin``. An OSError closes it."""
+
+    async def begin(
+        self,
+        connection: C,
+        sock: socket.socket,
+        client: str,
+        *,
+        tls: ssl.SSLContext | None,
+        handshake: float,
+        shutdown: float,
+    ) -> None:
+        """Give the socket of a connection, which is an asyncio protocol, to asyncio; with ``tls`` after the handshake.
+
+        ``handshake`` and ``shutdown`` are the seconds that beginning and end of TLS may take. A failed handshake is
+        logged. Raises OSError.
+        """
+        try:
+            await asyncio.get_running_loop().connect_accepted_socket(
+                lambda: cast(asyncio.Protocol, connection),
+                sock,
+                ssl=tls,
+                ssl_handshake_timeout=handshake if tls else None,
+                ssl_shutdown_timeout=shutdown if tls else None,
+            )
+        except OSError as error:
+            if tls is not None and connection in self.connections:  # otherwise it has made room for another one
+                self._log_failed_handshake(client, error)
+            raise
+
+    def _log_failed_handshake(self, client: str, error: OSError) -> None:
+        if (suffix := self.connections.failed_handshakes.suffix()) is not None:
+            log.info("TLS handshake with %s failed: %s%s", client, handshake_fault(error), suffix)
 
     def exempts(self, client: str) -> bool:
         """Return whether a client may have any number of connections."""
@@ -202,13 +240,22 @@ class Acceptor(ABC, Generic[C]):
         if not self.connections.admit(connection, client, exempt=self.exempts(client)):
             sock.close()
             return
-        self._tasks[connection] = task = asyncio.get_running_loop().create_task(self._connect(connection, sock))
+        self._tasks[connection] = task = asyncio.get_running_loop().create_task(self._connect(connection, sock, client))
         task.add_done_callback(lambda _: self._tasks.pop(connection))
 
-    async def _connect(self, connection: C, sock: socket.socket) -> None:
+    async def _connect(self, connection: C, sock: socket.socket, client: str) -> None:
         try:
-            await self.connect(connection, sock)
+            await self.connect(connection, sock, client)
         except OSError as error:  # also ssl.SSLError, for a failed handshake
             error.__traceback__ = None  # its frames hold the error: a cycle that keeps the memory of a TLS connection
             self.connections.remove(connection)
             sock.close()
+
+
+def handshake_fault(error: OSError) -> str:
+    """Return why a TLS handshake failed: the reason of OpenSSL, such as an alert of the client, or that it ended."""
+    if isinstance(error, ssl.SSLError):
+        return (error.reason or "the client ended the connection").lower().replace("_", " ")
+    if isinstance(error, ConnectionAbortedError | TimeoutError):
+        return "timeout"
+    return "the client ended the connection"

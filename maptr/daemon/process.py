@@ -22,6 +22,7 @@ from typing import NamedTuple, TypeVar
 
 from maptr.config import Config
 from maptr.daemon.sockets import Sockets, bind
+from maptr.errors import ConfigError
 
 T = TypeVar("T")
 
@@ -95,9 +96,11 @@ def drop_privileges(config: Config, user: User, *, listening: bool = True) -> So
     """
     bound = None
     if listening:
-        for folder in (config.serve.state, config.control and config.control.parent):
-            if folder is not None:
-                _make_folder(config, folder, user)
+        if config.serve.state is not None:
+            with contextlib.suppress(ConfigError):  # the server has an alarm, and serves
+                _make_folder(config, config.serve.state, user)
+        if config.control is not None:
+            _make_folder(config, config.control.parent, user)
         bound = bind(config)
     try:
         # Changing all user and group IDs also clears every capability (capabilities(7)).
@@ -109,9 +112,6 @@ def drop_privileges(config: Config, user: User, *, listening: bool = True) -> So
     for path in (Path(__file__), Path(os.__file__)):
         if not os.access(path, os.R_OK):
             raise config.error(KEY, f"{user.name} cannot read {path.parent}, where maptr or Python is installed")
-    state = config.serve.state
-    if state is not None and listening and not os.access(state, os.W_OK | os.X_OK):
-        raise config.error("serve.state", f"{state} cannot be written to by {user.name}: chown it")
     return bound
 
 

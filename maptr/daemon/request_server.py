@@ -50,17 +50,21 @@ class RequestServer(Acceptor[_Connection]):
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
+    async def respond(self, request: bytes, sock: socket.socket) -> bytes:
+        """Return the response to a request on a connection."""
+        return await self._respond(request)
+
     def make(self, sock: socket.socket, client: str) -> _Connection:
         return _Connection(self._tasks)
 
-    async def connect(self, connection: _Connection, sock: socket.socket) -> None:
+    async def connect(self, connection: _Connection, sock: socket.socket, client: str) -> None:
         reader, writer = await asyncio.open_connection(sock=sock, limit=self._limit)
         try:
             async with asyncio.timeout(TIMEOUT):
                 request = await reader.readuntil(self._end)
             self.connections.busy(connection)
             try:
-                response = await self._respond(request)
+                response = await self.respond(request, sock)
             finally:
                 self.connections.idle(connection)
             async with asyncio.timeout(TIMEOUT):

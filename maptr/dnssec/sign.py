@@ -23,7 +23,7 @@ from maptr.dnssec.policy import Children, SigningPolicy
 from maptr.errors import SigningError
 from maptr.protocol.names import Labels, to_wire
 from maptr.protocol.numbers import CDNSKEY, CDS, DNAME, DNSKEY, DS, NS, NSEC, RRSIG, SOA, ZONEMD
-from maptr.protocol.serial import following_serial, is_newer
+from maptr.protocol.serial import choose, is_newer
 from maptr.zone import rrset
 from maptr.zone.diff import ZoneDiff, stripped
 from maptr.zone.snapshot import PackedNodes, ZoneView
@@ -42,6 +42,8 @@ class Renewal:
 
     A new version has the serial of the unsigned zone if that is newer than the old version's, otherwise the next serial
     in the style ("increment", "date", "unix"). Signatures that last long enough are kept, unless ``force`` is set.
+    ``last`` is the last serial that is known to be published, if the old version may be older. ``others`` gives the
+    serials of secondaries, which a new serial passes.
     """
 
     keys: KeySet
@@ -49,6 +51,8 @@ class Renewal:
     now: float
     style: str = "increment"
     force: bool = False
+    last: int | None = None
+    others: Callable[[], Iterable[int]] = tuple
 
     def renew(self, zone: ZoneView, old: ZoneView | None, progress: Progress = lambda done, total: None) -> ZoneView:
         """Return the signed zone, or ``old``, the version that was signed before, if nothing has to change."""
@@ -74,9 +78,9 @@ class Renewal:
         Signatures of ``old`` by the same keys over the same records are kept if they last long enough, so that an IXFR
         to secondaries has only the changes.
         """
-        serial, policy, now = zone.serial, self.policy, int(self.now)
-        if old is not None and not is_newer(serial, old.serial):
-            serial = following_serial(old.serial, self.style, self.now)
+        policy, now = self.policy, int(self.now)
+        last = self.last if old is None or (self.last is not None and is_newer(self.last, old.serial)) else old.serial
+        serial = choose(zone.serial, last, self.style, self.now, self.others())
         bare = stripped(zone, serial)
         table = dict(bare.nodes.table)
         owners = _owners(bare)

@@ -18,7 +18,7 @@ from urllib.parse import quote, unquote
 
 from maptr.ark import Ark
 from maptr.discovery import Discovery
-from maptr.errors import SCHEMA, ArkSyntaxError, json_text, nearest
+from maptr.errors import SCHEMA, ArkSyntaxError, MaptrError, json_text, nearest
 from maptr.gateway.message import (
     JSON,
     JSON_LINES,
@@ -26,6 +26,7 @@ from maptr.gateway.message import (
     Headers,
     Lines,
     Lookup,
+    Made,
     Request,
     Response,
     Work,
@@ -34,7 +35,7 @@ from maptr.gateway.message import (
     problem,
 )
 from maptr.gateway.objects import OWN
-from maptr.gateway.resolve import NONE_AGE, RETRY_AFTER, look_up, missing, provenance, retry, why
+from maptr.gateway.resolve import NONE_AGE, RETRY_AFTER, check_unread, look_up, missing, provenance, retry, why
 from maptr.gateway.site import Site
 from maptr.reconcile.probes import Liveness, servers_of
 from maptr.reconcile.verdict import AGREES
@@ -86,7 +87,8 @@ def _discover(request: Request, site: Site, ark: list[str]) -> Answer:
             return problem(HTTPStatus.BAD_REQUEST, str(error))
         return look_up(parsed, site, request.now, partial(_discovered, request, site))
     headers = (("Content-Type", JSON_LINES), *_NOT_KEPT)
-    return Lines([_part(request, site, text) for text in ark], Response(HTTPStatus.OK, headers))
+    parts = Made(ark, partial(_part, request, site))
+    return Lines(parts, Response(HTTPStatus.OK, headers), lambda index, error: _unread(ark[index], error))
 
 
 def _discovered(request: Request, site: Site, found: Discovery) -> Response:
@@ -110,9 +112,13 @@ def _part(request: Request, site: Site, text: str) -> Lookup | Response:
     try:
         ark = Ark.parse(text, bare=True).sent(site.hyphens)
     except ArkSyntaxError as error:
-        received = text.encode("utf-8", "replace").decode()
-        return _json({"ark": received, "candidates": [], "age": None, "error": str(error)})
+        return _unread(text, error)
     return look_up(ark, site, request.now, lambda found: _json(discovery(request, site, found)))
+
+
+def _unread(text: str, error: MaptrError) -> Response:
+    received = text.encode("utf-8", "replace").decode()
+    return _json({"ark": received, "candidates": [], "age": None, "error": str(error)})
 
 
 def _json(document: Mapping[str, Any], headers: Headers = ()) -> Response:
@@ -124,6 +130,8 @@ def _json(document: Mapping[str, Any], headers: Headers = ()) -> Response:
 def discovery(request: Request, site: Site, found: Discovery) -> dict[str, Any]:
     """Return a discovery as ``maptr discover --json`` prints it, without candidates for an object that does not exist
     here."""
+    if found.complete and not found.candidates and found.source != OWN:
+        check_unread(site)
     shown = found.replace(age=found.age_at(request.now))
     if error := missing(found.ark, found, site, request):
         return {"schema": SCHEMA, **shown.replace(candidates=()).to_dict(), "error": error}
@@ -195,12 +203,16 @@ def _liveness(known: Liveness, now: float) -> dict[str, Any]:
     return {**known.to_dict(), "suspect": known.is_suspect(now)}
 
 
-def _drift(request: Request, site: Site) -> Response:
+def _drift(request: Request, site: Site) -> Response | Work:
     """Return the last comparison of the table with DNS, as ``maptr table drift --json`` prints it."""
     if not site.has_drift:
         return problem(HTTPStatus.NOT_FOUND, "this gateway does not compare its table with DNS")
     if site.drift.at is None:
         return problem(HTTPStatus.SERVICE_UNAVAILABLE, "the table was not compared with DNS yet", _RETRY)
+    return partial(_compared, site, request.now)  # a long table takes long
+
+
+def _compared(site: Site, now: float) -> Response:
     verdicts = site.drift.verdicts
     counts = Counter(str(one.verdict) for one in verdicts)
     silent = [one for one in site.liveness.values() if one.failures]
@@ -208,7 +220,7 @@ def _drift(request: Request, site: Site) -> Response:
         "at": site.drift.at,
         "counts": dict(sorted(counts.items())),
         "records": [one.to_dict() for one in verdicts if one.verdict not in AGREES],
-        "silent": [_liveness(one, request.now) for one in silent],
+        "silent": [_liveness(one, now) for one in silent],
     }
     return _json(document, _KEPT)
 

@@ -185,7 +185,7 @@ class HttpListener(Acceptor[HttpConnection]):
     def make(self, sock: socket.socket, client: str) -> HttpConnection:
         return HttpConnection(self, sock, client)
 
-    async def connect(self, connection: HttpConnection, sock: socket.socket) -> None:
+    async def connect(self, connection: HttpConnection, sock: socket.socket, client: str) -> None:
         """Start a connection, after the header of the PROXY protocol and with TLS after the handshake."""
         timeout = self._settings.idle_timeout
         if self._settings.proxy_protocol and self._proxies.trusts(connection.client):
@@ -194,13 +194,7 @@ class HttpListener(Acceptor[HttpConnection]):
             except ValueError as error:
                 self._proxies.warn_of(connection.client, f"its connection was closed: {error}")
                 raise ConnectionError from None
-        await asyncio.get_running_loop().connect_accepted_socket(
-            lambda: connection,
-            sock,
-            ssl=self.tls,
-            ssl_handshake_timeout=timeout if self.tls else None,
-            ssl_shutdown_timeout=timeout if self.tls else None,
-        )
+        await self.begin(connection, sock, connection.client, tls=self.tls, handshake=timeout, shutdown=timeout)
 
     async def _read_proxy_header(self, connection: HttpConnection, sock: socket.socket) -> None:
         """Take the client that a proxy names. Raises ValueError, TimeoutError, and OSError if it has too many."""

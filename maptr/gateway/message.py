@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from email.utils import formatdate
 from functools import lru_cache
 from http import HTTPStatus
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar, overload
 from urllib.parse import parse_qsl
 
 from maptr.ark import Ark
 from maptr.discovery import Discovery
-from maptr.errors import LocatedError, MaptrError, json_text
+from maptr.errors import LocatedError, MaptrError, json_text, printable
 
 HTML = "text/html; charset=utf-8"
 TEXT = "text/plain; charset=utf-8"
@@ -22,6 +22,9 @@ JSON_LINES = "application/jsonl"
 PROBLEM = "application/problem+json"  # RFC 9457
 LINKSET = "application/linkset+json"  # RFC 9264
 LINKSET_TEXT = "application/linkset"
+
+T = TypeVar("T")
+U = TypeVar("U")
 
 Headers = tuple[tuple[str, str], ...]
 
@@ -36,6 +39,10 @@ class Unreadable(MaptrError):
     """What a response needs cannot be read now. The text is for clients: it names no file."""
 
 
+class Busy(Unreadable):
+    """It cannot be read at once: a thread that may wait may be able to."""
+
+
 def published(error: MaptrError | OSError) -> str:
     """Return the text of an error for clients: it names the file without its folder."""
     if isinstance(error, LocatedError):
@@ -43,7 +50,7 @@ def published(error: MaptrError | OSError) -> str:
     elif isinstance(error, OSError):
         reason, file, line = error.strerror or str(error), str(error.filename or ""), 0
     else:
-        return str(error)
+        return printable(str(error))
     return str(LocatedError(reason, filename=file.rpartition("/")[2], line=line))
 
 
@@ -133,11 +140,31 @@ class Lookup(NamedTuple):
 class Lines(NamedTuple):
     """A response in lines, sent in this order, each when it and those before it are known.
 
-    A line is the body of its part. ``response`` has the status and the headers of the whole.
+    A line is the body of its part. ``response`` has the status and the headers of the whole. Taking a part may raise
+    Unreadable, as its ``respond`` may: ``unreadable`` makes the line then, from its index and the error.
     """
 
     parts: Sequence[Lookup | Response]
     response: Response
+    unreadable: Callable[[int, Unreadable], Response]
+
+
+class Made(Sequence[T]):
+    """Values that are made when they are taken, each from one of the ``items``."""
+
+    def __init__(self, items: Sequence[U], make: Callable[[U], T]) -> None:
+        self._items: Sequence[Any] = items
+        self._make: Callable[[Any], T] = make
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    @overload
+    def __getitem__(self, index: int) -> T: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[T]: ...
+    def __getitem__(self, index: int | slice) -> T | Sequence[T]:
+        return Made(self._items[index], self._make) if isinstance(index, slice) else self._make(self._items[index])
 
 
 Work = Callable[[], Response]
@@ -185,7 +212,9 @@ def not_kept(response: Response) -> Response:
 
 
 def text(lines: str, status: int = HTTPStatus.OK, headers: Headers = ()) -> Response:
-    return Response(status, (("Content-Type", TEXT), *headers), lines.encode("utf-8", "replace"))
+    """Return a response in plain text. A value with line breaks of its own must have been through ``printable``."""
+    shown = printable(lines, keep="\n")
+    return Response(status, (("Content-Type", TEXT), *headers), shown.encode("utf-8", "replace"))
 
 
 def as_json(value: Any, status: int = HTTPStatus.OK, headers: Headers = (), kind: str = JSON) -> Response:

@@ -23,6 +23,8 @@ MALFORMED = "malformed"  # the kind of a request that cannot be read
 RESOLVE = "resolve"  # the kind of a request for an ARK
 KINDS = (RESOLVE, "api", "page", "dns", "operator", MALFORMED)  # of requests, by their path
 REDIRECTS = (302, 303)  # statuses
+CERTIFICATE = "certificate"
+ALARMS = (CERTIFICATE,)  # the kinds of alarms
 _OPERATOR = ("/health", "/ready", "/metrics", "/stats", "/status")
 _BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 
@@ -90,6 +92,10 @@ class Metrics:
         self.connections = ConnectionMetrics()
         registry.register(self.connections)
         self.reloads = Counter("maptr_gateway_reloads", "Reloads by their result.", ["result"], registry=registry)
+        text = "1 for a kind of alarm that its operator must mend: /status has its text."
+        self._alarms = Gauge("maptr_gateway_alarms", text, ["kind"], registry=registry)
+        text = "When the certificate of the gateway expires."
+        self._expires = Gauge("maptr_gateway_certificate_expiry_time_seconds", text, registry=registry)
         self._ready = Gauge("maptr_gateway_ready", "1 while the gateway is ready.", registry=registry)
         self._table = Gauge("maptr_table_records", "Records of the table.", registry=registry)
         self._age = Gauge("maptr_table_age_seconds", "Seconds since the source confirmed the table.", registry=registry)
@@ -109,11 +115,14 @@ class Metrics:
     def page(self, site: Site) -> Response:
         """Return the metrics as text."""
         self._ready.set(not site.troubles)
+        for kind in ALARMS:
+            self._alarms.labels(kind).set(kind in site.alarms)
+        self._expires.set(float("nan") if site.certificate_expires is None else site.certificate_expires)
         self._table.set(len(site.table))
         self._pull.set(float("nan") if site.pull_failed is None else site.pull_failed)
         self._redirects.set(len(site.objects))
         self._left_out.set(site.redirects.left_out)
-        self._file_age.set(time.time() - site.redirects.written if site.redirects.file else float("nan"))
+        self._file_age.set(time.time() - site.redirects.written if site.redirects.written else float("nan"))
         fetched = site.table_state.fetched
         self._age.set(float("nan") if fetched is None else time.time() - fetched)
         return Response(HTTPStatus.OK, (("Content-Type", CONTENT_TYPE_LATEST),), generate_latest(self._registry))

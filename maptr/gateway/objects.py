@@ -6,7 +6,7 @@ it). The longest registered ARK counts that ends before a ``/`` or ``.`` of the 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from maptr import url
 from maptr.ark import Ark
 from maptr.errors import ArkSyntaxError, LocatedError
+from maptr.gateway.message import Unreadable
 from maptr.registry.target import DEFAULT_STATUS
 
 COLUMNS = ("ark", "url", "status", "reason", "who", "what", "when", "suffix")
@@ -21,6 +22,7 @@ COLUMNS = ("ark", "url", "status", "reason", "who", "what", "when", "suffix")
 REDIRECTING, GONE = (302, 303, 307), 410
 SWITCH = dict.fromkeys(("", "yes", "true", "t", "1"), True) | dict.fromkeys(("no", "false", "f", "0"), False)
 OWN = "redirects"  # the source of a discovery that an own object makes
+UNREADABLE = "the own objects of this gateway cannot be read now"
 MAX_CUTS = 32  # shorter ARKs that are looked for, of one ARK
 
 
@@ -70,10 +72,18 @@ class OwnObjects:
     """Own objects by their ARK in normal form: here none. ``naans`` counts those of each NAAN."""
 
     naans: Mapping[str, int] = MappingProxyType({})
+    is_read = True
 
     def get(self, ark: str) -> OwnObject | None:
         """Return the object of an ARK in normal form. Raises Unreadable."""
         return None
+
+    def within(self, seconds: float) -> OwnObjects:
+        """Return the same objects, of which all look-ups together wait at most so long; 0: none waits.
+
+        A look-up that would have to wait although it must not raises Busy. The result is for one request.
+        """
+        return self
 
     def __len__(self) -> int:
         return sum(self.naans.values())
@@ -87,9 +97,26 @@ class OwnObjects:
         return []
 
 
+class UnreadObjects(OwnObjects):
+    """The own objects of a file that could not be read since the start. They are of ``naans``, as far as is known: an
+    ARK of these may be one of them. If no NAAN is known, any ARK may be."""
+
+    is_read = False
+
+    def __init__(self, naans: Iterable[str] = ()) -> None:
+        self.naans = dict.fromkeys(naans, 0)
+
+    def get(self, ark: str) -> OwnObject | None:
+        raise Unreadable(UNREADABLE)
+
+    @property
+    def may_have_any(self) -> bool:
+        return not self.naans
+
+
 @dataclass(frozen=True, slots=True)
 class Redirects:
-    """The own objects of a file, which was last written at ``written``, in seconds since 1970.
+    """The own objects of a file, which was last written at ``written``, in seconds since 1970; 0 if it was never read.
 
     ``file`` is its name without the folder. ``left_out`` counts its bad rows, of which ``bad`` has the first.
     ``trouble`` is why its last content is not used, for clients too: it does not name the folder.
@@ -107,7 +134,7 @@ class Redirects:
         return {
             "file": self.file,
             "redirects": len(self.objects),
-            "age": round(max(0.0, now - self.written), 3),
+            "age": round(max(0.0, now - self.written), 3) if self.written else None,
             "left_out": self.left_out,
             "errors": [{"line": error.line, "reason": error.reason} for error in self.bad],
             "trouble": self.trouble,

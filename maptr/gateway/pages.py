@@ -35,7 +35,7 @@ from maptr.gateway.drawing import MARKS, RANKS, shorten
 from maptr.gateway.language import ENGLISH, Language, preferred
 from maptr.gateway.message import HTML, Headers, Request, Response, Work, not_kept, text
 from maptr.gateway.objects import OWN
-from maptr.gateway.site import DriftReport, Site
+from maptr.gateway.site import DriftReport, Site, Traffic
 from maptr.gateway.statistics import DAYS, DAYS_KEPT, Report
 from maptr.reconcile.probes import Liveness
 from maptr.reconcile.verdict import AGREES, Drift, Verdict
@@ -193,16 +193,14 @@ def prepare() -> None:
 
 
 def respond(request: Request, site: Site) -> Response | Work | None:
-    """Return the page at a path; None if there is none."""
+    """Return the page at a path, or the work for a thread that a list of the whole table is; None if there is none."""
     path = request.path
     if kind := _FILES.get(path):
         return Response(HTTPStatus.OK, (("Content-Type", kind), *_DAY), _file(path[1:]))
     if path == "/drift" and site.has_drift:
-        return _drift(request, site)
+        return partial(_drift, request, site)
     if path == "/status" and request.is_admin:
-        return page(
-            "status.html", request, site, traffic=site.traffic and site.traffic(), **_overview(site.drift, site.table)
-        )
+        return partial(_status, request, site, site.traffic and site.traffic())
     if path == "/stats" and (statistics := site.statistics_for(request)):
         days, period = _number(request, "days", DAYS, DAYS_KEPT), request.parameter("period")
         try:
@@ -211,10 +209,11 @@ def respond(request: Request, site: Site) -> Response | Work | None:
             period, report = "", statistics(days, "")
         return lambda: _statistics(request, site, days, period, report())
     if path == "/servers":
-        return _servers(request, site)
+        return partial(_servers, request, site)
     if path == "/servers.atom":
         key = servers.feed, int(request.now) // MINUTE
-        return site.once(key, lambda: _document("servers.atom", ATOM, _MINUTES, servers.feed(site, request.now)))
+        feed = partial(servers.feed, site, request.now)
+        return lambda: site.once(key, lambda: _document("servers.atom", ATOM, _MINUTES, feed()))
     if path == "/favicon.ico":
         return Response(HTTPStatus.FOUND, (("Location", "/icon.svg"), *_DAY))
     base = site.settings.public_url
@@ -223,10 +222,9 @@ def respond(request: Request, site: Site) -> Response | Work | None:
         hidden = "".join(f"Disallow: {each}\n" for each in ("/stats", "/status", "/drift", "/api/"))
         return text(f"User-agent: *\n{hidden}{where}", headers=_DAY)
     if path == "/sitemap.xml" and base:
-        about = {"base": base, "naans": site.table.naans()[: MAX_SITEMAP - 1]}
-        return site.once("sitemap", lambda: _document("sitemap.xml", "application/xml", _DAY, about))
+        return lambda: site.once("sitemap", lambda: _document("sitemap.xml", "application/xml", _DAY, _sitemap(site)))
     if path == NAANS:
-        return partial(_naans, request, site)  # a search of a long table takes long
+        return partial(_naans, request, site)
     if path.startswith(NAANS):
         return _naan(request, site)
     return None
@@ -308,6 +306,14 @@ def _name(table: Table, one: Drift) -> str:
     """Return the organisation of a record; that of the NAAN for a shoulder that the table does not have."""
     entry = table.get(one.record) or table.get(one.naan)
     return "" if entry is None else entry.who.name or entry.who.acronym or ""
+
+
+def _sitemap(site: Site) -> dict[str, Any]:
+    return {"base": site.settings.public_url, "naans": site.table.naans()[: MAX_SITEMAP - 1]}
+
+
+def _status(request: Request, site: Site, traffic: Traffic | None) -> Response:
+    return page("status.html", request, site, traffic=traffic, **_overview(site.drift, site.table))
 
 
 def _drift(request: Request, site: Site) -> Response:

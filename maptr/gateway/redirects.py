@@ -11,8 +11,11 @@ from __future__ import annotations
 import csv
 import json
 import logging
+import math
 import os
 import sqlite3
+import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import replace
@@ -25,16 +28,18 @@ from maptr import url
 from maptr.daemon.background import Repetitions
 from maptr.errors import NOT_UTF8, ConfigError, MaptrError, printable, text_of_cell
 from maptr.files import Followed, opened, sqlite_errors
-from maptr.gateway.message import Unreadable, published
+from maptr.gateway.message import Busy, Unreadable, published
 from maptr.gateway.objects import (
     COLUMNS,
     GONE,
     REDIRECTING,
     UNREAD,
+    UNREADABLE,
     OwnObject,
     OwnObjects,
     Redirects,
     RowError,
+    UnreadObjects,
     read_row,
     to_row,
 )
@@ -47,7 +52,12 @@ MAX_COLUMNS = 100
 SEPARATORS = ",;\t"
 MAX_LINE = 65_536  # characters of a line of CSV, bytes of a value of SQLite
 SAMPLED = 2_000  # ARKs of a long file that are looked for in its successor: the share is then right to about 1 %
-LOCKED = 0.5  # seconds to wait for a writer of SQLite; then the file is read again later
+LOCKED = 0.5  # seconds to wait for a writer of SQLite; then the file is read again later, or a request gets 503
+LOCKED_STEP = 0.01  # seconds between two tries
+AT_ONCE = 0.005  # seconds that a look-up in the event loop may take; after a longer one, threads do it
+CALM = 20  # look-ups of threads in a row that took less, before the event loop looks up again
+STEPS = 1_000  # of SQLite, between two looks at the clock; a look-up has some thirty
+SLICE = 0.002  # seconds that a scan of all rows keeps others waiting
 NAMED = 10  # bad rows that the log and the status name one by one
 
 _SQLITE = b"SQLite format 3\0"
@@ -75,6 +85,9 @@ class Row(NamedTuple):
 
 OnBad = Callable[[RowError], None]
 
+_DAMAGED = (ValueError, OverflowError, RecursionError)  # what a row of ours that was edited raises
+_WAIT = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_INTERRUPT}  # errors that may pass
+
 
 # ---- reading
 
@@ -93,7 +106,7 @@ def _rows(path: Path) -> Iterator[Row]:
     """Yield the columns as a row, then the rows."""
     try:
         yield from _sqlite_rows(path) if _is_database(path) else _csv_rows(path)
-    except (OSError, sqlite3.Error, ValueError) as error:  # ValueError: a row of ours that was edited
+    except (OSError, sqlite3.Error, *_DAMAGED) as error:  # a row of ours that was edited
         raise _unreadable(path, error) from None
 
 
@@ -166,15 +179,18 @@ def _opened(path: Path) -> sqlite3.Connection:
     """Open a database to read. The schema of the file is not trusted to run functions."""
     uri = f"file:{quote(os.fsencode(path))}?mode=ro"
     connection = sqlite3.connect(uri, uri=True, timeout=LOCKED, check_same_thread=False, isolation_level=None)
+    connection.text_factory = lambda raw: raw.decode("utf-8", "surrogateescape")
     try:
         connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MAX_LINE)
         connection.execute("PRAGMA trusted_schema = OFF")
         # SQLite 3.37 says itself what it will read; an earlier one only shows that a view or virtual table has no page.
-        stored = "SELECT type, rootpage FROM sqlite_master WHERE name = 'redirects' COLLATE NOCASE"
-        with sqlite_errors():
-            listed = {kind for _, _, kind, *_ in connection.execute("PRAGMA table_list(redirects)")}
-            if any(kind != "table" or not page for kind, page in connection.execute(stored)) or listed - {"table"}:
-                raise ConfigError("redirects is not a table", filename=str(path))
+        stored = "SELECT type, rootpage FROM sqlite_master WHERE name = ? COLLATE NOCASE"
+        for name in ("redirects", "columns"):
+            with sqlite_errors():
+                listed = {kind for _, _, kind, *_ in connection.execute(f"PRAGMA table_list({name})")}
+                found = connection.execute(stored, (name,)).fetchall()
+            if any(kind != "table" or not page for kind, page in found) or listed - {"table"}:
+                raise ConfigError(f"{name} is not a table", filename=str(path))
     except BaseException:
         connection.close()
         raise
@@ -197,24 +213,52 @@ def _sqlite_rows(path: Path) -> Iterator[Row]:
         number = 1
         try:
             for number, values in enumerate(connection.execute("SELECT * FROM redirects"), 1):
-                cells = ("" if value is None else str(value) for value in values)
-                yield Row(number, dict(zip(columns, cells, strict=True)))
+                cells = dict(zip(columns, ("" if value is None else str(value) for value in values), strict=True))
+                yield Row(number, cells, _fault("".join(cells.values())))
         except sqlite3.DataError as error:  # a value that is too long
             raise ConfigError(str(error), filename=str(path), line=number + 1) from None
+
+
+def _fault(text: str) -> str:
+    """Return why a text of a database cannot be used; "" if it can."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return "a text is not UTF-8"
+    return ""
 
 
 # ---- the database of own objects
 
 
+class _Deadline:
+    """Ends statements of SQLite that take too long, whatever a file makes them do. It belongs to one connection."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self.at = math.inf
+        connection.set_progress_handler(self.is_over, STEPS)
+
+    def is_over(self) -> bool:
+        return time.monotonic() > self.at
+
+
 class ObjectStore(OwnObjects):
     """Own objects in a database of ours. Any thread may use it. A row that cannot be used is as if it were not there,
-    and is logged."""
+    and is logged.
+
+    The event loop never waits for it (``within(0)``): if another thread uses the connection, if the file is locked, or
+    if a look-up took long, as on a slow disk, that raises Busy, and a thread that may wait looks the ARK up.
+    """
 
     def __init__(self, connection: sqlite3.Connection, filename: str = "", *, allow_private: bool = False) -> None:
         self._connection = connection
         self._filename = filename
         self._allow_private = allow_private
         self._logged = Repetitions()
+        self._lock = threading.Lock()  # of the connection: SQLite's own would let the event loop wait
+        self._deadline = _Deadline(connection)
+        self._slow = 0  # look-ups of threads that must be fast before the event loop looks up again
+        self._columns: list[str] = []
         self.is_file = False  # whether it is the database in a file, and not made of one
 
     @property
@@ -225,10 +269,19 @@ class ObjectStore(OwnObjects):
 
     def columns(self) -> list[str]:
         """Return the columns of the file that it was made from."""
-        return [name for (name,) in self._connection.execute("SELECT name FROM columns")]
+        if not self._columns:
+            found = self._connection.execute("SELECT name FROM columns LIMIT ?", (MAX_COLUMNS,))
+            self._columns = [str(name) for (name,) in found]
+        return self._columns
 
     def unused_columns(self) -> list[str]:
         return [name for name in self.columns() if name and name not in COLUMNS]
+
+    def prepare(self) -> None:
+        """Read what is needed of all objects. From now on, statements do not wait for a lock. Raises sqlite3.Error."""
+        self.columns()
+        self.count()
+        self._connection.execute("PRAGMA busy_timeout = 0")
 
     def count(self) -> None:
         """Count the objects of each NAAN, by ranges of the key, because a scan of a million rows takes a second."""
@@ -243,20 +296,59 @@ class ObjectStore(OwnObjects):
         self.naans = counted
 
     def get(self, ark: str) -> OwnObject | None:
-        """Return the object of an ARK in normal form, None if its row cannot be used. Raises Unreadable."""
+        """Return the object of an ARK in normal form, None if its row cannot be used. Raises Unreadable; waits LOCKED
+        seconds at most."""
+        return self.look_up(ark, LOCKED)
+
+    def within(self, seconds: float) -> OwnObjects:
+        return _Within(self, seconds)
+
+    def look_up(self, ark: str, seconds: float) -> OwnObject | None:
+        """``get``, which waits at most so many seconds. With 0 it raises Busy where it would have to wait."""
+        until = time.monotonic() + seconds
+        if seconds <= 0:
+            if self._slow or not self._lock.acquire(blocking=False):
+                raise Busy(UNREADABLE)
+            try:
+                return self._look_up(ark, time.monotonic() + AT_ONCE)
+            finally:
+                self._lock.release()
+        while True:
+            if not self._lock.acquire(timeout=max(0.0, until - time.monotonic())):
+                raise Unreadable(UNREADABLE)
+            try:
+                return self._look_up(ark, until)
+            except Busy as error:
+                if time.monotonic() + LOCKED_STEP >= until:
+                    if self._logged.is_new("", str(error.__cause__)):
+                        log.error("%s: %s: %s", self._filename, ark, error.__cause__)
+                    raise Unreadable(UNREADABLE) from None
+            finally:
+                self._lock.release()
+            time.sleep(LOCKED_STEP)
+
+    def _look_up(self, ark: str, until: float) -> OwnObject | None:
+        """Look up while the connection is locked for others. Raises Busy if the file is locked or it takes too long."""
+        began = time.monotonic()
+        self._deadline.at = until
         try:
             select = f"SELECT {_FIELDS}, more FROM redirects WHERE ark = ?"  # noqa: S608 - constants
             found = self._connection.execute(select, (ark,)).fetchone()
             self._logged.forget("")
             return None if found is None else self._checked(_object(found))
-        except ValueError as error:
+        except _DAMAGED as error:
             if self._logged.is_new(ark, str(error)):
                 log.error("%s: %s: %s", self._filename, ark, error)
             return None
         except sqlite3.Error as error:
+            if getattr(error, "sqlite_errorcode", 0) & 0xFF in _WAIT:
+                raise Busy(UNREADABLE) from error
             if self._logged.is_new("", str(error)):
                 log.error("%s: %s: %s", self._filename, ark, error)
-            raise Unreadable("the own objects of this gateway cannot be read now") from None
+            raise Unreadable(UNREADABLE) from None
+        finally:
+            self._deadline.at = math.inf
+            self._slow = CALM if time.monotonic() - began >= AT_ONCE else max(0, self._slow - 1)
 
     def _checked(self, one: OwnObject) -> OwnObject:
         """Return the object if a request may lead there: the file may have been edited. Raises ValueError."""
@@ -275,9 +367,21 @@ class ObjectStore(OwnObjects):
         yield from (str(where) for (where,) in self._connection.execute("SELECT url FROM redirects"))
 
     def sample(self, size: int) -> list[str]:
-        """Return about so many ARKs, taken at random; all of a file that has no more."""
-        select = "SELECT ark FROM redirects WHERE random() % ? = 0"
-        return [ark for (ark,) in self._connection.execute(select, (max(1, len(self) // size),))]
+        """Return about so many ARKs, taken at random; all of a file that has no more. Others may look up meanwhile."""
+        select, found = "SELECT ark FROM redirects WHERE random() % ? = 0", list[str]()
+        rows = self._connection.cursor()
+        is_begun = False
+        while True:
+            with self._lock:
+                until = time.monotonic() + SLICE
+                if not is_begun:
+                    rows.execute(select, (max(1, len(self) // size),))
+                    is_begun = True
+                while time.monotonic() < until:
+                    if (row := rows.fetchone()) is None:
+                        return found
+                    found.append(row[0])
+            time.sleep(SLICE / 4)  # a waiting thread would not get the lock otherwise
 
     def changes(self, old: Path) -> tuple[int, int, int]:
         """Count the ARKs that an older database of ours has not, those that only it has, and those whose rows differ.
@@ -294,18 +398,51 @@ class ObjectStore(OwnObjects):
         return len(self) - shared, before - shared, changed or 0
 
     def __contains__(self, ark: str) -> bool:
-        return self._connection.execute("SELECT 1 FROM redirects WHERE ark = ?", (ark,)).fetchone() is not None
+        with self._lock:
+            return self._connection.execute("SELECT 1 FROM redirects WHERE ark = ?", (ark,)).fetchone() is not None
 
     def __del__(self) -> None:
         self._connection.close()  # the last request that uses it is over
 
 
+class _Within(OwnObjects):
+    """The objects of a store for one request, which waits for them for a limited time altogether."""
+
+    def __init__(self, store: ObjectStore, seconds: float) -> None:
+        self.naans = store.naans
+        self._store = store
+        self._left = seconds
+        self._may_wait = seconds > 0
+
+    def get(self, ark: str) -> OwnObject | None:
+        if not self._may_wait:
+            return self._store.look_up(ark, 0)
+        began = time.monotonic()
+        try:
+            return self._store.look_up(ark, max(self._left, LOCKED_STEP))
+        finally:
+            self._left -= time.monotonic() - began
+
+    def urls(self) -> Iterator[str]:
+        return self._store.urls()
+
+    def unused_columns(self) -> list[str]:
+        return self._store.unused_columns()
+
+
 def _object(values: tuple[object, ...]) -> OwnObject:
-    *texts, suffix, more = values
-    ark, target, status, reason, who, what, when = ("" if value is None else str(value) for value in texts)
-    kept = json.loads(str(more)) if more else {}
-    if not isinstance(kept, dict):
+    """Raises one of _DAMAGED."""
+    *fields, suffix, more = values
+    texts = ["" if value is None else str(value) for value in fields]
+    ark, target, status, reason, who, what, when = texts
+    try:
+        kept = json.loads(str(more)) if more else {}
+    except RecursionError:
+        raise ValueError("its other columns nest too deeply") from None
+    if not isinstance(kept, dict) or not all(isinstance(value, str) for value in kept.values()):
         raise ValueError("its other columns are damaged")
+    if fault := _fault("".join(texts)):
+        raise ValueError(fault)
     return OwnObject(ark, target, int(status or 0), reason, who, what, when, bool(suffix), kept)
 
 
@@ -333,7 +470,7 @@ def stored(path: Path, on_bad: OnBad, database: str = "", *, allow_private: bool
             if count > MAX_REDIRECTS:
                 raise ConfigError(f"more than {MAX_REDIRECTS} redirects", filename=str(path))
         connection.execute("COMMIT")
-        store.count()
+        store.prepare()
         return store
     except sqlite3.Error as error:
         where = database or "a temporary file ($SQLITE_TMPDIR, or else /var/tmp)"
@@ -353,13 +490,17 @@ def _insert(connection: sqlite3.Connection, row: Row, *, allow_private: bool) ->
 # ---- following the file
 
 
-def follow(path: Path, *, allow_private: bool, clock: Callable[[], float]) -> Followed[Redirects]:
-    """Read the own objects of a file, which is read again when it changes. Raises ConfigError for the first reading."""
+def follow(
+    path: Path, *, allow_private: bool, clock: Callable[[], float], is_required: bool = True
+) -> Followed[Redirects]:
+    """Read the own objects of a file, which is read again when it changes. Raises ConfigError for the first reading;
+    without ``is_required``, the objects are UnreadObjects until the file can be read."""
 
     logged = Repetitions()
 
     def load(last: Redirects) -> Redirects:
-        if last is UNREAD:
+        is_first = last is UNREAD or not last.objects.is_read
+        if is_first:
             log.info("reading %s", path)  # a start waits for it
         made = read(path, allow_private=allow_private)
         if logged.is_new(path, made.bad and (*map(str, made.bad), made.left_out)):
@@ -367,18 +508,21 @@ def follow(path: Path, *, allow_private: bool, clock: Callable[[], float]) -> Fo
                 log.error("%s; this row is left out", each)
             if made.left_out > NAMED:
                 log.error("%s: %d rows are left out; maptr redirects check names all", path, made.left_out)
-        if last is not UNREAD:
+        if not is_first:
             check_loss(last.objects, made.objects, path)
             log.info("%s read: %d redirects", path, len(made.objects))
         return made
 
     def keep(last: Redirects, error: MaptrError | OSError) -> Redirects:
-        located = error if isinstance(error, MaptrError) else _unreadable(path, error)
-        if last is UNREAD:
+        located = error if isinstance(error, ConfigError) else _unreadable(path, error)
+        if last is UNREAD and is_required:
             raise located
         trouble = published(located)
+        if last is UNREAD:
+            last = Redirects(path.name, UnreadObjects())
         if trouble != last.trouble:
-            log.error("%s; the last good redirects stay", located)
+            stays = "the last good redirects stay" if last.objects.is_read else "ARKs that may be own objects get 503"
+            log.error("%s; %s", located, stays)
         return replace(last, trouble=trouble)
 
     file = Followed(path, UNREAD, load, keep, clock=clock)
@@ -395,7 +539,7 @@ def read(path: Path, *, allow_private: bool = False) -> Redirects:
             store = ObjectStore(_opened(path), str(path), allow_private=allow_private)
             if store.is_own:
                 store.is_file = True
-                store.count()
+                store.prepare()
                 return Redirects(path.name, store, written)
         store = stored(path, bad.append, allow_private=allow_private)
     except (OSError, sqlite3.Error) as error:

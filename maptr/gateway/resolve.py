@@ -313,6 +313,7 @@ def _none(request: Request, ark: Ark, found: Discovery, site: Site) -> Response:
     target = f"{root}/{_path(ark)}{ark.tail}"
     if root and not site.is_own(target, host) and not site.is_circular(ark, host):
         return redirect(request, site, ark, target, None, headers)
+    check_unread(site)
     detail = str(why(found))
     if ark.shared is not None and not ark.shared.resolves:
         detail += (
@@ -323,6 +324,12 @@ def _none(request: Request, ark: Ark, found: Discovery, site: Site) -> Response:
 
 def _unknown(request: Request, ark: Ark, found: Discovery, site: Site) -> Response:
     return failure(request, site, HTTPStatus.SERVICE_UNAVAILABLE, str(why(found)), retry(found), ark, found)
+
+
+def check_unread(site: Site) -> None:
+    """Raise Unreadable if an ARK without a mapping authority may be one of own objects that were never read."""
+    if isinstance(site.objects, objects.UnreadObjects) and site.objects.may_have_any:
+        raise Unreadable(objects.UNREADABLE)
 
 
 def retry(found: Discovery) -> Headers:
@@ -361,6 +368,7 @@ def failure(
         about = {"detail": detail, "status": status, "ark": ark, "gone": gone, **pages.walk(ark, found)}
         made = pages.page("failure.html", request, site, status, headers, **about)
     else:
+        detail = printable(detail) if kind == TEXT else detail
         if status == HTTPStatus.SERVICE_UNAVAILABLE and found is not None:  # the page has its own paragraph for it
             detail += f"\n{pages.remedy(found)}" % {"naan": found.ark.naan, "origin": found.missing_origin}
         if kind == TEXT:

@@ -16,7 +16,7 @@ from urllib.parse import quote, unquote, unquote_plus
 from maptr.ark import MAX_TEXT, Ark, each_ark
 from maptr.config.model import GatewayConfig
 from maptr.discovery import Discovery
-from maptr.errors import ArkSyntaxError
+from maptr.errors import ArkSyntaxError, printable
 from maptr.gateway import api, describe, doh, objects, pages, resolve
 from maptr.gateway.message import Answer, Headers, Request, Response, preflight, text, unchanged
 from maptr.gateway.resolve import failure
@@ -31,7 +31,7 @@ INFO = "/.info/"  # before an ARK, it means ?info, as at the central resolver
 MAX_BODY = 65_536  # bytes of a POST: one DNS message, or one ARK of at most 8,192
 
 _LABEL = re.compile(r"(?ai)(?:(?<![0-9a-z])|(?<=%[0-9a-f]{2}))ark(?::|%3A)")
-_ORIGIN = re.compile(r"(?i)https?://([^/?@]*)(?![^/?])")  # before the path, instead of the Host header (RFC 9112 3.2.2)
+ORIGIN = re.compile(r"(?i)https?://([^/?@]*)(?![^/?])")  # before the path, instead of the Host header (RFC 9112 3.2.2)
 _OTHER = re.compile(r"(?i)/https?:/")  # the URL of another resolver, which may have the ARK in its query string
 # White space, dashes and invisible characters, as a browser sends those of a pasted text. They are no part of any ARK.
 _INERT = re.compile(
@@ -65,7 +65,7 @@ def route(
     only.
     """
     if raw_target[:1] != "/":
-        if absolute := _ORIGIN.match(raw_target):
+        if absolute := ORIGIN.match(raw_target):
             raw_target = raw_target[absolute.end() :]
             headers = {name.lower(): value for name, value in headers.items()} | {"host": absolute[1]}
         raw_target = "/" + raw_target.removeprefix("/")
@@ -194,7 +194,7 @@ def _search(request: Request, site: Site, searched: str, error: ArkSyntaxError) 
 def _ready(site: Site) -> Response:
     status = HTTPStatus.SERVICE_UNAVAILABLE if site.troubles else HTTPStatus.OK
     lines = [*(site.troubles or ("ready",)), *(f"source: {source}" for source in site.sources or ())]
-    return text("".join(f"{line}\n" for line in lines), status, (("Cache-Control", "no-store"),))
+    return text("".join(f"{printable(line)}\n" for line in lines), status, (("Cache-Control", "no-store"),))
 
 
 def _slash(request: Request) -> Response | None:

@@ -16,6 +16,8 @@ import ssl
 import time
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Sequence
+from dataclasses import replace
+from functools import partial
 from http import HTTPStatus
 from typing import cast
 
@@ -30,15 +32,17 @@ from maptr.cache.sources import Sources
 from maptr.choose import Chooser
 from maptr.config.model import GatewayConfig
 from maptr.daemon.connections import Counts
+from maptr.daemon.hosts import REFUSED, is_for_operators
 from maptr.daemon.process import in_thread
 from maptr.daemon.sockets import bound_at, explained, open_tcp
 from maptr.discovery import Discovery, DiscoveryError
 from maptr.errors import printable
 from maptr.gateway.connections import MAX_TARGET, HttpConnection, HttpListener
-from maptr.gateway.message import Lines, Lookup, Response, Unreadable, problem, text
+from maptr.gateway.message import Answer, Busy, Lines, Lookup, Response, Unreadable, problem, text
 from maptr.gateway.metrics import MALFORMED, RESOLVE, Metrics, kind_of
+from maptr.gateway.patience import PATIENCE, Allowance, WaitingThreads
 from maptr.gateway.proxies import Proxies
-from maptr.gateway.route import CORS, MAX_BODY, finished, route
+from maptr.gateway.route import CORS, MAX_BODY, ORIGIN, finished, route
 from maptr.gateway.site import Site
 from maptr.gateway.statistics import Statistics, naan_in
 from maptr.protocol.address import Address, client_of
@@ -48,6 +52,7 @@ from maptr.resolver.call import CallOptions
 access_log = logging.getLogger("maptr.gateway.access")
 
 BODY_TIMEOUT = 10.0  # seconds for the body of a POST
+ALWAYS = ("/health", "/ready")  # what any name may ask for, such as that of a load balancer
 PIECE = 65_536  # bytes of a long response for which the client has the idle timeout to read
 AT_ONCE = 32  # ARKs of one request that are looked up at the same time
 
@@ -65,6 +70,12 @@ _MAPTR_LINE = '%(client)s "%(method)s %(target)s" %(status)d %(seconds).6f %(id)
 _COMBINED_LINE = '%(client)s - - [%(at)s] "%(method)s %(target)s %(http)s" %(status)d %(size)d "%(from)s" "%(agent)s"'
 
 
+Ask = Callable[[Site], Answer]
+"""``route`` for one request."""
+
+Pieces = AsyncGenerator[bytes, None]
+
+
 class HttpRequest(web.BaseRequest):
     """A request with its connection. It is answered as HTTP/1.1, whatever version it speaks (RFC 9110 2.5)."""
 
@@ -75,7 +86,9 @@ class HttpRequest(web.BaseRequest):
 class HttpServer:
     """Answers HTTP requests on bound sockets. ``site`` is asked for the state to answer from, at each request.
 
-    ``is_admin``: the sockets are those of the operator. ``bound`` are the addresses with their actual ports.
+    ``is_admin``: the sockets are those of the operator. ``is_local``: only this machine's users shall reach them. Both
+    answer no request for the name of another host. ``bound`` are the addresses with their actual ports.
+    Many parameters: what two servers of one gateway share, and in what they differ.
     Many attributes: each limit, and what counts, besides what answers.
     """
 
@@ -90,8 +103,10 @@ class HttpServer:
         chooser: Chooser | None = None,
         tls: ssl.SSLContext | None = None,
         is_admin: bool = False,
+        is_local: bool = False,
     ) -> None:
         self._is_admin = is_admin
+        self._checks_host = is_admin or is_local
         self._options: CallOptions = {} if chooser is None else {"chooser": chooser}
         self._sources = sources
         self._site = site
@@ -99,6 +114,7 @@ class HttpServer:
         self._statistics = statistics
         self._ids = map(f"{secrets.token_hex(4)}-{{}}".format, itertools.count(1))
         self._sockets: dict[Address, socket.socket] = {}
+        self._waiting = WaitingThreads()
         counts = Counts() if is_admin else metrics.connections
         self._listener = HttpListener(counts, self._refuse, is_admin=is_admin)
         self.configure(settings, tls)
@@ -138,6 +154,7 @@ class HttpServer:
     async def stop(self) -> None:
         """Accept no more connections, and answer the requests under way."""
         await self._listener.stop()
+        await self._waiting.stop()
 
     # ---- requests
 
@@ -168,12 +185,9 @@ class HttpServer:
         if not number or not _REQUEST_ID.match(number):
             number = next(self._ids)
         try:
-            answer = await self._answer(request, client)
-            pieces = None
-            if isinstance(answer, Lines):
-                pieces, answer = self._lines(answer.parts), answer.response
-                if request.spoken == HttpVersion10:  # which has no chunks
-                    answer, pieces = answer._replace(body=b"".join([line async for line in pieces])), None
+            answer, pieces = await self._answer(request, client)
+            if pieces is not None and request.spoken == HttpVersion10:  # which has no chunks
+                answer, pieces = answer._replace(body=b"".join([line async for line in pieces])), None
             response = finished(answer, request.method, request.raw_path, received, self._settings)
             headers = _all_headers(response, number)
             if request.spoken == HttpVersion10 and request.keep_alive:
@@ -225,49 +239,101 @@ class HttpServer:
         made.force_close()
         return made
 
-    async def _answer(self, request: HttpRequest, client: str) -> Response | Lines:
+    async def _answer(self, request: HttpRequest, client: str) -> tuple[Response, Pieces | None]:
+        """Return the response, and its body in pieces if it has one in lines."""
+        target = request.raw_path
+        if (refused := self._refusal(request, client)) is not None:
+            return refused, None
+        try:
+            body = await self._body(request) if request.method == "POST" else b""
+            if isinstance(body, Response):
+                return body, None
+            ask = partial(
+                route,
+                request.method,
+                target,
+                request.headers,
+                body=body,
+                now=time.time(),
+                client=client,
+                is_admin=self._is_admin,
+            )
+            site = self._site()
+            try:
+                answer = await self._at_once(ask, site, client_of(client))
+            except Busy:
+                answer = await self._patiently(ask, replace(site, patience=PATIENCE))
+            if not isinstance(answer, Lines):
+                return answer, None
+            self._clients.charge(client_of(client), len(answer.parts))
+            return answer.response, self._lines(answer, ask, site)
+        except Unreadable as error:  # such as own objects: a redirect by the table would be wrong, and kept
+            status, retry = HTTPStatus.SERVICE_UNAVAILABLE, (("Retry-After", "10"), ("Cache-Control", "no-store"))
+            is_api = kind_of(target) == "api"
+            return problem(status, str(error), retry) if is_api else text(f"{error}\n", status, retry), None
+        except Exception as error:
+            self._listener.log_error(error, f", {request.method} {_shown(target)}")
+            return problem(HTTPStatus.INTERNAL_SERVER_ERROR, "the log of the server has the reason"), None
+
+    def _refusal(self, request: HttpRequest, client: str) -> Response | None:
+        """Return the response to a request that is not answered: its version, its Host, or the limit of its client."""
         if not HttpVersion10 <= request.spoken <= HttpVersion11:
             return text("only HTTP/1.1 and HTTP/1.0 are supported\n", HTTPStatus.HTTP_VERSION_NOT_SUPPORTED)
-        method, target, headers = request.method, request.raw_path, request.headers
+        target, headers = request.raw_path, request.headers
         if not _HOST.match(headers.get(hdrs.HOST, "")):
             return text("the Host header cannot be read\n", HTTPStatus.BAD_REQUEST)
-        payer = client_of(client)
-        if (wait := self._clients.wait(payer)) > 0:
-            if self._proxies.trusts(client):
-                header = self._proxies.header
-                names_none = f"{header} names no client outside gateway.proxies: all its clients share one limit"
-                self._proxies.warn_of(client, names_none if header in headers else "")
-            retry = (("Retry-After", str(int(wait) + 1)),)
-            if kind_of(target) == "api":
-                return problem(HTTPStatus.TOO_MANY_REQUESTS, "too many requests", retry)
-            return text("too many requests\n", HTTPStatus.TOO_MANY_REQUESTS, retry)
-        try:
-            body = await self._body(request) if method == "POST" else b""
-            if isinstance(body, Response):
-                return body
+        if self._checks_host and not self._is_for_operators(target, headers):
+            return text(f"{REFUSED.format('gateway.admin_hosts')}\n", HTTPStatus.MISDIRECTED_REQUEST)
+        if (wait := self._clients.wait(client_of(client))) <= 0:
+            return None
+        if self._proxies.trusts(client):
+            header = self._proxies.header
+            names_none = f"{header} names no client outside gateway.proxies: all its clients share one limit"
+            self._proxies.warn_of(client, names_none if header in headers else "")
+        retry = (("Retry-After", str(int(wait) + 1)),)
+        if kind_of(target) == "api":
+            return problem(HTTPStatus.TOO_MANY_REQUESTS, "too many requests", retry)
+        return text("too many requests\n", HTTPStatus.TOO_MANY_REQUESTS, retry)
+
+    def _is_for_operators(self, target: str, headers: CIMultiDictProxy[str]) -> bool:
+        """Return whether the request names this machine, or asks only whether it is there."""
+        named, path = "", target
+        if origin := ORIGIN.match(target):
+            named, path = origin[1], target[origin.end() :]
+        if path.partition("?")[0] in ALWAYS:
+            return True
+        names = self._settings.admin_hosts
+        return all(is_for_operators(host, names) for host in (named, *headers.getall(hdrs.HOST, ())))
+
+    async def _at_once(self, ask: Ask, site: Site, payer: str) -> Response | Lines:
+        """Return the answer, whose time in the event loop the client pays. Raises Busy where that would have to wait
+        for a file."""
+        began = time.perf_counter()
+        answer = ask(site)
+        if isinstance(answer, Lookup) and (at_once := self._from_table(answer.ark)) is not None:
+            answer = answer.respond(at_once)
+        elif callable(answer):
+            answer = await in_thread(answer)
+        took = time.perf_counter() - began
+        if isinstance(answer, Lookup):
+            found = await self._discover(answer.ark)
             began = time.perf_counter()
-            now, site = time.time(), self._site()
-            answer = route(method, target, headers, site, body=body, now=now, client=client, is_admin=self._is_admin)
-            if isinstance(answer, Lookup) and (at_once := self._from_table(answer.ark)) is not None:
-                answer = answer.respond(at_once)
-            elif callable(answer):
-                answer = await in_thread(answer)
-            took = time.perf_counter() - began
-            if isinstance(answer, Lookup):
-                found = await self._discover(answer.ark)
-                began = time.perf_counter()
-                answer = answer.respond(found)
-                took += time.perf_counter() - began
-            self._clients.charge(payer, took / COST - 1)
-            if isinstance(answer, Lines):
-                self._clients.charge(payer, len(answer.parts))
-            return answer
-        except Unreadable as error:  # such as own objects: a redirect by the table would be wrong, and kept
-            status, retry = HTTPStatus.SERVICE_UNAVAILABLE, (("Retry-After", "10"),)
-            return problem(status, str(error), retry) if kind_of(target) == "api" else text(f"{error}\n", status, retry)
-        except Exception as error:
-            self._listener.log_error(error, f", {method} {_shown(target)}")
-            return problem(HTTPStatus.INTERNAL_SERVER_ERROR, "the log of the server has the reason")
+            answer = answer.respond(found)
+            took += time.perf_counter() - began
+        self._clients.charge(payer, took / COST - 1)
+        return answer
+
+    async def _patiently(self, ask: Ask, site: Site) -> Response | Lines:
+        """Return the answer, made in threads that may wait. Raises Unreadable."""
+        allowance = Allowance(self._waiting)
+        answer = await allowance.run(lambda: ask(site))
+        if isinstance(answer, Lookup):
+            answer = await self._finish(answer, allowance)
+        return await in_thread(answer) if callable(answer) else answer
+
+    async def _finish(self, lookup: Lookup, allowance: Allowance) -> Response:
+        found = self._from_table(lookup.ark) or await self._discover(lookup.ark)
+        return await allowance.run(lambda: lookup.respond(found))
 
     async def _body(self, request: HttpRequest) -> bytes | Response:
         if request.headers.get(hdrs.TRANSFER_ENCODING, "chunked").strip().lower() != "chunked":
@@ -314,7 +380,7 @@ class HttpServer:
     # ---- responses
 
     async def _send(
-        self, request: HttpRequest, response: Response, pieces: AsyncGenerator[bytes, None], headers: CIMultiDict[str]
+        self, request: HttpRequest, response: Response, pieces: Pieces, headers: CIMultiDict[str]
     ) -> web.StreamResponse:
         """Send a response in pieces. The length of one without a body is not known."""
         made = web.StreamResponse(status=response.status, headers=headers)
@@ -336,22 +402,41 @@ class HttpServer:
             request.connection.abort()
         return made
 
-    async def _lines(self, parts: Sequence[Lookup | Response]) -> AsyncGenerator[bytes, None]:
+    async def _lines(self, lines: Lines, ask: Ask, site: Site) -> Pieces:
         """Look up many ARKs at a time, and give the line of each in their order."""
+        allowance = Allowance(self._waiting)
+        patient: list[Lines] = []
 
-        async def one(part: Lookup | Response) -> bytes:
-            if isinstance(part, Response):
-                return part.body
-            at_once = self._from_table(part.ark)
-            return part.respond(await self._discover(part.ark) if at_once is None else at_once).body
+        async def one(index: int) -> bytes:
+            try:
+                part = lines.parts[index]
+                if isinstance(part, Response):
+                    return part.body
+                at_once = self._from_table(part.ark)
+                return part.respond(await self._discover(part.ark) if at_once is None else at_once).body
+            except Busy:
+                return await one_patiently(index)
+            except Unreadable as error:
+                return lines.unreadable(index, error).body
 
-        waiting = iter(parts)
-        tasks = deque(asyncio.ensure_future(one(part)) for part in itertools.islice(waiting, AT_ONCE))
+        async def one_patiently(index: int) -> bytes:
+            try:
+                if not patient:
+                    made = ask(replace(site, patience=PATIENCE))
+                    assert isinstance(made, Lines)  # noqa: S101 - as the first time
+                    patient.append(made)
+                part = await allowance.run(lambda: patient[0].parts[index])
+                return (part if isinstance(part, Response) else await self._finish(part, allowance)).body
+            except Unreadable as error:
+                return lines.unreadable(index, error).body
+
+        waiting = iter(range(len(lines.parts)))
+        tasks = deque(asyncio.ensure_future(one(index)) for index in itertools.islice(waiting, AT_ONCE))
         try:
             while tasks:
                 yield await tasks[0]
                 tasks.popleft()
-                tasks += [asyncio.ensure_future(one(part)) for part in itertools.islice(waiting, 1)]
+                tasks += [asyncio.ensure_future(one(index)) for index in itertools.islice(waiting, 1)]
         finally:
             for task in tasks:
                 task.cancel()
@@ -399,7 +484,7 @@ class HttpServer:
         access_log.info(line, values, extra={"members": members, "is_whole": is_combined})
 
 
-async def _pieces(body: bytes) -> AsyncGenerator[bytes, None]:
+async def _pieces(body: bytes) -> Pieces:
     view = memoryview(body)
     for start in range(0, len(body), PIECE):
         yield view[start : start + PIECE]  # type: ignore[misc]

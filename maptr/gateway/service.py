@@ -13,7 +13,6 @@ import itertools
 import logging
 import os
 import sqlite3
-import ssl
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -35,8 +34,9 @@ from maptr.discovery import BUILT_IN, DiscoveryFailed
 from maptr.errors import ConfigError, raise_all, reason_of
 from maptr.files import Followed
 from maptr.gateway import pages
-from maptr.gateway.metrics import Metrics
+from maptr.gateway.metrics import CERTIFICATE, Metrics
 from maptr.gateway.objects import UNREAD, Redirects
+from maptr.gateway.own_naans import OwnNaans
 from maptr.gateway.redirects import follow
 from maptr.gateway.server import HttpServer
 from maptr.gateway.site import DriftReport, Site
@@ -52,6 +52,7 @@ from maptr.zone.snapshot import Snapshot
 
 log = logging.getLogger("maptr.gateway")
 
+CERTIFICATE_EVERY = 10.0  # seconds between two looks at the time that the certificate is valid
 REFRESH = 0.5  # seconds between two checks of the files of table, redirects and zones
 STATS_EVERY = 60.0  # seconds between two times that the counts in memory are written
 PROBE_ROUND = 60.0  # seconds between two rounds of probes, or two readings of those that maptr table probe keeps
@@ -65,7 +66,10 @@ class Service:
 
     ``zones`` gives the zones for DNS over HTTPS if a server in this process has them; by default they are read from the
     files of the configuration. ``chooser`` chooses among several mapping authorities.
-    Raises ConfigError for redirects, a certificate or a file of statistics that cannot be used: for all of them.
+    Many attributes: one for each part that it owns.
+    Raises ConfigError for a certificate or a file of statistics that cannot be used: for all of them. Own objects that
+    cannot be read do not stop a start: ARKs that may be among them get 503. ``is_check`` raises for them, too.
+    ``is_local``: it is for the users of this machine, and answers no request for the name of another host.
     """
 
     def __init__(
@@ -77,6 +81,8 @@ class Service:
         zones: Callable[[], Snapshot] | None = None,
         chooser: Chooser | None = None,
         allow_private: bool = False,
+        is_check: bool = False,
+        is_local: bool = False,
     ) -> None:
         pages.prepare()
         self.current = CurrentSite(client, config, zones)
@@ -86,7 +92,8 @@ class Service:
         self._allow_private = allow_private
         self._metrics = Metrics()
         self._statistics = Statistics(config.gateway.stats, wall=time.time)
-        redirects, tls = self._read_files(config, is_start=True)
+        redirects, self._certificate = self._read_files(config, is_start=True, is_check=is_check)
+        tls = None if self._certificate is None else self._certificate.context
         self.current.configure(config, redirects, self._metrics, self._statistics)
         self._public, self._admin = (
             HttpServer(
@@ -98,6 +105,7 @@ class Service:
                 statistics=self._statistics,
                 tls=None if is_admin else tls,
                 is_admin=is_admin,
+                is_local=is_local,
             )
             for is_admin in (False, True)
         )
@@ -157,7 +165,7 @@ class Service:
             await self._public.stop()
             await self._admin.stop()
             with contextlib.suppress(sqlite3.Error):
-                self._statistics.close()
+                await in_thread(self._statistics.close)
         log.info("stopped")
 
     def stop(self) -> None:
@@ -172,6 +180,7 @@ class Service:
         background.start()
         background.repeat(REFRESH, current.refresh, "files not checked")
         background.repeat(lambda: self._pulls.pause(self._config.table.every), self._pull, "table not pulled")
+        background.repeat(CERTIFICATE_EVERY, self._check_certificate, "certificate not checked")
         background.repeat(STATS_EVERY, self._statistics.keep, "statistics not kept")
         every = self._config.gateway.probe_every
         background.repeat(PROBE_ROUND, lambda: current.probe(every), "servers not probed")
@@ -188,6 +197,19 @@ class Service:
         if failed is not self.current.site.pull_failed:  # a new site makes its pages again
             self.current.site = replace(self.current.site, pull_failed=failed)
 
+    async def _check_certificate(self) -> None:
+        certificate, trouble, expires = self._certificate, "", None
+        if certificate is not None:
+            trouble, expires = await in_thread(lambda: certificate.log_trouble(time.time())), certificate.expires
+        alarms = {CERTIFICATE: trouble} if trouble else {}
+        site = self.current.site
+        if (alarms, expires) != (site.alarms, site.certificate_expires):
+            self.current.site = replace(site, alarms=alarms, certificate_expires=expires)
+
+    def certificate_trouble(self) -> str:
+        """Return the alarm of the certificate; "" without one."""
+        return "" if self._certificate is None else self._certificate.trouble(time.time())
+
     def _pulled_file(self) -> Path | None:
         """Return the file into which this gateway pulls the table. ``maptr serve`` pulls that of its zones."""
         table, zones = self._config.table, self._config.zones
@@ -203,7 +225,7 @@ class Service:
     async def _reload_with(self, reread: Callable[[], Config]) -> None:
         try:
             config = await in_thread(reread)
-            redirects, tls = await in_thread(lambda: self._read_files(config))
+            redirects, certificate = await in_thread(lambda: self._read_files(config))
         except (ConfigError, OSError) as error:
             log.error("not reloaded: %s", reason_of(error))
             self._metrics.reloads.labels("refused").inc()
@@ -212,28 +234,37 @@ class Service:
             if getattr(config.gateway, key) != getattr(self._at_start, key):
                 log.warning("gateway.%s is as it was at the start: restart to change it", key)
         self._config = config
-        self._public.configure(config.gateway, tls)
+        self._certificate = certificate
+        self._public.configure(config.gateway, None if certificate is None else certificate.context)
         self._admin.configure(config.gateway, None)
         await in_thread(lambda: self.current.follow_zones(config))
         self.current.configure(config, redirects, self._metrics, self._statistics)
         await self.current.refresh()
+        await self._check_certificate()
         self._metrics.reloads.labels("done").inc()
         log.info("reloaded")
 
     def _read_files(
-        self, config: Config, *, is_start: bool = False
-    ) -> tuple[Followed[Redirects] | None, ssl.SSLContext | None]:
+        self, config: Config, *, is_start: bool = False, is_check: bool = False
+    ) -> tuple[Followed[Redirects] | None, Certificate | None]:
         """Read the redirects and the certificate, and at the start check the file of statistics. Raises ConfigError."""
-        settings, errors = config.gateway, list[ConfigError]()
-        redirects = tls = None
+        settings, errors, unread = config.gateway, list[ConfigError](), list[ConfigError]()
+        redirects = certificate = None
         try:
             if settings.redirects is not None:
                 redirects = follow(settings.redirects, allow_private=self._allow_private, clock=time.monotonic)
         except ConfigError as error:
-            errors.append(config.error("gateway.redirects", str(error)))
+            is_kept = (is_start and not is_check) or self.current.lacks(settings.redirects)
+            (unread if is_kept else errors).append(config.error("gateway.redirects", str(error)))
         try:
             if settings.certificate is not None and settings.key is not None:
-                tls = Certificate(settings.certificate, settings.key, alpn="http/1.1").context
+                certificate = Certificate(
+                    settings.certificate,
+                    settings.key,
+                    alpn="http/1.1",
+                    warn_before=settings.certificate_warn_before,
+                    reload_by="SIGHUP",
+                )
         except ConfigError as error:
             errors.append(config.error("gateway.certificate", error.reason))
         try:
@@ -241,8 +272,15 @@ class Service:
                 self._statistics.check()
         except ConfigError as error:
             errors.append(config.error("gateway.stats", error.reason))
-        raise_all(sorted(errors, key=lambda error: error.line))
-        return redirects, tls
+        if errors:
+            raise_all(sorted((*errors, *unread), key=lambda error: error.line))
+        if unread and settings.redirects is not None:
+            redirects = self._follow_unread(settings.redirects)
+        return redirects, certificate
+
+    def _follow_unread(self, path: Path) -> Followed[Redirects]:
+        """Follow a file that could not be read just now. It may come back at any moment."""
+        return follow(path, allow_private=self._allow_private, clock=time.monotonic, is_required=False)
 
 
 class CurrentSite:
@@ -261,6 +299,8 @@ class CurrentSite:
         self._zones = zones
         self._has_admin = bool(config.gateway.admin_listen)  # bound at the start
         self._redirects: Followed[Redirects] | None = None
+        self._naans = OwnNaans(client.history)
+        self._refreshing = asyncio.Lock()
         self._prober = Prober(contact=config.gateway.public_url or config.gateway.contact)
         self._dns_trouble = "" if self.asks_no_dns else "not tested yet"
         if self.asks_no_dns:
@@ -272,10 +312,13 @@ class CurrentSite:
         """Use these settings and redirects from now on."""
         self._redirects = redirects
         settings, serve = config.gateway, config.serve
+        known = UNREAD if redirects is None else redirects.value
+        if redirects is not None and not known.objects.is_read:
+            known = self._naans.shown(redirects, settings.public_url, self.site.table)
         self.site = replace(
             self.site,
             settings=settings,
-            redirects=UNREAD if redirects is None else redirects.value,
+            redirects=known,
             has_admin=self._has_admin,
             hyphens=config.client.hyphens,
             compares=bool(settings.drift_every) and not self.asks_no_dns,
@@ -285,6 +328,11 @@ class CurrentSite:
             traffic=metrics.traffic,
         )
 
+    def lacks(self, path: Path | None) -> bool:
+        """Return whether the own objects of a file are followed, and were never read."""
+        followed = self._redirects
+        return followed is not None and followed.path == path and not followed.value.objects.is_read
+
     def follow_zones(self, config: Config) -> None:
         """Follow the zones of another configuration. Reads them: call it in a thread."""
         if self._zones is None:
@@ -292,10 +340,21 @@ class CurrentSite:
 
     async def refresh(self) -> None:
         """Look at the files of table, redirects and zones."""
+        async with self._refreshing:  # so that no look replaces a later one
+            await self._refresh()
+
+    async def _refresh(self) -> None:
         file, table, zones_of = self._redirects, self._client.table, self._zones or self.zone_files.refresh
-        state, redirects, zones = await in_thread(
-            lambda: (table.current(), file.current() if file else UNREAD, zones_of())
-        )
+        public_url = self.site.settings.public_url
+
+        def look() -> tuple[TableState, Redirects, Snapshot | None]:
+            state, redirects = table.current(), UNREAD
+            if file is not None:
+                file.current()
+                redirects = self._naans.shown(file, public_url, state.table)
+            return state, redirects, zones_of()
+
+        state, redirects, zones = await in_thread(look)
         index = self.site.index
         if state.table is not self.site.table_state.table:  # in a thread, because it reads every record
             index = await in_thread(lambda: NaanIndex(state.table or Table()))
@@ -329,7 +388,9 @@ class CurrentSite:
         if state.table is not None:
             built_in = f"built-in registry of {day(state.date)}, " if state.kind == BUILT_IN else ""
             found.append(f"{built_in or 'table of '}{len(state.table)} records")
-        if self._redirects is not None:
+        if not redirects.objects.is_read:
+            found.append("redirects that cannot be read")
+        elif self._redirects is not None:
             left = f", {redirects.left_out} bad rows left out" if redirects.left_out else ""
             found.append(f"redirects of {len(redirects.objects)} ARKs{left}")
         return tuple(found)

@@ -61,8 +61,10 @@ class Site:
     ``has_admin``: metrics and statistics are at an address of their own. ``hyphens`` is as in ``Settings``. ``zones``,
     if there are any, and ``dns_context`` answer DNS over HTTPS. ``compares``: it compares the table with DNS.
     ``pull_failed``: the last pull of the table failed; None if this gateway pulls none.
+    ``patience``: for so many seconds, look-ups of own objects may wait; 0 in the event loop, which must not.
     ``sources`` are what the gateway answers from, None before the first look; ``troubles`` why it is not ready, as
-    clients may read it. ``index`` is that of the table.
+    clients may read it. ``alarms`` are what its operator must mend while it answers, by their kind. ``index`` is that
+    of the table. ``certificate_expires`` is in seconds since 1970, None without HTTPS.
     """
 
     settings: GatewayConfig = field(default_factory=GatewayConfig)
@@ -72,6 +74,7 @@ class Site:
     pull_failed: bool | None = None
     index: NaanIndex = field(default_factory=lambda: NaanIndex(NO_TABLE))
     redirects: Redirects = UNREAD
+    patience: float = 0.0
     liveness: Mapping[str, Liveness] = field(default_factory=dict)
     drift: DriftReport = DriftReport()
     compares: bool = False
@@ -81,6 +84,8 @@ class Site:
     statistics: Readings | None = None
     traffic: Callable[[], Traffic] | None = None
     troubles: tuple[str, ...] = ()
+    alarms: Mapping[str, str] = field(default_factory=dict)
+    certificate_expires: float | None = None
     sources: tuple[str, ...] | None = None
     _made: dict[object, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
@@ -104,7 +109,7 @@ class Site:
 
     @cached_property
     def objects(self) -> OwnObjects:
-        return self.redirects.objects
+        return self.redirects.objects.within(self.patience)
 
     def statistics_for(self, request: Request) -> Readings | None:
         """Return the statistics if the sender of a request may see them: an operator, or anybody if they are public."""
@@ -127,7 +132,7 @@ class Site:
         if at.partition(":")[0].removesuffix(".") not in where.lower():  # which is fast, and nearly always so
             return False
         if public_url:
-            return _is_below(where, public_url)
+            return is_below(where, public_url)
         own = {f"{_without_scheme(f'{scheme}://{host}')}/ark:" for scheme in ("http", "https")}
         return _without_scheme(where).startswith(tuple(own))
 
@@ -163,7 +168,7 @@ class Site:
         """Return whether the record of an ARK names ``root`` or the gateway, so that ``root`` could send it back."""
         entry = self.table.lookup(ark)
         targets = entry.urls(ark) if entry is not None else []
-        return any(_is_below(where, self.settings.root) or self.is_own(where, host) for where in targets)
+        return any(is_below(where, self.settings.root) or self.is_own(where, host) for where in targets)
 
     def ranked(self, found: Discovery, now: float) -> tuple[Candidate, ...]:
         """Return the candidates, with those that did not answer their last probes at the end."""
@@ -179,7 +184,8 @@ class Site:
         return known is not None and known.is_suspect(now)
 
 
-def _is_below(where: str, base: str) -> bool:
+def is_below(where: str, base: str) -> bool:
+    """Return whether a URL is that of a server, or below it, by http or https."""
     return f"{_without_scheme(where)}/".startswith(f"{_without_scheme(base)}/")
 
 

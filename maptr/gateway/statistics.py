@@ -13,7 +13,7 @@ import re
 import sqlite3
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from contextlib import closing
 from datetime import date, timedelta
 from functools import partial
@@ -24,9 +24,10 @@ from urllib.parse import quote
 
 from maptr.daemon.background import Repetitions
 from maptr.daemon.process import in_thread
-from maptr.errors import ConfigError
+from maptr.errors import ConfigError, printable, time_text
 from maptr.files import sqlite_errors
 from maptr.gateway.message import Unreadable
+from maptr.registry.dates import LATEST
 
 log = logging.getLogger("maptr.gateway")
 
@@ -35,9 +36,13 @@ HOURS_KEPT, DAYS_KEPT = 14 * 24, 400  # those with a request
 TABLES = ("hours", "days")
 MAX_VALUES = 200  # of one kind in a minute, and in an hour and a day that are over
 MAX_FRESH = 5_000  # of one kind in the hour and the day that go on
-MAX_REQUESTS = 3_000  # different ones that are counted as a whole, which is fast, before each of their values is
+# Different requests that are counted as a whole, which is fast, before each of their values is: that takes some 20 us
+# for each, and the event loop must not be held for long.
+MAX_REQUESTS = 300
 DAYS = 7  # of a report, if none are named
 LISTED = 50  # values of one kind in a report
+MAX_COUNT = 1 << 40  # of one value; a sum of those of a full file is below the limit of SQLite's integers
+COLUMNS = ["start", "kind", "value", "n"]
 OTHER = "other"
 REQUESTS, NAAN, FAILED, REASON, STATUS, SOURCE, INFLECTION, REFERRER = KINDS = (
     *("requests", "naan", "failed", "reason", "status", "source", "inflection", "referrer"),
@@ -48,7 +53,14 @@ FAILING = (400, 404, 410, 414, 503)  # of an ARK: not one, none, gone, too long,
 _NAAN = re.compile(r"(?ai)ark(?::|%3A)(?:/|%2F)*([0-9a-z-]{1,64})(?=[/?#.]|%2F|\Z)")
 _INFLECTION = re.compile(r"\?(?:info|\?)?\Z")
 _CALENDAR = re.compile(r"((?:19|20)\d\d)(?:-(\d\d)(?:-(\d\d))?)?", re.ASCII)
+_FAILURE = re.compile(r"\S{1,64} [0-9]{1,3} [a-z-]{0,40}")
 _HOST = re.compile(r"(?ai)https?://([a-z0-9.-]{1,253}|\[[0-9a-f:.]{2,45}\])(?=[:/?#]|\Z)")
+
+# The file may have been edited, or damaged: a row that is none of ours is left out, and the others count.
+_SOUND = (
+    "(typeof(start) = 'integer' AND typeof(kind) = 'text' AND typeof(value) = 'text'"
+    f" AND typeof(n) = 'integer' AND n BETWEEN 0 AND {MAX_COUNT})"
+)
 
 Key = tuple[int, str, str]
 """The start of an hour, the kind and the value."""
@@ -152,7 +164,8 @@ class Statistics:
     """Counts of one gateway. ``file`` keeps them; None: only this process does. One thread counts.
 
     The file is made by ``open``, or at the first use of what is kept, unless ``is_read_only``: then nothing is made or
-    changed.
+    changed. Counts go one way: from ``count`` to ``_handed``, in batches that do not change, and from there to the
+    file, under the lock. So a report has each batch once, and none is lost to a thread that outlives its task.
     """
 
     def __init__(self, file: Path | None = None, *, wall: Callable[[], float], is_read_only: bool = False) -> None:
@@ -161,7 +174,10 @@ class Statistics:
         self._requests: Counter[Request] = Counter()
         self._waiting: Counter[Key] = Counter()
         self._known: dict[tuple[int, str], set[str]] = {}
-        self._lock = threading.Lock()
+        self._handed: list[Counter[Key]] = []
+        self._written = 0  # batches that are in the file, and no longer in ``_handed``
+        self._lock = threading.Lock()  # guards the file, and what is removed from ``_handed``
+        self._is_closed = False
         self._file = file
         self._logged = Repetitions()
         self._opened: tuple[int | None, sqlite3.Connection] | None = None
@@ -175,11 +191,10 @@ class Statistics:
             self._opened[1].close()
             self._opened = None
         store = sqlite3.connect(self._uri, uri=True, check_same_thread=False, isolation_level=None)
+        store.text_factory = lambda raw: raw.decode("utf-8", "replace")
         with sqlite_errors():
-            found = {name for (name,) in store.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-        if foreign := found.difference(TABLES):
-            raise sqlite3.DatabaseError(f"not a file of statistics: it has a table {min(foreign)}")
-        if self._is_read_only and not found:
+            is_empty = _check_schema(store)
+        if self._is_read_only and is_empty:
             raise sqlite3.DatabaseError("not a file of statistics: it is empty")
         if not self._is_read_only:
             store.execute("PRAGMA journal_mode = WAL")
@@ -252,34 +267,61 @@ class Statistics:
                 self._waiting[hour, kind, counted] += n
         self._requests.clear()
 
+    def _hand_over(self) -> int:
+        """Hand over the counts until now. Returns the number of batches since the start. For the thread that counts."""
+        self._split()
+        if self._waiting:
+            self._handed.append(self._waiting)
+            self._waiting = Counter()
+        return self._written + len(self._handed)
+
     async def keep(self) -> None:
         """Write the counts in memory, in a thread. They stay there if the file cannot be written, which is logged."""
-        self._split()
-        taken, self._waiting = self._waiting, Counter()
+        self._hand_over()
         try:
-            await in_thread(lambda: self._write(taken))
+            await in_thread(self._write)
             self._known.clear()
             self._logged.forget("kept")
-        except Exception as error:
-            self._waiting.update(taken)
-            if not isinstance(error, sqlite3.Error):  # such as that of a thread that cannot start
-                raise
+        except sqlite3.Error as error:
             if self._logged.is_new("kept", str(error)):
                 log.error("statistics not kept: %s: %s", self._file, error)
 
-    def _write(self, taken: Counter[Key]) -> None:
+    def _write(self) -> None:
+        """Write what was handed over. If the file is closed, ``close`` has written it. Raises sqlite3.Error."""
+        with self._lock:
+            if not self._is_closed:
+                self._write_batches()
+
+    def _write_batches(self) -> None:
+        size, taken = len(self._handed), Counter[Key]()
+        for batch in self._handed[:size]:
+            taken.update(batch)
+        try:
+            self._write_counts(taken)
+        except BaseException:
+            if size > 1:  # so that a file that cannot be written for long costs no more memory than one batch
+                self._handed[:size] = [taken]
+                self._written += size - 1
+            raise
+        del self._handed[:size]
+        self._written += size
+
+    def _write_counts(self, taken: Counter[Key]) -> None:
         """Write counts, and remove old ones. Raises sqlite3.Error."""
         now = int(self._wall())
-        with self._lock, self._store as store:
+        with self._store as store:
             store.execute("BEGIN")
             for table, size, most in zip(TABLES, (HOUR, DAY), (HOURS_KEPT, DAYS_KEPT), strict=True):
                 counts = ((start // size * size, kind, value, n) for (start, kind, value), n in taken.items())
                 _add(store, table, counts)
-                # The latest ones are kept, not those of some time until now: a wrong clock must not delete the others.
-                old = f"SELECT DISTINCT start FROM {table} ORDER BY start DESC LIMIT -1 OFFSET {most}"  # noqa: S608
-                store.execute(f"DELETE FROM {table} WHERE start IN ({old})")  # noqa: S608
+                _forget(store, table, now // size * size, most)
                 _shorten(store, table, now // size * size, MAX_FRESH)
                 _shorten(store, table, now // size * size - size, MAX_VALUES)
+            ahead = f"SELECT count(DISTINCT start), max(start) FROM hours WHERE start > ? AND {_SOUND}"  # noqa: S608
+            found, latest = store.execute(ahead, (now + HOUR,)).fetchone()  # a clock may go back by a little
+        if self._logged.is_new("ahead", found):
+            until = min(latest, LATEST)
+            log.warning("statistics of %d hours until %s are from the future: set aside", found, time_text(until))
 
     def report(self, days: int | None = None, period: str = "") -> Report:
         """Return the counts of the last ``days`` until now, by default of DAYS, or of a period (``span_of``): by hour
@@ -303,11 +345,11 @@ class Statistics:
             end = min(end, last)
         else:
             raise ValueError("both days and a period are given: only one of them")
-        self._split()
         until = max(since, min(now, end))  # of a period that begins later
-        return partial(self._report, since, end, until, size, dict(self._waiting))
+        return partial(self._report, since, end, until, size, self._hand_over())
 
-    def _report(self, since: int, end: int, until: float, seconds: int, waiting: Mapping[Key, int]) -> Report:
+    def _report(self, since: int, end: int, until: float, seconds: int, batches: int) -> Report:
+        """Return the report of the file, and of the first ``batches`` that were handed over."""
         table = "hours" if seconds == HOUR else "days"
         periods: Counter[float] = Counter()
         counts: dict[str, Counter[str]] = {kind: Counter() for kind in KINDS}
@@ -315,37 +357,76 @@ class Statistics:
             with self._lock:
                 store = self._store
                 within = f"FROM {table} WHERE start >= ? AND start < ?"
-                select = f"SELECT start, n {within} AND kind = ?"
-                periods.update(dict(store.execute(select, (since, end, REQUESTS))))
-                select = f"SELECT kind, value, sum(n) {within} GROUP BY 1, 2"
+                select = f"SELECT start, n {within} AND kind = ? AND {_SOUND}"
+                for start, n in store.execute(select, (since, end, REQUESTS)):
+                    periods[start] += n
+                select = f"SELECT kind, value, sum(n) {within} AND {_SOUND} GROUP BY 1, 2"
                 rows: Iterable[tuple[str, str, int]] = store.execute(select, (since, end)).fetchall()
+                (bad,) = store.execute(f"SELECT count(*) FROM {table} WHERE NOT {_SOUND}").fetchone()  # noqa: S608
+                waiting = self._handed[: max(0, batches - self._written)]
         except sqlite3.Error as error:
             if not self._is_read_only and self._logged.is_new("report", str(error)):  # the error of a command says it
                 log.error("statistics not read: %s: %s", self._file, error)
             raise Unreadable("the statistics cannot be read now") from error
         for kind, value, n in rows:
-            if kind in counts:
+            if kind in counts and (kind != FAILED or _FAILURE.fullmatch(value)):
                 counts[kind][value] += n
-        for (start, kind, value), n in waiting.items():
-            if since <= start < end:
-                counts[kind][value] += n
-                periods[start // seconds * seconds] += n if kind == REQUESTS else 0
+        if self._logged.is_new("bad", bad):
+            log.error("statistics: %s: %d bad rows of the table %s are left out", self._file, bad, table)
+        for batch in waiting:
+            for (start, kind, value), n in batch.items():
+                if since <= start < end:
+                    counts[kind][value] += n
+                    periods[start // seconds * seconds] += n if kind == REQUESTS else 0
         ordered = {kind: sorted(counts[kind].items(), key=lambda pair: (-pair[1], pair[0])) for kind in KINDS[1:]}
         listed = {kind: tuple(pairs[:LISTED]) for kind, pairs in ordered.items()}
         whole = tuple((float(start), periods[start]) for start in range(since, end, seconds))
         return Report(float(since), until, sum(counts[REQUESTS].values()), whole, seconds, listed)
 
     def close(self) -> None:
-        """Keep the last counts, and close the file."""
-        self._split()
-        with closing(self._store):
-            if not self._is_read_only:
-                self._write(self._waiting)
+        """Keep the last counts, and close the file. Nothing is counted or written after it."""
+        self._hand_over()
+        with self._lock:
+            self._is_closed = True
+            with closing(self._store):
+                if not self._is_read_only:
+                    self._write_batches()
+
+
+def _check_schema(store: sqlite3.Connection) -> bool:
+    """Return whether a database is empty. Raises sqlite3.DatabaseError for what is not a file of statistics: a view or
+    a trigger of another program could run anything."""
+    tables = 0
+    for kind, name, page in store.execute("SELECT type, name, rootpage FROM sqlite_master"):
+        if kind == "table" and page and name in TABLES:
+            columns = [row[1] for row in store.execute(f"PRAGMA table_xinfo({name})")]
+            if columns != COLUMNS:
+                raise sqlite3.DatabaseError(f"not a file of statistics: the columns of {name} are others")
+            tables += 1
+        elif not name.startswith("sqlite_"):  # such as the tables of ANALYZE
+            raise sqlite3.DatabaseError(f"not a file of statistics: it has a {kind} {printable(name)}")
+    return not tables
 
 
 def _add(store: sqlite3.Connection, table: str, counts: Iterable[tuple[int, str, str, int]]) -> None:
-    insert = f"INSERT INTO {table} VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET n = n + excluded.n"  # noqa: S608
+    known = f"CASE WHEN {_SOUND} THEN n ELSE 0 END"
+    insert = (
+        f"INSERT INTO {table} VALUES (?, ?, ?, ?)"  # noqa: S608 - constants
+        f" ON CONFLICT DO UPDATE SET n = min({known} + excluded.n, {MAX_COUNT})"
+    )
     store.executemany(insert, counts)
+
+
+def _forget(store: sqlite3.Connection, table: str, now: int, most: int) -> None:
+    """Remove all but the latest ``most`` hours or days until ``now``.
+
+    Those are counted that have a request, not those of some time until now, because a clock that runs ahead must not
+    delete the others. What is later than now comes from such a clock, or is right and the clock is behind: it is set
+    aside, where it neither counts nor replaces anything; as many of it stay, the nearest ones.
+    """
+    for where, order in (("start <= ?", "DESC"), ("start > ?", "ASC")):
+        surplus = f"SELECT DISTINCT start FROM {table} WHERE {where} ORDER BY start {order} LIMIT -1 OFFSET {most}"  # noqa: S608
+        store.execute(f"DELETE FROM {table} WHERE start IN ({surplus})", (now,))  # noqa: S608
 
 
 def _shorten(store: sqlite3.Connection, table: str, start: int, most: int) -> None:
@@ -353,7 +434,7 @@ def _shorten(store: sqlite3.Connection, table: str, start: int, most: int) -> No
     for kind in (NAAN, FAILED, REFERRER):
         where = f"FROM {table} WHERE start = ? AND kind = ? AND value"
         known = (start, kind, REST[kind])
-        select = f"SELECT value, n {where} != ? ORDER BY n DESC, value LIMIT -1 OFFSET {most}"
+        select = f"SELECT value, n {where} != ? AND {_SOUND} ORDER BY n DESC, value LIMIT -1 OFFSET {most}"
         if rare := store.execute(select, known).fetchall():
             store.executemany(f"DELETE {where} = ?", ((start, kind, value) for value, _ in rare))
             _add(store, table, [(*known, sum(n for _, n in rare))])

@@ -1,6 +1,7 @@
 """The zones of a configuration for DNS over HTTPS, read from their files and again when these change.
 
-The gateway writes and signs no zone. Where ``maptr serve`` does, this reads the version that it published last.
+The gateway writes and signs no zone. Where ``maptr serve`` has a state folder, this reads the version that it published
+last, which it keeps there, and the zone's own file only until there is one.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from maptr.config import ZoneConfig
+from maptr.daemon import kept
 from maptr.errors import MaptrError
 from maptr.files import Followed
 from maptr.gateway.message import published
@@ -58,10 +60,13 @@ class ZoneFiles:
     def follow(self, zones: Sequence[ZoneConfig]) -> None:
         """Read the files of these zones, now and when they change. Reading takes long: for a thread."""
         with self._lock:
-            before, self._files = self._files, {}
+            files: dict[Labels, Followed[FollowedZone]] = {}
             for zone in zones:
-                known = before.get(zone.name)
-                self._files[zone.name] = _followed(zone, FollowedZone() if known is None else known.value, self._clock)
+                known = self._files.get(zone.name)
+                first = FollowedZone() if known is None else known.value
+                files[zone.name] = file = _followed(zone, first, self._clock)
+                file.refresh()  # before others see it, so that no trouble is hidden until it is read
+            self._files = files  # at once: ``troubles`` is read without the lock
         self.refresh()
 
     def refresh(self) -> Snapshot | None:
@@ -78,13 +83,10 @@ class ZoneFiles:
 
 def _followed(zone: ZoneConfig, first: FollowedZone, clock: Callable[[], float]) -> Followed[FollowedZone]:
     path, name = zone.published, to_text(zone.name)
-    # Where a server made the file, it has checked the zone's serial and size.
-    is_made = zone.keys is not None or zone.style != "file"
 
     def read(last: FollowedZone) -> FollowedZone:
-        checked = read_checked(path, zone.name, lint=zone.lint)
-        view = checked.view if last.view is None else decide(last.view, checked.view, zone.max_shrink, force=is_made)
-        warnings = checked.first_warnings()
+        view, warnings, is_made = _published(zone)
+        view = view if last.view is None else decide(last.view, view, zone.max_shrink, force=is_made)
         if view is not last.view:
             for warning in warnings:
                 if warning not in last.warnings:
@@ -104,4 +106,26 @@ def _followed(zone: ZoneConfig, first: FollowedZone, clock: Callable[[], float])
                 log.error("zone %s not reloaded, serial %d stays: %s", name, last.view.serial, reason)
         return replace(last, trouble=trouble)
 
-    return Followed(path, first, read, keep, clock=clock)
+    beside = None if zone.state is None else kept.path_of(zone.state, zone.name)
+    return Followed(path, first, read, keep, clock=clock, beside=beside)
+
+
+def _published(zone: ZoneConfig) -> tuple[ZoneView, tuple[str, ...], bool]:
+    """Return a zone as it is published, its warnings, and whether a server has decided to publish it.
+
+    Raises ZoneError and OSError.
+    """
+    version = None if zone.state is None else kept.read(zone.state, zone.name)
+    if version is not None and zone.state is not None:
+        if zone.keys is None and version.unsigned is not None:
+            version = None  # the keys were taken away
+        elif zone.keys is None or version.signed == kept.signed_head(zone.state, zone.name):
+            return version.view, version.warnings, True
+    try:
+        checked = read_checked(zone.published, zone.name, lint=zone.lint)
+    except (MaptrError, OSError):
+        if version is None:
+            raise
+        return version.view, version.warnings, True
+    # Where a server made the file, it has checked the zone's serial and size.
+    return checked.view, checked.first_warnings(), zone.keys is not None or zone.style != "file"

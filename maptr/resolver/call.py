@@ -128,6 +128,7 @@ def log_answer(name: Labels, rdtype: int, answer: Answer) -> None:
         elapsed=answer.elapsed,
         security=answer.security,
         rdtype=kind,
+        extended=answer.extended,
     )
     log.debug("query %s: %d records", step, len(answer.records))
 

@@ -11,7 +11,7 @@ import ssl
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import dns.asyncresolver
 import dns.edns
@@ -28,9 +28,10 @@ import dns.resolver
 from maptr import url
 from maptr.discovery import Outcome
 from maptr.errors import MissingExtra, reason_of
+from maptr.protocol.extended_error import ExtendedError
 from maptr.protocol.numbers import UDP_PAYLOAD
 from maptr.resolver.call import TimedWalk
-from maptr.resolver.exchange import NOTE_LENGTH
+from maptr.resolver.exchange import MAX_ALIASES, MAX_EXTENDED, NOTE_LENGTH
 from maptr.resolver.message import EDE_BOGUS, SentQuery, read_response
 from maptr.resolver.multiplexer import refused_certificate
 from maptr.resolver.servers import HTTPS, TCP, TLS, find_servers
@@ -95,16 +96,27 @@ class DnspythonLookups:
         """Do nothing: the resolver belongs to the client."""
 
 
+class Alias(NamedTuple):
+    """Where CNAMEs lead whose target the resolver left to its client."""
+
+    target: dns.name.Name
+    ttl: int | None
+    is_authentic: bool
+
+
 class _Lookup:
     """One question of a walk to a dnspython resolver, without I/O.
 
-    Call ``resolve`` with ``arguments()`` and ``tell()`` its result or exception, until there is an ``answer``.
+    Call ``resolve`` with ``arguments()`` and ``tell()`` its result or exception, until there is an ``answer``. Many
+    attributes: the question, its limits, and how far it is answered.
     """
 
     def __init__(self, question: Question, run: TimedWalk, validator: Validator | None, *, trust_ad: bool) -> None:
         self._trust_ad = trust_ad
         self.answer: Answer | None = None
         self._name = dns.name.Name((*question.name, b""))  # absolute, so that no search list applies
+        self._asked = question.name
+        self._aliases: list[Alias] = []
         self._rdtype = dns.rdatatype.RdataType(question.rdtype)
         self._run = run
         self._started = run.clock()
@@ -130,9 +142,29 @@ class _Lookup:
             self._validation.tell(_resolved(found, elapsed))
             self.answer = self._validation.answer and self._validation.answer.after(elapsed)
         elif isinstance(found, Exception):
-            self.answer = read_error(found, elapsed, trust_ad=self._trust_ad)
+            self.answer = self._after_aliases(read_error(found, elapsed, trust_ad=self._trust_ad))
         else:
-            self.answer = read_answer(found, elapsed, trust_ad=self._trust_ad)
+            answer = read_answer(found, elapsed, trust_ad=self._trust_ad)
+            target = _alias_of(found.response) if answer.outcome is Outcome.REFERRAL else None
+            if target is not None and len(self._aliases) < MAX_ALIASES:
+                is_authentic = bool(found.response.flags & dns.flags.AD)
+                self._aliases.append(Alias(target, answer.ttl, is_authentic))
+                self._name = target
+            else:
+                self.answer = self._after_aliases(answer)
+
+    def _after_aliases(self, answer: Answer) -> Answer:
+        """Return the answer at the end of aliases as that for the name of the question."""
+        if not self._aliases:
+            return answer
+        note = "; ".join(filter(None, (f"through CNAME {self._aliases[-1].target}", answer.note)))
+        ttl = answer.ttl
+        if ttl is not None:
+            ttl = min(ttl, *(alias.ttl for alias in self._aliases if alias.ttl is not None))
+        security = answer.security
+        if security == "secure" and not all(alias.is_authentic for alias in self._aliases):
+            security = "insecure"
+        return answer._replace(ttl=ttl, note=note, security=security, zone=self._asked)
 
 
 def read_answer(answer: dns.resolver.Answer, elapsed: float, *, trust_ad: bool = False) -> Answer:
@@ -172,10 +204,23 @@ def read_error(error: Exception, elapsed: float, *, trust_ad: bool = False) -> A
         outcome = _outcome(failures[-1][3], failures[-1][4]) if failures else Outcome.UNREACHABLE
         bogus = trust_ad and any(_is_bogus(response) for *_, response in failures)
         security = "bogus" if bogus else "indeterminate"
-        return Answer(outcome, note=_failures(error), elapsed=elapsed, security=security)
+        extended = tuple(dict.fromkeys(each for *_, response in failures for each in _extended(response)))
+        note = _failures(error)
+        return Answer(outcome, note=note, elapsed=elapsed, security=security, extended=extended[:MAX_EXTENDED])
     if isinstance(error, dns.exception.DNSException | OSError):
         return Answer(Outcome.UNREACHABLE, note=str(error), elapsed=elapsed)
     raise error
+
+
+def _alias_of(message: dns.message.Message) -> dns.name.Name | None:
+    """Return where the CNAMEs of a response lead; None without them."""
+    if not isinstance(message, dns.message.QueryMessage):
+        return None
+    try:
+        found = message.canonical_name()
+    except dns.exception.DNSException:
+        return None
+    return None if found == message.question[0].name else found
 
 
 def _server(answer: dns.resolver.Answer) -> str:
@@ -184,11 +229,21 @@ def _server(answer: dns.resolver.Answer) -> str:
     return f"{answer.nameserver}#{answer.port}"
 
 
+def _extended(response: object) -> list[ExtendedError]:
+    """Return the extended errors of a response (RFC 8914); none of None, where there was no response."""
+    if not isinstance(response, dns.message.Message):
+        return []
+    found = [option for option in response.options if isinstance(option, dns.edns.EDEOption)]
+    return [ExtendedError.read(option.to_wire() or b"") for option in found][:MAX_EXTENDED]
+
+
+def _said(response: object) -> list[str]:
+    return [str(each) for each in _extended(response)]
+
+
 def _is_bogus(response: object) -> bool:
     """Return whether the resolver says that validation failed (RFC 8914)."""
-    return isinstance(response, dns.message.Message) and any(
-        isinstance(option, dns.edns.EDEOption) and option.code in EDE_BOGUS for option in response.options
-    )
+    return any(each.code in EDE_BOGUS for each in _extended(response))
 
 
 def _outcome(error: object, response: object) -> Outcome:
@@ -201,8 +256,8 @@ def _outcome(error: object, response: object) -> Outcome:
 
 def _failures(error: dns.exception.DNSException) -> str:
     told = [
-        f"{server}: {reason_of(what) if isinstance(what, Exception) else what}"
-        for server, _, _, what, _ in (error.kwargs or {}).get("errors") or []
+        ", ".join([f"{server}: {reason_of(what) if isinstance(what, Exception) else what}", *_said(response)])
+        for server, _, _, what, response in (error.kwargs or {}).get("errors") or []
     ]
     return "; ".join(dict.fromkeys(told))[:NOTE_LENGTH]
 

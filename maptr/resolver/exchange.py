@@ -22,6 +22,7 @@ from typing import NamedTuple
 from maptr import url
 from maptr.discovery import Outcome
 from maptr.protocol import names
+from maptr.protocol.extended_error import ExtendedError
 from maptr.protocol.names import Labels
 from maptr.protocol.numbers import BADVERS, FORMERR, MAX_TTL, NOTIMP, REFUSED, SERVFAIL
 from maptr.resolver.message import (
@@ -49,6 +50,7 @@ MAX_ALIASES = 8  # CNAMEs whose target one server leaves to a further query
 MAX_REFERRALS = 8  # down from the servers given; a domain name below ark.arpa rarely has two zone cuts
 TRAILING = "bytes after the last record are ignored"
 NOTE_LENGTH = 500  # characters of failures kept in a note
+MAX_EXTENDED = 8  # extended errors kept of one question, and of one response
 
 
 class Attempt(NamedTuple):
@@ -108,11 +110,15 @@ class _Turns:
 
 
 class _Failures(NamedTuple):
-    """How the last query that failed ended, the notes of all, and whether a trusted server said that data is bogus."""
+    """How the last query that failed ended, the notes of all, and whether a trusted server said that data is bogus.
+
+    ``extended`` are the extended errors of all.
+    """
 
     last: Outcome = Outcome.TIMEOUT
     notes: tuple[str, ...] = ()
     bogus: bool = False
+    extended: tuple[ExtendedError, ...] = ()
 
     def with_last(self, last: Outcome, note: str) -> _Failures:
         return self._replace(last=last, notes=(*self.notes, note))
@@ -225,7 +231,10 @@ class Exchange:
             if response.bogus and self._stub.trust_ad:
                 self._failures = self._failures._replace(bogus=True)
             outcome = Outcome.REFUSED if response.rcode == REFUSED else Outcome.SERVFAIL
-            self._strike(attempt.server, outcome, f"rcode {response.rcode}")
+            extended = tuple(dict.fromkeys((*self._failures.extended, *response.extended)))
+            self._failures = self._failures._replace(extended=extended[:MAX_EXTENDED])
+            reasons = (f"rcode {response.rcode}", *map(str, response.extended[:MAX_EXTENDED]))
+            self._strike(attempt.server, outcome, ", ".join(reasons))
         return True
 
     def _respell(self, attempt: Attempt, packet: bytes) -> bool:
@@ -264,7 +273,8 @@ class Exchange:
     def _failure(self, outcome: Outcome, notes: Iterable[str]) -> Answer:
         security, through = "bogus" if self._failures.bogus else "indeterminate", self._aliases.note
         first = [f"{through}, without recursion"] if through else []
-        return Answer(outcome, note="; ".join(dict.fromkeys([*first, *notes]))[:NOTE_LENGTH], security=security)
+        note = "; ".join(dict.fromkeys([*first, *notes]))[:NOTE_LENGTH]
+        return Answer(outcome, note=note, security=security, extended=self._failures.extended)
 
     # ---- what a response leads to
 
@@ -278,7 +288,7 @@ class Exchange:
             note = f"{note}; {TRAILING}" if note else TRAILING
         zone = aliases.name if aliases.followed else response.zone
         asked = str(attempt.server)
-        self.answer = _new(Answer, (response.outcome, response.records, ttl, note, asked, None, security, (), zone))
+        self.answer = _new(Answer, (response.outcome, response.records, ttl, note, asked, None, security, (), zone, ()))
 
     def _is_authentic(self, attempt: Attempt, response: DnsResponse) -> bool:
         """Return whether a server that the caller trusts, not one from a referral, says that its data is authentic."""

@@ -14,6 +14,7 @@ from typing import NamedTuple
 from maptr.discovery import Outcome
 from maptr.naptr.record import Naptr
 from maptr.protocol import names, numbers
+from maptr.protocol.extended_error import ExtendedError
 from maptr.protocol.names import Labels, read_name
 
 MAX_CHAIN = 16  # CNAMEs followed for one question; dnspython's limit too
@@ -26,6 +27,7 @@ _new = tuple.__new__  # half the time of a NamedTuple's own
 
 # The rcodes of responses that may lack the question.
 _WITHOUT_QUESTION = frozenset({numbers.FORMERR, numbers.SERVFAIL, numbers.NOTIMP, numbers.REFUSED})
+_TRUNCATED = numbers.TC >> 8
 _pack_header = struct.Struct("!2s5H").pack
 _pack_question = struct.Struct("!HH").pack
 _OPT = [struct.pack("!BHHIH", 0, numbers.OPT, numbers.UDP_PAYLOAD, flags, 0) for flags in (0, numbers.DO)]
@@ -90,7 +92,8 @@ def is_response_to(query: SentQuery, packet: bytes, *, any_case: bool = False) -
         end = numbers.HEADER_SIZE + len(query.question)
         same_type = packet[end - 4 : end] == query.question[-4:]
         return any_case and same_type and spelled_name(query, packet).lower() == query.question[:-4].lower()
-    return packet[4:6] == b"\0\0" and packet[3] & 15 in _WITHOUT_QUESTION
+    # A truncated response leads to a query over TCP, whatever it has not.
+    return packet[4:6] == b"\0\0" and (packet[3] & 15 in _WITHOUT_QUESTION or bool(packet[2] & _TRUNCATED))
 
 
 def spelled_name(query: SentQuery, packet: bytes) -> bytes:
@@ -185,14 +188,14 @@ def _read_negative(packet: bytes, authority: list[WireRecord]) -> tuple[int | No
     return min(soa.ttl, int.from_bytes(packet[soa.end - 4 : soa.end], "big")), names.fold(soa.owner)
 
 
-def _error_codes(packet: bytes, at: int, end: int) -> Iterator[int]:
+def _extended_errors(packet: bytes, at: int, end: int) -> Iterator[ExtendedError]:
     """Yield the extended DNS errors (RFC 8914) in the rdata of an OPT record."""
     while at < end:
         code, length = struct.unpack_from("!HH", packet, at)
         if at + 4 + length > end:
             raise ValueError("an EDNS option cut short")
         if code == numbers.EDE and length >= 2:
-            yield int.from_bytes(packet[at + 4 : at + 6], "big")
+            yield ExtendedError.read(packet[at + 4 : at + 4 + length])
         at += 4 + length
 
 
@@ -208,7 +211,10 @@ class Referral(NamedTuple):
 
 
 class DnsResponse(NamedTuple):
-    """A response read. ``rcode`` is the extended one; ``records`` are set for NAPTR; ``zone`` is as in ``Answer``."""
+    """A response read. ``rcode`` is the extended one; ``records`` are set for NAPTR; ``zone`` is as in ``Answer``.
+
+    ``extended`` is set for an error.
+    """
 
     rcode: int
     outcome: Outcome = Outcome.MALFORMED
@@ -221,6 +227,7 @@ class DnsResponse(NamedTuple):
     alias: Labels | None = None
     zone: Labels | None = None
     trailing: bool = False  # bytes after the last record were ignored
+    extended: tuple[ExtendedError, ...] = ()
 
 
 class Truncated(ValueError):
@@ -243,11 +250,12 @@ def read_response(query: SentQuery, packet: bytes) -> DnsResponse:
 
 def _read_sections(query: SentQuery, flags: int, sections: Sections) -> DnsResponse:
     packet, rcode = sections.packet, flags & numbers.RCODE_BITS
-    bogus = False
+    extended: tuple[ExtendedError, ...] = ()
     for _, rdtype, ttl, start, end in sections.additional:
         if rdtype == numbers.OPT and (ttl >> 24 or start != end):
             rcode |= (ttl >> 24) << 4
-            bogus = any(code in EDE_BOGUS for code in _error_codes(packet, start, end))
+            extended = tuple(_extended_errors(packet, start, end))
+    bogus = any(error.code in EDE_BOGUS for error in extended)
     authentic = bool(flags & numbers.AD)
     if rcode == numbers.NXDOMAIN:
         least, zone = _read_negative(packet, sections.authority)
@@ -258,7 +266,7 @@ def _read_sections(query: SentQuery, flags: int, sections: Sections) -> DnsRespo
         note = "a DNAME makes the name too long"
         return DnsResponse(rcode, Outcome.NXDOMAIN, note=note, authentic=authentic, zone=query.name)
     if rcode != numbers.NOERROR:
-        return DnsResponse(rcode, bogus=bogus)
+        return DnsResponse(rcode, bogus=bogus, extended=extended)
     return _read_noerror(query, flags, sections, authentic)
 
 
@@ -271,12 +279,12 @@ def _read_noerror(query: SentQuery, flags: int, sections: Sections, authentic: b
         records: tuple[Naptr, ...] = ()
         if query.rdtype == numbers.NAPTR:
             records = tuple([Naptr.read(packet, start, end) for _, _, _, start, end in found])
-        return _new(DnsResponse, (0, Outcome.ANSWER, records, ttl, note, authentic, False, None, None, None, False))
+        return _new(DnsResponse, (0, Outcome.ANSWER, records, ttl, note, authentic, False, None, None, None, False, ()))
+    soa = any(record.rdtype == numbers.SOA for record in sections.authority)
+    if chain and not soa:  # a resolver, too, may leave the target to its client
+        return DnsResponse(0, Outcome.REFERRAL, (), ttl, note, authentic, alias=name)
     if not flags & numbers.RA:
-        soa = any(record.rdtype == numbers.SOA for record in sections.authority)
         cut = next((record.owner for record in sections.authority if record.rdtype == numbers.NS), None)
-        if chain and not soa:
-            return DnsResponse(0, Outcome.REFERRAL, (), ttl, note, authentic, alias=name)
         if cut is not None and not soa and not flags & numbers.AA and not _denies_ds(query, cut, sections.authority):
             referral = _read_referral(cut, sections)
             return DnsResponse(0, Outcome.REFERRAL, note=note, authentic=authentic, referral=referral)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -17,17 +18,24 @@ class AlarmKind(enum.StrEnum):
 
     CONFIG_REFUSED = "config-refused"
     CERTIFICATE_REFUSED = "certificate-refused"
+    CERTIFICATE = "certificate"  # it expires soon, has expired, or is not valid yet
+    STATE_FOLDER = "state-folder"  # nothing can be kept there for the next start
     TABLE_NOT_PULLED = "table-not-pulled"
     RECORDS_KEPT = "records-kept"  # the source has unreadable data, so the last good entries stay
     DRIFT = "drift"
     ZONE_NOT_LOADED = "zone-not-loaded"
     ZONE_REFUSED = "zone-refused"
     ZONE_NOT_SIGNED = "zone-not-signed"
+    ZONE_NOT_KEPT = "zone-not-kept"  # its version cannot be written to the state folder, for the next start
+    FROZEN = "frozen"  # an operator has frozen zones, and not thawed them yet
     SIGNATURES = "signatures"  # expiring, expired, or not yet valid
     RECORDS_LEFT_OUT = "records-left-out"  # ARKs of records that are not in the zone get the answer of another record
     NOTIFY_GIVEN_UP = "notify-given-up"
     SECONDARY_UNKNOWN = "secondary-unknown"  # a secondary has an unknown serial
     SECONDARY_BEHIND = "secondary-behind"  # a secondary has another serial
+    MEMBERS_KEPT = "members-kept"  # members of the catalog are no longer configured
+    STATE_DAMAGED = "state-damaged"  # a file of the state folder could not be used
+    SOURCE_MISSING = "source-missing"  # an address of serve.secondaries.source is not on this machine
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,17 +52,21 @@ class Alarm:
 class AlarmLog:
     """Dates alarms: each has the time since which it is there without a break, unless it knows an earlier one.
 
-    ``now`` is in seconds since 1970.
+    ``now`` is in seconds since 1970. Thread-safe: the status, the metrics and a check at intervals date alarms at the
+    same time, and a later look must not be replaced by an earlier one.
     """
 
     def __init__(self) -> None:
-        self._since: dict[tuple[str, str, str], float] = {}
+        self._since: dict[tuple[AlarmKind, str, str], float] = {}
+        self._lock = threading.Lock()
 
     def dated(self, alarms: Iterable[Alarm], now: float) -> tuple[Alarm, ...]:
         """Return the alarms that are there now, each once, with their times."""
-        present = {(alarm.kind, alarm.zone, alarm.secondary): alarm for alarm in alarms}
-        self._since = {key: alarm.since or self._since.get(key, now) for key, alarm in present.items()}
-        return tuple(replace(alarm, since=self._since[key]) for key, alarm in present.items())
+        with self._lock:  # also while ``alarms`` is read
+            present = {(alarm.kind, alarm.zone, alarm.secondary): alarm for alarm in alarms}
+            since = {key: alarm.since or self._since.get(key, now) for key, alarm in present.items()}
+            self._since = since
+        return tuple(replace(alarm, since=since[key]) for key, alarm in present.items())
 
 
 def not_served(zone: str, served: Iterable[str]) -> str:

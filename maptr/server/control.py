@@ -1,16 +1,19 @@
-"""The control socket, for its owner only (mode 0600). A request and its response are one line of JSON each.
+"""The control socket, for its owner and root (mode 0600). A request and its response are one line of JSON each.
 
-The daemon executes the requests. Their size, time and number are limited.
+Members of a configured group may ask for the status, such as the user of a monitoring system (mode 0660). The daemon
+executes the requests. Their size, time and number are limited.
 """
 
 from __future__ import annotations
 
 import errno
+import grp
 import json
 import logging
 import os
 import socket
 import stat
+import struct
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -26,13 +29,15 @@ log = logging.getLogger("maptr.serve")
 Execute = Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]
 
 KEY = "serve.control"  # the setting with the socket's path
+STATUS = "status"  # the command that changes nothing
+_PEER = struct.Struct("=3i")  # struct ucred: process, user and group (unix(7))
 MAX_REQUEST = 4096  # bytes of a request: a command, a zone name and options
 MAX_SOCKET_PATH = 107  # bytes of sun_path without the final NUL (unix(7))
 CONNECT_TIMEOUT = 1.0  # seconds for the test whether a server listens on an existing socket
 
 
-def bind(path: Path) -> socket.socket:
-    """Listen on a socket with mode 0600 at the path.
+def bind(path: Path, group: str = "") -> socket.socket:
+    """Listen on a socket with mode 0600 at the path; with mode 0660 for a ``group``, unless that cannot be done.
 
     Creates the directory, and replaces a socket on which no server listens. Raises ConfigError.
     """
@@ -44,7 +49,26 @@ def bind(path: Path) -> socket.socket:
             if mode & 0o022 and not mode & stat.S_ISVTX:
                 raise _error(f"other users may write to {path.parent}, and could replace the socket")
             _remove_stale(path)
-            return _bind(path)
+            sock = _bind(path)
+    if group and (reason := _share(path, group)):
+        log.warning("control socket %s is not for the group %s: %s", path, group, reason)
+    return sock
+
+
+def _share(path: Path, group: str) -> str:
+    """Let the members of a group connect. Returns why not, or ""."""
+    if not hasattr(socket, "SO_PEERCRED"):
+        return "this system does not tell who connects"
+    try:
+        os.chown(path, -1, grp.getgrnam(group).gr_gid)
+        path.chmod(0o660)
+    except (KeyError, ValueError):
+        return "there is no such group"
+    except PermissionError:
+        return "the user of the server is not a member of it"
+    except OSError as error:
+        return error.strerror or str(error)
+    return ""
 
 
 def check_path(path: Path) -> None:
@@ -84,28 +108,61 @@ def _bind(path: Path) -> socket.socket:
     return sock
 
 
+def _is_owner(sock: socket.socket) -> bool:
+    """Return whether root or the user of this process has connected. Without the group, nobody else can."""
+    if not hasattr(socket, "SO_PEERCRED"):
+        return True
+    _, user, _ = _PEER.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size))
+    return user in (0, os.geteuid())
+
+
 def _error(message: str) -> ConfigError:
     return ConfigError(message, key=KEY)
 
 
-def server(sock: socket.socket, execute: Execute) -> RequestServer:
-    """Return a server that executes the requests on a bound socket."""
+class ControlServer(RequestServer):
+    """Executes the requests on a bound socket."""
 
-    async def result(line: bytes) -> dict[str, Any]:
-        try:
-            request = json.loads(line)
-        except (ValueError, RecursionError):
-            request = None
-        if not isinstance(request, dict):
+    def __init__(self, sock: socket.socket, execute: Execute) -> None:
+        super().__init__(sock, self._answer, end=b"\n", limit=MAX_REQUEST)
+        self._execute = execute
+
+    async def respond(self, request: bytes, sock: socket.socket) -> bytes:
+        if _is_owner(sock) or _command_of(request) == STATUS:
+            return await self._answer(request)
+        return _line({"error": "only the user of the server, and root, may do more than ask for the status"})
+
+    async def _answer(self, line: bytes) -> bytes:
+        found = await self._result(line)
+        return await in_thread(lambda: _line(found))  # with thousands of zones it takes long
+
+    async def _result(self, line: bytes) -> dict[str, Any]:
+        request = _read(line)
+        if request is None:
             return {"error": "a request is one JSON object on a line"}
         try:
-            return await execute(request)
+            return await self._execute(request)
         except Exception:
             log.exception("internal error, request dropped: %.200r", line)
             return {"error": "internal error; the log has it"}
 
-    async def answer(line: bytes) -> bytes:
-        found = await result(line)
-        return await in_thread(lambda: json_text(found).encode() + b"\n")  # with thousands of zones it takes long
 
-    return RequestServer(sock, answer, end=b"\n", limit=MAX_REQUEST)
+def server(sock: socket.socket, execute: Execute) -> ControlServer:
+    """Return a server that executes the requests on a bound socket."""
+    return ControlServer(sock, execute)
+
+
+def _read(line: bytes) -> dict[str, Any] | None:
+    try:
+        request = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return request if isinstance(request, dict) else None
+
+
+def _command_of(line: bytes) -> object:
+    return (_read(line) or {}).get("command")
+
+
+def _line(document: dict[str, Any]) -> bytes:
+    return json_text(document).encode() + b"\n"

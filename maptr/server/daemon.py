@@ -22,15 +22,17 @@ from maptr.config import Config
 from maptr.daemon import process, sockets
 from maptr.daemon.certificate import Certificate
 from maptr.daemon.process import in_thread
+from maptr.daemon.progress import Progress
 from maptr.daemon.pulling import TableStatus
 from maptr.daemon.sockets import Sockets, bound_at, limits_within_descriptors
-from maptr.errors import ConfigError
+from maptr.errors import ConfigError, MaptrError, reason_of
 from maptr.protocol.address import Address
 from maptr.protocol.names import to_text
-from maptr.server import control, settings, udp
+from maptr.server import control, settings, state_folder, udp
 from maptr.server.alarm import Alarm, AlarmKind, AlarmLog
 from maptr.server.counters import Counters, total
 from maptr.server.reloader import Reloader
+from maptr.server.starting import NotReady
 from maptr.server.state import Clock, Served
 from maptr.server.status import CatalogStatus, Status, age
 from maptr.server.stream import Connections, TcpListener
@@ -47,7 +49,7 @@ def certificate_of(config: Config) -> Certificate | None:
     if tls.certificate is None or tls.key is None:
         return None
     try:
-        return Certificate(tls.certificate, tls.key)
+        return Certificate(tls.certificate, tls.key, warn_before=tls.warn_before)
     except ConfigError as error:
         raise config.error("serve.tls.certificate", error.reason) from None
 
@@ -84,8 +86,10 @@ class Daemon:
         self.bound: list[Address] = []
         self.tls_bound: list[Address] = []
         self._sockets = bound
+        self._not_ready: NotReady | None = None
         self._stopping = asyncio.Event()
         self._alarm_log = AlarmLog()
+        self.progress = Progress()
 
     def bind(self) -> None:
         """Bind all sockets; afterwards, ``bound`` has the actual ports. Raises ConfigError."""
@@ -93,11 +97,14 @@ class Daemon:
         bound = self._sockets or sockets.bind(config)
         try:
             if config.control is not None:
-                bound.control = control.bind(config.control)
+                bound.control = control.bind(config.control, serve.control_group)
         except ConfigError as error:
             bound.close()
             raise config.error(error.key, error.reason) from None
         self._sockets = bound
+        if self._not_ready is None:
+            self._not_ready = NotReady(bound.udp, self.responder, self._counters[0])
+            self._not_ready.start()
         self.bound = list(map(bound_at, serve.listen, bound.udp))
         self.tls_bound = list(map(bound_at, serve.tls.listen, bound.tls))
         if serve.metrics is not None and bound.metrics is not None:
@@ -105,6 +112,8 @@ class Daemon:
 
     def close(self) -> None:
         """Close what ``bind`` has bound and ``run`` has not closed, as after a signal during the start."""
+        if self._not_ready is not None:
+            self._not_ready.stop()
         if self._sockets is not None:
             self._sockets.close()
 
@@ -116,7 +125,9 @@ class Daemon:
         if not (self.bound or self.tls_bound):
             self.bind()
         assert self._sockets is not None  # noqa: S101 - bound above
-        state = self.reloader.first_state()
+        with self.progress as progress:
+            progress.doing = "reading the journals"
+            state = self.reloader.first_state()
         if signals:
             process.handle_signals(self.stop, self.reloader.background.request_reload)
         async with contextlib.AsyncExitStack() as stack:
@@ -125,6 +136,8 @@ class Daemon:
                 controller = control.server(self._sockets.control, self.execute)
                 stack.push_async_callback(controller.stop)
                 stack.callback(self._sockets.remove_control)
+            if self._not_ready is not None:
+                self._not_ready.stop()
             self.responder.swap(state)
             listeners = self._listeners(self._sockets)
             for listener in listeners:
@@ -136,7 +149,8 @@ class Daemon:
             if self._sockets.metrics is not None:
                 from maptr.server import metrics  # late: it imports HTTP, which most servers start without
 
-                http = metrics.server(self._sockets.metrics, self.status)
+                hosts = lambda: self.reloader.config.serve.metrics_hosts  # noqa: E731
+                http = metrics.server(self._sockets.metrics, self.status, hosts)
                 stack.push_async_callback(http.stop)
                 http.start()
             self._log_ready(len(state.snapshot.zones))
@@ -176,8 +190,8 @@ class Daemon:
         self._stopping.set()
 
     async def execute(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Execute a control request: ``{"command": "status"}``, ``pull``, ``sign``, ``notify`` with an optional
-        ``zone``, or ``reload`` with optional ``zone`` and ``force``."""
+        """Execute a control request: ``{"command": "status"}``, ``pull``, ``sign``, ``notify``, ``freeze`` or ``thaw``
+        with an optional ``zone``, or ``reload`` with optional ``zone`` and ``force``."""
         zone, force = request.get("zone"), request.get("force", False)
         match request.get("command"):
             case "status":
@@ -186,24 +200,35 @@ class Daemon:
                 return await self._pull()
             case "notify" if zone is None or isinstance(zone, str):
                 return self._notify(zone)
+            case "freeze" | "thaw" as verb if zone is None or isinstance(zone, str):
+                return await self._set_frozen(verb, zone)
             case "sign" if zone is None:
                 found = await self.reloader.sign_now(retry=True)
                 return await in_thread(lambda: asdict(found))
             case "reload" if isinstance(force, bool) and (zone is None or isinstance(zone, str)):
-                found = await self.reloader.reload_now(zone, force=force)
+                found = await self.reloader.reload_now(zone, force=force, by_operator=True)
                 return await in_thread(lambda: asdict(found))
-        known = "status, pull, notify, sign, or reload, with zone (a text) and force (true or false)"
+        known = "status, pull, notify, sign, freeze, thaw, or reload, with zone (a text) and force (true or false)"
         return {"error": f"no such command: {known}"}
 
     async def _pull(self) -> dict[str, Any]:
         puller = self.reloader.puller
         if puller is None or not self.reloader.config.table.url:
             return {"error": "no table is pulled: table.url and table.file say where from, and where to"}
+        if reason := puller.frozen_reason():
+            return {"error": reason}
         published = {result.zone: result for result in await puller.pull_now()}
         for state in self.reloader.served.values():
             if state.zone.table == self.reloader.config.table.file and state.error:
                 published.setdefault(to_text(state.zone.name), state.refused())
         return {**asdict(puller.status() or TableStatus()), "zones": [asdict(zone) for zone in published.values()]}
+
+    async def _set_frozen(self, verb: str, zone: str | None) -> dict[str, Any]:
+        change = self.reloader.freeze if verb == "freeze" else self.reloader.thaw
+        try:
+            return {"done": await change(zone)}
+        except (MaptrError, OSError) as error:
+            return {"error": reason_of(error)}
 
     def _notify(self, zone: str | None) -> dict[str, Any]:
         try:
@@ -214,7 +239,7 @@ class Daemon:
 
     def status(self) -> Status:
         """Return the status. It takes long with many zones: call it in a thread."""
-        reloader, now = self.reloader, self._clock()
+        reloader, now, certificate = self.reloader, self._clock(), self.reloader.certificate
         counters = total(self._counters)
         alarms = self._alarm_log.dated(self._alarms(now), now)
         silenced = tuple(alarm for alarm in alarms if any(silence.covers(alarm) for silence in reloader.silences))
@@ -234,7 +259,8 @@ class Daemon:
             catalog=self._catalog_status(),
             reloads=reloader.reloads,
             config_error=reloader.config_error,
-            certificate_error=self._certificate_error,
+            certificate_error="" if certificate is None else certificate.error,
+            certificate_expires=None if certificate is None else certificate.expires,
             table=None if reloader.puller is None else reloader.puller.status(),
             queries=counters.to_dict(),
             **counters.groups(),
@@ -257,19 +283,22 @@ class Daemon:
         now = self._clock()
         await in_thread(lambda: self._alarm_log.dated(self._alarms(now), now))
 
-    @property
-    def _certificate_error(self) -> str:
-        certificate = self.reloader.certificate
-        return "" if certificate is None else certificate.error
-
     def _alarms(self, now: float) -> Iterator[Alarm]:
         reloader = self.reloader
         if error := reloader.config_error:
             yield Alarm(AlarmKind.CONFIG_REFUSED, f"the configuration was not reloaded: {error}")
-        if error := self._certificate_error:
-            yield Alarm(AlarmKind.CERTIFICATE_REFUSED, f"the certificate was not reloaded: {error}")
+        if (certificate := reloader.certificate) is not None:
+            if certificate.error:
+                yield Alarm(AlarmKind.CERTIFICATE_REFUSED, f"the certificate was not reloaded: {certificate.error}")
+            if trouble := certificate.trouble(now):
+                yield Alarm(AlarmKind.CERTIFICATE, trouble)
+        folder = reloader.config.serve.state
+        if folder is not None and (reason := state_folder.fault(folder)):
+            yield Alarm(AlarmKind.STATE_FOLDER, f"nothing can be kept for the next start: {reason}")
         if reloader.puller is not None:
             yield from reloader.puller.alarms()
+        yield from reloader.frozen.alarms(reloader.served)
+        yield from reloader.catalog.alarms(reloader.config, reloader.served)
         for state in reloader.served.values():
             yield from state.alarms(now)
         yield from reloader.monitor.alarms()

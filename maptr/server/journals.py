@@ -14,11 +14,11 @@ from maptr.daemon.background import Repetitions
 from maptr.errors import JournalError
 from maptr.files import name_for, read_whole, write_private
 from maptr.protocol.names import Labels, to_text
-from maptr.protocol.serial import is_newer, next_serial
+from maptr.protocol.serial import is_newer
+from maptr.server.catalog import Catalog
+from maptr.server.publisher import Others, nobody
 from maptr.server.responder import ServerState
-from maptr.server.settings import secondaries_of
-from maptr.transfer.acl import TsigKey
-from maptr.transfer.catalog import catalog_zone
+from maptr.server.settings import keys_of, secondaries_of
 from maptr.transfer.journal import MAX_BYTES, Journal, decode, encode
 from maptr.transfer.session import Access
 from maptr.zone.diff import ZoneDiff
@@ -31,38 +31,39 @@ MAX_JOURNAL_FILE = 2 * MAX_BYTES  # bytes; a larger file is not a journal
 
 
 def access_of(
-    config: Config, snapshot: Snapshot, now: float, logged: Repetitions, before: ServerState | None = None
+    config: Config,
+    snapshot: Snapshot,
+    now: float,
+    logged: Repetitions,
+    before: ServerState | None = None,
+    *,
+    catalog: Catalog | None = None,
+    others: Others = nobody,
+    passing: bool = False,
 ) -> Access:
     """Return the access to a snapshot, which replaces ``before`` if that is not None.
 
     Reads and extends the journals: call it in a thread. ``logged`` has the journals that
-    cannot be written.
+    cannot be written. ``others`` and ``passing`` are as in ``Catalog.following``.
     """
+    catalog = catalog or Catalog(logged)
     access, old = (Access(), Snapshot.of(())) if before is None else (before.access, before.snapshot)
     journals: dict[Labels, Journal] = {}
     for zone in config.zones:
         view, known = snapshot.zones.get(zone.name), old.zones.get(zone.name)
         if view is None:
             continue
-        if known is not None and known is not view:
-            _warn_of_serial(known, view)
-        if zone.transfer:
-            path, journal = journal_path(zone), access.journals.get(zone.name)
-            journals[zone.name] = _extended(path, journal, known, view, logged)
-    named = ((key.name, key.algorithm, key.secret) for key in config.keys if key.secret is not None)
-    keys = {name: TsigKey(name, algorithm, secret) for name, algorithm, secret in named}
-    catalog = _catalog(config.serve.catalog.name, snapshot, now, access.catalog)
-    return Access(keys, secondaries_of(config), journals, catalog)
-
-
-def _catalog(origin: Labels | None, snapshot: Snapshot, now: float, before: ZoneView | None) -> ZoneView | None:
-    """Return the catalog of the zones; this is ``before`` if the zones are the same."""
-    if origin is None:
-        return None
-    # A serial taken from the time increases over restarts without being stored.
-    serial = next_serial("unix", now, None if before is None else before.serial)
-    catalog = catalog_zone(origin, snapshot.zones, serial)
-    return before if before is not None and before.nodes.keys() == catalog.nodes.keys() else catalog
+        try:
+            if known is not None and known is not view:
+                _warn_of_serial(known, view)
+            if zone.transfer:
+                path, journal = journal_path(zone), access.journals.get(zone.name)
+                journals[zone.name] = _extended(path, journal, known, view, logged)
+        except Exception:  # of one zone: the others go on, and its secondaries get AXFR
+            log.exception("internal error, zone %s: its journal is not used", to_text(zone.name))
+            journals[zone.name] = Journal.start(view)
+    view = catalog.following(config, access.catalog, now, others, passing=passing)
+    return Access(keys_of(config), secondaries_of(config), journals, view)
 
 
 def _extended(

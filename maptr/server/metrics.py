@@ -13,7 +13,7 @@ import platform
 import re
 import socket
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
 from io import BytesIO
@@ -21,6 +21,7 @@ from itertools import chain
 from types import SimpleNamespace
 
 from maptr.answer.context import Transport
+from maptr.daemon.hosts import is_for_operators
 from maptr.daemon.process import in_thread
 from maptr.daemon.pulling import TableStatus
 from maptr.daemon.request_server import RequestServer
@@ -61,15 +62,19 @@ def render(status: Status) -> bytes:
     return generate_latest(SimpleNamespace(collect=collect))  # a registry needs no other method
 
 
-def server(sock: socket.socket, status: Callable[[], Status]) -> RequestServer:
+def server(
+    sock: socket.socket, status: Callable[[], Status], hosts: Callable[[], Collection[str]] = tuple
+) -> RequestServer:
     """Return a server of ``/metrics``, and of ``/health``, which says whether every zone is loaded.
+
+    ``hosts`` gives ``serve.metrics_hosts``, the names for which ``/metrics`` is answered besides those of the machine.
 
     ``status`` takes long with many zones, so it is called in a thread, and for these two paths only.
     """
 
     async def answer(received: bytes) -> bytes:
         async with asyncio.timeout(REPLY_TIMEOUT):
-            return await in_thread(lambda: _Request(received, status).made.getvalue())
+            return await in_thread(lambda: _Request(received, status, hosts).made.getvalue())
 
     return RequestServer(sock, answer, end=END, limit=MAX_REQUEST)
 
@@ -80,10 +85,11 @@ class _Request(BaseHTTPRequestHandler):
     protocol_version = default_request_version = "HTTP/1.1"
     error_message_format, error_content_type = "%(message)s\n", PLAIN
 
-    def __init__(self, received: bytes, status: Callable[[], Status]) -> None:
+    def __init__(self, received: bytes, status: Callable[[], Status], hosts: Callable[[], Collection[str]]) -> None:
         self.rfile = BytesIO(received)
         self.wfile = self.made = BytesIO()
         self._status = status
+        self._hosts = hosts
         try:
             self.handle_one_request()
         except Exception:
@@ -92,7 +98,11 @@ class _Request(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         code, kind = HTTPStatus.OK, PLAIN
-        match re.sub(_ORIGIN, "", self.path).partition("?")[0]:
+        path = re.sub(_ORIGIN, "", self.path).partition("?")[0]
+        if path != "/health" and not all(is_for_operators(host, self._hosts()) for host in self._asked_for()):
+            self.send_error(HTTPStatus.MISDIRECTED_REQUEST)
+            return
+        match path:
             case "/health":
                 missing = [zone.zone for zone in self._status().zones if zone.serial is None]
                 body = ("".join(f"zone {zone} is not loaded\n" for zone in missing) or "ok\n").encode()
@@ -111,6 +121,11 @@ class _Request(BaseHTTPRequestHandler):
         self.wfile.write(body if self.command == "GET" else b"")
 
     do_HEAD = do_GET  # noqa: N815
+
+    def _asked_for(self) -> list[str]:
+        """Return the servers that the request names: in its target and in its Host headers."""
+        origin = re.match(_ORIGIN, self.path)
+        return [*([origin[0].partition("://")[2]] if origin else []), *self.headers.get_all("Host", [])]
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
         super().send_error(code)  # the message would repeat the request
@@ -144,6 +159,8 @@ def _process(status: Status) -> Iterator[Family]:
     for what in ("config", "certificate"):
         failed = float(bool(getattr(status, f"{what}_error")))
         yield f"{what}_refused", f"1 while the {what} in use is not that of its file.", [], _one(failed)
+    text = "When the certificate for DNS over TLS expires."
+    yield "certificate_expiry_time_seconds", text, [], _one(status.certificate_expires)
 
 
 def _queries(status: Status) -> Iterator[Family]:

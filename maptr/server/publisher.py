@@ -6,15 +6,19 @@ The functions make a new ``Served`` (``state.py``). They read files and take lon
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Container, Iterable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from maptr.config import ZoneConfig
-from maptr.errors import ZoneError, reason_of
+from maptr.daemon import kept
+from maptr.daemon.kept import Kept
+from maptr.errors import ZoneError, reason_of, time_text
 from maptr.protocol.names import Labels, to_text
 from maptr.protocol.serial import is_newer
 from maptr.server import signer, state_folder
+from maptr.server.freeze import Frozen
 from maptr.server.state import Clock, Served, SigningState, ZoneState
 from maptr.server.status import ZoneResult
 from maptr.server.table_zone import candidate
@@ -25,37 +29,107 @@ from maptr.zone.snapshot import ZoneView
 
 log = logging.getLogger("maptr.serve")
 
+NOTHING_FROZEN = Frozen()
+Others = Callable[[Labels], Iterable[int]]  # the serials that the secondaries of a zone have
+Tell = Callable[[str], object]
+Step = Callable[[ZoneState, float], tuple[ZoneState, ZoneResult]]
 
-def start(zones: Iterable[ZoneConfig], *, clock: Clock) -> Served:
-    """Load every zone. Queries for a zone that cannot be loaded get SERVFAIL."""
-    return publish(zones, {}, clock=clock)[0]
+
+def nobody(origin: Labels) -> tuple[int, ...]:
+    """Return the serials of secondaries where none are known."""
+    return ()
+
+
+def start(
+    zones: Iterable[ZoneConfig],
+    *,
+    clock: Clock,
+    frozen: Frozen = NOTHING_FROZEN,
+    tell: Tell = lambda doing: None,
+    others: Others = nobody,
+) -> Served:
+    """Load every zone, as a reload does after the last good versions. Queries for a zone without any get SERVFAIL.
+
+    ``tell`` gets what is done at the moment; ``others`` gives the serials of the secondaries. Versions are not kept
+    yet: call ``keep`` when they are served.
+    """
+    return publish(zones, {}, clock=clock, frozen=frozen, tell=tell, others=others)[0]
 
 
 def publish(
-    zones: Iterable[ZoneConfig], current: Served, *, clock: Clock, only: Labels | None = None, force: bool = False
+    zones: Iterable[ZoneConfig],
+    current: Served,
+    *,
+    clock: Clock,
+    only: Labels | None = None,
+    force: bool = False,
+    frozen: Frozen = NOTHING_FROZEN,
+    tell: Tell = lambda doing: None,
+    others: Others = nobody,
 ) -> tuple[Served, list[ZoneResult]]:
     """Read the zones again. Returns what to serve, and the result for each zone, including removed zones.
 
-    ``only``: read only the file of this zone. ``force``: as in ``decide``. The server starts if ``current`` is empty.
-    An invalid or unreadable file is a result, not an exception.
+    ``only``: read only the file of this zone, even if it is frozen. ``force``: as in ``decide``. The server starts if
+    ``current`` is empty. An invalid or unreadable file is a result, not an exception. A serial that the server chooses
+    passes those that ``others`` gives.
     """
+    zones, starting = tuple(zones), not current
     states: dict[Labels, ZoneState] = {}
     results: list[ZoneResult] = []
-    for zone in zones:
-        known = current.get(zone.name, ZoneState(zone))
-        state = replace(known, zone=zone)
+    for count, zone in enumerate(zones, 1):
+        tell(f"loading zone {to_text(zone.name)}, {count} of {len(zones)}")
+        known = _last_state(zone, clock()) if starting else current.get(zone.name, ZoneState(zone))
+        state = replace(known, zone=zone, frozen=frozen.since(zone.name))
         if (zone.keys, zone.signing) != (known.zone.keys, known.zone.signing):
             # The signatures do not fit the new keys or policy.
             state = replace(state, signed=SigningState(known.signed.unsigned if zone.keys else None))
         if only is None or only == zone.name:
-            state, result = _publish(state, clock(), force, starting=not current)
+            is_held = state.frozen is not None and state.view is not None and only is None
+            read = partial(_publish, force=force, starting=starting, others=partial(others, zone.name))
+            state, result = _guarded(state, clock(), _hold if is_held else read)
             results.append(result)
         states[zone.name] = state
     results += [ZoneResult(to_text(origin), "removed") for origin in current.keys() - states.keys()]
-    return states, results
+    if starting:
+        return states, results
+    before = {origin: state.view for origin, state in current.items()}
+    due = {name for name, state in states.items() if state.keep_error or state.view is not before.get(name)}
+    return keep(states, due), results
 
 
-def sign_again(current: Served, *, clock: Clock, retry: bool = False) -> tuple[Served, list[ZoneResult]]:
+def _last_state(zone: ZoneConfig, now: float) -> ZoneState:
+    """Return the state of a zone before a start: that of its last good version, if there is one."""
+    damaged: list[str] = []
+    try:
+        version = state_folder.last_version(zone, damaged.append)
+        state = ZoneState(zone) if version is None else ZoneState.restored(zone, version, now)
+        return replace(state, damaged=tuple(damaged))
+    except Exception:
+        log.exception("internal error, zone %s: its kept version is not used", to_text(zone.name))
+        return ZoneState(zone)
+
+
+def _guarded(state: ZoneState, now: float, step: Step) -> tuple[ZoneState, ZoneResult]:
+    """Take a step with one zone. An unexpected exception is that zone's error, and the others go on."""
+    try:
+        return step(state, now)
+    except Exception as error:
+        name = to_text(state.zone.name)
+        log.exception("internal error, zone %s is not changed", name)
+        reason = f"{state.zone.table or state.zone.file}: internal error, the log has it: {reason_of(error)}"
+        state = replace(state, error=reason, failed_at=now, is_forcible=False)
+        return state, state.refused()
+
+
+def _hold(state: ZoneState, now: float) -> tuple[ZoneState, ZoneResult]:
+    """Leave a frozen zone as it is."""
+    serial = None if state.view is None else state.view.serial
+    return state, ZoneResult(to_text(state.zone.name), "frozen", serial, serial)
+
+
+def sign_again(
+    current: Served, *, clock: Clock, retry: bool = False, others: Others = nobody
+) -> tuple[Served, list[ZoneResult]]:
     """Sign the zones whose keys have changed or whose signatures are due, without reading their files again.
 
     ``retry``: also those whose last signing failed, before their time. Returns what to serve, and the result for each
@@ -68,9 +142,38 @@ def sign_again(current: Served, *, clock: Clock, retry: bool = False) -> tuple[S
         pending = state.signed.pending
         unsigned = pending or state.unsigned_view()
         if unsigned is not None:  # without it, no file has been valid yet, and the next reload signs the zone
-            states[origin], result = _sign(state, unsigned, clock(), state.warnings, changed=pending is not None)
+            states[origin], result = _sign(
+                state, unsigned, clock(), state.warnings, changed=pending is not None, others=partial(others, origin)
+            )
             results.append(result)
-    return states, results
+    return keep(states), results
+
+
+def keep(current: Served, only: Container[Labels] | None = None) -> Served:
+    """Write the served versions that are not in the state folder yet, for the next start. Returns the new states.
+
+    ``only``: those of these zones.
+    """
+    return {origin: _kept(state) if only is None or origin in only else state for origin, state in current.items()}
+
+
+def _kept(state: ZoneState) -> ZoneState:
+    folder = state.zone.state
+    if folder is None or state.view is None or state.is_kept:
+        return state
+    name = to_text(state.zone.name)
+    try:
+        kept.write(folder, state.version(kept.signed_head(folder, state.zone.name)))
+    except Exception as error:
+        reason = reason_of(error)
+        if not isinstance(error, OSError):
+            log.exception("internal error, zone %s is not kept for the next start", name)
+        elif reason != state.keep_error:
+            log.error("zone %s is not kept for the next start: %s", name, reason)
+        return replace(state, keep_error=reason)
+    if state.keep_error:
+        log.info("zone %s is kept for the next start again", name)
+    return replace(state, is_kept=True, keep_error="")
 
 
 def log_results(results: Iterable[ZoneResult]) -> None:
@@ -87,63 +190,120 @@ def log_results(results: Iterable[ZoneResult]) -> None:
                 log.info("zone %s removed", result.zone)
 
 
-def _publish(state: ZoneState, now: float, force: bool, *, starting: bool) -> tuple[ZoneState, ZoneResult]:
-    zone, served, old = state.zone, state.view, state.unsigned_view()
+def _publish(
+    state: ZoneState, now: float, force: bool, *, starting: bool, others: Callable[[], Iterable[int]]
+) -> tuple[ZoneState, ZoneResult]:
+    zone, served = state.zone, state.view
     name = to_text(zone.name)
+    if starting and served is not None and kept.fits(zone, state.settings, state.sources):
+        return _unchanged(state, now, others)
+    old, is_forcible = state.unsigned_view(), False
+    to_pass = others if zone.keys is None else partial(nobody, zone.name)  # a signed zone passes them when it is signed
+    damaged = list(state.damaged)
     try:
-        with candidate(zone, now, starting=starting) as (reading, left_out):
+        with candidate(zone, now, starting=starting, others=to_pass) as (reading, left_out):
             checked = read_checked(reading.file, zone.name, lint=zone.lint)
             view = checked.view if zone.keys is None else stripped(checked.view)
             chosen = None if zone.style == "file" else zone.state  # the folder for a serial that the server chooses
             if chosen is not None:
-                published = _last_published(chosen, zone) if old is None else Published.of(old)
-                view = choose_serial(view, published, zone.style, now)
+                published = None if old is None else Published.of(old)
+                if old is None or starting:
+                    published = _newer(published, _last_published(chosen, zone, damaged.append))
+                    state = replace(state, damaged=tuple(damaged))
+                view = choose_serial(view, published, zone.style, now, to_pass, force=force)
             if old is not None:
+                is_forcible = True  # what ``decide`` refuses, it accepts with force
                 view = decide(old, view, zone.max_shrink, force=force)
+                is_forcible = False
             if chosen is not None and state.stored != view.serial:
-                state = replace(state, stored=_store(chosen, view, starting=starting))
+                state = replace(state, stored=_store(chosen, state, view, starting=starting))
     except (ZoneError, OSError) as error:
         reason = text_of(error)
         level = logging.INFO if reason == state.error else logging.ERROR  # each pull may find the same
         if served is None:
             log.log(level, "zone %s not loaded, queries get SERVFAIL: %s", name, reason)
+        elif starting:
+            when = time_text(state.published or 0.0)
+            log.error("zone %s not loaded, serial %d, published %s, stays: %s", name, served.serial, when, reason)
         else:
             log.log(level, "zone %s not reloaded, serial %d stays: %s", name, served.serial, reason)
-        state = replace(state, error=reason, failed_at=now)
+        state = replace(state, error=reason, failed_at=now, is_forcible=is_forcible)
         return state, state.refused()
-    state = replace(state, error="", failed_at=None, left_out=left_out)
+    sources = tuple(one._replace(path=zone.file) if one.path == reading.file else one for one in checked.sources)
+    state = replace(state.accepted(sources), left_out=left_out)
     warnings = checked.first_warnings()
     for warning in warnings if view is not old else ():
         if warning not in state.warnings:
             log.warning("zone %s: %s", name, warning)
     # The operator may have removed the cause of an earlier failure to sign.
-    if zone.keys is not None and (view is not old or state.signed.error or signer.is_due(state, now)):
-        return _sign(state, view, now, warnings, changed=view is not old)
+    if zone.keys is not None and (force or view is not old or state.signed.error or signer.is_due(state, now)):
+        return _sign(state, view, now, warnings, changed=view is not old, others=others, force=force)
     if view is old and served is not None:
         return state, ZoneResult(name, "unchanged", served.serial, served.serial)
     return _serve(state, view, now, warnings)
 
 
-def _last_published(folder: Path, zone: ZoneConfig) -> Published | None:
-    """Return the version that secondaries have of a zone: perhaps one that the server signed, if it no longer does."""
-    found = state_folder.read_serial(folder, zone.name)
-    signed = None if zone.keys is not None else state_folder.read_signed(folder, zone.name)
-    if signed is None or (found is not None and is_newer(found.serial, signed[0].serial)):
+def check_after(last: Kept, new: ZoneView, zone: ZoneConfig, now: float) -> None:
+    """Raise ZoneError if a start would refuse this version of a zone after its last good one."""
+    old = ZoneState.restored(zone, last, now).unsigned_view()
+    if old is None or kept.fits(zone, last.settings, last.sources):
+        return
+    new = new if zone.keys is None else stripped(new)
+    try:
+        decide(old, choose_serial(new, Published.of(old), zone.style, now), zone.max_shrink)
+    except ZoneError as error:
+        raise ZoneError(error.reason, filename=str(zone.table or zone.file)) from None
+
+
+def _unchanged(state: ZoneState, now: float, others: Callable[[], Iterable[int]]) -> tuple[ZoneState, ZoneResult]:
+    """Go on with the kept version of a zone whose files and settings are still the same."""
+    unsigned = state.unsigned_view() if signer.is_due(state, now) else None
+    if unsigned is not None:
+        return _sign(state, unsigned, now, state.warnings, changed=False, others=others)
+    serial = None if state.view is None else state.view.serial
+    return state, ZoneResult(to_text(state.zone.name), "unchanged", serial, serial)
+
+
+def _last_published(folder: Path, zone: ZoneConfig, tell: Tell) -> Published | None:
+    """Return the version that secondaries have of a zone: perhaps one that the server signed, if it no longer does.
+
+    ``tell`` gets what is wrong with the files that have it.
+    """
+    stored = state_folder.read_serial(folder, zone.name, tell)
+    found = None if stored is None else stored.published
+    if zone.keys is not None:
         return found
-    return Published.of(signed[0])
+    if stored is not None and stored.signed is not None:
+        found = _newer(found, stored.signed)
+    signed = state_folder.read_signed(folder, zone.name, tell=tell)
+    return found if signed is None else _newer(Published.of(signed[0]), found)
+
+
+def _newer(one: Published | None, other: Published | None) -> Published | None:
+    """Return the newer of two versions that are known; ``one`` if they have the same serial."""
+    if one is None or (other is not None and is_newer(other.serial, one.serial)):
+        return other
+    return one
 
 
 def _sign(
-    state: ZoneState, unsigned: ZoneView, now: float, warnings: tuple[str, ...], *, changed: bool
+    state: ZoneState,
+    unsigned: ZoneView,
+    now: float,
+    warnings: tuple[str, ...],
+    *,
+    changed: bool,
+    others: Callable[[], Iterable[int]],
+    force: bool = False,
 ) -> tuple[ZoneState, ZoneResult]:
     """Sign a version and serve it; if that fails, keep the served one."""
     name, old = to_text(state.zone.name), state.view
-    view, signed = signer.sign(state.zone, unsigned, old, state.signed, now)
+    view, signed = signer.sign(state.zone, unsigned, old, state.signed, now, others, force=force)
     state = replace(state, signed=signed if changed else replace(signed, pending=None))
     serial = None if view is None else view.serial
     if signed.error:
-        if view is not None and view is not old:
-            state = state.serving(view, now)  # the version that was stored before a restart
+        # The files of the pending version are not those of the served one: a start reads them again.
+        state = replace(state, sources=()) if changed else state
         return state, ZoneResult(name, "refused", serial, serial, f"not signed: {signed.error}")
     assert view is not None  # noqa: S101 - it was signed
     if view is old:
@@ -160,10 +320,14 @@ def _serve(state: ZoneState, view: ZoneView, now: float, warnings: tuple[str, ..
     return state, ZoneResult(name, result, view.serial, was, "", warnings)
 
 
-def _store(folder: Path, view: ZoneView, *, starting: bool) -> int | None:
+def _store(folder: Path, state: ZoneState, view: ZoneView, *, starting: bool) -> int | None:
     """Store and return a serial that the server chose. Raises OSError; at the start, it is logged, and gives None."""
     try:
-        state_folder.write_serial(folder, view.origin, Published.of(view))
+        signed = None
+        if state.zone.keys is not None:  # until this version is signed, too
+            stored = state_folder.read_serial(folder, view.origin)
+            signed = Published.of(state.view) if state.view else stored and stored.signed
+        state_folder.write_serial(folder, view.origin, Published.of(view), signed)
     except OSError as error:
         if not starting:
             raise

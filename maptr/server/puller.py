@@ -19,9 +19,10 @@ from maptr.daemon.process import in_thread
 from maptr.daemon.pulling import ServerDrift, TablePulls, TableStatus, kept_text
 from maptr.errors import MaptrError, reason_of
 from maptr.files import read_whole, signature_if_any
-from maptr.protocol.names import to_text
+from maptr.protocol.names import fold, parse, to_text
 from maptr.reconcile.verdict import Drift
 from maptr.server.alarm import Alarm, AlarmKind
+from maptr.server.freeze import Frozen
 from maptr.server.state import Clock
 from maptr.server.status import ReloadResult, ZoneResult
 
@@ -38,12 +39,21 @@ class Puller:
     """Keeps the table of the current configuration up to date: ``publish_and_pull`` is called after each ``pause``, and
     when ``wanted`` is set, as a reload does. ``look_for_drift`` is called again and again, and waits for each pull."""
 
-    def __init__(self, config: Callable[[], Config], publish: Publish, *, clock: Clock) -> None:
+    def __init__(
+        self,
+        config: Callable[[], Config],
+        publish: Publish,
+        *,
+        clock: Clock,
+        frozen: Callable[[], Frozen] = lambda: Frozen(),
+    ) -> None:
         self.pulls = TablePulls(clock=clock)
         self._drift: tuple[ServerDrift, ...] = ()
         self._logged = Repetitions()
         self._config = config
-        self._publish = publish
+        self._publish_zone = publish
+        self._frozen = frozen
+        self._held: set[str] = set()  # frozen zones that were to be published
         self._clock = clock
         self._known: tuple[int, ...] | None = None  # the signature of the table's file after the last pull
         self.wanted = asyncio.Event()
@@ -51,13 +61,20 @@ class Puller:
         self._pulled = asyncio.Event()
 
     async def publish_and_pull(self) -> None:
-        """Pull the table; at first, publish the zones whose tables changed while the server was down."""
+        """Pull the table; at first, publish the zones whose tables changed while the server was down.
+
+        What is frozen stays, and is published after it was thawed.
+        """
         if self._known is None:
             known = signature_if_any(self._config().table.file)
             for zone in self._zones(None):
                 await self._publish(zone)
             self._known = known
-        await self.pull_now()
+        else:
+            for zone in sorted(self._held):
+                await self._publish(zone)
+        if not self.frozen_reason():
+            await self.pull_now()
 
     async def pull_now(self) -> tuple[ZoneResult, ...]:
         """Pull the table, and publish the zones that are built from it if it has changed.
@@ -78,6 +95,19 @@ class Puller:
                     results += (await self._publish(zone)).zones or ()
         self._pulled.set()
         return results
+
+    def frozen_reason(self) -> str:
+        """Return why the table is not pulled; "" if it may be."""
+        config = self._config()
+        built = [zone.name for zone in config.zones if zone.table is not None and zone.table == config.table.file]
+        return self._frozen().table_reason(built)
+
+    async def _publish(self, zone: str) -> ReloadResult:
+        self._held.discard(zone)
+        if self._frozen().since(fold(parse(zone))) is None:
+            return await self._publish_zone(zone)
+        self._held.add(zone)
+        return ReloadResult(())
 
     def pause(self) -> float:
         """Return the seconds until the next pull, with a random variation; fewer after a failure."""

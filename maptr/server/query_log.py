@@ -1,4 +1,4 @@
-"""Rate-limited logging for events that remote clients can trigger, and the query log, a line for every nth query."""
+"""The query log, a line for every nth query."""
 
 from __future__ import annotations
 
@@ -13,35 +13,13 @@ from dnslib import DNSError
 
 from maptr.answer.context import ReceivedQuery
 from maptr.answer.message import Message
+from maptr.daemon.log_limit import LogLimit
 from maptr.protocol.names import to_text
-from maptr.rate_limit import TokenBuckets
 from maptr.server.counters import rcode_text
 
 log = logging.getLogger("maptr.query")
 
-INTERVAL = 60.0  # seconds
-MAX_LINES = 30  # per interval
 SECOND = 1.0
-
-
-class LogLimit:
-    """Allows ``most`` lines at once, and as many in each interval. Thread-safe. ``clock`` is monotonic, in seconds."""
-
-    def __init__(
-        self, most: int = MAX_LINES, clock: Callable[[], float] = time.monotonic, *, interval: float = INTERVAL
-    ) -> None:
-        self._bucket = TokenBuckets(most / interval, most, clock)
-        self._lock = threading.Lock()
-        self._left_out = 0
-
-    def suffix(self) -> str | None:
-        """Return the suffix of a line, with the number of suppressed lines before it; None if no line is allowed."""
-        with self._lock:
-            if self._bucket.wait(None):
-                self._left_out += 1
-                return None
-            before, self._left_out = self._left_out, 0
-            return f", and {before} more before" if before else ""
 
 
 class QueryLog:
@@ -50,12 +28,14 @@ class QueryLog:
     def __init__(self, every: int, rate: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._every = every
         self._seen = 0
+        self._lock = threading.Lock()
         self._limit = LogLimit(rate, clock, interval=SECOND)
 
     def pick(self, count: int) -> range:
         """Return the indexes of the queries to log among the next ``count``."""
-        first = self._every - 1 - self._seen % self._every
-        self._seen += count
+        with self._lock:
+            first = self._every - 1 - self._seen % self._every
+            self._seen += count
         return range(first, count, self._every)
 
     def write(self, query: ReceivedQuery, code: int) -> None:

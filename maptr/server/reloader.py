@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from maptr.answer.context import Context
@@ -18,12 +19,15 @@ from maptr.daemon.certificate import Certificate
 from maptr.daemon.process import in_thread
 from maptr.dnssec.expiry import Signatures
 from maptr.errors import ConfigError, reason_of
-from maptr.protocol.names import to_text
-from maptr.server import settings, signer
+from maptr.protocol.names import Labels, to_text
+from maptr.server import catalog, freeze, settings, signer, state_folder
+from maptr.server.catalog import Catalog
+from maptr.server.freeze import Frozen
 from maptr.server.journals import access_of
-from maptr.server.publisher import log_results, publish, sign_again
+from maptr.server.publisher import Others, keep, log_results, publish, sign_again
 from maptr.server.responder import Responder, ServerState
 from maptr.server.secondaries import SecondaryMonitor
+from maptr.server.serials import SecondarySerials
 from maptr.server.state import Clock, Served, snapshot_of
 from maptr.server.status import ReloadResult, Reloads, ZoneResult
 
@@ -32,6 +36,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("maptr.serve")
 
+KEEP_INTERVAL = 60.0  # seconds between two attempts to keep versions for the next start
+KEEP_AT_ONCE = 50  # versions
 ALARM_INTERVAL = 86400.0  # seconds between two log lines about signatures that need attention
 
 
@@ -63,14 +69,18 @@ class Reloader:
         self.certificate = certificate
         self._reread = reread
         self._clock = clock
+        self.catalog = Catalog()
+        self._serials = SecondarySerials(self.monitor, clock)
+        self.frozen = freeze.read(config.serve.state, clock())
         self._logged = Repetitions()
         self.background = Background(self.reload_now)
         self._busy = asyncio.Lock()
 
     def start(self) -> None:
         """Start to reload on request, to sign and pull when due, to log alarms, and to monitor secondaries."""
-        self.monitor.update(self._responder.state)
+        self.monitor.update(self._responder.state, self.served)
         self.background.start()
+        self.background.repeat(KEEP_INTERVAL, self.keep_now, "versions not kept for the next start")
         self.background.repeat(ALARM_INTERVAL, self._log_alarms, "alarms not checked")
         self.background.repeat(signer.CHECK_INTERVAL, self.sign_now, "zones not signed")
         self._pull()
@@ -79,22 +89,27 @@ class Reloader:
         await self.background.stop()
         await self.monitor.stop()
 
-    async def reload_now(self, zone: str | None = None, *, force: bool = False) -> ReloadResult:
-        """Reload one zone, or the configuration and all zones."""
+    async def reload_now(
+        self, zone: str | None = None, *, force: bool = False, by_operator: bool = False
+    ) -> ReloadResult:
+        """Reload one zone, or the configuration and all zones.
+
+        One that is ``by_operator``, or of all zones, ends the alarms about damaged files of the state folder.
+        """
         async with self._busy:
             with announced_reload():
-                found = await self._reload(zone, force)
+                found = await self._reload(zone, force, by_operator=by_operator or zone is None)
         outcome = "failed" if found.zones is None else "refused" if found.is_refused else "done"
         counted = {outcome: getattr(self.reloads, outcome) + 1}
         self.reloads = replace(self.reloads, last=self._clock(), **counted)
         return found
 
-    async def _reload(self, zone: str | None, force: bool) -> ReloadResult:
+    async def _reload(self, zone: str | None, force: bool, *, by_operator: bool) -> ReloadResult:
         error = ""
         try:
             # In a thread, because parsing takes far longer than a query may wait.
-            config, context, served, results = await in_thread(lambda: self._read(zone, force))
-            await self._adopt(config, context, served, results)
+            config, context, served, results = await in_thread(lambda: self._read(zone, force, by_operator=by_operator))
+            await self._adopt(config, context, served, results, passing=zone is None)
         except (ConfigError, OSError) as refused:
             error = reason_of(refused)
             if zone is None:
@@ -107,6 +122,7 @@ class Reloader:
                 if self.certificate.error:
                     error = f"certificate not reloaded, the old one stays: {self.certificate.error}"
             self.config_error = ""
+            await in_thread(lambda: state_folder.tidy(catalog.in_effect(config, self.served), self._clock()))
             self._pull()
         await self._log_alarms()
         return ReloadResult(tuple(results), error)
@@ -117,55 +133,170 @@ class Reloader:
         elif settings.has_table(self.config):
             from maptr.server.puller import Puller  # late, for a fast start: few servers need the client
 
-            self.puller = Puller(lambda: self.config, self.reload_now, clock=self._clock)
+            self.puller = Puller(lambda: self.config, self.reload_now, clock=self._clock, frozen=lambda: self.frozen)
             self.background.repeat(
                 self.puller.pause, self.puller.publish_and_pull, "table not pulled", wanted=self.puller.wanted
             )
             self.background.repeat(0.0, self.puller.look_for_drift, "servers not compared with the table")
 
-    def _read(self, zone: str | None, force: bool) -> tuple[Config, Context, Served, list[ZoneResult]]:
+    def _read(
+        self, zone: str | None, force: bool, *, by_operator: bool
+    ) -> tuple[Config, Context, Served, list[ZoneResult]]:
         """Read one zone, or the configuration and all zones. Raises ConfigError; OSError for the configuration file."""
         config, context, only = self.config, self._responder.state.context, None
         if zone is not None:
             only = settings.served_origin(zone, self.served)
+            if only in catalog.held_in(config, self.served):
+                raise ConfigError(f"zone {to_text(only)} is not configured; maptr reload --force removes it")
         elif self._reread is not None:
             new = self._reread()
             settings.check_change(config, new)
             config, context = new, settings.context_of(new, context)
-        served, results = publish(config.zones, self.served, clock=self._clock, only=only, force=force)
+        current = self.served
+        if by_operator:
+            self.catalog.damaged = ""
+            current = {
+                origin: replace(state, damaged=()) if only in (None, origin) else state
+                for origin, state in current.items()
+            }
+        served, results = publish(
+            config.zones,
+            current,
+            clock=self._clock,
+            only=only,
+            force=force,
+            frozen=self.frozen,
+            others=self.others(config),
+        )
+        for origin in self._held(config, force=force, whole=zone is None):
+            served = {**served, origin: catalog.held_state(current[origin], config)}
+            results = [each for each in results if each.zone != to_text(origin)]
+            results += [catalog.held_result(served[origin])] if zone is None else []
         return config, context, served, results
+
+    def _held(self, config: Config, *, force: bool, whole: bool) -> Iterable[Labels]:
+        """Return the zones that stay without being configured, as members of the catalog."""
+        if not whole:
+            return catalog.held_in(config, self.served)
+        before = self._responder.state.access.catalog
+        if force or before is None or config.serve.catalog.name != before.origin:
+            return ()
+        return catalog.lost_members(self.served, {zone.name for zone in config.zones})
 
     async def sign_now(self, *, retry: bool = False) -> ReloadResult:
         """Sign the zones as ``sign_again`` does."""
         results: list[ZoneResult] = []
         async with self._busy:
             if any(state.zone.keys for state in self.served.values()):
-                served, results = await in_thread(lambda: sign_again(self.served, clock=self._clock, retry=retry))
+                others = self.others(self.config)
+                served, results = await in_thread(
+                    lambda: sign_again(self.served, clock=self._clock, retry=retry, others=others)
+                )
                 if results:
                     await self._adopt(self.config, self._responder.state.context, served, results)
         return ReloadResult(tuple(results))
 
-    async def _adopt(self, config: Config, context: Context, served: Served, results: list[ZoneResult]) -> None:
+    async def keep_now(self) -> None:
+        """Keep the versions that are served for the next start, and set aside those that no zone has."""
+        due = [origin for origin, state in self.served.items() if not state.is_kept]
+        for start in range(0, len(due), KEEP_AT_ONCE):  # so that a reload need not wait for all of them
+            some = frozenset(due[start : start + KEEP_AT_ONCE])
+            async with self._busy:
+                self.served = await in_thread(partial(keep, self.served, some))
+        async with self._busy:
+            await in_thread(lambda: state_folder.tidy(catalog.in_effect(self.config, self.served), self._clock()))
+
+    async def freeze(self, zone: str | None) -> str:
+        """Freeze a zone, or all. Returns what was done. Raises ConfigError and OSError."""
+        return await self._set_frozen(zone, Frozen.freeze, "frozen")
+
+    async def thaw(self, zone: str | None) -> str:
+        """Thaw a zone, or all, and pull the table if that is due. Returns what was done. Raises as ``freeze``."""
+        return await self._set_frozen(zone, lambda frozen, origin, now: frozen.thaw(origin), "thawed")
+
+    async def _set_frozen(
+        self, zone: str | None, change: Callable[[Frozen, Labels | None, float], Frozen], done: str
+    ) -> str:
+        folder = self.config.serve.state
+        if folder is None:
+            raise ConfigError("a freeze lasts over restarts, so it needs a state folder: set serve.state")
+        async with self._busy:
+            origin = None if zone is None else settings.served_origin(zone, self.served)
+            frozen = change(self.frozen, origin, self._clock())
+            await in_thread(lambda: freeze.write(folder, frozen))
+            self.frozen = frozen
+            self.served = {name: replace(each, frozen=frozen.since(name)) for name, each in self.served.items()}
+        if self.puller is not None:
+            self.puller.wanted.set()
+        text = "all zones are" if origin is None else f"zone {to_text(origin)} is"
+        log.warning("%s %s by an operator", text, done)
+        return f"{text} {done}"
+
+    async def _adopt(
+        self,
+        config: Config,
+        context: Context,
+        served: Served,
+        results: list[ZoneResult],
+        *,
+        passing: bool = False,
+    ) -> None:
         """Serve what a reload has read, then log it and notify secondaries. Raises ConfigError and OSError."""
         before = self._responder.state
         # In threads, because with thousands of zones each of these takes far longer than a query may wait.
-        state = await in_thread(lambda: self._state_of(config, context, served, before))
+        state = await in_thread(lambda: self._state_of(config, context, served, before, passing=passing))
         silences = await in_thread(lambda: settings.silences_of(config))
         self._responder.swap(state)
         self.config, self.silences, self.served = config, silences, served
         await in_thread(lambda: log_results(results))
-        self.monitor.update(state)
+        self.monitor.settings = config.serve.secondaries
+        self.monitor.update(state, served)
+
+    def others(self, config: Config) -> Others:
+        """Return the function that gives the serials of a zone's secondaries, which the next one passes."""
+        return self._serials.of(config, settings.silences_of(config))
 
     def first_state(self) -> ServerState:
-        """Return the state with which the server starts. Reads the journals."""
+        """Return the state with which the server starts. Reads the journals.
+
+        Zones that too many members of the catalog would be missing without are served, too.
+        """
+        origin, folder = self.config.serve.catalog.name, self.config.serve.state
+        if origin is not None and folder is not None and (before := self.catalog.read(folder, origin)) is not None:
+            lost = catalog.lost_members(before.members, {zone.name for zone in self.config.zones})
+            kept = {name: catalog.kept_state(name, folder, self.config, self._clock()) for name in lost}
+            self.served = {**self.served, **kept}
         return self._state_of(self.config, self._responder.state.context, self.served, None)
 
-    def _state_of(self, config: Config, context: Context, served: Served, before: ServerState | None) -> ServerState:
-        snapshot = snapshot_of(served)
-        return ServerState(snapshot, access_of(config, snapshot, self._clock(), self._logged, before), context)
+    def _state_of(
+        self,
+        config: Config,
+        context: Context,
+        served: Served,
+        before: ServerState | None,
+        *,
+        passing: bool = False,
+    ) -> ServerState:
+        """Return the state of the responder. ``passing``: the catalog passes secondaries that are ahead of it."""
+        held = catalog.held_in(config, served)
+        if self._logged.is_new("held", tuple(held)):
+            log.error("catalog: %s", catalog.held_text(held, served))
+        access = access_of(
+            catalog.in_effect(config, served),
+            snapshot := snapshot_of(served),
+            self._clock(),
+            self._logged,
+            before,
+            catalog=self.catalog,
+            others=self.others(config),
+            passing=passing,
+        )
+        return ServerState(snapshot, access, context)
 
     async def _log_alarms(self) -> None:
         await in_thread(lambda: log_alarms(self.served, self._clock(), self._logged))
+        if (certificate := self.certificate) is not None:
+            await in_thread(lambda: certificate.log_trouble(self._clock()))
 
 
 def log_alarms(served: Served, now: float, logged: Repetitions) -> None:

@@ -12,10 +12,11 @@ from maptr.answer.context import Context, ReceivedQuery, Transport
 from maptr.answer.message import Reply
 from maptr.answer.ready import ID, Ready, ZoneNames, kind_number, kind_of, truncated
 from maptr.answer.rrl import Action, RateLimiter, RateLimits
+from maptr.daemon.log_limit import LogLimit
 from maptr.errors import ZoneError
 from maptr.protocol.cookies import answer_cookie, packed_address, timestamp
 from maptr.server.counters import Counters
-from maptr.server.query_log import LogLimit, QueryLog
+from maptr.server.query_log import QueryLog
 from maptr.transfer.session import Access, Answered, answer
 from maptr.transfer.tsig import CheckedQuery, check_query
 from maptr.zone.snapshot import Snapshot
@@ -56,7 +57,7 @@ class ServerState:
 
 
 class Responder:
-    """Answers from ``state``, which ``swap`` replaces; at first it has no zones.
+    """Answers from ``state``, which ``swap`` replaces; at first the server is starting.
 
     ``answer`` and ``answers`` are for one thread; ``general`` is thread-safe.
     """
@@ -75,12 +76,15 @@ class Responder:
         self._reports = LogLimit(1, clock)
         self._refusals = LogLimit(clock=clock)
         self._errors = LogLimit(clock=clock)
-        self.swap(ServerState(Snapshot.of([]), Access(), context))
+        self.swap(ServerState(Snapshot.starting(), Access(), context))
 
     def swap(self, state: ServerState) -> None:
         """Replace the state. Raises OSError without memory for its ready responses; the old state then stays."""
-        ready = {transport: state.ready(transport) for transport in Transport}
-        self.state, self._ready = state, ready
+        self._current = state, {transport: state.ready(transport) for transport in Transport}
+
+    @property
+    def state(self) -> ServerState:
+        return self._current[0]
 
     def answer(self, query: ReceivedQuery, counters: Counters) -> bytes | None:
         """Return the first message of the response, or None for no response. Raises ZoneError, as ``answers`` does."""
@@ -92,11 +96,12 @@ class Responder:
         Logs and raises a ZoneError if a transfer cannot continue. An internal error is logged and drops the query.
         """
         transport = query.transport
-        ready = self._ready[transport]
+        state, of_transport = self._current
+        ready = of_transport[transport]
         ready.tidy()
-        found, more = self._find(ready, query, counters), None
+        found, more = self._find(state, ready, query, counters), None
         if found is None:
-            more = self.general(query, counters, ready.learn)
+            more = self.general(state, query, counters, ready.learn)
             found = next(more, b"")
         first = found or None
         code = counters.count(transport, first)
@@ -107,12 +112,13 @@ class Responder:
             if more is not None:
                 yield from more
 
-    def general(self, query: ReceivedQuery, counters: Counters, learn: Learn) -> Iterator[bytes]:
+    def general(self, state: ServerState, query: ReceivedQuery, counters: Counters, learn: Learn) -> Iterator[bytes]:
         """Verify, answer, limit and sign: yield the messages of the general path, or of a transfer.
 
-        The caller counts and sends them. ``learn`` receives the response of the general path. Raises as ``answers``.
+        The caller counts and sends them. ``learn`` receives the response of the general path, and so belongs to the
+        same ``state``: a ready response of one state must not be learned from another. Raises as ``answers``.
         """
-        state, begun = self.state, False
+        begun = False
         try:
             checked = check_query(query, state.access.keys, int(state.context.clock()))
             answered = answer(checked, state.snapshot, state.access, state.context)
@@ -147,7 +153,7 @@ class Responder:
                 *(client, self.limiter.tally.dropped, self.limiter.tally.truncated),
             )
 
-    def _find(self, ready: Ready, query: ReceivedQuery, counters: Counters) -> bytes | None:
+    def _find(self, state: ServerState, ready: Ready, query: ReceivedQuery, counters: Counters) -> bytes | None:
         """Return the ready response, empty if the rate limit drops it; None if there is none."""
         wire, transport, client = query
         key = wire[ID:]
@@ -158,8 +164,8 @@ class Responder:
         record, cookie = found
         option, verified = b"", False
         if cookie:
-            stamp = timestamp(self.state.context.clock())
-            checked = self.state.answer_cookie(cookie, packed_address(client), stamp, counters)
+            stamp = timestamp(state.context.clock())
+            checked = state.answer_cookie(cookie, packed_address(client), stamp, counters)
             if checked is None:
                 return None
             option, verified = checked

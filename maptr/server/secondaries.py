@@ -8,32 +8,24 @@ from __future__ import annotations
 import asyncio
 import enum
 import logging
-import secrets
-import socket
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, NamedTuple
 
-import dns.rcode
-from dnslib import DNSError, DNSHeader, DNSQuestion
-from dnslib.label import DNSLabel
-
-from maptr.answer.message import Message, MessageBuffer
 from maptr.config.model import SecondariesConfig
 from maptr.daemon.background import Repetitions
 from maptr.protocol.address import Address
-from maptr.protocol.names import Labels, read_name, to_text
-from maptr.protocol.numbers import AA, HEADER_SIZE, IN, MAX_MESSAGE, NOERROR, NOTIFY, NOTIMP, RCODE_BITS, SOA, TC
-from maptr.protocol.serial import is_newer
-from maptr.resolver.servers import socket_address
+from maptr.protocol.names import Labels, to_text
+from maptr.protocol.numbers import NOERROR, NOTAUTH, NOTIMP, REFUSED
+from maptr.protocol.serial import is_far_ahead, is_newer
 from maptr.server.alarm import Alarm, AlarmKind
+from maptr.server.requests import NoResponse, NoSource, exchange, make_request, rcode_text, read_response, read_serial
 from maptr.server.responder import ServerState
-from maptr.server.state import Clock
-from maptr.server.status import SecondaryStatus
-from maptr.transfer import tsig
+from maptr.server.state import Clock, Served
+from maptr.server.status import Progress, SecondaryStatus
 from maptr.transfer.acl import NotifyTarget, TsigKey
-from maptr.zone.rrset import RRset
 from maptr.zone.snapshot import ZoneView
 
 log = logging.getLogger("maptr.serve")
@@ -41,13 +33,12 @@ log = logging.getLogger("maptr.serve")
 # Seconds to wait for each response to NOTIFY. RFC 1996 3.6 suggests five retries, 60 seconds apart. These start sooner,
 # in case a packet was lost, and continue for as long as a secondary takes to restart.
 NOTIFY_TIMEOUTS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
-# Seconds until the next SOA query to a secondary: after it acknowledged a NOTIFY, which leaves time for the transfer;
-# and while it does not answer. While it has the same serial, ``serve.secondaries.interval``. While it has another one,
-# the next NOTIFY is sent after IF_DIFFERENT seconds.
-AFTER_NOTIFY = 5.0
-IF_DIFFERENT = 60.0
+# Seconds from the acknowledgement of a NOTIFY to the first SOA query, and from each query to the next: most transfers
+# take less than a second. After the last one, NOTIFY is sent again, if the secondary has another serial.
+AFTER_NOTIFY = (0.2, 0.3, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 30.0)
+IF_DIFFERENT = 60.0  # seconds between two SOA queries to a secondary that does not answer, or did not take NOTIFY
 QUERY_TIMEOUT = 5.0  # seconds for a response over UDP, and then over TCP
-MAX_SOA_RECORDS = 100  # records of a response to an SOA query, including NS records, addresses and signatures
+SOURCE_RETRY = 5.0  # seconds until a request is tried again whose source is not on this machine
 AT_ONCE = 50  # messages to one secondary at the same time, so that one without an answer does not delay the others
 
 Replica = tuple[Labels, NotifyTarget]  # a zone at one of its secondaries
@@ -56,12 +47,14 @@ Replica = tuple[Labels, NotifyTarget]  # a zone at one of its secondaries
 class Expected(NamedTuple):
     """The version of a zone that a secondary should have. ``key`` signs the messages to the secondary.
 
-    ``is_asked``: the monitor asks for its serial. A secondary may refuse queries for a catalog (RFC 9432 7).
+    ``is_catalog``: the zone is the catalog, whose secondaries may refuse the query for its serial (RFC 9432 7).
+    ``file``: the zone file whose serial is served as it is; None if the server chooses the serials.
     """
 
     view: ZoneView
     key: TsigKey | None
-    is_asked: bool = True
+    is_catalog: bool = False
+    file: Path | None = None
 
 
 class NotifyState(enum.StrEnum):
@@ -75,27 +68,31 @@ class NotifyState(enum.StrEnum):
 class SecondaryMonitor:
     """Sends NOTIFY to secondaries until they acknowledge it, and asks them at intervals which serial they have.
 
-    All methods except ``statuses``, ``alarms`` and ``state`` are for the event loop's thread. Times are in seconds.
+    All methods except ``statuses``, ``alarms``, ``state``, ``serials`` and ``was_asked`` are for the event loop's
+    thread. Times are in seconds. ``settings`` may be replaced, before ``update``.
     """
 
     def __init__(self, clock: Clock, settings: SecondariesConfig) -> None:
+        self.settings = settings
         self._clock = clock
-        self._settings = settings
         self._expected: dict[Replica, Expected] = {}
         self._states: dict[Replica, SecondaryStatus] = {}
+        self._far: frozenset[Replica] = frozenset()  # those that are so far ahead that they are never passed
+        self._missing: dict[str, float] = {}  # sources that are not on this machine, since when
         self._tasks: dict[Replica, asyncio.Task[None]] = {}
         self._slots = defaultdict[Address, asyncio.Semaphore](lambda: asyncio.Semaphore(AT_ONCE))
         self._logged = Repetitions()
 
-    def update(self, state: ServerState) -> None:
+    def update(self, state: ServerState, served: Served) -> None:
         """Follow the secondaries of the zones and of the catalog."""
-        access = state.access
+        access, expected = state.access, dict[Replica, Expected]()
         views = [*state.snapshot.zones.values(), *([access.catalog] if access.catalog else [])]
-        expected: dict[Replica, Expected] = {}
         for view in views:
+            zone = served[view.origin].zone if view.origin in served else None
+            file = zone.file if zone is not None and zone.style == "file" and zone.keys is None else None
             for target in access.secondaries_of(view.origin).notify:
                 key = None if target.key is None else access.keys[target.key]
-                expected[view.origin, target] = Expected(view, key, view.origin in state.snapshot.zones)
+                expected[view.origin, target] = Expected(view, key, view is access.catalog, file)
         self.follow(expected)
 
     def follow(self, expected: Mapping[Replica, Expected]) -> None:
@@ -106,12 +103,14 @@ class SecondaryMonitor:
             for what in ("notify", "serial"):
                 self._logged.forget((replica, what))
         before, self._expected = self._expected, dict(expected)
+        self._far = frozenset(self._far & expected.keys())
+        for source in self._missing.keys() - {*self.settings.source}:
+            self._missing.pop(source, None)
         for replica, wanted in expected.items():
             known = before.get(replica)
             if known is None or (known.view.serial, known.key) != (wanted.view.serial, wanted.key):
                 self._restart(replica)
-                if wanted.is_asked:
-                    self._note_serial(replica, wanted.view.serial)
+                self._note_serial(replica, wanted)
 
     def notify_again(self, only: Labels | None = None) -> list[str]:
         """Send NOTIFY for one zone, or for all. Returns the secondaries, each with its zone."""
@@ -127,8 +126,23 @@ class SecondaryMonitor:
         serial, now = None if view is None else view.serial, self._clock()
         return tuple(self.state(origin, target).at(now, serial) for target in targets)
 
+    def serials(self, origin: Labels, targets: Iterable[NotifyTarget]) -> list[int]:
+        """Return the serials that secondaries of a zone are known to have, without those that are never passed."""
+        replicas = [(origin, target) for target in targets]
+        known = [self.state(*each).observed_serial for each in replicas if each not in self._far]
+        return [serial for serial in known if serial is not None]
+
+    def was_asked(self, origin: Labels, target: NotifyTarget) -> bool:
+        """Return whether a secondary was asked for its serial, even if it did not answer."""
+        known = self.state(origin, target)
+        return known.observed is not None or bool(known.observed_error) or known.progress == Progress.UNTOLD
+
     def alarms(self) -> Iterator[Alarm]:
-        """Yield the alarms about secondaries, one for each at most."""
+        """Yield the alarms about the sources, and about secondaries, one for each at most."""
+        if missing := dict(self._missing):
+            which = f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} not on this machine"
+            text = f"serve.secondaries.source: {which}; no NOTIFY or SOA query is sent from another address"
+            yield Alarm(AlarmKind.SOURCE_MISSING, text, since=min(missing.values()))
         for origin, target in self._expected:
             found = self._alarm((origin, target))
             if found is not None:
@@ -143,21 +157,34 @@ class SecondaryMonitor:
         since, found = known.behind_since, known.observed_serial
         if expected is None:
             return None
-        if found is not None and not known.observed_error and is_newer(found, expected.view.serial):
+        if found is not None and is_newer(found, expected.view.serial):
             # No time helps: it takes no zone with a smaller serial, as after a restore from a backup that is older.
-            return AlarmKind.SECONDARY_BEHIND, f"is ahead: it has serial {found}, not {expected.view.serial}"
-        if since is not None and now - since >= self._settings.alarm_after:
+            remedy = self._remedy(replica, expected)
+            return AlarmKind.SECONDARY_BEHIND, f"is ahead: it has serial {found}, not {expected.view.serial}; {remedy}"
+        if since is not None and now - since >= self.settings.alarm_after:
             if known.observed_error:
                 return AlarmKind.SECONDARY_UNKNOWN, f"has an unknown serial: {known.observed_error}"
             if found is not None:
                 return AlarmKind.SECONDARY_BEHIND, f"has serial {found}, not {expected.view.serial}"
-        if known.notify is NotifyState.GIVEN_UP and (since is not None or not expected.is_asked):
+        is_known = since is None and known.progress != Progress.UNTOLD
+        if known.notify is NotifyState.GIVEN_UP and not is_known:
             return AlarmKind.NOTIFY_GIVEN_UP, f"did not acknowledge NOTIFY: {known.notify_error}"
         return None
 
+    def _remedy(self, replica: Replica, expected: Expected) -> str:
+        """Return what brings a secondary that is ahead in step again."""
+        zone = to_text(replica[0])
+        if replica in self._far:
+            return "that is too far to be passed: make it transfer the whole zone once"
+        if expected.is_catalog:
+            return "maptr reload gives the catalog a greater one"
+        if expected.file is not None:
+            return f"give {expected.file} a greater one, then run maptr reload {zone}"
+        return f"the next one passes it, which maptr reload {zone} --force publishes now"
+
     @property
     def _if_different(self) -> float:
-        return min(IF_DIFFERENT, self._settings.interval)
+        return min(IF_DIFFERENT, self.settings.interval)
 
     def state(self, origin: Labels, target: NotifyTarget) -> SecondaryStatus:
         return self._states.get((origin, target), SecondaryStatus(str(target)))
@@ -170,10 +197,14 @@ class SecondaryMonitor:
     def _note(self, replica: Replica, **changes: Any) -> None:
         self._states[replica] = replace(self.state(*replica), **changes)
 
-    def _note_serial(self, replica: Replica, serial: int) -> None:
+    def _note_serial(self, replica: Replica, expected: Expected) -> None:
         """Note whether the secondary is known to have the serial of the zone, and since when not."""
-        known = self.state(*replica)
-        if known.observed_serial == serial and not known.observed_error:
+        known, serial = self.state(*replica), expected.view.serial
+        if known.observed_serial is not None and is_far_ahead(known.observed_serial, serial):
+            self._far |= {replica}
+        elif known.observed_serial is not None and not is_newer(known.observed_serial, serial):
+            self._far -= {replica}
+        if self._has(replica, serial) or known.progress == Progress.UNTOLD:
             self._note(replica, behind_since=None)
         elif known.behind_since is None:
             self._note(replica, behind_since=self._clock())
@@ -182,21 +213,42 @@ class SecondaryMonitor:
         if replica in self._tasks:
             self._tasks[replica].cancel()
         self._note(replica, notify=NotifyState.PENDING, since=self._clock(), notify_error="")
+        if self.state(*replica).progress != Progress.UNTOLD:
+            self._note(replica, progress=Progress.NOTIFYING)
         self._tasks[replica] = asyncio.get_running_loop().create_task(self._inform(replica, self._expected[replica]))
 
     async def _inform(self, replica: Replica, expected: Expected) -> None:
-        """Send NOTIFY, and ask for the serial at intervals; NOTIFY again while the secondary has another serial."""
-        serial, level = expected.view.serial, logging.INFO
+        """Send NOTIFY and ask for the serial, for as long as the zone has this version.
+
+        What is done next follows from the progress of the secondary:
+
+        ========== ========================================= ==========================================
+        progress   what is known                             next
+        ========== ========================================= ==========================================
+        NOTIFYING  it has not acknowledged NOTIFY            NOTIFY, NOTIFY_TIMEOUTS apart, and SOA queries
+        TOLD       it acknowledged NOTIFY                    SOA queries, after the pauses of AFTER_NOTIFY
+        BEHIND     it has another serial after these         NOTIFY, unless that was given up: then as SILENT
+        IN_STEP    it has the serial                         an SOA query after ``interval``
+        UNTOLD     the consumer of a catalog does not tell   an SOA query after ``interval``
+        AHEAD      it has a greater serial                   an SOA query after IF_DIFFERENT
+        SILENT     it does not answer SOA queries            an SOA query after IF_DIFFERENT
+        ========== ========================================= ==========================================
+        """
+        level = logging.INFO
         while True:
             is_acknowledged = await self._notify(replica, expected, level)
-            if not expected.is_asked:
-                return
-            pause, found = AFTER_NOTIFY if is_acknowledged else self._if_different, None
-            while found in (None, serial) or not is_acknowledged:
+            progress = Progress.SILENT
+            for pause in AFTER_NOTIFY if is_acknowledged else (0.0,):
+                if is_acknowledged and level == logging.INFO:  # later, it is behind
+                    self._note(replica, progress=Progress.TOLD)
                 await asyncio.sleep(pause)
-                found = await self._observe(replica, expected)
-                pause = self._settings.interval if found == serial else self._if_different
-            await asyncio.sleep(pause)
+                progress = await self._observe(replica, expected)
+                if progress not in (Progress.BEHIND, Progress.SILENT):
+                    break
+            while not (progress is Progress.BEHIND and is_acknowledged):
+                is_well = progress in (Progress.IN_STEP, Progress.UNTOLD)
+                await asyncio.sleep(self.settings.interval if is_well else self._if_different)
+                progress = await self._observe(replica, expected)
             level = logging.DEBUG
 
     async def _notify(self, replica: Replica, expected: Expected, level: int) -> bool:
@@ -207,9 +259,8 @@ class SecondaryMonitor:
         for timeout in NOTIFY_TIMEOUTS:
             started = clock()
             try:
-                async with self._slots[target.address]:
-                    request = make_request(view.origin, view.soa)
-                    rcode = read_response(request, await exchange(request, target, expected.key, self._clock, timeout))
+                request = make_request(view.origin, view.soa)
+                rcode = read_response(request, await self._ask_when_here(replica, expected, request, timeout))
             except NoResponse as error:
                 reason = str(error)
             else:
@@ -221,8 +272,9 @@ class SecondaryMonitor:
                 reason = rcode_text(rcode or NOERROR)
                 if rcode == NOTIMP:  # the secondary does not implement NOTIFY (RFC 1996 3.14)
                     break
-            if expected.is_asked:  # it may have the serial without a NOTIFY, or say why it has not
-                await self._observe(replica, expected)
+            # It may have the serial without a NOTIFY, or say why it has not.
+            if await self._observe(replica, expected) in (Progress.BEHIND, Progress.SILENT):
+                self._note(replica, progress=Progress.NOTIFYING)
             # A refusal or an ICMP error may arrive at once, for example while the secondary is starting.
             await asyncio.sleep(max(0.0, started + timeout - clock()))
         self._note(replica, notify=NotifyState.GIVEN_UP, since=self._clock(), notify_error=reason)
@@ -230,20 +282,61 @@ class SecondaryMonitor:
             log.warning("%s: given up, %s; the secondary will ask after its refresh time", what, reason)
         return False
 
-    async def _observe(self, replica: Replica, expected: Expected) -> int | None:
-        """Ask for the serial. Returns None without a response."""
-        found = None
-        try:
-            async with self._slots[replica[1].address]:
-                request = make_request(replica[0])
-                found = read_serial(await exchange(request, replica[1], expected.key, self._clock, QUERY_TIMEOUT))
-        except NoResponse as error:
-            self._note(replica, observed_error=str(error))
-        else:
-            self._note(replica, observed_serial=found, observed=self._clock(), observed_error="")
-        self._note_serial(replica, expected.view.serial)
-        self._log_alarm(replica, expected.view.serial)
+    async def _ask_when_here(self, replica: Replica, expected: Expected, request: bytes, timeout: float) -> bytes:
+        """Return the response to a request, as soon as its source is an address of this machine. Raises NoResponse."""
+        while True:
+            try:
+                return await self._ask(replica, expected, request, timeout)
+            except NoSource as error:
+                self._note(replica, observed_error=str(error))
+                await asyncio.sleep(SOURCE_RETRY)
+
+    async def _ask(self, replica: Replica, expected: Expected, request: bytes, timeout: float) -> bytes:
+        """Return the response to one request. Raises NoResponse."""
+        target = replica[1]
+        source = source_for(target.address, self.settings.source)
+        async with self._slots[target.address]:
+            try:
+                found = await exchange(request, target, expected.key, self._clock, timeout, source)
+            except NoSource as error:
+                if source is not None and source not in self._missing:
+                    self._missing[source] = self._clock()
+                    log.error("serve.secondaries.source: %s; no request is sent from another address", error)
+                raise
+            except NoResponse:
+                self._found_source(source)
+                raise
+        self._found_source(source)
         return found
+
+    def _found_source(self, source: str | None) -> None:
+        if source is not None and self._missing.pop(source, None) is not None:
+            log.info("serve.secondaries.source: %s is an address of this machine again", source)
+
+    async def _observe(self, replica: Replica, expected: Expected) -> Progress:
+        """Ask for the serial, and note how far the secondary is."""
+        serial, found = expected.view.serial, None
+        try:
+            found = read_serial(await self._ask(replica, expected, make_request(replica[0]), QUERY_TIMEOUT))
+        except NoResponse as error:
+            if expected.is_catalog and error.rcode in (REFUSED, NOTAUTH):
+                progress = Progress.UNTOLD
+                self._note(replica, progress=progress, observed_error="")
+            else:
+                progress = Progress.SILENT
+                self._note(replica, progress=progress, observed_error=str(error))
+        else:
+            progress = Progress.AHEAD if is_newer(found, serial) else Progress.BEHIND
+            progress = Progress.IN_STEP if found == serial else progress
+            self._note(replica, progress=progress, observed_serial=found, observed=self._clock(), observed_error="")
+        self._note_serial(replica, expected)
+        self._log_alarm(replica, serial)
+        return progress
+
+    def _has(self, replica: Replica, serial: int) -> bool:
+        """Return whether the last answer of the secondary was this serial."""
+        known = self.state(*replica)
+        return known.observed_serial == serial and not known.observed_error and known.progress != Progress.UNTOLD
 
     def _log_alarm(self, replica: Replica, serial: int) -> None:
         """Log the beginning and the end of an alarm about the serial of a secondary."""
@@ -252,108 +345,11 @@ class SecondaryMonitor:
             if self._logged.is_new((replica, "serial"), True):
                 age = self._clock() - since
                 log.error("zone %s: secondary %s %s, for %.0f s", to_text(replica[0]), replica[1], found[1], age)
-        elif since is None and self._logged.forget((replica, "serial")):
+        elif since is None and self._logged.forget((replica, "serial")) and self._has(replica, serial):
             log.info("zone %s: secondary %s has serial %d, as it should", to_text(replica[0]), replica[1], serial)
 
 
-# ---- one exchange with a secondary
-
-
-class NoResponse(Exception):
-    """There is no usable response, with the reason."""
-
-
-async def exchange(request: bytes, target: NotifyTarget, key: TsigKey | None, clock: Clock, timeout: float) -> bytes:
-    """Return the response over UDP, or over TCP if that is truncated. Signs the request if there is a key.
-
-    ``timeout`` is for each of the two. Raises NoResponse.
-    """
-    refused = ""
-    packet, signer = (request, None) if key is None else tsig.sign_query(request, key, int(clock()))
-
-    def fits(response: bytes) -> bool:
-        nonlocal refused
-        if read_response(request, response) is None:
-            return False
-        if signer is None or tsig.check_reply(response, signer, int(clock())):
-            return True
-        refused = tsig.refusal(response, signer) or refused
-        return False
-
-    reason = "a TCP response to another query, or without a valid signature"
-    try:
-        async with asyncio.timeout(timeout):
-            response = await _ask_by_udp(packet, target.address, fits)
-        if not response[2] << 8 & TC:
-            return response
-        async with asyncio.timeout(timeout):
-            if fits(response := await _ask_by_tcp(packet, target.address)):
-                return response
-    except TimeoutError as error:
-        reason = error.strerror or "no answer"
-    except (OSError, EOFError) as error:
-        raise NoResponse(getattr(error, "strerror", None) or str(error)) from None
-    raise NoResponse(f"the secondary refuses our TSIG key: {refused}" if refused else reason)
-
-
-async def _ask_by_udp(packet: bytes, address: Address, fits: Callable[[bytes], bool]) -> bytes:
-    family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
-    with socket.socket(family, socket.SOCK_DGRAM) as sock:
-        sock.setblocking(False)
-        sock.connect(socket_address(*address))
-        sock.send(packet)
-        # A forged refusal must not hide the response that follows it.
-        while not fits(response := await asyncio.get_running_loop().sock_recv(sock, MAX_MESSAGE)):
-            await asyncio.sleep(0)  # a flood of packets must not block the event loop
-        return response
-
-
-async def _ask_by_tcp(packet: bytes, address: Address) -> bytes:
-    reader, writer = await asyncio.open_connection(*address)
-    try:
-        writer.write(len(packet).to_bytes(2, "big") + packet)
-        return await reader.readexactly(int.from_bytes(await reader.readexactly(2), "big"))
-    finally:
-        writer.close()
-
-
-def make_request(origin: Labels, soa: RRset | None = None) -> bytes:
-    """Return an SOA query without recursion; with ``soa``, a NOTIFY with AA set and this hint (RFC 1996 3.7)."""
-    buffer = MessageBuffer()
-    DNSHeader(secrets.randbits(16), NOTIFY << 11 | AA if soa else 0, 1, bool(soa)).pack(buffer)
-    buffer.put_question(DNSQuestion(DNSLabel(origin), SOA, IN), len(origin))
-    if soa:
-        buffer.put_rrset(soa, MAX_MESSAGE)
-    return bytes(buffer.data)
-
-
-def read_response(request: bytes, packet: bytes) -> int | None:
-    """Return the rcode if the packet is the response to the request, otherwise None."""
-    end = read_name(request, HEADER_SIZE)[1] + 4
-    if len(packet) < HEADER_SIZE or packet[:2] != request[:2] or (packet[2] ^ request[2]) & 0xF8 != 0x80:
-        return None
-    # An error response may have no question, such as BIND's FORMERR.
-    if packet[4:6] != b"\0\0" and packet[HEADER_SIZE:end] != request[HEADER_SIZE:end]:
-        return None
-    return packet[3] & RCODE_BITS
-
-
-def rcode_text(rcode: int) -> str:
-    return dns.rcode.to_text(dns.rcode.Rcode.make(rcode))
-
-
-def read_serial(response: bytes) -> int:
-    """Return the serial in the response to an SOA query. Raises NoResponse with the reason if it has none."""
-    try:
-        message = Message.parse(response, MAX_SOA_RECORDS)
-    except DNSError as error:
-        raise NoResponse(f"a malformed response: {error}") from None
-    rcode = int.from_bytes(response[2:4], "big") & RCODE_BITS
-    if rcode:
-        raise NoResponse(rcode_text(rcode))
-    if not message.header.aa:
-        raise NoResponse("a response without AA")
-    serials = [bytes(record.rdata.data[-20:-16]) for record in message.rr if record.rtype == SOA]
-    if len(serials) != 1 or len(serials[0]) != 4:
-        raise NoResponse("a response without SOA")
-    return int.from_bytes(serials[0], "big")
+def source_for(address: Address, sources: Iterable[str]) -> str | None:
+    """Return the source of requests to an address: that of its family; None for any."""
+    is_six = ":" in address.host
+    return next((source for source in sources if (":" in source) is is_six), None)

@@ -24,11 +24,13 @@ from maptr.protocol.names import Labels, to_text
 from maptr.server.alarm import Silence, not_served
 from maptr.server.query_log import QueryLog
 from maptr.server.responder import Responder
-from maptr.transfer.acl import AccessRule, NotifyTarget, Secondaries
+from maptr.transfer.acl import AccessRule, NotifyTarget, Secondaries, TsigKey
 from maptr.transfer.catalog import catalog_zone
 
 # Settings of [serve] that a reload can change, and ``workers``, which is ignored. The others need a restart.
-RELOADED = frozenset({"nsid", "version", "hostname", "udp_payload", "cookies", "catalog", "silence", "workers"})
+RELOADED = frozenset(
+    {"nsid", "version", "hostname", "udp_payload", "cookies", "catalog", "secondaries", "silence", "workers"}
+)
 
 
 def overridden(
@@ -46,7 +48,7 @@ def overridden(
     for option, given in (("--zone", zones), ("--key", keys)):
         names = [one.name for one in given]
         if twice := [name for name in names if names.count(name) > 1]:
-            raise ConfigError(f"{to_text(twice[0])} is given twice", key=option)
+            raise ConfigError(f"{to_text(twice[0])} is given twice", key=option, of_text=True)
     by_name = {zone.name: zone for zone in config.zones}
     for zone in zones:
         new = replace(zone, state=config.serve.state, scheme=config.client.scheme)
@@ -76,7 +78,9 @@ def mistakes(config: Config) -> list[ConfigError]:
         except ConfigError as error:
             errors += error.all
     # Checked here because the command line may add keys. Each zone would report an error in its rules again.
-    return errors + [ConfigError(reason) for reason in dict.fromkeys(reason for _, reason in check_references(config))]
+    return errors + [
+        ConfigError(reason, of_text=True) for reason in dict.fromkeys(reason for _, reason in check_references(config))
+    ]
 
 
 def _check_metrics(config: Config) -> None:
@@ -95,7 +99,7 @@ def _check_twice(config: Config) -> None:
     named |= {"serve.catalog.notify": config.serve.catalog.notify, "table.drift": config.table.drift}
     for key, servers in named.items():
         if twice := [server for server in servers if servers.count(server) > 1]:
-            raise config.error(key, f"{twice[0]} is given twice")
+            raise config.error(key, f"{twice[0]} is given twice", of_text=True)
 
 
 def check_change(now: Config, new: Config) -> None:
@@ -130,6 +134,12 @@ def has_table(config: Config) -> bool:
     return bool(config.table.url or config.table.drift) or any(zone.table for zone in config.zones)
 
 
+def keys_of(config: Config) -> dict[Labels, TsigKey]:
+    """Return the TSIG keys by name."""
+    named = ((key.name, key.algorithm, key.secret) for key in config.keys if key.secret is not None)
+    return {name: TsigKey(name, algorithm, secret) for name, algorithm, secret in named}
+
+
 def secondaries_of(config: Config) -> dict[Labels, Secondaries]:
     """Return the secondaries of each zone, and of the catalog."""
     found = {zone.name: Secondaries(zone.transfer, zone.notify) for zone in config.zones}
@@ -144,7 +154,7 @@ def silences_of(config: Config) -> tuple[Silence, ...]:
         try:
             found.append(Silence.parse(text, served))
         except ValueError as error:
-            raise config.error("serve.silence", str(error)) from None
+            raise config.error("serve.silence", str(error), of_text=True) from None
     return tuple(found)
 
 

@@ -10,20 +10,23 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from maptr.config import ZoneConfig
+from maptr.daemon import kept
+from maptr.daemon.kept import Kept, KeyFiles
 from maptr.dnssec.expiry import EXPIRING, Signatures, SignatureState, Validity
 from maptr.dnssec.keys import MAX_TTL_OF_ZONE, steps_of
+from maptr.errors import time_text
 from maptr.protocol.names import Labels, to_text
 from maptr.server.alarm import Alarm, AlarmKind
 from maptr.server.status import LeftOutStatus, SecondaryStatus, SigningStatus, ZoneResult, ZoneStatus
 from maptr.zone.diff import stripped
 from maptr.zone.lint import LeftOut
+from maptr.zone.masterfile import Source
 from maptr.zone.snapshot import Snapshot, ZoneView
 
 MAX_FINDINGS = 100  # findings of records left out of a zone in the status; ``maptr table check`` shows all
 RETRY = 300  # seconds until a failed signing is retried; changed keys cause a retry at once
 
 Clock = Callable[[], float]  # seconds since 1970
-KeyFiles = tuple[tuple[str, int, int, int, int], ...]  # the files of a key folder: name, mode, owner, inode, time
 
 
 def expiring(zone: ZoneConfig) -> int:
@@ -81,6 +84,12 @@ class ZoneState:
     last file was refused, "" if it was accepted. ``validity`` is the period of the view's signatures. ``longest_ttl``
     is None if the server does not sign the zone, ``left_out`` if it does not build the zone from a table. ``stored`` is
     the serial in the state folder, None if it is not known.
+
+    The view was first served at ``published``, from ``sources``, checked with ``settings`` (``kept.settings_of``).
+    ``is_kept`` says that it is in the state folder for the next start, ``keep_error`` why that failed. ``is_forcible``:
+    with force, the refused file would be accepted.
+    ``frozen`` is the time since when the zone is frozen, None if it is not. ``damaged`` is what was wrong with files of
+    the state folder, until an operator reloads the zone.
     """
 
     zone: ZoneConfig
@@ -95,12 +104,70 @@ class ZoneState:
     signed: SigningState = SigningState()
     left_out: LeftOut | None = None
     stored: int | None = None
+    published: float | None = None
+    sources: tuple[Source, ...] = ()
+    settings: str = ""
+    is_kept: bool = False
+    keep_error: str = ""
+    is_forcible: bool = False
+    frozen: float | None = None
+    damaged: tuple[str, ...] = ()
+
+    @classmethod
+    def restored(cls, zone: ZoneConfig, version: Kept, now: float) -> ZoneState:
+        """Return the state of a zone at a start: as if its kept version was already served."""
+        state = cls(zone).serving(version.view, now)
+        signed = SigningState(version.unsigned if zone.keys else None)
+        validity = state.validity
+        if zone.keys and version.unsigned is not None and validity and version.settings == kept.settings_of(zone):
+            due = validity.expires - zone.signing.refresh
+            signed = SigningState(version.unsigned, validity.begins, due, version.key_files)
+        return replace(
+            state,
+            signed=signed,
+            published=version.published,
+            sources=version.sources,
+            settings=version.settings,
+            warnings=version.warnings,
+            is_kept=True,
+        )
+
+    def accepted(self, sources: tuple[Source, ...]) -> ZoneState:
+        """Return the state after the files of the zone were accepted, without the view that they may change."""
+        settings = kept.settings_of(self.zone)
+        is_kept = self.is_kept and (sources, settings) == (self.sources, self.settings)
+        return replace(
+            self, error="", failed_at=None, is_forcible=False, sources=sources, settings=settings, is_kept=is_kept
+        )
+
+    def version(self, signed: str) -> Kept:
+        """Return the served version as it is kept. ``signed`` is as in ``Kept``."""
+        assert self.view is not None  # noqa: S101 - only what is served is kept
+        return Kept(
+            self.view,
+            self.published or 0.0,
+            self.settings,
+            self.sources,
+            self.warnings,
+            self.signed.unsigned,
+            signed,
+            self.signed.key_files,
+        )
 
     def serving(self, view: ZoneView, now: float) -> ZoneState:
         """Return the state with this view as the served version."""
         validity, names = Validity.of(view, now), view.nodes.count()
         longest = None if self.zone.keys is None else view.longest_ttl()
-        return replace(self, view=view, names=names, loaded_at=now, validity=validity, longest_ttl=longest)
+        return replace(
+            self,
+            view=view,
+            names=names,
+            loaded_at=now,
+            published=now,
+            validity=validity,
+            longest_ttl=longest,
+            is_kept=False,
+        )
 
     def refused(self) -> ZoneResult:
         """Return the result of a file that was refused for ``error``."""
@@ -121,6 +188,9 @@ class ZoneState:
             serial=None if self.view is None else self.view.serial,
             names=self.names,
             loaded=self.loaded_at,
+            published=self.published,
+            frozen=self.frozen,
+            keep_error=self.keep_error,
             error=self.error,
             failed=self.failed_at,
             warnings=self.warnings,
@@ -138,11 +208,21 @@ class ZoneState:
             reason = self.error or f"not signed: {signing_error}"
             yield Alarm(AlarmKind.ZONE_NOT_LOADED, f"zone {name} is not loaded, queries get SERVFAIL: {reason}", name)
         elif self.error:
-            text = f"zone {name} was not reloaded, serial {self.view.serial} stays: {self.error}"
+            since = "" if self.published is None else f", published {time_text(self.published)},"
+            mend = f"mend it, then maptr reload {name}"
+            if self.is_forcible:
+                mend = f"maptr reload {name} --force takes it as it is"
+            text = f"zone {name} was not reloaded, serial {self.view.serial}{since} stays: {self.error}; {mend}"
             yield Alarm(AlarmKind.ZONE_REFUSED, text, name)
         if self.view is not None and signing_error:
             text = f"zone {name} was not signed, serial {self.view.serial} stays: {signing_error}"
             yield Alarm(AlarmKind.ZONE_NOT_SIGNED, text, name)
+        if self.keep_error:
+            text = f"zone {name} is not kept for the next start: {self.keep_error}"
+            yield Alarm(AlarmKind.ZONE_NOT_KEPT, text, name)
+        if self.damaged:
+            text = f"zone {name}: {'; '.join(self.damaged)}; compare the secondaries, then maptr reload {name}"
+            yield Alarm(AlarmKind.STATE_DAMAGED, text, name)
         found = self.signatures(now)
         if found.is_alarm:
             yield Alarm(AlarmKind.SIGNATURES, f"zone {name}: {found.text(now)}", name)

@@ -1,25 +1,30 @@
-"""The state folder (``serve.state``): its lock, serials and signed zones.
+"""The state folder (``serve.state``): its lock, serials, signed zones, and the last good version of each zone.
 
-It stores the last published serial of each zone whose serials the server chooses, and the last version of each zone
-that it signs. A damaged file is logged and ignored: a zone can always be made again from its zone file and key folder.
+It stores the last published serial of each zone whose serials the server chooses, the last version of each zone that it
+signs as text, and what was published last of every zone (``daemon/kept.py``). A damaged file is logged and ignored: a
+zone can always be made again from its zone file and key folder.
 """
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import hashlib
 import json
 import logging
 import os
+import pwd
 import re
 import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any, NamedTuple
 
-import dns.exception
-
-from maptr.config import Config
+from maptr.config import Config, ZoneConfig
 from maptr.config.model import signed_path
-from maptr.errors import json_text
+from maptr.daemon import kept
+from maptr.daemon.kept import Kept
+from maptr.errors import json_text, reason_of
 from maptr.files import MAX_WHOLE, name_for, opened, read_whole, write_private
 from maptr.protocol.names import Labels
 from maptr.zone.diff import Published
@@ -28,10 +33,13 @@ from maptr.zone.snapshot import ZoneView
 
 log = logging.getLogger("maptr.serve")
 
+Tell = Callable[[str], object]  # gets what is wrong with a file of the folder
+
 LOCK = ".lock"
 LOCK_TIMEOUT = 2.0  # seconds to wait for an earlier server to end
 LOCK_INTERVAL = 0.05  # seconds between two attempts
 SERIAL_SUFFIX = ".serial"
+SIGNED_SUFFIX = ".signed"
 MAX_RECORD = 4096  # bytes; a record has about 100
 MAX_SIGNED = 8 * MAX_WHOLE  # bytes of a signed zone, whose signatures take more than its records
 
@@ -39,12 +47,43 @@ _SIGNED_HEAD = re.compile(r"; signed by maptr from serial (?P<serial>\d{1,10}), 
 
 
 def make(config: Config) -> None:
-    """Create the folder if it does not exist. Raises ConfigError."""
-    if config.serve.state is not None:
-        try:
-            config.serve.state.mkdir(mode=0o700, parents=True, exist_ok=True)
-        except OSError as error:
-            raise config.error("serve.state", f"{config.serve.state}: {error.strerror}") from None
+    """Create the folder if it does not exist. If nothing can be kept in it, that is logged: the zones can be served."""
+    folder = config.serve.state
+    if folder is None:
+        return
+    with contextlib.suppress(OSError):  # ``fault`` has the reason
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if reason := fault(folder):
+        log.warning("nothing can be kept for the next start: %s", reason)
+
+
+def fault(folder: Path) -> str:
+    """Return why nothing can be kept in the folder, with what mends that; "" if it can."""
+    try:
+        if not folder.is_dir():
+            found = "is not a directory: remove it" if os.path.lexists(folder) else "does not exist: make or mount it"
+            return f"{folder} {found}"
+        status = os.statvfs(folder)
+    except OSError as error:
+        return f"{folder}: {error.strerror}: let this user reach it"
+    is_root = os.geteuid() == 0  # which may use the reserved blocks
+    if status.f_flag & os.ST_RDONLY:
+        return f"{folder} is on a read-only file system: remount it"
+    if not os.access(folder, os.W_OK | os.X_OK):
+        return f"{folder} cannot be written to by {_user()}: chown it"
+    # A file system without a limit has no number of blocks or files.
+    if status.f_blocks and not (status.f_bfree if is_root else status.f_bavail):
+        return f"{folder} has no space left: free some"
+    if status.f_files and not (status.f_ffree if is_root else status.f_favail):
+        return f"{folder} can have no more files: remove some"
+    return ""
+
+
+def _user() -> str:
+    try:
+        return pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:
+        return f"user {os.geteuid()}"
 
 
 def lock(config: Config) -> int | None:
@@ -75,35 +114,89 @@ def lock(config: Config) -> int | None:
         return handle
 
 
-def read_serial(folder: Path, origin: Labels) -> Published | None:
-    """Return the stored serial of a zone; None without one, and for a damaged one, which is logged. Raises OSError."""
+class StoredSerial(NamedTuple):
+    """What was published last of a zone: before the server signed it, and signed, None if it did not."""
+
+    published: Published
+    signed: Published | None = None
+
+
+def ignore(trouble: str) -> None:
+    """Do nothing with what is wrong with a file."""
+
+
+def read_serial(folder: Path, origin: Labels, tell: Tell = ignore) -> StoredSerial | None:
+    """Return the stored serial of a zone; None without one, and for an unreadable one, which is logged and told."""
     path = folder / (name_for(origin) + SERIAL_SUFFIX)
     try:
         with opened(path) as file:
             record = json.loads(file.read(MAX_RECORD))
-        serial, digest = record["serial"], record["digest"]
-        if type(serial) is not int or not 0 <= serial < 1 << 32 or not isinstance(digest, str):
-            raise ValueError
+        signed = record.get("signed")
+        found = StoredSerial(_published(record), None if signed is None else _published(signed))
     except FileNotFoundError:
         return None
-    except (ValueError, KeyError, TypeError, RecursionError):
-        log.warning("%s: is damaged; the serial of the zone may go back", path)
-        return None
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        reason = "is damaged"
+    except OSError as error:
+        reason = str(error.strerror)
+    else:
+        return found
+    log.warning("%s: %s; the serial of the zone may go back", path, reason)
+    tell(f"{path}: {reason}")
+    return None
+
+
+def _published(record: Mapping[str, Any]) -> Published:
+    """Read a serial with its digest. Raises ValueError, KeyError and TypeError."""
+    serial, digest = record["serial"], record["digest"]
+    if type(serial) is not int or not 0 <= serial < 1 << 32 or not isinstance(digest, str):
+        raise ValueError
     return Published(serial, digest)
 
 
-def write_serial(folder: Path, origin: Labels, published: Published) -> None:
+def write_serial(folder: Path, origin: Labels, published: Published, signed: Published | None = None) -> None:
     """Store a serial atomically, before the zone is served, so that every served serial is stored. Raises OSError."""
-    record = {"serial": published.serial, "digest": published.digest}
+    record: dict[str, Any] = published._asdict()
+    if signed is not None:
+        record["signed"] = signed._asdict()
     _write(folder / (name_for(origin) + SERIAL_SUFFIX), json_text(record).encode())
 
 
-def read_signed(folder: Path, origin: Labels, *, is_retry: bool = False) -> tuple[ZoneView, int] | None:
+def last_version(zone: ZoneConfig, tell: Tell = ignore, *, is_signed: bool | None = None) -> Kept | None:
+    """Return the last good version of a zone; None without one, and of a signed zone whose keys were taken away.
+
+    ``is_signed``: whether that may be a version that the server signed; None: if the zone has keys. Of a signed zone,
+    that is its signed version if that is newer than the kept one, as after a crash between both.
+    """
+    if zone.state is None:
+        return None
+    version = kept.read(zone.state, zone.name, tell)
+    if not (zone.keys is not None if is_signed is None else is_signed):
+        return None if version is not None and version.unsigned is not None else version
+    if version is not None and version.signed == kept.signed_head(zone.state, zone.name):
+        return version
+    path = signed_path(zone.state, zone.name)
+    instead = "the zone is signed anew, and its serial may go back" if version is None else "the kept version is used"
+    signed = read_signed(zone.state, zone.name, instead=instead, tell=tell)
+    if signed is None:
+        return version
+    return Kept(signed[0], path.stat().st_mtime, unsigned=signed[1], signed=kept.signed_head(zone.state, zone.name))
+
+
+def read_signed(
+    folder: Path,
+    origin: Labels,
+    *,
+    path: Path | None = None,
+    instead: str = "the serial of the zone may go back",
+    tell: Tell = ignore,
+) -> tuple[ZoneView, int] | None:
     """Return the last signed version, and the serial of its unsigned zone file; None if there is none.
 
-    If it is unusable, log why, unless this is a retry, and return None.
+    ``path``: that of a version under another name. If it is unusable, log and tell why, and what is done ``instead``,
+    and return None.
     """
-    path = signed_path(folder, origin)
+    path = path or signed_path(folder, origin)
     try:
         head, _, text = read_whole(path, MAX_SIGNED).decode().partition("\n")
         match = _SIGNED_HEAD.fullmatch(head)
@@ -112,11 +205,36 @@ def read_signed(folder: Path, origin: Labels, *, is_retry: bool = False) -> tupl
         return read_master_file(str(path), text.encode(), origin), int(match["serial"])
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, KeyError, dns.exception.DNSException) as error:
+    except Exception as error:
         reason = getattr(error, "strerror", None) or str(error)
-    if not is_retry:
-        log.warning("%s: %s; the zone is signed anew, and its serial may go back", path, reason)
+        log.warning("%s: %s; %s", path, reason, instead)
+        tell(f"{path}: {reason}; {instead}")
     return None
+
+
+def last_removed(folder: Path, origin: Labels) -> ZoneView | None:
+    """Return the signed version of a zone that was configured earlier, from which its serials go on."""
+    try:
+        path = kept.last_set_aside(folder, signed_path(folder, origin).name)
+    except OSError:
+        return None
+    found = None if path is None else read_signed(folder, origin, path=path)
+    return None if found is None else found[0]
+
+
+def tidy(config: Config, now: float) -> None:
+    """Set aside what was kept of zones that are no longer configured, and delete what was set aside long ago."""
+    folder, catalog = config.serve.state, config.serve.catalog.name
+    if folder is None:
+        return
+    origins = [zone.name for zone in config.zones] + ([] if catalog is None else [catalog])
+    try:
+        for path in kept.set_aside(folder, origins, now, suffixes=(kept.SUFFIX, SIGNED_SUFFIX)):
+            log.info("%s is of a zone that is not configured: set aside, to be deleted in %d days", path, kept.AGE)
+        for path in kept.count_days(folder, now):
+            log.info("%s is deleted, %d days after it was set aside", path, kept.AGE)
+    except OSError as error:
+        log.warning("versions of zones that are not configured cannot be set aside: %s", reason_of(error))
 
 
 def write_signed(folder: Path, origin: Labels, text: str, unsigned: int) -> None:

@@ -6,6 +6,7 @@ the names of the fields; ``to_json`` is what ``maptr status --json`` prints, wit
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import cache
@@ -44,18 +45,35 @@ class LeftOutStatus:
     text: str
 
 
+class Progress(enum.StrEnum):
+    """How far a secondary is with the present serial of its zone."""
+
+    NOTIFYING = "notifying"  # it has not acknowledged NOTIFY yet
+    TOLD = "told"  # it acknowledged NOTIFY a moment ago, and may be transferring the zone
+    IN_STEP = "in step"  # it has the serial
+    BEHIND = "behind"  # it has another serial, and had the time for a transfer
+    AHEAD = "ahead"  # it has a greater serial
+    SILENT = "silent"  # it gives no serial
+    UNTOLD = "does not tell"  # a secondary of the catalog that refuses the query (RFC 9432 7)
+
+
 @dataclass(frozen=True, slots=True)
 class SecondaryStatus:
     """A secondary of a zone.
 
-    ``notify`` is the state of the last NOTIFY, None if none was sent, in which it is ``since``; ``notify_error`` is why
-    it was given up. ``serial`` is the last one that the secondary acknowledged, ``observed_serial`` the last that it
-    reported; ``observed_error`` is why the last query failed, "" after a success. Since ``behind_since`` it is not
-    known to have the serial of the zone. ``at`` computes the ages; ``lags``, whether it has another serial;
-    ``is_ahead``, whether that is greater; and ``lag``: 0 while it has the serial.
+    ``progress``: how far it is, of ``Progress``; None before the first NOTIFY.
+    ``notify``: the state of the last NOTIFY, in which it is ``since``; None before the first.
+    ``notify_error``: why NOTIFY was given up.
+    ``serial``: the last serial that the secondary acknowledged; ``observed_serial``: the last that it reported.
+    ``observed_error``: why the last query failed, "" after a success.
+    ``behind_since``: since when it is not known to have the serial of the zone, None if it has, or does not tell.
+
+    ``at`` computes the ages; ``lags``, whether it has another serial; ``is_ahead``, whether that is greater; and
+    ``lag``: 0 while it has the serial.
     """
 
     secondary: str
+    progress: str | None = None
     notify: str | None = None
     since: Time | None = None
     age: float | None = None
@@ -85,13 +103,20 @@ class SecondaryStatus:
 
 @dataclass(frozen=True, slots=True)
 class ZoneStatus:
-    """A zone. ``serial`` is None if it was never loaded; ``error`` is why its last file was refused, else ""."""
+    """A zone. ``serial`` is None if it was never loaded; ``error`` is why its last file was refused, else "".
+
+    The version is served since ``published``, also over restarts, and by this process since ``loaded``. ``keep_error``
+    is why it is not kept for the next start, else "". The zone is ``frozen`` since that time, None if it is not.
+    """
 
     zone: str
     file: str
     serial: int | None = None
     names: int = 0
     loaded: Time | None = None
+    published: Time | None = None
+    frozen: Time | None = None
+    keep_error: str = ""
     error: str = ""
     failed: Time | None = None
     warnings: tuple[str, ...] = ()
@@ -104,7 +129,7 @@ class ZoneStatus:
 
 @dataclass(frozen=True, slots=True)
 class CatalogStatus:
-    """The catalog of the zones. Its secondaries are not asked for their serials (RFC 9432 7)."""
+    """The catalog of the zones. Its secondaries may refuse to tell their serials (RFC 9432 7)."""
 
     zone: str
     serial: int
@@ -113,7 +138,8 @@ class CatalogStatus:
 
 @dataclass(frozen=True, slots=True)
 class ZoneResult:
-    """A zone after a reload: loaded, reloaded, signed (same file, new signatures), unchanged, refused or removed."""
+    """A zone after a reload: loaded, reloaded, signed (same file, new signatures), unchanged, refused,
+    removed, or frozen (not read)."""
 
     zone: str
     result: str
@@ -169,6 +195,7 @@ class Status:
     reloads: Reloads = Reloads()
     config_error: str = ""
     certificate_error: str = ""
+    certificate_expires: Time | None = None
     table: TableStatus | None = None
     queries: Mapping[str, Counts] = field(default_factory=dict)
     batches: Counts = field(default_factory=dict)

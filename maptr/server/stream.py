@@ -330,12 +330,7 @@ class TcpListener(Acceptor[Stream]):
             lambda query: self._answer(ReceivedQuery(query, self._transport, client)), self.connections, sock=sock
         )
 
-    async def connect(self, connection: Stream, sock: socket.socket) -> None:
-        tls = self._certificate
-        await asyncio.get_running_loop().connect_accepted_socket(
-            lambda: connection,
-            sock,
-            ssl=tls.context if tls else None,
-            ssl_handshake_timeout=HANDSHAKE_TIMEOUT if tls else None,
-            ssl_shutdown_timeout=WRITE_TIMEOUT if tls else None,  # the time to send unsent data
-        )
+    async def connect(self, connection: Stream, sock: socket.socket, client: str) -> None:
+        tls = self._certificate.context if self._certificate else None
+        # The end of TLS has the time to send unsent data.
+        await self.begin(connection, sock, client, tls=tls, handshake=HANDSHAKE_TIMEOUT, shutdown=WRITE_TIMEOUT)

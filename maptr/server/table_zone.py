@@ -6,7 +6,7 @@ the last published version, and a bad table is refused in the same way as a bad 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -15,31 +15,34 @@ from maptr import registry
 from maptr.config import ZoneConfig
 from maptr.errors import TableError, ZoneError
 from maptr.files import read_whole, write_atomically
-from maptr.protocol.serial import following_serial, next_serial
+from maptr.protocol.serial import choose
 from maptr.zone import build
 from maptr.zone.lint import LeftOut
 
 
 @contextmanager
-def candidate(zone: ZoneConfig, now: float, *, starting: bool = False) -> Iterator[tuple[ZoneConfig, LeftOut | None]]:
+def candidate(
+    zone: ZoneConfig, now: float, *, starting: bool = False, others: Callable[[], Iterable[int]] = tuple
+) -> Iterator[tuple[ZoneConfig, LeftOut | None]]:
     """Yield the zone with the file to read, and the records left out of it (None if the table was not read).
 
     A new candidate becomes the zone's file at the end of the context, and is removed after an exception. There is none
-    if the zone has no table, if the zone would not change, and at a start with a published version. Raises ZoneError
-    for a table from which no zone can be built, and OSError.
+    if the zone has no table, if the zone would not change, and at a start with a published version. ``others`` gives
+    the serials of secondaries, which that of a candidate passes. Raises ZoneError for a table from which no zone can be
+    built, and OSError.
     """
     old = read_whole(zone.file).decode(errors="replace") if zone.table and zone.file.exists() else ""
     if zone.table is None or (starting and old):
         yield zone, None
         return
-    if (last := build.serial_of(old)) is not None:
-        serial = following_serial(last, zone.style, now)
-    else:
-        serial = next_serial("1" if zone.style == "increment" else zone.style, now)
+    last = build.serial_of(old)
+    serial = choose(None, last, zone.style, now)
     built = _build(zone, zone.table, serial)
     if build.is_same(built.text, old):
         yield zone, built.left_out
         return
+    if (passing := choose(None, last, zone.style, now, others())) != serial:
+        built = _build(zone, zone.table, passing)
     path = zone.file.with_name(f".{zone.file.name}.next")
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, built.text.encode())

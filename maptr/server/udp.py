@@ -305,7 +305,8 @@ class BatchListener:
             return NO_RESPONSE
         self._general_left -= 1
         self._counters.general += 1
-        reply = next(self._responder.general(self._slots.received(i, key), self._counters, ready.learn), None)
+        query = self._slots.received(i, key)
+        reply = next(self._responder.general(self._state, query, self._counters, ready.learn), None)
         return NO_RESPONSE if reply is None else self._slots.store_reply(i, reply)
 
     def _limit(self, records: list[bytes], networks: Sequence[str | None], settled: set[int]) -> None:
@@ -342,15 +343,20 @@ class UdpListener:
         self._sock.close()
 
     def _answer_waiting(self) -> None:
-        for _ in range(BURST):
-            try:
-                query, control, _flags, client = self._sock.recvmsg(MAX_MESSAGE, CONTROL)
-            except OSError:  # no more queries, or an ICMP error for an earlier response
-                return
-            reply = self._responder.answer(ReceivedQuery(query, Transport.UDP, client[0]), self._counters)
-            if reply is not None:
-                with contextlib.suppress(OSError):
-                    self._sock.sendmsg([reply], reply_source(control), 0, client)
+        answer_waiting(self._sock, self._responder, self._counters)
+
+
+def answer_waiting(sock: socket.socket, responder: Responder, counters: Counters) -> None:
+    """Answer queries that wait in the kernel, BURST at most."""
+    for _ in range(BURST):
+        try:
+            query, control, _flags, client = sock.recvmsg(MAX_MESSAGE, CONTROL)
+        except OSError:  # no more queries, or an ICMP error for an earlier response
+            return
+        reply = responder.answer(ReceivedQuery(query, Transport.UDP, client[0]), counters)
+        if reply is not None:
+            with contextlib.suppress(OSError):
+                sock.sendmsg([reply], reply_source(control), 0, client)
 
 
 def reply_source(control: list[tuple[int, int, bytes]]) -> list[tuple[int, int, bytes]]:

@@ -24,7 +24,7 @@ def catalog_zone(origin: Labels, members: Iterable[Labels], serial: int) -> Zone
     """Return the catalog zone. Raises ConfigError if a member has the catalog's name, or if a name is too long."""
     origin, zones = fold(origin), sorted(map(fold, members))
     if origin in zones:
-        raise ConfigError(f"the catalog {to_text(origin)} is one of the zones")
+        raise ConfigError(f"the catalog {to_text(origin)} is one of the zones", of_text=True)
     times = struct.pack("!5I", serial, REFRESH, RETRY, EXPIRE, MINIMUM)
     records = [
         (origin, SOA, TTL, to_wire(_NOWHERE) * 2 + times),
@@ -36,7 +36,7 @@ def catalog_zone(origin: Labels, members: Iterable[Labels], serial: int) -> Zone
         for owner, *_ in records:
             check(owner)
     except ValueError as error:
-        raise ConfigError(f"catalog {to_text(origin)}: {error}") from None
+        raise ConfigError(f"catalog {to_text(origin)}: {error}", of_text=True) from None
     return ZoneView.of(origin, PackedNodes.pack(records))
 
 

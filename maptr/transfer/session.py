@@ -19,7 +19,12 @@ from dnslib.dns import RR
 
 from maptr.answer.context import PLAIN, Context, Transport
 from maptr.answer.message import MAX_POINTER, Message, MessageBuffer, Reply
-from maptr.answer.respond import make_reply
+from maptr.answer.respond import (
+    EDE_INVALID_DATA,
+    EDE_NOT_READY,
+    EDE_PROHIBITED,
+    make_reply,
+)
 from maptr.errors import ZoneError
 from maptr.protocol import numbers
 from maptr.protocol.names import Labels, fold, is_below, read_name, to_text
@@ -101,8 +106,8 @@ def answer(checked: CheckedQuery, snapshot: Snapshot, access: Access, context: C
     event = partial(TransferEvent, kind, to_text(question.name), secondary)
     refusal = _refuse(question, checked, snapshot, access)
     if refusal is not None:
-        rcode, reason = refusal
-        return _one_message(make(rcode=rcode), None if reason is None else event(reason, refused=True))
+        rcode, ede, reason = refusal
+        return _one_message(make(rcode=rcode, ede=ede), None if reason is None else event(reason, refused=True))
     reply = make(rcode=numbers.NOERROR)
     if reply is None or not int.from_bytes(reply.wire[2:4], "big") & numbers.AA:  # an error
         return _one_message(reply)
@@ -141,20 +146,24 @@ def _read_question(query: bytes) -> _Question:
 
 def _refuse(
     question: _Question, checked: CheckedQuery, snapshot: Snapshot, access: Access
-) -> tuple[int, str | None] | None:
-    """Return the rcode of a refusal and the reason for the log, None for no line; or None for an allowed transfer.
+) -> tuple[int, int | None, str | None] | None:
+    """Return the rcode of a refusal, its extended error (RFC 8914), and the reason for the log, None for no line; or
+    None for an allowed transfer.
 
     NOTAUTH for a zone that is not served (RFC 5936 2.2.1), SERVFAIL for a zone that could not be loaded, REFUSED
     for a client that may not transfer it, and for AXFR over UDP, which is not defined (RFC 5936 4.2).
     """
     rdtype, rdclass, origin = question
     if rdclass != numbers.IN or (rdtype == numbers.AXFR and checked.query.transport is Transport.UDP):
-        return numbers.REFUSED, None
+        return numbers.REFUSED, None, None
+    if snapshot.is_starting:
+        return numbers.SERVFAIL, EDE_NOT_READY, "not loaded yet"
+    if origin in snapshot.broken:
+        return numbers.SERVFAIL, EDE_INVALID_DATA, "not loaded"
     if origin not in snapshot.zones:
-        is_broken = origin in snapshot.broken
-        return (numbers.SERVFAIL, "not loaded") if is_broken else (numbers.NOTAUTH, "not served here")
+        return numbers.NOTAUTH, None, "not served here"
     if not access.secondaries_of(origin).allows(checked.query.client, checked.key):
-        return numbers.REFUSED, ""
+        return numbers.REFUSED, EDE_PROHIBITED, ""
     return None
 
 

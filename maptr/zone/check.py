@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from maptr import url
-from maptr.ark import BETANUMERIC
 from maptr.errors import ZoneError
 from maptr.files import file_signature, read_whole
 from maptr.naptr.automaton import Budget, BudgetSpent
@@ -34,12 +33,12 @@ from maptr.protocol.names import (
     to_wire,
     wire_length,
 )
-from maptr.protocol.numbers import AAAA, CNAME, DNAME, DS, HEADER_SIZE, MX, NAPTR, NS, NSEC3, SOA, SRV, UDP_PAYLOAD, A
+from maptr.protocol.numbers import AAAA, CNAME, DNAME, DS, MX, NAPTR, NS, NSEC3, SOA, SRV, UDP_PAYLOAD, A
+from maptr.zone.clean import MAX_RRSET, OVERHEAD, is_naan
 from maptr.zone.denial import hash_of
 from maptr.zone.finding import NOT_LOADED, Finding, Severity, error, warning
 from maptr.zone.masterfile import (
     AS_TEXT,
-    MAX_RRSET,
     Locations,
     Source,
     ZoneFile,
@@ -56,10 +55,10 @@ _OF_HOSTS = frozenset({A, AAAA, MX})
 _SERVERS = {NS: error, MX: warning, SRV: warning}  # types that name servers, and the finding for one without an address
 _HOST_LABEL = re.compile(rb"[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?")
 OBSOLETE = frozenset({3, 4})  # MD, MF
-_OVERHEAD = HEADER_SIZE + 4 + 11  # header, type and class of the question, OPT without options
 MAX_MESSAGE = 65_535  # bytes (RFC 1035 4.2.2)
 MAX_NAME = 255  # bytes (RFC 1035 3.1)
 TSIG_SIZE = MAX_NAME + 10 + 13 + 80  # the longest name of a key, hmac-sha512 (RFC 8945 4.2)
+_OF_INTEGRITY = frozenset({*_SERVERS, *OBSOLETE, DNAME, DS, NSEC3})  # all other types are right beside all others
 _RECORD = 12  # compressed owner, type, class, TTL, length
 _REGEXP_STEPS = 20_000
 MAX_WARNINGS = 10  # findings of a zone in the log and the status; ``maptr zone check`` shows all
@@ -177,7 +176,9 @@ def _refuse(findings: Sequence[Finding], path: Path) -> None:
 
 def check_integrity(zone: ZoneView) -> Iterator[Finding]:
     """Yield what kzonecheck, nsd-checkzone or named-checkzone report too."""
-    special = [(name, zone.nodes[name]) for name in map(from_wire, zone.nodes.special)]
+    table = zone.nodes.table
+    checked = (key for key in zone.nodes.special if not _OF_INTEGRITY.isdisjoint(types_of(table[key])))
+    special = [(name, zone.nodes[name]) for name in map(from_wire, checked)]
     if any(DNAME in node for _, node in special):
         for owner in zone.nodes:
             if above := next((name for name in _above(zone, owner) if DNAME in zone.nodes.get(name, {})), None):
@@ -256,7 +257,7 @@ def _refused_by_bind(owner: Labels, node: Node) -> Iterator[Finding]:
 
 def _too_large(zone: ZoneView) -> Iterator[Finding]:
     """Yield the RRsets that no response can hold, with their signatures, OPT and TSIG, over any transport."""
-    room = MAX_MESSAGE - _OVERHEAD - TSIG_SIZE
+    room = MAX_MESSAGE - OVERHEAD - TSIG_SIZE
     for key, packed in zone.nodes.table.items():
         if len(packed) <= room - MAX_NAME:
             continue
@@ -265,7 +266,7 @@ def _too_large(zone: ZoneView) -> Iterator[Finding]:
         for rdtype, rrset in read_node(owner, packed).items():
             records = sum(_RECORD + len(rdata) for rdata in (*rrset.rdatas, *rrset.signatures))
             if question + records > room:
-                size = question + records + _OVERHEAD + TSIG_SIZE
+                size = question + records + OVERHEAD + TSIG_SIZE
                 reason = f"a response with its {type_text(rdtype)} records, signatures, OPT and TSIG has {size} bytes"
                 yield error("too-large", to_text(owner), f"{reason}, and {MAX_MESSAGE} at most can be sent")
 
@@ -420,7 +421,7 @@ class _RuleChecks:
                 yield self._found(error, "occluded", owner, reason)
             label = owner[0].decode("ascii", "replace") if owner else ""
             is_entry = len(owner) == len(self.origin) + 1 and not of_one_naan and fold(owner) not in targets
-            if is_entry and label != "*" and set(label.lower()) - set(BETANUMERIC):
+            if is_entry and label != "*" and not is_naan(owner[0]):
                 reason = "is not a NAAN, so no client queries it: a NAAN is digits and consonants without l"
                 yield self._found(warning, "not-a-naan", owner, reason, label)
 
@@ -432,7 +433,7 @@ class _RuleChecks:
             if len(of_records) > MAX_RRSET:
                 limit = f"beyond {MAX_RRSET} a BIND server refuses the zone, by max-records-per-type"
                 yield self._found(warning, "large-rrset", owner, f"{len(of_records)} NAPTR records: {limit}")
-            total = sum(of_records) + _OVERHEAD + wire_length(owner)
+            total = sum(of_records) + OVERHEAD + wire_length(owner)
             if total > UDP_PAYLOAD:
                 reason = f"the response has {total} bytes: over {UDP_PAYLOAD}, clients ask again by TCP"
                 yield self._found(warning, "large-reply", owner, reason)

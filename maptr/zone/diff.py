@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from maptr.errors import ZoneError
 from maptr.protocol.names import Labels, from_wire, read_wire, to_text, to_wire
 from maptr.protocol.numbers import DNSKEY, MADE_BY_SIGNERS, RRSIG, SOA, ZONEMD
-from maptr.protocol.serial import following_serial, is_newer
+from maptr.protocol.serial import choose, is_newer
 from maptr.registry.plan import REMOVAL_LIMIT
 from maptr.zone.rdata import type_text
 from maptr.zone.rrset import Node, RRset, pack_record, pack_rrsets, records_of, split_records, split_rrsets
@@ -198,21 +198,36 @@ class Published(NamedTuple):
         return cls(zone.serial, content_digest(zone))
 
 
-def choose_serial(new: ZoneView, published: Published | None, style: str, now: float) -> ZoneView:
+def choose_serial(
+    new: ZoneView,
+    published: Published | None,
+    style: str,
+    now: float,
+    others: Callable[[], Iterable[int]] = tuple,
+    *,
+    force: bool = False,
+) -> ZoneView:
     """Return the new version with its serial.
 
-    The serial is the file's own if that advanced, the published one if nothing else changed, and otherwise the next one
-    in the style. ``now`` is in seconds since 1970. Raises ZoneError if the serial must change and is signed.
+    The serial is the published one if nothing else changed, and otherwise as ``protocol.serial.choose`` says: the
+    file's own if that advanced. ``others`` gives the serials of the secondaries, which a new one passes; it is called
+    only if it matters. ``force``: pass one that is ahead even if nothing changed. ``published`` is None if it is not
+    known. ``now`` is in seconds since 1970. Raises ZoneError if the serial must change and is signed.
     """
-    if published is None or style == "file" or is_newer(new.serial, published.serial):
+    if style == "file":
         return new
-    if content_digest(new) == published.digest:
-        serial = published.serial
+    last = None if published is None else published.serial
+    has_advanced = last is None or is_newer(new.serial, last)
+    if last is not None and not has_advanced and published and content_digest(new) == published.digest:
+        is_behind = force and any(is_newer(other, last) for other in others())
+        serial = choose(new.serial, last, style, now, others()) if is_behind else last
     else:
-        serial = following_serial(published.serial, style, now)
+        serial = choose(new.serial, last, style, now, others())
     if serial == new.serial:
         return new
     if {RRSIG, DNSKEY, ZONEMD} & new.nodes[new.origin].keys():
+        if has_advanced:
+            return new  # as its signer has chosen
         raise ZoneError(f"serial {new.serial} did not advance, and is signed: the signer of the zone must raise it")
     return with_serial(new, serial)
 

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import codecs
 import re
-import struct
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -31,33 +30,25 @@ import dns.rdataclass
 import dns.rdatatype
 import dns.ttl
 
-from maptr.ark import BETANUMERIC
 from maptr.errors import ZoneError, reason_of
 from maptr.files import MAX_WHOLE, read_whole
-from maptr.naptr.record import MAX_STRING
 from maptr.protocol import names
-from maptr.protocol.names import ARK_ARPA, MAX_LABEL, WILDCARD, Labels, fold, from_wire, is_below, to_text, to_wire
-from maptr.protocol.numbers import CNAME, HEADER_SIZE, IN, MAX_TTL, NAPTR, NS, NSEC, NSEC3, RRSIG, SOA, UDP_PAYLOAD
-from maptr.url import SPECIAL_USE
+from maptr.protocol.names import ARK_ARPA, WILDCARD, Labels, fold, from_wire, is_below, to_text, to_wire
+from maptr.protocol.numbers import CNAME, IN, MAX_TTL, NAPTR, NS, NSEC, NSEC3, RRSIG, SOA
 from maptr.zone.finding import NOT_LOADED, Finding, error, warning
+from maptr.zone.plain_lines import SINGLE, Group, PlainLines, Ttls
 from maptr.zone.rdata import (
     GENERIC,
-    MAX_RDATA,
     MISSING,
-    PLAIN,
     bad_field,
-    naptr_head,
     read_rdata,
     type_number,
     type_text,
 )
 from maptr.zone.rrset import (
     RECORD,
-    RRSET,
-    TO_QUESTION,
     canonical_rdata,
     pack_record,
-    pack_records,
     pack_rrsets,
     rdatas_of,
     records_of,
@@ -82,15 +73,11 @@ UNBALANCED_QUOTES, UNBALANCED_GROUP = "unbalanced quotes", "unbalanced parenthes
 
 _KEY = 25
 _BESIDE_CNAME = frozenset({CNAME, RRSIG, NSEC, NSEC3, _KEY})  # RFC 4034 3 and 4, RFC 2181 10.1
-_SPAN = re.compile(r"(\d{1,10})-(\d{1,10})(?:/(\d{1,10}))?")
+_SPAN = re.compile(r"(?a)(\d{1,10})-(\d{1,10})(?:/(\d{1,10}))?")
 # An escape, $$, or the number of a $GENERATE with its offset, width and base.
-_PLACE = re.compile(r"\\.|\$\$|\$(?:\{([+-]?\d{1,10})(?:,(\d{1,3})(?:,([doxXnN]))?)?\})?", re.DOTALL)
+_PLACE = re.compile(r"(?a)\\.|\$\$|\$(?:\{([+-]?\d{1,10})(?:,(\d{1,3})(?:,([doxXnN]))?)?\})?", re.DOTALL)
 _MAX_WIDTH = 127  # BIND's
-_SINGLE = frozenset(int(rdtype) for rdtype in dns.rdatatype.RdataType if dns.rdatatype.is_singleton(rdtype))
-_BYTES = [bytes((size,)) for size in range(256)]
-_ALONE = frozenset(rdtype.to_bytes(2, "big") for rdtype in _SINGLE)
-_CNAME = CNAME.to_bytes(2, "big")
-_DOUBTFUL, _SPECIAL = 1, 2
+_MAX_NUMBER = 0x7FFF_FFFF  # of a $GENERATE line: BIND refuses greater ones, or makes others of them
 _CLASSES = ("IN", "CH", "HS", "CS")  # RFC 1035 3.2.4
 
 # A word may end with a quoted value directly after "=", as SvcParams do (RFC 9460 2.1).
@@ -103,28 +90,6 @@ _PART = re.compile(
     ).encode()
 )
 _NOT_ASCII = re.compile(rb"\\(?s:.)|[\x80-\xff]")
-
-# Clean NAPTR records. A part never matches text that the next part could match, so matching takes linear time.
-_LABEL = r"[a-z0-9_][a-z0-9_-]{0,62}+(?<!-)\.(?=[a-z0-9_])"
-# Not possessive: possessive groups match too little before Python 3.11.5 (CPython issue 106052).
-_NOT_PUBLIC = "|".join(sorted({name.rpartition(".")[2] for name in SPECIAL_USE}))
-_HOST = rf"(?:{_LABEL}){{1,8}}(?!(?:{_NOT_PUBLIC})\b)[a-z]{{2,58}}"
-_PORT = r"[1-9]\d{0,3}"
-_PATH = r"[A-Za-z0-9_./:?=&~%+-]*"
-_URL_RULE = (
-    r'(\d{1,4} \d{1,4} "u" "ark") "(!\^ark:/\?([0-9bcdfghjkmnpqrstvwxz]{1,63}+)/[a-z0-9]*\([a-z0-9]*\.\*\)\$!'
-    rf'https?://{_HOST}(?::{_PORT})?/{_PATH}(?:\\\\1{_PATH})?!)" \.'
-)
-_HOST_RULE = rf'(\d{{1,4}} \d{{1,4}} "h" "ark" "") ({_HOST}(?:\\058{_PORT})?)\.'
-_HEAD = r"(@|[A-Za-z0-9_*-][A-Za-z0-9_*.-]*)?[ \t]+(?:(\d{1,10})[ \t]+)?(?:IN[ \t]+)?"
-_PLAIN_LINE = re.compile(
-    rf"{_HEAD}(?:NAPTR[ \t]+(?:{_URL_RULE}|{_HOST_RULE})|([A-Z]+)[ \t]+([!-~][ -~]*))(?:\r?\n|\Z)|".encode()
-)
-_IS_NAAN = BETANUMERIC.encode()
-MAX_ORIGIN = 190  # bytes of an origin in wire format, so that no name of one more label is too long
-MAX_CLEAN = UDP_PAYLOAD - HEADER_SIZE - 4 - 11 - 255  # bytes of a value, so that its response is not large
-MAX_RRSET = 100  # records of one type at one name: BIND's max-records-per-type since 9.18.28
-_MEMO = 1 << 15  # hosts
 
 AS_TEXT = "utf-8", "surrogateescape"  # a zone file is bytes: other text than UTF-8 is kept as it is
 Record = tuple[Labels, int, int, bytes]  # owner, type, TTL in seconds, rdata
@@ -274,12 +239,9 @@ class MasterFileReader:
         self.refused: list[ZoneError] = []
         self.findings: list[Finding] = [] if locations is None else locations.findings
         self._apex = apex
-        self._apex_key = to_wire(apex)
-        self._hosts: dict[bytes, bytes] = {}
         self._locations = locations
-        self.default_ttl = default_ttl
-        self._last_ttl: int | None = None  # RFC 1035 5.1
-        self._minimum: int | None = None  # of the SOA, for a zone without any TTL
+        self._ttls = Ttls(default_ttl)
+        self._lines = PlainLines(apex, self._ttls, finds=locations is not None)
         self._may_include = may_include
         self._bytes_left = MAX_WHOLE
         self._records_left = MAX_GENERATED
@@ -298,7 +260,7 @@ class MasterFileReader:
             if NAPTR in node:
                 self.doubtful.add(key)
         self.nodes = {}
-        add_empty_names(self.table, self._apex_key)
+        add_empty_names(self.table, to_wire(self._apex))
         self.special |= {key: None for key, packed in self.table.items() if not packed and key[:2] == WILDCARD}
         return PackedNodes(self.table, self.spelled, self.special)
 
@@ -327,9 +289,7 @@ class MasterFileReader:
                 if line is None:
                     continue
                 file.line = line.number
-                if len(self.refused) == MAX_REFUSED:
-                    self._refuse(file, ZoneError(f"{MAX_REFUSED} lines cannot be read; what follows is not checked"))
-                if len(self.refused) > MAX_REFUSED:
+                if self._is_full(file):
                     return
                 try:
                     self._line(file, line)
@@ -337,6 +297,12 @@ class MasterFileReader:
                     self._refuse(file, refused)
         except ZoneError as refused:
             self._refuse(file, refused)
+
+    def _is_full(self, file: FileState) -> bool:
+        """Return whether so many lines were refused that the rest is not read, which is then a finding, too."""
+        if len(self.refused) == MAX_REFUSED:
+            self._refuse(file, ZoneError(f"{MAX_REFUSED} lines cannot be read; what follows is not checked"))
+        return len(self.refused) > MAX_REFUSED
 
     def _refuse(self, file: FileState, refused: ZoneError) -> None:
         place = refused.line or file.line
@@ -352,130 +318,36 @@ class MasterFileReader:
 
     def _plain_lines(self, file: FileState, data: bytes, at: int, number: int) -> tuple[int, int]:
         """Read the plain lines that follow; return the place and number of the first line for the tokenizer."""
-        origin, apex, hosts = to_wire(file.origin), self._apex_key, self._hosts
-        below, inside = fold(file.origin), to_text(self._apex).encode()
-        if len(self.refused) >= MAX_REFUSED or len(origin) > MAX_ORIGIN or not is_below(below, self._apex):
-            return at, number
-        folded_origin, suffix = to_wire(below), b"." + inside
-        implied = self._implied_ttl()
-        shown, label, name, key = None, None, to_wire(file.owner), to_wire(fold(file.owner))
-        if not key.endswith(apex):
-            return at, number
-        doubt, group, last = 0, [], b""  # type: ignore[var-annotated]
-        last_ttl, ttl, pack = None, implied, RECORD.pack
-        for line in _PLAIN_LINE.finditer(data, at):
-            owner, ttl_text, url_head, regexp, naan, host_head, host, kind, text = line.groups()
-            if owner is not None and owner != shown:
-                if group:
-                    self._close(file, key, name, group, number, doubt)
-                    doubt, group, last = 0, [], name
-                    if len(self.refused) >= MAX_REFUSED:
-                        break
-                shown, label = owner, None
-                if b"." not in owner and owner != b"@":
-                    if len(owner) > MAX_LABEL:
-                        break
-                    name, key = _BYTES[len(owner)] + owner + origin, _BYTES[len(owner)] + owner.lower() + folded_origin
-                    if folded_origin == apex and not owner.translate(None, _IS_NAAN):
-                        label = owner
-                elif (
-                    owner.endswith(suffix) and b"." not in (first := owner[: -len(suffix)]) and len(first) <= MAX_LABEL
-                ):
-                    name, key = _BYTES[len(first)] + first + apex, _BYTES[len(first)] + first.lower() + apex
-                    if not first.translate(None, _IS_NAAN):
-                        label = first
-                else:
-                    try:
-                        labels = self._name(owner.decode(), file.origin)
-                    except ZoneError:
-                        break
-                    if not is_below(labels, self._apex):
-                        break
-                    name, key = to_wire(labels), to_wire(fold(labels))
-            if ttl_text != last_ttl:
-                last_ttl, ttl = ttl_text, implied if ttl_text is None else int(ttl_text)
-                if ttl_text is not None and int(ttl_text) <= MAX_TTL:
-                    self._last_ttl = ttl
-                    implied = self._implied_ttl()
-            if (ttl is None and kind != b"SOA") or (ttl or 0) > MAX_TTL:
-                break
-            if url_head is not None:
-                regexp = regexp.replace(b"\\\\", b"\\")
-                if len(regexp) > MAX_STRING:
-                    break
-                rdtype, rdata = NAPTR, naptr_head(url_head) + _BYTES[len(regexp)] + regexp + b"\0"
-                if naan != label:
-                    doubt |= _DOUBTFUL
-            elif host_head is not None:
-                wire = hosts.get(host)
-                if wire is None:
-                    if (wire := _host(host)) is None:
-                        break
-                    if len(hosts) < _MEMO:
-                        hosts[host] = wire
-                rdtype, rdata = NAPTR, naptr_head(host_head) + b"\0" + wire
-                if label is None or wire.endswith(apex):
-                    doubt |= _DOUBTFUL
-            elif kind in PLAIN:
-                rdtype, read = PLAIN[kind]
-                try:
-                    rdata = read(text.decode(), file.origin)
-                except (ValueError, KeyError, OSError, struct.error, ZoneError):
-                    break
-                if len(rdata) > MAX_RDATA:
-                    break
-                if rdtype == NAPTR:
-                    doubt |= _DOUBTFUL
-                elif rdtype not in INERT:
-                    doubt |= _DOUBTFUL | _SPECIAL
-                if rdtype == SOA:
-                    if key != apex:
-                        break
-                    self._note_minimum(rdata)
-                    implied = self._implied_ttl()
-                    ttl = implied if ttl is None else ttl
-            else:
-                break
-            group.append(pack(TO_QUESTION, rdtype, IN, ttl, len(rdata)) + rdata)
-            number += 1
-        else:  # pragma: no cover - the expression matches nothing, at least
-            return len(data), number
-        if group:
-            self._close(file, key, name, group, number, doubt)
-            last = name
-        if last:
-            file.owner = from_wire(last)
-        return line.start(), number
-
-    def _note_minimum(self, soa: bytes) -> None:
-        if self._minimum is None:
-            minimum = int.from_bytes(soa[-4:], "big")
-            self._minimum = minimum if minimum <= MAX_TTL else 0  # RFC 2181 8
-
-    def _implied_ttl(self) -> int | None:
-        """Return the TTL of a record without one."""
-        return next((ttl for ttl in (self.default_ttl, self._last_ttl, self._minimum) if ttl is not None), None)
-
-    def _close(self, file: FileState, key: bytes, name: bytes, group: list[bytes], end: int, doubt: int) -> None:
-        """Pack the plain lines of one name, which end before a line number. ``doubt``: DOUBTFUL and SPECIAL, or 0."""
-        if self._locations is None and key not in self.table and (packed := _packed(group)):
-            self.table[key] = packed
-            if name != key:
-                self.spelled[key] = name
-            if doubt & _SPECIAL or key[:2] == WILDCARD:
-                self.special[key] = None
-            if doubt or len(packed) > MAX_CLEAN or len(group) > MAX_RRSET:
-                self.doubtful.add(key)
-            return
-        for number, record in enumerate(group, end - len(group)):
+        lines = self._lines
+        for group in lines.groups(data, at, number, file.origin, file.owner):
+            self._add_group(file, group)
             if len(self.refused) >= MAX_REFUSED:
+                break
+        if lines.owner is not None:
+            file.owner = from_wire(lines.owner.name)
+        return lines.at, lines.number
+
+    def _add_group(self, file: FileState, group: Group) -> None:
+        """Add adjacent records of one name: packed, or one by one where something may be wrong with them."""
+        owner = group.owner
+        if self._locations is None and owner.key not in self.table and (packed := group.packed()):
+            self.table[owner.key] = packed
+            if owner.name != owner.key:
+                self.spelled[owner.key] = owner.name
+            if group.is_special:
+                self.special[owner.key] = None
+            if not group.is_clean:
+                self.doubtful.add(owner.key)
+            return
+        for line, record in zip(group.lines, group.records, strict=True):
+            file.line = line
+            if self._is_full(file):
                 return
             _, rdtype, _, ttl, _ = RECORD.unpack_from(record)
-            file.line = number
             try:
-                self._merge(file, key, name, ttl, rdtype, record[RECORD.size :])
+                self._merge(file, owner.key, owner.name, ttl, rdtype, record[RECORD.size :])
             except ZoneError as refused:
-                refused.owner = to_text(from_wire(name))
+                refused.owner = to_text(from_wire(owner.name))
                 self._refuse(file, refused)
 
     def _merge(self, file: FileState, key: bytes, name: bytes, ttl: int, rdtype: int, rdata: bytes) -> None:
@@ -496,7 +368,7 @@ class MasterFileReader:
             raise ZoneError("CNAME and other data")
         rrset.ttl = min(rrset.ttl, ttl)
         rrset.rdatas.setdefault(canonical_rdata(rdtype, rdata), rdata)
-        if len(rrset.rdatas) > 1 and rdtype in _SINGLE:
+        if len(rrset.rdatas) > 1 and rdtype in SINGLE:
             raise ZoneError(f"a second {type_text(rdtype)} at {to_text(from_wire(name))}", code="second-of-one")
         if self._locations is not None:
             self._locations.add(from_wire(key), rdtype, rdata, (file.name, file.line))
@@ -560,7 +432,7 @@ class MasterFileReader:
             if _is_quoted(token):
                 raise bad_field(token, "a type must not be in quotes")
             if ttl is None and (found := self._ttl(file, token)) is not None:
-                ttl = self._last_ttl = found
+                ttl = self._ttls.last = found
             elif not has_class and (rdclass := _class(token)) is not None:
                 if rdclass != IN:
                     raise bad_field(token, "the class of the zone is IN")
@@ -582,17 +454,19 @@ class MasterFileReader:
         if not is_below(owner, self._apex):
             raise ZoneError(f"the owner is outside the zone {to_text(self._apex)}", code="out-of-zone")
         if rdtype == SOA:
-            self._note_minimum(rdata)
-        ttl = self._implied_ttl() if ttl is None else ttl
+            self._ttls.note_minimum(rdata)
+        ttl = self._ttls.implied() if ttl is None else ttl
         if ttl is None:
             raise ZoneError("no TTL: begin the file with a $TTL line")
         self._merge(file, to_wire(owner), to_wire(file.owner), ttl, rdtype, rdata)
 
     def _ttl(self, file: FileState, token: str, record: str = "") -> int | None:
         """Return the TTL of a word such as ``3600`` or ``1h``; None for another word."""
+        if not token.isascii():  # dnspython reads digits of other scripts
+            return None
         try:
             ttl = dns.ttl.from_text(token)
-        except dns.ttl.BadTTL:
+        except (dns.ttl.BadTTL, ValueError):  # Python refuses to read thousands of digits
             return None
         if ttl <= MAX_TTL:
             return ttl
@@ -624,7 +498,7 @@ class MasterFileReader:
             case "$TTL", [text]:
                 if (ttl := self._ttl(file, text, "the zone")) is None:
                     raise bad_field(text, "is not a time")
-                self.default_ttl = ttl
+                self._ttls.default = ttl
             case "$ORIGIN", [text]:
                 file.origin = self._name(text, file.origin)
             case "$INCLUDE", [path, *rest] if self._may_include and len(rest) < 2:
@@ -649,6 +523,8 @@ class MasterFileReader:
             data = read_whole(path)
         except OSError as error:
             raise ZoneError(reason_of(error)) from None
+        except ValueError:  # a NUL, or a character that the system cannot encode
+            raise bad_field(name, "is not the name of a file") from None
         self._bytes_left -= len(data)
         if file.depth >= MAX_INCLUDES or self._bytes_left < 0:
             raise ZoneError(TOO_MUCH_INCLUDED)
@@ -663,6 +539,8 @@ class MasterFileReader:
         start, stop, step = (int(number or 1) for number in match.groups()) if match else (1, 0, 1)
         if start > stop or not step:
             raise bad_field(span, "bad range of $GENERATE")
+        if max(stop, step) > _MAX_NUMBER:
+            raise bad_field(span, f"a number of $GENERATE is at most {_MAX_NUMBER}")
         numbers = range(start, stop + 1, step)
         self._records_left -= len(numbers)
         if self._records_left < 0:
@@ -677,36 +555,6 @@ class MasterFileReader:
             rdata = escaped(_numbered(_unquoted(fields[0]), number))
             tokens = [token for line in _logical_lines(rdata.encode(*AS_TEXT)) for token in line.tokens]
             self._add(made, ttl, rdtype, read_rdata(rdtype, tokens, file.origin))
-
-
-def _packed(group: list[bytes]) -> bytes:
-    """Pack the records of a name; return b"" if a record may be there twice, must stand alone, or has another TTL."""
-    if len(group) == 1:
-        record = group[0]
-        return RRSET.pack(record[2] << 8 | record[3], 1, len(record)) + record
-    if len({record.lower() for record in group}) < len(group):
-        return b""
-    kinds = {record[2:10] for record in group}  # type, class and TTL
-    if len(kinds) == 1:
-        if group[0][2:4] in _ALONE:
-            return b""
-        records = b"".join(group)
-        return RRSET.pack(group[0][2] << 8 | group[0][3], len(group), len(records)) + records
-    types = {kind[:2] for kind in kinds}
-    alone = len(types & _ALONE)
-    if len(types) < len(kinds) or _CNAME in types or (alone and alone < sum(one[2:4] in _ALONE for one in group)):
-        return b""
-    return pack_records(group)
-
-
-def _host(text: bytes) -> bytes | None:
-    """Return the name of a clean host in wire format; None for one that is too long."""
-    if b"\\" in text:  # a port
-        text = text.replace(b"\\058", b":")
-        if len(text) - text.rindex(b".") > MAX_LABEL:
-            return None
-    wire = b"".join([_BYTES[len(label)] + label for label in text.split(b".")]) + b"\0"
-    return wire if len(wire) <= names.MAX_NAME else None
 
 
 def _class(token: str) -> int | None:
@@ -734,11 +582,16 @@ def _numbered(template: str, number: int) -> str:
         offset, width, base = int(found[1] or 0), int(found[2] or 0), found[3] or "d"
         if width > _MAX_WIDTH:
             raise bad_field(template, f"the width is above {_MAX_WIDTH}")
+        made = number + offset
+        if min(made, offset) < -_MAX_NUMBER - 1 or made > _MAX_NUMBER:
+            raise bad_field(template, f"makes {made} of {number}: a number of $GENERATE is at most {_MAX_NUMBER}")
+        if base == "d":
+            return str(made).zfill(width)
         if base not in "nN":
-            return format(number + offset, base).zfill(width)
-        if number + offset < 0:
+            return format(made & 0xFFFF_FFFF, base).zfill(width)  # a negative number has 32 bits, as BIND writes it
+        if made < 0:
             raise bad_field(template, "a negative number has no nibbles")
-        nibbles = ".".join(reversed(format(number + offset, "x" if base == "n" else "X")))
+        nibbles = ".".join(reversed(format(made, "x" if base == "n" else "X")))
         missing = max(0, width - len(nibbles))
         return nibbles + ".0" * (missing // 2) + "." * (missing % 2)
 

@@ -43,8 +43,9 @@ _ESCAPE = re.compile(r"\\(?:\d{3}|.)", re.DOTALL)
 _ESCAPES = re.compile(r"(?:[^\\]|\\\D|\\(?:[01]\d|2[0-4]|25(?=[0-5]))\d)*", re.DOTALL)
 _GROUP = re.compile(r"\w+")
 _QUOTED = r'"([^"\\]*(?:\\(?:\D|\d\d\d)[^"\\]*)*)"'
-_NAPTR_FIELDS = re.compile(rf"(\d{{1,5}}) (\d{{1,5}}) {_QUOTED} {_QUOTED} {_QUOTED}")
-_TEXT_FIELDS = re.compile(rf"{_QUOTED}(?: {_QUOTED})*")
+_BLANK = "[ \t]+"
+_NAPTR_FIELDS = re.compile(rf"(\d{{1,5}}){_BLANK}(\d{{1,5}}){_BLANK}{_QUOTED}{_BLANK}{_QUOTED}{_BLANK}{_QUOTED}")
+_TEXT_FIELDS = re.compile(rf"{_QUOTED}(?:{_BLANK}{_QUOTED})*")
 _ESCAPED_BYTE = re.compile(rb"\\(\d\d\d|.)", re.DOTALL)
 _TOKENIZED = re.compile(r"[();\"\s@]")  # characters with a meaning for a tokenizer
 _RP, _KEY, _CERT, _IPSECKEY, _OPENPGPKEY, _DHCID = 17, 25, 37, 45, 61, 49
@@ -155,7 +156,7 @@ def _known(rdtype: int, tokens: Sequence[str], origin: dns.name.Name) -> bytes:
     as_type = dns.rdatatype.RdataType.make(_FIELDS_OF.get(rdtype, rdtype))
     try:
         return dns.rdata.from_text("IN", as_type, fields, origin, relativize=False).to_wire() or b""
-    except (dns.exception.DNSException, ValueError, KeyError, struct.error) as error:
+    except (dns.exception.DNSException, ValueError, LookupError, ArithmeticError, struct.error) as error:
         word, reason = next(_bad_text(rdtype, tokens), (fields.last, ""))
         reason = reason or _reason(error, rdtype, word, tokens)
         raise bad_field(word, reason) from error
@@ -252,7 +253,7 @@ def _prefixed(rdtype: int, tokens: Sequence[str], origin: dns.name.Name) -> byte
         is_suffix = bits <= 128 and len(octets) >= end and (bits == 128 or octets[1] <= 0xFF >> bits % 8)
         return _checked(rdtype, octets, -1 if not is_suffix else _name_end(octets, end) if bits else end)
     size, *rest = tokens or [""]
-    if not (size.isascii() and size.isdigit() and int(size) <= 128):
+    if not (size.isascii() and size.isdigit() and len(size) <= 3 and int(size) <= 128):
         raise bad_field(size, "is out of range" if size else MISSING)
     bits = int(size)
     wanted = (bits < 128) + (bits > 0)
@@ -334,16 +335,10 @@ def _plain_text(text: str, _: Labels) -> bytes:
 
 
 def _plain_naptr(text: str, _: Labels) -> bytes:
-    fields, _blank, replacement = text.rpartition(" ")
+    fields, replacement = text.rsplit(None, 1)
     if ":" in replacement:
         raise ValueError("a port that is not escaped, which check.py finds")
     return _naptr_fields(fields) + _plain_absolute(replacement)
-
-
-@lru_cache(maxsize=1024)  # most zones have few different ones
-def naptr_head(text: bytes) -> bytes:
-    """Return order, preference, flags and service of a clean NAPTR record; an empty regexp may follow in the text."""
-    return _naptr_fields(text.decode() + (' ""' if text.count(b" ") == 3 else ""))[:-1]
 
 
 @lru_cache(maxsize=1024)
@@ -374,16 +369,14 @@ def _plain_ds(text: str, _: Labels) -> bytes:
 
 
 def _plain_rrsig(text: str, _: Labels) -> bytes:
-    covered, *numbers, expiration, inception, tag, signer, signature = text.split(" ", 8)
+    covered, *numbers, expiration, inception, tag, signer, signature = text.split(None, 8)
     times = _time(expiration), _time(inception)
-    if not signature.strip():
-        raise ValueError("no signature")
     head = RRSIG_HEAD.pack(_TYPES[covered], *map(_number, numbers), *times, _number(tag))
-    return head + _plain_absolute(signer) + binascii.a2b_base64(signature.replace(" ", ""), strict_mode=True)
+    return head + _plain_absolute(signer) + binascii.a2b_base64("".join(signature.split()), strict_mode=True)
 
 
 def _plain_nsec(text: str, _: Labels) -> bytes:
-    following, _blank, types = text.partition(" ")
+    following, types = text.split(None, 1)
     return _plain_absolute(following) + _bitmap(types)
 
 
@@ -414,7 +407,7 @@ def _time(text: str) -> int:
 
 @lru_cache(maxsize=1024)  # most names have the same types
 def _bitmap(text: str) -> bytes:
-    return bitmap([_TYPES[rdtype] for rdtype in text.split(" ")])
+    return bitmap([_TYPES[rdtype] for rdtype in text.split()])
 
 
 _DS_SIZES = {1: 20, 2: 32, 4: 48}

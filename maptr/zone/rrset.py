@@ -13,7 +13,7 @@ and then its records, as a response for the name has them::
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from maptr.protocol.names import Labels, fold, from_wire, read_wire
@@ -144,12 +144,14 @@ def records_of(packed: bytes) -> Iterator[tuple[int, int, bytes]]:
             yield rdtype, ttl_of(covered or records), rdata
 
 
-def read_node(owner: Labels, packed: bytes) -> Node:
-    """Return the RRsets of a name as objects."""
+def read_node(owner: Labels, packed: bytes, types: Container[int] | None = None) -> Node:
+    """Return the RRsets of a name as objects: those of some types, or all."""
     rrsets = dict(split_rrsets(packed))
     signatures = rdatas_of(rrsets.get(RRSIG, b""))
     node: dict[int, RRset] = {}
     for rdtype, records in rrsets.items():
+        if types is not None and rdtype not in types:
+            continue
         rdatas, offset = tuple(rdatas_of(records)), _HOST_OFFSET.get(rdtype)
         hosts = () if offset is None else tuple(fold(from_wire(wire, offset)) for wire in rdatas)
         covering = tuple(rdata for rdata in signatures if rdata[:2] == rdtype.to_bytes(2, "big"))

@@ -157,12 +157,12 @@ class ZoneView(NamedTuple):
         proofs: dict[Labels, Node] = {}
         apex = to_wire(origin)
         for key in nodes.special:
-            types = types_of(nodes.table[key])
+            packed = nodes.table[key]
+            types = types_of(packed)
             if NS in types and key != apex:
                 cuts.append(from_wire(key))
             if not _PROOFS.isdisjoint(types):
-                node = nodes[from_wire(key)]
-                proofs[from_wire(key)] = {rdtype: rrset for rdtype, rrset in node.items() if rdtype in _PROOFS}
+                proofs[from_wire(key)] = read_node(nodes.owner(key), packed, _PROOFS)
             if NSEC3 in types and _HASHED.issuperset(types):
                 hashed.append(from_wire(key))
         denial = chain_of(proofs, origin) if proofs else None
@@ -179,11 +179,15 @@ class ZoneView(NamedTuple):
 
 
 class Snapshot(NamedTuple):
-    """All zones of a server, by folded origin. It never changes: a reload makes another one."""
+    """All zones of a server, by folded origin. It never changes: a reload makes another one.
+
+    ``is_starting``: the zones are not loaded yet, so that nothing is known of any name.
+    """
 
     zones: Mapping[Labels, ZoneView]
     depth: int  # labels of the longest origin
     broken: frozenset[Labels] = frozenset()  # origins of configured zones that could not be loaded
+    is_starting: bool = False
 
     @classmethod
     def of(cls, zones: Iterable[ZoneView], *, broken: Iterable[Labels] = ()) -> Snapshot:
@@ -194,6 +198,11 @@ class Snapshot(NamedTuple):
                 raise ZoneError(f"zone {to_text(view.origin)} is given twice")
             views[view.origin] = view
         return cls(MappingProxyType(views), max(map(len, views), default=0), frozenset(broken))
+
+    @classmethod
+    def starting(cls) -> Snapshot:
+        """Return the snapshot of a server that has not loaded its zones yet."""
+        return cls(MappingProxyType({}), 0, is_starting=True)
 
     def closest(self, name: Labels) -> ZoneView | None:
         """Return the zone with the longest origin at or above a folded name."""

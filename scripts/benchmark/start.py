@@ -1,6 +1,7 @@
-"""From the command to the first answer: wall time and CPU time of maptr and of the DNS servers of Debian.
+"""From the command to the first answer: time, CPU time and memory of maptr and of the DNS servers of Debian.
 
-A server is started, queried for one name every millisecond until it answers, and stopped; the servers take turns.
+A server is started, queried for one name every millisecond until it answers, and stopped; the servers take turns. The
+largest zone is read in several layouts. *Restarted* is maptr with ``serve.state``, started again with the same file.
 """
 
 from __future__ import annotations
@@ -10,36 +11,45 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from scripts.benchmark import results, servers
-from scripts.benchmark.loads import FIRST_NAAN, ORIGIN, ark_zone, below
+from scripts.benchmark import layouts, results, servers
+from scripts.benchmark.loads import FIRST_NAAN, ORIGIN, below
 from scripts.benchmark.odd import NAPTR, ask, opt
-from tests.support.peers import HOST, Bind, Knot, Maptr, Nsd, Peer, find
+from tests.support.peers import HOST, Knot, Maptr, Nsd, Peer, find
+from tests.support.waiting import until
 
 SIZES = (2_000, 100_000)
 INTERVAL = 0.001  # seconds between two queries
 AA = 0x04
-SERVERS = (Maptr, Nsd, Knot, Bind)
+RESTARTED = "restarted"
+OTHERS = (Nsd, Knot)
+Starters = Mapping[str, Callable[[], Peer]]
 
 
 class Start(NamedTuple):
-    """One start, in milliseconds."""
+    """One start: seconds to the first answer, seconds of CPU, and the memory after it in MB."""
 
     wall: float
     cpu: float
+    memory: float
 
 
-def first_answer(kind: type[Peer], zone: Path) -> Start:
-    """Start a server, wait for its first answer from the zone, and stop it."""
-    peer = kind({ORIGIN: zone})
+def first_answer(peer: Peer, state: Path | None = None) -> Start:
+    """Start a server, wait for its first answer from the zone, and stop it.
+
+    With a state folder, wait until the zone's version is kept there, too, so that the next start is a restart.
+    """
     started = time.perf_counter()
     try:
         peer.launch()
         ask_until_answered(peer)
-        return Start((time.perf_counter() - started) * 1e3, servers.cpu_seconds(peer) * 1e3)
+        found = Start(time.perf_counter() - started, servers.cpu_seconds(peer), servers.memory(peer))
+        if state is not None:
+            until(lambda: any(state.glob("*.kept")), lambda: f"no version was kept\n{peer.log()}")
+        return found
     finally:
         peer.stop()
 
@@ -64,43 +74,58 @@ def ask_until_answered(peer: Peer, seconds: float = 60) -> None:
     sys.exit(f"bench: {peer.name} does not answer\n{peer.log()}")
 
 
-def main(arguments: Sequence[str]) -> int:
-    parser = results.parser("start", __doc__)
-    parser.add_argument("--names", type=int, action="append", help="of the zone; repeatable (default 2000, 100000)")
-    options = parser.parse_args(arguments)
-    kinds: list[type[Peer]] = [kind for kind in SERVERS if find(kind.commands[0])]
-    if options.smoke:
-        options.rounds, options.names, kinds = 1, [100], [Maptr]
-    with results.reported("start", save=options.save):
-        for size in options.names or SIZES:
-            print(table(size, measure(size, kinds, options.rounds)), flush=True)
-    return 0
+def starters(zone: Path, state: Path, *, smoke: bool) -> Starters:
+    """Return what makes each server, by its name in the table."""
+    zones = {ORIGIN: zone}
+    found: dict[str, Callable[[], Peer]] = {
+        Maptr.name: lambda: Maptr(zones),
+        RESTARTED: lambda: Maptr(zones, f"--state={state}"),
+    }
+    if not smoke:
+        found |= {kind.name: lambda kind=kind: kind(zones) for kind in OTHERS if find(kind.commands[0])}  # type: ignore[misc]
+    return found
 
 
-def measure(size: int, kinds: Sequence[type[Peer]], rounds: int) -> dict[str, list[Start]]:
+def measure(made: Starters, rounds: int, state: Path) -> dict[str, list[Start]]:
     """Measure the starts of each server. The first start, which fills caches and compiles modules, does not count."""
-    starts: dict[str, list[Start]] = {kind.name: [] for kind in kinds}
-    with tempfile.TemporaryDirectory(prefix="maptr-bench-") as folder:
-        zone = Path(folder) / "zone"
-        zone.write_text(ark_zone(size))
-        for number in range(rounds + 1):
-            for kind in kinds if number % 2 == 0 else reversed(kinds):
-                starts[kind.name].append(first_answer(kind, zone))
+    starts: dict[str, list[Start]] = {name: [] for name in made}
+    for number in range(rounds + 1):
+        for name in list(made) if number % 2 == 0 else reversed(list(made)):
+            starts[name].append(first_answer(made[name](), state if name == RESTARTED else None))
     return {name: found[1:] for name, found in starts.items()}
 
 
-def table(size: int, starts: Mapping[str, Sequence[Start]]) -> str:
-    """Write the medians, the least wall time, and the ratio to NSD in the same round."""
-    lines = [f"{size:,} names", f"{'':12}{'wall ms':>9}{'least':>9}{'CPU ms':>9}{'x NSD, wall':>13}"]
+def table(title: str, starts: Mapping[str, Sequence[Start]]) -> Iterator[str]:
+    """Yield the medians of each server, and the ratio to NSD in the same round."""
+    yield f"{title:32}{'s':>8}{'least':>8}{'CPU s':>8}{'MB':>6}   x NSD"
     for name, found in starts.items():
-        wall, cpu = map(statistics.median, zip(*found, strict=True))
+        wall, cpu, memory = map(statistics.median, zip(*found, strict=True))
         ratio = ""
         if nsd := starts.get(Nsd.name):
             ratios = [one.wall / other.wall for one, other in zip(found, nsd, strict=True)]
             ratio = f"{statistics.median(ratios):.2f} [{min(ratios):.2f}-{max(ratios):.2f}]"
-        least = min(one.wall for one in found)
-        lines.append(f"{name:12}{wall:9.0f}{least:9.0f}{cpu:9.0f}   {ratio}")
-    return "\n".join(lines)
+        yield f"{name:32}{wall:8.2f}{min(one.wall for one in found):8.2f}{cpu:8.2f}{memory:6.0f}   {ratio}"
+
+
+def main(arguments: Sequence[str]) -> int:
+    parser = results.parser("start", __doc__, rounds=3)
+    parser.add_argument("--names", type=int, action="append", help="of the zone; repeatable (default 2000, 100000)")
+    options = parser.parse_args(arguments)
+    sizes, rounds = options.names or list(SIZES), options.rounds
+    if options.smoke:
+        sizes, rounds = [100], 1
+    with results.reported("start", save=options.save):
+        for size in sizes:
+            for layout, make in layouts.LAYOUTS.items():
+                if (size != max(sizes) and make is not str) or (isinstance(make, str) and options.smoke):
+                    continue
+                with tempfile.TemporaryDirectory(prefix="maptr-bench-") as folder:
+                    zone, state = Path(folder, "zone"), Path(folder, "state")
+                    state.mkdir(mode=0o700)
+                    layouts.write(layout, size, zone)
+                    starts = measure(starters(zone, state, smoke=options.smoke), rounds, state)
+                print("\n".join(table(f"{size:,} names, {layout}", starts)), flush=True)
+    return 0
 
 
 if __name__ == "__main__":

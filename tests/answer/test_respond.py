@@ -208,13 +208,13 @@ def test_rfc1034_the_closest_zone_answers_and_the_parent_has_ds() -> None:
         ("test.", "A", "REFUSED"),
     ],
 )
-def test_rfc8914_4_15_not_ready_for_a_zone_that_could_not_be_loaded(name: str, rdtype: str, rcode: str) -> None:
+def test_rfc8914_4_25_invalid_data_for_a_zone_that_could_not_be_loaded(name: str, rdtype: str, rcode: str) -> None:
     loaded = snapshot_of(ANSWER["zone"], (APEX, "child.other.test."))
     snapshot = loaded._replace(broken=frozenset({(b"sub", b"example"), (b"other", b"test")}))
     reply = ask(name, rdtype, snapshot, payload=1232)
     assert dns.rcode.to_text(reply.rcode()) == rcode
     reasons = [option.code for option in reply.options if isinstance(option, dns.edns.EDEOption)]
-    assert (dns.edns.EDECode.NOT_READY in reasons) is (rcode == "SERVFAIL")
+    assert (dns.edns.EDECode.INVALID_DATA in reasons) is (rcode == "SERVFAIL")
 
 
 def test_a_long_chain_of_aliases_is_followed_to_the_limit() -> None:
@@ -265,3 +265,18 @@ def test_large_answers_at_the_apex_and_to_rrsig_need_a_cookie_or_tcp(name: str, 
 @pytest.mark.parametrize(("name", "rdtype"), [("www.example.", "TXT"), ("example.", "SOA"), ("ns.example.", "RRSIG")])
 def test_other_answers_need_no_cookie(name: str, rdtype: str) -> None:
     assert flags_of(ask(name, rdtype, LARGE, payload=1232)) == "AA"
+
+
+def test_rfc8914_4_15_not_ready_while_the_zones_are_loaded() -> None:
+    for name, rdtype in (("www.example.", "A"), ("example.", "AXFR"), (".", "NS")):
+        reply = ask(name, rdtype, Snapshot.starting(), payload=1232)
+        assert [option.code for option in reply.options if isinstance(option, dns.edns.EDEOption)] in ([14], [18])
+        assert dns.rcode.to_text(reply.rcode()) == ("REFUSED" if rdtype == "AXFR" else "SERVFAIL")
+    assert ask("www.example.", "A", Snapshot.starting()).options == ()
+
+
+@pytest.mark.parametrize("rdtype", ["AXFR", "IXFR"])
+def test_rfc8914_4_19_prohibited_where_no_transfer_is_configured(rdtype: str) -> None:
+    reply = ask("example.", rdtype, snapshot_of(ANSWER["zone"]), payload=1232)
+    assert [option.code for option in reply.options if isinstance(option, dns.edns.EDEOption)] == [18]
+    assert ask("example.", rdtype, snapshot_of(ANSWER["zone"])).options == ()

@@ -7,14 +7,17 @@ import re
 import shutil
 import socket
 import sys
+import time
 from pathlib import Path
 
 import pytest
+from click.testing import Result
 
 from tests.support.certificates import write_certificate
 from tests.support.command_line import run, run_process
 from tests.support.http_gateway import GatewayProcess, get
 from tests.support.scripted import serving, zone
+from tests.support.server_process import zone_text
 from tests.support.waiting import until
 
 ZONES = Path(__file__).resolve().parents[2] / "zones"
@@ -284,3 +287,29 @@ def test_a_reload_reads_the_same_file_again(home: Path) -> None:
             damage()
             gateway.wait_for("^maptr: not reloaded", gateway.hang_up())
             assert redirect(gateway, "/ark:00000/x1") == (302, "https://n2t.example/ark:00000/x1")
+
+
+@pytest.mark.parametrize(
+    ("command", "table", "key"),
+    [("serve", "serve.tls", "warn_before"), ("gateway", "gateway", "certificate_warn_before")],
+)
+def test_a_certificate_that_ends_soon_is_a_warning_of_the_check(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str, table: str, key: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    now, day = time.time(), 86400.0
+    write_certificate(tmp_path, period=(now - 80 * day, now + 10 * day))
+    (tmp_path / "a.zone").write_text(zone_text(1))
+
+    def checked(extra: str = "") -> Result:
+        text = f'[{table}]\nlisten = ["127.0.0.1:0"]\ncertificate = "tls.crt"\nkey = "tls.key"\n{extra}'
+        (tmp_path / "maptr.toml").write_text(f'{text}[[zone]]\nname = "a.test"\nfile = "a.zone"\n')
+        return run(command, "--config", "maptr.toml", "--check-config", *as_json, code=0)
+
+    as_json: tuple[str, ...] = ()
+    assert "maptr: the certificate of tls.crt expires at " in checked().stderr
+    assert "certificate" not in checked(f'{key} = "9d"\n').stderr
+    as_json = ("--json",)
+    (warning,) = json.loads(checked().stdout)["warnings"]
+    assert ", in 10 days; renew it, and load it by " in warning
+    assert json.loads(checked(f'{key} = "9d"\n').stdout)["warnings"] == []

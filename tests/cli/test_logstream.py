@@ -58,6 +58,30 @@ def fill_up(pipe: int) -> None:
     os.close(own)
 
 
+FORGED = "a\n2026-01-01T00:00:00Z ERROR maptr: forged\r\x1b[2J\x9b1m\u202e\u2066\u2028\ud800\x7f"
+
+
+@pytest.mark.parametrize("form", ["", "text", "json"])
+def test_no_value_forges_a_line(form: str, ends: Ends) -> None:
+    handler = LogStream(ends[1])
+    handler.setFormatter(logstream.formatter(form) if form else logstream.TextFormatter(logstream.SHORT_FORMAT))
+    handler.handle(logging.LogRecord("maptr.serve", logging.INFO, "", 0, "said %s", (FORGED,), None))
+    whole = logging.LogRecord("maptr.serve", logging.INFO, "", 0, "%(one)s", ({"one": FORGED},), None)
+    whole.is_whole = True
+    handler.handle(whole)
+    try:
+        raise ValueError(FORGED)
+    except ValueError as error:
+        failed = (type(error), error, error.__traceback__)
+    handler.handle(logging.LogRecord("maptr.serve", logging.ERROR, "", 0, "failed", (), failed))
+    handler.flush()
+    lines = os.read(ends[0], 1 << 16).decode().rstrip("\n").split("\n")
+    assert all(line.isprintable() for line in lines)
+    assert not [line for line in lines if line.startswith("2026-01-01T00:00:00Z ERROR maptr: forged")]
+    beginnings = [line for line in lines if not line.startswith("  ")]
+    assert len(beginnings) == 3, "three lines, and an indented traceback"
+
+
 def test_lost_lines_are_counted_and_the_others_are_complete(ends: Ends) -> None:
     log = LogStream(ends[1])
     fill(log)

@@ -100,7 +100,7 @@ def test_each_mistake_is_reported(zone_file: Path, options: tuple[str, ...], cod
         ([], 2, "there is no zone to serve: --zone ark.arpa serves that of the public registry"),
         (["--zone", "a.test=zone", "--json"], 2, "--json goes with --check-config"),
         (["--config", "nowhere.toml"], 8, "nowhere.toml: No such file or directory"),
-        (["--config", "bad.toml"], 1, "maptr: bad.toml:2: serve.listen"),
+        (["--config", "bad.toml"], 2, "maptr: bad.toml:2: serve.listen"),
         (["--zone", "a.test=zone", "--listen", "192.0.2.1:53"], 1, "192.0.2.1:53"),
     ],
 )
@@ -117,7 +117,7 @@ def test_a_failed_start_is_reported(words: list[str], code: int, why: str, tmp_p
         ("listen = ['127.0.0.1:{taken}']", 1, ":3: serve.listen: cannot listen on 127.0.0.1:"),
         ("metrics = '127.0.0.1:{taken}'", 1, ":3: serve.metrics: cannot listen on 127.0.0.1:"),
         ("control = 'file'", 1, ":3: serve.control: {folder}/file exists and is not a socket"),
-        ("lisen = []", 1, ":3: serve.lisen: no such key"),
+        ("lisen = []", 2, ":3: serve.lisen: no such key"),
         ("tls = {{listen = ['127.0.0.1:0'], certificate = 'none', key = 'none'}}", 1, ":3: serve.tls.certificate: "),
     ],
 )

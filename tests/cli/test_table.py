@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 
 from maptr import registry
+from maptr.registry import write_json
+from maptr.registry.table import Entry, Nma, Table, Who
 from tests.support import command_line
 
 HERE = Path(__file__).resolve().parents[1]
@@ -154,3 +156,21 @@ def test_exports_of_servers_carry_own_objects(tmp_path: Path) -> None:
     assert run(*words, "--quiet").stderr == ""
     done = run("export", str(table), "--format", "csv", "--redirects", str(own), code=2)
     assert "--redirects is for nginx, apache, caddy, not for csv" in done.stderr
+
+
+@pytest.mark.usefixtures("home")
+def test_no_text_of_a_registry_forges_a_line(tmp_path: Path) -> None:
+    evil = "A\nFORGED line\r\x1b[31m\u202e\u2028x"
+    entries = [
+        Entry(naan, nmas=(Nma("https://h.example/${content}", evil),), who=Who(evil, acronym=evil))
+        for naan in ("12345", "54321")
+    ]
+    file = tmp_path / "naans.json"
+    file.write_text(write_json(Table(entries)))
+    for command in (["naan", "12345"], ["naan", "forged"], ["table", "check"], ["url", "ark:12345/x"]):
+        named = [str(file)] if command[0] == "table" else ["--table", str(file)]
+        more = ["--policy", "natab-only"] if command[0] == "url" else []
+        result = command_line.run(*command, *named, *more)
+        for line in (result.stdout + result.stderr).split("\n"):
+            assert not line.startswith("FORGED")
+            assert line.replace("\t", "").isprintable()

@@ -153,6 +153,23 @@ def test_file_then_environment_then_flags() -> None:
         (f"[serve.cookies]\nsecret='{0:032}'\nsecret_file='k'", "f:3: serve.cookies.secret_file: serve.cookies.sec"),
         (f"{ZONE}signing.zonemd = false", "f:4: zone.signing: needs zone.keys too"),
         ("[serve.catalog]\nnotify=['::1']", "f:2: serve.catalog.notify: needs serve.catalog.name too"),
+        (
+            "[serve.secondaries]\nsource=['192.0.2.1','192.0.2.2']",
+            "f:2: serve.secondaries.source: 192.0.2.1 and 192.0.2.2: at most one IPv4 address",
+        ),
+        (
+            "[serve.secondaries]\nsource=['::1','::2']",
+            "f:2: serve.secondaries.source: ::1 and ::2: at most one IPv6 address",
+        ),
+        (
+            "[serve.secondaries]\nsource=['192.0.2.1:53']",
+            "f:2: serve.secondaries.source: '192.0.2.1:53' is not an IP address, such as",
+        ),
+        (
+            "[serve.secondaries]\nsource=['0.0.0.0']",
+            "f:2: serve.secondaries.source: 0.0.0.0 is not an address to send from",
+        ),
+        ("[serve.secondaries]\nsource=['fe80::1']", "f:2: serve.secondaries.source: fe80::1 is link-local"),
         (f"[serve.catalog]\nname='A'\n{ZONE}", "f:4: zone.name: zone a. is given twice"),
         ("[[key]]\nname='.'", "f:2: key.name: key without a name"),
         (f"[[key]]\nname='x'\nsecret='{SECRET}'\n" * 2, "f:5: key.name: the key x is given twice"),

@@ -24,6 +24,7 @@ import pytest
 from maptr import config as configuration
 from maptr.daemon import process
 from maptr.errors import ConfigError
+from tests.support.command_line import run
 from tests.support.server_process import Start, zone_text
 from tests.support.waiting import until
 
@@ -178,11 +179,38 @@ def test_root_without_the_capability_gets_an_error(folder: Path, monkeypatch: py
 
 
 @needs_root
-def test_exit_code_1_for_a_state_folder_of_another_user(folder: Path, public_python: str) -> None:
-    (folder / "state").mkdir(mode=0o700)
-    file = configure(folder, f'user = "{NOBODY}"', 'state = "state"', 'control = ""')
-    reason = "serve.state: .*/state cannot be written to by nobody: chown it|is installed"
-    assert re.search(reason, refused(public_python, file))
+@pytest.mark.parametrize("mode", [0o700, 0o755], ids=oct)
+def test_a_state_folder_of_another_user_is_an_alarm_and_prevents_no_start(
+    mode: int, folder: Path, public_python: str, monkeypatch: pytest.MonkeyPatch, start: Start
+) -> None:
+    monkeypatch.setattr(sys, "executable", public_python)
+    monkeypatch.setenv("MAPTR_SERVE_USER", NOBODY)
+    state = folder / "state"
+    state.mkdir(mode=mode)
+    (state / "ark.arpa.serial").write_text('{"serial": 5, "digest": "x"}')
+    (folder / "run").mkdir()
+    shutil.chown(folder / "run", NOBODY)
+    (folder / "run").chmod(0o755)
+    file = configure(folder, f'user = "{NOBODY}"', 'state = "state"')
+    file.write_text(f'{file.read_text()}\nserial = "increment"\n')
+    server = start("--config", str(file))
+    port = server.ready()
+    reason = f"nothing can be kept for the next start: {state} cannot be written to by nobody: chown it"
+    server.wait_for(f"^maptr: {re.escape(reason)}$")
+    assert dns.query.udp(dns.message.make_query("ark.arpa.", "SOA"), "127.0.0.1", 10, port).answer
+    assert (1, f"ALARM {reason}") == alarm(file)
+    for each in (state, *state.iterdir()):
+        shutil.chown(each, NOBODY)
+    server.wait_for("", server.hang_up())
+    until(lambda: alarm(file) == (0, ""), "no alarm")
+    server.stop()
+
+
+def alarm(file: Path) -> tuple[int, str]:
+    """Return the exit code of the status, and its first alarm without its age."""
+    done = run("status", "--config", file)
+    first = next((line for line in done.stdout.splitlines() if line.startswith("ALARM ")), "")
+    return done.exit_code, re.sub(r" \(.*\)$|, for .*$|, since .*$", "", first)
 
 
 class Zone:

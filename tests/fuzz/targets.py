@@ -1,6 +1,7 @@
 """Fuzz targets: functions of bytes that raise AssertionError if a property does not hold.
 
-The property: a response or none, never an exception, and each response is a DNS message within its limit. Hypothesis
+The property of most: a response or none, never an exception, and each response is a DNS message within its limit. The
+property of ``zone``: a zone that is the same in both ways of reading, or a ZoneError. Hypothesis
 (``tests/answer/test_respond_fuzz.py``), the fuzzer (``scripts/fuzz``) and the replay of its corpus call these.
 """
 
@@ -21,12 +22,18 @@ from maptr.answer.context import PLAIN, Context, Identity, ReceivedQuery, Transp
 from maptr.answer.message import Message
 from maptr.answer.respond import make_reply
 from maptr.config.model import TcpConfig
+from maptr.errors import ZoneError
 from maptr.protocol.cookies import CookieSettings
 from maptr.server.stream import Connections, Stream
 from maptr.transfer.acl import TsigKey
 from maptr.transfer.session import Access
+from maptr.zone.check import check_hostnames, check_integrity, check_rules, read_zone
+from maptr.zone.diff import content_digest
+from maptr.zone.masterfile import read_master_file
 from maptr.zone.snapshot import Snapshot
+from maptr.zone.text import to_text
 from tests.support.answers import SNAPSHOT
+from tests.support.odd_zones import HEAD, ORIGIN, assert_read_alike
 from tests.support.transfers import allowing, answered
 from tests.support.zones import snapshot_of_zones
 
@@ -206,11 +213,28 @@ def fuzz_exchange(data: bytes) -> None:
     assert count <= (1 if transport is Transport.UDP else 100)
 
 
+def fuzz_zone(data: bytes) -> None:
+    """The lines of a zone file behind a head. They are read or refused with their line, and alike in both ways."""
+    assert_read_alike(HEAD.encode() + data)
+    try:
+        found = read_zone(HEAD.encode() + data, ORIGIN, Path("zone"))
+    except ZoneError as error:
+        assert error.filename
+        assert error.reason
+        return
+    view = found.view
+    assert check_rules(view, names=found.doubtful) == check_rules(view)
+    assert all(map(str, [*check_integrity(view), *check_hostnames(view)]))
+    text = to_text(view).encode()
+    assert content_digest(read_master_file("zone", text, ORIGIN)) == content_digest(view)
+
+
 TARGETS: Mapping[str, Callable[[bytes], None]] = {
     "respond": fuzz_respond,
     "signed": fuzz_signed,
     "stream": fuzz_stream,
     "exchange": fuzz_exchange,
+    "zone": fuzz_zone,
 }
 
 

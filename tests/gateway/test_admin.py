@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from maptr.client import Client
 from maptr.config import load, parse
 from maptr.config.model import GatewayConfig
 from maptr.errors import ConfigError
@@ -20,11 +21,12 @@ from maptr.gateway.connections import MAX_FOR_OPERATORS
 from maptr.gateway.message import Response
 from maptr.gateway.message import text as plain
 from maptr.gateway.route import finished, route
+from maptr.gateway.service import Service
 from maptr.gateway.site import Site
 from maptr.gateway.statistics import Statistics
 from maptr.protocol.address import Address
 from tests.support.gateway import Gateway
-from tests.support.http_gateway import TABLE, HttpClient, configured, get
+from tests.support.http_gateway import TABLE, HttpClient, configured, get, serving
 from tests.support.waiting import until
 
 LOOPBACK = Address("127.0.0.1", 0)
@@ -43,6 +45,41 @@ def test_metrics_are_at_the_admin_address_only() -> None:
             assert get(port, "/health").body == b"ok\n"
             assert get(port, "/ready").status == 503
             assert get(port, "/ark:99999/x").status == 503
+
+
+def test_operators_are_answered_by_the_names_of_the_machine_only() -> None:
+    """A page in a browser may let its own name point here (DNS rebinding)."""
+    with configured(ADMIN + 'admin_hosts = ["ops.example.org"]\n') as service:
+        public, admin = service.bound[0].port, service.bound_admin[0].port
+        for target in ("/metrics", "/status", "/", "/api/v1/status", "/ark:12345/x", "/metrics?/health"):
+            reply = get(admin, target, "Host: evil.example")
+            assert (reply.status, b"gateway.admin_hosts" in reply.body) == (421, True)
+        for host in ("localhost", f"127.0.0.1:{admin}", "ops.example.org:9153", "gateway"):
+            assert get(admin, "/metrics", f"Host: {host}").status == 200
+        for target in ("/health", "/ready", "/health?x"):
+            assert get(admin, target, "Host: evil.example").status != 421
+        assert get(admin, "http://evil.example/metrics", "Host: localhost").status == 421
+        assert get(admin, "http://localhost/metrics", "Host: evil.example").status == 421
+        with HttpClient(admin) as client:
+            client.send(b"GET /metrics HTTP/1.0\r\n\r\n")
+            assert client.reply().status == 200, "a request without Host"
+        assert get(public, "/", "Host: evil.example").status == 200, "the public may use any name"
+
+
+def test_a_gateway_for_one_machine_answers_its_names_only() -> None:
+    client = Client(["127.0.0.1#9"], policy="natab-only", table=TABLE)
+    service = Service(parse('[gateway]\nlisten = ["127.0.0.1:0"]\n'), client, is_local=True)
+    with serving(service, client):
+        port = service.bound[0].port
+        assert get(port, "/", "Host: evil.example").status == 421
+        assert get(port, "/health", "Host: evil.example").status == 200
+        assert get(port, "/", f"Host: localhost:{port}").status == 200
+
+
+@pytest.mark.parametrize("name", ["a b", "x:80", "https://x.example", "", "[::1]"])
+def test_a_name_in_admin_hosts_is_checked(name: str) -> None:
+    with pytest.raises(ConfigError, match="is not the name of a host"):
+        parse(f'[gateway]\n{ADMIN}admin_hosts = ["{name}"]\n')
 
 
 def test_operators_have_connections_of_their_own(

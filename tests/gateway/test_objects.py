@@ -110,6 +110,19 @@ def test_the_page_of_an_object_that_is_gone_is_in_the_language_of_the_reader(ark
     assert "is gone" not in page
 
 
+def test_no_text_of_an_object_forges_a_line_of_a_response() -> None:
+    evil = "a\r\n\r\nb\x1b[2J\x9b\u202ec\u2066\u2028d"
+    gone = OwnObject("ark:12345/x7", "", 410, evil, evil, evil, evil)
+    kept = OwnObject("ark:12345/x8", "https://o.example/8", 302, "", evil, evil, evil)
+    found = Gateway(TABLE, objects=objects(gone, kept), trouble=evil, troubles=(evil,), sources=(evil,))
+    for target, status in (("/ark:12345/x7", 410), ("/ark:12345/x8?info", 200), ("/ready", 503)):
+        response = found.ask(target, accept="text/plain")
+        assert response.status == status
+        lines = response.body.decode().split("\n")
+        assert all(line.isprintable() for line in lines)
+        assert not [line for line in lines if line.startswith("b")]
+
+
 @pytest.mark.parametrize("accept", ["text/plain", "application/json"])
 @pytest.mark.parametrize("ark", ["ark:12345/x7", "ark:12345/x7/c2"])
 def test_an_object_that_is_gone_says_what_it_was(accept: str, ark: str) -> None:

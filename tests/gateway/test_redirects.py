@@ -22,6 +22,7 @@ from maptr.gateway.redirects import ObjectStore, follow, read, stored
 from maptr.gateway.site import Site
 from maptr.registry.followed_file import TableState
 from tests.support.caching import Clock
+from tests.support.command_line import run
 from tests.support.http_gateway import TABLE, HttpClient, gateway
 
 ONE = [OwnObject("ark:12345/x5", "https://h.example/5")]
@@ -146,6 +147,17 @@ def test_the_log_names_a_few_of_many_bad_rows_once(tmp_path: Path, caplog: pytes
         clock.now += LOOK_EVERY
         file.current()
         assert len([record for record in caplog.records if record.levelname == "ERROR"]) == count
+
+
+def test_a_bad_row_forges_no_line(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    evil = 'ark,url,status\nark:12345/x1,https://h.example/,"3\x1b[2J\u202e\nERROR forged"\n'
+    found = follow(csv_file(tmp_path / "redirects.csv", evil), allow_private=False, clock=Clock()).value
+    assert found.bad
+    for text in (*caplog.messages, *map(str, found.bad), *(error.reason for error in found.bad)):
+        assert text.isprintable()
+    shown = run("redirects", "check", str(tmp_path / "redirects.csv"), code=1)
+    assert not [line for line in (shown.stdout + shown.stderr).split("\n") if not line.isprintable()]
+    assert "\nERROR" not in shown.stdout + shown.stderr
 
 
 def test_the_size_of_lines_and_columns_is_limited(tmp_path: Path) -> None:

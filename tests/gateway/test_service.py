@@ -82,18 +82,20 @@ def started(
     dns: ChangingDns | None = None,
     policy: Policy = "dns-first",
     *,
-    natab: bool = True,
+    natab: bool | Table = True,
     nameserver: str = "",
     lifetime: float = PATIENCE,
+    cache: str = ":memory:",
     **settings: str,
 ) -> Iterator[int]:
     """The port of a service with a table file, over a scripted DNS."""
-    table = write_table(directory / "naans.json") if natab else None
+    content = TABLE if natab is True else natab
+    table = write_table(directory / "naans.json", content) if content else None
     lines = "".join(f'{key} = "{value}"\n' for key, value in settings.items())
     config = parse(f'[gateway]\nlisten = ["127.0.0.1:0"]\ndrift_every = 0\n{lines}')
     with dns_serving(dns or ChangingDns()) as port:
         servers = [nameserver or f"127.0.0.1#{port}"]
-        client = Client(servers, table=table, cache=":memory:", policy=policy, lifetime=lifetime)
+        client = Client(servers, table=table, cache=cache, policy=policy, lifetime=lifetime)
         made = Service(config, client, allow_private=False)
         with serving(made, client):
             yield made.bound[0].port
@@ -220,6 +222,62 @@ def test_ready_is_503_while_the_redirects_are_broken(tmp_path: Path) -> None:
         write(file, TWO)
         until(lambda: ready(port) == (200, "ready\n"), "it is ready")
         assert get(port, "/ark:12345/one").headers["location"] == "https://two.example/"
+
+
+LEADING = table(("12345", "own.example"), ("54321", "u.example"), ("33333", "t.example"))
+
+
+@pytest.mark.parametrize("damage", [None, b"", b"ark,target\n", b"SQLite format 3\0" + bytes(2000)])
+def test_own_objects_that_cannot_be_read_do_not_stop_a_start(damage: bytes | None, tmp_path: Path) -> None:
+    """ARKs of NAANs whose record leads here get 503, the others their answer."""
+    file = tmp_path / "single.csv"
+    if damage is not None:
+        file.write_bytes(damage)
+    own = "https://own.example"
+    with started(tmp_path, policy="natab-only", natab=LEADING, redirects=str(file), public_url=own) as port:
+        assert ready(port)[0] == 503
+        assert ready(port)[1].startswith("redirects: single.csv:"), "without the folder"
+        assert get(port, "/health").status == 200
+        for target in ("/ark:12345/one", "/ark:12345/other?info", "/api/v1/discover?ark=ark:12345/one"):
+            reply = get(port, target)
+            assert (reply.status, reply.headers["retry-after"], reply.headers["cache-control"]) == (
+                503,
+                "10",
+                "no-store",
+            )
+        assert get(port, "/ark:54321/x").headers["location"] == "https://u.example/ark:/54321/x"
+        assert get(port, "/ark:77777/x").status == 404, "no NAAN of this gateway"
+        assert get(port, "/status").status == get(port, "/").status == get(port, "/metrics").status == 200
+        write(file, ONE)
+        until(lambda: ready(port) == (200, "ready\n"), "it is ready")
+        assert get(port, "/ark:12345/one").headers["location"] == "https://one.example/"
+
+
+def test_if_no_naan_of_the_lost_objects_is_known_any_ark_without_an_answer_may_be_one(tmp_path: Path) -> None:
+    with started(tmp_path, policy="natab-only", redirects=str(tmp_path / "gone.sqlite")) as port:
+        lines = get(port, "/api/v1/discover?ark=ark:77777/x&ark=ark:54321/x").body.splitlines()
+        assert [json.loads(line)["error"] for line in lines] == [
+            "the own objects of this gateway cannot be read now",
+            None,
+        ]
+        for target in ("/ark:77777/x", "/?q=ark:77777/x", "/api/v1/discover?ark=ark:77777/x"):
+            assert get(port, target).status == 503
+        assert get(port, "/ark:54321/x").headers["location"] == "https://u.example/ark:/54321/x"
+
+
+def test_the_naans_of_own_objects_are_remembered(tmp_path: Path) -> None:
+    """The file is gone when the gateway starts again."""
+    file, cache = write(tmp_path / "single.csv", ONE), str(tmp_path / "cache.sqlite")
+    with started(tmp_path, policy="natab-only", cache=cache, redirects=str(file)) as port:
+        assert get(port, "/ark:12345/one").status == 302
+    file.unlink()
+    with started(tmp_path, policy="natab-only", cache=cache, redirects=str(file)) as port:
+        assert get(port, "/ark:12345/one").status == 503
+        assert get(port, "/ark:77777/x").status == 404
+        write(file, TWO)
+        until(lambda: ready(port) == (200, "ready\n"), "it is ready")
+        assert get(port, "/ark:12345/one").headers["location"] == "https://two.example/"
+        assert get(port, "/ark:12345/two").headers["location"] == "https://t.example/ark:/12345/two"
 
 
 def test_a_stop_does_not_wait_for_a_comparison_with_dns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -398,6 +456,38 @@ def test_a_bad_reload_leaves_everything_as_it_is(site: Site, spoil: Callable[[Si
     trusts = ssl.create_default_context(cafile=str(site.directory / "tls.crt"))
     with HttpClient(port, tls=trusts) as client:
         assert client.get("/ark:12345/one").headers["location"] == "https://two.example/"
+
+
+def test_the_end_of_the_certificate_is_an_alarm_a_metric_and_on_the_page(site: Site) -> None:
+    now, day = float(int(time.time())), 86400.0
+    write_certificate(site.directory, period=(now - 77 * day, now + 13 * day))
+    trusts = ssl.create_default_context(cafile=str(site.directory / "tls.crt"))
+    site.configure(CERTIFICATE)
+    port = site.start()
+    said = "tls.crt expires at .*, in 13 days; renew it, and load it by SIGHUP"
+    site.server.wait_for(f"^maptr: the certificate of .*{said}$")
+    with HttpClient(port, tls=trusts) as client:
+        metrics = client.get("/metrics").text
+        assert 'maptr_gateway_alarms{kind="certificate"} 1.0' in metrics
+        assert (
+            float(metrics.partition("\nmaptr_gateway_certificate_expiry_time_seconds ")[2].split()[0]) == now + 13 * day
+        )
+        assert "maptr_gateway_ready 1.0" in metrics  # it still answers
+        assert re.search(said, client.get("/status").text)
+    site.configure(f'{CERTIFICATE}certificate_warn_before = "12d"\n')
+    site.reload()
+    with HttpClient(port, tls=trusts) as client:
+        assert 'maptr_gateway_alarms{kind="certificate"} 0.0' in client.get("/metrics").text
+        assert "tls.crt" not in client.get("/status").text
+    write_certificate(site.directory, period=(now - 77 * day, now - day))
+    site.configure(CERTIFICATE)
+    site.reload()
+    site.server.wait_for(
+        "^maptr: the certificate of .*tls.crt expired at .*: clients refuse it; renew it, and load it by SIGHUP$"
+    )
+    with pytest.raises(ssl.SSLCertVerificationError):
+        HttpClient(port, tls=trusts)
+    site.server.wait_for("^maptr: TLS handshake with 127.0.0.1 failed: .*alert")
 
 
 class Load:

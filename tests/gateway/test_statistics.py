@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sqlite3
+from collections.abc import Callable
 from contextlib import closing
 from datetime import datetime
 from pathlib import Path
@@ -330,6 +331,136 @@ async def test_counting_goes_on_while_counts_are_written() -> None:
     await asyncio.gather(*keeping)
     await made.keep()
     assert made.report(1).requests == 2000
+
+
+async def test_a_stop_loses_no_count_to_a_thread_that_is_late(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The thread of a cancelled task gets its turn only after the file was closed."""
+    path = tmp_path / "stats.sqlite"
+    made, clock = counted(*REQUESTS, file=path)
+    late: list[Callable[[], object]] = []
+
+    async def in_late_thread(work: Callable[[], object]) -> None:
+        late.append(work)
+        await asyncio.sleep(3600)
+
+    monkeypatch.setattr(statistics, "in_thread", in_late_thread)
+    task = asyncio.ensure_future(made.keep())
+    while not late:
+        await asyncio.sleep(0)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    made.close()
+    late[0]()
+    with closing(Statistics(path, wall=clock, is_read_only=True)) as kept:
+        assert kept.report(1).requests == 6
+
+
+def test_a_report_counts_nothing_twice_and_loses_nothing_while_counts_are_written(tmp_path: Path) -> None:
+    made, _ = counted(*REQUESTS, file=tmp_path / "stats.sqlite")
+    reading = made.reading(1)
+    keep(made)
+    assert reading().requests == 6
+    made.count("12345", "/ark:12345/x", 302, "", "")
+    assert (reading().requests, made.report(1).requests) == (6, 7)
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        (NOON, "requests", "", None),
+        (NOON, "naan", "12345", "many"),
+        (NOON, "naan", b"\xff\xfe", 3),
+        (NOON, "naan", "23456", -5),
+        (NOON, "naan", "34567", 9e99),
+        (NOON, "failed", "12345 soon never", 2),
+        (NOON, "failed", "", 2),
+        (NOON, "status", "3\x1b[2J02", 2**62),
+        (b"", "naan", "45678", 1),
+    ],
+)
+def test_a_bad_row_is_left_out_and_the_others_count(row: tuple[Any, ...], tmp_path: Path) -> None:
+    path = tmp_path / "stats.sqlite"
+    made, clock = counted(*REQUESTS, file=path)
+    made.close()
+    with closing(sqlite3.connect(path)) as edited, edited:
+        for table, start in (("hours", NOON), ("days", NOON // DAY * DAY)):
+            at = int(start) if row[0] == NOON else row[0]
+            edited.execute(f"INSERT OR REPLACE INTO {table} VALUES (?, ?, ?, ?)", (at, *row[1:]))
+            edited.execute(f"INSERT INTO {table} VALUES (?, 'naan', CAST(x'80' AS TEXT), 1)", (int(start),))
+    again = Statistics(path, wall=clock)
+    again.count("12345", "/ark:12345/x1", 302, "", "")
+    keep(again)
+    for days in (1, 100):
+        report = again.report(days)
+        assert report.requests == (1 if row[1] == "requests" else 7)
+        assert ("12345", 4 if row[1:3] != ("naan", "12345") else 1) in report.values["naan"]
+        json.dumps(report.to_dict())
+    site = Gateway(TABLE, statistics=again.reading, public_stats=True)
+    assert site.ask("/stats").status == site.ask("/api/v1/stats").status == 200
+    again.close()
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        "CREATE VIEW hours AS WITH RECURSIVE c(start, kind, value, n) AS (SELECT 1, '', '', 1 UNION ALL"
+        " SELECT start + 1, kind, value, n FROM c) SELECT * FROM c",
+        "CREATE TABLE hours (start)",
+        "CREATE TABLE hours (start, kind, value, n); CREATE TRIGGER t AFTER INSERT ON hours BEGIN SELECT 1; END",
+        "CREATE VIRTUAL TABLE hours USING fts5 (start, kind, value, n)",
+    ],
+)
+def test_a_database_with_other_parts_is_refused(schema: str, tmp_path: Path) -> None:
+    path = tmp_path / "stats.sqlite"
+    with closing(sqlite3.connect(path)) as made:
+        made.executescript(schema)
+    with pytest.raises(ConfigError, match="not a file of statistics"):
+        Statistics(path, wall=Clock()).open()
+
+
+def test_hours_from_the_future_take_no_real_ones(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A clock ran ahead: what it counted is set aside, and the hours after it are kept as ever."""
+    path = tmp_path / "stats.sqlite"
+    made, clock = counted(file=path)
+    for hour in range(HOURS_KEPT):
+        clock.now = NOON + hour * HOUR
+        made.count("12345", "/ark:12345/x1", 302, "", "")
+        made.reading(1)  # hands the counts over
+    keep(made)
+    now = clock.now
+    with closing(sqlite3.connect(path)) as other, other:
+        ahead = [(int(now) + (9000 + hour) * HOUR, "requests", "", 1) for hour in range(480)]
+        other.executemany("INSERT INTO hours VALUES (?, ?, ?, ?)", ahead)
+    keep(made)
+    assert made.report(14).requests == HOURS_KEPT
+    for hour in range(1, 4):
+        clock.now = now + hour * HOUR
+        made.count("12345", "/ark:12345/x1", 302, "", "")
+        keep(made)
+        assert made.report(1).requests == 24
+    assert [line for line in caplog.messages if "from the future" in line] == [
+        f"statistics of {HOURS_KEPT} hours until 2024-12-21T22:00:00Z are from the future: set aside"
+    ]
+    made.close()
+
+
+def test_a_clock_that_is_a_year_behind_takes_nothing(tmp_path: Path) -> None:
+    made, clock = counted(file=tmp_path / "stats.sqlite")
+    for day in (0, 1):
+        for hour in range(24):
+            clock.now = NOON + day * DAY + hour * HOUR
+            made.count("12345", "/ark:12345/x1", 302, "", "")
+            made.reading(1)  # hands the counts over
+        keep(made)
+    now = clock.now
+    for hour in range(HOURS_KEPT + 5):
+        clock.now = now - 365 * DAY + hour * HOUR
+        made.count("12345", "/ark:12345/x1", 302, "", "")
+        keep(made)
+    clock.now = now
+    keep(made)
+    assert made.report(2).requests == 48
+    made.close()
 
 
 def test_a_file_of_something_else_is_refused(tmp_path: Path) -> None:

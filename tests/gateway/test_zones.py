@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import itertools
+import sys
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -102,6 +104,32 @@ def test_a_reload_follows_other_zones(file: Path, tmp_path: Path) -> None:
     assert [*zones.snapshot.zones] == [other.name]
     zones.follow([])
     assert zones.refresh() is None
+
+
+def test_troubles_are_whole_while_a_reload_reads_the_zones(tmp_path: Path) -> None:
+    """A look at the troubles never fails, and never finds fewer broken zones than there are."""
+    configured = [ZoneConfig(read_name(f"zone{i}."), tmp_path / "gone") for i in range(300)]
+    zones, ends = ZoneFiles(configured, clock=clock()), threading.Event()
+
+    def reload() -> None:
+        try:
+            for _ in range(20):
+                zones.follow([])
+                zones.follow(configured)
+        finally:
+            ends.set()
+
+    thread = threading.Thread(target=reload)
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        thread.start()
+        seen = {len(zones.troubles) for _ in iter(ends.is_set, True)}
+    finally:
+        ends.wait()
+        sys.setswitchinterval(before)
+        thread.join()
+    assert seen <= {0, 300}
 
 
 def test_two_zones_of_one_file(file: Path) -> None:

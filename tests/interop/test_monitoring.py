@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import grp
 import json
 import os
+import pwd
 import re
+import shutil
+import stat
 import subprocess
 import sys
+import sysconfig
 import urllib.parse
 from collections.abc import Iterator
 from functools import partial
@@ -15,6 +20,7 @@ from typing import Any
 
 import pytest
 
+from maptr import daemon
 from tests.support.command_line import ENDING, MAPTR
 from tests.support.http_gateway import get
 from tests.support.peers import find, free_port, output, path_with_maptr, require
@@ -121,3 +127,66 @@ def test_the_check_for_nagios(site: Site, tmp_path: Path) -> None:
     assert (code, text.startswith("MAPTR CRITICAL - ALARM zone a.test. was not reloaded")) == (2, True)
     code, text = check("--no-such-option")
     assert (code, text.startswith("MAPTR UNKNOWN - ")) == (3, True)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_the_check_for_nagios_runs_as_the_user_of_the_monitoring(site: Site, tmp_path: Path) -> None:
+    """In the group of the control socket: without the configuration, and for nothing but the status."""
+    interpreter = shutil.which(f"python3.{sys.version_info.minor}", path="/usr/bin")
+    if interpreter is None:
+        pytest.skip("no interpreter of this version in /usr/bin, where every user can run it")
+    group = grp.getgrnam("nogroup")
+    nobody = pwd.getpwnam("nobody")
+    site.configure(serve=f'control_group = "{group.gr_name}"')
+    site.config.chmod(0o600)
+    site.directory.chmod(0o711)
+    (site.directory / "run").mkdir(mode=0o711)
+    programs = site.directory / "bin"
+    programs.mkdir()
+    (programs / "maptr").write_text(f'#!/bin/sh\nexec {interpreter} -m maptr "$@"\n')
+    shutil.copy(BOX / "check_maptr", programs)
+    for program in programs.iterdir():
+        program.chmod(0o755)
+    root = Path(daemon.__file__).parents[2]
+    own = {
+        "PATH": f"{programs}:/usr/bin:/bin",
+        "PYTHONPATH": f"{root}:{sysconfig.get_paths()['purelib']}",
+        "HOME": "/root",
+    }
+
+    def ask(program: str, *words: str, gid: int = group.gr_gid) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [programs / program, *words, "--control", str(site.socket)],
+            user=nobody.pw_uid,
+            group=gid,
+            extra_groups=[],
+            cwd="/",
+            env=own,
+            capture_output=True,
+            text=True,
+            timeout=600,
+        )
+
+    site.start()
+    assert stat.S_IMODE(site.socket.stat().st_mode) == 0o660
+    done = ask("check_maptr")
+    assert (done.returncode, done.stdout) == (0, "MAPTR OK - 2 zones\n")
+    for words in (["reload"], ["control", "sign"], ["control", "notify"], ["control", "pull"]):
+        done = ask("maptr", *words)
+        assert done.returncode != 0
+        assert "only the user of the server, and root, may do more than ask for the status" in done.stderr
+    done = ask("check_maptr", gid=nobody.pw_uid - 1)
+    assert (done.returncode, "Permission denied" in done.stdout) == (3, True)
+    assert site.run("reload").exit_code == 0
+    site.write_zone("a.test", "nonsense")
+    site.run("reload")
+    done = ask("check_maptr")
+    assert (done.returncode, done.stdout.startswith("MAPTR CRITICAL - ALARM zone a.test. was not")) == (2, True)
+
+
+def test_a_group_that_there_is_not_leaves_the_control_socket_to_its_owner(site: Site) -> None:
+    site.configure(serve='control_group = "nogroup9"')
+    site.start()
+    site.server.wait_for("^maptr: control socket .* is not for the group nogroup9: there is no such group$")
+    assert stat.S_IMODE(site.socket.stat().st_mode) == 0o600
+    assert site.run("status").exit_code == 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import socket
 from collections.abc import Iterator
@@ -30,6 +31,7 @@ from tests.support.command_line import run as run_command
 from tests.support.http_server import http_server, sends
 from tests.support.moments import ever_touched, of_naans, states
 from tests.support.peers import HOST, Bind, Knot, Maptr, Peer, TlsMaptr, run
+from tests.support.ports import free_port
 from tests.support.secondaries import SECRET, KnotSecondary, serial_at
 from tests.support.waiting import PATIENCE, until
 
@@ -55,7 +57,10 @@ def zone_file(tmp_path: Path) -> Path:
 @pytest.fixture
 def primary(request: pytest.FixtureRequest, zone_file: Path) -> Iterator[secondaries.Primary]:
     """maptr and a secondary of the kind with which the test is parametrized, with serial 1."""
-    with secondaries.primary_of(zone_file.parent, (request.param,), f"--catalog={secondaries.CATALOG}") as running:
+    kinds = request.param if isinstance(request.param, tuple) else (request.param,)
+    control = zone_file.parent / "control"
+    options = (f"--catalog={secondaries.CATALOG}", f"--control={control}")
+    with secondaries.primary_of(zone_file.parent, kinds, *options) as running:
         running.wait_for(1)
         running.check()
         yield running
@@ -112,6 +117,18 @@ def test_rfc9432_a_catalog_is_all_that_a_secondary_needs(primary: secondaries.Pr
     primary.wait_for(2)
     primary.check()
     assert f"AXFR of zone {secondaries.CATALOG}" in primary.log()
+    (secondary,) = primary.secondaries
+    control = primary.path.parent / "control"
+
+    def told() -> dict[str, Any]:
+        """How far the secondary is with the catalog."""
+        status = json.loads(run_command("status", "--control", control, "--json").stdout)
+        assert status["alarms"] == [], "also if it refuses to tell"
+        (found,) = status["catalog"]["secondaries"]
+        return dict(found)
+
+    until(lambda: told()["progress"] in ("in step", "does not tell"), lambda: str(told()), seconds=60)
+    assert told()["progress"] == ("does not tell" if secondary.name == "knot" else "in step")
 
 
 def transfer(command: str, port: int, *arguments: str, key: str = "") -> str:
@@ -243,6 +260,158 @@ def test_all_four_follow_the_updates_of_the_real_registry(real_data: Path, tmp_p
         axfrs = log.count("AXFR of zone ark.arpa.")
         most = len(secondaries.SECONDARIES) + 1 + STEPS
         assert len(secondaries.SECONDARIES) + 1 <= axfrs <= most, "the first ones, that of dig, and those of PowerDNS"
+
+
+@pytest.mark.parametrize("kind", [secondaries.KnotCatalogSecondary, secondaries.BindCatalogSecondary])
+def test_no_consumer_purges_a_zone_before_an_operator_removes_it(
+    kind: type[secondaries.Secondary], zone_file: Path
+) -> None:
+    """By a reload, a restart, or a zone that cannot be loaded: Knot and BIND purge what the catalog leaves out."""
+    folder = zone_file.parent
+    config, control = folder / "maptr.toml", folder / "control"
+    (folder / "other.zone").write_text(zone_text(1))
+
+    def configure(*names: str) -> None:
+        zones = {"ark.arpa": "ark.arpa.zone", "other.test": "other.zone"}
+        lines = "".join(f'[[zone]]\nname = "{name}"\nfile = "{zones[name]}"\n' for name in names)
+        config.write_text(f'[serve]\nstate = "state"\ncontrol = "control"\n{lines}')
+
+    def restart() -> None:
+        before = len(server.lines)
+        server.kill()
+        server.launch().wait_for("^maptr: ready, serving", before)
+
+    configure("ark.arpa", "other.test")
+    port = free_port()
+    server = Maptr({}, f"--config={config}", secondaries.KEY, "--transfer=key:xfr", f"--listen={HOST}:{port}")
+    server.options += (f"--catalog={secondaries.CATALOG}",)
+    consumer = kind(port)
+    server.options += (f"--notify={HOST}:{consumer.port} key:xfr",)
+    with server:
+        server.ready()
+        with consumer:
+            secondaries.wait_for_serial(consumer, 1, server.log)
+            zone_file.write_text("not a zone")
+            restart()
+            configure("other.test")
+            assert run_command("reload", "--control", control).exit_code == 1
+            restart()
+            assert [alarm["kind"] for alarm in alarms_of(control)] == ["members-kept"]
+            # Later changes of another zone arrive, so the consumer has seen the catalog.
+            (folder / "other.zone").write_text(zone_text(2))
+            run_command("reload", "--control", control)
+            until(lambda: serial_at(consumer, origin="other.test.") == 2, consumer.log)
+            assert serial_at(consumer) == 1
+            assert run_command("reload", "--force", "--control", control).exit_code == 0
+            until(lambda: serial_at(consumer) is None, consumer.log)
+
+
+CHOOSING = """
+[serve]
+state = "state"
+control = "control"
+[[zone]]
+name = "ark.arpa"
+file = "ark.arpa.zone"
+serial = "increment"
+"""
+
+
+def alarms_of(control: Path) -> list[dict[str, str]]:
+    found: list[dict[str, str]] = json.loads(run_command("status", "--control", control, "--json").stdout)["alarms"]
+    return found
+
+
+@pytest.mark.parametrize("damage", ["lost", "an older backup"])
+def test_all_four_follow_a_primary_that_lost_its_state(damage: str, zone_file: Path) -> None:
+    """maptr then has other content, and would give it a serial that they have."""
+    folder = zone_file.parent
+    config, state, backup = folder / "maptr.toml", folder / "state", folder / "backup"
+    config.write_text(CHOOSING)
+    with secondaries.primary_of(folder, secondaries.SECONDARIES, f"--config={config}") as running:
+        running.wait_for(1)
+        shutil.copytree(state, backup)
+        for serial in (2, 3):
+            running.publish(zone_text(1, f"n{serial} TXT x\n"))
+            running.wait_for(serial)
+        running.server.kill()
+        shutil.rmtree(state)
+        if damage != "lost":
+            backup.rename(state)
+        zone_file.write_text(zone_text(1, "other TXT content\n"))
+        running.server.start()
+        running.wait_for(4)
+        zone_file.write_text(zone_text(4, "other TXT content\n"))
+        running.check()
+        assert alarms_of(folder / "control") == []
+
+
+@pytest.mark.parametrize("kind", secondaries.SECONDARIES)
+def test_a_secondary_that_is_ahead_is_passed_by_force(kind: type[secondaries.Secondary], zone_file: Path) -> None:
+    """A backup is restored whose content is as the zone file: its serial stays, until an operator passes it."""
+    folder = zone_file.parent
+    config, state, backup = folder / "maptr.toml", folder / "state", folder / "backup"
+    config.write_text(CHOOSING)
+    with secondaries.primary_of(folder, (kind,), f"--config={config}") as running:
+        running.wait_for(1)
+        shutil.copytree(state, backup)
+        running.publish(zone_text(1, "n2 TXT x\n"))
+        running.wait_for(2)
+        running.server.kill()
+        shutil.rmtree(state)
+        backup.rename(state)
+        zone_file.write_text(zone_text(1))
+        running.server.start()
+        control = folder / "control"
+        until(
+            lambda: [alarm for alarm in alarms_of(control) if "is ahead: it has serial 2, not 1" in alarm["text"]], ""
+        )
+        assert run_command("reload", "ark.arpa", "--force", "--control", control).exit_code == 0
+        running.wait_for(3)
+        until(lambda: alarms_of(control) == [], lambda: str(alarms_of(control)))
+        zone_file.write_text(zone_text(3))
+        running.check()
+
+
+class BindOfAServiceAddress(secondaries.BindSecondary):
+    """Its primary is at 127.0.0.2, from which alone it accepts NOTIFY."""
+
+    primary_host = "127.0.0.2"
+
+
+@pytest.mark.parametrize("source", ["127.0.0.2", ""])
+def test_notify_comes_from_the_configured_source(source: str, zone_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """BIND refuses NOTIFY from another address than that of its primary."""
+    monkeypatch.setenv("MAPTR_SERVE_SECONDARIES_SOURCE", source)
+    port = free_port()
+    server = Maptr({secondaries.ORIGIN: zone_file}, secondaries.KEY, "--transfer=key:xfr", port=port)
+    secondary = BindOfAServiceAddress(port)
+    server.options += (f"--listen=127.0.0.2:{port}", f"--notify={HOST}:{secondary.port} key:xfr")
+    with server, secondary:
+        zone_file.write_text(zone_text(2))
+        server.hang_up()
+        if source:
+            secondaries.wait_for_serial(secondary, 2, server.log)
+            assert "refused notify" not in secondary.log()
+        else:
+            until(lambda: "refused notify from non-primary: 127.0.0.1" in secondary.log(), secondary.log)
+
+
+@pytest.mark.parametrize("primary", [secondaries.SECONDARIES], ids=["all"], indirect=True)
+def test_status_a_second_after_a_publication_shows_secondaries_in_step(
+    primary: secondaries.Primary, zone_file: Path
+) -> None:
+    """NSD may wait for a second before it loads what it transferred."""
+    control, said = zone_file.parent / "control", [""]
+
+    def is_in_step() -> bool:
+        said.append(run_command("status", "--control", control).stdout)
+        return said[-1].count("has serial 2, seen") == len(primary.secondaries)
+
+    zone_file.write_text(zone_text(2))
+    assert run_command("reload", "--control", control).exit_code == 0
+    until(is_in_step, lambda: said[-1] + primary.log(), seconds=60)
+    assert not any("LAGS BEHIND" in each for each in said)
 
 
 @pytest.mark.parametrize("kind", [secondaries.KnotSecondary, secondaries.BindSecondary])

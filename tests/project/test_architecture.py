@@ -159,7 +159,7 @@ OF_ONE_CHARACTER = {"IN", "LITERAL", "NOT_LITERAL", "ANY", "CATEGORY"}
 def patterns() -> Iterator[tuple[str, str]]:
     """Yield each name of a module that holds a compiled pattern, or a text that may be one, with the pattern."""
     for module in pkgutil.walk_packages(maptr.__path__, "maptr."):
-        if not module.name.endswith("__main__"):
+        if not module.name.endswith(("__main__", "hook-maptr")):
             for name, value in vars(importlib.import_module(module.name)).items():
                 text = value.pattern if isinstance(value, re.Pattern) else value
                 if name.isupper() and isinstance(text, str | bytes):

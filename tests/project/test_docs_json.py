@@ -137,6 +137,7 @@ def test_table_commands(tmp_path: Path) -> None:
     other = tmp_path / "other"
     other.write_text(natab.replace("h.", "i.", 1).replace("12350:\n    h.", "12350:\n    h!"))
     pulled = run("table", "pull", other, "--table", into, "--json")
+    pulled += run("table", "pull", other, "--table", tmp_path / "new", "--json")
     assert printed("table pull", *pulled) == documented("table pull")
     with serving(zone(RECORDS)) as port:
         drifted = run("table", "drift", "--table", into, f"@127.0.0.1#{port}", "--json")

@@ -82,8 +82,35 @@ def test_a_cname_out_of_the_servers_zones_is_a_failure() -> None:
 
     with serving(alias) as port, pytest.raises(DiscoveryFailed, match=r"through CNAME c\.example\., without recursion"):
         discover_at("127.0.0.1", ARK, port=port)
-    with serving(partial(alias, flags=dns.flags.RA)) as port, pytest.raises(NoMappingAuthority):
+    with serving(partial(alias, flags=dns.flags.RA)) as port, pytest.raises(DiscoveryFailed, match="rcode 5"):
         discover_at("127.0.0.1", ARK, port=port)
+
+
+@pytest.mark.parametrize("flags", [dns.flags.AA, dns.flags.RA], ids=["authoritative", "resolver"])
+@pytest.mark.parametrize("kind", ["own", "dnspython"])
+def test_the_target_of_an_alias_that_was_not_followed_is_asked_for(flags: int, kind: str) -> None:
+    asked = []
+
+    def alias(query: dns.message.Message) -> dns.message.Message:
+        reply = dns.message.make_response(query)
+        reply.flags |= flags
+        name = query.question[0].name.canonicalize().to_text()
+        asked.append(name)
+        if name == "b.example.":
+            reply.answer.append(dns.rrset.from_text(name, 60, "IN", "NAPTR", '0 0 "h" "ark" "" h.example.'))
+        else:
+            target = "a.example." if name != "a.example." else "b.example."
+            reply.answer.append(dns.rrset.from_text(name, 30, "IN", "CNAME", target))
+        return reply
+
+    with serving(alias) as port:
+        resolver = dns.resolver.Resolver(configure=False)
+        resolver.nameservers, resolver.port = ["127.0.0.1"], port
+        where: Any = f"127.0.0.1#{port}" if kind == "own" else resolver
+        found = discover(ARK, nameservers=where)
+    assert found.url() == "https://h.example/ark:12345/x1"
+    assert (found.trace[0].note, found.trace[0].ttl) == ("through CNAME b.example.", 30)
+    assert asked == ["12345.ark.arpa.", "a.example.", "b.example."]
 
 
 def test_a_chooser_that_waits_does_not_block_the_event_loop() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from maptr.discovery import Outcome
+from maptr.discovery import Outcome, Step
 from maptr.protocol import names
 from maptr.protocol.numbers import DS, EDE, NSEC, NSEC3, OPT
 from maptr.resolver.exchange import (
@@ -429,3 +429,84 @@ def test_the_end_of_aliases_denies_the_name_that_was_asked() -> None:
     assert answer(take(asking), authority=[record("example.", SOA, soa)])
     found = settled(asking)
     assert (found.outcome, found.zone) == (Outcome.NODATA, NAME)
+
+
+RA = 0x80
+
+
+def test_an_alias_that_a_resolver_left_to_its_client_is_followed() -> None:
+    asking = exchange(ONE)
+    assert answer(take(asking), [record(None, CNAME, names.to_wire(names.parse("a.example.")))], flags=RA)
+    attempt = take(asking)
+    assert attempt.query.name == (b"a", b"example")
+    assert answer(attempt, GOOD, flags=RA)
+    found = settled(asking)
+    assert (found.outcome, len(found.records), found.note) == (Outcome.ANSWER, 1, "through CNAME a.example.")
+
+
+def test_an_alias_whose_target_has_no_data_is_not_asked_again() -> None:
+    """RFC 2308 2.2: the SOA says so."""
+    asking = exchange(ONE)
+    soa = record("example.", SOA, b"\0\0" + struct.pack("!5I", 1, 2, 3, 4, 60))
+    alias = record(None, CNAME, names.to_wire(names.parse("a.example.")))
+    assert answer(take(asking), [alias], authority=[soa], flags=RA)
+    assert settled(asking).outcome is Outcome.NODATA
+
+
+def test_aliases_of_a_resolver_end() -> None:
+    def on(attempt: Attempt) -> None:
+        number = len(attempt.query.name[0])
+        answer(attempt, [record(None, CNAME, names.to_wire((b"x" * (number + 1), b"example")))], flags=RA)
+
+    asking = exchange(ONE)
+    assert len(drive(asking, on)) <= MAX_TRIES
+    assert asking.answer is not None
+    assert not asking.answer.outcome.answered
+
+
+@pytest.mark.parametrize("rcode", [0, 2, 3])
+def test_a_truncated_response_without_a_question_leads_to_tcp(rcode: int) -> None:
+    asking = exchange(ONE)
+    first, rest = take(asking), struct.pack("!5H", 0x8000 | TC | rcode, 0, 0, 0, 0)
+    ident = first.query.packet[:2]
+    assert not asking.receive(first, bytes((ident[0] ^ 1, ident[1])) + rest)  # of another query
+    assert not asking.receive(first, ident + struct.pack("!5H", 0x8000, 0, 0, 0, 0))  # not truncated
+    assert asking.receive(first, ident + rest)
+    second = take(asking)
+    assert (second.tcp, second.server) == (True, ONE)
+    assert asking.receive(second, second.query.packet[:2] + rest)
+    found = settled(asking)
+    assert (found.outcome, found.note) == (Outcome.MALFORMED, "192.0.2.1#53: the response is truncated over TCP")
+
+
+def extended(code: int, text: bytes = b"") -> bytes:
+    data = struct.pack("!H", code) + text
+    return b"\0" + struct.pack("!HHIHHH", OPT, 1232, 0, 4 + len(data), EDE, len(data)) + data
+
+
+def test_the_extended_errors_of_servers_that_failed_are_in_the_reason() -> None:
+    asking = exchange(ONE, TWO)
+    text = b"no answer\x1b[31m\r\nfrom \xe2\x80\xaens1\xff\0"
+    assert answer(take(asking), additional=[extended(22, text)], rcode=2)
+    assert answer(take(asking), additional=[extended(65000)], rcode=5)
+    found = settled(asking)
+    assert [(error.code, error.name) for error in found.extended] == [(22, "No Reachable Authority"), (65000, "")]
+    assert found.extended[0].text == "no answer\x1b[31m\r\nfrom \u202ens1\ufffd"
+    assert found.note == (
+        "192.0.2.1#53: rcode 2, EDE 22 (No Reachable Authority): no answer?[31m??from ?ns1\ufffd; "
+        "2001:4860::1#5300: rcode 5, EDE 65000"
+    )
+    assert found.note.isprintable()
+    step = Step(NAME, 0, found.outcome, note=found.note, extended=found.extended)
+    assert step.to_dict()["extended_errors"][1] == {"code": 65000, "name": "", "text": ""}
+    assert "EDE 22 (No Reachable Authority)" in str(step)
+
+
+def test_a_long_or_repeated_extended_error_is_cut() -> None:
+    asking = exchange(ONE)
+    for _ in range(2):
+        answer(take(asking), additional=[extended(0, b"x" * 60_000)], rcode=2)
+    found = settled(asking)
+    assert len(found.extended) == 1
+    assert len(found.extended[0].text) == 200
+    assert len(found.note) < 300

@@ -22,9 +22,11 @@ import pytest
 
 from maptr.config.model import TlsConfig
 from maptr.daemon.certificate import ALPN, Certificate
+from maptr.daemon.log_limit import MAX_LINES
 from maptr.errors import ConfigError
 from maptr.protocol.address import Address
 from maptr.server.daemon import Daemon
+from maptr.server.metrics import render
 from maptr.server.status import ReloadResult
 from maptr.server.stream import Stream
 from tests.support import streams
@@ -355,3 +357,77 @@ def test_the_error_for_an_unusable_certificate_names_the_file(tmp_path: Path, fa
             key.write_bytes(other)
     with pytest.raises(ConfigError, match=r"tls\.(crt|key).*(No such file|Is not a regular file|no usable pair)"):
         Certificate(certificate, key)
+
+
+DAY = 86400.0
+
+
+def test_the_end_of_the_certificate_is_an_alarm_and_a_metric_until_a_reload(tmp_path: Path) -> None:
+    now = float(int(time.time()))
+    write_certificate(tmp_path, period=(now - 77 * DAY, now + 13 * DAY))
+    with serving_tls(tmp_path) as (_, daemon, running):
+        (text,) = of_certificate(daemon)
+        assert text.startswith(f"the certificate of {tmp_path}/tls.crt expires at ")
+        assert text.endswith(", in 13 days; renew it, and load it by maptr reload")
+        assert daemon.status().certificate_expires == now + 13 * DAY
+        shown = render(daemon.status()).decode().partition("\nmaptr_certificate_expiry_time_seconds ")[2]
+        assert float(shown.split()[0]) == now + 13 * DAY
+        write_certificate(tmp_path, period=(now - DAY, now + 89 * DAY))
+        assert ": load it by maptr reload" in of_certificate(daemon)[0]
+        reloaded(daemon, running)
+        assert of_certificate(daemon) == []
+        assert daemon.status().certificate_expires == now + 89 * DAY
+        write_certificate(tmp_path, period=(now - 3 * DAY, now - DAY))
+        reloaded(daemon, running)
+        assert ": clients refuse it; " in of_certificate(daemon)[0]
+
+
+def of_certificate(daemon: Daemon) -> list[str]:
+    return [alarm.text for alarm in daemon.status().alarms if alarm.kind == "certificate"]
+
+
+def reloaded(daemon: Daemon, running: Running) -> None:
+    asyncio.run_coroutine_threadsafe(daemon.reloader.reload_now(), running.loop).result(PATIENCE)
+
+
+def test_a_failed_handshake_is_logged_with_its_reason(
+    port: int, directory: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "maptr.serve")
+
+    def wait_for_line(said: str) -> None:
+        streams.wait_for(lambda: f"TLS handshake with 127.0.0.1 failed: {said}" in caplog.messages)
+
+    with streams.connect(port) as sock, pytest.raises(ssl.SSLCertVerificationError):
+        ssl.create_default_context().wrap_socket(sock, server_hostname="ns1.example")
+    wait_for_line("tlsv1 alert unknown ca")
+    with streams.connect(port) as sock:
+        sock.sendall(b"GET / HTTP/1.1\r\n\r\n")
+        wait_for_line("http request")
+    with streams.connect(port):
+        pass
+    wait_for_line("the client ended the connection")
+    with streams.connect(port) as sock:
+        streams.linger(sock)  # closing it resets the connection
+    streams.wait_for(lambda: len([line for line in caplog.messages if "the client ended" in line]) == 2)
+    with connect_tls(port, directory) as good:
+        streams.ask(good)
+    assert not [record for record in caplog.records if record.levelname != "INFO"]
+
+
+def test_failed_handshakes_fill_no_log(directory: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "maptr.serve")
+    certificate = Certificate(directory / "tls.crt", directory / "tls.key")
+    with streams.listening(certificate) as listening:
+        for _ in range(MAX_LINES + 20):
+            with streams.connect(listening.port) as sock:
+                sock.sendall(b"x" * 20)
+                streams.wait_for(lambda: is_over(sock))
+        assert len([line for line in caplog.messages if "TLS handshake" in line]) == MAX_LINES
+
+
+def is_over(sock: socket.socket) -> bool:
+    try:
+        return not sock.recv(4096)
+    except ConnectionError:
+        return True

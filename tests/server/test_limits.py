@@ -14,9 +14,9 @@ import pytest
 
 from maptr.answer.context import ReceivedQuery, Transport
 from maptr.config.model import RrlConfig
+from maptr.daemon.log_limit import MAX_LINES
 from maptr.protocol.cookies import CookieSettings, packed_address, sign, timestamp
 from maptr.server.counters import Counters, total
-from maptr.server.query_log import MAX_LINES
 from maptr.server.responder import Responder, ServerState
 from maptr.transfer.acl import TsigKey
 from maptr.transfer.session import Access

@@ -315,6 +315,29 @@ def test_head_requests_and_incomplete_requests(http_port: int) -> None:
     assert whole.endswith(b"\r\n\r\nok\n")
 
 
+@pytest.mark.parametrize(
+    ("host", "is_answered"),
+    [
+        ("evil.example:9153", False),
+        ("primary:9153", True),
+        ("127.0.0.1", True),
+        ("ops.example.org", True),
+        ("[::1]:9", True),
+    ],
+)
+def test_metrics_are_for_the_names_of_the_machine_and_health_for_any(host: str, is_answered: bool) -> None:
+    """A page in a browser may let its own name point here (DNS rebinding)."""
+    refused = b"HTTP/1.1 421 "
+    with answering(lambda sock: metrics.server(sock, lambda: Status("0", 1), lambda: ("ops.example.org",))) as port:
+        for target in ("/metrics", "/"):
+            reply = raw(port, f"GET {target} HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
+            assert reply.startswith(refused) != is_answered
+        assert raw(port, f"GET /health HTTP/1.1\r\nHost: {host}\r\n\r\n".encode()).startswith(b"HTTP/1.1 200 ")
+        named = raw(port, f"GET http://{host}/metrics HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+        assert named.startswith(refused) != is_answered
+        assert not raw(port, b"GET /metrics HTTP/1.1\r\n\r\n").startswith(refused), "without Host"
+
+
 def test_silent_clients_are_closed(monkeypatch: pytest.MonkeyPatch, http_port: int) -> None:
     monkeypatch.setattr(request_server, "TIMEOUT", 0.2)
     with connect(http_port) as silent:

@@ -6,6 +6,7 @@ import json
 import logging
 import re
 import socket
+import threading
 from pathlib import Path
 
 import dns.message
@@ -13,8 +14,9 @@ import dns.query
 import pytest
 
 from maptr.answer.context import ReceivedQuery, Transport
+from maptr.daemon.log_limit import INTERVAL, MAX_LINES
 from maptr.server.counters import SILENCE, Counters
-from maptr.server.query_log import INTERVAL, MAX_LINES, QueryLog
+from maptr.server.query_log import QueryLog
 from maptr.zone.snapshot import Snapshot
 from tests.support.caching import Clock
 from tests.support.server_process import Start
@@ -44,6 +46,31 @@ def test_every_nth_query_is_logged() -> None:
     noted = QueryLog(3, 100, Clock())
     assert [list(noted.pick(count)) for count in (2, 2, 5, 1, 7)] == [[], [0], [1, 4], [], [1, 4]]
     assert [list(QueryLog(1, 100, Clock()).pick(count)) for count in (0, 3)] == [[], [0, 1, 2]]
+
+
+class Interrupted(int):
+    """A number of queries. While it is used, another thread picks a query."""
+
+    log: QueryLog
+    others: list[threading.Thread]
+    picked: list[int]
+
+    def __rmod__(self, seen: int) -> int:
+        if not self.others:
+            self.others.append(threading.Thread(target=lambda: self.picked.extend(self.log.pick(1))))
+            self.others[0].start()
+            self.others[0].join(0.1)  # it may have to wait for its turn
+        return seen % int(self)
+
+
+def test_no_query_is_picked_twice_by_threads() -> None:
+    every = Interrupted(2)
+    every.log, every.others, every.picked = QueryLog(every, 100, Clock()), [threading.Thread()], []
+    assert [*every.log.pick(1)] == []
+    every.others.clear()
+    first = [*every.log.pick(1)]
+    every.others[0].join()
+    assert len(first + every.picked) == 1, "the second of three queries"
 
 
 def test_a_line_has_the_question_and_the_client(caplog: pytest.LogCaptureFixture) -> None:

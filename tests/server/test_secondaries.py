@@ -22,10 +22,11 @@ from maptr.config.model import SecondariesConfig
 from maptr.protocol.address import Address
 from maptr.protocol.names import parse, to_wire
 from maptr.protocol.numbers import NOTAUTH
-from maptr.server import secondaries
+from maptr.protocol.serial import MAX_AHEAD
+from maptr.server import requests, secondaries
 from maptr.server.alarm import Alarm, AlarmKind
 from maptr.server.secondaries import Expected, NotifyState, SecondaryMonitor
-from maptr.server.status import SecondaryStatus
+from maptr.server.status import Progress, SecondaryStatus
 from maptr.transfer import tsig
 from maptr.transfer.acl import NotifyTarget, TsigKey
 from tests.support import zones
@@ -36,7 +37,7 @@ from tests.transfer.test_session import EXAMPLE, KEY, NOW, view_of
 
 Reply = Callable[[bytes], list[bytes]]
 CATALOG = parse("catalog.invalid.")
-SOA_QUERY = b"\0\1" + secondaries.make_request(EXAMPLE)[2:]
+SOA_QUERY = b"\0\1" + requests.make_request(EXAMPLE)[2:]
 
 
 def answer(request: bytes, rcode: int = 0) -> bytes:
@@ -52,16 +53,18 @@ def is_notify(request: bytes) -> bool:
 class Secondary:
     """Answers on one port over UDP and TCP. ``received`` has the requests, ``asked`` the transports of SOA queries."""
 
-    def __init__(self, by_udp: Reply, by_tcp: Reply | None = None) -> None:
+    def __init__(self, by_udp: Reply, by_tcp: Reply | None = None, host: str = "127.0.0.1") -> None:
+        self.host = host
+        self.clients: set[str] = set()
         self.asked: list[str] = []
         self.received: list[bytes] = []
         self._replies = {"udp": by_udp, "tcp": by_tcp or by_udp}
 
     async def __aenter__(self) -> Secondary:
-        self._server = await asyncio.start_server(self._connected, "127.0.0.1", 0)
+        self._server = await asyncio.start_server(self._connected, self.host, 0)
         self.port = self._server.sockets[0].getsockname()[1]
-        self._sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        self._sock.bind(("127.0.0.1", self.port))
+        self._sock = socket.socket(socket.AF_INET6 if ":" in self.host else socket.AF_INET, socket.SOCK_DGRAM)
+        self._sock.bind((self.host, self.port))
         asyncio.get_running_loop().add_reader(self._sock, self._read)
         return self
 
@@ -78,10 +81,12 @@ class Secondary:
 
     def _read(self) -> None:
         request, client = self._sock.recvfrom(65535)
+        self.clients.add(client[0])
         for each in self._reply("udp", request):
             self._sock.sendto(each, client)
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.clients.add(writer.get_extra_info("peername")[0])
         query = await reader.readexactly(int.from_bytes(await reader.readexactly(2), "big"))
         for each in self._reply("tcp", query):
             writer.write(len(each).to_bytes(2, "big") + each)
@@ -95,10 +100,19 @@ class Watch:
     It waits for answers for longer than a slow machine needs, unless other times are given.
     """
 
-    def __init__(self, reply: Reply, by_tcp: Reply | None = None, *, interval: int = 300, **constants: Any) -> None:
+    def __init__(
+        self,
+        reply: Reply,
+        by_tcp: Reply | None = None,
+        *,
+        interval: int = 300,
+        host: str = "127.0.0.1",
+        source: tuple[str, ...] = (),
+        **constants: Any,
+    ) -> None:
         self.now = float(NOW)
-        self.secondary = Secondary(reply, by_tcp)
-        self.monitor = SecondaryMonitor(lambda: self.now, SecondariesConfig(interval=interval, alarm_after=300))
+        self.secondary = Secondary(reply, by_tcp, host)
+        self.monitor = SecondaryMonitor(lambda: self.now, SecondariesConfig(source, interval, alarm_after=300))
         self._constants = {"NOTIFY_TIMEOUTS": (PATIENCE,), "QUERY_TIMEOUT": PATIENCE} | constants
 
     async def __aenter__(self) -> Watch:
@@ -114,9 +128,9 @@ class Watch:
         await self.secondary.__aexit__()
         self._patch.undo()
 
-    def follow(self, serial: int, key: TsigKey | None = None, *, is_asked: bool = True) -> None:
-        self.target = NotifyTarget(Address("127.0.0.1", self.port), None if key is None else key.name)
-        self.monitor.follow({(EXAMPLE, self.target): Expected(view_of(serial), key, is_asked)})
+    def follow(self, serial: int, key: TsigKey | None = None, *, is_catalog: bool = False) -> None:
+        self.target = NotifyTarget(Address(self.secondary.host, self.port), None if key is None else key.name)
+        self.monitor.follow({(EXAMPLE, self.target): Expected(view_of(serial), key, is_catalog)})
 
     @property
     def state(self) -> SecondaryStatus:
@@ -141,26 +155,30 @@ def is_notified(state: SecondaryStatus) -> bool:
 
 
 def notifying(reply: Reply, *serials: int, key: TsigKey | None = None, port: int = 0, **constants: Any) -> list[bytes]:
-    """Return the requests that a secondary, or another port, gets while it is told of these serials."""
+    """Return the NOTIFYs that a secondary, or another port, gets while it is told of these serials.
+
+    It answers no SOA query.
+    """
 
     async def run() -> list[bytes]:
-        async with Watch(reply, **constants) as watch:
+        constants.setdefault("QUERY_TIMEOUT", 0.01)
+        async with Watch(lambda request: reply(request) if is_notify(request) else [], **constants) as watch:
             watch.port = port or watch.port
             for serial in serials or (1,):
-                watch.follow(serial, key, is_asked=False)
+                watch.follow(serial, key)
                 await asyncio.sleep(0)
             await watch.until(is_notified)
-        return watch.secondary.received
+        return [*filter(is_notify, watch.secondary.received)]
 
     return asyncio.run(run())
 
 
 def test_rfc1996_3_7_notify_message_and_rfc1035_3_3_13_soa_query() -> None:
-    message = dns.message.from_wire(secondaries.make_request(EXAMPLE, view_of(7).soa))
+    message = dns.message.from_wire(requests.make_request(EXAMPLE, view_of(7).soa))
     assert (message.opcode(), message.flags & ~0x7800) == (dns.opcode.NOTIFY, dns.flags.AA)
     assert str(message.question[0]) == "example. IN SOA"
     assert message.answer[0][0].serial == 7
-    query = dns.message.from_wire(secondaries.make_request(EXAMPLE))
+    query = dns.message.from_wire(requests.make_request(EXAMPLE))
     assert (int(query.flags), str(query.question[0]), query.answer) == (0, "example. IN SOA", [])
 
 
@@ -191,17 +209,17 @@ def test_notify_is_repeated_until_it_is_acknowledged_or_given_up(
 async def test_a_secondary_that_does_not_answer_is_logged_once_and_again_after_an_answer(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with Watch(lambda request: [answer(request)] if serial == 3 else []) as watch:
+    async with Watch(lambda request: [answer(request)] if serial == 3 else [], QUERY_TIMEOUT=0.01) as watch:
         for serial in range(1, 6):
             monkeypatch.setattr(secondaries, "NOTIFY_TIMEOUTS", (PATIENCE if serial == 3 else 0.05,))
-            watch.follow(serial, is_asked=False)
+            watch.follow(serial)
             await watch.until(is_notified)
     said = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     assert [" serial 1 " in text or " serial 4 " in text for text in said] == [True, True]
 
 
 def test_an_error_may_have_no_question() -> None:
-    assert secondaries.read_response(SOA_QUERY, SOA_QUERY[:2] + b"\x80\1" + bytes(8)) == 1
+    assert requests.read_response(SOA_QUERY, SOA_QUERY[:2] + b"\x80\1" + bytes(8)) == 1
 
 
 def test_responses_to_other_requests_are_ignored() -> None:
@@ -315,7 +333,7 @@ def observed(
             watch.follow(7, key)
             found = await watch.until(until)
         # What is left out has tests of its own.
-        found = replace(found, secondary="", behind_since=None, notify=None, since=None, notify_error="")
+        found = replace(found, secondary="", progress=None, behind_since=None, notify=None, since=None, notify_error="")
         return found, watch.secondary.asked
 
     return asyncio.run(run())
@@ -334,8 +352,8 @@ def observed(
 def test_read_serial_returns_the_serial_or_the_error(reply: bytes, said: int | str) -> None:
     def read(packet: bytes) -> int | str:
         try:
-            return secondaries.read_serial(packet)
-        except secondaries.NoResponse as error:
+            return requests.read_serial(packet)
+        except requests.NoResponse as error:
             return str(error)
 
     found = read(reply)
@@ -397,7 +415,7 @@ def test_the_last_known_serial_is_kept_after_a_failure() -> None:
 
 def asking(reply: Reply, **constants: Any) -> Watch:
     """A watch that asks again and again."""
-    return Watch(reply, interval=1, AFTER_NOTIFY=0.01, IF_DIFFERENT=0.01, **constants)
+    return Watch(reply, interval=1, AFTER_NOTIFY=(0.01,), IF_DIFFERENT=0.01, **constants)
 
 
 async def test_a_secondary_that_lags_behind_is_an_alarm_until_it_has_the_serial(
@@ -424,10 +442,41 @@ async def test_a_secondary_with_a_greater_serial_is_an_alarm_at_once() -> None:
     async with asking(lambda query: [soa(query, 8)]) as watch:
         watch.follow(7)
         (alarm,) = await watch.alarms_after(0)
-        assert alarm.text == f"zone example.: secondary {watch.target} is ahead: it has serial 8, not 7"
+        said = f"zone example.: secondary {watch.target} is ahead: it has serial 8, not 7; "
+        assert alarm.text == said + "the next one passes it, which maptr reload example. --force publishes now"
         assert watch.state.at(0.0, 7).is_ahead
         watch.follow(8)
         assert await watch.alarms_after(0) == []
+
+
+async def test_is_ahead_stays_until_it_is_true_no_more() -> None:
+    """Also while the secondary does not answer."""
+    silent = False
+    async with asking(lambda query: [] if silent else [soa(query, 8)], QUERY_TIMEOUT=0.02) as watch:
+        watch.follow(7)
+        await watch.until(lambda state: state.observed_serial == 8)
+        silent = True
+        await watch.until(lambda state: state.observed_error == "no answer")
+        (alarm,) = watch.monitor.alarms()
+        assert (alarm.kind, "is ahead" in alarm.text) == (AlarmKind.SECONDARY_BEHIND, True)
+        watch.follow(9)
+        assert list(watch.monitor.alarms()) == []
+
+
+async def test_one_that_was_too_far_ahead_is_never_passed() -> None:
+    """Also when the serial of the zone comes nearer."""
+    async with asking(lambda query: [soa(query, serial)]) as watch:
+        serial = 7 + MAX_AHEAD + 1
+        watch.follow(7)
+        (alarm,) = await watch.alarms_after(0)
+        assert alarm.text.endswith("that is too far to be passed: make it transfer the whole zone once")
+        for served in (8, 9):
+            watch.follow(served)
+            await watch.alarms_after(0)
+            assert watch.monitor.serials(EXAMPLE, [watch.target]) == []
+        serial = 9
+        await watch.alarms_after(0)
+        assert watch.monitor.serials(EXAMPLE, [watch.target]) == [9]
 
 
 async def test_a_secondary_that_does_not_say_its_serial_is_an_alarm() -> None:
@@ -446,12 +495,15 @@ async def test_a_notify_that_was_given_up_is_an_alarm_until_the_secondary_has_th
     serial = 6
 
     def reply(query: bytes) -> list[bytes]:
-        return [] if is_notify(query) else [soa(query, serial)]
+        if is_notify(query):
+            return []
+        of_catalog = to_wire(CATALOG) in query
+        return [soa(query, serial, dns.rcode.REFUSED if of_catalog else dns.rcode.NOERROR)]
 
     async with asking(reply, NOTIFY_TIMEOUTS=(0.05,)) as watch:
         watch.follow(7)
         replica, expected = (EXAMPLE, watch.target), Expected(view_of(7), None)
-        of_catalog = {(CATALOG, watch.target): Expected(catalog, None, is_asked=False)}
+        of_catalog = {(CATALOG, watch.target): Expected(catalog, None, is_catalog=True)}
         watch.monitor.follow({replica: expected, **of_catalog})
         await watch.until(is_notified)
         await watch.alarms_after(0)
@@ -468,12 +520,23 @@ async def test_a_notify_that_was_given_up_is_an_alarm_until_the_secondary_has_th
         assert list(watch.monitor.alarms()) == []
 
 
-async def test_the_secondary_of_a_catalog_is_not_asked_for_its_serial() -> None:
-    async with asking(lambda query: [answer(query)]) as watch:
-        watch.follow(7, is_asked=False)
-        await watch.until(lambda state: state.notify is NotifyState.DONE)
-        await asyncio.sleep(0.05)
-        assert watch.secondary.asked == []
+@pytest.mark.parametrize("rcode", [dns.rcode.REFUSED, dns.rcode.NOTAUTH])
+async def test_rfc9432_7_a_secondary_of_the_catalog_may_refuse_to_tell_its_serial(rcode: int) -> None:
+    async with asking(lambda query: [answer(query, 0 if is_notify(query) else rcode)]) as watch:
+        watch.follow(7, is_catalog=True)
+        assert await watch.alarms_after(1000) == []
+        state = watch.state
+        assert (state.progress, state.observed_error, state.behind_since) == (Progress.UNTOLD, "", None)
+        watch.follow(8, is_catalog=True)
+        assert watch.state.behind_since is None
+        assert await watch.alarms_after(1000) == []
+
+
+async def test_a_secondary_of_the_catalog_that_tells_its_serial_is_watched() -> None:
+    async with asking(lambda query: [answer(query) if is_notify(query) else soa(query, 6)]) as watch:
+        watch.follow(7, is_catalog=True)
+        (alarm,) = await watch.alarms_after(300)
+        assert alarm.text.endswith("has serial 6, not 7")
 
 
 async def test_a_secondary_that_does_not_acknowledge_is_asked_meanwhile() -> None:
@@ -505,6 +568,93 @@ async def test_a_secondary_that_acknowledges_but_stays_behind_gets_notify_again(
         await watch.until(lambda _: len(watch.secondary.asked) >= asked + 2)
         assert notified == 3, "and no more, as it has the serial"
     assert [record.message.endswith(": done") for record in caplog.records] == [True], "the others are for debugging"
+
+
+# ---- the time after a publication
+
+
+async def test_a_secondary_that_transfers_within_a_second_is_in_step_within_another() -> None:
+    """With the pauses as they are: it is told at first, not behind."""
+    serials = iter([6])
+    seen: list[str | None] = []
+
+    def reply(query: bytes) -> list[bytes]:
+        if is_notify(query):
+            return [answer(query)]
+        seen.append(watch.state.progress)
+        return [soa(query, next(serials, 7))]
+
+    async with Watch(reply) as watch:
+        watch.follow(7)
+        state = await watch.until(lambda state: state.progress == Progress.IN_STEP)
+        assert seen == [Progress.TOLD, Progress.TOLD]
+        assert state.behind_since is None
+    assert sum(secondaries.AFTER_NOTIFY[:3]) <= 1.0, "asked three times within a second"
+    assert [*secondaries.AFTER_NOTIFY] == sorted(secondaries.AFTER_NOTIFY), "the pauses grow"
+
+
+async def test_a_secondary_that_stays_behind_is_behind_and_gets_notify_again() -> None:
+    async with asking(lambda query: [answer(query) if is_notify(query) else soa(query, 6)]) as watch:
+        watch.follow(7)
+        await watch.until(lambda _: sum(map(is_notify, watch.secondary.received)) == 3)
+        assert watch.state.progress == Progress.BEHIND, "also after the next NOTIFY"
+
+
+# ---- the source of requests
+
+
+def truncated_soa(query: bytes) -> list[bytes]:
+    return [soa(query, flags=dns.flags.AA | dns.flags.TC)[: len(query)]]
+
+
+@pytest.mark.parametrize(
+    ("host", "source", "client"),
+    [
+        ("127.0.0.1", ("127.0.0.2", "::1"), "127.0.0.2"),
+        ("127.0.0.1", ("::1",), "127.0.0.1"),
+        ("::1", ("127.0.0.2", "::1"), "::1"),
+    ],
+)
+async def test_requests_come_from_the_source_of_their_family(host: str, source: tuple[str, ...], client: str) -> None:
+    """By UDP and by TCP."""
+
+    def by_udp(query: bytes) -> list[bytes]:
+        return [answer(query)] if is_notify(query) else truncated_soa(query)
+
+    async with Watch(by_udp, lambda query: [soa(query)], host=host, source=source) as watch:
+        watch.follow(7)
+        await watch.until(lambda state: state.progress == Progress.IN_STEP)
+        assert watch.secondary.asked == ["udp", "tcp"]
+        assert watch.secondary.clients == {client}
+        assert list(watch.monitor.alarms()) == []
+
+
+async def test_a_source_that_is_not_on_the_machine_is_an_alarm_until_it_is(caplog: pytest.LogCaptureFixture) -> None:
+    """Nothing is sent from another address, and NOTIFY is not given up meanwhile."""
+    constants: dict[str, Any] = {"SOURCE_RETRY": 0.01, "NOTIFY_TIMEOUTS": (PATIENCE,)}
+    caplog.set_level("INFO", "maptr.serve")
+    missing = "192.0.2.77"  # RFC 5737: of no machine
+
+    def reply(query: bytes) -> list[bytes]:
+        return [answer(query) if is_notify(query) else soa(query)]
+
+    async with Watch(reply, source=(missing,), **constants) as watch:
+        watch.follow(7)
+        async with asyncio.timeout(PATIENCE):
+            while not list(watch.monitor.alarms()):
+                await asyncio.sleep(0.01)
+        (alarm,) = watch.monitor.alarms()
+        assert (alarm.kind, alarm.since) == (AlarmKind.SOURCE_MISSING, NOW)
+        assert f"{missing} is not on this machine" in alarm.text
+        await asyncio.sleep(0.1)
+        assert watch.secondary.received == []
+        assert watch.state.notify is NotifyState.PENDING
+        assert len(caplog.records) == 1
+        watch.monitor.settings = replace(watch.monitor.settings, source=("127.0.0.2",))
+        watch.follow(7)
+        await watch.until(lambda state: state.progress == Progress.IN_STEP)
+        assert list(watch.monitor.alarms()) == []
+        assert watch.secondary.clients == {"127.0.0.2"}
 
 
 # ---- refusals of the key

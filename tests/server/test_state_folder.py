@@ -23,6 +23,7 @@ from maptr.protocol.names import parse
 from maptr.server import state_folder
 from maptr.zone.diff import Published
 from tests.support.command_line import run
+from tests.support.peers import Maptr
 from tests.support.server_process import Site, zone_text
 from tests.support.waiting import until
 from tests.support.zone_site import ZoneSite
@@ -58,7 +59,7 @@ def test_serials_continue_after_a_restart(tmp_path: Path, monkeypatch: pytest.Mo
     write("a A 192.0.2.79\n")
     site.start()
     assert site.serial == 12, "the disk was full at the start before"
-    assert [file.name for file in state.iterdir()] == ["ark.arpa.serial"]
+    assert sorted(file.name for file in state.iterdir()) == ["ark.arpa.kept", "ark.arpa.serial"]
 
 
 def test_a_serial_is_on_disk_before_it_is_served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -144,3 +145,82 @@ def test_a_restored_server_goes_on(folders: tuple[Path, Path]) -> None:
         until(lambda: signed(port)[1] == serial + 1, "the next serial")
         (zone,) = json.loads(restored.run("status", "--json").stdout)["zones"]
         assert zone["signatures"] == "ok"
+
+
+class OnReadOnlyFolder(Maptr):
+    """A server whose state folder is on a file system that is mounted read-only."""
+
+    state = ""
+
+    def configure(self) -> list[str]:
+        mount = 'mount --bind "$0" "$0" && mount -o remount,bind,ro "$0" && exec "$@"'
+        return ["unshare", "--mount", "sh", "-c", mount, self.state, *super().configure()]
+
+
+def test_a_read_only_state_folder_prevents_no_start(site: Site) -> None:
+    state = site.directory / "state"
+    state.mkdir()
+    probe = subprocess.run(
+        ["unshare", "--mount", "mount", "-o", "bind", state, state], capture_output=True, text=True, check=False
+    )
+    if probe.returncode:
+        pytest.skip(f"nothing can be mounted here: {probe.stderr.strip()}")
+    site.configure('serial = "increment"\n', serve='state = "state"')
+    server = OnReadOnlyFolder({}, "--config", str(site.config))
+    server.state = str(state)
+    site.server = server
+    site.stack.callback(server.stop)
+    server.launch().ready()
+    (alarm,) = site.status()["alarms"]
+    reason = f"{state} is on a read-only file system: remount it"
+    assert (alarm["kind"], alarm["text"]) == ("state-folder", f"nothing can be kept for the next start: {reason}")
+    assert {zone["serial"] for zone in site.status()["zones"]} == {1}
+    assert {zone["result"] for zone in json.loads(site.run("reload", "--json").stdout)["zones"]} <= {
+        "unchanged",
+        "refused",
+    }
+
+
+@pytest.mark.parametrize("kind", ["a file", "below a file", "a link to nothing"])
+def test_a_state_folder_that_cannot_be_one_prevents_no_start(site: Site, kind: str) -> None:
+    folder = site.directory / "state"
+    if kind == "a link to nothing":
+        folder.symlink_to("nowhere/state")
+    else:
+        folder.touch()
+    site.configure(serve=f'state = "{"state/deep" if kind == "below a file" else "state"}"')
+    site.start()
+    (alarm,) = site.status()["alarms"]
+    assert alarm["kind"] == "state-folder"
+    assert site.run("reload").exit_code == 0
+    site.server.stop()
+    folder.unlink()
+    site.start()
+    assert site.status()["alarms"] == []
+
+
+def test_a_full_state_folder_is_an_alarm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file system without a limit has no number of blocks and files."""
+    status = os.statvfs(tmp_path)
+
+    def with_fields(**fields: int) -> str:
+        names = [
+            "f_bsize",
+            "f_frsize",
+            "f_blocks",
+            "f_bfree",
+            "f_bavail",
+            "f_files",
+            "f_ffree",
+            "f_favail",
+            "f_flag",
+            "f_namemax",
+        ]
+        values = [fields.get(name, getattr(status, name)) for name in names]
+        monkeypatch.setattr(os, "statvfs", lambda path: os.statvfs_result(values))
+        return state_folder.fault(tmp_path)
+
+    assert with_fields() == ""
+    assert with_fields(f_bfree=0, f_bavail=0) == f"{tmp_path} has no space left: free some"
+    assert with_fields(f_ffree=0, f_favail=0, f_files=9) == f"{tmp_path} can have no more files: remove some"
+    assert with_fields(f_blocks=0, f_bfree=0, f_bavail=0, f_files=0, f_ffree=0, f_favail=0) == ""

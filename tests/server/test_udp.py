@@ -315,6 +315,23 @@ def test_without_memory_the_old_zones_stay(monkeypatch: pytest.MonkeyPatch) -> N
         assert ask_one(address, KNOWN) == respond(KNOWN, new)
 
 
+def test_without_memory_no_response_is_mixed_of_old_and_new_zones(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A listener that keeps the old ready responses also asks the general path of the old zones."""
+    text = "@ 60 SOA ns h 2 2 3 4 5\n@ 60 NS ns\n12345 60 TXT new\n"
+    new = snapshot_of_zones(dns.zone.from_text(text, "example.", relativize=False))
+    responder = make_responder()
+    with listening(responder) as (_, address):
+        old = ask_one(address, KNOWN)
+        swap(responder, new)
+        with monkeypatch.context() as patch:
+            patch.setattr(shortcut, "Arena", no_memory)
+            assert ask_one(address, KNOWN) == old
+            for query in (ABSENT, COOKIE, ABSENT, COOKIE):  # some of them were never asked
+                context = responder.state.context
+                assert ask_one(address, query) == respond(query, SNAPSHOT, client=address[0], context=context)
+        assert ask_one(address, KNOWN) == respond(KNOWN, new)
+
+
 def no_memory(size: int) -> None:
     raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
 

@@ -12,23 +12,31 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 
 def write_certificate(
-    directory: Path, name: str = "ns1.example", *, passphrase: bytes | None = None, hours: int = 1
+    directory: Path,
+    name: str = "ns1.example",
+    *,
+    passphrase: bytes | None = None,
+    hours: int = 1,
+    period: tuple[float, float] | None = None,
 ) -> None:
     """Write ``tls.crt`` and ``tls.key``, valid for the name, for loopback addresses and for fe80::1.
 
-    It ends in so many ``hours``, which may be below 0.
+    It ends in so many ``hours``, which may be below 0; or it is valid in the ``period``, in seconds since 1970.
     """
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
     now = datetime.datetime.now(datetime.UTC)
     end = now + datetime.timedelta(hours=hours)
+    begin = min(now, end) - datetime.timedelta(hours=1)
+    if period is not None:
+        begin, end = (datetime.datetime.fromtimestamp(at, datetime.UTC) for at in period)
     certificate = (
         x509.CertificateBuilder()
         .subject_name(subject)
         .issuer_name(subject)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
-        .not_valid_before(min(now, end) - datetime.timedelta(hours=1))
+        .not_valid_before(begin)
         .not_valid_after(end)
         .add_extension(
             x509.SubjectAlternativeName(

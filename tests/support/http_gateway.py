@@ -128,7 +128,7 @@ def request(target: bytes | str, *headers: str, method: str = "GET", body: bytes
     raw = target if isinstance(target, bytes) else target.encode()
     given = [each for each in headers if each]
     if not any(each.lower().startswith("host:") for each in given):
-        given.append("Host: gateway.example")
+        given.append("Host: gateway")
     if body:
         given.append(f"Content-Length: {len(body)}")
     lines = "".join(f"{each}\r\n" for each in given).encode("latin-1")

@@ -117,7 +117,7 @@ class Peer:
     # Templates, in which $settings and $sections stand for the attributes below, and $zones for ``statements()``.
     arguments: ClassVar[str] = ""  # of the command that runs in the foreground
     files: ClassVar[tuple[str, ...]] = ()  # of the configuration, in CONFIGURATIONS
-    zone: ClassVar[str] = ""  # lines for one zone, with $origin and $path
+    zone = ""  # lines for one zone, with $origin and $path
     settings = ""  # more lines for ``options`` of BIND, the default template of Knot, or ``server`` of the others
     sections = ""  # more sections of the configuration
     wrapper: Sequence[str] = ()  # a command that runs the server, in a network namespace for instance

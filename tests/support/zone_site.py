@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from maptr.config import ZoneConfig
+from maptr.protocol.names import Labels
 from maptr.server import publisher
 from maptr.server.state import Served, ZoneState
 from maptr.server.status import ZoneResult
@@ -16,18 +17,25 @@ class ZoneSite:
         self.zone = zone
         self.now = now
         self.served: Served = {}
+        self.others: list[int] = []  # the serials of secondaries
 
     def clock(self) -> float:
         return self.now
 
     def start(self) -> ZoneView | None:
         """As a new process does."""
-        self.served = publisher.start([self.zone], clock=self.clock)
+        self.served = publisher.keep(publisher.start([self.zone], clock=self.clock, others=self.serials))
         return self.state.view
 
     def reload(self, *, force: bool = False) -> ZoneResult:
-        self.served, (outcome,) = publisher.publish([self.zone], self.served, clock=self.clock, force=force)
+        self.served, (outcome,) = publisher.publish(
+            [self.zone], self.served, clock=self.clock, force=force, others=self.serials
+        )
         return outcome
+
+    def serials(self, origin: Labels) -> list[int]:
+        assert origin == self.zone.name
+        return self.others
 
     @property
     def state(self) -> ZoneState:

@@ -22,8 +22,9 @@ from maptr.protocol.names import Labels, parse
 from maptr.protocol.numbers import UDP_PAYLOAD
 from maptr.zone import masterfile
 from maptr.zone.check import Checked, check_hostnames, check_integrity, examine, read_checked
+from maptr.zone.clean import MAX_RRSET
 from maptr.zone.finding import Severity
-from maptr.zone.masterfile import MAX_RRSET, Source, ZoneFile, read_zone_file
+from maptr.zone.masterfile import Source, ZoneFile, read_zone_file
 from tests.support.answers import load_vectors, snapshot_of
 from tests.support.zones import view_of
 
@@ -218,7 +219,19 @@ def read(folder: Path, text: str | bytes, lint: str = "warn") -> Checked:
         (HEAD + "$GENERATE 1-2 ${0,128} A 192.0.2.1\n", "z:5: near '.{0,128}': the width is above 127"),
         (HEAD + "$GENERATE 1-2 ${-2,3,n} A 192.0.2.1\n", "z:5: near .*: a negative number has no nibbles"),
         (HEAD + "$GENERATE 1-2/0 n$ A 192.0.2.1\n", "z:5: near '1-2/0': bad range"),
-        (HEAD + "$GENERATE 0-4000000000 $ A 192.0.2.1\n", "z:5: .*its .GENERATE lines make more than 1000000"),
+        (HEAD + "$GENERATE 0-2000000000 $ A 192.0.2.1\n", "z:5: .*its .GENERATE lines make more than 1000000"),
+        (
+            HEAD + "$GENERATE 2147483647-2147483648 $ A 192.0.2.1\n",
+            "z:5: .*a number of .GENERATE is at most 2147483647",
+        ),
+        (HEAD + "$GENERATE 1-2/2147483648 $ A 192.0.2.1\n", "z:5: .*a number of .GENERATE is at most 2147483647"),
+        (HEAD + "$GENERATE 0-1 ${2147483647} A 192.0.2.1\n", "z:5: .*makes 2147483648 of 1: a number of .GENERATE is"),
+        (
+            HEAD + "$GENERATE 1-1 ${-2147483649} A 192.0.2.1\n",
+            "z:5: .*makes -2147483648 of 1: a number",
+        ),
+        (HEAD + '$INCLUDE "a\0b"\n', r"z:5: near 'a.b': is not the name of a file"),
+        (HEAD + "$INCLUDE a\0b\n", r"z:5: near 'a.b': is not the name of a file"),
         (HEAD + "$GENERATE 1-4 $ A 192.0.2.1\n$generate 1-2000000/2 $ A 192.0.2.1\n", "z:6: .*its .GENERATE"),
         (HEAD + f"{'x' * 64} A 192.0.2.1\n", "z:5: "),
         ((HEAD + "x A 192.0.2.1\n").encode("utf-16"), "z:1: .*is UTF-16: save it as UTF-8"),

@@ -125,6 +125,29 @@ def test_any_text_is_read_or_refused_with_its_line(text: str) -> None:
         assert error.line or error.code
 
 
+DIGITS = "9" * 5000  # Python refuses to make a number of so many
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        (f"x {DIGITS} IN A 192.0.2.1", "is out of range"),
+        (f"$TTL {DIGITS}", "is not a time"),
+        (f"x IN A6 {DIGITS} ::", "is out of range"),
+        (f"x IN TYPE{DIGITS} \\# 0", "unknown RR type"),
+        (f"x CLASS{DIGITS} A 192.0.2.1", "unknown RR type"),
+        (f"$GENERATE {DIGITS}-{DIGITS} a A 192.0.2.1", "bad range"),
+        ("x \u0663 IN A 192.0.2.1", "is out of range"),
+        ("x \u00b2 IN A 192.0.2.1", "is out of range"),
+        ("$GENERATE \u0661-\u0662 a TXT $", "bad range"),
+    ],
+    ids=range(9),
+)
+def test_odd_numbers_are_refused_with_their_line(line: str, reason: str) -> None:
+    with pytest.raises(ZoneError, match=f"^zone:5: near .*{reason}"):
+        read_master_file("zone", f"{HEAD}{line}\n".encode(), EXAMPLE)
+
+
 def test_a_name_has_its_first_spelling() -> None:
     view = read_master_file("zone", (HEAD + "WwW A 192.0.2.1\nwww A 192.0.2.2\nwwW TXT x\n").encode(), EXAMPLE)
     assert {rrset.owner[0] for rrset in view.nodes[(b"www", b"example")].values()} == {b"WwW"}

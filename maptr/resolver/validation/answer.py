@@ -89,7 +89,8 @@ class AnswerValidator:
         note = "; ".join(part for part in (self._note, note) if part)
         if outcome.answered:  # in a response that cannot be validated
             outcome = Outcome.SERVFAIL
-        return Answer(outcome, note=note, server=result.server, security=security, links=tuple(self._chain.links))
+        links, extended = tuple(self._chain.links), result.extended
+        return Answer(outcome, note=note, server=result.server, security=security, links=links, extended=extended)
 
     def _read(self, name: dns.name.Name, result: Resolved) -> Lookups[Answer | dns.name.Name]:
         """Return the answer in a message, or the name to query next if an alias leads to a name outside the message."""

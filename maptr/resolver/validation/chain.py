@@ -24,6 +24,7 @@ import dns.rdatatype
 from dns.rdatatype import CNAME, DNAME, DNSKEY, DS, RdataType
 
 from maptr.discovery import Link, Outcome
+from maptr.protocol.extended_error import ExtendedError
 from maptr.resolver.validation import signed as reading
 from maptr.resolver.validation.denial import INSECURE, SECURE, proofs
 from maptr.resolver.validation.signed import SHA1, Bogus, Rdata, WorkBudget, Zone, is_usable, may_sign, verify
@@ -46,6 +47,7 @@ class Resolved(NamedTuple):
     note: str = ""
     server: str = ""
     elapsed: float | None = None
+    extended: tuple[ExtendedError, ...] = ()
 
     @property
     def response(self) -> dns.message.Message:

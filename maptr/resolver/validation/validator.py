@@ -119,7 +119,7 @@ def _result(exchange: Exchange, elapsed: float) -> Resolved:
     answer = exchange.answer
     assert answer is not None  # noqa: S101 - next() returns None only then
     if not exchange.packet:
-        return Resolved(answer.outcome, None, answer.note, elapsed=elapsed)
+        return Resolved(answer.outcome, None, answer.note, elapsed=elapsed, extended=answer.extended)
     try:
         message = parse(exchange.packet)
     except ValueError as error:

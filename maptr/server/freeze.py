@@ -1,0 +1,111 @@
+"""Frozen zones: those that the server does not change by itself until an operator thaws them.
+
+A freeze lasts over restarts: it is a file in the state folder.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from maptr.errors import ZoneError, reason_of, time_text
+from maptr.files import read_whole, signature_if_any, write_private
+from maptr.protocol.names import Labels, fold, parse, to_text
+from maptr.server.alarm import Alarm, AlarmKind
+
+log = logging.getLogger("maptr.serve")
+
+NAME = "frozen.json"
+ALL = ""  # the key of all zones in the file
+MAX_FILE = 1 << 22  # bytes: some 10,000 zones
+
+
+@dataclass(frozen=True, slots=True)
+class Frozen:
+    """The times, in seconds since 1970, since which all zones, and single ones, are frozen."""
+
+    everything: float | None = None
+    zones: Mapping[Labels, float] = field(default_factory=dict)
+
+    def since(self, origin: Labels) -> float | None:
+        """Return since when a zone is frozen; None if it is not."""
+        return self.zones.get(origin, self.everything)
+
+    def freeze(self, origin: Labels | None, now: float) -> Frozen:
+        """Return this with one zone frozen, or, with None, all of them. What is frozen stays so since its time."""
+        if origin is None:
+            return Frozen(now if self.everything is None else self.everything, self.zones)
+        return Frozen(self.everything, {origin: now, **self.zones})
+
+    def thaw(self, origin: Labels | None) -> Frozen:
+        """Return this without the freeze of one zone, or, with None, without any. Raises ZoneError."""
+        if origin is None:
+            return Frozen()
+        if origin not in self.zones:
+            name = to_text(origin)
+            raise ZoneError(
+                f"zone {name} is not frozen by itself"
+                + ("" if self.everything is None else ": maptr control thaw thaws all zones")
+            )
+        return Frozen(self.everything, {name: since for name, since in self.zones.items() if name != origin})
+
+    def table_reason(self, origins: Iterable[Labels]) -> str:
+        """Return why the table from which these zones are built is not pulled; "" if it may be."""
+        if self.everything is not None:
+            return f"{_text(None, self.everything)}: {_command(None)}"
+        found = next((origin for origin in origins if origin in self.zones), None)
+        return "" if found is None else f"{_text(found, self.zones[found])}: {_command(found)}"
+
+    def alarms(self, served: Iterable[Labels]) -> Iterator[Alarm]:
+        """Yield an alarm for each freeze."""
+        stops = "no change is published but that of maptr reload ZONE"
+        if self.everything is not None:
+            text = f"{_text(None, self.everything)}, {stops}: {_command(None)}"
+            yield Alarm(AlarmKind.FROZEN, text, since=self.everything)
+        for origin in served:
+            if origin in self.zones:
+                since = self.zones[origin]
+                text = f"{_text(origin, since)}, {stops}: {_command(origin)}"
+                yield Alarm(AlarmKind.FROZEN, text, to_text(origin), since=since)
+
+
+def _text(origin: Labels | None, since: float) -> str:
+    what = "all zones are" if origin is None else f"zone {to_text(origin)} is"
+    return f"{what} frozen since {time_text(since)}"
+
+
+def _command(origin: Labels | None) -> str:
+    return "maptr control thaw" + ("" if origin is None else f" {to_text(origin)}")
+
+
+def read(folder: Path | None, now: float) -> Frozen:
+    """Return what is frozen. Of a file that cannot be read, that is everything: nothing is undone by an accident."""
+    if folder is None:
+        return Frozen()
+    path = folder / NAME
+    try:
+        document = json.loads(read_whole(path, MAX_FILE))
+        since = {str(name): float(at) for name, at in document.items()}
+        for at in since.values():
+            time_text(at)
+        everything = since.pop(ALL, None)
+        return Frozen(everything, {fold(parse(name)): at for name, at in since.items()})
+    except FileNotFoundError:
+        return Frozen()
+    except Exception as error:  # damaged in any way
+        log.error("%s is damaged, all zones are frozen until maptr control thaw: %s", path, reason_of(error))
+        return Frozen(now)
+
+
+def write(folder: Path, frozen: Frozen) -> None:
+    """Store what is frozen, atomically. Raises OSError."""
+    path = folder / NAME
+    single = {to_text(origin): since for origin, since in frozen.zones.items()}
+    document = single if frozen.everything is None else {ALL: frozen.everything, **single}
+    if document:
+        write_private(path, json.dumps(document).encode() + b"\n")
+    elif signature_if_any(path):
+        path.unlink()
