@@ -101,7 +101,7 @@ def gateway(words: tuple[str, ...], listen: tuple[str, ...], check_config: bool,
             output.show_log()
         else:
             logstream.configure(found.serve.log_level, found.serve.log_format)
-        client = lookup.reconciling_client(servers, options, found)
+        client = lookup.reconciling_client(servers, options, found, is_service=not check_config)
         service = Service(
             found,
             client,

@@ -5,9 +5,11 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeAlias
 
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
     from maptr.choose import Chooser
     from maptr.config import Config
     from maptr.registry.found import FoundTable, TableLocation
+
+log = logging.getLogger("maptr.cache")
 
 ORIGIN = "ark.arpa."
 OLD = 365 * 86_400  # seconds: a built-in registry of more than a year needs a warning
@@ -154,8 +158,13 @@ def client_of(servers: list[str], given: LookupOptions, config: Config | None, *
     return client
 
 
-def reconciling_client(servers: list[str], given: LookupOptions, config: Config | None, **limits: Any) -> Client:
-    """Return a client with the table given, or the one of this machine, and a cache. Raises ConfigError."""
+def reconciling_client(
+    servers: list[str], given: LookupOptions, config: Config | None, *, is_service: bool = False, **limits: Any
+) -> Client:
+    """Return a client with the table given, or the one of this machine, and a cache. Raises ConfigError.
+
+    A service goes on without a cache whose file is damaged.
+    """
     options = client_options(given, config) | limits
     if options.get("require") and options.get("policy") == NATAB_ONLY:
         raise ConfigError(f"{NATAB_ONLY} and --require exclude each other: a table has no signatures", of_text=True)
@@ -173,7 +182,10 @@ def reconciling_client(servers: list[str], given: LookupOptions, config: Config 
     except ConfigError as error:
         if config is None or error.filename != file:
             raise
-        raise config.error("cache.path", str(error)) from None
+        if not (is_service and Path(file).exists()):
+            raise config.error("cache.path", str(error)) from None
+        log.warning("%s; going on without the disk cache", error)
+        return Client(servers, **options | {"cache": MEMORY})
 
 
 def client_options(given: LookupOptions, config: Config | None) -> dict[str, Any]:

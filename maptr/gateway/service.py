@@ -127,6 +127,9 @@ class Service:
         """Bind the sockets. Raises ConfigError."""
         try:
             self._statistics.open()
+        except ConfigError as error:  # they stay in memory, and each try to keep them opens the file again
+            log.error("statistics not kept: %s", error.reason)
+        try:
             self._public.bind(self._config.gateway.listen, "gateway.listen")
             self._admin.bind(self._config.gateway.admin_listen, "gateway.admin_listen")
         except ConfigError as error:
@@ -271,7 +274,8 @@ class Service:
             if is_start:
                 self._statistics.check()
         except ConfigError as error:
-            errors.append(config.error("gateway.stats", error.reason))
+            if is_check or settings.stats is None or not settings.stats.exists():
+                errors.append(config.error("gateway.stats", error.reason))  # a start goes on without a damaged file
         if errors:
             raise_all(sorted((*errors, *unread), key=lambda error: error.line))
         if unread and settings.redirects is not None:

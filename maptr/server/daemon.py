@@ -286,10 +286,15 @@ class Daemon:
     def _alarms(self, now: float) -> Iterator[Alarm]:
         reloader = self.reloader
         if error := reloader.config_error:
-            yield Alarm(AlarmKind.CONFIG_REFUSED, f"the configuration was not reloaded: {error}")
+            yield Alarm(
+                AlarmKind.CONFIG_REFUSED, f"the configuration was not reloaded: {error}; correct it, then maptr reload"
+            )
         if (certificate := reloader.certificate) is not None:
             if certificate.error:
-                yield Alarm(AlarmKind.CERTIFICATE_REFUSED, f"the certificate was not reloaded: {certificate.error}")
+                yield Alarm(
+                    AlarmKind.CERTIFICATE_REFUSED,
+                    f"the certificate was not reloaded: {certificate.error}; mend it, then maptr reload",
+                )
             if trouble := certificate.trouble(now):
                 yield Alarm(AlarmKind.CERTIFICATE, trouble)
         folder = reloader.config.serve.state

@@ -153,7 +153,8 @@ class Puller:
     def alarms(self) -> Iterator[Alarm]:
         state = self.pulls.state
         if state.error:
-            yield Alarm(AlarmKind.TABLE_NOT_PULLED, f"the table was not pulled, the old one stays: {state.error}")
+            text = f"the table was not pulled, the old one stays: {state.error}; maptr control pull tries again"
+            yield Alarm(AlarmKind.TABLE_NOT_PULLED, text)
         if state.kept:
             yield Alarm(AlarmKind.RECORDS_KEPT, kept_text(state.kept))
         for report in self._drift:

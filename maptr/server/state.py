@@ -216,6 +216,7 @@ class ZoneState:
             yield Alarm(AlarmKind.ZONE_REFUSED, text, name)
         if self.view is not None and signing_error:
             text = f"zone {name} was not signed, serial {self.view.serial} stays: {signing_error}"
+            text += f"; maptr control sign {name} tries again"
             yield Alarm(AlarmKind.ZONE_NOT_SIGNED, text, name)
         if self.keep_error:
             text = f"zone {name} is not kept for the next start: {self.keep_error}"

@@ -380,7 +380,6 @@ def gateway_table_deleted_restart(site: GatewaySite) -> None:
     site=csv,
     kind="table and DNS",
     does="keeps the last good one, `/ready` says so",
-    in_ci=True,
 )
 def gateway_table_garbled(site: GatewaySite) -> None:
     site.table.write_bytes(b"\x00\xff<html>" * 100)
@@ -416,7 +415,6 @@ def gateway_table_smaller(site: GatewaySite) -> None:
     site=csv,
     kind="table and DNS",
     does="answers from the table, `/ready` says so",
-    in_ci=True,
 )
 def dns_silent_restart(site: GatewaySite) -> None:
     site.policy = "dns-first"

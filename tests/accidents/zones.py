@@ -40,9 +40,7 @@ TYPO = zone_text(2, extra="10099 NAPTE 100 10 u ark x .\n")
 # ---- the zone file
 
 
-@accident(
-    "the zone file is deleted, then a restart", site=zones, kind="human", does=KEPT, peers=WITH_CATALOG, in_ci=True
-)
+@accident("the zone file is deleted, then a restart", site=zones, kind="human", does=KEPT, peers=WITH_CATALOG)
 def zone_deleted_restart(site: ZoneSite) -> None:
     site.zone.unlink()
     site.restart()
@@ -264,7 +262,6 @@ def include_folder_restart(site: ZoneSite) -> None:
     kind="hostile bytes",
     does=KEPT + "; the other zones load",
     peers=PEERS,
-    in_ci=True,
 )
 def include_nul_restart(site: ZoneSite) -> None:
     site.write(zone_text(2).encode() + b"$INCLUDE oth\0er.zone\n")
@@ -416,7 +413,6 @@ def certificate_expired_restart_of_dns(site: MaptrSite) -> None:
     kind="typo",
     does="keeps configuration and zones, alarm `config-refused`",
     peers=PEERS,
-    in_ci=True,
 )
 def configuration_reload(site: ZoneSite) -> None:
     site.garbage = "}{ this is = not [a setting\n"
@@ -551,8 +547,9 @@ def everything_lost_restart(site: ZoneSite) -> None:
     "zone files and state are restored from an older backup, and a name is added with the next serial of the old file",
     site=zones,
     kind="restore",
-    does="with `zone.serial`, the next serial passes those of the secondaries, and the new name reaches them",
+    does="alarm: the secondary is ahead; with `zone.serial`, the next serial passes it, and the new name arrives",
     peers=PEERS,
+    is_quiet=True,
     in_ci=True,
 )
 def restore(site: ZoneSite) -> list[str]:

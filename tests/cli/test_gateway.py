@@ -254,6 +254,22 @@ def test_a_named_configuration_needs_no_table_for_clients(home: Path, monkeypatc
         assert gateway.ask(f"/dns-query?dns={query}").status == 200
 
 
+def test_a_damaged_cache_or_file_of_statistics_does_not_stop_it(home: Path) -> None:
+    config = home / "maptr.toml"
+    config.write_text(
+        f'[gateway]\nstats = "stats"\n[table]\nfile = "{SAMPLE}"\n[cache]\npath = "answers"\npolicy = "natab-only"\n'
+    )
+    for name in ("stats", "answers"):
+        (home / name).write_bytes(b"garbage " * 1024)
+    assert "answers" in run("gateway", "--check-config", "--config", config, code=1).stderr
+    with GatewayProcess("--config", str(config)) as gateway:
+        assert redirect(gateway, f"/{ARK}") == (302, URL)
+        log = gateway.log()
+    assert f"{home}/answers: holds something other than a maptr cache: left alone; going on without the disk" in log
+    assert f"statistics not kept: {home}/stats: file is not a database" in log
+    assert (home / "answers").read_bytes() == (home / "stats").read_bytes() == b"garbage " * 1024
+
+
 @pytest.mark.usefixtures("home")
 def test_the_table_of_table_pull_is_the_default() -> None:
     run("table", "pull", SAMPLE, "--apply", code=0)

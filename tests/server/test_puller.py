@@ -240,7 +240,7 @@ def test_a_pull_publishes_a_table_that_an_operator_has_changed(pulling: Pulling,
     answers["/naans"] = natab(*range(10000, 10004))
     pulling.pull()
     assert [text.partition("(60%, the limit is 30%)")[2] for text in alarms_of(pulling.puller)] == [
-        "; if that is right: maptr table pull --force --apply"
+        "; if that is right: maptr table pull --force --apply; maptr control pull tries again"
     ]
     assert pulling.published == ["ark.arpa."]
     pulling.table.write_bytes(answers["/naans"])
@@ -260,8 +260,9 @@ def test_a_failed_pull_is_logged_once_and_retried_soon(
         f"table {tmp_path}/naans not pulled, the old one stays: {url}: the server answers 404 Not Found"
     ]
     assert 108 <= pulling.puller.pause() <= 132
+    error = pulling.puller.pulls.state.error
     assert alarms_of(pulling.puller) == [
-        f"the table was not pulled, the old one stays: {pulling.puller.pulls.state.error}"
+        f"the table was not pulled, the old one stays: {error}; maptr control pull tries again"
     ]
     assert pulling.published == []
     answers["/naans"] = good
