@@ -22,7 +22,7 @@ from maptr.config import Config
 from maptr.daemon import process, sockets
 from maptr.daemon.certificate import Certificate
 from maptr.daemon.process import in_thread
-from maptr.daemon.progress import Progress
+from maptr.daemon.progress import StartProgress
 from maptr.daemon.pulling import TableStatus
 from maptr.daemon.sockets import Sockets, bound_at, limits_within_descriptors
 from maptr.errors import ConfigError, MaptrError, reason_of
@@ -89,7 +89,7 @@ class Daemon:
         self._not_ready: NotReady | None = None
         self._stopping = asyncio.Event()
         self._alarm_log = AlarmLog()
-        self.progress = Progress()
+        self.progress = StartProgress()
 
     def bind(self) -> None:
         """Bind all sockets; afterwards, ``bound`` has the actual ports. Raises ConfigError."""

@@ -36,7 +36,7 @@ from maptr.protocol import names
 from maptr.protocol.names import ARK_ARPA, WILDCARD, Labels, fold, from_wire, is_below, to_text, to_wire
 from maptr.protocol.numbers import CNAME, IN, MAX_TTL, NAPTR, NS, NSEC, NSEC3, RRSIG, SOA
 from maptr.zone.finding import NOT_LOADED, Finding, error, warning
-from maptr.zone.plain_lines import SINGLE, Group, PlainLines, Ttls
+from maptr.zone.plain_lines import SINGLE, LineGroup, PlainLines, Ttls
 from maptr.zone.rdata import (
     GENERIC,
     MISSING,
@@ -219,7 +219,7 @@ class MasterFileReader:
     all others, both by folded owner in wire format. ``spelled`` and ``special`` are those of ``PackedNodes``.
 
     ``default_ttl`` is the TTL without $TTL, and then that of $TTL. Limits stop a file that includes itself, a pipe or a
-    device, or that generates too many records.
+    device, or that generates too many records. Many attributes: the parts of a zone, what is wrong with it, and limits.
     """
 
     def __init__(
@@ -327,7 +327,7 @@ class MasterFileReader:
             file.owner = from_wire(lines.owner.name)
         return lines.at, lines.number
 
-    def _add_group(self, file: FileState, group: Group) -> None:
+    def _add_group(self, file: FileState, group: LineGroup) -> None:
         """Add adjacent records of one name: packed, or one by one where something may be wrong with them."""
         owner = group.owner
         if self._locations is None and owner.key not in self.table and (packed := group.packed()):

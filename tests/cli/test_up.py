@@ -184,7 +184,7 @@ def test_the_default_is_the_public_registry(home: Path, monkeypatch: pytest.Monk
         config = lookup.read_config(None, running=False) or Config()
         assert find_registry((), config, offline=False, force=False).url == str(other)
         assert Path("configured").read_bytes() == other.read_bytes()
-        assert find_registry((str(other),), Config(), offline=False, force=False).url == str(other)
+        assert find_registry((str(other),), Config(), offline=False, force=True).url == str(other)
         assert file.read_bytes() == other.read_bytes()
     again = find_registry((), Config(), offline=False, force=False)
     assert (again.file, again.url) == (file, url)

@@ -420,9 +420,9 @@ def test_a_zone_that_is_not_configured_is_set_aside(tmp_path: Path) -> None:
     state = tmp_path / "state"
     config = Config(serve=ServeConfig(state=state), zones=(site.zone,))
     state_folder.tidy(config, NOW)
-    assert sorted(path.name for path in state.glob("[!.]*")) == ["ark.arpa.kept", "ark.arpa.signed"]
+    assert sorted(path.name for path in state.glob("[!.]*")) == ["ark.arpa.kept", "ark.arpa.serial", "ark.arpa.signed"]
     state_folder.tidy(replace(config, zones=()), NOW)
-    assert sorted(path.suffix for path in state.glob("[!.]*")) == [".aside", ".aside"]
+    assert sorted(path.suffix for path in state.glob("[!.]*")) == [".aside", ".aside", ".aside"]
     gone(site)
     assert site.again() is None, "the zone is configured again, and does not come back by itself"
     site.zone.file.write_text(text(5))
@@ -512,7 +512,7 @@ def test_a_state_folder_that_cannot_be_written_to_stops_nothing(server: Server) 
 def test_a_long_start_says_what_it_does(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     caplog.set_level("INFO", "maptr.serve")
     monkeypatch.setattr(progress, "EVERY", 0.01)
-    with progress.Progress() as doing:
+    with progress.StartProgress() as doing:
         doing.doing = "loading zone a.test., 3 of 7"
         until(lambda: "starting for 0 s: loading zone a.test., 3 of 7" in caplog.messages, str)
 
