@@ -246,7 +246,7 @@ class _Reading:
             return value
         if type(value) is tuple:  # not a NamedTuple
             return tuple(self._absolute(one, path) for one in value)
-        if isinstance(value, model.TableSource) and value and "://" not in value:
+        if isinstance(value, model.PullSource) and value and "://" not in value:
             return str(self.directory / value)
         return self.directory / value if isinstance(value, Path) else value
 

@@ -297,13 +297,16 @@ class Daemon:
                 )
             if trouble := certificate.trouble(now):
                 yield Alarm(AlarmKind.CERTIFICATE, trouble)
-        folder = reloader.config.serve.state
+        folder, is_unusable = reloader.config.serve.state, False
         if folder is not None and (reason := state_folder.fault(folder)):
+            is_unusable = True
             yield Alarm(AlarmKind.STATE_FOLDER, f"nothing can be kept for the next start: {reason}")
         if reloader.puller is not None:
             yield from reloader.puller.alarms()
         yield from reloader.frozen.alarms(reloader.served)
-        yield from reloader.catalog.alarms(reloader.config, reloader.served)
+        kept = [*reloader.catalog.alarms(reloader.config, reloader.served)]
         for state in reloader.served.values():
-            yield from state.alarms(now)
+            kept += state.alarms(now)
+        # A folder in which nothing can be written is one alarm, not one for each zone.
+        yield from (alarm for alarm in kept if not (is_unusable and alarm.kind is AlarmKind.ZONE_NOT_KEPT))
         yield from reloader.monitor.alarms()

@@ -422,7 +422,7 @@ def test_a_zone_that_is_not_configured_is_set_aside(tmp_path: Path) -> None:
     state_folder.tidy(config, NOW)
     assert sorted(path.name for path in state.glob("[!.]*")) == ["ark.arpa.kept", "ark.arpa.serial", "ark.arpa.signed"]
     state_folder.tidy(replace(config, zones=()), NOW)
-    assert sorted(path.suffix for path in state.glob("[!.]*")) == [".aside", ".aside", ".aside"]
+    assert sorted(path.suffix for path in state.glob("[!.]*")) == [".aside", ".aside", ".serial"]
     gone(site)
     assert site.again() is None, "the zone is configured again, and does not come back by itself"
     site.zone.file.write_text(text(5))
