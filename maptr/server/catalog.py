@@ -100,7 +100,7 @@ class Catalog:
             record = json.loads(text)
             members = tuple(fold(parse(member)) for member in record["members"])
             return KeptCatalog(Published(record["serial"], record["digest"]), members)
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return None
         except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             self.damaged = f"{path} is not used: {reason_of(error)}"

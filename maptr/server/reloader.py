@@ -151,6 +151,8 @@ class Reloader:
         elif self._reread is not None:
             new = self._reread()
             settings.check_change(config, new)
+            if self.frozen.is_unread:
+                self.frozen = freeze.read(new.serve.state, self._clock())
             config, context = new, settings.context_of(new, context)
         current = self.served
         if by_operator:

@@ -133,7 +133,7 @@ def read_serial(folder: Path, origin: Labels, tell: Tell = ignore) -> StoredSeri
             record = json.loads(file.read(MAX_RECORD))
         signed = record.get("signed")
         found = StoredSerial(_published(record), None if signed is None else _published(signed))
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         reason = "is damaged"
@@ -203,7 +203,7 @@ def read_signed(
         if match is None or match["digest"] != _digest(text, int(match["serial"])):
             raise ValueError("is damaged: its checksum is wrong")
         return read_master_file(str(path), text.encode(), origin), int(match["serial"])
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
     except Exception as error:
         reason = getattr(error, "strerror", None) or str(error)
