@@ -193,3 +193,18 @@ def test_whatever_goes_wrong_with_a_followed_file_is_its_error(error: Exception,
 
     file = Followed(tmp_path / "file", "", read, lambda last, error: str(error), clock=lambda: 0.0)
     assert file.current() == f"internal error: {error!r}"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may open it")
+def test_a_file_that_has_nothing_yet_is_an_error() -> None:
+    """Such a file of /proc says that it is a regular one."""
+    try:
+        handle = os.open("/proc/kmsg", os.O_RDONLY | os.O_NONBLOCK)
+    except OSError as error:
+        pytest.skip(str(error))
+    with contextlib.suppress(BlockingIOError):
+        while os.read(handle, 1 << 16):  # what others log meanwhile is read, too
+            pass
+    os.close(handle)
+    with contextlib.suppress(BlockingIOError):
+        assert isinstance(read_whole(Path("/proc/kmsg")), bytes)

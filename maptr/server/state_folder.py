@@ -95,8 +95,9 @@ def lock(config: Config) -> int | None:
     folder = config.serve.state
     if folder is None:
         return None
+    flags = os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK  # a pipe would be waited for
     try:
-        handle = os.open(folder / LOCK, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        handle = os.open(folder / LOCK, flags, 0o600)
     except OSError:
         return None
     end = time.monotonic() + LOCK_TIMEOUT
