@@ -113,7 +113,11 @@ class Catalog:
         return None
 
     def _store(self, folder: Path, view: ZoneView, members: Iterable[Labels]) -> None:
-        record = {**Published.of(view)._asdict(), "members": [*map(to_text, members)], "held": [*map(to_text, self.held)]}
+        record = {
+            **Published.of(view)._asdict(),
+            "members": [*map(to_text, members)],
+            "held": [*map(to_text, self.held)],
+        }
         text = json_text(record).encode()
         path = path_of(folder, view.origin)
         try:

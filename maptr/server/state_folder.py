@@ -26,7 +26,7 @@ from maptr.daemon import kept
 from maptr.daemon.kept import Kept
 from maptr.errors import json_text, reason_of
 from maptr.files import MAX_WHOLE, name_for, opened, read_whole, write_private
-from maptr.protocol.names import Labels
+from maptr.protocol.names import Labels, to_text
 from maptr.zone.diff import Published
 from maptr.zone.masterfile import read_master_file
 from maptr.zone.snapshot import ZoneView
@@ -211,6 +211,19 @@ def read_signed(
         log.warning("%s: %s; %s", path, reason, instead)
         tell(f"{path}: {reason}; {instead}")
     return None
+
+
+def mend_signed(zone: ZoneConfig, version: Kept) -> None:
+    """Write the signed version again from the kept one, if its file is not that version. An OSError is logged."""
+    from maptr.zone import text  # late, for a fast start
+
+    assert zone.state is not None  # noqa: S101 - something is kept
+    if version.unsigned is None or version.signed == kept.signed_head(zone.state, zone.name):
+        return
+    try:
+        write_signed(zone.state, zone.name, text.to_text(version.view), version.unsigned)
+    except OSError as error:
+        log.warning("zone %s: its signed version cannot be written again: %s", to_text(zone.name), reason_of(error))
 
 
 def last_removed(folder: Path, origin: Labels) -> ZoneView | None:

@@ -66,7 +66,8 @@ MARK_REFUSED = "begins with a byte order mark, which name servers read as part o
 _MARK, _UTF16 = ("byte-order-mark", MARK_REFUSED), ("byte-order-mark", "is UTF-16: save it as UTF-8")
 _RAW = NOT_LOADED, "is in BIND's raw format: named-compilezone -f raw -o OUT ZONE FILE makes a zone file of it"
 _NOT_A_ZONE_FILE = {codecs.BOM_UTF8: _MARK, codecs.BOM_UTF16_LE: _UTF16, codecs.BOM_UTF16_BE: _UTF16, b"\0\0\0\2": _RAW}
-MAX_WORD = 1 << 18  # bytes of one word, and words of one record: 65,535 bytes of rdata as \\DDD, or as words of their own
+# Bytes of a word, and words of a record: 65,535 bytes of rdata need no more, each as \DDD or as a word.
+MAX_WORD = 1 << 18
 MAX_REFUSED = 100  # lines that cannot be read, after which the reader stops
 NOT_ASCII = "Knot and PowerDNS refuse the zone for it, and others serve its bytes: write its A-label"
 DATA_NOT_ASCII = "Knot refuses the zone for it: write \\DDD for each byte"
