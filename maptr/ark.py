@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import suppress
+from itertools import islice
 from typing import Any, Literal, NamedTuple, TypedDict, Unpack
 
 from maptr.errors import ArkSyntaxError, ConfigError, json_text
@@ -25,6 +26,8 @@ Scope = Literal["naan", "name"]
 SCOPES: tuple[Scope, ...] = ("naan", "name")
 
 MAX_NAAN = 63  # one DNS label (RFC 1035 2.3.4); the draft asks for 16 at least
+MAX_COUNTED = 20  # ARKs of a text that should have one
+MAX_TRIED = 40  # labels in such a text that are looked at, because a server must not read hundreds to refuse a request
 MAX_TEXT = 8192  # bytes of a received ARK, with NMA and query string; the draft asks for names of 255 at least
 
 INFLECTIONS = ("?info", "?", "??")  # draft section 5: the current one, then the reserved older forms
@@ -723,9 +726,10 @@ def _second_label(text: str) -> str:
 
 def _not_one(received: str, problem: str, text: str = "", *, labelled: bool = True) -> ArkSyntaxError:
     """Return the error for a text that is not one ARK, with the ARKs in it. ``text`` may lack a label."""
-    found = list(map(str, find_arks(received)))
+    found = list(map(str, first_arks(received, MAX_COUNTED + 1)))
     if len(found) > 1:
-        return ArkSyntaxError(f"{len(found)} ARKs, not one: {', '.join(map(_short, found[:2]))}")
+        count = f"more than {MAX_COUNTED}" if len(found) > MAX_COUNTED else str(len(found))
+        return ArkSyntaxError(f"{count} ARKs, not one: {', '.join(map(_short, found[:2]))}")
     if not found and (meant := _labelled(text)):
         with suppress(ArkSyntaxError):
             Ark._read("", meant, PROFILES["current"])
@@ -856,17 +860,30 @@ def each_ark(text: str, *, profile: Profile = "current") -> Iterator[Ark]:
     """Yield the ARKs of ``find_arks`` one by one, for a caller that needs only the first ones."""
     if not isinstance(text, str):
         raise TypeError(f"a text is a str, not {type(text).__name__}")
+    yield from (ark for ark in _each(text, PROFILES[profile]) if ark is not None)
+
+
+def first_arks(text: str, count: int) -> list[Ark]:
+    """Return the first ARKs of ``find_arks``, for a server: only the first MAX_TRIED labels of the text are read."""
+    tried = islice(_each(text, PROFILES["current"]), MAX_TRIED)
+    return list(islice((ark for ark in tried if ark is not None), count))
+
+
+def _each(text: str, rules: _Rules) -> Iterator[Ark | None]:
+    """Yield what each label in a text begins: an ARK, or None."""
     text = _plain(text)
     end = 0
     for match in re.finditer(_IN_PROSE, text):
         before = text[max(end, match.start() - _MAX_BEFORE) : match.start()]
         if len(match[0]) > MAX_TEXT:
+            yield None
             continue
         around = _url_at_end(before)
         found = _trim(_within_url(around, re.sub(_AFTER_LABEL, "", match[0])), before.removesuffix(around))
         try:
-            ark = Ark._read(around, re.sub(f"[{_MARKS}\\s]+", "", found), PROFILES[profile])
+            ark = Ark._read(around, re.sub(f"[{_MARKS}\\s]+", "", found), rules)
         except ArkSyntaxError:
+            yield None
             continue
         is_nma = "://" in around or around.lower().endswith(("/", "%2f"))
         yield ark if is_nma else ark.with_received(nma="")

@@ -386,7 +386,10 @@ class Client:
         paths.make_parent(str(path))
         pulled = plan_pull(path, [os.fspath(source) for source in sources] or [OFFICIAL], force=force, in_use=in_use)
         apply_pull(pulled, wall=time.time)
-        self.sources.follow(table_source(path, time.monotonic, self.resolver.settings.scheme))
+        scheme = self.resolver.settings.scheme
+        is_found = isinstance(table, FoundTable)  # the rule for older data holds then, as at the next start
+        found = FoundTable(clock=time.monotonic, scheme=scheme) if is_found else None
+        self.sources.follow(found or table_source(path, time.monotonic, scheme))
         return pulled
 
     def forget(self, naan: str | None = None) -> None:

@@ -56,7 +56,10 @@ def read_whole(path: Path, most: int = MAX_WHOLE) -> bytes:
         size = os.fstat(file.fileno()).st_size
         if size > most:
             raise OSError(errno.EFBIG, f"Has more than {most} bytes", str(path))
-        return file.read(size + 1)  # one byte more shows that the file grows
+        content: bytes | None = file.read(size + 1)  # one byte more shows that the file grows
+        if content is None:  # some files of /proc would be waited for
+            raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN), str(path))
+        return content
 
 
 def read_up_to(file: BinaryIO, most: int) -> bytes:

@@ -14,12 +14,15 @@ from hypothesis import strategies as st
 from maptr.ark import (
     BETANUMERIC,
     INFLECTIONS,
+    MAX_COUNTED,
     MAX_TEXT,
+    MAX_TRIED,
     PROFILES,
     SHARED_NAANS,
     Ark,
     Profile,
     find_arks,
+    first_arks,
 )
 from maptr.errors import ArkSyntaxError, ConfigError
 from tests.support.answers import load_vectors
@@ -359,3 +362,18 @@ def test_many_brackets_around_an_ark_are_removed() -> None:
 def test_the_2002_draft_has_a_host_in_the_label(host: str, nma: str) -> None:
     ark = Ark.parse(f"ark:/{host}/12345/x", profile="2002")
     assert (ark.nma, str(ark)) == (nma, "ark:12345/x")
+
+
+def test_of_a_text_that_should_be_one_ark_only_the_first_labels_are_read() -> None:
+    """A request of 8 kB has hundreds, and each takes a server a part of a millisecond."""
+    many = " ".join(f"ark:12345/x{number}" for number in range(500))
+    assert [str(ark) for ark in first_arks(many, 2)] == ["ark:12345/x0", "ark:12345/x1"]
+    with pytest.raises(ArkSyntaxError, match=f"^more than {MAX_COUNTED} ARKs, not one: ark:12345/x0, ark:12345/x1$"):
+        Ark.parse(many)
+    none = "ark:12345/. " * MAX_TRIED
+    assert first_arks(f"{none}ark:12345/x", 1) == []
+    assert [str(ark) for ark in first_arks(f"{none[12:]}ark:12345/x", 1)] == ["ark:12345/x"]
+    assert [str(ark) for ark in find_arks(f"{none}ark:12345/x")] == ["ark:12345/x"]
+    with pytest.raises(ArkSyntaxError) as refused:
+        Ark.parse(f"{none}ark:12345/x")
+    assert refused.value.suggestion == ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import resource
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -193,3 +194,14 @@ def test_whatever_goes_wrong_with_a_followed_file_is_its_error(error: Exception,
 
     file = Followed(tmp_path / "file", "", read, lambda last, error: str(error), clock=lambda: 0.0)
     assert file.current() == f"internal error: {error!r}"
+
+
+def test_a_file_that_has_nothing_yet_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """/proc/kmsg says that it is a regular file."""
+    path = tmp_path / "file"
+    path.touch()
+    with path.open("rb") as real:
+        file = Mock(fileno=real.fileno, read=lambda most: None)
+        monkeypatch.setattr(files, "opened", lambda path: nullcontext(file))
+        with pytest.raises(BlockingIOError, match="unavailable"):
+            files.read_whole(path)

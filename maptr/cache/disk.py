@@ -168,8 +168,7 @@ class Disk:
     def run(self, operation: Callable[[sqlite3.Connection], T]) -> T | None:
         """Return the result of an operation; None if the file cannot be used. Rebuilds a corrupt file, once a call."""
         if not _is_event_loop():
-            with self._lock:
-                return self._run(operation, BUSY_MS)
+            return self.run_waiting(operation)
         if self._clock() < self._rest_until or self._writer is not None:  # what is to be dropped must not be found
             return None
         began = time.monotonic()
@@ -183,6 +182,11 @@ class Disk:
         finally:
             if time.monotonic() - began >= AT_ONCE:
                 self._rest_until = self._clock() + REST
+
+    def run_waiting(self, operation: Callable[[sqlite3.Connection], T]) -> T | None:
+        """As ``run``, but also in a thread with an event loop, whose caller has chosen to wait."""
+        with self._lock:
+            return self._run(operation, BUSY_MS)
 
     def _run(self, operation: Callable[[sqlite3.Connection], T], busy_ms: int) -> T | None:
         """``run``, which waits so many milliseconds for another process."""
@@ -242,7 +246,7 @@ class Disk:
                 write(connection)
             return True
 
-        return self.run(operation) is True
+        return self.run_waiting(operation) is True
 
     def close(self) -> None:
         """Write what a thread has not written yet, and close the file."""

@@ -224,19 +224,19 @@ def _file(text: str) -> Path:
     return path
 
 
-class Source(str):
+class PullSource(str):
     """The URL of a registry, or its file."""
 
     __slots__ = ()
 
 
-def _source(text: str) -> Source:
+def _source(text: str) -> PullSource:
     if re.match("[A-Za-z][A-Za-z0-9+.-]+:", text):
         try:
             url.parse(text)
         except ValueError as error:
             raise ValueError(f"{text}: {error}") from None
-    return Source(text)
+    return PullSource(text)
 
 
 def _server(text: str) -> str:

@@ -133,6 +133,10 @@ def _document(text: str, filename: str) -> dict[str, Any]:
         raise ConfigError(reason, filename=filename, line=line, of_text=True) from None
     except RecursionError:
         raise ConfigError("is nested too deeply", filename=filename, of_text=True) from None
+    except ValueError:  # which int() raises for more digits than Python converts
+        match = re.search(r"\d{1000}", text.replace("_", ""))
+        line = text.replace("_", "").count("\n", 0, match.start()) + 1 if match else 0
+        raise ConfigError("has a number with too many digits", filename=filename, line=line, of_text=True) from None
 
 
 def environment_names() -> dict[str, str]:
@@ -246,7 +250,7 @@ class _Reading:
             return value
         if type(value) is tuple:  # not a NamedTuple
             return tuple(self._absolute(one, path) for one in value)
-        if isinstance(value, model.Source) and value and "://" not in value:
+        if isinstance(value, model.PullSource) and value and "://" not in value:
             return str(self.directory / value)
         return self.directory / value if isinstance(value, Path) else value
 

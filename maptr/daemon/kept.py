@@ -121,7 +121,7 @@ def read(folder: Path, origin: Labels, tell: Callable[[str], object] = lambda tr
     try:
         with opened(path) as file:
             return _read(file, origin)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
     except Exception as error:  # a file with a right checksum may still be wrong in any way
         reason = getattr(error, "strerror", None) or str(error) or repr(error)

@@ -116,9 +116,9 @@ def drop_privileges(config: Config, user: User, *, listening: bool = True) -> So
 
 
 def _make_folder(config: Config, folder: Path, user: User) -> None:
-    if folder.exists():
-        return
     try:
+        if folder.exists():
+            return
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         os.chown(folder, user.uid, user.gid, follow_symlinks=False)
     except OSError as error:

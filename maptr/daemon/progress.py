@@ -12,7 +12,7 @@ log = logging.getLogger("maptr.serve")
 EVERY = 1.0  # seconds between two log lines
 
 
-class Progress:
+class StartProgress:
     """Logs ``doing``, which its owner sets, after each second in the context. Each context goes on counting."""
 
     def __init__(self) -> None:
@@ -20,7 +20,7 @@ class Progress:
         self._began = time.monotonic()
         self._ended = threading.Event()
 
-    def __enter__(self) -> Progress:
+    def __enter__(self) -> StartProgress:
         self._ended = threading.Event()
         threading.Thread(target=self._log, args=(self._ended,), name="progress", daemon=True).start()
         return self

@@ -8,7 +8,7 @@ import sqlite3
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from maptr.ark import Ark
+from maptr.ark import MAX_NAAN, Ark
 from maptr.cache.disk import Disk
 from maptr.files import Followed
 from maptr.gateway.objects import Redirects, UnreadObjects
@@ -17,7 +17,7 @@ from maptr.registry.table import Table
 
 MAX_NAANS = 10_000  # of one file
 
-_NAAN = re.compile("[0-9a-z]{1,16}")
+_NAAN = re.compile(f"[0-9a-z]{{1,{MAX_NAAN}}}")
 _SCHEMA = "CREATE TABLE IF NOT EXISTS own_naan (file TEXT, naan TEXT, PRIMARY KEY (file, naan)) WITHOUT ROWID"
 
 

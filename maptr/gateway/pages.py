@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache, lru_cache, partial
 from http import HTTPStatus
 from importlib import resources
-from itertools import islice
 from types import CodeType
 from typing import Any, Generic, NamedTuple, TypeVar, cast
 from urllib.parse import urlencode
@@ -26,7 +25,7 @@ from jinja2.bccache import Bucket
 from markupsafe import Markup, escape
 
 from maptr import __version__, url
-from maptr.ark import Ark, each_ark
+from maptr.ark import Ark, first_arks
 from maptr.config.model import BROWSER, LANGUAGES
 from maptr.discovery import Discovery
 from maptr.errors import ArkSyntaxError, time_text, visible
@@ -235,7 +234,7 @@ def searched(text: str) -> Ark:
     try:
         return Ark.parse(text, bare=True, wrapped=True)
     except ArkSyntaxError:
-        found = list(islice(each_ark(text), 2))
+        found = first_arks(text, 2)
         if len(found) != 1:
             raise
         return found[0]

@@ -17,7 +17,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -25,8 +25,9 @@ from typing import NamedTuple
 from urllib.parse import quote
 
 from maptr import url
+from maptr.ark import check_naan
 from maptr.daemon.background import Repetitions
-from maptr.errors import NOT_UTF8, ConfigError, MaptrError, printable, text_of_cell
+from maptr.errors import NOT_UTF8, ArkSyntaxError, ConfigError, MaptrError, printable, text_of_cell
 from maptr.files import Followed, opened, sqlite_errors
 from maptr.gateway.message import Busy, Unreadable, published
 from maptr.gateway.objects import (
@@ -51,6 +52,7 @@ MAX_REDIRECTS = 5_000_000
 MAX_COLUMNS = 100
 SEPARATORS = ",;\t"
 MAX_LINE = 65_536  # characters of a line of CSV, bytes of a value of SQLite
+MAX_ROW = 16_000_000  # bytes of a row of SQLite that is left out; a longer one makes its file unreadable
 SAMPLED = 2_000  # ARKs of a long file that are looked for in its successor: the share is then right to about 1 %
 LOCKED = 0.5  # seconds to wait for a writer of SQLite; then the file is read again later, or a request gets 503
 LOCKED_STEP = 0.01  # seconds between two tries
@@ -63,6 +65,7 @@ NAMED = 10  # bad rows that the log and the status name one by one
 _SQLITE = b"SQLite format 3\0"
 APPLICATION, VERSION = 0x6D61706F, 1  # application_id ("mapo", as a cache has "mapt") and user_version
 _FIELDS = ", ".join(f'"{name}"' for name in COLUMNS)
+_AS_STORED = "CAST(? AS TEXT)"
 _INSERT = f"INSERT OR IGNORE INTO redirects ({_FIELDS}, more) VALUES ({', '.join('?' * (len(COLUMNS) + 1))})"  # noqa: S608
 _SCHEMA = f"""
 CREATE TABLE redirects (
@@ -203,7 +206,11 @@ def _sqlite_rows(path: Path) -> Iterator[Row]:
         store = ObjectStore(connection)
         if store.is_own:
             yield Row(0, dict.fromkeys(store.columns(), ""))
-            yield from (Row(number, to_row(one)) for number, one in enumerate(store.every(), 1))
+            for number, values in enumerate(store.rows(), 1):
+                try:
+                    yield Row(number, to_row(_object(values)))
+                except _DAMAGED as error:
+                    yield Row(number, {}, str(error))
             return
         columns = [_column(name) for (name,) in connection.execute("SELECT name FROM pragma_table_info('redirects')")]
         _check_columns(len(columns), path, 0)
@@ -211,12 +218,20 @@ def _sqlite_rows(path: Path) -> Iterator[Row]:
             raise ConfigError(f"no such column: {min(missing)}", filename=str(path))
         yield Row(0, dict.fromkeys(columns, ""))
         number = 1
+        connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MAX_ROW)
         try:
             for number, values in enumerate(connection.execute("SELECT * FROM redirects"), 1):
                 cells = dict(zip(columns, ("" if value is None else str(value) for value in values), strict=True))
-                yield Row(number, cells, _fault("".join(cells.values())))
+                is_long = any(len(cell) > MAX_LINE for cell in cells.values())
+                fault = f"a value of more than {MAX_LINE} characters" if is_long else _fault("".join(cells.values()))
+                yield Row(number, cells, fault)
         except sqlite3.DataError as error:  # a value that is too long
             raise ConfigError(str(error), filename=str(path), line=number + 1) from None
+
+
+def _stored(text: str) -> bytes:
+    """Return the parameter ``_AS_STORED`` of a text of a database, which may be no UTF-8."""
+    return text.encode("utf-8", "surrogateescape")
 
 
 def _fault(text: str) -> str:
@@ -285,14 +300,17 @@ class ObjectStore(OwnObjects):
 
     def count(self) -> None:
         """Count the objects of each NAAN, by ranges of the key, because a scan of a million rows takes a second."""
-        first = "SELECT min(ark) FROM redirects WHERE ark >= ?"
-        between = "SELECT count(*) FROM redirects WHERE ark >= ? AND ark < ?"
+        first = f"SELECT min(ark) FROM redirects WHERE ark >= {_AS_STORED}"  # noqa: S608 - constants
+        between = f"SELECT count(*) FROM redirects WHERE ark >= {_AS_STORED} AND ark < {_AS_STORED}"  # noqa: S608
         counted: dict[str, int] = {}
         after = ""
-        while isinstance(ark := self._connection.execute(first, (after,)).fetchone()[0], str):
+        while isinstance(ark := self._connection.execute(first, (_stored(after),)).fetchone()[0], str):
             start = ark.partition("/")[0]
             after = f"{start}0"  # the character after the slash
-            counted[start.removeprefix("ark:")] = self._connection.execute(between, (ark, after)).fetchone()[0]
+            ends = _stored(ark), _stored(after)
+            with suppress(ArkSyntaxError):  # of a row that was edited, which no ARK finds
+                naan = check_naan(start.removeprefix("ark:"))
+                counted[naan] = self._connection.execute(between, ends).fetchone()[0]
         self.naans = counted
 
     def get(self, ark: str) -> OwnObject | None:
@@ -360,8 +378,11 @@ class ObjectStore(OwnObjects):
 
     def every(self) -> Iterator[OwnObject]:
         """Yield all objects in the order of their ARKs."""
-        select = f"SELECT {_FIELDS}, more FROM redirects ORDER BY ark"  # noqa: S608 - constants
-        yield from map(_object, self._connection.execute(select))
+        yield from map(_object, self.rows())
+
+    def rows(self) -> Iterator[tuple[object, ...]]:
+        """Yield the row of each object, which may be damaged."""
+        yield from self._connection.execute(f"SELECT {_FIELDS}, more FROM redirects ORDER BY ark")  # noqa: S608
 
     def urls(self) -> Iterator[str]:
         yield from (str(where) for (where,) in self._connection.execute("SELECT url FROM redirects"))
@@ -399,7 +420,8 @@ class ObjectStore(OwnObjects):
 
     def __contains__(self, ark: str) -> bool:
         with self._lock:
-            return self._connection.execute("SELECT 1 FROM redirects WHERE ark = ?", (ark,)).fetchone() is not None
+            select = f"SELECT 1 FROM redirects WHERE ark = {_AS_STORED}"  # noqa: S608 - constants
+            return self._connection.execute(select, (_stored(ark),)).fetchone() is not None
 
     def __del__(self) -> None:
         self._connection.close()  # the last request that uses it is over

@@ -13,7 +13,7 @@ from functools import partial
 from http import HTTPStatus
 from urllib.parse import quote, unquote, unquote_plus
 
-from maptr.ark import MAX_TEXT, Ark, each_ark
+from maptr.ark import MAX_TEXT, Ark, first_arks
 from maptr.config.model import GatewayConfig
 from maptr.discovery import Discovery
 from maptr.errors import ArkSyntaxError, printable
@@ -100,8 +100,8 @@ def _route(request: Request, site: Site) -> Answer:
         return _resolve(request, f"{path.removeprefix(INFO)}?info", site)
     if has_label:
         return _resolve(request, request.target, site)
-    if _OTHER.match(path) and (found := next(each_ark(request.target), None)):
-        return _resolve(request, f"{found.resolution}{found.tail}", site)
+    if _OTHER.match(path) and (found := first_arks(request.target, 1)):
+        return _resolve(request, f"{found[0].resolution}{found[0].tail}", site)
     if path == doh.PATH:
         return doh.respond(request, site)
     if request.method == "POST":

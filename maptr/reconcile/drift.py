@@ -228,7 +228,9 @@ class VerdictLog:
         """Return the verdicts on each record that has any, the latest first; each as long as it did not change."""
         query = "SELECT record, at, verdict, reason, in_table, in_dns FROM verdict WHERE view = ? ORDER BY id DESC"
         found: dict[str, list[PastVerdict]] = {}
-        for record, at, verdict, reason, *urls in self.disk.run(lambda c: c.execute(query, (view,)).fetchall()) or ():
+        for record, at, verdict, reason, *urls in (
+            self.disk.run_waiting(lambda c: c.execute(query, (view,)).fetchall()) or ()
+        ):
             if verdict in frozenset(Verdict):  # another release may have others
                 table, dns = (tuple(json.loads(side)) for side in urls)
                 found.setdefault(record, []).append(PastVerdict(at, Verdict(verdict), reason, table, dns))

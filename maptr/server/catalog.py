@@ -41,20 +41,22 @@ NAMES = 10  # of members in an alarm
 
 @dataclass(frozen=True, slots=True)
 class KeptCatalog:
-    """What was published last of a catalog."""
+    """What was published last of a catalog. ``held``: those of its members that were not configured then."""
 
     published: Published
     members: tuple[Labels, ...]
+    held: tuple[Labels, ...] = ()
 
 
 class Catalog:
     """The catalog of a server, over reloads. ``error`` is why it cannot be kept for the next start, ``damaged`` what
-    was wrong with what was kept."""
+    was wrong with what was kept. ``held``: the members that are not configured."""
 
     def __init__(self, logged: Repetitions | None = None) -> None:
         self.error = ""
         self.damaged = ""
-        self._stored: tuple[Path, Labels, int] | None = None
+        self.held: tuple[Labels, ...] = ()
+        self._stored: tuple[Path, Labels, int, tuple[Labels, ...]] | None = None
         self._logged = logged or Repetitions()
 
     def following(
@@ -86,7 +88,7 @@ class Catalog:
         else:
             serial = published.serial
         view = last if last is not None and last.serial == serial else with_serial(view, serial)
-        if folder is not None and self._stored != (folder, origin, serial):
+        if folder is not None and self._stored != (folder, origin, serial, self.held):
             self._store(folder, view, [zone.name for zone in config.zones])
         return view
 
@@ -98,9 +100,11 @@ class Catalog:
             if digest != _digest(text):
                 raise ValueError("it is damaged: its checksum is wrong")
             record = json.loads(text)
-            members = tuple(fold(parse(member)) for member in record["members"])
-            return KeptCatalog(Published(record["serial"], record["digest"]), members)
-        except FileNotFoundError:
+            members, held = (
+                tuple(fold(parse(member)) for member in record.get(key, ())) for key in ("members", "held")
+            )
+            return KeptCatalog(Published(record["serial"], record["digest"]), members, held)
+        except (FileNotFoundError, NotADirectoryError):
             return None
         except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             self.damaged = f"{path} is not used: {reason_of(error)}"
@@ -109,7 +113,11 @@ class Catalog:
         return None
 
     def _store(self, folder: Path, view: ZoneView, members: Iterable[Labels]) -> None:
-        record = {**Published.of(view)._asdict(), "members": [*map(to_text, members)]}
+        record = {
+            **Published.of(view)._asdict(),
+            "members": [*map(to_text, members)],
+            "held": [*map(to_text, self.held)],
+        }
         text = json_text(record).encode()
         path = path_of(folder, view.origin)
         try:
@@ -120,7 +128,7 @@ class Catalog:
             if self._logged.is_new(path, self.error):
                 log.error("catalog %s is not kept for the next start: %s", to_text(view.origin), self.error)
         else:
-            self.error, self._stored = "", (folder, view.origin, view.serial)
+            self.error, self._stored = "", (folder, view.origin, view.serial, self.held)
             self._logged.forget(path)
 
     def alarms(self, config: Config, served: Served) -> Iterator[Alarm]:
@@ -153,10 +161,16 @@ def _is_passed(serial: int, others: Iterable[int]) -> bool:
 # ---- members that the configuration has no longer
 
 
-def lost_members(members: Collection[Labels], configured: Collection[Labels]) -> tuple[Labels, ...]:
-    """Return the members that are no longer configured, if they are too many to be taken out without a person."""
+def lost_members(
+    members: Collection[Labels], configured: Collection[Labels], held: Collection[Labels] = ()
+) -> tuple[Labels, ...]:
+    """Return the members that are no longer configured, if they are too many to be taken out without a person.
+
+    ``held`` were too many before: they stay, even if some of them are configured again, or other zones are new.
+    """
     lost = tuple(member for member in members if member not in configured)
-    return lost if len(members) > 1 and len(lost) > REMOVAL_LIMIT * len(members) else ()
+    is_held = any(member in held for member in lost)
+    return lost if is_held or (len(members) > 1 and len(lost) > REMOVAL_LIMIT * len(members)) else ()
 
 
 def held_in(config: Config, served: Served) -> list[Labels]:

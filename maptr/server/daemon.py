@@ -22,7 +22,7 @@ from maptr.config import Config
 from maptr.daemon import process, sockets
 from maptr.daemon.certificate import Certificate
 from maptr.daemon.process import in_thread
-from maptr.daemon.progress import Progress
+from maptr.daemon.progress import StartProgress
 from maptr.daemon.pulling import TableStatus
 from maptr.daemon.sockets import Sockets, bound_at, limits_within_descriptors
 from maptr.errors import ConfigError, MaptrError, reason_of
@@ -89,7 +89,7 @@ class Daemon:
         self._not_ready: NotReady | None = None
         self._stopping = asyncio.Event()
         self._alarm_log = AlarmLog()
-        self.progress = Progress()
+        self.progress = StartProgress()
 
     def bind(self) -> None:
         """Bind all sockets; afterwards, ``bound`` has the actual ports. Raises ConfigError."""
@@ -297,13 +297,16 @@ class Daemon:
                 )
             if trouble := certificate.trouble(now):
                 yield Alarm(AlarmKind.CERTIFICATE, trouble)
-        folder = reloader.config.serve.state
+        folder, is_unusable = reloader.config.serve.state, False
         if folder is not None and (reason := state_folder.fault(folder)):
+            is_unusable = True
             yield Alarm(AlarmKind.STATE_FOLDER, f"nothing can be kept for the next start: {reason}")
         if reloader.puller is not None:
             yield from reloader.puller.alarms()
         yield from reloader.frozen.alarms(reloader.served)
-        yield from reloader.catalog.alarms(reloader.config, reloader.served)
+        kept = [*reloader.catalog.alarms(reloader.config, reloader.served)]
         for state in reloader.served.values():
-            yield from state.alarms(now)
+            kept += state.alarms(now)
+        # A folder in which nothing can be written is one alarm, not one for each zone.
+        yield from (alarm for alarm in kept if not (is_unusable and alarm.kind is AlarmKind.ZONE_NOT_KEPT))
         yield from reloader.monitor.alarms()

@@ -25,10 +25,14 @@ MAX_FILE = 1 << 22  # bytes: some 10,000 zones
 
 @dataclass(frozen=True, slots=True)
 class Frozen:
-    """The times, in seconds since 1970, since which all zones, and single ones, are frozen."""
+    """The times, in seconds since 1970, since which all zones, and single ones, are frozen.
+
+    ``is_unread``: the file could not be read, so that everything is frozen until it can.
+    """
 
     everything: float | None = None
     zones: Mapping[Labels, float] = field(default_factory=dict)
+    is_unread: bool = False
 
     def since(self, origin: Labels) -> float | None:
         """Return since when a zone is frozen; None if it is not."""
@@ -93,8 +97,11 @@ def read(folder: Path | None, now: float) -> Frozen:
             time_text(at)
         everything = since.pop(ALL, None)
         return Frozen(everything, {fold(parse(name)): at for name, at in since.items()})
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return Frozen()
+    except OSError as error:
+        log.error("%s cannot be read, all zones are frozen until a reload can read it: %s", path, reason_of(error))
+        return Frozen(now, is_unread=True)
     except Exception as error:  # damaged in any way
         log.error("%s is damaged, all zones are frozen until maptr control thaw: %s", path, reason_of(error))
         return Frozen(now)

@@ -102,6 +102,8 @@ def _last_state(zone: ZoneConfig, now: float) -> ZoneState:
     damaged: list[str] = []
     try:
         version = state_folder.last_version(zone, damaged.append)
+        if damaged and version is not None:
+            state_folder.mend_signed(zone, version)
         state = ZoneState(zone) if version is None else ZoneState.restored(zone, version, now)
         return replace(state, damaged=tuple(damaged))
     except Exception:
@@ -211,6 +213,9 @@ def _publish(
                     published = _newer(published, _last_published(chosen, zone, damaged.append))
                     state = replace(state, damaged=tuple(damaged))
                 view = choose_serial(view, published, zone.style, now, to_pass, force=force)
+                if old is None and published is not None and view.serial != published.serial:
+                    what = "its content is not known to be the one that was published"
+                    log.info("zone %s: serial %d follows %d: %s", name, view.serial, published.serial, what)
             if old is not None:
                 is_forcible = True  # what ``decide`` refuses, it accepts with force
                 view = decide(old, view, zone.max_shrink, force=force)

@@ -151,6 +151,8 @@ class Reloader:
         elif self._reread is not None:
             new = self._reread()
             settings.check_change(config, new)
+            if self.frozen.is_unread:
+                self.frozen = freeze.read(new.serve.state, self._clock())
             config, context = new, settings.context_of(new, context)
         current = self.served
         if by_operator:
@@ -181,7 +183,8 @@ class Reloader:
         before = self._responder.state.access.catalog
         if force or before is None or config.serve.catalog.name != before.origin:
             return ()
-        return catalog.lost_members(self.served, {zone.name for zone in config.zones})
+        configured = {zone.name for zone in config.zones}
+        return catalog.lost_members(self.served, configured, catalog.held_in(self.config, self.served))
 
     async def sign_now(self, *, retry: bool = False) -> ReloadResult:
         """Sign the zones as ``sign_again`` does."""
@@ -263,7 +266,7 @@ class Reloader:
         """
         origin, folder = self.config.serve.catalog.name, self.config.serve.state
         if origin is not None and folder is not None and (before := self.catalog.read(folder, origin)) is not None:
-            lost = catalog.lost_members(before.members, {zone.name for zone in self.config.zones})
+            lost = catalog.lost_members(before.members, {zone.name for zone in self.config.zones}, before.held)
             kept = {name: catalog.kept_state(name, folder, self.config, self._clock()) for name in lost}
             self.served = {**self.served, **kept}
         return self._state_of(self.config, self._responder.state.context, self.served, None)
@@ -279,6 +282,7 @@ class Reloader:
     ) -> ServerState:
         """Return the state of the responder. ``passing``: the catalog passes secondaries that are ahead of it."""
         held = catalog.held_in(config, served)
+        self.catalog.held = tuple(held)
         if self._logged.is_new("held", tuple(held)):
             log.error("catalog: %s", catalog.held_text(held, served))
         access = access_of(

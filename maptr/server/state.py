@@ -219,7 +219,8 @@ class ZoneState:
             text += f"; maptr control sign {name} tries again"
             yield Alarm(AlarmKind.ZONE_NOT_SIGNED, text, name)
         if self.keep_error:
-            text = f"zone {name} is not kept for the next start: {self.keep_error}"
+            mend = f"remove the cause, then maptr reload {name}"
+            text = f"zone {name} is not kept for the next start: {self.keep_error}; {mend}"
             yield Alarm(AlarmKind.ZONE_NOT_KEPT, text, name)
         if self.damaged:
             text = f"zone {name}: {'; '.join(self.damaged)}; compare the secondaries, then maptr reload {name}"

@@ -26,7 +26,7 @@ from maptr.daemon import kept
 from maptr.daemon.kept import Kept
 from maptr.errors import json_text, reason_of
 from maptr.files import MAX_WHOLE, name_for, opened, read_whole, write_private
-from maptr.protocol.names import Labels
+from maptr.protocol.names import Labels, to_text
 from maptr.zone.diff import Published
 from maptr.zone.masterfile import read_master_file
 from maptr.zone.snapshot import ZoneView
@@ -95,8 +95,9 @@ def lock(config: Config) -> int | None:
     folder = config.serve.state
     if folder is None:
         return None
+    flags = os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK  # a pipe would be waited for
     try:
-        handle = os.open(folder / LOCK, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        handle = os.open(folder / LOCK, flags, 0o600)
     except OSError:
         return None
     end = time.monotonic() + LOCK_TIMEOUT
@@ -133,7 +134,7 @@ def read_serial(folder: Path, origin: Labels, tell: Tell = ignore) -> StoredSeri
             record = json.loads(file.read(MAX_RECORD))
         signed = record.get("signed")
         found = StoredSerial(_published(record), None if signed is None else _published(signed))
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         reason = "is damaged"
@@ -203,13 +204,26 @@ def read_signed(
         if match is None or match["digest"] != _digest(text, int(match["serial"])):
             raise ValueError("is damaged: its checksum is wrong")
         return read_master_file(str(path), text.encode(), origin), int(match["serial"])
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
     except Exception as error:
         reason = getattr(error, "strerror", None) or str(error)
         log.warning("%s: %s; %s", path, reason, instead)
         tell(f"{path}: {reason}; {instead}")
     return None
+
+
+def mend_signed(zone: ZoneConfig, version: Kept) -> None:
+    """Write the signed version again from the kept one, if its file is not that version. An OSError is logged."""
+    from maptr.zone import text  # late, for a fast start
+
+    assert zone.state is not None  # noqa: S101 - something is kept
+    if version.unsigned is None or version.signed == kept.signed_head(zone.state, zone.name):
+        return
+    try:
+        write_signed(zone.state, zone.name, text.to_text(version.view), version.unsigned)
+    except OSError as error:
+        log.warning("zone %s: its signed version cannot be written again: %s", to_text(zone.name), reason_of(error))
 
 
 def last_removed(folder: Path, origin: Labels) -> ZoneView | None:

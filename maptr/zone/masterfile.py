@@ -36,7 +36,7 @@ from maptr.protocol import names
 from maptr.protocol.names import ARK_ARPA, WILDCARD, Labels, fold, from_wire, is_below, to_text, to_wire
 from maptr.protocol.numbers import CNAME, IN, MAX_TTL, NAPTR, NS, NSEC, NSEC3, RRSIG, SOA
 from maptr.zone.finding import NOT_LOADED, Finding, error, warning
-from maptr.zone.plain_lines import SINGLE, Group, PlainLines, Ttls
+from maptr.zone.plain_lines import SINGLE, LineGroup, PlainLines, Ttls
 from maptr.zone.rdata import (
     GENERIC,
     MISSING,
@@ -66,10 +66,13 @@ MARK_REFUSED = "begins with a byte order mark, which name servers read as part o
 _MARK, _UTF16 = ("byte-order-mark", MARK_REFUSED), ("byte-order-mark", "is UTF-16: save it as UTF-8")
 _RAW = NOT_LOADED, "is in BIND's raw format: named-compilezone -f raw -o OUT ZONE FILE makes a zone file of it"
 _NOT_A_ZONE_FILE = {codecs.BOM_UTF8: _MARK, codecs.BOM_UTF16_LE: _UTF16, codecs.BOM_UTF16_BE: _UTF16, b"\0\0\0\2": _RAW}
+# Bytes of a word, and words of a record: 65,535 bytes of rdata need no more, each as \DDD or as a word.
+MAX_WORD = 1 << 18
 MAX_REFUSED = 100  # lines that cannot be read, after which the reader stops
 NOT_ASCII = "Knot and PowerDNS refuse the zone for it, and others serve its bytes: write its A-label"
 DATA_NOT_ASCII = "Knot refuses the zone for it: write \\DDD for each byte"
 UNBALANCED_QUOTES, UNBALANCED_GROUP = "unbalanced quotes", "unbalanced parentheses"
+TOO_LONG = f"a record has more than {MAX_WORD} words, or a word of more than {MAX_WORD} bytes"
 
 _KEY = 25
 _BESIDE_CNAME = frozenset({CNAME, RRSIG, NSEC, NSEC3, _KEY})  # RFC 4034 3 and 4, RFC 2181 10.1
@@ -89,6 +92,7 @@ _PART = re.compile(
         rf'|(?P<word>(?:[^ \t\r\n;()"\\]|\\[^\r\n])+(?:(?<==){_QUOTED})?)'
     ).encode()
 )
+_END_OF_LINE = re.compile(rb"[\r\n]|\Z")
 _NOT_ASCII = re.compile(rb"\\(?s:.)|[\x80-\xff]")
 
 AS_TEXT = "utf-8", "surrogateescape"  # a zone file is bytes: other text than UTF-8 is kept as it is
@@ -219,7 +223,7 @@ class MasterFileReader:
     all others, both by folded owner in wire format. ``spelled`` and ``special`` are those of ``PackedNodes``.
 
     ``default_ttl`` is the TTL without $TTL, and then that of $TTL. Limits stop a file that includes itself, a pipe or a
-    device, or that generates too many records.
+    device, or that generates too many records. Many attributes: the parts of a zone, what is wrong with it, and limits.
     """
 
     def __init__(
@@ -327,7 +331,7 @@ class MasterFileReader:
             file.owner = from_wire(lines.owner.name)
         return lines.at, lines.number
 
-    def _add_group(self, file: FileState, group: Group) -> None:
+    def _add_group(self, file: FileState, group: LineGroup) -> None:
         """Add adjacent records of one name: packed, or one by one where something may be wrong with them."""
         owner = group.owner
         if self._locations is None and owner.key not in self.table and (packed := group.packed()):
@@ -627,13 +631,22 @@ def _logical_line(data: bytes, at: int, number: int) -> tuple[RecordLine | None,
     is_indented = data[at : at + 1] in (b" ", b"\t")
     tokens: list[str] = []
     while at < len(data):
-        part = _PART.match(data, at)
+        part = _PART.match(data, at, at + MAX_WORD)
         if part is None:
-            reason = UNBALANCED_QUOTES if data[at : at + 1] == b'"' else "an escape at the end of a line"
+            reason = "an escape at the end of a line"
+            if data[at : at + 1] == b'"':
+                is_long = data.find(b"\n", at, at + MAX_WORD) < 0 and at + MAX_WORD < len(data)
+                reason = TOO_LONG if is_long else UNBALANCED_QUOTES
             raise ZoneError(reason, line=began)
         kind, found, at = part.lastgroup, part[0], part.end()
         if kind in ("word", "quoted"):
+            # A word that fills the room may go on, and an escape at its end is not in it.
+            if len(found) >= MAX_WORD - 1 or len(tokens) == MAX_WORD:
+                raise ZoneError(TOO_LONG, line=began)
             tokens.append(found.decode(*AS_TEXT))
+        elif kind == "comment":
+            end = _END_OF_LINE.search(data, at)
+            at = len(data) if end is None else end.start()
         elif kind == "group":
             depth += 1 if found == b"(" else -1
             if depth < 0:

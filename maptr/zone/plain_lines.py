@@ -88,7 +88,7 @@ class _Base(NamedTuple):
 
 
 @dataclass(slots=True)
-class Group:
+class LineGroup:
     """Adjacent records of one owner, each with the number of its line.
 
     ``is_clean``: no check can find anything in the NAPTR records. ``is_special`` is that of ``PackedNodes``.
@@ -101,7 +101,7 @@ class Group:
     lines: list[int] = field(default_factory=list)
 
     @classmethod
-    def at(cls, owner: Owner) -> Group:
+    def at(cls, owner: Owner) -> LineGroup:
         return cls(owner, owner.is_naan, owner.key[:2] == WILDCARD)
 
     def packed(self) -> bytes:
@@ -156,7 +156,7 @@ class PlainLines:
         self._suffix: bytes | None = None  # the text after the first label of the last owner; None: not known
         self._base: _Base | None = None
 
-    def groups(self, data: bytes, at: int, number: int, origin: Labels, owner: Labels) -> Iterator[Group]:
+    def groups(self, data: bytes, at: int, number: int, origin: Labels, owner: Labels) -> Iterator[LineGroup]:
         """Yield the groups of the plain lines that follow a place. ``owner`` is that of the line before it.
 
         When a group is yielded, ``at`` and ``number`` are those of the line behind it.
@@ -164,7 +164,7 @@ class PlainLines:
         if origin != self._origin:
             self._origin, self._suffix = origin, None
         self.owner = Owner.of(owner) if is_below(owner, self._apex) else None
-        group = None if self.owner is None else Group.at(self.owner)
+        group = None if self.owner is None else LineGroup.at(self.owner)
         spelled: bytes | None = None
         between: bytes | None = None
         ttl: int | None = None
@@ -181,7 +181,7 @@ class PlainLines:
                 group, spelled = None, shown
                 if (found := self._owner(shown)) is None:
                     break
-                self.owner, group = found, Group.at(found)
+                self.owner, group = found, LineGroup.at(found)
             if ttl_and_class != between:
                 between, ttl = ttl_and_class, self._ttl(ttl_and_class)
             if group is None or ttl is None:
@@ -246,7 +246,7 @@ class PlainLines:
         self._ttls.last = ttl
         return ttl
 
-    def _host_rdata(self, group: Group, head: bytes, host: bytes) -> bytes | None:
+    def _host_rdata(self, group: LineGroup, head: bytes, host: bytes) -> bytes | None:
         """Return the rdata of a clean ``h`` record; None for a name that is too long, or a line with a finding."""
         if self._inside in host.lower():  # it may be a target of other names, which are then not entries
             group.is_clean = False
@@ -258,7 +258,7 @@ class PlainLines:
         name = b"".join([_BYTES[len(label)] + label for label in labels]) + b"\0"
         return _naptr_head(head) + b"\0" + name if len(name) <= MAX_NAME else None
 
-    def _read(self, group: Group, kind: bytes, text: bytes) -> tuple[int, bytes | None]:
+    def _read(self, group: LineGroup, kind: bytes, text: bytes) -> tuple[int, bytes | None]:
         """Return type and rdata of a record of any plain type; None as the rdata for a form that is not plain."""
         known = PLAIN.get(kind) or PLAIN.get(kind.upper())
         if known is None:

@@ -272,7 +272,7 @@ def test_a_damaged_cache_or_file_of_statistics_does_not_stop_it(home: Path) -> N
 
 @pytest.mark.usefixtures("home")
 def test_the_table_of_table_pull_is_the_default() -> None:
-    run("table", "pull", SAMPLE, "--apply", code=0)
+    run("table", "pull", SAMPLE, "--apply", "--force", code=0)
     assert "table 18 records" in listening()
     Path("natab").write_text(PRIVATE)
     assert "table 1 record (" in listening("--table", "natab")

@@ -184,7 +184,7 @@ def test_the_default_is_the_public_registry(home: Path, monkeypatch: pytest.Monk
         config = lookup.read_config(None, running=False) or Config()
         assert find_registry((), config, offline=False, force=False).url == str(other)
         assert Path("configured").read_bytes() == other.read_bytes()
-        assert find_registry((str(other),), Config(), offline=False, force=False).url == str(other)
+        assert find_registry((str(other),), Config(), offline=False, force=True).url == str(other)
         assert file.read_bytes() == other.read_bytes()
     again = find_registry((), Config(), offline=False, force=False)
     assert (again.file, again.url) == (file, url)
@@ -237,7 +237,7 @@ def test_a_pull_while_the_sample_is_served_writes_the_user_s_table(user: User) -
 def test_the_registry_is_pulled_and_served_and_the_table_stays(user: User) -> None:
     content = natab(*range(10000, 10010))
     with http_server(lambda request: sends(content)(request)) as url:
-        up = user.up(url, "--origin", "ark.example").ready()
+        up = user.up(url, "--origin", "ark.example", "--force").ready()  # it lacks most NAANs of the built-in table
         assert f"pulled from {url}" in up.said
         assert user.urls("ark:10003/x1") == ["https://h.example.org/ark:/10003/x1"]
         assert json.loads(user.run("url", "--json", "ark:10003/x1").stdout)["source"] == "dns"

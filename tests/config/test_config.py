@@ -54,6 +54,12 @@ def error_of(text: str = "", filename: str = "f", **sources: Any) -> ConfigError
     return caught.value
 
 
+def test_a_number_with_too_many_digits_is_an_error_of_its_line() -> None:
+    error = error_of(f"[serve]\nudp_payload = 1{'_999' * 2000}\n")
+    assert (error.line, error.reason) == (2, "has a number with too many digits")
+    assert error.of_text
+
+
 def test_a_configuration_of_every_section() -> None:
     config = parse(EXAMPLE, filename="/etc/maptr.toml", directory=Path("/etc"))
     serve = config.serve

@@ -22,6 +22,7 @@ import dns.query
 import pytest
 
 from maptr import config as configuration
+from maptr.config import Config
 from maptr.daemon import process
 from maptr.errors import ConfigError
 from tests.support.command_line import run
@@ -238,3 +239,8 @@ def test_a_thread_that_fails_keeps_nothing_alive_and_does_not_hold_up_the_end() 
     finally:
         gc.enable()
     assert is_daemon
+
+
+def test_a_state_folder_whose_name_is_too_long_is_a_config_error(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="File name too long"):
+        process._make_folder(Config(), tmp_path / ("x" * 300), process.User("x", os.getuid(), os.getgid()))

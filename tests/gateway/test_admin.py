@@ -199,7 +199,7 @@ def test_without_own_objects_the_status_has_none() -> None:
         "schema": "maptr/1",
         "sources": [],
         "troubles": [],
-        "table": {"records": len(TABLE), "age": 1000.0, "pull_failed": None},
+        "table": {"records": len(TABLE), "age": 1000.0, "date": None, "pull_failed": None},
         "own_objects": None,
     }
     assert "Own objects" not in Gateway(TABLE).ask("/status", accept="text/html").body.decode()

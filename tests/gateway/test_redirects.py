@@ -17,7 +17,7 @@ from maptr.cache.disk import Disk
 from maptr.errors import ConfigError
 from maptr.files import LOOK_EVERY, READ_EVERY
 from maptr.gateway import redirects
-from maptr.gateway.objects import OwnObject, Redirects
+from maptr.gateway.objects import OwnObject, Redirects, RowError
 from maptr.gateway.redirects import ObjectStore, follow, read, stored
 from maptr.gateway.site import Site
 from maptr.registry.followed_file import TableState
@@ -169,8 +169,12 @@ def test_the_size_of_lines_and_columns_is_limited(tmp_path: Path) -> None:
         read(csv_file(path, f"ark,url\nark:12345/x,https://h.example/{',' * 99}\n"))
     with pytest.raises(ConfigError, match=r"redirects:3: a line of more than 65536"):
         read(csv_file(path, f"ark,url\nark:12345/x,https://h.example/\n{'x' * 70_000}"))
+    short = ("ark:12345/x5", "https://h.example/5", None)
+    found = read(database(path, short, ("ark:12345/x6", "h" * 70_000, None)))
+    assert rows(found) == ONE
+    assert [str(error) for error in found.bad] == [f"{path}:2: a value of more than 65536 characters"]
     with pytest.raises(ConfigError, match=r"redirects:2: string or blob too big"):
-        read(database(path, ("ark:12345/x5", "https://h.example/5", None), ("ark:12345/x6", "h" * 70_000, None)))
+        read(database(path, short, ("ark:12345/x6", "h" * 17_000_000, None)))
     with pytest.raises(ConfigError, match=r"redirects: 102 columns"):
         read(database(path, columns=f"ark, url, {many}"))
 
@@ -213,6 +217,24 @@ def test_errors_of_sqlite(tmp_path: Path) -> None:
         read(path)
     with pytest.raises(ConfigError, match="No such file"):
         follow(tmp_path / "gone", allow_private=False, clock=Clock())
+
+
+def test_rows_of_an_import_that_was_edited(tmp_path: Path) -> None:
+    """Each is named, and the others are used and compared with those of the next file."""
+    path = imported(tmp_path / "redirects.sqlite", f"{GOOD}ark:12345/x6,https://h.example/6\n")
+    with closing(sqlite3.connect(path)) as connection, connection:
+        add = "INSERT INTO redirects (ark, url, status, suffix) VALUES (CAST(? AS TEXT), ?, 302, 1)"
+        bad = [b"ark:\xff/x", b"ark:12345/\xff", b"ark:1\x1b[31m\n/x", b"", b"ark:1\0/x"]
+        connection.executemany(add, [(ark, "https://h.example/") for ark in bad])
+        connection.execute("UPDATE redirects SET more = ? WHERE ark = 'ark:12345/x6'", ("[" * 60_000,))
+    file = follow(path, allow_private=False, clock=Clock())
+    assert (file.value.trouble, dict(file.value.objects.naans)) == ("", {"12345": 3})
+    assert file.value.objects.get("ark:12345/x5") == ONE[0]
+    file.refresh()
+    assert file.value.trouble == ""
+    shown = run("redirects", "check", str(path), code=1)
+    assert "redirects.sqlite:7: a text is not UTF-8" in shown.stdout
+    assert "nest too deeply" in shown.stdout
 
 
 def test_a_pipe_is_refused(tmp_path: Path) -> None:
@@ -408,8 +430,9 @@ def test_rows_that_cannot_be_stored_or_read_are_an_error_of_the_file(
     path.write_text("ark,url\n" + "".join(f"ark:12345/x{i},https://h.example/{i}\n" for i in range(2000)))
     with closing(connect(own)) as connection, connection:
         connection.execute("UPDATE redirects SET more = '{'")
-    with pytest.raises(ConfigError, match=r"own\.sqlite: "):
-        stored(own, lambda error: None)
+    bad: list[RowError] = []
+    assert len(stored(own, bad.append)) == 0
+    assert [(error.filename, error.line) for error in bad] == [(str(own), 1)]
     own.write_bytes(own.read_bytes().replace(b"CREATE TABLE redirects", b"CREATE TABL\xcc redirects"))
     with pytest.raises(ConfigError, match=r"own\.sqlite: the database is damaged"):
         read(own)

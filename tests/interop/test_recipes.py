@@ -194,7 +194,7 @@ class Containers:
             MAPTR_CONFIG=str(self.files / "maptr.toml"),
             MAPTR_TABLE_URL=str(registry),
             XDG_CACHE_HOME=state,
-            XDG_DATA_HOME=str(self.volumes),
+            XDG_DATA_HOME=str(folder / "data"),  # whose table a first pull of the sample may not replace
         )
         self.files.mkdir()
         for name in ("state", "nsd", "caddy"):

@@ -14,7 +14,8 @@ from maptr.client import Client
 from maptr.config import Config, parse
 from maptr.daemon.pulling import TablePulls
 from maptr.errors import PullFailed, UnsafePlan
-from maptr.registry import builtin, pull
+from maptr.registry import builtin, followed_file, pull
+from maptr.registry import found as found_table
 from maptr.registry.pull import apply_pull, plan_pull
 from maptr.web.http import Fetched
 from tests.support.command_line import run
@@ -106,6 +107,23 @@ def test_a_client_and_a_daemon_refuse_the_same_first_pull(home: Path, small: str
     with pytest.raises(SystemExit):
         find_registry((small,), Config(), offline=False, force=False)
     assert not home.exists()
+
+
+def test_a_client_uses_the_same_table_after_its_pull_as_the_next_client(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the official registry, that may be the built-in one, if its data are newer."""
+    found = {}
+    for day in ("2026-01-01", "2026-07-20"):
+        source = dated(tmp_path / day, day, 12148)
+        for module in (pull, followed_file, found_table):
+            monkeypatch.setattr(module, "OFFICIAL", source)
+        with Client(policy="natab-only") as client:
+            client.pull(source, force=True)
+            found[day] = client.discover("ark:12148/x").table
+        with Client(policy="natab-only") as client:
+            assert client.discover("ark:12148/x").table == found[day]
+    assert found == {"2026-01-01": "builtin", "2026-07-20": "pulled"}
 
 
 def test_a_pull_into_a_relative_file_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, small: str) -> None:

@@ -232,3 +232,27 @@ def test_the_status_has_the_held_zones(served: Site) -> None:
     served.run("reload")
     found = json.loads(served.run("status", "--json").stdout)
     assert [zone["zone"] for zone in found["zones"]] == [f"{name}." for name in ZONES]
+
+
+@pytest.mark.parametrize("how", ["reload", "restart"])
+def test_members_that_are_held_stay_if_one_of_them_is_configured_again_and_others_are_new(
+    how: str, served: Site
+) -> None:
+    """The rest of them would then be few, and leave the catalog without a person."""
+    served.start()
+    served.configure(zones=("a.test", "b.test"), serve=SERVE)
+    assert served.run("reload").exit_code == 1
+    new = ("e.test", "f.test")
+    for name in new:
+        served.write_zone(name, zone_text(1))
+    served.configure(zones=("a.test", "b.test", "c.test", *new), serve=SERVE)
+    if how == "reload":
+        assert served.run("reload").exit_code == 1
+        port = served.server.ready()
+    else:
+        served.server.stop()
+        port = served.start()
+    assert members_of(port, (*ZONES, *new))[0] == [*ZONES, *new]
+    assert address_of("ns.d.test.", port) == "192.0.2.4"
+    (alarm,) = served.status()["alarms"]
+    assert "1 of 6 members are no longer configured: d.test.;" in alarm["text"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import socket
 import urllib.request
@@ -26,7 +27,7 @@ from maptr.gateway.zones import ZoneFiles
 from maptr.protocol.names import parse
 from maptr.server import publisher, state_folder
 from maptr.zone.check import read_checked
-from maptr.zone.diff import ZoneDiff
+from maptr.zone.diff import Published, ZoneDiff
 from maptr.zone.snapshot import ZoneView
 from tests.support.command_line import run
 from tests.support.ports import free_port
@@ -354,7 +355,9 @@ def test_a_full_disk_stops_neither_start_nor_publication(tmp_path: Path, monkeyp
         site.zone.file.write_text(text(6))
         site.again()
         assert site.serial == 6
-        assert site.alarms() == ["zone ark.arpa. is not kept for the next start: state: No space left on device"]
+        (alarm,) = site.alarms()
+        assert alarm.startswith("zone ark.arpa. is not kept for the next start: state: No space left on device; ")
+        assert alarm.endswith("then maptr reload ark.arpa.")
         site.zone.file.write_text(text(7))
         assert site.reload().serial == 7
     site.served = publisher.keep(site.served)
@@ -376,6 +379,40 @@ def test_a_newer_signed_file_than_the_kept_version_is_used(tmp_path: Path, monke
     gone(site)
     site.again()
     assert site.serial == last
+
+
+@pytest.mark.parametrize("how", ["head", "pipe"])
+def test_a_damaged_signed_file_is_written_again_from_the_kept_version(tmp_path: Path, how: str) -> None:
+    site = Site(tmp_path, "signed")
+    path = tmp_path / "state" / "ark.arpa.signed"
+    whole = path.read_bytes()
+    if how == "head":
+        path.write_bytes(b"x" + whole)
+    else:
+        path.unlink()
+        os.mkfifo(path)
+    site.again()
+    assert site.is_kept()
+    assert ".signed" in site.alarms()[0]
+    assert path.read_bytes() == whole
+    site.again()
+    assert site.is_kept()
+    assert site.alarms() == []
+
+
+def test_a_serial_that_a_start_raises_without_a_known_reason_is_logged(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As after a version of maptr that kept nothing but serials, with digests of its own."""
+    site = Site(tmp_path, "chosen")
+    (tmp_path / "state" / "ark.arpa.kept").unlink(missing_ok=True)
+    state_folder.write_serial(tmp_path / "state", NAME, Published(5, "other"))
+    caplog.set_level("INFO")
+    site.again()
+    assert site.serial == 6
+    assert "zone ark.arpa.: serial 6 follows 5: its content is not known" in caplog.text
+    site.again()
+    assert site.serial == 6
 
 
 def test_a_zone_without_state_folder_is_not_kept(tmp_path: Path) -> None:
@@ -420,9 +457,9 @@ def test_a_zone_that_is_not_configured_is_set_aside(tmp_path: Path) -> None:
     state = tmp_path / "state"
     config = Config(serve=ServeConfig(state=state), zones=(site.zone,))
     state_folder.tidy(config, NOW)
-    assert sorted(path.name for path in state.glob("[!.]*")) == ["ark.arpa.kept", "ark.arpa.signed"]
+    assert sorted(path.name for path in state.glob("[!.]*")) == ["ark.arpa.kept", "ark.arpa.serial", "ark.arpa.signed"]
     state_folder.tidy(replace(config, zones=()), NOW)
-    assert sorted(path.suffix for path in state.glob("[!.]*")) == [".aside", ".aside"]
+    assert sorted(path.suffix for path in state.glob("[!.]*")) == [".aside", ".aside", ".serial"]
     gone(site)
     assert site.again() is None, "the zone is configured again, and does not come back by itself"
     site.zone.file.write_text(text(5))
@@ -512,7 +549,7 @@ def test_a_state_folder_that_cannot_be_written_to_stops_nothing(server: Server) 
 def test_a_long_start_says_what_it_does(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     caplog.set_level("INFO", "maptr.serve")
     monkeypatch.setattr(progress, "EVERY", 0.01)
-    with progress.Progress() as doing:
+    with progress.StartProgress() as doing:
         doing.doing = "loading zone a.test., 3 of 7"
         until(lambda: "starting for 0 s: loading zone a.test., 3 of 7" in caplog.messages, str)
 

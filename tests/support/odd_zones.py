@@ -14,7 +14,7 @@ from unittest import mock
 
 from maptr.errors import ZoneError
 from maptr.zone.masterfile import FileState, Locations, MasterFileReader, read_master_file, read_zone_file
-from maptr.zone.plain_lines import Group, PlainLines
+from maptr.zone.plain_lines import LineGroup, PlainLines
 from tests.support.answers import load_vectors
 
 ORIGIN = (b"example",)
@@ -120,7 +120,7 @@ def _end(rng: random.Random) -> str:
 class NoPlainLines(PlainLines):
     """A reader that leaves every line to the tokenizer."""
 
-    def groups(self, data: bytes, at: int, number: int, origin: object, owner: object) -> Iterator[Group]:
+    def groups(self, data: bytes, at: int, number: int, origin: object, owner: object) -> Iterator[LineGroup]:
         self.at, self.number, self.owner = at, number, None
         return iter(())
 
