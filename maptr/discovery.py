@@ -178,6 +178,7 @@ class Step(Value):
     ``limit`` is the limit for which the query was not sent, or not all of its records were read.
     ``extended`` are the extended DNS errors (RFC 8914) of servers that failed.
     ``ttl``, ``server``, ``elapsed``, ``links`` and ``extended`` are not compared.
+    Many parameters: one for each fact about the query, as in its JSON.
     """
 
     name: Labels
@@ -296,6 +297,7 @@ class Candidate(Value):
     last. ``ttl`` is the shortest of these records, in seconds. ``ark`` is the ARK for which it was found, and
     ``substitution`` makes URLs for other ARKs. An ``h`` record's URL has the ``default_scheme``, unless a chooser that
     connected has set ``scheme``. ``status`` is the HTTP status that the registry asks for in redirects, or None.
+    Many parameters: one for each fact about the record, as in its JSON.
     Comparison ignores ``ttl``, ``ark``, ``substitution``, the schemes and ``status``.
 
     >>> best = discover("ark:12345/x6np1wh8k", nameservers=[server])[0]
@@ -434,6 +436,8 @@ class Discovery(Value, Sequence[Candidate]):
     since 1970, and ``fetched`` when its source confirmed them.
 
     ``work`` is what its walk took to read and match rules, in steps of regexp matching of about 0.25 µs.
+
+    Many parameters: one for each fact about the result, as in its JSON.
 
     It is immutable; ``replace`` makes a copy with other values. Two are equal whatever their times, ``scheme``,
     ``reason`` and ``work``.
@@ -608,8 +612,10 @@ class Discovery(Value, Sequence[Candidate]):
     def missing_origin(self) -> str:
         """The origin, if it does not exist in this DNS; "" if it exists, or if that is not known."""
         found = next((step.name for step in self.trace if step.outcome is Outcome.NO_ORIGIN), ())
+        if not found:
+            return ""
         own = self.ark.naan.encode()
-        return names.to_text(found[1:] if found[:1] == (own,) else found) if found else ""
+        return names.to_text(found[1:] if found[:1] == (own,) else found)
 
     def advice(self) -> str:
         """Return advice for the command line if the origin does not exist in this DNS, else ""."""

@@ -433,9 +433,9 @@ def _shown(text: bytes) -> str:
 
 def row_of(number: int, text: bytes, found: Discovery, require: str | None) -> Row:
     """Make the row of a line. Its note has the reason if there is no URL, and the source if it is not DNS."""
-    row: Row = {"line": number, "status": FOUND, "ark": str(found.ark), "url": "", "note": ""}
     if found.error is not None:
-        return row | {"status": BAD, "ark": _shown(text), "note": str(found.error)}
+        return {"line": number, "status": BAD, "ark": _shown(text), "url": "", "note": str(found.error)}
+    row: Row = {"line": number, "status": FOUND, "ark": str(found.ark), "url": "", "note": ""}
     try:
         found.raise_for_security(require)
         row["url"] = found.url()
