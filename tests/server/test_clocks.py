@@ -184,3 +184,7 @@ def test_each_row_of_the_page_names_a_test_that_there_is() -> None:
     assert named
     assert named <= here
     assert here - named == {"test_each_row_of_the_page_names_a_test_that_there_is"}
+    elsewhere = re.findall(r"`(tests/[\w/]+\.py)::(test_\w+)`", table)
+    assert elsewhere
+    for file, name in elsewhere:
+        assert f"def {name}(" in (Path(__file__).resolve().parents[2] / file).read_text("utf-8"), name
