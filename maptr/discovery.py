@@ -367,8 +367,11 @@ class Candidate(Value):
 
     def to_dict(self) -> dict[str, Any]:
         """Return what it says in the types of JSON, with the URL of its own ARK, or None."""
-        own = None if self.ark is NO_ARK else self.url()
-        return {"url": own, **{name: getattr(self, name) for name in _IN_JSON}}
+        return self._to_dict(None if self.ark is NO_ARK else self.url())
+
+    def _to_dict(self, made: str | None) -> dict[str, Any]:
+        """``to_dict`` with a URL that is known: making one may take a regexp."""
+        return {"url": made, **{name: getattr(self, name) for name in _IN_JSON}}
 
     def url(self, ark: Ark | str | None = None, *, scheme: str | None = None) -> str:
         """Return the URL for an ARK, by default its own: what the rule makes of it, or for ``h``
@@ -680,7 +683,7 @@ class Discovery(Value, Sequence[Candidate]):
             "age": None if self.age is None else round(self.age, 3),
             "ttl": self.ttl,
             "error": None if self.error is None else str(self.error),
-            "candidates": [{**c.to_dict(), "url": made} for made, c in zip(self.urls(), self.candidates, strict=True)],
+            "candidates": [c._to_dict(made) for made, c in zip(self.urls(), self.candidates, strict=True)],
             "trace": [step.to_dict() for step in self.trace],
         }
 

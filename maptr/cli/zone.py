@@ -21,7 +21,7 @@ from maptr.protocol import names
 from maptr.protocol.names import Labels, fold
 from maptr.protocol.serial import next_serial
 from maptr.zone import build as zones
-from maptr.zone.check import Examined, examine, read_verified
+from maptr.zone.check import Examined, examine, read_zone
 from maptr.zone.diff import ZoneDiff, check_shrinkage
 from maptr.zone.finding import Finding, Severity
 from maptr.zone.masterfile import AS_TEXT, read_master_file, soa_owner
@@ -216,7 +216,7 @@ def diff(old: str, new: str, origin: str | None, as_json: bool) -> None:
     try:
         with output.progress("reading the zones"):
             paths = (Path(options.input_name(file)) for file in (old, new))
-            views = [read_verified(data, fold(name), path) for data, path in zip(contents, paths, strict=True)]
+            views = [read_zone(data, fold(name), path).view for data, path in zip(contents, paths, strict=True)]
     except ZoneError as error:
         output.fail(str(error), output.EXIT_UNREADABLE)
     found = ZoneDiff.between(*views)

@@ -146,11 +146,6 @@ def read_checked(path: Path, name: Labels, *, lint: str = "warn") -> Checked:
     return Checked(view, tuple(map(str, findings)), sources)
 
 
-def read_verified(data: bytes, name: Labels, path: Path) -> ZoneView:
-    """Read the zone in the content of a file, and verify its ZONEMD, as ``read_zone`` does."""
-    return read_zone(data, name, path).view
-
-
 def read_zone(data: bytes, name: Labels, path: Path) -> ZoneFile:
     """Read the zone in the content of a file, and verify its ZONEMD.
 
