@@ -104,6 +104,10 @@ def test_a_pattern_that_takes_quadratic_time_is_found() -> None:
     assert patterns.verdict([found]) == 1
 
 
+def test_a_pattern_whose_shortest_text_takes_long_is_found() -> None:
+    assert patterns.slow_step("cubic", re.compile(r"\s*\s*\n").search, "blanks", " ".__mul__)[0] is not None
+
+
 def test_a_pattern_that_takes_exponential_time_is_stopped() -> None:
     assert patterns.slow_step("exponential", re.compile("(?:a+)+b").match, "letters", "a".__mul__)[0] is not None
 
