@@ -30,9 +30,9 @@ _DAYS = click.IntRange(1, statistics.DAYS_KEPT)
 @options.CONFIG_OPTION
 @options.JSON_OPTION
 def stats(file: Path | None, days: int | None, period: str | None, config: str | None, as_json: bool) -> None:
-    """Show what clients asked a gateway: NAANs, failures and their reasons, sources, inflections and referrers.
+    """Show what clients asked a gateway: NAANs and shoulders, failures by reason, sources, inflections and referrers.
 
-    The counts have no addresses of clients.
+    The counts have no addresses of clients. Those of shoulders leave out crawlers, which are counted apart.
 
     FILE is that of gateway.stats, by default the configured one. The gateway writes it once a minute, and has the
     counts up to now at /stats and /api/v1/stats.
@@ -67,8 +67,13 @@ def stats(file: Path | None, days: int | None, period: str | None, config: str |
     length = period or counted(days or statistics.DAYS, "day")
     span = f"{length}, from {since} to {until} UTC"
     output.data(Painted(f"{counted(report.requests, 'request')} in {span}", output.STRONG))
+    for month in report.months:
+        said = f"{month.month}, {counted(month.crawlers, 'request')} of crawlers, {month.failed} failed"
+        output.data(Painted(f"{'months':12}", output.MINOR), f"{month.requests:>10} {said}")
     for title, kind in (
         ("NAANs", statistics.NAAN),
+        ("shoulders", statistics.SHOULDER),
+        ("crawled", statistics.CRAWLED),
         ("failed", statistics.FAILED),
         ("reasons", statistics.REASON),
         ("status", statistics.STATUS),

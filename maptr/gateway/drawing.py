@@ -197,7 +197,7 @@ def worst_of(verdicts: Sequence[Drift]) -> dict[str, Drift]:
     return worst
 
 
-def drift_map(worst: Mapping[str, Drift], name_of: Callable[[Drift], str]) -> Map:
+def drift_map(worst: Mapping[str, Drift], name_of: Callable[[str], str]) -> Map:
     """Return the map. ``name_of`` gives the organisation of a record."""
     columns = min(MAX_COLUMNS, max(MIN_COLUMNS, math.ceil(math.sqrt(len(worst) * 2.8))))
     drifts = list(worst.values())
@@ -209,7 +209,7 @@ def drift_map(worst: Mapping[str, Drift], name_of: Callable[[Drift], str]) -> Ma
             ones = list(run)
             lines[verdict] = f"{lines.get(verdict, '')}M{x} {y + SQUARE // 2}h{len(ones) * SQUARE - GAP}"
             if verdict not in AGREES:
-                squares += [Square(x + number * SQUARE, y, one, name_of(one)) for number, one in enumerate(ones)]
+                squares += [Square(x + number * SQUARE, y, one, name_of(one.record)) for number, one in enumerate(ones)]
             x += len(ones) * SQUARE
     rows = math.ceil(len(drifts) / columns)
     return Map(columns, rows, lines, tuple(squares) if len(squares) <= MAX_LINKS else ())

@@ -8,7 +8,9 @@ that each page has less than 50 KB.
 from __future__ import annotations
 
 import base64
+import csv
 import hashlib
+import io
 import re
 import time
 from collections import Counter
@@ -28,14 +30,14 @@ from maptr import __version__, url
 from maptr.ark import Ark, first_arks
 from maptr.config.model import BROWSER, LANGUAGES
 from maptr.discovery import Discovery
-from maptr.errors import ArkSyntaxError, time_text, visible
+from maptr.errors import ArkSyntaxError, cell, time_text, visible
 from maptr.gateway import drawing, objects, servers
 from maptr.gateway.drawing import MARKS, RANKS, shorten
 from maptr.gateway.language import ENGLISH, Language, preferred
 from maptr.gateway.message import HTML, Headers, Request, Response, Work, not_kept, text
 from maptr.gateway.objects import OWN
 from maptr.gateway.site import DriftReport, Site, Traffic
-from maptr.gateway.statistics import DAYS, DAYS_KEPT, Report
+from maptr.gateway.statistics import DAYS, DAYS_KEPT, NAAN, TABLES_OF_REPORT, Readings, Report
 from maptr.reconcile.probes import Liveness
 from maptr.reconcile.verdict import AGREES, Drift, Verdict
 from maptr.registry.dates import day
@@ -52,7 +54,7 @@ _SAFE: Headers = (
 )
 _DAY: Headers = (("Cache-Control", "max-age=86400"),)
 _MINUTES: Headers = (("Cache-Control", "max-age=300"),)
-ATOM = "application/atom+xml"
+ATOM, CSV = "application/atom+xml", "text/csv; charset=utf-8"
 NAANS = "/naan/"  # the path of the list of NAANs, below which each has a page
 _FILES = {"/style.css": "text/css; charset=utf-8", "/icon.svg": "image/svg+xml"}
 _MARK = b'<meta name="generator" content="maptr">'
@@ -60,6 +62,7 @@ _MARK = b'<meta name="generator" content="maptr">'
 MAX_SITEMAP = 50_000  # addresses of one sitemap
 ROOM = 22_000  # bytes of one list on a page
 MAX_NAANS = 100  # of one page of their list
+MAX_MONTH_SHOULDERS = 6  # columns of the table of months
 MAX_SHOWN = 10  # deviating records on the first page, and changes of a record
 MAX_LINK = 1_000  # characters of a URL or an ARK to which a page links
 MINUTE = 60  # seconds for which a page may show the same time
@@ -207,6 +210,8 @@ def respond(request: Request, site: Site) -> Response | Work | None:
         except ValueError:
             period, report = "", statistics(days, "")
         return lambda: _statistics(request, site, days, period, report())
+    if path == "/stats.csv" and (statistics := site.statistics_for(request)):
+        return _statistics_table(request, site, statistics)
     if path == "/servers":
         return partial(_servers, request, site)
     if path == "/servers.atom":
@@ -298,12 +303,12 @@ def _overview(report: DriftReport, table: Table) -> dict[str, Any]:
 
 def _facts(table: Table, verdicts: Iterable[Drift]) -> list[Fact]:
     ordered = sorted(verdicts, key=lambda one: (RANKS[one.verdict], one.record))
-    return [Fact(one, _name(table, one)) for one in ordered]
+    return [Fact(one, _name(table, one.record)) for one in ordered]
 
 
-def _name(table: Table, one: Drift) -> str:
+def _name(table: Table, record: str) -> str:
     """Return the organisation of a record; that of the NAAN for a shoulder that the table does not have."""
-    entry = table.get(one.record) or table.get(one.naan)
+    entry = table.get(record) or table.get(record.partition("/")[0])
     return "" if entry is None else entry.who.name or entry.who.acronym or ""
 
 
@@ -370,8 +375,30 @@ def _statistics(request: Request, site: Site, days: int, period: str, report: Re
     most = max((count for _, count in report.periods), default=0)
     year, month, *_ = time.gmtime(request.now)
     past = f"{year - (month == 1)}-{(month - 2) % 12 + 1:02}", f"{year - 1}"  # the calendar month and year before now
-    about = {"report": report, "days": days, "period": period, "past": past, "most": most}
+    names = {naan: _name(site.table, naan) for naan, _ in report.values[NAAN]}
+    about = {"report": report, "days": days, "period": period, "past": past, "most": most, "names": names}
+    about["month_shoulders"] = report.month_shoulders()[:MAX_MONTH_SHOULDERS]
     return not_kept(page("stats.html", request, site, **about))
+
+
+def _statistics_table(request: Request, site: Site, statistics: Readings) -> Response | Work:
+    """Return a table of the statistics as CSV."""
+    table, period = request.parameter("table"), request.parameter("period")
+    if table not in TABLES_OF_REPORT:
+        return text(f"table must be one of {', '.join(TABLES_OF_REPORT)}\n", HTTPStatus.BAD_REQUEST)
+    try:
+        report = statistics(None if period else _number(request, "days", DAYS, DAYS_KEPT), period)
+    except ValueError as error:
+        return text(f"{error}\n", HTTPStatus.BAD_REQUEST)
+
+    def made() -> Response:
+        file = io.StringIO(newline="")
+        rows = report().rows(table, partial(_name, site.table))
+        csv.writer(file).writerows([cell(one) if isinstance(one, str) else one for one in row] for row in rows)
+        kind = ("Content-Type", CSV), ("Content-Disposition", f'attachment; filename="{table}.csv"')
+        return not_kept(Response(HTTPStatus.OK, kind, file.getvalue().encode()))
+
+    return made
 
 
 def _naan(request: Request, site: Site) -> Response | None:

@@ -43,7 +43,7 @@ _INERT = re.compile(
 # an operator, which reaches addresses that others do not, they may not read what is for operators.
 _FOR_OPERATORS = (METRICS, "/ready", "/status", f"{api.BASE}status")
 _PAGES = ("/drift/", "/servers/", "/stats/", "/status/", pages.NAANS)  # with a final slash too many
-_STATISTICS = ("/stats", f"{api.BASE}stats")
+_STATISTICS = ("/stats", "/stats.csv", f"{api.BASE}stats")
 CORS: Headers = (("Access-Control-Allow-Origin", "*"), ("Access-Control-Expose-Headers", "*"))
 
 

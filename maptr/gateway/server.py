@@ -207,7 +207,8 @@ class HttpServer:
         naan = naan_in(target) if kind == RESOLVE or self._settings.access_log else ""
         if kind == RESOLVE:
             source, referrer = headers.get("Maptr-Source", ""), received.get(hdrs.REFERER, "")
-            self._statistics.count(naan, target, response.status, source, referrer, response.reason)
+            agent = received.get(hdrs.USER_AGENT, "")
+            self._statistics.count(naan, target, response.status, source, referrer, response.reason, agent)
         if self._settings.access_log:
             self._log(client, request, response, seconds, number, naan)
         return made

@@ -1,4 +1,5 @@
-"""What a gateway was asked: NAANs, failures, sources, inflections and referrers, by hour and day, without any client.
+"""What a gateway was asked: NAANs and shoulders, failures, sources, inflections and referrers, by hour and day, without
+any client.
 
 The counts of the last minute are in memory, the others in SQLite: hours for two weeks, days for a year. What is kept is
 bounded: of each kind, the values that were counted most, and the rest as "other".
@@ -13,13 +14,13 @@ import re
 import sqlite3
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
-from datetime import date, timedelta
-from functools import partial
+from datetime import UTC, date, datetime, timedelta
+from functools import lru_cache, partial
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 from urllib.parse import quote
 
 from maptr.daemon.background import Repetitions
@@ -41,16 +42,25 @@ MAX_FRESH = 5_000  # of one kind in the hour and the day that go on
 MAX_REQUESTS = 300
 DAYS = 7  # of a report, if none are named
 LISTED = 50  # values of one kind in a report
+MONTHS = 13  # of a report: the current one, and those of the year before
+MAX_AGENT = 256  # characters of a User-Agent header that are looked at
+# Different pairs of shoulder and User-Agent header in memory, until a thread has told crawlers from others: that takes
+# 0.2 to 0.6 ms for each header.
+MAX_AGENTS = 2_000
 MAX_COUNT = 1 << 40  # of one value; a sum of those of a full file is below the limit of SQLite's integers
 COLUMNS = ["start", "kind", "value", "n"]
 OTHER = "other"
-REQUESTS, NAAN, FAILED, REASON, STATUS, SOURCE, INFLECTION, REFERRER = KINDS = (
+REQUESTS, NAAN, FAILED, REASON, STATUS, SOURCE, INFLECTION, REFERRER, SHOULDER, CRAWLED, CLIENT = KINDS = (
     *("requests", "naan", "failed", "reason", "status", "source", "inflection", "referrer"),
+    *("shoulder", "crawled", "client"),  # shoulders asked by others than crawlers, and by them; and both as a whole
 )
+AGENT = "agent"  # a shoulder and a User-Agent header: in memory, never in the file
+CRAWLER = "crawler"  # the value of CLIENT for requests of crawlers; OTHER for the others
 REST = dict.fromkeys(KINDS, OTHER) | {FAILED: f"{OTHER} 0 "}  # the values that are counted together
 FAILING = (400, 404, 410, 414, 503)  # of an ARK: not one, none, gone, too long, not known
 
 _NAAN = re.compile(r"(?ai)ark(?::|%3A)(?:/|%2F)*([0-9a-z-]{1,64})(?=[/?#.]|%2F|\Z)")
+_SHOULDER = re.compile(r"(?ai)ark(?::|%3A)(?:/|%2F)*[0-9a-z-]{1,64}(?:/|%2F)+([a-z-]{1,32}[0-9])")
 _INFLECTION = re.compile(r"\?(?:info|\?)?\Z")
 _CALENDAR = re.compile(r"((?:19|20)\d\d)(?:-(\d\d)(?:-(\d\d))?)?", re.ASCII)
 _FAILURE = re.compile(r"\S{1,64} [0-9]{1,3} [a-z-]{0,40}")
@@ -73,6 +83,43 @@ def naan_in(target: str) -> str:
     """Return the NAAN of the first ARK in a target; "" without one."""
     found = _NAAN.search(target)
     return found[1].replace("-", "").lower() if found is not None else ""
+
+
+def shoulder_in(target: str) -> str:
+    """Return the shoulder of the first ARK in a target: the letters and the digit that start its name; "" without."""
+    found = _SHOULDER.search(target)
+    return found[1].replace("-", "") if found is not None else ""
+
+
+@lru_cache
+def _crawler_patterns() -> Callable[[str], bool] | None:
+    try:
+        from crawleruseragents import is_crawler  # late: only the thread that writes counts needs it
+    except ImportError:  # of the extra ``gateway``
+        return None
+    return cast(Callable[[str], bool], is_crawler)
+
+
+@lru_cache(maxsize=4_096)
+def is_crawler(agent: str) -> bool:
+    """Return whether the value of a User-Agent header is that of a known crawler."""
+    known = _crawler_patterns()
+    return known is not None and known(agent)
+
+
+def classified(counts: Counter[Key]) -> Counter[Key]:
+    """Return counts with the classes of clients in place of their User-Agent headers."""
+    made: Counter[Key] = Counter()
+    for (start, kind, value), n in counts.items():
+        if kind != AGENT:
+            made[start, kind, value] += n
+            continue
+        shoulder, _, agent = value.partition(" ")
+        crawls = is_crawler(agent)
+        made[start, CLIENT, CRAWLER if crawls else OTHER] += n
+        if shoulder:
+            made[start, CRAWLED if crawls else SHOULDER, shoulder] += n
+    return made
 
 
 def span_of(period: str) -> tuple[int, int]:
@@ -119,11 +166,22 @@ class Failure(NamedTuple):
         return cls(naan, int(status), reason, requests)
 
 
+class Month(NamedTuple):
+    """The requests of a calendar month in UTC, such as 2025-11: all, those of crawlers, those that failed, and by
+    shoulder without those of crawlers."""
+
+    month: str
+    requests: int
+    crawlers: int
+    failed: int
+    shoulders: dict[str, int]
+
+
 class Report(NamedTuple):
     """The counts from one time until another: the requests of each hour or day, and the most frequent values of each
     kind.
 
-    ``seconds`` are those of one of the ``periods``.
+    ``seconds`` are those of one of the ``periods``. ``months`` are the last ones, whatever the time of the report.
     """
 
     since: float
@@ -132,6 +190,14 @@ class Report(NamedTuple):
     periods: tuple[tuple[float, int], ...]
     seconds: int
     values: dict[str, tuple[tuple[str, int], ...]]
+    months: tuple[Month, ...]
+
+    @property
+    def shoulders(self) -> list[tuple[str, int, int]]:
+        """The shoulders, most frequent first: the requests of others than crawlers, and those of crawlers."""
+        others, crawled = dict(self.values[SHOULDER]), dict(self.values[CRAWLED])
+        found = [(value, others.get(value, 0), crawled.get(value, 0)) for value in others | crawled]
+        return sorted(found, key=lambda one: (-one[1], -one[2], one[0]))
 
     @property
     def failed(self) -> list[Failure]:
@@ -151,10 +217,58 @@ class Report(NamedTuple):
             "sources": dict(self.values[SOURCE]),
             "inflections": dict(self.values[INFLECTION]),
             "referrers": [{"host": value, "requests": count} for value, count in self.values[REFERRER]],
+            "shoulders": [
+                {"shoulder": value, "requests": others, "crawlers": crawlers}
+                for value, others, crawlers in self.shoulders
+            ],
+            "clients": dict(self.values[CLIENT]),
+            "months": [month._asdict() for month in self.months],
             "seconds": self.seconds,
             "periods": [{"start": start, "requests": count} for start, count in self.periods],
         }
 
+    def rows(self, table: str, name_of: Callable[[str], str] = str) -> list[tuple[object, ...]]:
+        """Return a table of TABLES_OF_REPORT as rows, the first of which has the names of its columns. ``name_of``
+        gives the organisation of a NAAN."""
+        if table == "naans":
+            rows = [(naan, name_of(naan), n) for naan, n in self.values[NAAN]]
+            return [("naan", "who", "requests"), *rows]
+        if table == "shoulders":
+            return [("shoulder", "requests", "crawlers"), *self.shoulders]
+        if table == "failures":
+            return [Failure._fields, *self.failed]
+        if table == "periods":
+            times = [(time_text(start), n) for start, n in self.periods]
+            return [("start", "requests"), *times]
+        if table == "months":
+            names = self.month_shoulders()
+            months = [(*one[:4], *(one.shoulders.get(name, 0) for name in names)) for one in self.months]
+            return [(*Month._fields[:4], *names), *months]
+        kind = TABLES_OF_REPORT[table]
+        return [(kind, "requests"), *self.values[kind]]
+
+    def month_shoulders(self) -> list[str]:
+        """Return the shoulders of the months, the most frequent first."""
+        whole: Counter[str] = Counter()
+        for month in self.months:
+            whole.update(month.shoulders)
+        return [name for name, _ in sorted(whole.items(), key=lambda pair: (-pair[1], pair[0]))[:LISTED]]
+
+
+TABLES_OF_REPORT = {
+    "months": REQUESTS,
+    "periods": REQUESTS,
+    "naans": NAAN,
+    "shoulders": SHOULDER,
+    "failures": FAILED,
+    "reasons": REASON,
+    "statuses": STATUS,
+    "sources": SOURCE,
+    "inflections": INFLECTION,
+    "referrers": REFERRER,
+    "clients": CLIENT,
+}
+"""The tables of a report by name, and the kind of their values."""
 
 Readings = Callable[[int | None, str], Callable[[], Report]]
 """``Statistics.reading``."""
@@ -174,6 +288,8 @@ class Statistics:
         self._requests: Counter[Request] = Counter()
         self._waiting: Counter[Key] = Counter()
         self._known: dict[tuple[int, str], set[str]] = {}
+        self._agents: Counter[tuple[int, str]] = Counter()
+        self._known_agents: set[tuple[int, str]] = set()
         self._handed: list[Counter[Key]] = []
         self._written = 0  # batches that are in the file, and no longer in ``_handed``
         self._lock = threading.Lock()  # guards the file, and what is removed from ``_handed``
@@ -239,14 +355,23 @@ class Statistics:
         except sqlite3.Error as error:
             raise ConfigError(f"{self._file}: {error}", key="gateway.stats") from None
 
-    def count(self, naan: str, target: str, status: int, source: str, referrer: str, reason: str = "") -> None:
-        """Count the answer to a request for an ARK. ``source`` and ``referrer`` are headers, or "". ``reason`` is that
-        of a failure: one of a few words."""
+    def count(
+        self, naan: str, target: str, status: int, source: str, referrer: str, reason: str = "", agent: str = ""
+    ) -> None:
+        """Count the answer to a request for an ARK. ``source``, ``referrer`` and ``agent`` are headers, or "".
+        ``reason`` is that of a failure: one of a few words."""
         inflection = _INFLECTION.search(target) if "?" in target else None
         host = _HOST.match(referrer) if referrer else None
         hour = int(self._wall()) // HOUR * HOUR
         found = source.partition(";")[0], inflection and inflection[0], host and host[1], reason
         self._requests[hour, naan or "none", int(status), *found] += 1
+        if status != HTTPStatus.NO_CONTENT:
+            shoulder = shoulder_in(target) if naan and status not in FAILING else ""
+            asked = hour, f"{shoulder and f'{naan}/{shoulder}'} {agent[:MAX_AGENT]}"
+            if asked not in self._known_agents and len(self._known_agents) >= MAX_AGENTS:
+                asked = hour, f"{shoulder and OTHER} "
+            self._known_agents.add(asked)
+            self._agents[asked] += 1
         if len(self._requests) >= MAX_REQUESTS:
             self._split()
 
@@ -266,6 +391,9 @@ class Statistics:
                 known.add(counted)
                 self._waiting[hour, kind, counted] += n
         self._requests.clear()
+        for (hour, asked), n in self._agents.items():
+            self._waiting[hour, AGENT, asked] += n
+        self._agents.clear()
 
     def _hand_over(self) -> int:
         """Hand over the counts until now. Returns the number of batches since the start. For the thread that counts."""
@@ -281,6 +409,7 @@ class Statistics:
         try:
             await in_thread(self._write)
             self._known.clear()
+            self._known_agents.clear()
             self._logged.forget("kept")
         except sqlite3.Error as error:
             if self._logged.is_new("kept", str(error)):
@@ -309,10 +438,11 @@ class Statistics:
     def _write_counts(self, taken: Counter[Key]) -> None:
         """Write counts, and remove old ones. Raises sqlite3.Error."""
         now = int(self._wall())
+        known = classified(taken)
         with self._store as store:
             store.execute("BEGIN")
             for table, size, most in zip(TABLES, (HOUR, DAY), (HOURS_KEPT, DAYS_KEPT), strict=True):
-                counts = ((start // size * size, kind, value, n) for (start, kind, value), n in taken.items())
+                counts = ((start // size * size, kind, value, n) for (start, kind, value), n in known.items())
                 _add(store, table, counts)
                 _forget(store, table, now // size * size, most)
                 _shorten(store, table, now // size * size, MAX_FRESH)
@@ -346,9 +476,9 @@ class Statistics:
         else:
             raise ValueError("both days and a period are given: only one of them")
         until = max(since, min(now, end))  # of a period that begins later
-        return partial(self._report, since, end, until, size, self._hand_over())
+        return partial(self._report, since, end, until, size, self._hand_over(), int(now) + 1)
 
-    def _report(self, since: int, end: int, until: float, seconds: int, batches: int) -> Report:
+    def _report(self, since: int, end: int, until: float, seconds: int, batches: int, now: int) -> Report:
         """Return the report of the file, and of the first ``batches`` that were handed over."""
         table = "hours" if seconds == HOUR else "days"
         periods: Counter[float] = Counter()
@@ -363,7 +493,9 @@ class Statistics:
                 select = f"SELECT kind, value, sum(n) {within} AND {_SOUND} GROUP BY 1, 2"
                 rows: Iterable[tuple[str, str, int]] = store.execute(select, (since, end)).fetchall()
                 (bad,) = store.execute(f"SELECT count(*) FROM {table} WHERE NOT {_SOUND}").fetchone()  # noqa: S608
-                waiting = self._handed[: max(0, batches - self._written)]
+                first = _months_before(now)
+                monthly: Iterable[tuple[str, str, str, int]] = store.execute(_BY_MONTH, (first, now)).fetchall()
+                waiting = [classified(batch) for batch in self._handed[: max(0, batches - self._written)]]
         except sqlite3.Error as error:
             if not self._is_read_only and self._logged.is_new("report", str(error)):  # the error of a command says it
                 log.error("statistics not read: %s: %s", self._file, error)
@@ -373,15 +505,21 @@ class Statistics:
                 counts[kind][value] += n
         if self._logged.is_new("bad", bad):
             log.error("statistics: %s: %d bad rows of the table %s are left out", self._file, bad, table)
+        by_month: dict[str, dict[str, Counter[str]]] = {}
+        for month, kind, value, n in monthly:
+            by_month.setdefault(month, {}).setdefault(kind, Counter())[value] += n
         for batch in waiting:
             for (start, kind, value), n in batch.items():
+                if first <= start < now:
+                    by_month.setdefault(time_text(start)[:7], {}).setdefault(kind, Counter())[value] += n
                 if since <= start < end:
                     counts[kind][value] += n
                     periods[start // seconds * seconds] += n if kind == REQUESTS else 0
         ordered = {kind: sorted(counts[kind].items(), key=lambda pair: (-pair[1], pair[0])) for kind in KINDS[1:]}
         listed = {kind: tuple(pairs[:LISTED]) for kind, pairs in ordered.items()}
         whole = tuple((float(start), periods[start]) for start in range(since, end, seconds))
-        return Report(float(since), until, sum(counts[REQUESTS].values()), whole, seconds, listed)
+        months = tuple(_month(name, by_month[name]) for name in sorted(by_month, reverse=True))
+        return Report(float(since), until, sum(counts[REQUESTS].values()), whole, seconds, listed, months)
 
     def close(self) -> None:
         """Keep the last counts, and close the file. Nothing is counted or written after it."""
@@ -391,6 +529,26 @@ class Statistics:
             with closing(self._store):
                 if not self._is_read_only:
                     self._write_batches()
+
+
+_BY_MONTH = (
+    "SELECT strftime('%Y-%m', start, 'unixepoch'), kind, value, sum(n) FROM days WHERE start >= ? AND start < ?"  # noqa: S608 - constants
+    f" AND kind IN ('{REQUESTS}', '{STATUS}', '{SHOULDER}', '{CLIENT}') AND {_SOUND} GROUP BY 1, 2, 3"
+)
+
+
+def _months_before(now: int) -> int:
+    """Return the start of the first of the MONTHS until now."""
+    today = datetime.fromtimestamp(now, UTC)
+    months = today.year * 12 + today.month - MONTHS
+    return calendar.timegm((months // 12, months % 12 + 1, 1, 0, 0, 0))
+
+
+def _month(name: str, counts: Mapping[str, Counter[str]]) -> Month:
+    none = Counter[str]()
+    failed = sum(counts.get(STATUS, none)[str(status)] for status in FAILING)
+    shoulders = dict(counts.get(SHOULDER, none).most_common(LISTED))
+    return Month(name, sum(counts.get(REQUESTS, none).values()), counts.get(CLIENT, none)[CRAWLER], failed, shoulders)
 
 
 def _check_schema(store: sqlite3.Connection) -> bool:
@@ -431,7 +589,7 @@ def _forget(store: sqlite3.Connection, table: str, now: int, most: int) -> None:
 
 def _shorten(store: sqlite3.Connection, table: str, start: int, most: int) -> None:
     """Count the rare values of an hour or a day together."""
-    for kind in (NAAN, FAILED, REFERRER):
+    for kind in (NAAN, FAILED, REFERRER, SHOULDER, CRAWLED):
         where = f"FROM {table} WHERE start = ? AND kind = ? AND value"
         known = (start, kind, REST[kind])
         select = f"SELECT value, n {where} != ? AND {_SOUND} ORDER BY n DESC, value LIMIT -1 OFFSET {most}"

@@ -539,7 +539,7 @@ def test_the_map_has_one_square_for_each_naan(share: int) -> None:
     bad = [one for one in Verdict if one not in AGREES]
     verdicts = [drift(f"{10_000 + n}", bad[n % len(bad)] if n < share else Verdict.SAME) for n in range(1863)]
     verdicts += [drift("10000/x6", Verdict.DIFFERS), drift("11000/x6", Verdict.SAME)]
-    drawn = drawing.drift_map(drawing.worst_of(verdicts), lambda one: f"name of {one.record}")
+    drawn = drawing.drift_map(drawing.worst_of(verdicts), lambda record: f"name of {record}")
     assert squares(drawn) == 1863
     assert drawn.rows * drawn.columns >= 1863
     if share == 7:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import csv
+import io
 import json
 import sqlite3
 from collections.abc import Callable
@@ -79,6 +81,92 @@ def test_what_is_counted() -> None:
     assert document["referrers"] == [{"host": "library.example", "requests": 2}]
     assert sum(one["requests"] for one in document["periods"]) == 6
     assert len(document["periods"]) == 24
+
+
+BOT = "Mozilla/5.0 (compatible; Googlebot/2.1; +http://www.google.com/bot.html)"
+BROWSER = "Mozilla/5.0 (X11; Linux x86_64; rv:128.0) Gecko/20100101 Firefox/128.0"
+
+
+def asked(made: Statistics, agent: str, *targets: str, status: int = 302) -> None:
+    for target in targets:
+        made.count(naan_in(target), target, status, "natab", "", agent=agent)
+
+
+def test_crawlers_are_counted_apart_and_only_their_class_is_kept(tmp_path: Path) -> None:
+    path = tmp_path / "stats.sqlite"
+    made, _ = counted(file=path)
+    asked(made, BROWSER, "/ark:12345/x5a", "/ark:/12345/x-5-b?info", "/ark:12345/bc9", "/ark:12345/9z")
+    asked(made, BOT, "/ark:12345/x5a", "/ark:12345/x5c")
+    asked(made, BOT, "/ark:12345/x5gone", status=404)
+    asked(made, "", "/ark:12345/q1")
+    unwritten = made.report(1)
+    made.close()
+    with closing(Statistics(path, wall=Clock(NOON), is_read_only=True)) as kept:
+        report = kept.report(1)
+    assert report == unwritten
+    assert report.shoulders == [("12345/x5", 2, 2), ("12345/bc9", 1, 0), ("12345/q1", 1, 0)]
+    assert dict(report.values["client"]) == {"other": 5, "crawler": 3}
+    (month,) = report.months
+    assert month[:4] == ("2023-11", 8, 3, 1)
+    assert month.shoulders == {"12345/x5": 2, "12345/bc9": 1, "12345/q1": 1}
+    assert b"Googlebot" not in path.read_bytes()
+    assert b"Firefox" not in path.read_bytes()
+
+
+def test_without_the_list_of_crawlers_all_are_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(statistics, "_crawler_patterns", lambda: None)
+    statistics.is_crawler.cache_clear()
+    made, _ = counted()
+    asked(made, BOT, "/ark:12345/x5a")
+    assert dict(made.report(1).values["client"]) == {"other": 1}
+    statistics.is_crawler.cache_clear()
+
+
+def test_many_clients_take_bounded_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(statistics, "MAX_AGENTS", 10)
+    made, _ = counted()
+    for number in range(100):
+        asked(made, f"agent {number} " + "x" * 1_000, "/ark:12345/x5a")
+    assert sum(len(value) for _, value in made._agents) <= 11 * (statistics.MAX_AGENT + 20)
+    report = made.report(1)
+    assert dict(report.values["client"]) == {"other": 100}
+    assert report.shoulders == [("other", 90, 0), ("12345/x5", 10, 0)]
+    assert report.requests == 100
+
+
+def test_months_are_side_by_side_whatever_the_period() -> None:
+    made, clock = counted()
+    for days in (0, 20, 45, 370, 500):
+        clock.now = NOON - days * DAY
+        asked(made, BROWSER, "/ark:12345/x5a")
+        keep(made)
+    clock.now = NOON
+    expected = ["2023-11", "2023-10", "2022-11"]
+    assert [month.month for month in made.report(1).months] == expected
+    assert [month.month for month in made.report(period="2023-11-14").months] == expected
+    assert [month.requests for month in made.report(1).months] == [1, 2, 1]
+
+
+def test_each_table_is_a_csv(monkeypatch: pytest.MonkeyPatch) -> None:
+    made, _ = counted(*REQUESTS)
+    asked(made, BOT, "/ark:12345/x5a")
+    made.count("12345", "/ark:12345/x", 404, "=1+1", "", "no-object")
+    gateway = Gateway(TABLE, statistics=made.reading, public_stats=True)
+    page = gateway.ask("/stats", accept="text/html").body.decode()
+    for table in statistics.TABLES_OF_REPORT:
+        response = gateway.ask(f"/stats.csv?table={table}")
+        assert (response.status, response.header("content-type")) == (200, "text/csv; charset=utf-8")
+        rows = list(csv.reader(io.StringIO(response.body.decode())))
+        assert len(rows) > 1
+        assert {len(row) for row in rows} == {len(rows[0])}, table
+        assert f"/stats.csv?table={table}&amp;days=7" in page
+    naans = gateway.ask("/stats.csv?table=naans").body.decode().splitlines()
+    assert naans[:2] == ["naan,who,requests", f"12345,{TABLE['12345'].who.name},5"]
+    assert "'=1+1,1" in gateway.ask("/stats.csv?table=sources").body.decode(), "no formula"
+    assert gateway.ask("/stats.csv?table=periods&days=1").body.count(b"\n") == 25
+    assert gateway.ask("/stats.csv?table=x").status == 400
+    assert gateway.ask("/stats.csv?table=naans&period=x").status == 400
+    assert Gateway(statistics=made.reading).ask("/stats.csv?table=naans").status == 404, "for the operator only"
 
 
 @pytest.mark.parametrize(
