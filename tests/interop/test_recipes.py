@@ -191,22 +191,23 @@ class Containers:
         self.environment = environment(
             path,
             HOME=str(folder),
-            MAPTR_CONFIG=str(self.files / "maptr.toml"),
+            MAPTR_CONFIG=str(self.files / "maptr" / "maptr.toml"),
             MAPTR_TABLE_URL=str(registry),
             XDG_CACHE_HOME=state,
             XDG_DATA_HOME=str(folder / "data"),  # whose table a first pull of the sample may not replace
         )
-        self.files.mkdir()
+        for name in ("maptr", "nsd", "caddy"):
+            (self.files / name).mkdir(parents=True)
         for name in ("state", "nsd", "caddy"):
             (self.volumes / name).mkdir(parents=True)
         for line in re.findall(r"^head .*\n|^printf .*\n", (RECIPES / "README.md").read_text("utf-8"), re.MULTILINE):
             subprocess.run(["sh", "-e", "-c", line], cwd=self.files, check=True)
-        (self.files / "xfr.key").chmod(0o600)
-        self.copy("primary", "maptr.toml")
+        (self.files / "maptr" / "xfr.key").chmod(0o600)
+        self.copy("primary", "maptr/maptr.toml")
         address = f"127.0.0.1@{self.ports['53']}"
-        self.copy("nsd", "nsd.conf", ("ip-address: 0.0.0.0", f"ip-address: {address}"), ("server:\n", LOCAL_NSD))
+        self.copy("nsd", "nsd/nsd.conf", ("ip-address: 0.0.0.0", f"ip-address: {address}"), ("server:\n", LOCAL_NSD))
         site = f"http://127.0.0.1:{self.ports['80']}"
-        self.copy("caddy", "Caddyfile", ("resolver.example.org", "{\n\tadmin off\n}\n" + site))
+        self.copy("caddy", "caddy/Caddyfile", ("resolver.example.org", "{\n\tadmin off\n}\n" + site))
         self.running = ExitStack()
 
     def copy(self, service: str, name: str, *changes: tuple[str, str]) -> None:
@@ -265,6 +266,9 @@ def test_the_containers_answer_the_public(tmp_path: Path, path: str, sample: Pat
             until(lambda: answer(port, "/metrics") == (200, None), containers.logs)  # noqa: B023 - called at once
         (zone,) = json.loads(containers.run("primary", "status", "--json"))["zones"]
         assert (zone["zone"], zone["signatures"]) == ("ark.arpa.", "ok")
+        for service in ("primary", "gateway"):
+            _, *check = containers.services[service]["healthcheck"]["test"]
+            subprocess.run([containers.local(service, word) for word in check], check=True, timeout=PATIENCE)
 
 
 def answer(port: int, target: str) -> tuple[int, str | None]:
