@@ -13,13 +13,13 @@ _OUTSIDE_QUOTES = re.compile(r' (?=(?:[^"]*"[^"]*")*[^"]*$)')
 _FIELDS = 4  # of a line: owner, class, type, rdata
 
 
-def own(names: int) -> str:
+def own(names: int, origin: str = ORIGIN) -> str:
     """Return a zone as ``maptr zone build`` writes it: two records for each NAAN.
 
     No host has a port, because Knot refuses the form in which named-compilezone writes it.
     """
     lines = [
-        f"$ORIGIN {ORIGIN}",
+        f"$ORIGIN {origin}",
         "$TTL 3600",
         "@ IN SOA ns1 hostmaster 1 7200 3600 1209600 300",
         "@ IN NS ns1",

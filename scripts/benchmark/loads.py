@@ -33,8 +33,8 @@ def ark_zone(names: int, serial: int = SERIAL) -> str:
     return "\n".join(lines) + "\n"
 
 
-def below(label: bytes) -> Name:
-    return (label, b"ark", b"arpa")
+def below(label: bytes, origin: str = ORIGIN) -> Name:
+    return (label, *origin.encode().rstrip(b".").split(b"."))
 
 
 def present(rng: random.Random, names: int) -> Name:

@@ -1,7 +1,8 @@
 """From the command to the first answer: time, CPU time and memory of maptr and of the DNS servers of Debian.
 
 A server is started, queried for one name every millisecond until it answers, and stopped; the servers take turns. The
-largest zone is read in several layouts. *Restarted* is maptr with ``serve.state``, started again with the same file.
+largest zone is read in several layouts. *Restarted* is maptr with ``serve.state``, started again with the same files.
+With ``--zones``, there are many small zones instead of one, and a name of the last one is queried.
 """
 
 from __future__ import annotations
@@ -22,11 +23,23 @@ from tests.support.peers import HOST, Knot, Maptr, Nsd, Peer, find
 from tests.support.waiting import until
 
 SIZES = (2_000, 100_000)
+NAMES_EACH = 3  # NAANs in each of many zones
+KEEPING = 300.0  # seconds to wait until many versions are kept
 INTERVAL = 0.001  # seconds between two queries
 AA = 0x04
 RESTARTED = "restarted"
 OTHERS = (Nsd, Knot)
 Starters = Mapping[str, Callable[[], Peer]]
+
+
+class ConfiguredMaptr(Maptr):
+    """maptr with its zones in a configuration file, as an operator has thousands of them."""
+
+    def configure(self) -> list[str]:
+        path = self.directory / "maptr.toml"
+        zones = [f'[[zone]]\nname = "{origin}"\nfile = "{file}"\n' for origin, file in self.zones.items()]
+        path.write_text("\n".join([f'[serve]\nlisten = ["{self.host}:{self.port}"]\ncontrol = ""\n', *zones]))
+        return [sys.executable, "-m", "maptr", "serve", f"--config={path}", *self.options]
 
 
 class Start(NamedTuple):
@@ -38,24 +51,26 @@ class Start(NamedTuple):
 
 
 def first_answer(peer: Peer, state: Path | None = None) -> Start:
-    """Start a server, wait for its first answer from the zone, and stop it.
+    """Start a server, wait for its first answer from its last zone, and stop it.
 
-    With a state folder, wait until the zone's version is kept there, too, so that the next start is a restart.
+    With a state folder, wait until all zones are kept there, too, so that the next start is a restart.
     """
+    *_, origin = peer.zones
     started = time.perf_counter()
     try:
         peer.launch()
-        ask_until_answered(peer)
+        ask_until_answered(peer, origin=origin)
         found = Start(time.perf_counter() - started, servers.cpu_seconds(peer), servers.memory(peer))
         if state is not None:
-            until(lambda: any(state.glob("*.kept")), lambda: f"no version was kept\n{peer.log()}")
+            kept = lambda: len([*state.glob("*.kept")]) == len(peer.zones)  # noqa: E731
+            until(kept, lambda: f"not all versions were kept\n{peer.log()}", seconds=KEEPING)
         return found
     finally:
         peer.stop()
 
 
-def ask_until_answered(peer: Peer, seconds: float = 60) -> None:
-    wire = ask(below(b"%d" % FIRST_NAAN), NAPTR, opt())
+def ask_until_answered(peer: Peer, seconds: float = 60, *, origin: str = ORIGIN) -> None:
+    wire = ask(below(b"%d" % FIRST_NAAN, origin), NAPTR, opt())
     deadline = time.perf_counter() + seconds
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         sock.connect((HOST, peer.port))
@@ -74,12 +89,11 @@ def ask_until_answered(peer: Peer, seconds: float = 60) -> None:
     sys.exit(f"bench: {peer.name} does not answer\n{peer.log()}")
 
 
-def starters(zone: Path, state: Path, *, smoke: bool) -> Starters:
+def starters(zones: Mapping[str, Path], state: Path, *, smoke: bool) -> Starters:
     """Return what makes each server, by its name in the table."""
-    zones = {ORIGIN: zone}
     found: dict[str, Callable[[], Peer]] = {
-        Maptr.name: lambda: Maptr(zones),
-        RESTARTED: lambda: Maptr(zones, f"--state={state}"),
+        Maptr.name: lambda: ConfiguredMaptr(zones),
+        RESTARTED: lambda: ConfiguredMaptr(zones, f"--state={state}"),
     }
     if not smoke:
         found |= {kind.name: lambda kind=kind: kind(zones) for kind in OTHERS if find(kind.commands[0])}  # type: ignore[misc]
@@ -107,14 +121,30 @@ def table(title: str, starts: Mapping[str, Sequence[Start]]) -> Iterator[str]:
         yield f"{name:32}{wall:8.2f}{min(one.wall for one in found):8.2f}{cpu:8.2f}{memory:6.0f}   {ratio}"
 
 
+def measure_zones(count: int, rounds: int, *, smoke: bool) -> None:
+    """Measure and print the starts with many zones of a few names."""
+    with tempfile.TemporaryDirectory(prefix="maptr-bench-") as folder:
+        state, zones = Path(folder, "state"), dict[str, Path]()
+        state.mkdir(mode=0o700)
+        for number in range(count):
+            origin = f"zone{number}.{ORIGIN}"
+            zones[origin] = Path(folder, f"{number}.zone")
+            zones[origin].write_text(layouts.own(NAMES_EACH, origin))
+        starts = measure(starters(zones, state, smoke=smoke), rounds, state)
+    print("\n".join(table(f"{count:,} zones of {NAMES_EACH} names", starts)), flush=True)
+
+
 def main(arguments: Sequence[str]) -> int:
     parser = results.parser("start", __doc__, rounds=3)
     parser.add_argument("--names", type=int, action="append", help="of the zone; repeatable (default 2000, 100000)")
+    parser.add_argument("--zones", type=int, help="number of small zones, instead of one zone with many names")
     options = parser.parse_args(arguments)
-    sizes, rounds = options.names or list(SIZES), options.rounds
+    sizes, rounds = options.names or ([] if options.zones else list(SIZES)), options.rounds
     if options.smoke:
         sizes, rounds = [100], 1
     with results.reported("start", save=options.save):
+        if options.zones or options.smoke:
+            measure_zones(options.zones or 10, rounds, smoke=options.smoke)
         for size in sizes:
             for layout, make in layouts.LAYOUTS.items():
                 if (size != max(sizes) and make is not str) or (isinstance(make, str) and options.smoke):
@@ -123,7 +153,7 @@ def main(arguments: Sequence[str]) -> int:
                     zone, state = Path(folder, "zone"), Path(folder, "state")
                     state.mkdir(mode=0o700)
                     layouts.write(layout, size, zone)
-                    starts = measure(starters(zone, state, smoke=options.smoke), rounds, state)
+                    starts = measure(starters({ORIGIN: zone}, state, smoke=options.smoke), rounds, state)
                 print("\n".join(table(f"{size:,} names, {layout}", starts)), flush=True)
     return 0
 

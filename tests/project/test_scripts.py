@@ -60,7 +60,7 @@ needs_compiler = pytest.mark.skipif(
     [
         pytest.param("server", ["2,000 names, mix (maptr: at most 1.15 x nsd)", "memory in MB"], marks=needs_compiler),
         pytest.param("trials", ["maptr     1 reloads:", "ordinary queries a second"], marks=needs_compiler),
-        ("start", ["100 names, tabs and comments", "maptr", "restarted"]),
+        ("start", ["10 zones of 3 names", "100 names, tabs and comments", "maptr", "restarted"]),
         ("client", ["== against maptr", "discover_many / dnspython", "event loop occupied by one response"]),
         ("cache", ["hit in memory", "hit on disk", "natab of 100 NAANs"]),
         ("scale", ["records of the zone", "maptr zone build, CPU s", "IXFR of one change", "queries/s"]),
