@@ -306,7 +306,10 @@ def serve(
                 user = None if errors else process.user_of(first)
             if user is not None and user.uid:
                 bound = process.drop_privileges(first, user, listening=not check_config)
-        found = read(None if is_root else (first, errors))
+                if path is not None:  # a reload will read it as this user
+                    os.close(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK))
+            first = configuration.with_secrets(first, errors, for_other=check_config)
+        found = read((first, errors))
         settings.context_of(found)  # it may lack a package
         if not found.zones and path is not None:
             raise found.error("zone", "there is no zone to serve", of_text=True)

@@ -6,6 +6,17 @@ Inner room: it may change with any release. ``help(maptr)`` lists the public nam
 """
 
 from maptr.config.model import Config, KeyConfig, ServeConfig, ZoneConfig
-from maptr.config.reader import FILE_VARIABLE, examine, find, load, parse
+from maptr.config.reader import FILE_VARIABLE, examine, find, load, parse, with_secrets
 
-__all__ = ["FILE_VARIABLE", "Config", "KeyConfig", "ServeConfig", "ZoneConfig", "examine", "find", "load", "parse"]
+__all__ = [
+    "FILE_VARIABLE",
+    "Config",
+    "KeyConfig",
+    "ServeConfig",
+    "ZoneConfig",
+    "examine",
+    "find",
+    "load",
+    "parse",
+    "with_secrets",
+]

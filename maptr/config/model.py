@@ -16,6 +16,7 @@ import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -38,6 +39,7 @@ from maptr.transfer.acl import AccessRule, NotifyTarget, TsigKey, read_key_name
 
 T = TypeVar("T")
 
+_INDEX = re.compile(r"\[\d+\]")  # in ``zone[0].file``
 UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}  # as in the TTLs of zone files
 _TYPES = {bool: "true or false", int: "an integer", float: "a number", str: "a text", list: "an array", dict: "a table"}
 
@@ -668,23 +670,28 @@ class Config:
     def open_secrets(self) -> list[ConfigError]:
         """Return a warning for the first secret of each file of the configuration that everybody may read."""
         found: dict[str, ConfigError] = {}
-        for key, (filename, _) in sorted(self.locations.items(), key=lambda item: item[1]):
-            name = re.sub(r"\[\d+\]", "", key)
-            one = all_keys().get(name)
-            is_secret = one is not None and not one.repr
-            if is_secret and filename and filename not in found and (fault := open_to_all(Path(filename))):
+        secrets = {name for name, one in all_keys().items() if not one.repr}
+        keys = [key for key in self.locations if _INDEX.sub("", key) in secrets]
+        for key in sorted(keys, key=self.locations.__getitem__):
+            filename, _ = self.locations[key]
+            if filename and filename not in found and (fault := open_to_all(Path(filename))):
                 found[filename] = self.error(key, fault)
         return [*found.values()]
 
     def error(self, key: str, message: str, *, of_text: bool = False) -> ConfigError:
         """Make an error with file and line for a key, such as ``serve.listen`` or ``key[0].secret_file``."""
         filename, line = self.locations.get(key, (self.filename, 0))
-        dotted = re.sub(r"\[\d+\]", "", key)
+        dotted = _INDEX.sub("", key)
         return ConfigError(message, filename=filename, line=line, key=dotted, of_text=of_text)
 
 
-def keys_of(table: type[Any]) -> dict[str, dataclasses.Field[Any]]:
+def keys_of(table: type[Any]) -> Mapping[str, dataclasses.Field[Any]]:
     """Return the field of each key of a table."""
+    return _keys_of(table)  # type: ignore[arg-type]  # mypy: not Hashable
+
+
+@cache
+def _keys_of(table: type[Any]) -> Mapping[str, dataclasses.Field[Any]]:
     return {one.metadata.get("key", one.name): one for one in dataclasses.fields(table) if one.metadata}
 
 

@@ -9,6 +9,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import MISSING
+from functools import cache, cached_property
 from operator import attrgetter
 from pathlib import Path
 from types import MappingProxyType
@@ -96,7 +97,7 @@ def examine(
             raise
         config, errors = _examine_text(text, str(path), path.parent, **sources)
     if secrets:
-        config = _with_secrets(config, errors, for_other=for_other)
+        config = with_secrets(config, errors, for_other=for_other)
     return config, sorted(errors, key=lambda error: error.line)
 
 
@@ -109,7 +110,7 @@ def _examine_text(
     flags: Flags = MappingProxyType({}),
 ) -> tuple[Config, list[ConfigError]]:
     document = _document(text, filename) if text else {}
-    reading = _Reading(document, filename, key_lines(text), directory)
+    reading = _Reading(document, _Origins(text, filename), directory)
     reading.overlay(_from_environment(environment, reading.errors))
     reading.overlay(flags)
     config: Config = reading.table(Config, document, ())
@@ -162,20 +163,52 @@ def _from_environment(environment: Mapping[str, str], errors: list[ConfigError])
 WRONG = object()  # stands for a value that cannot be read
 
 
+class _Origins(Mapping[str, tuple[str, int]]):
+    """The file and line, or the variable or option, of each key that is set, such as ``zone[0].file``.
+
+    The lines are looked for when the first one is asked for, because few configurations have a mistake.
+    """
+
+    def __init__(self, text: str, filename: str) -> None:
+        self._text = text
+        self._filename = filename
+        self.paths: dict[str, KeyPath] = {}
+        self.outside: dict[KeyPath, str] = {}  # the variable or option that sets a key
+
+    @cached_property
+    def _lines(self) -> dict[KeyPath, int]:
+        return key_lines(self._text)
+
+    def __getitem__(self, key: str) -> tuple[str, int]:
+        return self.find(self.paths[key])
+
+    def __contains__(self, key: object) -> bool:
+        return key in self.paths
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.paths)
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def find(self, path: KeyPath) -> tuple[str, int]:
+        """Return where a key is set; for one that is not, where the innermost table around it begins."""
+        parts = [path[:end] for end in range(len(path), 0, -1)]
+        for part in parts:  # before the lines, because the file may have the key too
+            if part in self.outside:
+                return self.outside[part], 0
+        return self._filename, next((self._lines[part] for part in parts if part in self._lines), 0)
+
+
 class _Reading:
     """The reading of one document: its ``locations`` and ``errors``, and whether the value of any key is ``unread``."""
 
-    def __init__(
-        self, document: dict[str, Any], filename: str, found: Mapping[KeyPath, int], directory: Path | None
-    ) -> None:
+    def __init__(self, document: dict[str, Any], locations: _Origins, directory: Path | None) -> None:
         self.document = document
-        self.filename = filename
-        self.lines = found
+        self.locations = locations
         self.directory = directory
-        self.locations: dict[str, tuple[str, int]] = {}
         self.errors: list[ConfigError] = []
         self.unread = False
-        self._outside: dict[KeyPath, str] = {}  # the variable or option that sets a key
 
     def overlay(self, given: Mapping[str, tuple[object, str]]) -> None:
         """Replace values of the file by values from the environment or the command line."""
@@ -188,7 +221,7 @@ class _Reading:
                     break  # the file has a value where a table belongs; ``table`` reports it
             else:
                 table[last] = value
-                self._outside[tuple(key.split("."))] = source
+                self.locations.outside[tuple(key.split("."))] = source
 
     def table(self, kind: type[Any], document: object, path: KeyPath) -> Any:
         """Read a table into its class. A wrong value gets its default; without one, the table is WRONG."""
@@ -206,7 +239,7 @@ class _Reading:
             here = (*path, key)
             value: object = WRONG
             if key in document:
-                self.locations[_indexed(here)] = self._location(here)
+                self.locations.paths[_indexed(here)] = here
                 value = self._value(field, document[key], here)
             elif key in required:
                 self._refuse(path, f"has no {key}, which is required")
@@ -246,7 +279,7 @@ class _Reading:
 
     def _absolute(self, value: object, path: KeyPath) -> object:
         """Resolve a relative path in the file against the file's folder. A path in a flag stays as it is."""
-        if path in self._outside or self.directory is None:
+        if path in self.locations.outside or self.directory is None:
             return value
         if type(value) is tuple:  # not a NamedTuple
             return tuple(self._absolute(one, path) for one in value)
@@ -254,15 +287,8 @@ class _Reading:
             return str(self.directory / value)
         return self.directory / value if isinstance(value, Path) else value
 
-    def _location(self, path: KeyPath) -> tuple[str, int]:
-        parts = [path[:end] for end in range(len(path), 0, -1)]
-        for part in parts:  # before the lines, because the file may have the key too
-            if part in self._outside:
-                return self._outside[part], 0
-        return self.filename, next((self.lines[part] for part in parts if part in self.lines), 0)
-
     def error(self, path: KeyPath, message: str, *, of_text: bool = True) -> ConfigError:
-        filename, line = self._location(path)
+        filename, line = self.locations.find(path)
         return ConfigError(message, filename=filename, line=line, key=_dotted(path), of_text=of_text)
 
 
@@ -411,7 +437,7 @@ def _text(path: Path) -> str:
         raise ConfigError("is not UTF-8", filename=str(path), line=line, of_text=True) from None
 
 
-def _with_secrets(config: Config, errors: list[ConfigError], *, for_other: bool) -> Config:
+def with_secrets(config: Config, errors: list[ConfigError], *, for_other: bool = False) -> Config:
     """Return the configuration with the secrets from their files. Adds mistakes to ``errors``."""
 
     def secret(key: str, path: Path, read: Callable[[str], T]) -> T | None:
@@ -525,6 +551,12 @@ def _check_gateway(gateway: model.GatewayConfig) -> Mistakes:
 def _check_settings(config: Config) -> Mistakes:
     """A key has no effect without those that it needs, a process binds an address once, and a file has one content."""
     bound: set[tuple[object, Address]] = set()
+    real_folder = cache(os.path.realpath)  # thousands of zones have their files in a few folders
+
+    def real_path(path: Path) -> str:
+        found = os.path.join(real_folder(path.parent), path.name)  # noqa: PTH118 - much faster than pathlib
+        return os.path.realpath(found) if path.name == ".." or os.path.islink(found) else found  # noqa: PTH114
+
     known: dict[str, tuple[str, KeyPath]] = {}
     for path, field, value, table in _settings(config, ()):
         for needed in field.metadata["needs"] if value != field.default else ():
@@ -533,13 +565,15 @@ def _check_settings(config: Config) -> Mistakes:
         content = field.metadata["content"]
         if path[-1] == "file" and getattr(table, "table", None):
             content += f" built for {path[1]}"  # the server writes it
+        if not value:
+            continue
         for number, one in enumerate(value if type(value) is tuple else (value,)):
             if isinstance(one, Address) and one.port:  # each port 0 is another one
                 if (path[0], one) in bound:
                     yield (*path, number), f"{one} is given twice"
                 bound.add((path[0], one))
             elif content and one:
-                first, before = known.setdefault(os.path.realpath(one), (content, path))
+                first, before = known.setdefault(real_path(one), (content, path))
                 if first != content:
                     yield (*path, number), f"{one} is {_dotted(before)}, too: each needs a file of its own"
 

@@ -10,8 +10,9 @@ import struct
 from dataclasses import dataclass
 
 from maptr.errors import time_text
+from maptr.protocol.names import to_wire
 from maptr.protocol.numbers import RRSIG
-from maptr.zone.rrset import rdatas_of, split_rrsets
+from maptr.zone.rrset import rdatas_of, split_rrsets, types_of
 from maptr.zone.snapshot import ZoneView
 
 # Seconds. BIND, Knot and `maptr zone sign` renew signatures earlier than that: Knot, with its defaults and a TTL of a
@@ -61,7 +62,7 @@ class Validity:
     @classmethod
     def of(cls, zone: ZoneView, now: float) -> Validity | None:
         """Return the period, or None for a zone whose apex is not signed (RFC 4035 2.2). Reads every signature."""
-        if RRSIG not in zone.nodes[zone.origin]:
+        if RRSIG not in types_of(zone.nodes.table[to_wire(zone.origin)]):
             return None
         packed = (zone.nodes.table[name] for name in zone.nodes.special)
         signatures = (records for each in packed for rdtype, records in split_rrsets(each) if rdtype == RRSIG)

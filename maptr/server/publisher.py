@@ -78,11 +78,14 @@ def publish(
     results: list[ZoneResult] = []
     for count, zone in enumerate(zones, 1):
         tell(f"loading zone {to_text(zone.name)}, {count} of {len(zones)}")
-        known = _last_state(zone, clock()) if starting else current.get(zone.name, ZoneState(zone))
-        state = replace(known, zone=zone, frozen=frozen.since(zone.name))
-        if (zone.keys, zone.signing) != (known.zone.keys, known.zone.signing):
-            # The signatures do not fit the new keys or policy.
-            state = replace(state, signed=SigningState(known.signed.unsigned if zone.keys else None))
+        if starting:
+            state = _last_state(zone, clock(), frozen.since(zone.name))
+        else:
+            known = current.get(zone.name, ZoneState(zone))
+            state = replace(known, zone=zone, frozen=frozen.since(zone.name))
+            if (zone.keys, zone.signing) != (known.zone.keys, known.zone.signing):
+                # The signatures do not fit the new keys or policy.
+                state = replace(state, signed=SigningState(known.signed.unsigned if zone.keys else None))
         if only is None or only == zone.name:
             is_held = state.frozen is not None and state.view is not None and only is None
             read = partial(_publish, force=force, starting=starting, others=partial(others, zone.name))
@@ -97,18 +100,19 @@ def publish(
     return keep(states, due), results
 
 
-def _last_state(zone: ZoneConfig, now: float) -> ZoneState:
+def _last_state(zone: ZoneConfig, now: float, frozen: float | None) -> ZoneState:
     """Return the state of a zone before a start: that of its last good version, if there is one."""
     damaged: list[str] = []
     try:
         version = state_folder.last_version(zone, damaged.append)
         if damaged and version is not None:
             state_folder.mend_signed(zone, version)
-        state = ZoneState(zone) if version is None else ZoneState.restored(zone, version, now)
-        return replace(state, damaged=tuple(damaged))
+        if version is not None:
+            return ZoneState.restored(zone, version, now, frozen=frozen, damaged=tuple(damaged))
+        return ZoneState(zone, frozen=frozen, damaged=tuple(damaged))
     except Exception:
         log.exception("internal error, zone %s: its kept version is not used", to_text(zone.name))
-        return ZoneState(zone)
+        return ZoneState(zone, frozen=frozen)
 
 
 def _guarded(state: ZoneState, now: float, step: Step) -> tuple[ZoneState, ZoneResult]:

@@ -57,7 +57,9 @@ def overridden(
     secondaries: dict[str, Any] = {"transfer": transfer} if transfer else {}
     secondaries |= {"notify": notify} if notify else {}
     serve = replace(config.serve, catalog=replace(config.serve.catalog, **secondaries))
-    changed = tuple(replace(zone, **secondaries) for zone in by_name.values())
+    changed = tuple(by_name.values())
+    if secondaries:
+        changed = tuple(replace(zone, **secondaries) for zone in changed)
     return replace(config, serve=serve, keys=tuple(all_keys.values()), zones=changed)
 
 

@@ -114,22 +114,30 @@ class ZoneState:
     damaged: tuple[str, ...] = ()
 
     @classmethod
-    def restored(cls, zone: ZoneConfig, version: Kept, now: float) -> ZoneState:
+    def restored(
+        cls, zone: ZoneConfig, version: Kept, now: float, *, frozen: float | None = None, damaged: tuple[str, ...] = ()
+    ) -> ZoneState:
         """Return the state of a zone at a start: as if its kept version was already served."""
-        state = cls(zone).serving(version.view, now)
-        signed = SigningState(version.unsigned if zone.keys else None)
-        validity = state.validity
+        view, signed = version.view, SigningState(version.unsigned if zone.keys else None)
+        validity = Validity.of(view, now)
         if zone.keys and version.unsigned is not None and validity and version.settings == kept.settings_of(zone):
             due = validity.expires - zone.signing.refresh
             signed = SigningState(version.unsigned, validity.begins, due, version.key_files)
-        return replace(
-            state,
+        return cls(
+            zone,
+            view,
+            view.nodes.count(),
+            loaded_at=now,
+            warnings=version.warnings,
+            validity=validity,
+            longest_ttl=None if zone.keys is None else view.longest_ttl(),
             signed=signed,
             published=version.published,
             sources=version.sources,
             settings=version.settings,
-            warnings=version.warnings,
             is_kept=True,
+            frozen=frozen,
+            damaged=damaged,
         )
 
     def accepted(self, sources: tuple[Source, ...]) -> ZoneState:

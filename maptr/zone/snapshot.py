@@ -150,12 +150,12 @@ class ZoneView(NamedTuple):
     @classmethod
     def of(cls, origin: Labels, nodes: PackedNodes) -> ZoneView:
         """Make the view of nodes with a SOA at the origin. Raises ZoneError if the chain cannot be used."""
-        soa = nodes[origin][SOA]
+        apex = to_wire(origin)
+        soa = read_node(nodes.owner(apex), nodes.table[apex], (SOA,))[SOA]
         serial, _, _, _, minimum = struct.unpack("!5I", soa.rdatas[0][-20:])
         cuts: list[Labels] = []
         hashed: list[Labels] = []
         proofs: dict[Labels, Node] = {}
-        apex = to_wire(origin)
         for key in nodes.special:
             packed = nodes.table[key]
             types = types_of(packed)

@@ -13,7 +13,7 @@ import tomli
 
 from maptr.cache import POLICIES, policy
 from maptr.client import Client
-from maptr.config import Config, load, parse
+from maptr.config import Config, load, parse, reader
 from maptr.config.model import CacheConfig, ClientConfig, ZoneConfig, all_keys
 from maptr.config.reader import environment_names, key_lines
 from maptr.errors import ConfigError, ConfigErrors
@@ -516,3 +516,32 @@ def test_the_defaults_for_cache_and_built_zones_are_those_of_the_library() -> No
     assert [policy.named(name).name for name in POLICIES] == list(POLICIES)
     built = ZoneConfig((b"a",), Path("a"))
     assert (built.ttl, built.contact) == (build.TTL, build.ZoneSettings().contact)
+
+
+def test_lines_are_only_looked_for_when_one_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With thousands of zones, that takes as long as all the rest of the reading."""
+    path, asked = tmp_path / "maptr.toml", []
+    path.write_text("[serve]\nstate = 'state'\n" + "".join(f"[[zone]]\nname='z{n}'\nfile='z{n}'\n" for n in range(9)))
+
+    def noted(text: str) -> Any:
+        asked.append(text)
+        return key_lines(text)
+
+    monkeypatch.setattr(reader, "key_lines", noted)
+    config = load(path)
+    assert config.open_secrets() == []
+    assert "zone[8].file" in config.locations
+    assert asked == []
+    assert [config.locations[f"zone[{n}].file"] for n in (0, 8)] == [(str(path), 5), (str(path), 29)]
+    assert len(asked) == 1
+
+
+def test_a_file_that_two_settings_name_through_links_is_found(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "folder").symlink_to("real")
+    (tmp_path / "real" / "link").symlink_to("file")
+    for other in ("real/file", "folder/file", "folder/link", "real/../real/link", "folder/x/../file"):
+        (tmp_path / "real" / "x").mkdir(exist_ok=True)
+        text = f"[serve]\nstate='s'\ncontrol='{other}'\n[[zone]]\nname='z'\nfile='real/file'\n"
+        with pytest.raises(ConfigError, match="each needs a file of its own"):
+            parse(text, directory=tmp_path)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import dns.message
 import dns.opcode
@@ -585,3 +586,22 @@ def test_the_gateway_reads_the_file_without_a_usable_kept_version(tmp_path: Path
     kept.path_of(tmp_path / "state", NAME).write_bytes(b"x")
     zones = ZoneFiles([site.zone])
     assert (zones.troubles, zones.snapshot is not None) == ([], True)
+
+
+def test_a_restart_opens_two_files_for_each_zone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kept version and the zone file: with thousands of zones, each more is felt."""
+    zones = [ZoneConfig(parse(f"z{number}."), tmp_path / f"z{number}", state=tmp_path / "state") for number in range(5)]
+    for zone in zones:
+        zone.file.write_text(text(1))
+    publisher.keep(publisher.start(zones, clock=lambda: NOW))
+    opened = []
+
+    def noted(path: Any, *arguments: Any, **options: Any) -> int:
+        opened.append(Path(path).name)
+        return os_open(path, *arguments, **options)
+
+    os_open = os.open
+    monkeypatch.setattr(os, "open", noted)
+    served = publisher.start(zones, clock=lambda: NOW)
+    assert all(state.is_kept and state.view is not None for state in served.values())
+    assert sorted(opened) == sorted(f"z{number}{suffix}" for number in range(5) for suffix in ("", kept.SUFFIX))
