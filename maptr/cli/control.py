@@ -232,6 +232,8 @@ def control(verb: str, zone: str | None, file: str | None, path: str | None, as_
             output.data("no signature is due")
         elif verb in ("freeze", "thaw"):
             output.data(reply["done"])
+            if warning := reply.get("warning"):
+                output.warning(warning)
         for each in found.zones or ():
             _show_result(each)
     _exit_if_refused(found)

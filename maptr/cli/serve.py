@@ -474,8 +474,9 @@ def _misplaced(config: Config) -> Iterator[ConfigError]:
 
 def _read(zone: ZoneConfig) -> Checked:
     """Read a zone as it would be published; build one that has a table temporarily. Raises ZoneError and OSError."""
+    to_sign = zone.keys is not None
     if zone.table is None:
-        return read_checked(zone.file, zone.name, lint=zone.lint)
+        return read_checked(zone.file, zone.name, lint=zone.lint, to_sign=to_sign)
     import tempfile  # a server starts without it
 
     with tempfile.TemporaryDirectory() as aside:
@@ -484,6 +485,6 @@ def _read(zone: ZoneConfig) -> Checked:
             path.write_bytes(read_whole(zone.file))
         copy = replace(zone, file=path, state=None)
         with table_zone.candidate(copy, time.time()) as (reading, left_out):
-            checked = read_checked(reading.file, zone.name, lint=zone.lint)
+            checked = read_checked(reading.file, zone.name, lint=zone.lint, to_sign=to_sign)
     warnings = (str(left_out),) if left_out and left_out.records else ()
     return checked._replace(warnings=(*checked.warnings, *warnings))

@@ -28,6 +28,7 @@ class AlarmKind(enum.StrEnum):
     ZONE_NOT_SIGNED = "zone-not-signed"
     ZONE_NOT_KEPT = "zone-not-kept"  # its version cannot be written to the state folder, for the next start
     FROZEN = "frozen"  # an operator has frozen zones, and not thawed them yet
+    FREEZE_NOT_STORED = "freeze-not-stored"  # a restart forgets what an operator froze or thawed
     SIGNATURES = "signatures"  # expiring, expired, or not yet valid
     RECORDS_LEFT_OUT = "records-left-out"  # ARKs of records that are not in the zone get the answer of another record
     NOTIFY_GIVEN_UP = "notify-given-up"

@@ -226,9 +226,10 @@ class Daemon:
     async def _set_frozen(self, verb: str, zone: str | None) -> dict[str, Any]:
         change = self.reloader.freeze if verb == "freeze" else self.reloader.thaw
         try:
-            return {"done": await change(zone)}
-        except (MaptrError, OSError) as error:
+            done, unstored = await change(zone)
+        except MaptrError as error:
             return {"error": reason_of(error)}
+        return {"done": done, **({"warning": unstored} if unstored else {})}
 
     def _notify(self, zone: str | None) -> dict[str, Any]:
         try:

@@ -8,11 +8,11 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from maptr.errors import ZoneError, reason_of, time_text
-from maptr.files import read_whole, signature_if_any, write_private
+from maptr.files import read_whole, write_private
 from maptr.protocol.names import Labels, fold, parse, to_text
 from maptr.server.alarm import Alarm, AlarmKind
 
@@ -20,6 +20,7 @@ log = logging.getLogger("maptr.serve")
 
 NAME = "frozen.json"
 ALL = ""  # the key of all zones in the file
+NOT_STORED = "what is frozen holds until a restart only, because it cannot be stored"
 MAX_FILE = 1 << 22  # bytes: some 10,000 zones
 
 
@@ -27,12 +28,14 @@ MAX_FILE = 1 << 22  # bytes: some 10,000 zones
 class Frozen:
     """The times, in seconds since 1970, since which all zones, and single ones, are frozen.
 
-    ``is_unread``: the file could not be read, so that everything is frozen until it can.
+    ``is_unread``: the file could not be read, so that everything is frozen until it can. ``unstored`` is why this is
+    not in the file, so that a restart goes back to what is there; "" if it is.
     """
 
     everything: float | None = None
     zones: Mapping[Labels, float] = field(default_factory=dict)
     is_unread: bool = False
+    unstored: str = ""
 
     def since(self, origin: Labels) -> float | None:
         """Return since when a zone is frozen; None if it is not."""
@@ -64,7 +67,7 @@ class Frozen:
         return "" if found is None else f"{_text(found, self.zones[found])}: {_command(found)}"
 
     def alarms(self, served: Iterable[Labels]) -> Iterator[Alarm]:
-        """Yield an alarm for each freeze."""
+        """Yield an alarm for each freeze, and one if the file has another state."""
         stops = "no change is published but that of maptr reload ZONE"
         if self.everything is not None:
             text = f"{_text(None, self.everything)}, {stops}: {_command(None)}"
@@ -74,6 +77,9 @@ class Frozen:
                 since = self.zones[origin]
                 text = f"{_text(origin, since)}, {stops}: {_command(origin)}"
                 yield Alarm(AlarmKind.FROZEN, text, to_text(origin), since=since)
+        if self.unstored:
+            mend = "remove the cause: the server tries again each minute"
+            yield Alarm(AlarmKind.FREEZE_NOT_STORED, f"{NOT_STORED}: {self.unstored}; {mend}")
 
 
 def _text(origin: Labels | None, since: float) -> str:
@@ -107,6 +113,15 @@ def read(folder: Path | None, now: float) -> Frozen:
         return Frozen(now)
 
 
+def stored(folder: Path, frozen: Frozen) -> Frozen:
+    """Store what is frozen; return it with the reason if that fails."""
+    try:
+        write(folder, frozen)
+    except OSError as error:
+        return replace(frozen, unstored=reason_of(error))
+    return replace(frozen, unstored="")
+
+
 def write(folder: Path, frozen: Frozen) -> None:
     """Store what is frozen, atomically. Raises OSError."""
     path = folder / NAME
@@ -114,5 +129,9 @@ def write(folder: Path, frozen: Frozen) -> None:
     document = single if frozen.everything is None else {ALL: frozen.everything, **single}
     if document:
         write_private(path, json.dumps(document).encode() + b"\n")
-    elif signature_if_any(path):
-        path.unlink()
+        return
+    try:
+        path.lstat()  # before, because a read-only file system refuses to remove what is not there, too
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    path.unlink()

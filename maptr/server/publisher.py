@@ -208,7 +208,7 @@ def _publish(
     damaged = list(state.damaged)
     try:
         with candidate(zone, now, starting=starting, others=to_pass) as (reading, left_out):
-            checked = read_checked(reading.file, zone.name, lint=zone.lint)
+            checked = read_checked(reading.file, zone.name, lint=zone.lint, to_sign=zone.keys is not None)
             view = checked.view if zone.keys is None else stripped(checked.view)
             chosen = None if zone.style == "file" else zone.state  # the folder for a serial that the server chooses
             if chosen is not None:

@@ -207,33 +207,40 @@ class Reloader:
             async with self._busy:
                 self.served = await in_thread(partial(keep, self.served, some))
         async with self._busy:
+            folder = self.config.serve.state
+            if self.frozen.unstored and folder is not None:
+                self.frozen = await in_thread(partial(freeze.stored, folder, self.frozen))
             await in_thread(lambda: state_folder.tidy(catalog.in_effect(self.config, self.served), self._clock()))
 
-    async def freeze(self, zone: str | None) -> str:
-        """Freeze a zone, or all. Returns what was done. Raises ConfigError and OSError."""
+    async def freeze(self, zone: str | None) -> tuple[str, str]:
+        """Freeze a zone, or all. Returns what was done, and why that holds until a restart only; "" if it does not.
+
+        Raises ConfigError.
+        """
         return await self._set_frozen(zone, Frozen.freeze, "frozen")
 
-    async def thaw(self, zone: str | None) -> str:
-        """Thaw a zone, or all, and pull the table if that is due. Returns what was done. Raises as ``freeze``."""
+    async def thaw(self, zone: str | None) -> tuple[str, str]:
+        """Thaw a zone, or all, and pull the table if that is due. Returns as ``freeze``. Raises ZoneError, too."""
         return await self._set_frozen(zone, lambda frozen, origin, now: frozen.thaw(origin), "thawed")
 
     async def _set_frozen(
         self, zone: str | None, change: Callable[[Frozen, Labels | None, float], Frozen], done: str
-    ) -> str:
+    ) -> tuple[str, str]:
         folder = self.config.serve.state
         if folder is None:
             raise ConfigError("a freeze lasts over restarts, so it needs a state folder: set serve.state")
         async with self._busy:
             origin = None if zone is None else settings.served_origin(zone, self.served)
-            frozen = change(self.frozen, origin, self._clock())
-            await in_thread(lambda: freeze.write(folder, frozen))
-            self.frozen = frozen
+            changed = change(self.frozen, origin, self._clock())
+            self.frozen = frozen = await in_thread(lambda: freeze.stored(folder, changed))
             self.served = {name: replace(each, frozen=frozen.since(name)) for name, each in self.served.items()}
         if self.puller is not None:
             self.puller.wanted.set()
         text = "all zones are" if origin is None else f"zone {to_text(origin)} is"
         log.warning("%s %s by an operator", text, done)
-        return f"{text} {done}"
+        if frozen.unstored:
+            log.error("%s: %s", freeze.NOT_STORED, frozen.unstored)
+        return f"{text} {done}", frozen.unstored and f"{freeze.NOT_STORED}: {frozen.unstored}"
 
     async def _adopt(
         self,

@@ -58,6 +58,8 @@ OBSOLETE = frozenset({3, 4})  # MD, MF
 MAX_MESSAGE = 65_535  # bytes (RFC 1035 4.2.2)
 MAX_NAME = 255  # bytes (RFC 1035 3.1)
 TSIG_SIZE = MAX_NAME + 10 + 13 + 80  # the longest name of a key, hmac-sha512 (RFC 8945 4.2)
+MAX_SIGNATURE = 512  # bytes: RSA with 4096 bits (RFC 3110 3)
+RRSIG_FIXED = 18  # bytes before the name of the signer (RFC 4034 3.1)
 _OF_INTEGRITY = frozenset({*_SERVERS, *OBSOLETE, DNAME, DS, NSEC3})  # all other types are right beside all others
 _RECORD = 12  # compressed owner, type, class, TTL, length
 _REGEXP_STEPS = 20_000
@@ -126,15 +128,16 @@ class Checked(NamedTuple):
         return self.warnings[:MAX_WARNINGS] + ((f"and {more} more findings",) if more > 0 else ())
 
 
-def read_checked(path: Path, name: Labels, *, lint: str = "warn") -> Checked:
+def read_checked(path: Path, name: Labels, *, lint: str = "warn", to_sign: bool = False) -> Checked:
     """Read a zone file, verify its ZONEMD, and check the zone as a whole. ``lint`` is that of a zone's configuration.
+    ``to_sign``: as in ``check_integrity``.
 
     Raises ZoneError with file and line, also for errors that prevent a zone from being served and for a file that
     changed during reading, and OSError for the file.
     """
     before = file_signature(path)
     view, doubtful, sources = read_zone(read_whole(path), name, path)
-    findings = list(check_integrity(view))
+    findings = list(check_integrity(view, to_sign=to_sign))
     _refuse(findings, path)
     if lint != "off":
         rules = check_rules(view, names=doubtful)
@@ -169,8 +172,11 @@ def _refuse(findings: Sequence[Finding], path: Path) -> None:
 # ---- the loaded zone, as any name server checks it
 
 
-def check_integrity(zone: ZoneView) -> Iterator[Finding]:
-    """Yield what kzonecheck, nsd-checkzone or named-checkzone report too."""
+def check_integrity(zone: ZoneView, *, to_sign: bool = False) -> Iterator[Finding]:
+    """Yield what kzonecheck, nsd-checkzone or named-checkzone report too.
+
+    ``to_sign``: the zone will be signed, so that each RRset needs room for its signatures.
+    """
     table = zone.nodes.table
     checked = (key for key in zone.nodes.special if not _OF_INTEGRITY.isdisjoint(types_of(table[key])))
     special = [(name, zone.nodes[name]) for name in map(from_wire, checked)]
@@ -179,7 +185,7 @@ def check_integrity(zone: ZoneView) -> Iterator[Finding]:
             if above := next((name for name in _above(zone, owner) if DNAME in zone.nodes.get(name, {})), None):
                 reason = f"stands below the DNAME at {to_text(above)} (RFC 6672 section 2.4)"
                 yield error("below-dname", to_text(owner), reason)
-    yield from _too_large(zone)
+    yield from _too_large(zone, to_sign=to_sign)
     for owner, node in special:
         yield from _refused_by_bind(owner, node)
         servers = [(host, made) for rdtype, made in _SERVERS.items() if rdtype in node for host in node[rdtype].hosts]
@@ -250,18 +256,23 @@ def _refused_by_bind(owner: Labels, node: Node) -> Iterator[Finding]:
         yield warning("obsolete-type", to_text(owner), reason)
 
 
-def _too_large(zone: ZoneView) -> Iterator[Finding]:
-    """Yield the RRsets that no response can hold, with their signatures, OPT and TSIG, over any transport."""
-    room = MAX_MESSAGE - OVERHEAD - TSIG_SIZE
+def _too_large(zone: ZoneView, *, to_sign: bool) -> Iterator[Finding]:
+    """Yield the RRsets that no response can hold, with their signatures, OPT and TSIG, over any transport.
+
+    Of signatures to come, only the largest size is known: two by RSA keys, as while one replaces the other.
+    """
+    signature = _RECORD + RRSIG_FIXED + wire_length(zone.origin) + MAX_SIGNATURE
+    room = MAX_MESSAGE - OVERHEAD - TSIG_SIZE - (2 * signature if to_sign else 0)
     for key, packed in zone.nodes.table.items():
         if len(packed) <= room - MAX_NAME:
             continue
         owner = zone.nodes.owner(key)
         question = MAX_NAME if owner[:1] == (b"*",) else len(key)
         for rdtype, rrset in read_node(owner, packed).items():
-            records = sum(_RECORD + len(rdata) for rdata in (*rrset.rdatas, *rrset.signatures))
+            signatures = () if to_sign else rrset.signatures
+            records = sum(_RECORD + len(rdata) for rdata in (*rrset.rdatas, *signatures))
             if question + records > room:
-                size = question + records + OVERHEAD + TSIG_SIZE
+                size = question + records + MAX_MESSAGE - room
                 reason = f"a response with its {type_text(rdtype)} records, signatures, OPT and TSIG has {size} bytes"
                 yield error("too-large", to_text(owner), f"{reason}, and {MAX_MESSAGE} at most can be sent")
 

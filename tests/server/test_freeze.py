@@ -180,6 +180,44 @@ def test_freezing_lasts_over_restarts(site: Site) -> None:
     assert "zone a.test. reloaded, serial 2 (was 1)" in site.run("reload").stdout
 
 
+def test_what_cannot_be_stored_holds_until_a_restart_and_says_so(site: Site) -> None:
+    """A thaw in an emergency is not refused because the disk is full or the folder read-only."""
+    site.configure(serve='state = "state"')
+    site.start()
+    assert site.run("control", "freeze").exit_code == 0
+    path = site.directory / "state" / freeze.NAME
+    path.unlink()
+    path.mkdir()  # which root, too, can neither remove as a file nor replace
+    site.write_zone("a.test", zone_text(2, "192.0.2.2"))
+    done = site.run("control", "thaw")
+    assert (done.exit_code, done.stdout) == (0, "all zones are thawed\n")
+    assert re.search(rf"holds until a restart only, because it cannot be stored: {re.escape(str(path))}: ", done.stderr)
+    assert [(alarm["kind"], str(path) in alarm["text"]) for alarm in site.status()["alarms"]] == [
+        ("freeze-not-stored", True)
+    ]
+    assert "zone a.test. reloaded, serial 2 (was 1)" in site.run("reload").stdout
+    done = site.run("control", "freeze", "b.test")
+    assert (done.exit_code, "cannot be stored" in done.stderr) == (0, True)
+    assert {alarm["kind"] for alarm in site.status()["alarms"]} == {"frozen", "freeze-not-stored"}
+    path.rmdir()
+    done = site.run("control", "freeze", "b.test")
+    assert (done.exit_code, done.stderr) == (0, "")
+    assert [alarm["kind"] for alarm in site.status()["alarms"]] == ["frozen"]
+    assert path.is_file()
+
+
+def test_storing_is_tried_again(tmp_path: Path) -> None:
+    (tmp_path / freeze.NAME).mkdir()
+    one = freeze.stored(tmp_path, Frozen().freeze(NAME, 1.0))
+    assert freeze.NAME in one.unstored
+    thawed = freeze.stored(tmp_path, one.thaw(NAME))
+    assert freeze.NAME in thawed.unstored
+    (tmp_path / freeze.NAME).rmdir()
+    assert freeze.stored(tmp_path, one) == Frozen(zones={NAME: 1.0}) == freeze.read(tmp_path, NOW)
+    assert freeze.stored(tmp_path, thawed) == Frozen() == freeze.read(tmp_path, NOW)
+    assert freeze.stored(tmp_path / "absent", Frozen()) == Frozen()
+
+
 def test_freezing_without_a_state_folder_is_an_error(site: Site) -> None:
     site.start()
     done = site.run("control", "freeze")

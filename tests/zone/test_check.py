@@ -348,3 +348,15 @@ def test_an_rrset_that_no_response_can_hold_is_an_error_with_its_line_and_is_not
             read_checked(file, name)
     else:
         assert read_checked(file, name).view.serial == 1
+
+
+@pytest.mark.parametrize(("count", "is_refused"), [(62, False), (63, True)])
+def test_signatures_to_come_need_room_in_a_response(count: int, is_refused: bool, tmp_path: Path) -> None:
+    file, name = tmp_path / "zone", (b"ark", b"arpa")
+    file.write_text(too_large(count, 1004))
+    assert read_checked(file, name).view.serial == 1
+    if is_refused:
+        with pytest.raises(ZoneError, match=r"TXT records, signatures, OPT and TSIG has 6[5-9]\d{3} bytes"):
+            read_checked(file, name, to_sign=True)
+    else:
+        assert read_checked(file, name, to_sign=True).view.serial == 1
