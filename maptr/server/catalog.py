@@ -103,10 +103,10 @@ class Catalog:
             members, held = (
                 tuple(fold(parse(member)) for member in record.get(key, ())) for key in ("members", "held")
             )
-            return KeptCatalog(Published(record["serial"], record["digest"]), members, held)
+            return KeptCatalog(state_folder.published(record), members, held)
         except (FileNotFoundError, NotADirectoryError):
             return None
-        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             self.damaged = f"{path} is not used: {reason_of(error)}"
         if self._logged.is_new((path, "damaged"), self.damaged):
             log.warning("%s; the serial of the catalog may go back", self.damaged)

@@ -133,7 +133,7 @@ def read_serial(folder: Path, origin: Labels, tell: Tell = ignore) -> StoredSeri
         with opened(path) as file:
             record = json.loads(file.read(MAX_RECORD))
         signed = record.get("signed")
-        found = StoredSerial(_published(record), None if signed is None else _published(signed))
+        found = StoredSerial(published(record), None if signed is None else published(signed))
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
@@ -147,11 +147,11 @@ def read_serial(folder: Path, origin: Labels, tell: Tell = ignore) -> StoredSeri
     return None
 
 
-def _published(record: Mapping[str, Any]) -> Published:
+def published(record: Mapping[str, Any]) -> Published:
     """Read a serial with its digest. Raises ValueError, KeyError and TypeError."""
     serial, digest = record["serial"], record["digest"]
     if type(serial) is not int or not 0 <= serial < 1 << 32 or not isinstance(digest, str):
-        raise ValueError
+        raise ValueError("it has no serial, or no digest")
     return Published(serial, digest)
 
 

@@ -92,14 +92,20 @@ def decode(data: bytes) -> Journal:
     """Return the journal from the content of its file. Raises JournalError for a damaged file or another version."""
     if not data.startswith(_MAGIC):
         raise JournalError("not a journal, or one of another version")
-    if hashlib.sha256(memoryview(data)[:-_CHECKSUM]).digest() != data[-_CHECKSUM:]:
+    body = data[:-_CHECKSUM]
+    if hashlib.sha256(body).digest() != data[-_CHECKSUM:]:
         raise JournalError("damaged: the checksum is wrong")
-    origin, offset = read_wire(data, len(_MAGIC))
-    serial, end, count = _HEAD.unpack_from(data, offset)
-    offset += _HEAD.size
     differences: list[Difference] = []
-    for _ in range(count):
-        old, new, records, size = _DIFFERENCE.unpack_from(data, offset)
-        offset += _DIFFERENCE.size + size
-        differences.append(Difference(old, new, records, data[offset - size : offset]))
+    try:
+        origin, offset = read_wire(body, len(_MAGIC))
+        serial, end, count = _HEAD.unpack_from(body, offset)
+        offset += _HEAD.size
+        for _ in range(count):
+            old, new, records, size = _DIFFERENCE.unpack_from(body, offset)
+            offset += _DIFFERENCE.size + size
+            differences.append(Difference(old, new, records, body[offset - size : offset]))
+    except (IndexError, struct.error):
+        offset = -1
+    if offset != len(body):
+        raise JournalError("damaged: its length is wrong")
     return Journal(origin, serial, end, tuple(differences))

@@ -268,8 +268,10 @@ class PlainLines:
             group.is_clean = False
         if rdtype not in INERT:
             group.is_special = True
+        if not (text := _without_comment(text)):  # not the origin, as a relative name without labels would be
+            return rdtype, None
         try:
-            rdata = read(_without_comment(text).decode(), self._origin)
+            rdata = read(text.decode(), self._origin)
         except (ValueError, KeyError, OSError, struct.error, ZoneError):
             return rdtype, None
         if len(rdata) > MAX_RDATA:

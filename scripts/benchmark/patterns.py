@@ -11,8 +11,10 @@ A new reader is a line in READERS.
 from __future__ import annotations
 
 import argparse
+import asyncio
 import csv
 import gc
+import hashlib
 import itertools
 import logging
 import multiprocessing
@@ -25,6 +27,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from io import BytesIO
 from pathlib import Path
@@ -35,16 +38,21 @@ import click
 import tomli
 
 from maptr import registry, url
+from maptr.answer.context import ReceivedQuery, Transport
 from maptr.answer.respond import respond
 from maptr.ark import Ark, find_arks
 from maptr.cli import bulk
 from maptr.config import model, reader
+from maptr.daemon import kept
+from maptr.daemon.certificate import CertificatePeriod
+from maptr.daemon.hosts import is_for_operators
+from maptr.dnssec import keys
 from maptr.errors import MaptrError, cell, json_text, nearest, printable, text_of_cell, visible
 from maptr.gateway import language, message, redirects, statistics
 from maptr.gateway.metrics import kind_of
 from maptr.gateway.objects import OwnObject, read_row, target_of
 from maptr.gateway.objects import match as match_object
-from maptr.gateway.proxies import Proxies
+from maptr.gateway.proxies import Proxies, read_proxy_header
 from maptr.naptr.automaton import Budget, BudgetSpent
 from maptr.naptr.record import Naptr
 from maptr.naptr.record import read as read_rule
@@ -52,15 +60,19 @@ from maptr.naptr.regexp import Substitution
 from maptr.nma import describe
 from maptr.protocol import names
 from maptr.protocol.address import Address, read_network
-from maptr.registry import anvl, export, minisign, target
+from maptr.registry import anvl, export, followed_file, minisign, target
 from maptr.registry.search import NaanIndex
 from maptr.registry.table import Entry, Nma, Table, parse_key
 from maptr.resolver.message import make_query, read_response
 from maptr.resolver.servers import ResolverOptions, check_server
-from maptr.transfer.acl import AccessRule, NotifyTarget
+from maptr.resolver.validation.validator import read_anchors
+from maptr.server import catalog, freeze, requests, state_folder
+from maptr.transfer import journal, tsig
+from maptr.transfer.acl import AccessRule, NotifyTarget, TsigKey
 from maptr.web.http import Page
 from maptr.zone import lint, rules
 from maptr.zone.check import examine
+from maptr.zone.diff import Difference
 from maptr.zone.snapshot import Snapshot
 from tests.support.gateway import Gateway, objects
 
@@ -161,6 +173,8 @@ EXPECTED = (
     click.ClickException,
     RecursionError,
     BudgetSpent,
+    requests.NoResponse,
+    OSError,  # of a file that is too large
 )  # for a text that cannot be read
 
 
@@ -210,6 +224,8 @@ _PROXIES = {header: Proxies([read_network("192.0.2.0/24")], header) for header i
 _COUNTS = statistics.Statistics(wall=lambda: 0.0)
 _QUERY = make_query(names.parse("12345.ark.arpa"), bytes, mix=False)
 _SNAPSHOT = Snapshot.of(())
+_ORIGIN = names.parse("ark.arpa.")
+_KEYS: dict[names.Labels, TsigKey] = {(b"a",): TsigKey((b"a",), "hmac-sha256", b"secret")}
 _KEY = "RWQf6LRCGA9i53mlYecO4IzT51TGPpvWucNSCh1CBM0QTaLn73Y7GFO3"
 _IN_REGISTRY = [
     ("naa:\nwho: ", "\nwhat: 12345\nwhere: https://a.example/\n"),
@@ -341,6 +357,90 @@ def _response(text: str) -> object:
 
 def _query(text: str) -> object:
     return respond(b"\0\1\0\0\0\1\0\1\0\0\0\1" + text.encode("latin-1", "replace"), _SNAPSHOT)
+
+
+def _octets(text: str) -> bytes:
+    return text.encode("utf-8", "replace")
+
+
+def _own_folder() -> Path:
+    """A folder of this process, without access for others."""
+    folder = _FOLDER / f"{multiprocessing.current_process().pid}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    return folder
+
+
+def _file_of(name: str, content: bytes) -> Path:
+    """Write a file, and return its folder."""
+    folder = _own_folder()
+    (folder / name).write_bytes(content)
+    return folder
+
+
+def _proxy_header(text: str) -> object:
+    sent = BytesIO(_octets(text))
+
+    async def read(size: int) -> bytes:
+        return sent.read(size)
+
+    return asyncio.run(read_proxy_header(read))
+
+
+def _journal(text: str) -> object:
+    """A journal with differences as they are given, and the right checksum."""
+    many = (Difference(1, 2, 1, b""),) * 1000
+    empty, full = (
+        journal.encode(journal.Journal(_ORIGIN, 1, bytes(32), each))[: -hashlib.sha256().digest_size]
+        for each in ((), many)
+    )
+    body = full[: len(empty)] + _octets(text)
+    return journal.decode(body + hashlib.sha256(body).digest())
+
+
+def _kept(text: str) -> object:
+    """A kept version with the right checksum."""
+    body = kept.FORMAT + _octets(text)
+    return kept.read(_file_of("ark.arpa.kept", body + hashlib.sha256(body).digest()), _ORIGIN)
+
+
+def _signed_version(text: str) -> object:
+    state_folder.write_signed(_own_folder(), _ORIGIN, text, 1)
+    return state_folder.read_signed(_own_folder(), _ORIGIN)
+
+
+def _kept_catalog(text: str) -> object:
+    content = hashlib.sha256(_octets(text)).hexdigest().encode() + b"\n" + _octets(text)
+    return catalog.Catalog().read(_file_of(catalog.path_of(Path(), _ORIGIN).name, content), _ORIGIN)
+
+
+def _signing_key(text: str) -> object:
+    folder = _own_folder() / "keys"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    path = folder / "csk-ecdsap256sha256-00001.active.pem"
+    path.touch(mode=0o600)
+    path.write_bytes(_octets(text))
+    return keys.read_keys(folder)
+
+
+def _secret_file(text: str) -> object:
+    path = _own_folder() / "secret"
+    path.touch(mode=0o600)
+    path.write_bytes(_octets(text))
+    config, errors = reader.examine(None)
+    one = model.KeyConfig((b"a",), "hmac-sha256", secret_file=path)
+    return reader.with_secrets(replace(config, keys=(one,)), errors)
+
+
+def _tsig(text: str) -> object:
+    """A query whose additional record may be a TSIG."""
+    wire = b"\0\1\0\0\0\1\0\0\0\0\0\1\1a\0\0\1\0\1" + text.encode("latin-1", "replace")
+    return tsig.check_query(ReceivedQuery(wire, Transport.TCP, "192.0.2.1"), _KEYS, 0)
+
+
+def _secondary(text: str) -> object:
+    request = requests.make_request(_ORIGIN)
+    packet = request[:2] + b"\x84\0\0\1\0\1\0\0\0\0" + request[12:] + text.encode("latin-1", "replace")
+    return requests.read_response(request, packet), requests.read_serial(packet)
 
 
 READERS: dict[str, Reader] = {
@@ -478,6 +578,35 @@ READERS: dict[str, Reader] = {
     "NOTIFY target": Reader(NotifyTarget.from_text, [("192.0.2.1", " key:a")]),
     "DNS server": Reader(check_server, [("https://", "/"), ("tls://", ""), ("a", "#53"), ("[", "]")]),
     "resolv.conf options": Reader(lambda text: ResolverOptions.read(text.split()), [("timeout:", "")]),
+    # what a proxy and a secondary send
+    "PROXY header": Reader(_proxy_header, [("PROXY TCP4 ", "\r\n"), ("\r\n\r\n\0\r\nQUIT\n!\x11\2\0", "")]),
+    "TSIG record": Reader(_tsig, [("\1a\0\0\xfa\0\xff\0\0\0\0\1\0", ""), ("\1a", "\0\0\xfa\0\xff\0\0\0\0\0\0")]),
+    "response of a secondary": Reader(_secondary, [("\xc0\x0c\0\6\0\1\0\0\0\1\1\0", "")]),
+    "Host of an operator": Reader(partial(is_for_operators, names=("a",)), [("[", "]"), ("a:", ""), ("1.", "")]),
+    # the state folder, keys and certificates
+    "journal": Reader(_journal, [("\0" * 15 + "\x7f", ""), ("\0" * 12 + "\0\0\1\0", "")]),
+    "kept version": Reader(_kept, [('{"origin": "', '"}\n'), ("{}\n", ""), ('{"warnings": [', "]}\n")]),
+    "signed version": Reader(_signed_version, _IN_ZONE[:4]),
+    "stored serial": Reader(
+        lambda text: state_folder.read_serial(_file_of("ark.arpa.serial", _octets(text)), _ORIGIN),
+        [('{"serial": 1, "digest": "', '"}'), ('{"serial": ', "}")],
+    ),
+    "frozen zones": Reader(
+        lambda text: freeze.read(_file_of(freeze.NAME, _octets(text)), 0.0), [('{"', '": 1}'), ('{"a": ', "}")]
+    ),
+    "kept catalog": Reader(_kept_catalog, [('{"serial": 1, "digest": "", "members": ["', '"]}'), ('{"held": [', "]}")]),
+    "note of a pull": Reader(
+        lambda text: followed_file.read_pull_file(_file_of("naans.pull", _octets(text)) / "naans"), [('{"a": "', '"}')]
+    ),
+    "signing key": Reader(_signing_key, [("-----BEGIN PRIVATE KEY-----\n", "\n-----END PRIVATE KEY-----\n")]),
+    "secret file": Reader(_secret_file, [("c2Vj", "cmV0")]),
+    "certificate": Reader(
+        lambda text: CertificatePeriod.of_chain(_octets(text)),
+        [("-----BEGIN CERTIFICATE-----\n", "\n-----END CERTIFICATE-----\n")],
+    ),
+    "trust anchors": Reader(
+        read_anchors, [(". DS 1 8 2 ", "\n"), (". 1 DNSKEY 257 3 8 ", "\n"), ("", " DS 1 8 2 00\n")]
+    ),
     # files of the command line
     "bulk, lines": Reader(_bulk, _IN_ARK[:6]),
     "bulk, columns": Reader(partial(_bulk, column="ark"), [("ark,b\n", "\n"), ('b,ark\n"', '"\n'), ("ark\tb\n", "\n")]),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -74,7 +75,21 @@ def test_a_reload_passes_a_secondary_that_is_ahead(tmp_path: Path) -> None:
     assert serial_at_start(config) == NOW + 6
 
 
-@pytest.mark.parametrize("damage", [b"", b"\0" * 200, b"{}", b"x\n{}"])
+def with_digest(text: bytes) -> bytes:
+    return hashlib.sha256(text).hexdigest().encode() + b"\n" + text
+
+
+WRONG = (
+    b"1",
+    b"[]",
+    b'{"members": 1}',
+    b'{"serial": "1", "digest": ""}',
+    b'{"serial": -1, "digest": ""}',
+    b"[" * 99999,
+)
+
+
+@pytest.mark.parametrize("damage", [b"", b"\0" * 200, b"{}", b"x\n{}", *map(with_digest, WRONG)], ids=range(10))
 def test_a_damaged_file_is_an_alarm_and_no_serial(damage: bytes, tmp_path: Path) -> None:
     config, kept = config_of(tmp_path, "a.test"), Catalog()
     serial_at_start(config)

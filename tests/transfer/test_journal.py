@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import logging
 import os
@@ -92,6 +93,13 @@ def test_a_journal_of_another_version_is_refused() -> None:
     data = encode(journal_of(view_of(1), view_of(2, "a 60 TXT x\n")))
     with pytest.raises(JournalError, match="of another version"):
         decode(data.replace(b"journal 3", b"journal 2"))
+
+
+def test_a_journal_of_a_wrong_length_is_refused_with_a_right_checksum() -> None:
+    body = encode(journal_of(view_of(1), view_of(2, "a 60 TXT x\n")))[:-32]
+    for wrong in (*(body[:end] for end in range(16, len(body))), body + b"x"):
+        with pytest.raises(JournalError, match="its length is wrong"):
+            decode(wrong + hashlib.sha256(wrong).digest())
 
 
 def test_a_change_of_any_byte_is_detected() -> None:

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from maptr.zone.masterfile import MAX_REFUSED
+from maptr.zone.rdata import PLAIN
 from tests.support.answers import load_vectors
 from tests.support.odd_zones import HEAD, HOSTS, OWNERS, RDATA, URLS, assert_read_alike, loadable_zone, odd_zone
 
@@ -56,6 +57,13 @@ def test_each_host_and_url() -> None:
 @pytest.mark.parametrize("line", [*LINES["plain"], *LINES["other"], *LINES["signed"]])
 def test_each_line_of_the_vectors(line: str) -> None:
     assert_read_alike(f"{HEAD}{line}\n".encode())
+
+
+@pytest.mark.parametrize("rdtype", sorted(rdtype.decode() for rdtype in PLAIN))
+def test_a_comment_is_no_rdata(rdtype: str) -> None:
+    """``NS ;`` is not a host without labels, which would be the origin."""
+    for rdata in (";", "; text", "1 ;", ";.", '";" ;', "1 2 ;", "a ; b"):
+        assert_read_alike(f"{HEAD}x {rdtype} {rdata}\n".encode())
 
 
 @pytest.mark.parametrize(
