@@ -19,11 +19,15 @@ from maptr.discovery import NoMappingAuthority
 from maptr.errors import ZoneError
 from maptr.naptr.record import Naptr
 from maptr.naptr.regexp import RegexpError, Substitution
+from maptr.protocol.names import parse
 from maptr.protocol.numbers import NAPTR, NSEC3, SOA
 from maptr.zone.check import OBSOLETE, examine
+from maptr.zone.masterfile import read_master_file
 from maptr.zone.rdata import META_TYPES, read_rdata
+from maptr.zone.rrset import records_of
 from tests.support import command_line
 from tests.support.peers import CHECKERS, Nsd, output, run
+from tests.support.random_zones import laid_out, zone_of_naans
 
 ORIGIN = "example."
 HEAD = "$TTL 60\n@ SOA ns host 1 7200 3600 1209600 300\n@ NS ns\nns A 192.0.2.1\n"
@@ -49,6 +53,27 @@ PARTS = [
     *(b"\0\4\0\4\1\1\1\1", b"\0\0\0\2\0\1", b"\0\2\0\0", b"\1", b"\0\1\x40", b"\xff\xff", b"\0\0\0\0\0"),
 ]
 TRIES = 30_000
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_zones_with_records_of_every_type_are_read_as_bind_reads_them(seed: int, tmp_path: Path) -> None:
+    rng = random.Random(seed)
+    # BIND refuses ``?*``, the rules of the NAAN ``*``.
+    records = [record for record in zone_of_naans(rng) if "?*" not in record.rdata]
+    source, canonical = tmp_path / "zone", tmp_path / "canonical"
+    source.write_text(laid_out(rng, records))
+    ignored = [word for option in "iknmMSrTW" for word in (f"-{option}", "none" if option == "i" else "ignore")]
+    output("named-compilezone", *ignored, "-s", "full", "-o", canonical, ORIGIN, source)
+    ours, bind = (
+        {
+            (key, *record)
+            for key, packed in read_master_file(str(path), path.read_bytes(), parse(ORIGIN)).nodes.table.items()
+            for record in records_of(packed)
+        }
+        for path in (source, canonical)
+    )
+    assert ours == bind
+    assert len(ours) == len({(one.owner.lower(), *one[1:]) for one in records})
 
 
 def generic_data(rng: random.Random) -> Iterator[tuple[int, bytes]]:
