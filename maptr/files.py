@@ -24,6 +24,7 @@ MAX_WHOLE = 1 << 28  # bytes that ``read_whole`` reads: 256 MiB, a zone of some 
 CHUNK = 1 << 20  # bytes
 LOOK_EVERY = 0.25  # seconds between two looks at the status of a followed file
 READ_EVERY = 60.0  # seconds after which such a file is read although its status has not changed
+TRY_AGAIN = 1.0  # seconds, if only a lock kept it from being read, which does not show in the status of the file
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 MAX_NAME = 200  # bytes of a zone's name in a file name, which may have 255 with prefix and suffix
 
@@ -242,8 +243,9 @@ class Followed(Generic[T]):
     ``read`` makes the next value from the last one. If it raises an exception, or if the file changes meanwhile, the
     next value is that of ``failed``, which gets the last one and the error, as a MaptrError or an OSError: the last
     good content, with the reason why it stays. The status of the file is looked at every LOOK_EVERY seconds. A file
-    that could not be read is read again after a minute, and with ``always`` any other too. ``beside`` is another file
-    that ``read`` may read. ``clock`` is monotonic. Safe for threads.
+    that could not be read is read again after a minute, and with ``always`` any other too; after an error that is
+    ``passing``, a second later. ``beside`` is another file that ``read`` may read. ``clock`` is monotonic. Safe for
+    threads.
     """
 
     def __init__(
@@ -256,8 +258,10 @@ class Followed(Generic[T]):
         clock: Callable[[], float],
         always: bool = False,
         beside: Path | None = None,
+        passing: Callable[[Exception], bool] = lambda error: False,
     ) -> None:
         self.path = path
+        self._passing = passing
         self._beside = beside
         self.value = value
         self._read = read
@@ -304,6 +308,7 @@ class Followed(Generic[T]):
                 if not self._always:
                     self._read_at = math.inf
             except (MaptrError, OSError) as error:
+                self._read_at = now + (TRY_AGAIN if self._passing(error) else READ_EVERY)
                 self.value = self._failed(self.value, error)
             except Exception as error:  # one file that nobody thought of must not stop what follows others
                 self.value = self._failed(self.value, MaptrError(f"internal error: {error!r}"))

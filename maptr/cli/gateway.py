@@ -182,10 +182,11 @@ def _check(config: Config, client: Client, service: Service, *, as_json: bool) -
 
 def _mistakes(config: Config, client: Client, service: Service) -> Iterator[ConfigError]:
     table = client.table
-    if trouble := table.current().trouble:
+    if isinstance(table, FoundTable) and table.missing:
+        if not config.table.url:  # else it will be pulled
+            yield ConfigError("does not exist", filename=table.missing)
+    elif trouble := table.current().trouble:
         yield ConfigError(trouble, filename=str(table.path) if isinstance(table, WatchedTable) else "", key="table")
-    if isinstance(table, FoundTable) and table.missing and not config.table.url:
-        yield ConfigError("does not exist", filename=table.missing)
     for each in service.current.zone_files.troubles:
         yield ConfigError(each, key="zone")
     if bad := service.current.site.redirects.left_out:

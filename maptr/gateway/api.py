@@ -243,6 +243,7 @@ def _status(request: Request, site: Site) -> Response:
     document = {
         "sources": site.sources or (),
         "troubles": site.troubles,
+        "alarms": dict(site.alarms),
         "table": {
             "records": len(site.table),
             "age": None if fetched is None else round(request.now - fetched, 3),

@@ -23,8 +23,8 @@ MALFORMED = "malformed"  # the kind of a request that cannot be read
 RESOLVE = "resolve"  # the kind of a request for an ARK
 KINDS = (RESOLVE, "api", "page", "dns", "operator", MALFORMED)  # of requests, by their path
 REDIRECTS = (302, 303)  # statuses
-CERTIFICATE = "certificate"
-ALARMS = (CERTIFICATE,)  # the kinds of alarms
+CERTIFICATE, OWN_OBJECTS = "certificate", "redirects"
+ALARMS = (CERTIFICATE, OWN_OBJECTS)  # the kinds of alarms
 _OPERATOR = ("/health", "/ready", "/metrics", "/stats", "/status")
 _BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 
@@ -102,6 +102,8 @@ class Metrics:
         self._pull = Gauge("maptr_table_pull_failed", "1 while the last pull failed.", registry=registry)
         self._redirects = Gauge("maptr_redirects", "Redirects of single ARKs.", registry=registry)
         self._left_out = Gauge("maptr_redirects_left_out", "Bad rows of the file of redirects.", registry=registry)
+        text = "Requests, and lines of one, that got 503 because own objects could not be read."
+        self.unavailable = Counter("maptr_redirects_unavailable", text, registry=registry)
         self._file_age = Gauge("maptr_redirects_age_seconds", "Seconds since that file was written.", registry=registry)
         build = Gauge("maptr_gateway_build_info", "Version of maptr; always 1.", ["version"], registry=registry)
         build.labels(__version__).set(1)

@@ -85,6 +85,10 @@ class OwnObjects:
         """
         return self
 
+    def trouble(self) -> str:
+        """Return why look-ups have failed for a while; "" if they do not. Called at intervals, by a thread."""
+        return ""
+
     def __len__(self) -> int:
         return sum(self.naans.values())
 

@@ -58,6 +58,8 @@ LOCKED = 0.5  # seconds to wait for a writer of SQLite; then the file is read ag
 LOCKED_STEP = 0.01  # seconds between two tries
 AT_ONCE = 0.005  # seconds that a look-up in the event loop may take; after a longer one, threads do it
 CALM = 20  # look-ups of threads in a row that took less, before the event loop looks up again
+QUIET = 1.0  # seconds after which a thread does the next look-up: the disk may have become slow, or fallen asleep
+LOCKED_LONG = 5.0  # seconds without one that succeeds, until that is an alarm
 STEPS = 1_000  # of SQLite, between two looks at the clock; a look-up has some thirty
 SLICE = 0.002  # seconds that a scan of all rows keeps others waiting
 NAMED = 10  # bad rows that the log and the status name one by one
@@ -101,8 +103,17 @@ def _is_database(path: Path) -> bool:
         return file.read(len(_SQLITE)) == _SQLITE
 
 
+def _is_busy(error: BaseException | None) -> bool:
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF in _WAIT
+
+
+class LockedFileError(ConfigError):
+    """Another program has locked a database: it may be free a moment later."""
+
+
 def _unreadable(path: Path, error: Exception) -> ConfigError:
-    return ConfigError(getattr(error, "strerror", None) or str(error), filename=str(path))
+    kind = LockedFileError if _is_busy(error) else ConfigError
+    return kind(getattr(error, "strerror", None) or str(error), filename=str(path))
 
 
 def _rows(path: Path) -> Iterator[Row]:
@@ -261,8 +272,9 @@ class ObjectStore(OwnObjects):
     """Own objects in a database of ours. Any thread may use it. A row that cannot be used is as if it were not there,
     and is logged.
 
-    The event loop never waits for it (``within(0)``): if another thread uses the connection, if the file is locked, or
-    if a look-up took long, as on a slow disk, that raises Busy, and a thread that may wait looks the ARK up.
+    The event loop never waits for it (``within(0)``): if another thread uses the connection, if the file is locked, if
+    a look-up took long, as on a slow disk, or after ``quiet_after`` seconds without one, that raises Busy, and a thread
+    that may wait looks the ARK up.
     """
 
     def __init__(self, connection: sqlite3.Connection, filename: str = "", *, allow_private: bool = False) -> None:
@@ -273,6 +285,9 @@ class ObjectStore(OwnObjects):
         self._lock = threading.Lock()  # of the connection: SQLite's own would let the event loop wait
         self._deadline = _Deadline(connection)
         self._slow = 0  # look-ups of threads that must be fast before the event loop looks up again
+        self.quiet_after = math.inf
+        self._fast_at = time.monotonic()  # of the last fast look-up
+        self._failing_since: float | None = None
         self._columns: list[str] = []
         self.is_file = False  # whether it is the database in a file, and not made of one
 
@@ -325,7 +340,8 @@ class ObjectStore(OwnObjects):
         """``get``, which waits at most so many seconds. With 0 it raises Busy where it would have to wait."""
         until = time.monotonic() + seconds
         if seconds <= 0:
-            if self._slow or not self._lock.acquire(blocking=False):
+            is_quiet = time.monotonic() - self._fast_at > self.quiet_after
+            if self._slow or is_quiet or not self._lock.acquire(blocking=False):
                 raise Busy(UNREADABLE)
             try:
                 return self._look_up(ark, time.monotonic() + AT_ONCE)
@@ -359,14 +375,46 @@ class ObjectStore(OwnObjects):
                 log.error("%s: %s: %s", self._filename, ark, error)
             return None
         except sqlite3.Error as error:
-            if getattr(error, "sqlite_errorcode", 0) & 0xFF in _WAIT:
+            if _is_busy(error):
                 raise Busy(UNREADABLE) from error
             if self._logged.is_new("", str(error)):
                 log.error("%s: %s: %s", self._filename, ark, error)
             raise Unreadable(UNREADABLE) from None
         finally:
             self._deadline.at = math.inf
-            self._slow = CALM if time.monotonic() - began >= AT_ONCE else max(0, self._slow - 1)
+            now = time.monotonic()
+            if now - began >= AT_ONCE:
+                self._slow = CALM
+            else:
+                self._slow, self._fast_at = max(0, self._slow - 1), now
+
+    def trouble(self) -> str:
+        if reason := self._fault():
+            now = time.monotonic()
+            self._failing_since = since = now if self._failing_since is None else self._failing_since
+            if now - since < LOCKED_LONG:
+                return ""
+        else:
+            self._failing_since = None
+        if not reason and self._logged.forget("trouble"):
+            log.info("%s can be read again", self._filename)
+        if self._logged.is_new("trouble", reason):
+            log.error("%s: %s; ARKs that may be own objects get 503", self._filename, reason)
+        return reason
+
+    def _fault(self) -> str:
+        """Return why the file cannot be read at this moment."""
+        if not self._lock.acquire(timeout=LOCKED):
+            return "does not answer: the disk is slow, or gone"
+        try:
+            self._connection.execute("SELECT 1 FROM redirects LIMIT 1").fetchone()
+        except sqlite3.Error as error:
+            if _is_busy(error):
+                return "locked by another program, which fuser -v FILE names: end it"
+            return str(error)
+        finally:
+            self._lock.release()
+        return ""
 
     def _checked(self, one: OwnObject) -> OwnObject:
         """Return the object if a request may lead there: the file may have been edited. Raises ValueError."""
@@ -530,6 +578,8 @@ def follow(
                 log.error("%s; this row is left out", each)
             if made.left_out > NAMED:
                 log.error("%s: %d rows are left out; maptr redirects check names all", path, made.left_out)
+        if isinstance(made.objects, ObjectStore):
+            made.objects.quiet_after = QUIET
         if not is_first:
             check_loss(last.objects, made.objects, path)
             log.info("%s read: %d redirects", path, len(made.objects))
@@ -547,7 +597,7 @@ def follow(
             log.error("%s; %s", located, stays)
         return replace(last, trouble=trouble)
 
-    file = Followed(path, UNREAD, load, keep, clock=clock)
+    file = Followed(path, UNREAD, load, keep, clock=clock, passing=lambda error: isinstance(error, LockedFileError))
     file.refresh()
     return file
 

@@ -268,7 +268,8 @@ class HttpServer:
                 return answer, None
             self._clients.charge(client_of(client), len(answer.parts))
             return answer.response, self._lines(answer, ask, site)
-        except Unreadable as error:  # such as own objects: a redirect by the table would be wrong, and kept
+        except Unreadable as error:  # own objects: a redirect by the table would be wrong, and kept
+            self._metrics.unavailable.inc()
             status, retry = HTTPStatus.SERVICE_UNAVAILABLE, (("Retry-After", "10"), ("Cache-Control", "no-store"))
             is_api = kind_of(target) == "api"
             return problem(status, str(error), retry) if is_api else text(f"{error}\n", status, retry), None
@@ -418,7 +419,7 @@ class HttpServer:
             except Busy:
                 return await one_patiently(index)
             except Unreadable as error:
-                return lines.unreadable(index, error).body
+                return unreadable(index, error)
 
         async def one_patiently(index: int) -> bytes:
             try:
@@ -429,7 +430,11 @@ class HttpServer:
                 part = await allowance.run(lambda: patient[0].parts[index])
                 return (part if isinstance(part, Response) else await self._finish(part, allowance)).body
             except Unreadable as error:
-                return lines.unreadable(index, error).body
+                return unreadable(index, error)
+
+        def unreadable(index: int, error: Unreadable) -> bytes:
+            self._metrics.unavailable.inc()
+            return lines.unreadable(index, error).body
 
         waiting = iter(range(len(lines.parts)))
         tasks = deque(asyncio.ensure_future(one(index)) for index in itertools.islice(waiting, AT_ONCE))

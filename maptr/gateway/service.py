@@ -14,7 +14,7 @@ import logging
 import os
 import sqlite3
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -34,7 +34,7 @@ from maptr.discovery import BUILT_IN, DiscoveryFailed
 from maptr.errors import ConfigError, raise_all, reason_of
 from maptr.files import Followed
 from maptr.gateway import pages
-from maptr.gateway.metrics import CERTIFICATE, Metrics
+from maptr.gateway.metrics import CERTIFICATE, OWN_OBJECTS, Metrics
 from maptr.gateway.objects import UNREAD, Redirects
 from maptr.gateway.own_naans import OwnNaans
 from maptr.gateway.redirects import follow
@@ -204,7 +204,7 @@ class Service:
         certificate, trouble, expires = self._certificate, "", None
         if certificate is not None:
             trouble, expires = await in_thread(lambda: certificate.log_trouble(time.time())), certificate.expires
-        alarms = {CERTIFICATE: trouble} if trouble else {}
+        alarms = self.current.alarms(CERTIFICATE, trouble)
         site = self.current.site
         if (alarms, expires) != (site.alarms, site.certificate_expires):
             self.current.site = replace(site, alarms=alarms, certificate_expires=expires)
@@ -332,6 +332,11 @@ class CurrentSite:
             traffic=metrics.traffic,
         )
 
+    def alarms(self, kind: str, text: str) -> Mapping[str, str]:
+        """Return the alarms of the site, with this one; without a text, it has ended."""
+        others = {known: each for known, each in self.site.alarms.items() if known != kind}
+        return {**others, kind: text} if text else others
+
     def lacks(self, path: Path | None) -> bool:
         """Return whether the own objects of a file are followed, and were never read."""
         followed = self._redirects
@@ -351,14 +356,16 @@ class CurrentSite:
         file, table, zones_of = self._redirects, self._client.table, self._zones or self.zone_files.refresh
         public_url = self.site.settings.public_url
 
-        def look() -> tuple[TableState, Redirects, Snapshot | None]:
-            state, redirects = table.current(), UNREAD
+        def look() -> tuple[TableState, Redirects, str, Snapshot | None]:
+            state, redirects, trouble = table.current(), UNREAD, ""
             if file is not None:
                 file.current()
                 redirects = self._naans.shown(file, public_url, state.table)
-            return state, redirects, zones_of()
+                trouble = redirects.objects.trouble()
+                trouble = redirects.trouble or (f"{redirects.file}: {trouble}" if trouble else "")
+            return state, redirects, trouble, zones_of()
 
-        state, redirects, zones = await in_thread(look)
+        state, redirects, trouble, zones = await in_thread(look)
         index = self.site.index
         if state.table is not self.site.table_state.table:  # in a thread, because it reads every record
             index = await in_thread(lambda: NaanIndex(state.table or Table()))
@@ -368,13 +375,15 @@ class CurrentSite:
         if state.table is None and not state.trouble and self.asks_no_dns:
             troubles.append("table: there is none")
         troubles += [f"DNS: {self._dns_trouble}"] if self._dns_trouble else []
-        troubles += [f"redirects: {redirects.trouble}"] if redirects.trouble else []
+        own_trouble = f"redirects: {trouble}" if trouble else ""
+        troubles += [own_trouble] if own_trouble else []
         troubles += self.zone_files.troubles
         now = self.site
         sources = self._sources_of(state, redirects)
         if sources != now.sources:
             log.info("sources: %s", "; ".join(sources) or "none")
-        same = state is now.table_state and redirects is now.redirects and zones is now.zones
+        alarms = self.alarms(OWN_OBJECTS, own_trouble)
+        same = state is now.table_state and redirects is now.redirects and zones is now.zones and alarms == now.alarms
         if not same or list(now.troubles) != troubles or sources != now.sources:
             self.site = replace(
                 now,
@@ -383,6 +392,7 @@ class CurrentSite:
                 redirects=redirects,
                 zones=zones,
                 troubles=tuple(troubles),
+                alarms=alarms,
                 sources=sources,
             )
 

@@ -56,7 +56,8 @@ class FoundTable:
 
     ``configured`` may be the file of the built-in table, which is then used under any origin.
 
-    If its file cannot be read, the built-in table answers, as a stale one.
+    If its file cannot be read, the built-in table answers, as a stale one. So does the next table if the configured
+    file does not exist: a NAAN that it lacks may be in that file, and is not known.
     """
 
     def __init__(
@@ -83,6 +84,8 @@ class FoundTable:
         self._scheme = scheme
         self._next_look = 0.0
         self._used = NOWHERE
+        self._missing = ""  # the configured file, if it did not exist at the last look
+        self._marked: tuple[TableState, TableState] | None = None  # of ``current``, with and without that trouble
         self._source: TableSource = TableState()
 
     def __repr__(self) -> str:
@@ -116,7 +119,17 @@ class FoundTable:
         if (now := self._clock()) >= self._next_look:
             self._look()
             self._next_look = now + LOOK_AGAIN
-        state = self._source.current()
+        state = self._readable(self._source.current())
+        if not self._missing or state.table is None:
+            return state
+        if self._marked is None or self._marked[0] is not state:
+            name = os.path.basename(self._missing)  # noqa: PTH119 - a string, as in ``paths``
+            trouble = f"{name} does not exist: restore it, or write it with maptr table pull --apply"
+            self._marked = state, replace(state, trouble=state.trouble or trouble)
+        return self._marked[1]
+
+    def _readable(self, state: TableState) -> TableState:
+        """Return the state of the first table that can be read."""
         if self._is_outdated(state):
             return builtin.state()
         if state.table is not None or not self._has_built_in:
@@ -141,9 +154,10 @@ class FoundTable:
             return False
 
     def _look(self) -> None:
-        location = self._first()
-        if self.missing and not self._next_look:
-            log.warning("%s does not exist; the %s table is used until it does", self.missing, NAMES[location.kind])
+        location, missing = self._first(), self.missing
+        if missing and not self._missing:
+            log.warning("%s does not exist; the %s table is used until it does", missing, NAMES[location.kind])
+        self._missing = missing
         if location == self._used:
             return
         if location.kind == BUILT_IN:

@@ -368,7 +368,7 @@ def database_locked(site: GatewaySite) -> list[str]:
     "the table is deleted, then a restart without DNS",
     site=csv,
     kind="table and DNS",
-    does="uses what it kept or the next table, `/ready` says so",
+    does="uses the next table; a NAAN that it lacks gets 503, `/ready` says so",
 )
 def gateway_table_deleted_restart(site: GatewaySite) -> None:
     site.table.unlink()

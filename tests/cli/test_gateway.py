@@ -284,10 +284,25 @@ def test_a_table_that_is_pulled_later_is_used(home: Path) -> None:
     config.write_text(f'[table]\nfile = "naans.json"\nurl = "{SAMPLE}"\n[cache]\npolicy = "natab-only"\n')
     with GatewayProcess("--config", str(config)) as gateway:
         waiting = gateway.ask("/ready")
-        assert (waiting.status, waiting.text) == (200, "ready\nsource: built-in registry of 2026-07-14, 2232 records\n")
+        trouble = "table: naans.json does not exist: restore it, or write it with maptr table pull --apply\n"
+        assert (waiting.status, waiting.text.partition("source")[0]) == (503, trouble)
         run("table", "pull", "--config", config, "--apply", code=0)
         until(lambda: "source: table of" in gateway.ask("/ready").text, "a gateway with its table")
         assert redirect(gateway, f"/{ARK}") == (302, URL)
+
+
+def test_what_a_missing_configured_table_may_have_is_not_known(home: Path) -> None:
+    """The file may have had any NAAN that the built-in table lacks."""
+    config = home / "maptr.toml"
+    config.write_text('[table]\nfile = "naans.json"\n[cache]\npolicy = "natab-only"\n')
+    with GatewayProcess("--config", str(config)) as gateway:
+        unknown = gateway.ask("/ark:00000/x1")
+        assert (unknown.status, unknown.headers["cache-control"]) == (503, "no-store")
+        assert "naans.json does not exist" in unknown.text
+        assert redirect(gateway, "/ark:12148/x1")[0] == 302
+        run("table", "pull", SAMPLE, "--config", config, "--apply", "--force", code=0)
+        until(lambda: gateway.ask("/ark:00000/x1").status == 404, "a gateway with its table")
+        until(lambda: gateway.ask("/ready").status == 200, "a gateway that is ready")
 
 
 def test_a_reload_reads_the_same_file_again(home: Path) -> None:

@@ -199,6 +199,7 @@ def test_without_own_objects_the_status_has_none() -> None:
         "schema": "maptr/1",
         "sources": [],
         "troubles": [],
+        "alarms": {},
         "table": {"records": len(TABLE), "age": 1000.0, "date": None, "pull_failed": None},
         "own_objects": None,
     }

@@ -98,6 +98,7 @@ def test_a_database_that_stays_locked_gives_503(tmp_path: Path, caplog: pytest.L
             assert errors[1] is None
             assert all("cannot be read now" in errors[index] for index in (0, 2)), str(errors)
             assert documents[1]["candidates"]
+            assert found.metric("maptr_redirects_unavailable_total") == 8
         until(lambda: get(found.port, "/ark:12345/x5").status == 302, "it is read again")
     assert caplog.messages == [f"{path}: ark:12345/x5: database is locked"], "once"
 
@@ -152,6 +153,18 @@ def test_a_slow_disk_keeps_nobody_else_waiting(tmp_path: Path) -> None:
             return disk.threads[-1] != "background"
 
         until(is_calm, "the event loop looks up itself again")
+
+
+def test_after_a_pause_a_thread_finds_out_whether_the_disk_is_slow(tmp_path: Path) -> None:
+    store = read(imported(tmp_path / "own.sqlite")).objects
+    assert isinstance(store, ObjectStore)
+    assert store.within(0).get("ark:12345/x5") is not None
+    store.quiet_after = 0.0
+    with pytest.raises(Busy):
+        store.within(0).get("ark:12345/x5")
+    assert store.within(PATIENCE).get("ark:12345/x5") is not None
+    store.quiet_after = PATIENCE
+    assert store.within(0).get("ark:12345/x5") is not None
 
 
 def test_a_disk_that_hangs_gives_503_and_takes_a_few_threads(tmp_path: Path) -> None:

@@ -7,27 +7,30 @@ import json
 import re
 import signal
 import socket
+import sqlite3
 import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
 import dns.message
 import dns.rcode
 import pytest
 
+from maptr import files
 from maptr.cache import Policy
 from maptr.client import Client
 from maptr.config import parse
 from maptr.errors import ConfigError
-from maptr.gateway import service
+from maptr.gateway import redirects, service
 from maptr.gateway.service import Service
 from maptr.registry import write_json
 from maptr.registry.table import Table
 from tests.support.caching import table
 from tests.support.certificates import write_certificate
+from tests.support.command_line import run
 from tests.support.http_gateway import ConfiguredGateway, HttpClient, get, request, serving
 from tests.support.scripted import Script, zone
 from tests.support.scripted import serving as dns_serving
@@ -278,6 +281,63 @@ def test_the_naans_of_own_objects_are_remembered(tmp_path: Path) -> None:
         until(lambda: ready(port) == (200, "ready\n"), "it is ready")
         assert get(port, "/ark:12345/one").headers["location"] == "https://two.example/"
         assert get(port, "/ark:12345/two").headers["location"] == "https://t.example/ark:/12345/two"
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Another program has locked the database, also for readers."""
+    with closing(sqlite3.connect(path, isolation_level=None)) as writer:
+        writer.execute("BEGIN EXCLUSIVE")
+        yield
+
+
+def imported(folder: Path) -> Path:
+    """A database of own objects."""
+    made = folder / "single.sqlite"
+    plain = write(folder / "plain.csv", ONE)
+    run("redirects", "import", str(plain), "-o", str(made), code=0)
+    return made
+
+
+def test_a_database_that_stays_locked_is_an_alarm_that_ends_with_the_lock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(redirects, "LOCKED_LONG", 0.2)
+    caplog.set_level("INFO", "maptr.gateway")
+    file = imported(tmp_path)
+    trouble = "redirects: single.sqlite: locked by another program, which fuser -v FILE names: end it"
+    alarm = 'maptr_gateway_alarms{kind="redirects"} '
+    with started(tmp_path, policy="natab-only", redirects=str(file)) as port:
+        assert get(port, "/ark:12345/one").status == 302
+        with locked(file):
+            until(lambda: ready(port) == (503, f"{trouble}\n"), "it is an alarm")
+            assert get(port, "/ark:12345/one").status == 503
+            assert get(port, "/status").text.count(trouble) == 1
+            status = json.loads(get(port, "/api/v1/status").body)
+            assert status["alarms"] == {"redirects": trouble}
+            metrics = get(port, "/metrics").text
+            assert f"{alarm}1.0" in metrics
+            assert re.search(r"^maptr_redirects_unavailable_total 1\.0$", metrics, re.MULTILINE)
+        until(lambda: ready(port) == (200, "ready\n"), "it has ended")
+        assert get(port, "/ark:12345/one").status == 302
+        assert f"{alarm}0.0" in get(port, "/metrics").text
+    lines = [line for line in caplog.messages if line.startswith(f"{file}:") and "fuser" in line]
+    assert len(lines) == 1
+    assert f"{file} can be read again" in caplog.messages
+
+
+def test_a_database_that_is_locked_at_the_start_is_read_soon_after(tmp_path: Path) -> None:
+    file = imported(tmp_path)
+    with ExitStack() as stack:
+        with locked(file):
+            own = "https://own.example"
+            begun = started(tmp_path, policy="natab-only", natab=LEADING, redirects=str(file), public_url=own)
+            port = stack.enter_context(begun)
+            assert ready(port)[0] == 503
+            assert get(port, "/ark:12345/one").status == 503
+        began = time.monotonic()
+        until(lambda: get(port, "/ark:12345/one").status == 302, "it is read", seconds=files.READ_EVERY / 2)
+        assert time.monotonic() - began < files.READ_EVERY / 2
 
 
 def test_a_stop_does_not_wait_for_a_comparison_with_dns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
