@@ -14,8 +14,10 @@ from collections.abc import Iterator
 from contextlib import suppress
 from itertools import islice
 from typing import Any, Literal, NamedTuple, TypedDict, Unpack
+from unicodedata import category
 
 from maptr.errors import ArkSyntaxError, ConfigError, json_text
+from maptr.rewritten import NEVER, SUBFIELD, decoded, of_europeana, restored
 
 BETANUMERIC = "0123456789bcdfghjkmnpqrstvwxz"
 """The characters of a NAAN, in the order of their values for a check character (NOID, NCDA)."""
@@ -49,15 +51,24 @@ _LABEL_AND_NAAN = f"(?ai){_LABEL}{_SLASH}*[{BETANUMERIC}]+{_SLASH}"
 _ARK_BEFORE = f"(?ai)(?<![0-9a-z])(?<!://){_LABEL}{_SLASH}*[{BETANUMERIC}]+{_SLASH}"
 _STRUCTURE_RECEIVED = f"(?ai)ark{_COLON}{_SLASH}*[{_DASHES}{BETANUMERIC}]*{_SLASH}?"  # label, NAAN, slash
 _PARAMETER = "&|;(?=[A-Za-z][0-9A-Za-z_.-]*=)"  # the start of a URL's next parameter
-# An encoded delimiter before an ARK, and the one that ends it.
-_CLOSING = {"%20": "%20", "%22": "%22", "%27": "%27", "%28": "%29", "%3C": "%3E", "%3D": "%26", "%5B": "%5D"}
+_ENCODED_PARAMETER = "%26|%3B(?=[A-Za-z][0-9A-Za-z_.-]*%3D)"
+_SCHEME = f"HTTPS?{_COLON}{_SLASH}{{2}}"  # the start of a URL within a URL, in capitals: "https://", "https%3A%2F%2F"
+# An encoded delimiter before an ARK or its URL, and the one that ends it.
+_CLOSING = {"%22": "%22", "%27": "%27", "%28": "%29", "%3C": "%3E", "%3D": "%26", "%5B": "%5D", "%7B": "%7D"}
+_CLOSING |= dict.fromkeys(("%20", "%09", "%0A", "%0D"), "%20|%0[9AD]")
+# What ends an ARK in encoded text: white space, what RFC 3986 excludes, and the punctuation of U+0080 to U+00BF,
+# U+2000 to U+203F (without its hyphens), U+3000 to U+303F and U+FF00 to U+FF0F.
+_ENCODED_END = (
+    "%(?:[01][0-9A-F]|2[02]|3[CE]|5[BCDE]|60|7[BCDF]|C2%[89AB][0-9A-F]"
+    "|E2%80%(?:8[0-9A-F]|9[6-9A-F]|[AB][0-9A-F])|E3%80%[89AB][0-9A-F]|EF%BC%8[0-9A-F])"
+)
 _ENTITY = "(?ai)&(?:#[0-9]{1,7}|#x[0-9a-f]{1,6}|[a-z][a-z0-9]{1,30});"
 _LAYOUT = r"[^\S \u00a0\u1680\u2000-\u200a\u202f\u205f\u3000]"  # white space that is not a blank: a tab, a line end
 # What people write before NAAN and name in place of the label, or nothing.
-_UNLABELLED = f"(?ai)(?:^|(?:^|[/:])arks?[\\s:\uff1a/]*)(?=[0-9][{BETANUMERIC}]*/[^/\\s])"
+_UNLABELLED = f"(?ai)(?:^/?|(?:^|[/:])arks?[\\s:\uff1a/]*)(?=[0-9][{BETANUMERIC}]*/[^/\\s])"
+_MARC = f"(?ai)[^:?]*(?:{SUBFIELD}https?:|[$\u2021]u)"  # "40$uhttps://n2t.net/", "$un2t.net/"
 _STRUCTURE = "([/.])[/.]+"
 _PERCENT = "(?s)%(..?|$)"
-_NEVER = r'[^\x21-\x7e]|[<>"\\^`{|}\[\]]'  # RFC 3986 2: only as % pairs
 _CONTROL = r"[\x00-\x1f\x7f]"
 _SHOULDER = f"[{BETANUMERIC[10:]}]*[0-9]"
 _AROUND = (  # pairs of brackets and quotes that may enclose a pasted ARK
@@ -114,6 +125,7 @@ class _Changes(TypedDict, total=False):
     resolution: str
     tail: str
     nma: str
+    notes: tuple[str, ...]
     hyphenated: str
 
 
@@ -382,18 +394,18 @@ class Ark:
         nma, text = _split_nma(re.sub(r"\s", "", pasted))
         if not re.match(f"(?ai){_LABEL}", text):
             raise _not_one(received, f"no ark: label in {_shown(text)}", text, labelled=False)
+        within = _within_url(_Around.of(nma), text)
         try:
-            if re.search(_ARK_BEFORE, nma):
-                raise _NotAlone(_second_label(nma + text))
-            return cls._read(nma, _within_url(nma, text), rules, bare=bare)
+            _check_nma(nma, text, received)
+            return cls._read(nma, _without_layer(within), rules, bare=bare)
         except _NotAlone as error:
-            raise _not_one(received, str(error)) from None
+            raise _not_one(received, str(error), within) from None
 
     @classmethod
     def _read(cls, nma: str, text: str, rules: _Rules, *, bare: bool = False) -> Ark:
-        """Return the ARK of a text that starts with its label and has no white space."""
+        """Return the ARK of a text that starts with its label and has no white space and no layer of encoding."""
         received = nma + text
-        label = re.match(f"(?ai){_LABEL}/*", text := _without_layer(text))
+        label = re.match(f"(?ai){_LABEL}/*", text)
         if label is None:  # in prose, the text may have ended inside of it
             raise ArkSyntaxError(f"no ark: label in {_shown(received)}", labelled=False)
         text = text[label.end() :]
@@ -574,7 +586,10 @@ def _of_parts(
 ) -> Ark:
     """Return the ARK of a NAAN and what follows its slash, as received. Raises ArkSyntaxError."""
     hyphenated = re.sub(_HYPHEN, "-", rest.replace("\xad", ""))
-    naan, rest = check_naan(re.sub(_HYPHEN, "", naan).lower()), re.sub(_HYPHEN, "", rest)
+    naan, rest = re.sub(_HYPHEN, "", naan).lower(), re.sub(_HYPHEN, "", rest)
+    if ":" in naan and re.search("(?ai)ark:|https?:$", naan):  # "ark:/ark:/12345/x1"
+        raise _NotAlone(_second_label(received))
+    check_naan(naan)
     if re.search(_LABEL_AND_NAAN, rest):
         raise _NotAlone(_second_label(received))
     _check_name(rest)
@@ -671,15 +686,86 @@ def _split_nma(text: str) -> tuple[str, str]:
     return (text[: label.start()], text[label.start() :]) if label else ("", text)
 
 
-def _within_url(nma: str, text: str) -> str:
-    """Return an ARK, still encoded, without what follows it in the URL in which it stands after ``nma``."""
-    if closing := _CLOSING.get(nma[-3:].upper()):
-        text = re.split(f"(?i){closing}", text, maxsplit=1)[0]
-    if "?" in nma or ("=" in nma and "://" not in nma):
-        text = re.split(_PARAMETER, text, maxsplit=1)[0]
-    if "%3F" in nma.upper():
-        text = text.partition("%26")[0]
-    return text
+class _Around(NamedTuple):
+    """What the text before an ARK tells of its end: about the URL around it, or the text that a URL encodes."""
+
+    parameters: bool = False  # "?a=ark:/12345/x1&b=2"
+    encoded_parameters: bool = False  # "%3Fa%3Dark%3A%2F12345%2Fx1%26b%3D2"
+    value: bool = False  # "?text=ark%3A%2F12345%2Fx1%20and": an ARK with an encoded label is in encoded text
+    text: bool = False  # "?text=https%3A%2F%2Fn2t.net%2Fark:12345%2Fx1%20and", "mailto:?body=...": so is any ARK
+    closing: str = ""  # a pattern
+
+    @classmethod
+    def of(cls, before: str) -> _Around:
+        """Read the text before the label, from the start of the outermost URL on."""
+        if not ("?" in before or "=" in before or "%" in before):
+            return _NOTHING_AROUND
+        of_fragment = "=" in before and ("://" not in before or "=" in before.partition("#")[2])
+        parameters = "?" in before or of_fragment
+        if "%" not in before and "+" not in before and "mailto:" not in before:
+            return _IN_PARAMETER if parameters else _NOTHING_AROUND
+        upper = before.upper()
+        schemes = list(re.finditer(_SCHEME, upper))
+        opening = [upper[-3:], *(upper[: scheme.start()][-3:] for scheme in schemes[-1:])]
+        encoded_parameters = "%3F" in upper
+        closing = next((_CLOSING[each] for each in opening if each in _CLOSING), "")
+        if not closing and parameters and any(each.endswith("+") for each in opening):
+            closing = r"\+|%20|%0[9AD]"
+        text = "MAILTO:" in upper or any("%" in scheme[0] for scheme in schemes)
+        return cls(parameters, encoded_parameters, parameters or encoded_parameters or text, text, closing)
+
+    def further(self, after: _Around) -> _Around:
+        """Return what holds for a later ARK of the same URL, before which ``after`` was read."""
+        if self is _NOTHING_AROUND:
+            return after
+        return _Around(
+            self.parameters or after.parameters,
+            self.encoded_parameters or after.encoded_parameters,
+            self.value or after.value,
+            self.text or after.text,
+            after.closing,
+        )
+
+
+_NOTHING_AROUND, _IN_PARAMETER = _Around(), _Around(parameters=True, value=True)
+
+
+def _within_url(around: _Around, text: str) -> str:
+    """Return an ARK, still encoded, without what follows it in the URL, or in the text that the URL encodes."""
+    if around is _NOTHING_AROUND:
+        return text
+    is_encoded = around.value and _is_encoded(text)
+    ends = [around.closing] if around.closing else []
+    if around.parameters:
+        ends.append(_PARAMETER)
+    if around.encoded_parameters:
+        ends.append(_ENCODED_PARAMETER)
+    if around.text or is_encoded:
+        ends.append(_ENCODED_END)
+    if is_encoded and around.parameters:
+        ends.append(r"\+")  # a blank of a form
+    end = re.search(f"(?i){'|'.join(ends)}", text) if ends else None
+    return text if end is None else text[: end.start()]
+
+
+def _is_encoded(text: str) -> bool:
+    """Return whether the label of an ARK or a slash beside its NAAN is %-encoded."""
+    start = re.match(_STRUCTURE_RECEIVED, text)
+    return start is not None and "%" in start[0]
+
+
+def _check_nma(nma: str, text: str, received: str) -> None:
+    """Raise _NotAlone for text before the label after which an ARK would not end where it should: another ARK, an
+    opening quotation mark, MARC's ``$u``, a link of urldefense.com."""
+    if "urldefense" in nma:
+        raise _NotAlone(f"a link that urldefense.com rewrote: {_shown(nma + text)}")
+    is_code = nma and not nma.startswith("http") and re.match(_MARC, nma)
+    if is_code or ("\x1f" in received and re.match(r"\s*\x1f[0-9a-z]", received)):
+        raise _NotAlone(f"a subfield of MARC: {_shown(nma + text)}")
+    if '"' in nma and '"' in text:
+        raise _NotAlone(_only_as('"'))
+    if re.search(_ARK_BEFORE, nma):
+        raise _NotAlone(_second_label(nma + text))
 
 
 def _without_layer(text: str) -> str:
@@ -694,18 +780,12 @@ def _without_layer(text: str) -> str:
     if delimiter and delimiter[0] == "&":  # the next parameter
         text = text[: delimiter.start()]
 
-    def decoded(segment: re.Match[str]) -> str:
+    def without(segment: re.Match[str]) -> str:
         if "%" not in text[segment.start() : min(segment.end(), start.end())]:
             return segment[0]
-        return re.sub("%[0-9A-Fa-f]{2}", _character, segment[0])
+        return re.sub("%[0-9A-Fa-f]{2}", decoded, segment[0])
 
-    return re.sub("[^/?&#]+", decoded, text)
-
-
-def _character(pair: re.Match[str]) -> str:
-    """Return the character that a % pair encodes; the pair if a URL must not have it."""
-    character = chr(int(pair[0][1:], 16))
-    return pair[0] if re.match(_NEVER, character) else character
+    return re.sub("[^/?&#]+", without, text)
 
 
 def _split_tail(text: str, hash_in_name: bool) -> tuple[str, str, str]:
@@ -720,23 +800,45 @@ class _NotAlone(ArkSyntaxError):
     """A second label, or a character that cannot be in an ARK and may be the first one after it."""
 
 
+def _only_as(wrong: str) -> str:
+    return f"{_shown(wrong)} is not allowed in an ARK, only as {_encoded(wrong)}"
+
+
 def _second_label(text: str) -> str:
     return f"a second ark: label in {_shown(text)}"
 
 
 def _not_one(received: str, problem: str, text: str = "", *, labelled: bool = True) -> ArkSyntaxError:
     """Return the error for a text that is not one ARK, with the ARKs in it. ``text`` may lack a label."""
-    found = list(map(str, first_arks(received, MAX_COUNTED + 1)))
-    if len(found) > 1:
+    found = _first_found(received, MAX_COUNTED + 1)
+    if len(found) > MAX_COUNTED or len({one.ark for one in found}) > 1:
         count = f"more than {MAX_COUNTED}" if len(found) > MAX_COUNTED else str(len(found))
-        return ArkSyntaxError(f"{count} ARKs, not one: {', '.join(map(_short, found[:2]))}")
-    if not found and (meant := _labelled(text)):
-        with suppress(ArkSyntaxError):
-            Ark._read("", meant, PROFILES["current"])
-            found = [meant]
-    if not found:
+        return ArkSyntaxError(f"{count} ARKs, not one: {', '.join(_short(str(one.ark)) for one in found[:2])}")
+    if len(found) > 1:
+        problem = f"{len(found)} ARKs, not one, but the same one"
+    meant = _as_received(found[0].ark) if found else _meant(of_europeana(text) or text)
+    if found and found[0].is_cut:
+        whole = _meant(text)
+        meant = whole if whole.startswith(meant) else ""
+    if not meant:
         return ArkSyntaxError(problem, labelled=labelled)
-    return ArkSyntaxError(f"{problem}: is it {_short(found[0])}?", suggestion=found[0], labelled=labelled)
+    return ArkSyntaxError(f"{problem}: is it {_short(meant)}?", suggestion=meant, labelled=labelled)
+
+
+def _meant(text: str) -> str:
+    """Return the ARK whose characters are not all encoded, or that a text without a label perhaps ends with, or ""."""
+    if re.match(f"(?ai){_LABEL}", text) and not re.search(r"\s", text):
+        meant = re.sub(NEVER, _pairs, _without_layer(text))
+    else:
+        meant = _labelled(text)
+    with suppress(ArkSyntaxError):
+        return _as_received(Ark._read("", meant, PROFILES["current"]))
+    return ""
+
+
+def _as_received(ark: Ark) -> str:
+    """Return all that was received of an ARK: its hyphens, the spelling of its ``%`` pairs, its query string."""
+    return f"{ark.hyphenated or ark.resolution}{ark.tail}"
 
 
 def _labelled(text: str) -> str:
@@ -761,9 +863,8 @@ def check_naan(naan: str) -> str:
 def _check_name(rest: str) -> None:
     if ":" in rest and (other := re.search(f"(?i)[,;]({_OTHER})", rest)):
         raise _NotAlone(f"after the ARK, {other[1]} begins another identifier")
-    if wrong := re.search(_NEVER, rest):
-        problem = f"{_shown(wrong[0])} is not allowed in an ARK, only as {_pairs(wrong)}"
-        raise ArkSyntaxError(problem) if wrong[0].isalpha() else _NotAlone(problem)
+    if wrong := re.search(NEVER, rest):
+        raise _NotAlone(_only_as(wrong[0]))
     for pair in re.finditer(_PERCENT, rest):
         if not re.fullmatch("[0-9A-Fa-f]{2}", pair[1]):
             raise ArkSyntaxError(f"{_shown(pair[0])} is not a %-encoded byte: write % as %25")
@@ -773,11 +874,15 @@ def _check_tail(tail: str) -> str:
     """Return the tail with % pairs for bytes that are not allowed in a URL, as for an IRI (RFC 3987 3.1)."""
     if re.search(_CONTROL, tail):
         raise ArkSyntaxError("a control character in the query string")
-    return re.sub(_NEVER, _pairs, tail)
+    return re.sub(NEVER, _pairs, tail)
 
 
 def _pairs(found: re.Match[str]) -> str:
-    return "".join(f"%{octet:02X}" for octet in found[0].encode())
+    return _encoded(found[0])
+
+
+def _encoded(text: str) -> str:
+    return "".join(f"%{octet:02X}" for octet in text.encode())
 
 
 def _normalise(rest: str, rules: _Rules) -> tuple[str, str]:
@@ -836,6 +941,7 @@ _IN_PROSE = (
     rf"(?>(?:(?!{_AT_WORD}{_LABEL}{_SLASH}{{0,8}}[{BETANUMERIC}]+{_SLASH})(?:{_PIECE}))+)"
     rf"(?:\?(?>(?:{_PIECE}|\?)*))?(?:\#(?>(?:{_PIECE}|[?#])*))?"
 )
+_GOES_ON = r"(?ai)[\[{][0-9a-z]|\\(?![nrt]|u(?:20|30))[0-9a-z]"  # not the escapes of JSON for the end of a word
 _MAX_BEFORE = 2048  # characters of a URL before a label, and of a paragraph that may open an emphasis
 _URL_CHARACTERS = r"[!#-;=?-\[\]_a-z~]*"  # RFC 3986 2
 _EMPHASIZING = "*_~"
@@ -860,34 +966,71 @@ def each_ark(text: str, *, profile: Profile = "current") -> Iterator[Ark]:
     """Yield the ARKs of ``find_arks`` one by one, for a caller that needs only the first ones."""
     if not isinstance(text, str):
         raise TypeError(f"a text is a str, not {type(text).__name__}")
-    yield from (ark for ark in _each(text, PROFILES[profile]) if ark is not None)
+    yield from (found.ark for found in _each(text, PROFILES[profile]) if found is not None)
 
 
 def first_arks(text: str, count: int) -> list[Ark]:
     """Return the first ARKs of ``find_arks``, for a server: only the first MAX_TRIED labels of the text are read."""
+    return [found.ark for found in _first_found(text, count)]
+
+
+class _InText(NamedTuple):
+    """An ARK in a text. ``is_cut``: it goes on with a character that an ARK may not have, as its notes say."""
+
+    ark: Ark
+    is_cut: bool
+
+
+def _first_found(text: str, count: int) -> list[_InText]:
     tried = islice(_each(text, PROFILES["current"]), MAX_TRIED)
-    return list(islice((ark for ark in tried if ark is not None), count))
+    return list(islice((found for found in tried if found is not None), count))
 
 
-def _each(text: str, rules: _Rules) -> Iterator[Ark | None]:
+def _each(text: str, rules: _Rules) -> Iterator[_InText | None]:
     """Yield what each label in a text begins: an ARK, or None."""
-    text = _plain(text)
-    end = 0
+    text = restored(_plain(text))
+    end = 0  # of the last ARK
+    around = _NOTHING_AROUND  # the last ARK, and so the next one of the same URL
     for match in re.finditer(_IN_PROSE, text):
         before = text[max(end, match.start() - _MAX_BEFORE) : match.start()]
         if len(match[0]) > MAX_TEXT:
             yield None
             continue
-        around = _url_at_end(before)
-        found = _trim(_within_url(around, re.sub(_AFTER_LABEL, "", match[0])), before.removesuffix(around))
+        run = _url_at_end(before)
+        here = _Around.of(run)
+        around = around.further(here) if end and len(run) == match.start() - end else here
+        nma = _from_scheme(run)
+        outside = before.removesuffix(nma)
+        received = re.sub(_AFTER_LABEL, "", match[0])
+        within = _within_url(around, received)
+        if "$" in within and re.search(f"(?ai){SUBFIELD} ?$", outside):
+            within = re.split(f"(?ai){SUBFIELD}", within, maxsplit=1)[0]
+        found = _trim(_without_layer(re.sub(f"[{_MARKS}\\s]+", "", within)), outside)
         try:
-            ark = Ark._read(around, re.sub(f"[{_MARKS}\\s]+", "", found), rules)
+            ark = Ark._read(nma, found, rules)
         except ArkSyntaxError:
             yield None
             continue
-        is_nma = "://" in around or around.lower().endswith(("/", "%2f"))
-        yield ark if is_nma else ark.with_received(nma="")
-        end = match.end()
+        end = match.end() - (len(received) - len(within))
+        if "://" not in nma and not nma.lower().endswith(("/", "%2f")):
+            ark = ark.with_received(nma="")
+        cut = _cut_off(text, match.end()) if len(within) == len(received) else ""
+        if cut:
+            ark = ark.with_received(notes=(*ark.notes, f"cut before {_shown(cut)}, which is not allowed in an ARK"))
+        yield _InText(ark, is_cut=bool(cut))
+
+
+def _cut_off(text: str, end: int) -> str:
+    """Return the character at which an ARK was cut although the text goes on; "" if it is one that ends words.
+
+    It is a letter or a combining mark, as in ``?r=th\xe9\xe2tre``, a ``%`` without its digits, IIIF's ``^max``, or a
+    bracket or backslash before a letter or digit.
+    """
+    after = text[end : end + 1]
+    if after.isascii():
+        goes_on = after in "^%" or (after in "[{\\" and re.match(_GOES_ON, text[end : end + 4]))
+        return after if after and goes_on else ""
+    return after if after.isalnum() or category(after)[0] == "M" else ""
 
 
 def _trim(found: str, before: str) -> str:
@@ -928,8 +1071,12 @@ def _paragraph_at_end(text: str) -> str:
 
 
 def _url_at_end(before: str) -> str:
-    """Return the start of the URL that is at the end of the text, or ""."""
+    """Return the run of a URL's characters at the end of the text."""
     run = re.match(_URL_CHARACTERS, before[::-1])
-    url = run[0][::-1] if run else ""
-    scheme = re.search("(?ai)https?://", url)
-    return url[scheme.start() :] if scheme else url.lstrip("!'()*,;:[]_~")
+    return run[0][::-1] if run else ""
+
+
+def _from_scheme(run: str) -> str:
+    """Return the URL that begins in a run of its characters, or the text that may be one without its scheme."""
+    scheme = re.search("(?ai)https?://", run)
+    return run[scheme.start() :] if scheme else run.lstrip("!'()*,;:[]_~")

@@ -39,12 +39,15 @@ def test_vector(case: dict[str, Any]) -> None:
         found = find_arks(case["prose"], profile=profile)
         assert [str(ark) + ark.tail for ark in found] == case["found"]
         assert [ark.nma for ark in found] == case.get("found_nma", [""] * len(found))
+        if "found_notes" in case:
+            assert ["; ".join(ark.notes) for ark in found] == case["found_notes"]
         return
     if "refused" in case:
         with pytest.raises(ArkSyntaxError) as caught:
             parse(case["received"])
         assert case["refused"] in str(caught.value)
         assert str(caught.value).isprintable()
+        assert caught.value.suggestion == case.get("suggestion", caught.value.suggestion)
         return
     ark = parse(case["received"])
     parts = {
@@ -216,6 +219,120 @@ def test_find_arks_never_raises(text: str) -> None:
             assert Ark.parse(f"{ark.nma}{ark.in_url}", profile=profile) == ark or "#" in str(ark)
 
 
+# ---- ARKs in other texts
+
+FRAGMENTS = (
+    *("ark:/12345/", "ARK:12345/", "ark%3A%2F12345%2F", "ark%253A%252F12345%252F", "info:ark/12345/", "ark+=12345="),
+    *(
+        "x5",
+        "x-6",
+        "x%2Fy",
+        "y.v1",
+        "/",
+        "%2F",
+        "?",
+        "?info",
+        "?a=1&b=2",
+        "#p",
+        "&",
+        ";view=1",
+        ".",
+        ",",
+        "-",
+        "'",
+        "%",
+    ),
+    *("https://n2t.net/", "https%3A%2F%2Fn2t.net%2F", "https://h.example/?u=", "mailto:?body=", "urldefense.com/v3/__"),
+    *("%20", "%22", "%0A", "%3C", "%3E", "%26", "+", "$u", "$y", "|", "\u2021a", "\x1f", "__;!!a$", "ark__12345_x5"),
+    *(
+        " ",
+        " ",
+        "\n",
+        "\t",
+        '"',
+        "(",
+        ")",
+        "[",
+        "]",
+        "<",
+        ">",
+        "^",
+        "\u00e9",
+        "\u0301",
+        "\u2014",
+        "\u200b",
+        "\xa0",
+        "ark:",
+    ),
+)
+fragments = st.lists(st.sampled_from(FRAGMENTS), max_size=10).map("".join)
+
+
+@given(fragments)
+@example("ark:/12345/x-6?a=1&b=2 and")
+@example("12345/x-6?info")
+def test_a_suggestion_is_an_ark_and_loses_nothing(text: str) -> None:
+    try:
+        Ark.parse(text)
+    except ArkSyntaxError as error:
+        if not error.suggestion:
+            return
+        meant = Ark.parse(error.suggestion)
+        assert error.suggestion == (meant.hyphenated or meant.resolution) + meant.tail
+        if found := find_arks(text):
+            assert meant == found[0] or any("cut before" in note for note in found[0].notes)
+            assert meant.tail.startswith(found[0].tail)
+
+
+@given(fragments)
+def test_no_text_is_cut_without_a_note_where_it_goes_on(text: str) -> None:
+    """What follows an ARK without a note does not begin with a letter, a mark, ``^`` or a ``%`` without digits."""
+    for wrong in ("\u00e9", "\u0301", "^max", "%zz"):
+        for ark in find_arks(f"{text} https://n2t.net/ark:/12345/x1?r=th{wrong}tre")[-1:]:
+            assert (str(ark), ark.tail) == ("ark:12345/x1", "?r=th")
+            assert any(note.startswith("cut before") for note in ark.notes)
+
+
+encoded_around = st.sampled_from(
+    [("", ""), ("see%20", "%20via"), ("%22", "%22"), ("%3C", "%3E"), ("%0A", "%0A"), ("see+", "+via"), ("%28", "%29")]
+)
+in_urls = st.sampled_from(["https://wa.me/?text={}", "https://h.example/s?q={}&lang=fr", "mailto:?body={}&subject=a"])
+
+
+@given(naans, names, encoded_around, in_urls, st.sampled_from(["", "https://n2t.net/"]))
+def test_an_ark_in_encoded_text_is_the_ark_of_the_text(
+    naan: str, name: str, around: tuple[str, str], url: str, nma: str
+) -> None:
+    try:
+        ark = Ark.parse(f"ark:/{naan}/{name}")
+    except ArkSyntaxError:
+        return
+    encoded = quote(f"{nma}ark:/{naan}/{name}", safe="")
+    text = url.format(f"{around[0]}{encoded}{around[1]}")
+    again = Ark.parse(text)
+    assert (again, again.resolution, again.tail) == (ark, ark.resolution, ark.tail)
+    if ark.resolution[-1].isalnum():
+        assert find_arks(f"see {text} now") == [ark]
+        both = url.format(f"{around[0]}{encoded}{around[1]}%20{around[0]}{encoded}{around[1]}")
+        assert find_arks(f"see {both} now") == [ark, ark]
+
+
+@given(naans, names)
+def test_an_ark_that_was_encoded_twice_is_found_and_suggested(naan: str, name: str) -> None:
+    try:
+        ark = Ark.parse(f"ark:/{naan}/{name}")
+    except ArkSyntaxError:
+        return
+    if not ark.resolution[-1].isalnum():
+        return
+    text = quote(quote(f"ark:/{naan}/{name}", safe=""), safe="")
+    for twice in (text, f"https://iiif.example/iiif/2/{text}", f"https://h.example/?m={text}&a=1"):
+        assert find_arks(twice) == [ark]
+        with pytest.raises(ArkSyntaxError) as refused:
+            Ark.parse(twice)
+        assert Ark.parse(refused.value.suggestion) == ark
+
+
 words = st.sampled_from(
     ["See", "voil\u00e0", "\u53c2\u7167", "\u0441\u043c.", "(e.g.", "\u00ab", "ibid.", "\u2014", "bark", "and"]
 )
@@ -235,6 +352,7 @@ def test_every_ark_of_a_sentence_is_found(sentence: list[tuple[str, int, str]]) 
     [
         *("ark:", "ark:1/", "ark:1/x(", "ark:1/x)", "ark:1/x-\n", "ark:12345/\n ", "ark:\n/", "ark:" + "b" * 126),
         *("http://", "/", "\u2014", "%2", "(", "' "),
+        *("https://urldefense.com/v3/__", "ark%253A", "info:ark/1/", "ark+=1=", "$uark:", "&b=ark:/12345/x"),
     ],
 )
 def test_a_long_text_is_read_in_linear_time(piece: str) -> None:

@@ -37,7 +37,7 @@ from urllib.parse import urljoin
 import click
 import tomli
 
-from maptr import registry, url
+from maptr import registry, rewritten, url
 from maptr.answer.context import ReceivedQuery, Transport
 from maptr.answer.respond import respond
 from maptr.ark import Ark, find_arks
@@ -274,6 +274,21 @@ _IN_ARK = [
     *(("ark:", "12345/x"), ("ark:12345", "/x"), ("https://a.example/?id=", "ark:12345/x&b"), ("ark:12345/x?", " y")),
     *(("ark%3A12345/x", ""), ("a", "ark:12345/x.")),
 ]
+_REWRITTEN = [
+    *(("ark%253A%252F12345%252F", "&b"), ("https://urldefense.com/v3/__https://n2t.net/ark:/12345/x", "__;!!a!b$")),
+    *(("https://urldefense.com/v3/__", "__;Iw!!a$"), ("https://urldefense.com/v3/__a*;", "!!a$")),
+    *(("https://urldefense.proofpoint.com/v2/url?u=https-3A__n2t.net_ark-3A_12345_", "&d=a"), ("", "urldefense.com")),
+    *(("info:ark/12345/x", ""), ("$uark:/12345/x", "$yTitle"), ("loc.ark+=12345=x", ".zip"), ("", "ark+=12345=x")),
+    *(("", "info:ark/12345/x"), ("/item/ark__12345_", "?a"), ("", "ark__12345_x"), ("ark%25253A", "")),
+]
+_IN_ENCODED_TEXT = [
+    *(
+        ("https://a.example/?text=%22https%3A%2F%2Fn2t.net%2Fark%3A%2F12345%2Fx", "%22"),
+        ("https://a.example/", "ark:1/x"),
+    ),
+    *(("https://a.example/?a=ark:/12345/x1", "ark:/12345/x2&c=3"), ("mailto:?body=", "ark:/12345/x%20y")),
+    *(("ark:/ark:", "/12345/x"), ("ark:/12345/x?r=th\xe9", "^max"), ("n2t.net/ark:/", "ark:/12345/x1")),
+]
 _IN_TARGET = [("/ark:12345/", ""), ("/", "/ark:12345/x"), ("/ark:12345/k1", ""), ("/?q=", ""), ("/ark:12345/x6?", "")]
 _IN_URL = [
     ("https://", "/"),
@@ -451,6 +466,12 @@ READERS: dict[str, Reader] = {
     "Ark.parse, bytes": Reader(lambda text: Ark.parse(text.encode("utf-8", "replace"), profile="2019"), _IN_ARK[:3]),
     "Ark.to_dict": Reader(lambda text: Ark.parse(text).to_dict(), _IN_ARK[:2], plain=False),
     "find_arks": Reader(find_arks, _IN_ARK),
+    "find_arks, encoded text": Reader(find_arks, _IN_ENCODED_TEXT, plain=False),
+    "find_arks, rewritten": Reader(find_arks, _REWRITTEN, plain=False),
+    "Ark.parse, encoded text": Reader(Ark.parse, _IN_ENCODED_TEXT, plain=False),
+    "Ark.parse, rewritten": Reader(Ark.parse, _REWRITTEN, plain=False),
+    "rewritten.restored": Reader(rewritten.restored, _REWRITTEN),
+    "rewritten.of_europeana": Reader(rewritten.of_europeana, _REWRITTEN[-4:]),
     # URLs and names
     "url.parse": Reader(url.parse_allowed, _IN_URL),
     "url.parse_host": Reader(url.parse_host, [("a.", ""), ("[", "]"), ("1.", ".1"), ("0x", ""), ("", ".1")]),
