@@ -21,11 +21,12 @@ from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Protocol
 
+from maptr.discovery import Outcome
 from maptr.protocol.names import Labels
 from maptr.protocol.numbers import MAX_MESSAGE, NAPTR, UDP_PAYLOAD
 from maptr.rate_limit import TokenBuckets
 from maptr.resolver.exchange import Attempt
-from maptr.resolver.servers import Server
+from maptr.resolver.servers import FailedServers, Server
 from maptr.resolver.stub import AnyExchange, Stub
 from maptr.walk import Answer
 
@@ -87,6 +88,7 @@ class Pending:
     started: float | None = None  # when its first packet was sent
     tcp: TcpExchange | None = None
     sent: tuple[SentByUdp, ...] = ()
+    silent: frozenset[Server] = frozenset()  # servers that gave no response for the whole time of an attempt
 
     def __init__(self, exchange: AnyExchange, done: Done, seconds: float) -> None:
         self.exchange = exchange
@@ -341,6 +343,7 @@ class Multiplexer:
     """Sends the questions given to ``ask``, within limits. Call ``tick()`` after every wait, and as often as it says.
 
     ``rate`` is the number of packets a second to each server, None for no limit; ``max_connections`` are those by TCP.
+    ``failed`` are servers that are not asked for a while, and takes those that fail.
     """
 
     def __init__(
@@ -351,9 +354,11 @@ class Multiplexer:
         concurrency: int = CONCURRENCY,
         rate: float | None = None,
         max_connections: int = MAX_CONNECTIONS,
+        failed: FailedServers | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._stub = stub
+        self._failed = failed
         self._waiter = waiter
         self.concurrency = concurrency
         # The first question alone looks up the keys that validate the others.
@@ -427,8 +432,7 @@ class Multiplexer:
         waiting: list[Pending] = []
         while (pending := self._queues.next(new=len(self._outstanding) < self._concurrency)) is not None:
             self._outstanding[pending] = None
-            attempt = pending.attempt or pending.exchange.next()
-            pending.attempt = attempt
+            pending.attempt = attempt = pending.attempt or self._next_attempt(pending)
             if attempt is None or pending.deadline <= now or pending.seconds <= 0:
                 self._finish(pending, now)
                 continue
@@ -447,6 +451,15 @@ class Multiplexer:
             self._queues.again.appendleft(pending)
             self._next_timeout = min(self._next_timeout, pending.deadline)
         return held
+
+    def _next_attempt(self, pending: Pending) -> Attempt | None:
+        """Return the next attempt at a server that may be asked; None if the question is settled."""
+        attempt = pending.exchange.next()
+        if self._failed is not None:
+            while attempt is not None and (failure := self._failed.get(attempt.server)) is not None:
+                attempt.exchange.skipped(attempt, failure)
+                attempt = pending.exchange.next()
+        return attempt
 
     def _start(self, pending: Pending, attempt: Attempt, now: float) -> bool:
         """Send an attempt. Returns False if the process may not open a connection until another is closed."""
@@ -507,6 +520,7 @@ class Multiplexer:
             if (
                 len(packet) <= UDP_PAYLOAD or self._clock() < pending.deadline  # reading a large one takes time
             ) and attempt.exchange.receive(attempt, packet):
+                self._responded(pending, attempt.server)
                 del one.pending[packet[:2]]  # a copy of the packet says nothing new
                 self._next(pending)
                 if not one.pending:
@@ -524,6 +538,7 @@ class Multiplexer:
             self._time_out(pending, attempt)
         elif attempt.exchange.receive(attempt, came):
             self._tcp.raise_slowly()
+            self._responded(pending, attempt.server)
             self._next(pending)
         else:
             self._fail(pending, attempt, OSError("a TCP response to another question"))
@@ -531,10 +546,14 @@ class Multiplexer:
     def _fail(self, pending: Pending, attempt: Attempt, error: OSError) -> None:
         attempt.exchange.unreachable(attempt, error.strerror or error)
         self._stub.demote(attempt.server)
+        if self._failed is not None and _is_of_server(attempt) and error.errno not in _TOO_MANY_FILES:
+            self._failed.add(attempt.server, Outcome.UNREACHABLE, str(error.strerror or error))
         self._next(pending)
 
     def _time_out(self, pending: Pending, attempt: Attempt) -> None:
         attempt.exchange.timed_out(attempt)
+        if pending.until < pending.deadline and _is_of_server(attempt):
+            pending.silent |= {attempt.server}
         self._concurrency = self.concurrency
         self._stub.demote(attempt.server)
         self._next(pending)
@@ -543,7 +562,7 @@ class Multiplexer:
         """After an attempt: the answer, or a place at the head of the queue for the next attempt."""
         self._close_tcp(pending)
         is_queued, pending.until = pending.until == inf, inf
-        pending.attempt = None if pending.exchange.answer else pending.exchange.next()
+        pending.attempt = None if pending.exchange.answer else self._next_attempt(pending)
         now = self._clock()
         if pending.attempt is None or pending.deadline <= now:
             if is_queued:  # and a late response came
@@ -559,13 +578,26 @@ class Multiplexer:
         pending.sent = ()  # they refer to it
         self._concurrency = self.concurrency
         answer = pending.exchange.answer or pending.exchange.unanswered()
+        if self._failed is not None and answer.outcome is Outcome.TIMEOUT:
+            for server in pending.silent:
+                self._failed.add(server, Outcome.TIMEOUT, "no reply")
         pending.done(answer.after(0.0 if pending.started is None else now - pending.started))
+
+    def _responded(self, pending: Pending, server: Server) -> None:
+        if self._failed is not None:
+            pending.silent -= {server}
+            self._failed.discard(server)
 
     def _close_tcp(self, pending: Pending) -> None:
         if pending.tcp is not None:
             pending.tcp.close()
             pending.tcp = None
             self._tcp.open -= 1
+
+
+def _is_of_server(attempt: Attempt) -> bool:
+    """Return whether a failure is that of the server, and not only of TCP at one that is asked by UDP first."""
+    return attempt.tcp == attempt.server.tcp
 
 
 def _family(server: Server) -> socket.AddressFamily:

@@ -30,7 +30,7 @@ from maptr.resolver.multiplexer import (
     SelectorWaiter,
     Waiter,
 )
-from maptr.resolver.servers import HTTPS, TCP, TLS, check_server, is_address, system_servers
+from maptr.resolver.servers import HTTPS, TCP, TLS, FailedServers, check_server, is_address, system_servers
 from maptr.resolver.stub import Stub
 from maptr.url import PORTS
 from maptr.walk import DEFAULTS, Answer, Question, Settings
@@ -93,6 +93,7 @@ class Resolver:
                 " apply"
             )
         self.clock = clock
+        self.failed: FailedServers | None = None  # of look-ups of one ARK, if nothing else remembers failures
         self._origin: tuple[float, list[Answer]] = 0.0, []  # the answer whether it exists, and until when it is kept
         self._asked: Stub | dns.resolver.BaseResolver | None = None
 
@@ -194,7 +195,7 @@ class Resolver:
         self, asked: Stub | dns.resolver.BaseResolver, run: TimedWalk, waiter: Callable[[], Any]
     ) -> StubLookups | DnspythonLookups:
         if isinstance(asked, Stub):
-            return StubLookups(asked, run, waiter(), self.max_connections)
+            return StubLookups(asked, run, waiter(), self.max_connections, self.failed)
         from maptr.resolver.dnspython import DnspythonLookups  # dnspython takes 70 ms to import
 
         return DnspythonLookups(asked, run, self.validator, trust_ad=self.trust_ad)
@@ -329,8 +330,15 @@ class Resolver:
 class StubLookups:
     """The lookups of one walk at plain servers. A failure is an answer, too."""
 
-    def __init__(self, stub: Stub, run: TimedWalk, waiter: Any, max_connections: int = MAX_CONNECTIONS) -> None:
-        self._multiplexer = Multiplexer(stub, waiter, max_connections=max_connections, clock=run.clock)
+    def __init__(
+        self,
+        stub: Stub,
+        run: TimedWalk,
+        waiter: Any,
+        max_connections: int = MAX_CONNECTIONS,
+        failed: FailedServers | None = None,
+    ) -> None:
+        self._multiplexer = Multiplexer(stub, waiter, max_connections=max_connections, failed=failed, clock=run.clock)
         self._waiter = waiter
         self.close = self._multiplexer.close
         self._run = run
