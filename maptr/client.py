@@ -406,8 +406,7 @@ class Client:
 
     def close(self) -> None:
         """Close the files, and forget which servers failed. Lookups in flight end by themselves."""
-        if self.resolver.failed is not None:
-            self.resolver.failed.clear()
+        self.resolver.close()
         for disk in (self._disk, self.history):
             if disk is not None:
                 disk.close()
@@ -424,6 +423,7 @@ class Client:
             self.close()
             return
         await self._made.stop()
+        self.resolver.close()
         import asyncio  # late, because it doubles the start time of a program that does not await
 
         await asyncio.to_thread(self.close)

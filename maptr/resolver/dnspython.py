@@ -32,9 +32,9 @@ from maptr.errors import MissingExtra, reason_of
 from maptr.protocol.extended_error import ExtendedError
 from maptr.protocol.numbers import UDP_PAYLOAD
 from maptr.resolver.call import TimedWalk
+from maptr.resolver.connections import refused_certificate
 from maptr.resolver.exchange import MAX_ALIASES, MAX_EXTENDED, NOTE_LENGTH
 from maptr.resolver.message import EDE_BOGUS, SentQuery, read_response
-from maptr.resolver.multiplexer import refused_certificate
 from maptr.resolver.servers import HTTPS, TCP, TLS, find_servers
 from maptr.walk import Answer, Question
 from maptr.web.proxy import Proxy, proxy_for
