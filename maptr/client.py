@@ -19,7 +19,7 @@ from maptr.errors import ConfigError
 from maptr.protocol.names import ARK_ARPA
 from maptr.resolver.call import Call, CallOptions, as_item, checked, log_discovery, logs, prefer
 from maptr.resolver.resolver import Resolver, checked_count
-from maptr.resolver.servers import HTTPS, TLS
+from maptr.resolver.servers import HTTPS, TLS, FailedServers
 from maptr.walk import Settings
 
 if TYPE_CHECKING:
@@ -155,6 +155,8 @@ class Client:
         self._made: Sources | None = None
         is_plain = self._table is None and cache is None and policy == DNS_FIRST
         self._sources = None if is_plain else self.sources
+        if is_plain:  # otherwise the engine of the sources remembers failures
+            self.resolver.failed = FailedServers(self.resolver.clock)
 
     def _found(self) -> FoundTable:
         """Return the table of this machine."""
@@ -397,11 +399,14 @@ class Client:
 
         DNS is then asked again, also where it has just failed. Raises ArkSyntaxError for text that is not a NAAN.
         """
+        if self.resolver.failed is not None:
+            self.resolver.failed.clear()
         if self._made is not None:
             self._made.forget(None if naan is None else _checked_naan(naan))
 
     def close(self) -> None:
-        """Close the files. Lookups in flight end by themselves."""
+        """Close the files, and forget which servers failed. Lookups in flight end by themselves."""
+        self.resolver.close()
         for disk in (self._disk, self.history):
             if disk is not None:
                 disk.close()
@@ -418,6 +423,7 @@ class Client:
             self.close()
             return
         await self._made.stop()
+        self.resolver.close()
         import asyncio  # late, because it doubles the start time of a program that does not await
 
         await asyncio.to_thread(self.close)

@@ -17,7 +17,7 @@ from maptr.config.reader import environment_names
 from maptr.nma.reachable import Reachable
 from tests.support.command_line import home
 from tests.support.namespaces import Network, with_loopback
-from tests.support.peers import Maptr, require
+from tests.support.peers import HOST, Maptr, require
 from tests.support.server_process import site, start, zone_file
 from tests.support.waiting import PATIENCE
 
@@ -104,6 +104,9 @@ def nothing_set_up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
             patch.setenv(variable, str(tmp_path_factory.mktemp(variable)))
         for variable in ("MAPTR_CONFIG", *environment_names()):
             patch.delenv(variable, raising=False)
+        # The servers of the tests are not asked by a proxy of this machine, which pip may need.
+        excepted = [HOST, "::1", "localhost", "example", "example.org", "example.com", "example.net"]
+        patch.setenv("no_proxy", ",".join([*excepted, os.environ.get("no_proxy") or os.environ.get("NO_PROXY", "")]))
         yield
 
 

@@ -12,10 +12,11 @@ from maptr.discovery import Discovery
 from maptr.errors import NoEventLoop
 from maptr.resolver.bulk import INTAKE
 from maptr.resolver.call import prefer
-from maptr.resolver.multiplexer import Ready
+from maptr.resolver.connections import Ready, TcpPool
 
 if TYPE_CHECKING:
     from maptr.choose import Chooser
+    from maptr.resolver.stub import Stub
 
 T = TypeVar("T")
 
@@ -47,6 +48,8 @@ class LoopWaiter:
         (self._loop.add_writer if write else self._loop.add_reader)(sock, self._call, ready)
 
     def unwatch(self, sock: socket.socket) -> None:
+        if self._loop.is_closed():
+            return
         self._loop.remove_reader(sock)
         self._loop.remove_writer(sock)
 
@@ -66,6 +69,40 @@ class LoopWaiter:
 
     def close(self) -> None:
         """Do nothing: the event loop belongs to the program."""
+
+
+class SharedConnections:
+    """The TCP connections that awaited look-ups share (RFC 7766 6.2.1): a pool for each event loop.
+
+    Threads with event loops of their own may share one.
+    """
+
+    def __init__(self, stub: Stub, most: int) -> None:
+        self._stub = stub
+        self._most = most
+        self._pools: dict[asyncio.AbstractEventLoop, TcpPool] = {}
+
+    def here(self) -> TcpPool:
+        """Return the pool of the running event loop."""
+        loop = asyncio.get_running_loop()
+        pool = self._pools.get(loop)
+        if pool is None:
+            self._abandon()
+            pool = TcpPool(LoopWaiter(), self._most, lambda: self._stub.tls_context, loop.call_later)
+            self._pools[loop] = pool
+        return pool
+
+    def close(self) -> None:
+        """Close the connections of the running event loop, if one runs here, and those of closed ones."""
+        self._abandon()
+        with suppress(RuntimeError):
+            if (pool := self._pools.pop(asyncio.get_running_loop(), None)) is not None:
+                pool.close()
+
+    def _abandon(self) -> None:
+        for loop in [loop for loop in [*self._pools] if loop.is_closed()]:
+            if (pool := self._pools.pop(loop, None)) is not None:
+                pool.abandon()
 
 
 class Feed(Generic[T]):

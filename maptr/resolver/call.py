@@ -84,13 +84,13 @@ class TimedWalk:
     ) -> None:
         self.walk = Walk(ark, settings)
         self.clock = clock
-        self._deadline = clock() + seconds
+        self.deadline = clock() + seconds
         self._on_step = on_step
         self._shown = 0
 
     @property
     def left(self) -> float:
-        return self._deadline - self.clock()
+        return self.deadline - self.clock()
 
     def tell(self, questions: list[Question], answers: list[Answer]) -> None:
         for question, answer in zip(questions, answers, strict=True):

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+import dns.asyncquery
 import dns.asyncresolver
 import dns.edns
 import dns.exception
@@ -26,16 +27,17 @@ import dns.rdatatype
 import dns.resolver
 
 from maptr import url
-from maptr.discovery import Outcome
+from maptr.discovery import NoServer, Outcome
 from maptr.errors import MissingExtra, reason_of
 from maptr.protocol.extended_error import ExtendedError
 from maptr.protocol.numbers import UDP_PAYLOAD
 from maptr.resolver.call import TimedWalk
+from maptr.resolver.connections import refused_certificate
 from maptr.resolver.exchange import MAX_ALIASES, MAX_EXTENDED, NOTE_LENGTH
 from maptr.resolver.message import EDE_BOGUS, SentQuery, read_response
-from maptr.resolver.multiplexer import refused_certificate
 from maptr.resolver.servers import HTTPS, TCP, TLS, find_servers
 from maptr.walk import Answer, Question
+from maptr.web.proxy import Proxy, proxy_for
 
 if TYPE_CHECKING:
     from maptr.resolver.validation.chain import Resolved
@@ -286,8 +288,38 @@ class _HttpsNameserver(dns.nameserver.DoHNameserver):
             return await super().async_query(*given, **options)
 
 
+class _ProxiedNameserver(_HttpsNameserver):
+    """One that is asked by a proxy, which looks up its name. dnspython asks by none."""
+
+    def __init__(self, text: str, proxy: Proxy) -> None:
+        super().__init__(text)
+        self._proxy = proxy
+
+    def query(
+        self, request: dns.message.QueryMessage, timeout: float, *given: Any, **options: Any
+    ) -> dns.message.Message:
+        import httpx2  # as below
+
+        with _http_errors(self._proxy), httpx2.Client(http2=True, proxy=self._for_httpx()) as session:
+            return dns.query.https(request, self.url, timeout, session=session)
+
+    async def async_query(
+        self, request: dns.message.QueryMessage, timeout: float, *given: Any, **options: Any
+    ) -> dns.message.Message:
+        import httpx2  # as below
+
+        with _http_errors(self._proxy):
+            async with httpx2.AsyncClient(http2=True, proxy=self._for_httpx(), timeout=timeout) as session:
+                return await dns.asyncquery.https(request, self.url, timeout, client=session)
+
+    def _for_httpx(self) -> Any:
+        import httpx2  # as below
+
+        return httpx2.Proxy(str(self._proxy), headers=self._proxy.headers)
+
+
 @contextmanager
-def _http_errors() -> Iterator[None]:
+def _http_errors(proxy: Proxy | None = None) -> Iterator[None]:
     """Raise errors of HTTP as those which dnspython knows: of a socket, of time, or of a response."""
     import httpx2  # of the extra that dnspython needs for DNS over HTTPS
 
@@ -301,7 +333,8 @@ def _http_errors() -> Iterator[None]:
             cause = cause.__context__  # below the errors of httpx2 and httpcore2
         if cause is not None:
             raise refused_certificate(cause) from None
-        raise OSError(str(error) or "no connection") from None
+        by = "" if proxy is None else f"by the proxy {proxy}: "
+        raise OSError(f"{by}{error}" if str(error) else f"{by}no connection") from None
     except ValueError as error:  # the status of HTTP; the body of the response follows
         reason = str(error).partition("\n")[0]
         raise dns.exception.FormError(reason) from None  # type: ignore[no-untyped-call]
@@ -320,7 +353,16 @@ def need_https() -> None:
 
 
 def _nameservers(text: str, lifetime: float | None) -> list[dns.nameserver.Nameserver]:
-    host = url.parse(text).host.text if text.startswith(HTTPS) else ""
+    host = ""
+    if text.startswith(HTTPS):
+        where = url.parse(text)
+        host = where.host.text
+        try:
+            proxy = proxy_for(where)
+        except ValueError as error:
+            raise NoServer(f"{text}: {error}") from None
+        if proxy is not None:
+            return [_ProxiedNameserver(text, proxy)]
     found = find_servers(host or text, seconds=lifetime)
     if text.startswith(TLS):
         return [dns.nameserver.DoTNameserver(server.address, server.port, hostname=server.tls) for server in found]

@@ -36,7 +36,7 @@ from maptr.resolver.message import (
     restore_case,
     spelled_name,
 )
-from maptr.resolver.servers import CaseBlind, ResolverOptions, Server
+from maptr.resolver.servers import CaseBlind, ResolverOptions, Server, ServerFailure
 from maptr.walk import TIME_OVER, Answer
 
 _new = tuple.__new__  # half the time of a NamedTuple's own
@@ -265,6 +265,10 @@ class Exchange:
     def unreachable(self, attempt: Attempt, why: object) -> None:
         """Record an error of the operating system about the server."""
         self._strike(attempt.server, Outcome.UNREACHABLE, str(why))
+
+    def skipped(self, attempt: Attempt, failure: ServerFailure) -> None:
+        """Record that the attempt was not sent, because the server failed a moment ago."""
+        self._strike(attempt.server, failure.outcome, f"{failure.why} a moment ago, so not asked again yet")
 
     def unanswered(self) -> Answer:
         """Return the answer for a walk whose time is over."""

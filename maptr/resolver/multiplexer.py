@@ -4,38 +4,43 @@ Drives exchanges (``exchange``) on sockets that a ``Waiter`` (``selectors`` or a
 server share a few connected UDP sockets, with random source ports; each outstanding query has a random ID of its own on
 its socket, and letters in random case. A packet that does not match all three, or is from another address, is ignored.
 A query stays outstanding until its question is settled, also after another try was sent (three at most, in general).
-A query over TCP has a connection of its own. If the server closes one without a response, or the process may not open
-another, fewer are open at a time from then on; their number grows again with each response.
+Queries over TCP and TLS share ``connections``.
 """
 
 from __future__ import annotations
 
-import errno
 import os
 import selectors
 import socket
 import time
 from collections import defaultdict, deque
 from collections.abc import Callable
-from functools import partial
+from functools import cached_property, partial
 from math import inf
-from typing import TYPE_CHECKING, Protocol
 
+from maptr.discovery import Outcome
 from maptr.protocol.names import Labels
 from maptr.protocol.numbers import MAX_MESSAGE, NAPTR, UDP_PAYLOAD
 from maptr.rate_limit import TokenBuckets
+from maptr.resolver.connections import (
+    CLOSED,
+    MAX_CONNECTIONS,
+    OTHER_QUESTION,
+    TOO_MANY_FILES,
+    Ready,
+    TcpConnection,
+    TcpPool,
+    UnansweredError,
+    Waiter,
+    family,
+)
 from maptr.resolver.exchange import Attempt
-from maptr.resolver.servers import Server
+from maptr.resolver.servers import FailedServers, Server
 from maptr.resolver.stub import AnyExchange, Stub
 from maptr.walk import Answer
 
-if TYPE_CHECKING:
-    import ssl
-
 CONCURRENCY = 256  # questions outstanding
 MAX_CONCURRENCY = 10_000  # all may be on one socket, which has 65,536 IDs
-MAX_CONNECTIONS = 8  # by TCP at a time; Unbound allows 10 in all (incoming-num-tcp), maptr serve 50 a client
-GROWTH = 0.01  # connections more for each response, after there were too many
 SOCKETS = 4  # for each server: source ports that a forger must guess, besides ID and letters (RFC 5452 9.2)
 MAX_SOCKETS = 128  # of all servers; above it those without an outstanding query are closed
 REUSES = 10_000  # queries after which a socket is replaced by one with a new port
@@ -43,20 +48,7 @@ MAX_BURSTS = 64  # read from one socket before queries are given up
 BURST = 64  # packets read from one socket before the others are read
 RATE_BURST = 0.01  # seconds of the rate that may be sent at once, besides one packet
 
-CLOSED_EARLY = "the server closes the connection early"
-_TOO_MANY_FILES = (errno.EMFILE, errno.ENFILE)
-_CLOSED = (ConnectionResetError, ConnectionAbortedError, BrokenPipeError)
-
 Done = Callable[[Answer], None]
-Ready = Callable[[], object]
-
-
-class Waiter(Protocol):
-    """Calls ``ready`` when a socket can be read, or written to."""
-
-    def watch(self, sock: socket.socket, ready: Ready, *, write: bool = False) -> None: ...
-    def unwatch(self, sock: socket.socket) -> None: ...
-    def close(self) -> None: ...
 
 
 class SelectorWaiter:
@@ -74,6 +66,9 @@ class SelectorWaiter:
         for key, _ in self._selector.select(seconds):
             key.data()
 
+    def wake(self) -> None:
+        """Do nothing: whoever waits is woken by the sockets themselves."""
+
     def close(self) -> None:
         self._selector.close()
 
@@ -85,8 +80,9 @@ class Pending:
     until = inf  # when the attempt that was sent times out; inf while it is queued
     deadline = inf
     started: float | None = None  # when its first packet was sent
-    tcp: TcpExchange | None = None
+    tcp: tuple[TcpConnection, bytes] | None = None  # and the ID there
     sent: tuple[SentByUdp, ...] = ()
+    silent: frozenset[Server] = frozenset()  # servers that gave no response for the whole time of an attempt
 
     def __init__(self, exchange: AnyExchange, done: Done, seconds: float) -> None:
         self.exchange = exchange
@@ -105,7 +101,7 @@ class UdpSocket:
     """
 
     def __init__(self, server: Server) -> None:
-        self.sock = socket.socket(_family(server), socket.SOCK_DGRAM)
+        self.sock = socket.socket(family(server), socket.SOCK_DGRAM)
         try:
             self.sock.connect(server.socket_address)
         except BaseException:
@@ -136,7 +132,7 @@ class SocketPool:
                 sockets.append(self._open(server))
                 return sockets[-1]
             except OSError as error:
-                if not sockets or error.errno not in _TOO_MANY_FILES:
+                if not sockets or error.errno not in TOO_MANY_FILES:
                     raise
         self._turn = index = (self._turn + 1) % len(sockets)
         chosen = sockets[index]
@@ -179,148 +175,6 @@ class SocketPool:
         one.sock.close()
 
 
-class TcpExchange:
-    """One query and its response over TCP (RFC 1035 4.2.2), without blocking. Raises OSError.
-
-    ``done`` is called once, with the response or with what went wrong, until ``close``.
-    """
-
-    def __init__(self, server: Server, packet: bytes, waiter: Waiter, done: Callable[[bytes | OSError], None]) -> None:
-        self._unsent = len(packet).to_bytes(2, "big") + packet  # in one segment (RFC 7766 8)
-        self._received = b""
-        self._waiter, self._done = waiter, done
-        self._writes = True  # what the waiter waits for
-        self._sock = self._socket(server)
-        try:
-            code = self._sock.connect_ex(server.socket_address)
-            if code not in (0, errno.EINPROGRESS):
-                raise OSError(code, os.strerror(code))
-            waiter.watch(self._sock, self._continue, write=True)
-        except BaseException:
-            self._sock.close()
-            raise
-
-    def close(self) -> None:
-        self._waiter.unwatch(self._sock)
-        self._sock.close()
-
-    def _socket(self, server: Server) -> socket.socket:
-        made = socket.socket(_family(server), socket.SOCK_STREAM)
-        made.setblocking(False)
-        return made
-
-    def _continue(self) -> None:
-        if self._sock.fileno() < 0:
-            return  # closed since the waiter saw it, by a response over UDP
-        try:
-            self._transfer()
-        except OSError as error:
-            write = self._needs_to_write(error)
-            if write is None:
-                self._done(self._reason(error))
-            elif write is not self._writes:
-                self._writes = write
-                self._waiter.unwatch(self._sock)
-                self._waiter.watch(self._sock, self._continue, write=write)
-
-    def _transfer(self) -> None:
-        """Send the query and read the response. Raises OSError, also for what would block."""
-        if self._unsent:
-            self._check_connected()
-        while self._unsent:
-            self._unsent = self._unsent[self._sock.send(self._unsent) :]
-        while len(self._received) < (end := 2 + int.from_bytes(self._received[:2], "big")):
-            part = self._sock.recv(MAX_MESSAGE)
-            if not part:
-                raise ConnectionResetError(CLOSED_EARLY)
-            self._received += part
-        self._done(self._received[2:end])
-
-    def _check_connected(self) -> None:
-        if code := self._sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
-            raise OSError(code, os.strerror(code))
-
-    def _needs_to_write(self, error: OSError) -> bool | None:
-        """Return whether to wait until the socket can be written to, or read; None for an error that ends it."""
-        return bool(self._unsent) if isinstance(error, BlockingIOError) else None
-
-    def _reason(self, error: OSError) -> OSError:
-        return error
-
-
-def refused_certificate(error: ssl.SSLCertVerificationError) -> OSError:
-    """Return the error of a server, asked by TLS or HTTPS, with a certificate that is not valid for its host."""
-    return OSError(f"its certificate is refused: {error.verify_message}")
-
-
-class TlsExchange(TcpExchange):
-    """One query and its response over TLS (RFC 7858), to a server with a certificate for its host. Raises OSError."""
-
-    def __init__(
-        self,
-        server: Server,
-        packet: bytes,
-        waiter: Waiter,
-        done: Callable[[bytes | OSError], None],
-        context: ssl.SSLContext,
-    ) -> None:
-        self._context = context
-        self._is_open = False  # the handshake is done
-        super().__init__(server, packet, waiter, done)
-
-    def _socket(self, server: Server) -> socket.socket:
-        plain = super()._socket(server)
-        try:
-            self._tls = self._context.wrap_socket(plain, server_hostname=server.tls, do_handshake_on_connect=False)
-        except ValueError as error:
-            plain.close()
-            raise OSError(str(error)) from None
-        return self._tls
-
-    def _transfer(self) -> None:
-        self._check_connected()  # the TLS socket itself would only say that it is not connected
-        if not self._is_open:
-            self._tls.do_handshake()
-            self._is_open = True
-        super()._transfer()
-
-    def _needs_to_write(self, error: OSError) -> bool | None:
-        import ssl
-
-        if isinstance(error, ssl.SSLWantReadError | ssl.SSLWantWriteError):
-            return isinstance(error, ssl.SSLWantWriteError)
-        return None
-
-    def _reason(self, error: OSError) -> OSError:
-        import ssl
-
-        if isinstance(error, ssl.SSLCertVerificationError):
-            return refused_certificate(error)
-        if isinstance(error, ssl.SSLEOFError | ssl.SSLZeroReturnError):
-            return ConnectionResetError(CLOSED_EARLY)
-        return error
-
-
-class _TcpLimit:
-    """The open TCP connections, and how many may be open: fewer if a server or the process does not allow so many."""
-
-    def __init__(self, most: int) -> None:
-        self.open = 0
-        self._most = most
-        self._allowed = float(most)
-
-    @property
-    def is_reached(self) -> bool:
-        return self.open >= int(self._allowed)
-
-    def lower(self, to: int) -> None:
-        """Allow no more connections than so many, but one."""
-        self._allowed = float(max(1, min(int(self._allowed), to)))
-
-    def raise_slowly(self) -> None:
-        self._allowed = min(self._most, self._allowed + GROWTH)
-
-
 class _Queues:
     """The questions that wait: those of the next attempt, those that a walk waits for, and the others."""
 
@@ -341,6 +195,8 @@ class Multiplexer:
     """Sends the questions given to ``ask``, within limits. Call ``tick()`` after every wait, and as often as it says.
 
     ``rate`` is the number of packets a second to each server, None for no limit; ``max_connections`` are those by TCP.
+    ``tcp`` are connections that other multiplexers share; else they are its own.
+    ``failed`` are servers that are not asked for a while, and takes those that fail.
     """
 
     def __init__(
@@ -351,9 +207,12 @@ class Multiplexer:
         concurrency: int = CONCURRENCY,
         rate: float | None = None,
         max_connections: int = MAX_CONNECTIONS,
+        tcp: TcpPool | None = None,
+        failed: FailedServers | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._stub = stub
+        self._failed = failed
         self._waiter = waiter
         self.concurrency = concurrency
         # The first question alone looks up the keys that validate the others.
@@ -363,7 +222,8 @@ class Multiplexer:
         self._queues = _Queues()
         self._outstanding: dict[Pending, None] = {}  # in order of their first packets
         self._next_timeout = inf  # no attempt times out before
-        self._tcp = _TcpLimit(max_connections)
+        self._shared_tcp = tcp
+        self._max_connections = max_connections
         self._sockets = SocketPool(waiter, self._read)
 
     def ask(
@@ -380,6 +240,12 @@ class Multiplexer:
         else:
             pending.deadline = deadline
             self._queues.first.append(pending)
+
+    @cached_property
+    def _tcp(self) -> TcpPool:
+        if self._shared_tcp is not None:
+            return self._shared_tcp
+        return TcpPool(self._waiter, self._max_connections, lambda: self._stub.tls_context)
 
     @property
     def waiting(self) -> int:
@@ -416,7 +282,9 @@ class Multiplexer:
         """Close every socket, and the waiter. Outstanding questions are not answered."""
         self._sockets.close()
         for pending in self._outstanding:
-            self._close_tcp(pending)
+            self._withdraw(pending)
+        if self._shared_tcp is None and "_tcp" in vars(self):
+            self._tcp.close()
         self._waiter.close()
 
     # ---- sending
@@ -427,13 +295,15 @@ class Multiplexer:
         waiting: list[Pending] = []
         while (pending := self._queues.next(new=len(self._outstanding) < self._concurrency)) is not None:
             self._outstanding[pending] = None
-            attempt = pending.attempt or pending.exchange.next()
-            pending.attempt = attempt
+            pending.attempt = attempt = pending.attempt or self._next_attempt(pending)
             if attempt is None or pending.deadline <= now or pending.seconds <= 0:
                 self._finish(pending, now)
                 continue
             pause = self._packets.wait(attempt.server)
-            if pause or (attempt.tcp and self._tcp.is_reached):
+            has_room = not attempt.tcp or self._tcp.has_room(attempt.server)
+            if not has_room:
+                self._tcp.wake_later(self._waiter)
+            if pause or not has_room:
                 held = max(held, pause)
                 waiting.append(pending)
                 if pause:
@@ -448,24 +318,30 @@ class Multiplexer:
             self._next_timeout = min(self._next_timeout, pending.deadline)
         return held
 
+    def _next_attempt(self, pending: Pending) -> Attempt | None:
+        """Return the next attempt at a server that may be asked; None if the question is settled."""
+        attempt = pending.exchange.next()
+        if self._failed is not None:
+            while attempt is not None and (failure := self._failed.get(attempt.server)) is not None:
+                attempt.exchange.skipped(attempt, failure)
+                attempt = pending.exchange.next()
+        return attempt
+
     def _start(self, pending: Pending, attempt: Attempt, now: float) -> bool:
         """Send an attempt. Returns False if the process may not open a connection until another is closed."""
         pending.until = min(pending.deadline, now + attempt.seconds)
         try:
             if attempt.tcp:
-                done = partial(self._received_by_tcp, pending, attempt)
-                by = attempt.server, attempt.query.packet, self._waiter, done
-                pending.tcp = TlsExchange(*by, self._stub.tls_context) if attempt.server.tls else TcpExchange(*by)
-                self._tcp.open += 1
+                connection = self._tcp.connection(attempt.server)
+                if connection is None:
+                    pending.until = inf
+                    return False
+                self._send_tcp(pending, attempt, connection)
             else:
                 self._send_udp(pending, attempt)
         except BlockingIOError:
             pass  # no socket for it now, or a full send buffer: the packet is lost, as in the network
         except OSError as error:
-            if error.errno in _TOO_MANY_FILES and attempt.tcp and self._tcp.open:
-                self._tcp.lower(self._tcp.open)
-                pending.until = inf
-                return False
             self._fail(pending, attempt, error)
             return True
         self._next_timeout = min(self._next_timeout, pending.until)
@@ -474,16 +350,30 @@ class Multiplexer:
     def _send_udp(self, pending: Pending, attempt: Attempt) -> None:
         """Send by UDP, with another ID if that of the attempt is in use on the socket. Raises OSError."""
         used = self._sockets.next(attempt.server)
-        packet = attempt.query.packet
-        ident = packet[:2]
+        ident = attempt.query.packet[:2]
         while ident in used.pending:
             ident = os.urandom(2)
-        if ident != packet[:2]:
-            packet = ident + packet[2:]
-            pending.attempt = attempt = attempt._replace(query=attempt.query._replace(packet=packet))
+        attempt = self._with_id(pending, attempt, ident)
         used.pending[ident] = sent = pending, attempt, used, ident
         pending.sent += (sent,)
-        used.sock.send(packet)
+        used.sock.send(attempt.query.packet)
+
+    def _send_tcp(self, pending: Pending, attempt: Attempt, connection: TcpConnection) -> None:
+        """Send on a connection, with another ID if that of the attempt is in use there."""
+        ident = attempt.query.packet[:2]
+        while not connection.is_free(ident):
+            ident = os.urandom(2)
+        attempt = self._with_id(pending, attempt, ident)
+        pending.tcp = connection, ident
+        connection.ask(ident, attempt.query.packet, partial(self._received_by_tcp, pending, attempt))
+
+    def _with_id(self, pending: Pending, attempt: Attempt, ident: bytes) -> Attempt:
+        """Return the attempt of a question with this ID."""
+        packet = attempt.query.packet
+        if ident != packet[:2]:
+            query = attempt.query._replace(packet=ident + packet[2:])
+            pending.attempt = attempt = attempt._replace(query=query)
+        return attempt
 
     # ---- receiving
 
@@ -507,6 +397,7 @@ class Multiplexer:
             if (
                 len(packet) <= UDP_PAYLOAD or self._clock() < pending.deadline  # reading a large one takes time
             ) and attempt.exchange.receive(attempt, packet):
+                self._responded(pending, attempt.server)
                 del one.pending[packet[:2]]  # a copy of the packet says nothing new
                 self._next(pending)
                 if not one.pending:
@@ -514,8 +405,11 @@ class Multiplexer:
         return True
 
     def _received_by_tcp(self, pending: Pending, attempt: Attempt, came: bytes | OSError) -> None:
-        if isinstance(came, _CLOSED):
-            self._tcp.lower(self._tcp.open - 1)
+        pending.tcp = None
+        self._waiter.wake()  # the connection may be watched by another waiter
+        if isinstance(came, UnansweredError):
+            self._next(pending)
+        elif isinstance(came, CLOSED):
             attempt.exchange.closed_early(attempt)
             self._next(pending)
         elif isinstance(came, OSError):
@@ -523,27 +417,31 @@ class Multiplexer:
         elif self._clock() >= pending.deadline:
             self._time_out(pending, attempt)
         elif attempt.exchange.receive(attempt, came):
-            self._tcp.raise_slowly()
+            self._responded(pending, attempt.server)
             self._next(pending)
         else:
-            self._fail(pending, attempt, OSError("a TCP response to another question"))
+            self._fail(pending, attempt, OSError(OTHER_QUESTION))
 
     def _fail(self, pending: Pending, attempt: Attempt, error: OSError) -> None:
         attempt.exchange.unreachable(attempt, error.strerror or error)
         self._stub.demote(attempt.server)
+        if self._failed is not None and _is_of_server(attempt) and error.errno not in TOO_MANY_FILES:
+            self._failed.add(attempt.server, Outcome.UNREACHABLE, str(error.strerror or error))
         self._next(pending)
 
     def _time_out(self, pending: Pending, attempt: Attempt) -> None:
         attempt.exchange.timed_out(attempt)
+        if pending.until < pending.deadline and _is_of_server(attempt):
+            pending.silent |= {attempt.server}
         self._concurrency = self.concurrency
         self._stub.demote(attempt.server)
         self._next(pending)
 
     def _next(self, pending: Pending) -> None:
         """After an attempt: the answer, or a place at the head of the queue for the next attempt."""
-        self._close_tcp(pending)
+        self._withdraw(pending)
         is_queued, pending.until = pending.until == inf, inf
-        pending.attempt = None if pending.exchange.answer else pending.exchange.next()
+        pending.attempt = None if pending.exchange.answer else self._next_attempt(pending)
         now = self._clock()
         if pending.attempt is None or pending.deadline <= now:
             if is_queued:  # and a late response came
@@ -559,14 +457,24 @@ class Multiplexer:
         pending.sent = ()  # they refer to it
         self._concurrency = self.concurrency
         answer = pending.exchange.answer or pending.exchange.unanswered()
+        if self._failed is not None and answer.outcome is Outcome.TIMEOUT:
+            for server in pending.silent:
+                self._failed.add(server, Outcome.TIMEOUT, "no reply")
         pending.done(answer.after(0.0 if pending.started is None else now - pending.started))
 
-    def _close_tcp(self, pending: Pending) -> None:
+    def _responded(self, pending: Pending, server: Server) -> None:
+        if self._failed is not None:
+            pending.silent -= {server}
+            self._failed.discard(server)
+
+    def _withdraw(self, pending: Pending) -> None:
+        """Give up what is outstanding by TCP."""
         if pending.tcp is not None:
-            pending.tcp.close()
+            connection, ident = pending.tcp
             pending.tcp = None
-            self._tcp.open -= 1
+            connection.withdraw(ident)
 
 
-def _family(server: Server) -> socket.AddressFamily:
-    return socket.AF_INET6 if ":" in server.address else socket.AF_INET
+def _is_of_server(attempt: Attempt) -> bool:
+    """Return whether a failure is that of the server, and not only of TCP at one that is asked by UDP first."""
+    return attempt.tcp == attempt.server.tcp

@@ -22,15 +22,9 @@ from maptr.protocol import names
 from maptr.protocol.names import Labels
 from maptr.protocol.numbers import SOA
 from maptr.resolver.call import LIFETIME, Clock, StepHook, TimedWalk, checked
-from maptr.resolver.multiplexer import (
-    CONCURRENCY,
-    MAX_CONCURRENCY,
-    MAX_CONNECTIONS,
-    Multiplexer,
-    SelectorWaiter,
-    Waiter,
-)
-from maptr.resolver.servers import HTTPS, TCP, TLS, check_server, is_address, system_servers
+from maptr.resolver.connections import MAX_CONNECTIONS, TcpPool, Waiter
+from maptr.resolver.multiplexer import CONCURRENCY, MAX_CONCURRENCY, Multiplexer, SelectorWaiter
+from maptr.resolver.servers import HTTPS, TCP, TLS, FailedServers, check_server, is_address, system_servers
 from maptr.resolver.stub import Stub
 from maptr.url import PORTS
 from maptr.walk import DEFAULTS, Answer, Question, Settings
@@ -41,6 +35,7 @@ if TYPE_CHECKING:
     import dns.name
     import dns.resolver
 
+    from maptr.resolver.aio import SharedConnections
     from maptr.resolver.bulk import Item, Run, Token
     from maptr.resolver.dnspython import DnspythonLookups
     from maptr.resolver.validation.validator import TrustAnchors, Validator
@@ -93,6 +88,8 @@ class Resolver:
                 " apply"
             )
         self.clock = clock
+        self.failed: FailedServers | None = None  # of look-ups of one ARK, if nothing else remembers failures
+        self._shared: SharedConnections | None = None  # of awaited look-ups
         self._origin: tuple[float, list[Answer]] = 0.0, []  # the answer whether it exists, and until when it is kept
         self._asked: Stub | dns.resolver.BaseResolver | None = None
 
@@ -161,15 +158,27 @@ class Resolver:
         return await self._walk_async(run, asked)
 
     async def _walk_async(self, run: TimedWalk, asked: Stub | dns.resolver.BaseResolver) -> Discovery:
-        from maptr.resolver.aio import LoopWaiter
+        from maptr.resolver.aio import LoopWaiter, SharedConnections
 
-        with closing(self._lookups(asked, run, LoopWaiter)) as lookups:
+        tcp = None
+        if isinstance(asked, Stub):
+            if self._shared is None:
+                self._shared = SharedConnections(asked, self.max_connections)
+            tcp = self._shared.here()
+        with closing(self._lookups(asked, run, LoopWaiter, tcp)) as lookups:
             while questions := run.walk.next():
                 run.tell(
                     questions,
                     self._kept_origin(questions) or self._keep_origin(questions, await lookups.ask_async(questions)),
                 )
         return run.result()
+
+    def close(self) -> None:
+        """Forget which servers failed, and close the connections that look-ups of this event loop shared."""
+        if self.failed is not None:
+            self.failed.clear()
+        if self._shared is not None:
+            self._shared.close()
 
     def _kept_origin(self, questions: list[Question]) -> list[Answer]:
         """Return the answer for the SOA of the origin, if this is the question for it and the answer is kept."""
@@ -191,10 +200,18 @@ class Resolver:
             raise
 
     def _lookups(
-        self, asked: Stub | dns.resolver.BaseResolver, run: TimedWalk, waiter: Callable[[], Any]
+        self,
+        asked: Stub | dns.resolver.BaseResolver,
+        run: TimedWalk,
+        waiter: Callable[[], Waiter],
+        tcp: TcpPool | None = None,
     ) -> StubLookups | DnspythonLookups:
         if isinstance(asked, Stub):
-            return StubLookups(asked, run, waiter(), self.max_connections)
+            made = waiter()
+            multiplexer = Multiplexer(
+                asked, made, max_connections=self.max_connections, tcp=tcp, failed=self.failed, clock=run.clock
+            )
+            return StubLookups(multiplexer, run, made)
         from maptr.resolver.dnspython import DnspythonLookups  # dnspython takes 70 ms to import
 
         return DnspythonLookups(asked, run, self.validator, trust_ad=self.trust_ad)
@@ -329,10 +346,10 @@ class Resolver:
 class StubLookups:
     """The lookups of one walk at plain servers. A failure is an answer, too."""
 
-    def __init__(self, stub: Stub, run: TimedWalk, waiter: Any, max_connections: int = MAX_CONNECTIONS) -> None:
-        self._multiplexer = Multiplexer(stub, waiter, max_connections=max_connections, clock=run.clock)
+    def __init__(self, multiplexer: Multiplexer, run: TimedWalk, waiter: Any) -> None:
+        self._multiplexer = multiplexer
         self._waiter = waiter
-        self.close = self._multiplexer.close
+        self.close = multiplexer.close
         self._run = run
 
     def _start(self, questions: list[Question]) -> dict[Labels, Answer]:
@@ -340,7 +357,7 @@ class StubLookups:
         answers: dict[Labels, Answer] = {}
         for question in questions:
             done = partial(answers.__setitem__, question.name)
-            self._multiplexer.ask(question.name, done, question.rdtype, seconds=self._run.left)
+            self._multiplexer.ask(question.name, done, question.rdtype, deadline=self._run.deadline)
         return answers
 
     def ask(self, questions: list[Question]) -> list[Answer]:

@@ -11,7 +11,7 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from maptr import url
-from maptr.discovery import NoServer, NoServerInTime
+from maptr.discovery import NoServer, NoServerInTime, Outcome
 from maptr.errors import reason_of
 from maptr.protocol.address import check_scope
 from maptr.protocol.names import MAX_NAME
@@ -26,6 +26,8 @@ MAX_ATTEMPTS = 5  # RES_MAXRETRY of glibc
 MAX_ADDRESSES = 8  # of one server given by name
 CASE_BLIND_SECONDS = 600.0  # without 0x20 at a server: bounds what one forged response can switch off
 MAX_CASE_BLIND = 100  # servers kept
+FAILED_SECONDS = 5.0  # for which a server that failed is not asked again: a second at least, RFC 9520 3.2
+MAX_FAILED = 1_000  # servers kept
 TCP, TLS, HTTPS = "tcp://", "tls://", "https://"  # before a server that is asked by this transport only
 DOT_PORT = 853  # RFC 7858 3.1
 
@@ -81,6 +83,42 @@ class CaseBlind:
         if len(self._until) >= MAX_CASE_BLIND:
             self._until = {}
         self._until[server] = self._clock() + CASE_BLIND_SECONDS
+
+
+class ServerFailure(NamedTuple):
+    """How a server failed, and until when it is not asked again."""
+
+    until: float
+    outcome: Outcome
+    why: str
+
+
+class FailedServers:
+    """The servers that gave no response, each for FAILED_SECONDS (RFC 9520). Threads may share it.
+
+    Failures that a server reports are not among them, because they may be those of one name.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._failures: dict[Server, ServerFailure] = {}
+
+    def get(self, server: Server) -> ServerFailure | None:
+        """Return the failure of a server that is not to be asked now."""
+        failure = self._failures.get(server) if self._failures else None
+        return failure if failure is not None and failure.until > self._clock() else None
+
+    def add(self, server: Server, outcome: Outcome, why: str) -> None:
+        if len(self._failures) >= MAX_FAILED:
+            self._failures = {}
+        self._failures[server] = ServerFailure(self._clock() + FAILED_SECONDS, outcome, why)
+
+    def discard(self, server: Server) -> None:
+        if self._failures:
+            self._failures.pop(server, None)
+
+    def clear(self) -> None:
+        self._failures = {}
 
 
 def read_server(text: str, port: int = PORT) -> tuple[str, int]:

@@ -5,7 +5,8 @@
     head(url, ...)      whether a server answers, and when its certificate ends
 
 A host name is looked up once, addresses that are not public are refused, and the connection goes to an address that
-was checked, so that DNS rebinding has no effect. No proxy is used.
+was checked, so that DNS rebinding has no effect. A file may come by a proxy of the environment (``proxy``), which then
+looks up and checks addresses; pages and heads never do.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from maptr import __version__, url
 from maptr.errors import Fault, FetchError, NmaError, printable, reason_of
 from maptr.files import read_up_to
 from maptr.web import SECONDS
+from maptr.web.proxy import Proxy, proxy_for
 
 MAX_REDIRECTS = 5  # RFC 9110 15.4 leaves the limit to the client; RFC 2068 10.3 had five
 MAX_HEAD = 4096  # bytes that are read of the response to HEAD
@@ -71,15 +73,26 @@ def connection(
     connect_seconds: float | None = None,
     allow_private: bool = False,
     context: ssl.SSLContext | None = None,
+    proxy: Proxy | None = None,
 ) -> Iterator[socket.socket]:
     """Connect a socket to the server of an http or https URL, with TLS verified. It is closed after the seconds.
+
+    With a ``proxy``, to that one, which for https connects to the server; its own address may be private.
 
     Raises NmaError, also in place of an OSError, HTTPException or ValueError in the ``with`` block.
     """
     deadline = time.monotonic() + seconds
     port = where.port or url.PORTS[where.scheme]
     limit = seconds if connect_seconds is None else min(seconds, connect_seconds)
-    current = connect(where.host.text, port, limit, allow_private=allow_private)
+    peer = where.host.text
+    if proxy is None:
+        current = connect(peer, port, limit, allow_private=allow_private)
+    else:
+        peer += _by(proxy)
+        try:
+            current = connect(proxy.host.text, proxy.port, limit, allow_private=True)
+        except NmaError as error:
+            raise NmaError(f"{peer}: {error}", error.fault) from None
     current.settimeout(max(0.001, deadline - time.monotonic()))
     ended = threading.Event()
 
@@ -94,6 +107,8 @@ def connection(
     timer.start()
     try:
         if where.scheme == "https":
+            if proxy is not None:
+                _tunnel(current, f"{where.host.in_url}:{port}", proxy)
             context = context or ssl.create_default_context()
             name = where.host.text.removesuffix(".")  # RFC 6066 3
             current = context.wrap_socket(current, server_hostname=name, do_handshake_on_connect=False)
@@ -106,10 +121,22 @@ def connection(
     except (OSError, http.client.HTTPException, ValueError) as error:
         late = ended.is_set() or isinstance(error, TimeoutError)
         fault = Fault.TIMEOUT if late else _fault(error)
-        raise NmaError(f"{where.host.text}: {'no answer in time' if late else _reason(error)}", fault) from None
+        raise NmaError(f"{peer}: {'no answer in time' if late else _reason(error)}", fault) from None
     finally:
         timer.cancel()
         current.close()
+
+
+def _tunnel(sock: socket.socket, target: str, proxy: Proxy) -> None:
+    """Have a proxy connect to a server (RFC 9110 9.3.6). Raises NmaError, OSError and HTTPException."""
+    lines = [f"CONNECT {target} HTTP/1.1", f"Host: {target}", f"User-Agent: {USER_AGENT}"]
+    lines += [f"{name}: {value}" for name, value in proxy.headers.items()]
+    sock.sendall("\r\n".join([*lines, "", ""]).encode())
+    with http.client.HTTPResponse(sock, method="CONNECT") as response:
+        response.begin()
+    if not 200 <= response.status < 300:
+        reason = printable(f"{response.status} {response.reason}"[:MAX_REASON])
+        raise NmaError(f"the proxy {proxy} answers {reason} for {target}")
 
 
 def try_connection(where: url.Url, seconds: float, *, allow_private: bool = False) -> None:
@@ -143,13 +170,21 @@ def head(where: url.Url, seconds: float, *, allow_private: bool = False, user_ag
 
 
 def send(
-    sock: socket.socket, where: url.Url, headers: Mapping[str, str], method: str = "GET"
+    sock: socket.socket,
+    where: url.Url,
+    headers: Mapping[str, str],
+    method: str = "GET",
+    *,
+    proxy: Proxy | None = None,
 ) -> http.client.HTTPConnection:
-    """Send a request without a body on a connection."""
+    """Send a request without a body on a connection; to a proxy, with the whole URL (RFC 9112 3.2.2)."""
     client = http.client.HTTPConnection(where.host.in_url)  # it takes the end of a bare IPv6 address for a port
     client.sock = sock
     rest = where.rest.partition("#")[0]
-    client.putrequest(method, rest if rest.startswith("/") else f"/{rest}", skip_host=True, skip_accept_encoding=True)
+    target = rest if rest.startswith("/") else f"/{rest}"
+    if proxy is not None:
+        target, headers = f"{where.server}{target}", {**headers, **proxy.headers}
+    client.putrequest(method, target, skip_host=True, skip_accept_encoding=True)
     port = f":{where.port}" if where.port is not None else ""
     fixed = {"Accept-Encoding": "identity", "Connection": "close"}
     for name, value in {"Host": where.host.in_url + port, "User-Agent": USER_AGENT, **headers, **fixed}.items():
@@ -204,7 +239,8 @@ def fetch(
     """Fetch the file at an http or https URL; with ``etag`` or ``modified`` only if it changed (RFC 9110 section 13).
 
     Certificates are verified, against ``cafile`` if given. A redirect from https to http is refused, and so is one from
-    a server at a public address to one that is not. Raises FetchError.
+    a server at a public address to one that is not; where a proxy looks the host up, by its name or literal address.
+    Raises FetchError.
     """
     deadline = time.monotonic() + seconds
     known = {"If-None-Match": etag} if etag else {"If-Modified-Since": modified} if modified else {}
@@ -221,20 +257,36 @@ def fetch(
             raise failed(f"{cafile}: no certificates to trust: {error}") from None
         except ValueError as error:
             raise failed(f"not a valid URL: {error}") from None
-        left = deadline - time.monotonic()
+        try:
+            proxy = proxy_for(where)
+        except ValueError as error:
+            raise failed(error) from None
+        if proxy is not None and public and where.host.is_local:
+            raise failed(f"{where.host.text} is refused: not a public host")
         try:
             with (
                 connection(
-                    where, seconds=left, connect_seconds=CONNECT_SECONDS, allow_private=not public, context=context
+                    where,
+                    seconds=deadline - time.monotonic(),
+                    connect_seconds=CONNECT_SECONDS,
+                    allow_private=not public,
+                    context=context,
+                    proxy=proxy,
                 ) as sock,
-                send(sock, where, {"Accept": ACCEPT_FILE, **known}).getresponse() as response,
+                send(
+                    sock,
+                    where,
+                    {"Accept": ACCEPT_FILE, **known},
+                    proxy=proxy if where.scheme == "http" else None,
+                ).getresponse() as response,
             ):
-                public = not url.is_local(sock.getpeername()[0])
+                is_local = where.host.is_local if proxy is not None else url.is_local(sock.getpeername()[0])
+                public = not is_local
                 location = response.getheader("Location", "") if response.status in REDIRECTS else ""
                 if not location:
-                    return _receive(current, response, etag, modified, max_bytes)
+                    return _receive(current, response, etag, modified, max_bytes, proxy)
         except NmaError as error:
-            raise failed("no whole answer in time" if time.monotonic() >= deadline else error) from None
+            raise failed(f"no whole answer in time{_by(proxy)}" if time.monotonic() >= deadline else error) from None
         try:
             target = urljoin(current, location)
         except ValueError:
@@ -245,12 +297,15 @@ def fetch(
     raise FetchError(f"{source}: redirected more than {MAX_REDIRECTS} times, last to {current}")
 
 
-def _receive(source: str, response: http.client.HTTPResponse, etag: str, modified: str, max_bytes: int) -> Fetched:
-    """Return the file in a response that is no redirect. Raises NmaError, OSError and HTTPException."""
+def _receive(
+    source: str, response: http.client.HTTPResponse, etag: str, modified: str, max_bytes: int, proxy: Proxy | None
+) -> Fetched:
+    """Return the file in a response that is no redirect, and may be the ``proxy``'s own. Raises NmaError, OSError and
+    HTTPException."""
     if response.status == 304 and (etag or modified):
         return Fetched(source, None, etag, modified)
     if response.status != 200:
-        raise NmaError(f"the server answers {response.status} {response.reason}")
+        raise NmaError(f"the server answers {response.status} {response.reason}{_by(proxy)}")
     kind = response.getheader("Content-Type", "").partition(";")[0].strip().lower()
     if kind in ("text/html", "application/xhtml+xml"):
         raise NmaError(f"not a registry: the server sends a web page ({kind})")
@@ -261,6 +316,10 @@ def _receive(source: str, response: http.client.HTTPResponse, etag: str, modifie
         raise http.client.IncompleteRead(content, response.length)
     etag, modified = (_validator(response.getheader(name, "")) for name in ("ETag", "Last-Modified"))
     return Fetched(source, content, etag, modified)
+
+
+def _by(proxy: Proxy | None) -> str:
+    return "" if proxy is None else f" by the proxy {proxy}"
 
 
 def _validator(value: str) -> str:

@@ -34,7 +34,7 @@ from maptr.ark import Ark
 from maptr.discovery import Outcome
 from maptr.protocol import names
 from maptr.resolver.call import TimedWalk
-from maptr.resolver.multiplexer import SelectorWaiter
+from maptr.resolver.multiplexer import Multiplexer, SelectorWaiter
 from maptr.resolver.resolver import StubLookups
 from maptr.resolver.stub import Stub
 from maptr.resolver.validation.validator import Validator
@@ -285,7 +285,8 @@ def test_every_verdict_is_that_of_unbound(tree: Tree, server: Bind, resolver: Un
     stub = Stub([at(server)], validator=validator)
     for name in tree.questions:
         run = TimedWalk(Ark("1", "x"), DEFAULTS, 20.0, clock=time.monotonic)
-        with closing(StubLookups(stub, run, SelectorWaiter())) as lookups:
+        waiter = SelectorWaiter()
+        with closing(StubLookups(Multiplexer(stub, waiter, clock=run.clock), run, waiter)) as lookups:
             (answer,) = lookups.ask([Question(names.parse(name))])
         security, outcomes = judged(resolver, name)
         if answer.outcome is Outcome.SERVFAIL:  # BIND finds no proof itself: there is nothing to judge

@@ -208,6 +208,12 @@ async def test_a_slow_stream_delays_no_discovery_and_its_error_ends_the_run(serv
 # ---- connections
 
 
+@pytest.fixture
+def one_query_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that there are many connections."""
+    monkeypatch.setattr("maptr.resolver.connections.MAX_OUTSTANDING", 1)
+
+
 class Crowded:
     """A TCP server that closes connections above ``limit`` without a response, as servers with limits do."""
 
@@ -224,11 +230,11 @@ class Crowded:
                 self.close_first = max(0, self.close_first - 1)
                 self.refused += 1
                 return
-            query = await reader.readexactly(int.from_bytes(await reader.readexactly(2), "big"))
-            await asyncio.sleep(0.005)
-            [packet] = self.answer(query, "tcp")
-            writer.write(len(packet).to_bytes(2, "big") + packet)
-            await reader.read()
+            while True:
+                query = await reader.readexactly(int.from_bytes(await reader.readexactly(2), "big"))
+                await asyncio.sleep(0.005)
+                [packet] = self.answer(query, "tcp")
+                writer.write(len(packet).to_bytes(2, "big") + packet)
         except (asyncio.IncompleteReadError, ConnectionError):
             pass
         finally:
@@ -248,6 +254,7 @@ class Crowded:
         return asyncio.run(run())
 
 
+@pytest.mark.usefixtures("one_query_each")
 @pytest.mark.parametrize(("options", "most"), [({}, 8), ({"max_connections": 2}, 2), ({"max_connections": 30}, 30)])
 def test_tcp_connections_at_a_time(options: dict[str, int], most: int) -> None:
     server = Crowded(1000)
@@ -256,6 +263,7 @@ def test_tcp_connections_at_a_time(options: dict[str, int], most: int) -> None:
     assert server.most <= most + 2  # the server learns later that a connection is closed
 
 
+@pytest.mark.usefixtures("one_query_each")
 def test_tcp_connections_of_one_ark_at_a_time() -> None:
     server = Crowded(1000)
     redirects = [naptr(f"{number}.ark.arpa.", flags=b"", preference=number) for number in range(1, 20)]
@@ -264,6 +272,7 @@ def test_tcp_connections_of_one_ark_at_a_time() -> None:
     assert server.most <= 1 + 2
 
 
+@pytest.mark.usefixtures("one_query_each")
 @pytest.mark.parametrize("limit", [1, 3, 20])
 def test_a_server_with_fewer_connections_answers_all(limit: int) -> None:
     server = Crowded(limit)
@@ -272,6 +281,7 @@ def test_a_server_with_fewer_connections_answers_all(limit: int) -> None:
     assert server.refused < 2 * 150  # one a query, where the server learns late that a connection is closed
 
 
+@pytest.mark.usefixtures("one_query_each")
 def test_a_connection_that_is_always_closed_is_given_up() -> None:
     server = Crowded(0)
     assert server.found(2) == [False, False]
@@ -281,7 +291,9 @@ def test_a_connection_that_is_always_closed_is_given_up() -> None:
 
 FEW_FILES = """
 import os, resource, sys
+import maptr.resolver.connections
 from maptr import Client
+maptr.resolver.connections.MAX_OUTSTANDING = 1
 arks = [f"ark:{number}/x" for number in range(100)]
 stream = Client(sys.argv[1:], max_connections=50).discover_many(arks, lifetime=60)
 used = len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 10

@@ -1,4 +1,4 @@
-"""The multiplexer's parts: a TCP exchange, the pool of UDP sockets, timeouts, and the limit on outstanding queries."""
+"""The multiplexer's parts: the pool of UDP sockets, timeouts, and the limit on outstanding queries."""
 
 from __future__ import annotations
 
@@ -10,16 +10,15 @@ import pytest
 
 from maptr.discovery import Outcome
 from maptr.resolver import multiplexer
+from maptr.resolver.connections import Ready
 from maptr.resolver.exchange import FIRST_SECONDS, Attempt
 from maptr.resolver.multiplexer import (
     MAX_SOCKETS,
     SOCKETS,
     Multiplexer,
     Pending,
-    Ready,
     SelectorWaiter,
     SocketPool,
-    TcpExchange,
 )
 from maptr.resolver.servers import Server
 from maptr.resolver.stub import Stub
@@ -37,13 +36,6 @@ def real_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def listener() -> Iterator[socket.socket]:
-    with socket.create_server(("127.0.0.1", 0)) as sock:
-        sock.settimeout(PATIENCE)
-        yield sock
-
-
-@pytest.fixture
 def waiter() -> Iterator[SelectorWaiter]:
     with closing(SelectorWaiter()) as made:
         yield made
@@ -56,69 +48,20 @@ def outstanding() -> tuple[Pending, Attempt]:
     return Pending(exchange, print, PATIENCE), attempt
 
 
-def server_of(sock: socket.socket) -> Server:
-    return Server("127.0.0.1", sock.getsockname()[1])
-
-
-def test_rfc1035_4_2_2_a_response_in_pieces_ends_at_its_length(listener: socket.socket, waiter: SelectorWaiter) -> None:
-    came: list[bytes | OSError] = []
-    with closing(TcpExchange(server_of(listener), b"query", waiter, came.append)):
-        peer, _ = listener.accept()
-        with peer:
-            waiter.wait(PATIENCE)
-            peer.settimeout(PATIENCE)
-            assert peer.recv(100) == b"\0\5query"
-            for piece in (b"\0", b"\5r", b"epl"):
-                peer.sendall(piece)
-                waiter.wait(PATIENCE)
-                assert came == []
-            peer.sendall(b"y and more")
-            waiter.wait(PATIENCE)
-    assert came == [b"reply"]
-
-
-def test_a_connection_that_is_closed_by_another_event_of_a_wait_says_nothing(
-    listener: socket.socket, waiter: SelectorWaiter
-) -> None:
-    came: list[bytes | OSError] = []
-    one, other = socket.socketpair()
-    with one, other:
-        waiter.watch(one, lambda: tcp.close())
-        tcp = TcpExchange(server_of(listener), b"query", waiter, came.append)
-        peer, _ = listener.accept()
-        with peer:
-            other.send(b"x")
-            waiter.wait(PATIENCE)
-            assert came == []
-        waiter.unwatch(one)
-
-
-def test_a_server_that_does_not_listen_is_an_error(listener: socket.socket, waiter: SelectorWaiter) -> None:
-    server = server_of(listener)
-    listener.close()
-    came: list[bytes | OSError] = []
-    try:  # the operating system may report it at once, or on the first write
-        with closing(TcpExchange(server, b"query", waiter, came.append)):
-            waiter.wait(PATIENCE)
-    except OSError as error:
-        came.append(error)
-    assert isinstance(came[0], ConnectionRefusedError)
-
-
 class Watched:
-    """A waiter that only records what it watches, as long as it can."""
+    """A waiter that only records what it watches."""
 
-    def __init__(self, most: int = 1000) -> None:
+    def __init__(self) -> None:
         self.socks: list[socket.socket] = []
-        self.most = most
 
     def watch(self, sock: socket.socket, ready: Ready, *, write: bool = False) -> None:
         self.socks.append(sock)
-        if len(self.socks) > self.most:
-            raise OSError("too many")
 
     def unwatch(self, sock: socket.socket) -> None:
         self.socks.remove(sock)
+
+    def wake(self) -> None:
+        pass
 
     def close(self) -> None:
         pass
@@ -143,13 +86,6 @@ def test_rfc5452_9_2_sockets_are_several_and_each_is_replaced_after_its_uses(mon
     assert len(watched.socks) == SOCKETS
     pool.close()
     assert watched.socks == []
-
-
-def test_a_connection_that_cannot_be_watched_is_closed(listener: socket.socket) -> None:
-    full = Watched(most=0)
-    with pytest.raises(OSError, match="too many"):
-        TcpExchange(server_of(listener), b"query", full, print)
-    assert [sock.fileno() for sock in full.socks] == [-1]
 
 
 def test_unused_sockets_of_many_servers_are_closed() -> None:

@@ -17,7 +17,7 @@ import dns.resolver
 import pytest
 
 from maptr import Client, Discovery, discover, discover_async, discover_many, discover_many_async
-from maptr.discovery import DiscoveryFailed, NoMappingAuthority, Outcome
+from maptr.discovery import DiscoveryFailed, DiscoveryTimeout, NoMappingAuthority, Outcome
 from maptr.errors import ConfigError
 from maptr.resolver.dnspython import make_resolver
 from maptr.resolver.stub import Stub
@@ -26,6 +26,7 @@ from tests.support.certificates import write_certificate
 from tests.support.command_line import run
 from tests.support.drivers import collect
 from tests.support.peers import HOST, Bind, Maptr, TlsMaptr, free_port, require
+from tests.support.proxies import TinyProxy, set_proxies
 from tests.support.waiting import PATIENCE
 
 ARK = "ark:12345/x60np1wh8k"
@@ -183,6 +184,54 @@ def test_drift_over_https_and_tls_and_bulk_over_tls(bind: Https, tmp_path: Path)
     assert "maptr bulk asks servers without https://" in refused.stderr
     silent = run(*table[:-1], "--timeout", "0.5", f"@https://{HOST}:{free_port()}/dns-query")
     assert (silent.exit_code, silent.stdout.split(":")[0]) == (9, "unknown 12025")
+
+
+@UNCLOSED
+@pytest.mark.usefixtures("trusted")
+@pytest.mark.parametrize("credentials", ["", "reader:s3cret"])
+def test_dns_over_https_by_a_proxy(credentials: str, bind: Https, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The proxy looks up the name of the server, and sees nothing but that; plain servers are asked directly."""
+    plain = discover(ARK, nameservers=[f"{bind.host}#{bind.port}"])
+    with TinyProxy(credentials) as proxy:
+        set_proxies(monkeypatch, HTTPS_PROXY=proxy.with_credentials)
+        with monkeypatch.context() as patch:
+            patch.setattr("maptr.resolver.dnspython.find_servers", None)
+            assert ask_all(ARK, bind.url("localhost")) == [plain] * 4
+            assert ask_all(ARK, bind.url()) == [plain] * 4
+        targets = proxy.passed()
+        assert len(targets) >= 8
+        assert set(targets) == {f"localhost:{bind.https}", f"{HOST}:{bind.https}"}
+        assert ask_all(ARK, f"{bind.host}#{bind.port}") == [plain] * 4
+        monkeypatch.setenv("NO_PROXY", f"localhost:{bind.https}")
+        assert ask_all(ARK, bind.url("localhost")) == [plain] * 4
+        assert len(proxy.passed()) == len(targets)
+        if credentials:
+            set_proxies(monkeypatch, ALL_PROXY=proxy.with_credentials.replace("s3cret", "other"))
+            for refused in ask_many(ARK, bind.url()):
+                assert refused.trace[0].outcome is Outcome.UNREACHABLE
+                assert refused.trace[0].note.startswith(f"{bind.url()}: by the proxy {proxy.url}: 40")
+                assert "other" not in refused.trace[0].note
+
+
+@UNCLOSED
+def test_dns_over_https_by_a_proxy_that_fails(bind: Https, monkeypatch: pytest.MonkeyPatch) -> None:
+    closed = f"http://{HOST}:{free_port()}"
+    set_proxies(monkeypatch, HTTPS_PROXY=closed.replace("//", "//u:s3cret@"))
+    for failed in ask_many(ARK, bind.url()):
+        note = failed.trace[0].note
+        assert note.startswith(f"{bind.url()}: by the proxy {closed}: "), note
+        assert "s3cret" not in note
+    with socket.create_server((HOST, 0)) as silent:
+        set_proxies(monkeypatch, HTTPS_PROXY=f"http://{HOST}:{silent.getsockname()[1]}")
+        for waited in (discover_many([ARK], nameservers=bind.url(), lifetime=0.5),):
+            assert [one.trace[0].outcome for one in waited] == [Outcome.TIMEOUT]
+        with pytest.raises(DiscoveryTimeout):
+            asyncio.run(discover_async(ARK, nameservers=bind.url(), lifetime=0.5))
+    set_proxies(monkeypatch, HTTPS_PROXY="socks5://u:s3cret@p.example")
+    with pytest.raises(DiscoveryFailed, match="HTTPS_PROXY is not a proxy that can be used") as unusable:
+        discover(ARK, nameservers=bind.url())
+    assert "s3cret" not in str(unusable.value)
+    assert discover(ARK, nameservers=[f"{bind.host}#{bind.port}"])
 
 
 MANY = [f"ark:{naan}/x1" for naan in range(10000, 10401)]

@@ -54,14 +54,7 @@ class WebServer(Peer):
         return run(self.commands[0], *self.words(self.check), cwd=directory)
 
     def wait_until_ready(self) -> None:
-        until(self._listens, self.log)
-
-    def _listens(self) -> bool:
-        with contextlib.suppress(OSError), socket.create_connection((self.host, self.port), 1):
-            return True
-        if (code := self.process.poll()) is not None:
-            raise PeerError(f"{self.name} ended with code {code}\n{self.log()}")
-        return False
+        until(lambda: listens(self), self.log)
 
     def ask(self, targets: list[str], method: str = "GET") -> list[Seen]:
         """The responses to raw request targets, over one connection."""
@@ -75,6 +68,15 @@ class WebServer(Peer):
         response = connection.getresponse()
         response.read()
         return Seen(response.status, response.getheader("Location"))
+
+
+def listens(peer: Peer) -> bool:
+    """Whether it accepts connections. Raises PeerError if it has ended."""
+    with contextlib.suppress(OSError), socket.create_connection((peer.host, peer.port), 1):
+        return True
+    if (code := peer.process.poll()) is not None:
+        raise PeerError(f"{peer.name} ended with code {code}\n{peer.log()}")
+    return False
 
 
 class Nginx(WebServer):
