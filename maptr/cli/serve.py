@@ -307,7 +307,6 @@ def serve(
             if user is not None and user.uid:
                 bound = process.drop_privileges(first, user, listening=not check_config)
         found = read(None if is_root else (first, errors))
-        settings.context_of(found)  # it may lack a package
         if not found.zones and path is not None:
             raise found.error("zone", "there is no zone to serve", of_text=True)
         if not found.zones:
@@ -361,7 +360,7 @@ def _run(config: Config, read: Callable[[], Config], bound: Sockets | None) -> N
 def _check(config: Config, *, as_json: bool) -> None:
     errors: list[Mistake] = [*_misplaced(config)]
     found: list[tuple[dict[str, Any], ZoneView]] = []
-    warnings: list[str] = []
+    warnings = [reason for reason in (settings.missing_cookies(config),) if reason]
     try:
         certificate = certificate_of(config)
         warnings += filter(None, [certificate.trouble(time.time()) if certificate else ""])
