@@ -39,6 +39,11 @@ def test_pip_install_maptr_brings_four_packages() -> None:
     assert [re.split(r"[^\w-]", text)[0] for text in project["optional-dependencies"]["server"]] == ["siphashc"]
 
 
+def test_an_installation_registers_nothing() -> None:
+    wheel = tomli.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["hatch"]["build"]["targets"]["wheel"]
+    assert {"/".join(path.split("/")[:2]) for path in wheel["shared-data"].values()} == {"share/doc", "share/man"}
+
+
 @pytest.mark.parametrize("module", ["maptr", "maptr.registry", "maptr.testing", "maptr.plugins", "maptr.pytest_plugin"])
 def test_the_library_is_imported_without_posix_modules(module: str, tmp_path: Path) -> None:
     names = f"import {module}\nfor name in getattr({module}, '__all__', ()): getattr({module}, name)"
