@@ -25,7 +25,9 @@ CHUNK = 1 << 20  # bytes
 LOOK_EVERY = 0.25  # seconds between two looks at the status of a followed file
 READ_EVERY = 60.0  # seconds after which such a file is read although its status has not changed
 TRY_AGAIN = 1.0  # seconds, if only a lock kept it from being read, which does not show in the status of the file
-_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+# Windows has neither flag. AT_ONCE opens without waiting for the writer of a pipe.
+AT_ONCE = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0)
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0)
 MAX_NAME = 200  # bytes of a zone's name in a file name, which may have 255 with prefix and suffix
 
 
@@ -42,7 +44,7 @@ def naming(path: Path) -> Iterator[None]:
 @contextlib.contextmanager
 def opened(path: Path) -> Iterator[BinaryIO]:
     """Open a regular file to read. Raises OSError, also for a pipe or a device, without waiting for it."""
-    with naming(path), open(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as file:  # noqa: PTH123
+    with naming(path), open(os.open(path, os.O_RDONLY | AT_ONCE), "rb") as file:  # noqa: PTH123
         mode = os.fstat(file.fileno()).st_mode
         if S_ISDIR(mode):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
@@ -97,7 +99,8 @@ def secret_fault(status: os.stat_result, *, shared: bool = False, for_other: boo
     """
     if not S_ISREG(status.st_mode):
         return "is not a regular file"
-    forbidden = 0o037 if shared or (status.st_uid == 0 and (for_other or os.geteuid() != 0)) else 0o077
+    root = getattr(os, "geteuid", lambda: -1)() == 0
+    forbidden = 0o037 if shared or (status.st_uid == 0 and (for_other or not root)) else 0o077
     if status.st_mode & forbidden:
         return f"has mode {S_IMODE(status.st_mode):04o}: others can read or change the secret; chmod 600 it"
     return ""
@@ -155,7 +158,7 @@ def _fill_and_rename(handle: int, temporary: Path, target: Path, parts: Iterable
             file.writelines(parts)
             file.flush()
             os.fsync(handle)
-            if mode is not None:
+            if mode is not None and hasattr(os, "fchmod"):
                 os.fchmod(handle, mode)
         temporary.replace(target)
     except BaseException:
@@ -168,7 +171,7 @@ def _fill_and_rename(handle: int, temporary: Path, target: Path, parts: Iterable
 
 def flush_to_disk(path: Path) -> None:
     """Let a file, or the names in a folder, survive a power failure. Raises OSError."""
-    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    handle = os.open(path, os.O_RDONLY | AT_ONCE)
     try:
         os.fsync(handle)
     except OSError as error:
@@ -201,9 +204,15 @@ def signature_if_any(path: Path | None) -> tuple[int, ...]:
 
 @contextlib.contextmanager
 def locked(folder: Path) -> Iterator[int]:
-    """Exclude other processes that lock the folder itself, which needs no file; its descriptor. Raises OSError."""
-    import fcntl  # here, because Windows does not have it
+    """Exclude other processes that lock the folder itself, which needs no file; its descriptor. Raises OSError.
 
+    Windows cannot do this: nothing is excluded there, and the descriptor is -1.
+    """
+    try:
+        import fcntl  # here, because Windows does not have it
+    except ImportError:
+        yield -1
+        return
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)

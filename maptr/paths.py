@@ -61,8 +61,10 @@ def exists(path: str) -> bool:
 
 
 def locked(path: str) -> bool:
-    import fcntl  # here, because Windows does not have it
-
+    try:
+        import fcntl  # here, because Windows does not have it, nor a maptr up
+    except ImportError:
+        return False
     try:
         with open(path, "rb") as file:  # noqa: PTH123
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)

@@ -92,7 +92,8 @@ class _ForkGuard:
         self._fork = threading.RLock()  # one fork at a time
         self._all: weakref.WeakSet[Disk] = weakref.WeakSet()
         self._suspended: list[Disk] = []
-        os.register_at_fork(before=self._before, after_in_parent=self._after, after_in_child=self._after)
+        if hasattr(os, "register_at_fork"):  # Windows has no fork
+            os.register_at_fork(before=self._before, after_in_parent=self._after, after_in_child=self._after)
 
     def add(self, one: Disk) -> None:
         with self.lock:
@@ -519,7 +520,7 @@ def _is_ours(path: Path) -> bool | None:
 
 def _may_write(path: Path, mode: int) -> bool:
     """Return whether the user's permissions allow to write; read-only media do not count against it."""
-    return os.access(path, mode) or bool(os.statvfs(path).f_flag & os.ST_RDONLY)
+    return os.access(path, mode) or (hasattr(os, "statvfs") and bool(os.statvfs(path).f_flag & os.ST_RDONLY))
 
 
 def _identify(path: Path) -> tuple[int, int] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from functools import partial
 from typing import Any
@@ -13,7 +14,7 @@ from maptr.cli import lookup, options, output
 from maptr.cli.group import command
 from maptr.cli.lookup import Argument, LookupOptions
 from maptr.discovery import Discovery
-from maptr.errors import MaptrError
+from maptr.errors import ConfigError, MaptrError
 
 _EXITS = {
     0: "every ARK has a mapping authority",
@@ -75,25 +76,36 @@ def url(arks: tuple[str, ...], **given: Any) -> None:
 @command(
     "open",
     exits={
-        0: "opened",
+        0: "opened; registered, or not registered any more",
         1: "the ARK has no mapping authority, by DNS or by the table",
         2: "bad usage, or not an ARK",
-        8: "the configuration cannot be read, or there is no browser",
+        8: "the configuration cannot be read, there is no browser, or the desktop entry cannot be written",
         9: "DNS did not answer, nor did a table",
     },
 )
-@click.argument("ark", metavar="ARK")
-def open_(ark: str) -> None:
+@click.argument("ark", metavar="ARK", required=False)
+@click.option("--register", is_flag=True, help="Let your desktop run it when you click a link that starts with ark:.")
+@click.option("--unregister", is_flag=True, help="Undo --register.")
+def open_(ark: str | None, register: bool, unregister: bool) -> None:
     """Open the URL of an ARK in the browser.
 
-    The desktop entry of maptr runs it when a link that starts with ark: is clicked.
+    maptr open --register writes a desktop entry for you alone, on Linux and BSD, to
+    $XDG_DATA_HOME/applications/maptr.desktop, and makes it the default for links that start with ark:.
 
     \b
-    Example:
+    Examples:
       maptr open ark:12148/btv1b8449691v
+      maptr open --register
     """
     import webbrowser  # late: only this command needs it
 
+    if register or unregister:
+        if ark is not None or register == unregister:
+            raise click.UsageError("--register and --unregister take no ARK, and exclude each other")
+        _register() if register else _unregister()
+        return
+    if ark is None:
+        raise click.UsageError("Missing argument 'ARK'.")
     prepared = lookup.prepare([ark], lookup.DEFAULTS)
 
     def show(ark: Argument, found: Discovery | None, error: MaptrError | None) -> int:
@@ -104,6 +116,25 @@ def open_(ark: str) -> None:
         return output.EXIT_OK
 
     sys.exit(lookup.answer(prepared, show))
+
+
+def _register() -> None:
+    from maptr.cli import desktop  # late: only this option needs it
+
+    try:
+        output.inform(f"maptr: {desktop.register(os.environ, sys.argv[0])} opens links that start with ark:")
+    except ConfigError as error:
+        output.fail(str(error), output.EXIT_UNREADABLE)
+
+
+def _unregister() -> None:
+    from maptr.cli import desktop  # late: only this option needs it
+
+    try:
+        removed = desktop.unregister(os.environ)
+    except ConfigError as error:
+        output.fail(str(error), output.EXIT_UNREADABLE)
+    output.inform("maptr: it was not registered" if removed is None else f"maptr: {removed} is removed")
 
 
 @command(

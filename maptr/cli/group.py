@@ -22,6 +22,7 @@ from maptr.errors import ArkSyntaxError, ConfigError, MissingExtra, nearest
 ROOT = Path(__file__).resolve().parents[2]
 COLUMN = 12  # the column at which the help texts of commands begin
 WITH_VERBS = ("table", "zone", "control")  # the commands whose verbs are tried alone, as rndc and knotc have them
+POSIX_MODULES = ("fcntl", "grp", "pwd", "resource")  # which the servers need, and Windows does not have
 MIN_LIKENESS = 0.6  # difflib's ratio between a mistyped word and the suggestion
 
 
@@ -104,7 +105,12 @@ class Group(Command, click.Group):
         if cmd_name not in self._lazy:
             return super().get_command(ctx, cmd_name)
         module, attribute, _ = self._lazy[cmd_name]
-        command: click.Command = getattr(import_module(module), attribute)
+        try:
+            command: click.Command = getattr(import_module(module), attribute)
+        except ModuleNotFoundError as error:
+            if error.name not in POSIX_MODULES:
+                raise
+            return _without_posix(cmd_name, error.name)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -133,7 +139,7 @@ class Group(Command, click.Group):
         command = self.get_command(ctx, name)
         if isinstance(command, click.Group):
             return command.list_commands(ctx)
-        kind = command.params[0].type if command is not None else None
+        kind = command.params[0].type if command is not None and command.params else None
         return kind.choices if isinstance(kind, click.Choice) else ()
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -146,6 +152,16 @@ class Group(Command, click.Group):
                 _end(error)
             except (ArkSyntaxError, ConfigError) as error:
                 _end(click.UsageError(str(error)))
+
+
+def _without_posix(name: str, module: str) -> click.Command:
+    """Return a command that only says that this system, such as Windows, cannot run it."""
+
+    def say() -> NoReturn:
+        raise MissingExtra(f"maptr {name} runs on Linux, macOS and BSD only: Python has no module {module} here")
+
+    accepting = {"ignore_unknown_options": True, "allow_extra_args": True}
+    return click.Command(name, context_settings=accepting, callback=say, add_help_option=False)
 
 
 def _end(error: click.UsageError) -> NoReturn:

@@ -310,7 +310,6 @@ def serve(
                     os.close(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK))
             first = configuration.with_secrets(first, errors, for_other=check_config)
         found = read((first, errors))
-        settings.context_of(found)  # it may lack a package
         if not found.zones and path is not None:
             raise found.error("zone", "there is no zone to serve", of_text=True)
         if not found.zones:
@@ -364,7 +363,7 @@ def _run(config: Config, read: Callable[[], Config], bound: Sockets | None) -> N
 def _check(config: Config, *, as_json: bool) -> None:
     errors: list[Mistake] = [*_misplaced(config)]
     found: list[tuple[dict[str, Any], ZoneView]] = []
-    warnings: list[str] = []
+    warnings = [reason for reason in (settings.missing_cookies(config),) if reason]
     try:
         certificate = certificate_of(config)
         warnings += filter(None, [certificate.trouble(time.time()) if certificate else ""])

@@ -19,7 +19,7 @@ from maptr import url
 from maptr.config import model
 from maptr.config.model import Config, ElementError, NotInstalled, read_cookie_secrets, read_tsig_secret
 from maptr.errors import ConfigError, SigningError, ZoneError, nearest, raise_all
-from maptr.files import read_up_to, secret_fault
+from maptr.files import AT_ONCE, read_up_to, secret_fault
 from maptr.paths import LOCAL_CONFIG
 from maptr.protocol.address import Address
 from maptr.protocol.names import Labels, to_text
@@ -465,7 +465,7 @@ def _read(path: Path, limit: int, *, fault: Callable[[os.stat_result], str] = la
     """Read a file. ``fault`` returns why it must not be read. Raises ValueError and OSError."""
     if path.is_dir():  # os.open accepts a folder, and the error of ``read`` would name a file descriptor
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
-    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # do not wait for a FIFO's writer
+    handle = os.open(path, os.O_RDONLY | AT_ONCE)
     with os.fdopen(handle, "rb") as file:
         status = os.fstat(handle)
         if reason := fault(status):

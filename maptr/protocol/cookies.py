@@ -12,10 +12,9 @@ from dataclasses import dataclass
 
 try:
     from siphashc import siphash
-except ImportError:  # it has compiled code, which a zipapp cannot hold
+except ImportError:  # an extra, because it is compiled
     siphash = None  # type: ignore[assignment]
 
-from maptr.errors import MissingExtra
 from maptr.protocol.address import read_ip
 
 # Sizes, in bytes.
@@ -42,19 +41,18 @@ MAX_SECRETS = 2  # the secret in use, and the previous or the next one (RFC 9018
 class CookieSettings:
     """The settings for cookies. The first secret makes cookies, all secrets verify them; without secrets, they are off.
 
-    A secret has KEY_SIZE bytes; there are MAX_SECRETS at most. All servers behind one address need the same secrets.
-    ``required``: a client that sends a cookie over UDP gets BADCOOKIE until its server cookie is valid.
+    A secret has KEY_SIZE bytes; there are MAX_SECRETS at most. They need ``is_installed``. All servers behind one
+    address need the same secrets. ``required``: a client that sends a cookie over UDP gets BADCOOKIE until its server
+    cookie is valid.
     """
 
     secrets: tuple[bytes, ...] = ()
     required: bool = False
 
-    def __post_init__(self) -> None:
-        if self.secrets and siphash is None:
-            raise MissingExtra(
-                "DNS cookies need the package siphashc, whose compiled code no zipapp can hold: pip install siphashc, "
-                "or serve.cookies.enabled = false"
-            )
+
+def is_installed() -> bool:
+    """Return whether the package siphashc, of the extra ``server``, is installed: cookies cannot be made without it."""
+    return siphash is not None
 
 
 def is_well_formed(option: bytes) -> bool:

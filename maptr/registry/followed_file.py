@@ -22,7 +22,7 @@ from typing import Any
 from maptr import paths, registry
 from maptr.discovery import BUILT_IN, GIVEN
 from maptr.errors import ConfigError, LocatedError, MaptrError, TableError
-from maptr.files import Followed, read_whole
+from maptr.files import AT_ONCE, Followed, read_whole
 from maptr.registry import builtin, dates
 from maptr.registry.natab import END
 from maptr.registry.plan import Plan
@@ -174,7 +174,7 @@ def table_source(
     if os.path.isdir(table):  # noqa: PTH112 - False if the path may not be read
         raise ConfigError("is a directory", filename=str(table))
     try:
-        os.close(os.open(table, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK))
+        os.close(os.open(table, os.O_RDONLY | AT_ONCE))
     except OSError as error:
         raise ConfigError(error.strerror or str(error), filename=str(table)) from None
     return WatchedTable(table, clock=clock, scheme=scheme)

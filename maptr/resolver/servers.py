@@ -299,7 +299,7 @@ def _read_resolv_conf() -> tuple[list[str], ResolverOptions]:
 
 def _open_at_once(path: str, flags: int) -> int:
     """Open a file without waiting for the writer of a pipe."""
-    return os.open(path, flags | os.O_NONBLOCK)
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))  # Windows has no such flag
 
 
 def _is_usable(text: str) -> bool:

@@ -19,6 +19,7 @@ class AlarmKind(enum.StrEnum):
     CONFIG_REFUSED = "config-refused"
     CERTIFICATE_REFUSED = "certificate-refused"
     CERTIFICATE = "certificate"  # it expires soon, has expired, or is not valid yet
+    COOKIES_OFF = "cookies-off"  # the configuration asks for cookies, and their package is not installed
     STATE_FOLDER = "state-folder"  # nothing can be kept there for the next start
     TABLE_NOT_PULLED = "table-not-pulled"
     RECORDS_KEPT = "records-kept"  # the source has unreadable data, so the last good entries stay

@@ -183,6 +183,7 @@ class Daemon:
         )
         why_not = udp.why_not()
         log.info("udp %s", f"in batches of {udp.BATCH}" if why_not is None else f"one by one, {why_not}")
+        self.reloader.log_cookies()
         if self.metrics_bound is not None:
             log.info("metrics on http://%s/metrics", self.metrics_bound)
 
@@ -298,6 +299,8 @@ class Daemon:
                 )
             if trouble := certificate.trouble(now):
                 yield Alarm(AlarmKind.CERTIFICATE, trouble)
+        if reason := settings.missing_cookies(reloader.config):
+            yield Alarm(AlarmKind.COOKIES_OFF, reason)
         folder, is_unusable = reloader.config.serve.state, False
         if folder is not None and (reason := state_folder.fault(folder)):
             is_unusable = True

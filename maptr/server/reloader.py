@@ -124,8 +124,16 @@ class Reloader:
             self.config_error = ""
             await in_thread(lambda: state_folder.tidy(catalog.in_effect(config, self.served), self._clock()))
             self._pull()
+            self.log_cookies()
         await self._log_alarms()
         return ReloadResult(tuple(results), error)
+
+    def log_cookies(self) -> None:
+        """Log why there are no cookies although they are enabled, if that is new: a warning if they are asked for."""
+        wanted = settings.missing_cookies(self.config)
+        reason = wanted or settings.why_no_cookies(self.config)
+        if self._logged.is_new("cookies", reason):
+            log.log(logging.WARNING if wanted else logging.INFO, "%s", reason)
 
     def _pull(self) -> None:
         if self.puller is not None:

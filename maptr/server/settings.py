@@ -19,7 +19,7 @@ from maptr.config.reader import check_references
 from maptr.daemon import process
 from maptr.daemon.pulling import requirements_of
 from maptr.errors import ConfigError
-from maptr.protocol.cookies import KEY_SIZE, CookieSettings
+from maptr.protocol.cookies import KEY_SIZE, CookieSettings, is_installed
 from maptr.protocol.names import Labels, to_text
 from maptr.server.alarm import Silence, not_served
 from maptr.server.query_log import QueryLog
@@ -116,13 +116,28 @@ def check_change(now: Config, new: Config) -> None:
 def context_of(config: Config, before: Context | None = None) -> Context:
     """Return the context of responses. Without a configured cookie secret, uses that of ``before`` or a new one."""
     serve, cookies = config.serve, NO_COOKIES
-    if serve.cookies.enabled:
+    if serve.cookies.enabled and is_installed():
         known = () if before is None else before.cookies.secrets
         secrets = serve.cookies.secret or known or (os.urandom(KEY_SIZE),)
         cookies = CookieSettings(secrets, serve.cookies.require)
     identity = Identity(serve.nsid, serve.version, serve.hostname)
     clock = time.time if before is None else before.clock
     return Context(identity, cookies, clock, serve.tcp.idle_timeout, serve.udp_payload)
+
+
+def why_no_cookies(config: Config) -> str:
+    """Return why there are no cookies although they are enabled, with the line for pip; "" if nothing is missing."""
+    if not config.serve.cookies.enabled or is_installed():
+        return ""
+    return "DNS cookies are off: they need the package siphashc: pip install 'maptr[server]'"
+
+
+def missing_cookies(config: Config) -> str:
+    """Return ``why_no_cookies`` if the configuration also has a secret or requires cookies, with that setting."""
+    cookies, reason = config.serve.cookies, why_no_cookies(config)
+    wanted = {"secret_file": cookies.secret_file, "secret": cookies.secret, "require": cookies.require}
+    named = next((f"serve.cookies.{name}" for name, value in wanted.items() if value), "")
+    return f"{named} has no effect: {reason}" if reason and named else ""
 
 
 def responder_of(config: Config) -> Responder:

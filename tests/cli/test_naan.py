@@ -1,13 +1,9 @@
-"""``maptr naan``, ``maptr open`` and ``maptr table`` without a command."""
+"""``maptr naan``, ``maptr open ARK`` and ``maptr table`` without a command."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-import os
-import shutil
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -15,13 +11,10 @@ import pytest
 
 from maptr.registry.followed_file import OFFICIAL, pull_file
 from tests.support.command_line import run
-from tests.support.peers import find, require
-from tests.support.waiting import until
 
 pytestmark = pytest.mark.usefixtures("home")
 
 DEAD = "127.0.0.1#9"
-DESKTOP = Path(__file__).resolve().parents[2] / "docs" / "desktop" / "maptr.desktop"
 
 
 def asked(*words: str, code: int = 0) -> list[str]:
@@ -116,33 +109,3 @@ def test_open_opens_the_url(monkeypatch: pytest.MonkeyPatch) -> None:
     run("open", "ark:99998/x", code=1)
     assert len(opened) == 1
     assert "there is no browser: BROWSER" in run("open", "ark:12148/btv1b8449691v", code=8).stderr
-
-
-@pytest.mark.interop
-def test_xdg_open_opens_an_ark_with_the_desktop_entry(tmp_path: Path) -> None:
-    require("xdg-open")
-    applications = tmp_path / "applications"
-    applications.mkdir()
-    shutil.copy(DESKTOP, applications)
-    browser = tmp_path / "browser"
-    browser.write_text(f'#!/bin/sh\nprintf %s "$1" >"{tmp_path}/opened"\n')
-    browser.chmod(0o755)
-    (tmp_path / "maptr").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m maptr "$@"\n')
-    (tmp_path / "maptr").chmod(0o755)
-    own = dict.fromkeys(("HOME", "XDG_DATA_HOME", "XDG_CONFIG_HOME"), str(tmp_path))
-    own |= {"BROWSER": str(browser), "DISPLAY": ":0", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    own["PATH"] = os.pathsep.join([str(tmp_path), os.environ["PATH"]])
-    for command in (
-        ["xdg-mime", "default", "maptr.desktop", "x-scheme-handler/ark"],
-        ["xdg-open", "ark:/12148/btv1b8449691v"],
-    ):
-        subprocess.run(command, env={**os.environ, **own}, check=True, timeout=600)
-    until((tmp_path / "opened").exists, "the browser is called")
-    assert (tmp_path / "opened").read_text() == "https://ark.bnf.fr/ark:/12148/btv1b8449691v"
-
-
-@pytest.mark.interop
-def test_the_desktop_entry_is_valid() -> None:
-    require("desktop-file-validate")
-    command = [str(find("desktop-file-validate")), str(DESKTOP)]
-    assert subprocess.run(command, capture_output=True, text=True, timeout=600).stdout == ""

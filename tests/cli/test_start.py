@@ -140,11 +140,10 @@ def test_ctrl_c_during_the_import_of_click() -> None:
         ("--version", 0, "maptr"),
         ("zone check ZONES/ark.arpa.zone", 0, "0 errors"),
         ("url --table ZONES/sample.natab --policy natab-only ark:12345/x1", 0, "https://ark.example.org"),
-        ("serve --zone ark.arpa=ZONES/ark.arpa.zone --listen 127.0.0.1:0", 2, "need the package siphashc"),
-        ("serve --zone ark.arpa=ZONES/ark.arpa.zone --check-config", 2, "need the package siphashc"),
+        ("serve --zone ark.arpa=ZONES/ark.arpa.zone --check-config", 0, "zone ark.arpa."),
     ],
 )
-def test_a_zipapp_without_compiled_code_says_what_it_lacks(words: str, code: int, said: str, tmp_path: Path) -> None:
+def test_a_zipapp_needs_no_compiled_code(words: str, code: int, said: str, tmp_path: Path) -> None:
     app = tmp_path / "app"
     shutil.copytree(Path(maptr.__file__).parent, app / "maptr", ignore=shutil.ignore_patterns("__pycache__"))
     zipapp.create_archive(app, tmp_path / "maptr.pyz", main="maptr.cli.start:run")
@@ -161,7 +160,6 @@ def test_a_zipapp_without_compiled_code_says_what_it_lacks(words: str, code: int
     )
     assert (done.returncode, said in done.stdout + done.stderr) == (code, True), done
     assert "Traceback" not in done.stderr
-    assert code == 0 or done.stderr.splitlines()[-1].startswith("maptr: DNS cookies need")
 
 
 def opened_to_write(pipe: Path) -> int | None:

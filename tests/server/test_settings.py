@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import secrets
 from dataclasses import replace
 from pathlib import Path
@@ -89,6 +90,48 @@ def test_cookies_and_the_rotation_of_their_secrets(site: Site) -> None:
     site.configure(serve="cookies.enabled = false")
     assert site.run("reload").exit_code == 0
     assert server_cookie(port) == (b"", dns.rcode.NOERROR)
+
+
+LINE = "DNS cookies are off: they need the package siphashc: pip install 'maptr[server]'"
+
+
+@pytest.mark.parametrize("setting", ["secret", "secret_file", "require"])
+def test_without_the_extra_server_cookies_are_off_and_wanted_ones_are_an_alarm(
+    site: Site, setting: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (site.directory / "siphashc.py").write_text("raise ImportError\n")
+    monkeypatch.setenv("PYTHONPATH", str(site.directory))
+    (site.directory / "file").write_text("0" * 32)
+    (site.directory / "file").chmod(0o600)
+    value = {"secret": f'"{"0" * 32}"', "secret_file": '"file"', "require": "true"}[setting]
+    port = site.start()
+    assert server_cookie(port) == (b"", dns.rcode.NOERROR)
+    site.server.wait_for(f"^maptr: {re.escape(LINE)}$")
+    assert site.status()["alarms"] == []
+
+    site.configure(serve=f"cookies.{setting} = {value}")
+    assert site.run("reload").exit_code == 0
+    (alarm,) = site.status()["alarms"]
+    text = f"serve.cookies.{setting} has no effect: {LINE}"
+    assert (alarm["kind"], alarm["text"]) == ("cookies-off", text)
+    site.server.wait_for(f"^maptr: {re.escape(text)}$")
+    assert server_cookie(port) == (b"", dns.rcode.NOERROR)
+    site.server.stop()
+
+    site.start()
+    assert [alarm["kind"] for alarm in site.status()["alarms"]] == ["cookies-off"]
+    site.configure(serve=f"cookies.enabled = false\ncookies.{setting} = {value}")
+    assert site.run("reload").exit_code == 0
+    assert site.status()["alarms"] == []
+
+
+def test_check_config_warns_of_cookies_that_cannot_be_made(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("maptr.server.settings.is_installed", lambda: False)
+    site.configure(serve="cookies.require = true")
+    done = site.run("serve", "--check-config")
+    assert (done.exit_code, f"serve.cookies.require has no effect: {LINE}" in done.stderr) == (0, True)
+    site.configure()
+    assert LINE not in site.run("serve", "--check-config").output
 
 
 @pytest.fixture
