@@ -1,57 +1,37 @@
-"""Registry readers, exports, choosers and policies that installed packages declare as entry points.
+"""What packages import that add registry readers, exports, choosers or policies to maptr (docs/plugins.md).
 
-    [project.entry-points."maptr.choosers"]     in the pyproject.toml of a package
-    nearest = "example:nearest"                 a name, and the object that it stands for
+readers     Reader, TableBuilder, numbered      a reader's type, what collects its records, and the lines of a text
+exports     Export, Loss                        an export's type, and what its format cannot hold
+choosers    Chooser                             a chooser's type
+policies    SourcePolicy                        a policy's type, with the built-in ones to build on:
+            DnsFirst, NatabFirst, DnsOnly, NatabOnly
+            Dns, Natab, Choice, Take            the states of DNS and of the table, and what is chosen for them
 
-The built-in ones are not entry points: they also work where maptr is not installed, as in a zipapp, and a name that is
-built in takes no search of the installed packages, which lasts longer than the rest of a command's start. No package
-can replace them. The code of a package is loaded when its name is used.
+``maptr`` has the values that they get and return: Table, Entry, Nma, Discovery, Candidate.
 """
 
-from __future__ import annotations
+from maptr.cache.policy import Choice, DnsFirst, DnsOnly, NatabFirst, NatabOnly, SourcePolicy, Take
+from maptr.choose import Chooser
+from maptr.registry import Reader
+from maptr.registry.export import Export
+from maptr.registry.natab import Loss
+from maptr.registry.table import TableBuilder, numbered
+from maptr.states import Dns, Natab
 
-from typing import TYPE_CHECKING, Any
-
-from maptr.errors import PluginError
-
-if TYPE_CHECKING:
-    from importlib.metadata import EntryPoint
-
-READERS, EXPORTS, CHOOSERS, POLICIES = "maptr.readers", "maptr.exports", "maptr.choosers", "maptr.policies"
-
-
-def names(group: str) -> list[str]:
-    """Return the names that installed packages declare in a group."""
-    return sorted({point.name for point in _declared(group)})
-
-
-def load(group: str, name: str) -> Any:
-    """Return the object that a package declares by this name, or None.
-
-    Raises PluginError if two packages declare the name, or if the object cannot be loaded or is not of the group.
-    """
-    found = {_package(point): point for point in _declared(group) if point.name == name}
-    if not found:
-        return None
-    if len(found) > 1:
-        raise PluginError(f"{name!r} ({group}) is in the packages {' and '.join(found)}: uninstall one of them")
-    ((package, point),) = found.items()
-    where = f"{name!r} ({group}) of the package {package}"
-    try:
-        loaded = point.load()
-    except Exception as error:  # the code of the package is run
-        raise PluginError(f"{where} cannot be loaded: {type(error).__name__}: {error}") from error
-    needed, wanted = (loaded, "a function") if group != POLICIES else (getattr(loaded, "choose", None), "a policy")
-    if not callable(needed) or isinstance(loaded, type):
-        raise PluginError(f"{where} is {loaded!r:.60}, not {wanted}")
-    return loaded
-
-
-def _declared(group: str) -> tuple[EntryPoint, ...]:
-    from importlib.metadata import entry_points  # late: it doubles the start time of a command
-
-    return tuple(entry_points(group=group))
-
-
-def _package(point: EntryPoint) -> str:
-    return point.dist.name if point.dist is not None else point.value
+__all__ = [
+    "Choice",
+    "Chooser",
+    "Dns",
+    "DnsFirst",
+    "DnsOnly",
+    "Export",
+    "Loss",
+    "Natab",
+    "NatabFirst",
+    "NatabOnly",
+    "Reader",
+    "SourcePolicy",
+    "TableBuilder",
+    "Take",
+    "numbered",
+]

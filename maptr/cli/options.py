@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from maptr import paths, plugins
+from maptr import entry_points, paths
 from maptr.ark import PROFILES
 from maptr.cache import DNS_FIRST, POLICIES
 from maptr.choose import CHOOSERS
@@ -87,7 +87,7 @@ class NamedIn(click.Choice):  # type: ignore[type-arg,unused-ignore] # generic f
         self._group = group
 
     def _all(self) -> click.Choice:  # type: ignore[type-arg,unused-ignore]
-        return click.Choice([*self.choices, *plugins.names(self._group)])
+        return click.Choice([*self.choices, *entry_points.names(self._group)])
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         return value if value in self.choices else self._all().convert(value, param, ctx)
@@ -187,12 +187,12 @@ def cache_table_option(callback: Callable[..., Any] = _watched_table) -> Callabl
 
 POLICY_OPTION = click.option(
     "--policy",
-    type=NamedIn(plugins.POLICIES, POLICIES),
+    type=NamedIn(entry_points.POLICIES, POLICIES),
     help=f"Try this source first, DNS or the table, or this one only.  [default: {DNS_FIRST}, or configured]",
 )
 CHOOSE_OPTION = click.option(
     "--choose",
-    type=NamedIn(plugins.CHOOSERS, CHOOSERS),
+    type=NamedIn(entry_points.CHOOSERS, CHOOSERS),
     help="Prefer this candidate: the first, a random one of the lowest order, the first reachable one, or the "
     "authority named in the ARK itself if it is reachable.  [default: first, or configured]",
 )
@@ -241,20 +241,25 @@ def zone_name_option(where: str = "") -> Callable[[Command], Command]:
     return origin_option(f"Take this for the name of the zone.  [default: owner of the SOA{where}; @ is {ORIGIN}]")
 
 
-def timeout_option(default: float, help: str, name: str = "timeout") -> Callable[[Command], Command]:
+def timeout_option(default: float | None, help: str, name: str = "timeout") -> Callable[[Command], Command]:
     """Make ``--timeout``, a number of seconds greater than 0, for a parameter of this name."""
     seconds = Amount(0, MAX_SECONDS, min_open=True)
     return click.option("--timeout", name, default=default, type=seconds, metavar="SECONDS", help=help)
 
 
-def discovery_options(help: str, *, timeout: float = LIFETIME) -> Callable[[Command], Command]:
+def lifetime_option(help: str) -> Callable[[Command], Command]:
+    """Make ``--timeout`` for the ``lifetime`` of a discovery, which the configuration may have, too."""
+    return timeout_option(None, f"{help}  [default: {LIFETIME}, or configured]", "lifetime")
+
+
+def discovery_options(help: str) -> Callable[[Command], Command]:
     """Make the options of each look-up command, named as those of ``maptr.Client`` and ``lookup.LookupOptions``.
 
     ``help`` is the help text of ``--timeout``.
     """
     options = (
         ORIGIN_OPTION,
-        timeout_option(timeout, help, "lifetime"),
+        lifetime_option(help),
         click.option("--trust-ad", is_flag=True, help="Trust the DNSSEC validation of the server (its AD flag)."),
         click.option(
             "--trust-anchor",
@@ -358,7 +363,7 @@ def read_table(file: str, scheme: str = "https") -> tuple[Table, list[TableError
 def _source(ctx: click.Context, param: click.Parameter, value: str | None) -> str:
     if value is not None or ctx.resilient_parsing:  # for a completion
         return value or ""
-    found = lookup.location_of_table(lookup.read_config(None))
+    found = lookup.location_of_table(lookup.read_config(None, warn=str))
     output.inform(f"the {found.kind_text} table, {found.path}")
     return found.path
 

@@ -58,7 +58,7 @@ class ExtendedError(NamedTuple):
 
     @property
     def name(self) -> str:
-        return NAMES[self.code] if self.code < len(NAMES) else ""
+        return NAMES[self.code] if 0 <= self.code < len(NAMES) else ""
 
     def __str__(self) -> str:
         """Return one printable line."""
