@@ -35,7 +35,7 @@ from maptr.gateway.message import (
     problem,
 )
 from maptr.gateway.objects import OWN
-from maptr.gateway.resolve import NONE_AGE, RETRY_AFTER, check_unread, look_up, missing, provenance, retry, why
+from maptr.gateway.resolve import RETRY_AFTER, check_unread, look_up, missing, provenance, retry, why
 from maptr.gateway.site import Site
 from maptr.reconcile.probes import Liveness, servers_of
 from maptr.reconcile.verdict import AGREES
@@ -94,16 +94,17 @@ def _discover(request: Request, site: Site, ark: list[str]) -> Answer:
 def _discovered(request: Request, site: Site, found: Discovery) -> Response:
     document = discovery(request, site, found)
     if document["error"] is None:
-        return _json(document, provenance(found, request.now))
-    response = _nothing(document, found)
+        return _json(document, provenance(found, request.now, site.settings))
+    response = _nothing(document, found, site)
     return not_kept(response) if found.candidates and not site.settings.public_url else response  # Host decides
 
 
-def _nothing(document: Mapping[str, Any], found: Discovery) -> Response:
+def _nothing(document: Mapping[str, Any], found: Discovery, site: Site) -> Response:
     if found.complete or found.candidates:
-        headers = (("Cache-Control", f"max-age={NONE_AGE}"),)
-        status = HTTPStatus.GONE if found.source == OWN else HTTPStatus.NOT_FOUND
-        return problem(status, document["error"], headers, discovery=document)
+        is_gone, settings = found.source == OWN, site.settings
+        seconds = settings.max_age_gone if is_gone else settings.max_age_missing
+        status = HTTPStatus.GONE if is_gone else HTTPStatus.NOT_FOUND
+        return problem(status, document["error"], (("Cache-Control", f"max-age={seconds}"),), discovery=document)
     return problem(HTTPStatus.SERVICE_UNAVAILABLE, document["error"], retry(found), discovery=document)
 
 
@@ -180,7 +181,7 @@ def _described(request: Request, site: Site, ark: Ark, found: Discovery) -> Resp
     entry, shoulders = site.table.get(ark.naan), site.table.shoulders(ark.naan)
     document = discovery(request, site, found)
     if entry is None and not shoulders and not found.candidates:
-        return _nothing(document, found)
+        return _nothing(document, found, site)
     places = servers_of(Table([*([entry] if entry else []), *shoulders]))
     probed = [site.liveness[place] for place in places if place in site.liveness]
     verdicts = [one for one in site.drift.verdicts if one.naan == ark.naan]

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from maptr import url
 from maptr.ark import Ark
+from maptr.discovery import Candidate, Discovery
 from maptr.errors import ArkSyntaxError, LocatedError
 from maptr.gateway.message import Unreadable
 from maptr.registry.target import DEFAULT_STATUS
@@ -66,6 +67,18 @@ class Match(NamedTuple):
 
     object: OwnObject
     rest: str = ""
+
+
+class OwnDiscovery(Discovery):
+    """The discovery that an own object makes, from its row ``own``."""
+
+    own: Match
+
+    def __init__(
+        self, ark: Ark, own: Match, candidates: tuple[Candidate, ...] = (), *, ttl: int, now: float, reason: str = ""
+    ) -> None:
+        super().__init__(ark, candidates, source=OWN, reason=reason, ttl=ttl, expiration=now + ttl)
+        self.__dict__["own"] = own
 
 
 class OwnObjects:

@@ -31,11 +31,11 @@ from maptr.ark import Ark, first_arks
 from maptr.config.model import BROWSER, LANGUAGES
 from maptr.discovery import Discovery
 from maptr.errors import ArkSyntaxError, cell, time_text, visible
-from maptr.gateway import drawing, objects, servers
+from maptr.gateway import drawing, servers
 from maptr.gateway.drawing import MARKS, RANKS, shorten
 from maptr.gateway.language import ENGLISH, Language, preferred
 from maptr.gateway.message import HTML, Headers, Request, Response, Work, not_kept, text
-from maptr.gateway.objects import OWN
+from maptr.gateway.objects import OwnDiscovery
 from maptr.gateway.site import DriftReport, Site, Traffic
 from maptr.gateway.statistics import DAYS, DAYS_KEPT, NAAN, TABLES_OF_REPORT, Readings, Report
 from maptr.reconcile.probes import Liveness
@@ -263,7 +263,7 @@ def result(request: Request, site: Site, ark: Ark, answer: Response, found: Disc
     target = answer.header("Location")
     text = f"{ark.in_url if ark.name else ark}{ark.tail}"
     urls = [] if found is None else found.urls()
-    own = objects.match(site.objects, ark) if found is not None and found.source == OWN else None
+    own = found.own.object if isinstance(found, OwnDiscovery) else None
     host = request.headers.get("host", "")
     others = [where for where in urls if where != target and not site.is_own(where, host)]
     return page(
@@ -277,10 +277,10 @@ def result(request: Request, site: Site, ark: Ark, answer: Response, found: Disc
         text=text,
         is_long=len(text) > MAX_LINK,
         others=_part(others, _url_weight, room=STEPS_ROOM),
-        gone=own.object if own is not None and own.object.is_gone else None,
+        gone=own if own is not None and own.is_gone else None,
         entry=site.table.lookup(ark),
         age=None if found is None else found.age_at(request.now),
-        is_single=found is not None and found.source == OWN,
+        is_single=own is not None,
         **walk(ark, found, target),
     )
 

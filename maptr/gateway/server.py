@@ -65,7 +65,8 @@ FREE_WORK = 5_000  # steps of one ARK that are not counted; those of a record ta
 
 _FIXED = ((hdrs.SERVER, "maptr"), ("X-Content-Type-Options", "nosniff"))  # headers of every response
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,64}\Z")
-_HOST = re.compile(r"(?a)(?:\[[0-9A-Fa-f:.]+\]|(?:[\w.~!$&'()*+,;=-]|%[0-9A-Fa-f]{2})*)(?::\d*)?\Z")  # RFC 9110 7.2
+_HOST = re.compile(r"(?a)(?:\[[0-9A-Fa-f:.]+\]|(?:[\w.~!$&'()*+,;=-]|%[0-9A-Fa-f]{2})*)(?::(\d*))?\Z")  # RFC 9110 7.2
+_MAX_PORT = 65_535
 _MAPTR_LINE = '%(client)s "%(method)s %(target)s" %(status)d %(seconds).6f %(id)s'
 _COMBINED_LINE = '%(client)s - - [%(at)s] "%(method)s %(target)s %(http)s" %(status)d %(size)d "%(from)s" "%(agent)s"'
 
@@ -281,7 +282,8 @@ class HttpServer:
         if not HttpVersion10 <= request.spoken <= HttpVersion11:
             return text("only HTTP/1.1 and HTTP/1.0 are supported\n", HTTPStatus.HTTP_VERSION_NOT_SUPPORTED)
         target, headers = request.raw_path, request.headers
-        if not _HOST.match(headers.get(hdrs.HOST, "")):
+        named = ORIGIN.match(target)
+        if not all(map(_is_host, (headers.get(hdrs.HOST, ""), named[1] if named else ""))):
             return text("the Host header cannot be read\n", HTTPStatus.BAD_REQUEST)
         if self._checks_host and not self._is_for_operators(target, headers):
             return text(f"{REFUSED.format('gateway.admin_hosts')}\n", HTTPStatus.MISDIRECTED_REQUEST)
@@ -483,6 +485,12 @@ class HttpServer:
                 },
             )
         access_log.info(line, values, extra={"members": members, "is_whole": is_combined})
+
+
+def _is_host(text: str) -> bool:
+    """Return whether a Host header can be read: a host, perhaps with a port."""
+    found = _HOST.match(text)
+    return found is not None and (not found[1] or (len(found[1]) <= 5 and int(found[1]) <= _MAX_PORT))
 
 
 async def _pieces(body: bytes) -> Pieces:

@@ -590,8 +590,22 @@ def test_every_response_is_http_1_1(shared: Gateway) -> None:
 @pytest.mark.parametrize(
     ("status", "hosts"),
     [
-        (400, ["a b", "a/b", "h.example:x", "[::1", "a,b/c", "é"]),
-        (200, ["", "h.example", "h.example:8080", "[2001:db8::1]:80", "h_1.example.", "127.0.0.1"]),
+        (
+            400,
+            [
+                "a b",
+                "a/b",
+                "h.example:x",
+                "[::1",
+                "a,b/c",
+                "é",
+                "a:99999",
+                "a:65536",
+                "[::1]:99999",
+                "a:" + "9" * 5_000,
+            ],
+        ),
+        (200, ["", "h.example", "h.example:8080", "[2001:db8::1]:80", "h_1.example.", "127.0.0.1", "a:65535", "a:"]),
     ],
 )
 def test_hosts(shared: Gateway, status: int, hosts: list[str]) -> None:
@@ -600,6 +614,12 @@ def test_hosts(shared: Gateway, status: int, hosts: list[str]) -> None:
         with HttpClient(shared.port) as client:
             content = f"GET /health HTTP/1.1\r\nHost: {text}\r\n\r\n".encode()
             assert client.send(content).reply().status == status, text
+
+
+@pytest.mark.parametrize("port", ["99999", "65536", "x"])
+def test_the_host_of_an_absolute_target_has_a_port_that_exists(shared: Gateway, port: str) -> None:
+    with HttpClient(shared.port) as client:
+        assert client.send(f"GET http://a:{port}/health HTTP/1.1\r\nHost: a\r\n\r\n".encode()).reply().status == 400
 
 
 def test_the_rules_of_a_naan_that_take_too_long_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
