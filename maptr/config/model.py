@@ -627,6 +627,7 @@ class GatewayConfig:
     max_age: int = setting(_UP_TO_A_DAY, 300)  # of a redirect without a TTL of DNS
     max_age_missing: int = setting(_UP_TO_A_DAY, 30)  # of the answer that there is none
     max_age_gone: int = setting(_UP_TO_A_DAY, 300)  # of the answer that an object is gone
+    suggest: str = setting(choice("spelling", "neighbours"), "spelling")  # what is suggested for an ARK not found
     drift_every: int = setting(DURATION, 3600)  # 0: never
     probe_every: int = setting(DURATION, 0)  # each server of the table, so often; 0: never
     name: str = setting(TEXT, "")  # of the organisation that runs it, on its pages

@@ -19,6 +19,7 @@ from urllib.parse import quote, unquote
 from maptr.ark import Ark
 from maptr.discovery import Discovery
 from maptr.errors import SCHEMA, ArkSyntaxError, MaptrError, json_text, nearest
+from maptr.gateway import suggest
 from maptr.gateway.message import (
     JSON,
     JSON_LINES,
@@ -84,7 +85,8 @@ def _discover(request: Request, site: Site, ark: list[str]) -> Answer:
         try:
             parsed = Ark.parse(ark[0], bare=True).sent(site.hyphens)
         except ArkSyntaxError as error:
-            return problem(HTTPStatus.BAD_REQUEST, str(error))
+            meant = suggest.spelled(site, error.suggestion or ark[0])
+            return problem(HTTPStatus.BAD_REQUEST, str(error), **_suggested(meant))
         return look_up(parsed, site, request.now, partial(_discovered, request, site))
     headers = (("Content-Type", JSON_LINES), *_NOT_KEPT)
     parts = Made(ark, partial(_part, request, site))
@@ -104,8 +106,14 @@ def _nothing(document: Mapping[str, Any], found: Discovery, site: Site) -> Respo
         is_gone, settings = found.source == OWN, site.settings
         seconds = settings.max_age_gone if is_gone else settings.max_age_missing
         status = HTTPStatus.GONE if is_gone else HTTPStatus.NOT_FOUND
-        return problem(status, document["error"], (("Cache-Control", f"max-age={seconds}"),), discovery=document)
+        members = {} if is_gone or not found.ark.name else _suggested(suggest.of(site, found.ark))
+        headers = (("Cache-Control", f"max-age={seconds}"),)
+        return problem(status, document["error"], headers, **members, discovery=document)
     return problem(HTTPStatus.SERVICE_UNAVAILABLE, document["error"], retry(found), discovery=document)
+
+
+def _suggested(meant: str) -> dict[str, str]:
+    return {"suggestion": meant} if meant else {}
 
 
 def _part(request: Request, site: Site, text: str) -> Lookup | Response:

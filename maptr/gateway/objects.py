@@ -6,7 +6,8 @@ it). The longest registered ARK counts that ends before a ``/`` or ``.`` of the 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -85,10 +86,22 @@ class OwnObjects:
     """Own objects by their ARK in normal form: here none. ``naans`` counts those of each NAAN."""
 
     naans: Mapping[str, int] = MappingProxyType({})
+    samples: Mapping[str, Sequence[str]] = MappingProxyType({})  # some ARKs of each NAAN
     is_read = True
 
     def get(self, ark: str) -> OwnObject | None:
         """Return the object of an ARK in normal form. Raises Unreadable."""
+        return None
+
+    def first(self, arks: Iterable[str], seconds: float) -> OwnObject | None:
+        """Return the first of the ARKs that has an object that is not gone, as far as that is found so soon. Raises
+        Unreadable."""
+        until = time.monotonic() + seconds
+        for ark in arks:
+            if time.monotonic() > until:
+                return None
+            if (one := self.get(ark)) is not None and not one.is_gone:
+                return one
         return None
 
     def within(self, seconds: float) -> OwnObjects:

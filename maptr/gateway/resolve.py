@@ -17,7 +17,7 @@ from maptr.ark import Ark
 from maptr.config.model import GatewayConfig
 from maptr.discovery import GIVEN, TABLE, Candidate, Discovery, DiscoveryError, Outcome, Step
 from maptr.errors import printable
-from maptr.gateway import describe, objects, pages
+from maptr.gateway import describe, objects, pages, suggest
 from maptr.gateway.message import (
     HTML,
     JSON,
@@ -138,7 +138,8 @@ def _answer(
         return failure(request, site, HTTPStatus.GONE, found.reason, headers, ark, gone=own)
     if detail := missing(ark, found, site, request):
         headers = (*headers[:1], *kept(int(request.now), site.settings.max_age_missing))
-        return failure(request, site, HTTPStatus.NOT_FOUND, detail, headers, ark, found)
+        meant = suggest.of(site, ark)
+        return failure(request, site, HTTPStatus.NOT_FOUND, detail, headers, ark, found, meant=meant)
     if form == LIST or (own is None and wants_list(request, form)):
         return authorities(request, ark, found, site, headers, [where for where in urls if where not in here] or urls)
     if inflection and (metadata := _metadata(ark, site)) and metadata not in here:
@@ -163,7 +164,7 @@ def missing(ark: Ark, found: Discovery, site: Site, request: Request) -> str:
         return ""
     host = request.headers.get("host", "")
     is_here = all(site.ends_here(where, host) for where in found.urls())
-    return f"{ark} is none of the objects of this gateway, to which its NAAN leads" if is_here else ""
+    return f"no object is registered as {ark}, and this gateway alone answers for NAAN {ark.naan}" if is_here else ""
 
 
 def _own_urls(request: Request, ark: Ark, urls: list[str], site: Site) -> list[str]:
@@ -338,7 +339,7 @@ def _none(request: Request, ark: Ark, found: Discovery, site: Site) -> Response:
             f". NAAN {ark.naan} is shared by all organisations, for {ark.shared.meaning}: its ARKs need not resolve"
         )
     headers = (*source, *kept(now, settings.max_age_missing))
-    return failure(request, site, HTTPStatus.NOT_FOUND, detail, headers, ark, found)
+    return failure(request, site, HTTPStatus.NOT_FOUND, detail, headers, ark, found, meant=suggest.of(site, ark))
 
 
 def _unknown(request: Request, ark: Ark, found: Discovery, site: Site) -> Response:
@@ -376,31 +377,38 @@ def failure(
     found: Discovery | None = None,
     *,
     gone: OwnObject | None = None,
+    meant: str = "",
 ) -> Response:
     """Return an error as a page, as plain text or as problem details, whichever the client prefers.
 
-    The page of an object that is ``gone`` says what it was in the language of the reader.
+    ``meant`` is the ARK that the client perhaps meant. The page says what happened in the language of the reader, and
+    what an object was that is ``gone``.
     """
+    reason = _reason_of(status, found)
     headers = (*_VARIES, *headers)
     kind = request.prefers(TEXT, HTML, PROBLEM, JSON)
     if kind == HTML:
-        about = {"detail": detail, "status": status, "ark": ark, "gone": gone, **pages.walk(ark, found)}
+        about = {"detail": detail, "status": status, "reason": reason, "ark": ark, "gone": gone, "meant": meant}
+        entry = None if ark is None else site.table.lookup(ark)
+        about |= {"entry": entry, **pages.walk(ark, found)}
         made = pages.page("failure.html", request, site, status, headers, **about)
     else:
         detail = printable(detail) if kind == TEXT else detail
         if status == HTTPStatus.SERVICE_UNAVAILABLE and found is not None:  # the page has its own paragraph for it
             detail += f"\n{pages.remedy(found)}" % {"naan": found.ark.naan, "origin": found.missing_origin}
         if kind == TEXT:
-            made = text(f"{status.value} {status.phrase}\n{detail}\n", status, headers)
+            hint = f"is it {meant}?\n" if meant and f"is it {meant}?" not in detail else ""
+            made = text(f"{status.value} {status.phrase}\n{detail}\n{hint}", status, headers)
         else:
-            made = problem(status, detail, headers, **({} if ark is None else {"ark": str(ark)}))
-    return made._replace(reason=_reason_of(status, found))
+            members = {"ark": "" if ark is None else str(ark), "suggestion": meant}
+            made = problem(status, detail, headers, **{name: value for name, value in members.items() if value})
+    return made._replace(reason=reason, meant=meant)
 
 
 def _reason_of(status: HTTPStatus, found: Discovery | None) -> str:
     """Return why a request failed, as the statistics count it: one of a few words."""
     if found is None:
-        return _REASONS[status]
+        return _REASONS.get(status, "")
     if found:
         return "no-object"
     if found.decisive is None:

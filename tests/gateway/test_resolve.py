@@ -65,16 +65,16 @@ def test_503_advises_to_wait_only_where_that_helps() -> None:
     missing = {name: Answer(Outcome.NXDOMAIN) for name in (HOME, "ark.arpa.")}
     for gateway, helps in (
         (Gateway(answers={HOME: SILENT}, policy="dns-first"), "Try again in half a minute"),
-        (Gateway(answers=missing, policy="dns-first"), "Only the operator of the gateway can change that"),
-        (Gateway(policy="natab-only"), "Waiting alone does not help"),
+        (Gateway(answers=missing, policy="dns-first"), r"Only (the|its) operator( of the gateway)? can change that"),
+        (Gateway(policy="natab-only"), "[wW]aiting (alone )?does not help"),
     ):
         for kind in ("text/plain", "text/html", "application/json"):
             refused = gateway.ask(ARK, accept=kind)
             assert refused.status == 503
-            assert helps in refused.body.decode()
+            assert re.search(helps, refused.body.decode())
             assert (refused.header("retry-after") == "30") is helps.startswith("Try")
             assert not re.search("@SERVER|maptr up|--", html.unescape(refused.body.decode()))
-        assert helps in gateway.ask("/?q=ark:12345/x1", accept="text/html").body.decode()
+        assert re.search(helps, gateway.ask("/?q=ark:12345/x1", accept="text/html").body.decode())
         refused = gateway.ask("/api/v1/discover?ark=ark:12345/x1")
         assert (refused.status, refused.header("retry-after") == "30") == (503, helps.startswith("Try"))
 
@@ -245,7 +245,7 @@ def test_an_object_that_the_gateway_would_have_does_not_exist() -> None:
         gateway = Gateway(rule(OWN[0]), objects=one, root="https://root.example", public_url=public_url)
         found = gateway.ask(ARK, host="gw.example")
         assert (found.status, found.reason) == (404, "no-object")
-        assert b"ark:12345/x1 is none of the objects of this gateway" in found.body
+        assert b"no object is registered as ark:12345/x1, and this gateway alone answers for NAAN 12345" in found.body
         assert found.header("cache-control") == ("max-age=30" if public_url else "no-store")
         for form in ("?info", "?", "?maptr=list", "/c"):
             assert gateway.ask(f"{ARK}{form}", host="gw.example").status == 404, form
@@ -255,7 +255,10 @@ def test_an_object_that_the_gateway_would_have_does_not_exist() -> None:
         assert (document["candidates"], document["error"] in found.body.decode()) == ([], True)
         assert gateway.ask("/ark:12345/", host="gw.example").status == 200
         assert gateway.ask("/ark:12345/x2", host="gw.example").status == 302
-        for asked, title in ((ARK, "There is no such object"), ("/?q=ark:12345/x1", "There is no object ark:12345/x1")):
+        for asked, title in (
+            (ARK, "There is no object with this identifier"),
+            ("/?q=ark:12345/x1", "There is no object ark:12345/x1"),
+        ):
             page = gateway.ask(asked, host="gw.example", accept="text/html").body.decode()
             assert f"<title>{title} – maptr</title>" in page
             assert "the table names one" not in page
@@ -341,7 +344,7 @@ def test_single_redirects_precede_all_rules(status: int) -> None:
 
 def test_the_operator_says_how_long_each_kind_of_answer_is_kept() -> None:
     gone = OwnObject("ark:12345/x7", "", 410)
-    ages = {"max_age": 60, "max_age_missing": 5, "max_age_gone": 7}
+    ages: dict[str, Any] = {"max_age": 60, "max_age_missing": 5, "max_age_gone": 7}
     found = Gateway(TABLE, objects=objects(OwnObject("ark:12345/x1", "https://one.example/1"), gone), **ages)
     for target, status, seconds in (("x1", 302, 60), ("x2", 302, 60), ("x7", 410, 7), ("", 200, 60)):
         response = found.ask(f"/ark:12345/{target}")

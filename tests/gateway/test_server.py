@@ -19,10 +19,12 @@ from typing import Any
 
 import pytest
 
+from maptr.config.model import GatewayConfig
 from maptr.daemon.certificate import Certificate
 from maptr.gateway import connections, server
 from maptr.gateway.message import Response
 from maptr.gateway.route import MAX_BODY
+from maptr.gateway.site import Site
 from tests.support.caching import ONE_HOST, Rig, dns_answer, host
 from tests.support.certificates import write_certificate
 from tests.support.http_gateway import TABLE, Gateway, HttpClient, gateway, get, request
@@ -260,6 +262,8 @@ def test_a_failure_of_the_core_is_logged_and_has_no_details(caplog: pytest.LogCa
         replies = [get(found.port, "/metrics") for _ in range(3)]
         assert {reply.status for reply in replies} == {500}
         assert b"secret" not in replies[0].body
+        page = get(found.port, "/metrics", "Accept: text/html", "Accept-Language: es")
+        assert (page.status, "Aquí se ha producido un error" in page.text) == (500, True)
         assert "access-control-allow-origin" not in replies[0].headers, "it is for operators"
         found.change(metrics=lambda: Response(200, (("X-Bad", "a\r\nb"),), b""))
         with HttpClient(found.port) as client, pytest.raises((EOFError, ConnectionError)):
@@ -441,6 +445,25 @@ def test_x_forwarded_for_counts_from_proxies_only() -> None:
         both = ("X-Forwarded-For: 203.0.113.{}", "X-Forwarded-For: 192.0.2.77")  # as HAProxy adds a header of its own
         statuses = [client.get("/health", both[0].format(number), both[1]).status for number in range(10)]
         assert 429 in statuses
+
+
+@pytest.mark.parametrize(
+    ("code", "title"), [("en", "Too many requests"), ("fr", "Trop de requêtes"), ("es", "Demasiadas peticiones")]
+)
+def test_a_browser_that_asks_too_often_gets_a_page(code: str, title: str) -> None:
+    """In its language, with the name and the contact of the operator; a program gets a line or problem details."""
+    browser = ("Accept: text/html,*/*;q=0.8", f"Accept-Language: {code}")
+    site = Site(GatewayConfig(name="Our Library", contact="us@example.org"))
+    with gateway(site=site, rate=1) as found, HttpClient(found.port) as client:
+        replies = [client.get("/", *browser) for _ in range(5)]
+        (page, *_) = [reply for reply in replies if reply.status == 429]
+        assert page.headers["retry-after"].isdigit()
+        assert (page.headers["cache-control"], page.headers["content-language"]) == ("no-store", code)
+        for text in (f"<h1>{title}</h1>", "Our Library", "mailto:us@example.org"):
+            assert text in page.text
+        line, document = client.get("/"), client.get("/api/v1/naans")
+        assert (line.status, line.text.splitlines()[1]) == (429, "too many requests")
+        assert (document.status, document.headers["content-type"]) == (429, "application/problem+json")
 
 
 def test_a_proxy_that_names_no_client_shares_one_limit(caplog: pytest.LogCaptureFixture) -> None:
