@@ -358,6 +358,7 @@ SOURCE = TEXT.then(_source)  # the reader resolves relative files
 FILE = TEXT.then(_file)
 DURATION = ValueType(_duration)
 _PERIOD = DURATION.then(_positive)
+_UP_TO_A_DAY = DURATION.then(lambda value: _bounded(value, 0, 86400))
 SHA256 = TEXT.then(read_sha256)
 NAME = TEXT.then(read_name)
 _ADDRESS = TEXT.then(lambda text: Address.from_text(text) if text else None)
@@ -641,6 +642,10 @@ class GatewayConfig:
     inflections: str = setting(choice("forward", "describe"), "forward")
     redirects: Path | None = setting(PATH, None, content="own objects")  # CSV or SQLite: redirects of single ARKs
     permanence: str = setting(TEXT, "")  # what is promised for them, in their descriptions
+    max_age: int = setting(_UP_TO_A_DAY, 300)  # of a redirect without a TTL of DNS
+    max_age_missing: int = setting(_UP_TO_A_DAY, 30)  # of the answer that there is none
+    max_age_gone: int = setting(_UP_TO_A_DAY, 300)  # of the answer that an object is gone
+    suggest: str = setting(choice("spelling", "neighbours"), "spelling")  # what is suggested for an ARK not found
     drift_every: int = setting(DURATION, 3600)  # 0: never
     probe_every: int = setting(DURATION, 0)  # each server of the table, so often; 0: never
     name: str = setting(TEXT, "")  # of the organisation that runs it, on its pages

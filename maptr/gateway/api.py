@@ -19,6 +19,7 @@ from urllib.parse import quote, unquote
 from maptr.ark import Ark
 from maptr.discovery import Discovery
 from maptr.errors import SCHEMA, ArkSyntaxError, MaptrError, json_text, nearest
+from maptr.gateway import suggest
 from maptr.gateway.message import (
     JSON,
     JSON_LINES,
@@ -35,7 +36,7 @@ from maptr.gateway.message import (
     problem,
 )
 from maptr.gateway.objects import OWN
-from maptr.gateway.resolve import NONE_AGE, RETRY_AFTER, check_unread, look_up, missing, provenance, retry, why
+from maptr.gateway.resolve import RETRY_AFTER, check_unread, look_up, missing, provenance, retry, why
 from maptr.gateway.site import Site
 from maptr.reconcile.probes import Liveness, servers_of
 from maptr.reconcile.verdict import AGREES
@@ -84,7 +85,8 @@ def _discover(request: Request, site: Site, ark: list[str]) -> Answer:
         try:
             parsed = Ark.parse(ark[0], bare=True).sent(site.hyphens)
         except ArkSyntaxError as error:
-            return problem(HTTPStatus.BAD_REQUEST, str(error))
+            meant = suggest.spelled(site, error.suggestion or ark[0])
+            return problem(HTTPStatus.BAD_REQUEST, str(error), **_suggested(meant))
         return look_up(parsed, site, request.now, partial(_discovered, request, site))
     headers = (("Content-Type", JSON_LINES), *_NOT_KEPT)
     parts = Made(ark, partial(_part, request, site))
@@ -94,17 +96,24 @@ def _discover(request: Request, site: Site, ark: list[str]) -> Answer:
 def _discovered(request: Request, site: Site, found: Discovery) -> Response:
     document = discovery(request, site, found)
     if document["error"] is None:
-        return _json(document, provenance(found, request.now))
-    response = _nothing(document, found)
+        return _json(document, provenance(found, request.now, site.settings))
+    response = _nothing(document, found, site)
     return not_kept(response) if found.candidates and not site.settings.public_url else response  # Host decides
 
 
-def _nothing(document: Mapping[str, Any], found: Discovery) -> Response:
+def _nothing(document: Mapping[str, Any], found: Discovery, site: Site) -> Response:
     if found.complete or found.candidates:
-        headers = (("Cache-Control", f"max-age={NONE_AGE}"),)
-        status = HTTPStatus.GONE if found.source == OWN else HTTPStatus.NOT_FOUND
-        return problem(status, document["error"], headers, discovery=document)
+        is_gone, settings = found.source == OWN, site.settings
+        seconds = settings.max_age_gone if is_gone else settings.max_age_missing
+        status = HTTPStatus.GONE if is_gone else HTTPStatus.NOT_FOUND
+        members = {} if is_gone or not found.ark.name else _suggested(suggest.of(site, found.ark))
+        headers = (("Cache-Control", f"max-age={seconds}"),)
+        return problem(status, document["error"], headers, **members, discovery=document)
     return problem(HTTPStatus.SERVICE_UNAVAILABLE, document["error"], retry(found), discovery=document)
+
+
+def _suggested(meant: str) -> dict[str, str]:
+    return {"suggestion": meant} if meant else {}
 
 
 def _part(request: Request, site: Site, text: str) -> Lookup | Response:
@@ -180,7 +189,7 @@ def _described(request: Request, site: Site, ark: Ark, found: Discovery) -> Resp
     entry, shoulders = site.table.get(ark.naan), site.table.shoulders(ark.naan)
     document = discovery(request, site, found)
     if entry is None and not shoulders and not found.candidates:
-        return _nothing(document, found)
+        return _nothing(document, found, site)
     places = servers_of(Table([*([entry] if entry else []), *shoulders]))
     probed = [site.liveness[place] for place in places if place in site.liveness]
     verdicts = [one for one in site.drift.verdicts if one.naan == ark.naan]

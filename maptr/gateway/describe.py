@@ -27,7 +27,6 @@ from maptr.registry.table import Entry
 
 STATUS = "0.6 200 OK"  # draft 5.1.1: version and status of THUMP
 UNKNOWN = "(:unkn) unknown"  # Kernel Metadata 9.3
-SECONDS = 300  # for which a client may keep a description
 
 # The text after a date, or after a date and time, in JSON. Midnight means that there is no time.
 _UTC = re.compile(r"(?:(?:T00:00:00|(?<=:\d\d))(?:\.\d+)?)?(?:Z|\+00:00)?\Z")
@@ -50,7 +49,7 @@ def respond(
     """
     entry = entry or site.table.lookup(ark) or Entry(ark.naan)
     described = Described(f"ark:{entry.key}", _what(entry), segments(entry, site, found))
-    return _respond(request, ark, site, described, form, (*source, *kept(int(request.now), SECONDS)))
+    return _respond(request, ark, site, described, form, (*source, *kept(int(request.now), site.settings.max_age)))
 
 
 def own_object(request: Request, ark: Ark, one: OwnObject, site: Site, *, form: str, source: Headers) -> Response:

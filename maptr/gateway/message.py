@@ -114,12 +114,13 @@ class Request(NamedTuple):
 
 class Response(NamedTuple):
     """One response. ``headers`` are without the length, which the server adds. ``reason`` is that of a failure, for the
-    statistics."""
+    statistics and pages, ``meant`` the ARK that was perhaps meant."""
 
     status: int
     headers: Headers
     body: bytes = b""
     reason: str = ""
+    meant: str = ""
 
     def header(self, name: str) -> str:
         """Return the value of a header; "" without one."""

@@ -6,13 +6,15 @@ it). The longest registered ARK counts that ends before a ``/`` or ``.`` of the 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from maptr import url
 from maptr.ark import Ark
+from maptr.discovery import Candidate, Discovery
 from maptr.errors import ArkSyntaxError, LocatedError
 from maptr.gateway.message import Unreadable
 from maptr.registry.target import DEFAULT_STATUS
@@ -68,14 +70,38 @@ class Match(NamedTuple):
     rest: str = ""
 
 
+class OwnDiscovery(Discovery):
+    """The discovery that an own object makes, from its row ``own``."""
+
+    own: Match
+
+    def __init__(
+        self, ark: Ark, own: Match, candidates: tuple[Candidate, ...] = (), *, ttl: int, now: float, reason: str = ""
+    ) -> None:
+        super().__init__(ark, candidates, source=OWN, reason=reason, ttl=ttl, expiration=now + ttl)
+        self.__dict__["own"] = own
+
+
 class OwnObjects:
     """Own objects by their ARK in normal form: here none. ``naans`` counts those of each NAAN."""
 
     naans: Mapping[str, int] = MappingProxyType({})
+    samples: Mapping[str, Sequence[str]] = MappingProxyType({})  # some ARKs of each NAAN
     is_read = True
 
     def get(self, ark: str) -> OwnObject | None:
         """Return the object of an ARK in normal form. Raises Unreadable."""
+        return None
+
+    def first(self, arks: Iterable[str], seconds: float) -> OwnObject | None:
+        """Return the first of the ARKs that has an object that is not gone, as far as that is found so soon. Raises
+        Unreadable."""
+        until = time.monotonic() + seconds
+        for ark in arks:
+            if time.monotonic() > until:
+                return None
+            if (one := self.get(ark)) is not None and not one.is_gone:
+                return one
         return None
 
     def within(self, seconds: float) -> OwnObjects:

@@ -31,11 +31,11 @@ from maptr.ark import Ark, first_arks
 from maptr.config.model import BROWSER, LANGUAGES
 from maptr.discovery import Discovery
 from maptr.errors import ArkSyntaxError, cell, time_text, visible
-from maptr.gateway import drawing, objects, servers
+from maptr.gateway import drawing, servers
 from maptr.gateway.drawing import MARKS, RANKS, shorten
 from maptr.gateway.language import ENGLISH, Language, preferred
 from maptr.gateway.message import HTML, Headers, Request, Response, Work, not_kept, text
-from maptr.gateway.objects import OWN
+from maptr.gateway.objects import OwnDiscovery
 from maptr.gateway.site import DriftReport, Site, Traffic
 from maptr.gateway.statistics import DAYS, DAYS_KEPT, NAAN, TABLES_OF_REPORT, Readings, Report
 from maptr.reconcile.probes import Liveness
@@ -179,7 +179,6 @@ def _environment(code: str) -> Environment:
         "max_urls": MAX_URLS,
         "max_shown": MAX_SHOWN,
         "square": drawing.SQUARE,
-        "remedy_for": remedy,
     }
     return made
 
@@ -263,7 +262,7 @@ def result(request: Request, site: Site, ark: Ark, answer: Response, found: Disc
     target = answer.header("Location")
     text = f"{ark.in_url if ark.name else ark}{ark.tail}"
     urls = [] if found is None else found.urls()
-    own = objects.match(site.objects, ark) if found is not None and found.source == OWN else None
+    own = found.own.object if isinstance(found, OwnDiscovery) else None
     host = request.headers.get("host", "")
     others = [where for where in urls if where != target and not site.is_own(where, host)]
     return page(
@@ -277,10 +276,10 @@ def result(request: Request, site: Site, ark: Ark, answer: Response, found: Disc
         text=text,
         is_long=len(text) > MAX_LINK,
         others=_part(others, _url_weight, room=STEPS_ROOM),
-        gone=own.object if own is not None and own.object.is_gone else None,
+        gone=own if own is not None and own.is_gone else None,
         entry=site.table.lookup(ark),
         age=None if found is None else found.age_at(request.now),
-        is_single=found is not None and found.source == OWN,
+        is_single=own is not None,
         **walk(ark, found, target),
     )
 
@@ -328,7 +327,7 @@ def _drift(request: Request, site: Site) -> Response:
     parts = site.once((_drift, verdict), lambda: _parts(_facts(site.table, shown), _fact_weight))
     listed = _one_of(parts, _number(request, "page"))
     return site.once(
-        (_drift, verdict, listed.number, int(request.now) // MINUTE, _language(request, site), request.is_admin),
+        (_drift, verdict, listed.number, int(request.now) // MINUTE, language_of(request, site), request.is_admin),
         lambda: page(
             "drift.html",
             request,
@@ -445,7 +444,8 @@ def _policy(entry: Entry) -> list[str]:
     return [str(code)[:SHORT] for code in codes if code and not str(code).startswith(UNKNOWN)][:MAX_SHOWN]
 
 
-def _language(request: Request, site: Site) -> str:
+def language_of(request: Request, site: Site) -> str:
+    """Return the language of the pages for a request."""
     fixed = site.settings.language
     return preferred(request.headers.get("accept-language", "")) if fixed == BROWSER else fixed
 
@@ -454,7 +454,7 @@ def page(
     name: str, request: Request, site: Site, status: int = HTTPStatus.OK, headers: Headers = (), /, **values: Any
 ) -> Response:
     """Return a page in the language of the client, or in that of the site if it has a fixed one."""
-    code = _language(request, site)
+    code = language_of(request, site)
     about = {
         "now": request.now,
         "site": site,
@@ -492,7 +492,9 @@ def walk(ark: Ark | None, found: Discovery | None, target: str = "") -> dict[str
         for record in step.table_records:
             lines.append(Line(f"record {record.key}", why="; ".join(record.leads_to)))
     shown = _part(lines, lambda line: _weight(80, line.text, line.why), room=STEPS_ROOM).items
-    graph = drawing.walk(ark, found, target) if ark is not None and found is not None and found.trace else None
+    graph = None
+    if ark is not None and found is not None and found.trace and (target or not found):  # not one that leads here
+        graph = drawing.walk(ark, found, target)
     return {"found": found, "graph": graph, "steps": shown, "left": len(lines) - len(shown)}
 
 

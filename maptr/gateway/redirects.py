@@ -317,7 +317,9 @@ class ObjectStore(OwnObjects):
         """Count the objects of each NAAN, by ranges of the key, because a scan of a million rows takes a second."""
         first = f"SELECT min(ark) FROM redirects WHERE ark >= {_AS_STORED}"  # noqa: S608 - constants
         between = f"SELECT count(*) FROM redirects WHERE ark >= {_AS_STORED} AND ark < {_AS_STORED}"  # noqa: S608
+        some = f"SELECT ark FROM redirects WHERE ark >= {_AS_STORED} AND ark < {_AS_STORED} ORDER BY ark"  # noqa: S608
         counted: dict[str, int] = {}
+        samples: dict[str, list[str]] = {}
         after = ""
         while isinstance(ark := self._connection.execute(first, (_stored(after),)).fetchone()[0], str):
             start = ark.partition("/")[0]
@@ -326,7 +328,9 @@ class ObjectStore(OwnObjects):
             with suppress(ArkSyntaxError):  # of a row that was edited, which no ARK finds
                 naan = check_naan(start.removeprefix("ark:"))
                 counted[naan] = self._connection.execute(between, ends).fetchone()[0]
-        self.naans = counted
+                rows = (self._connection.execute(f"{some} {order} LIMIT 10", ends) for order in ("ASC", "DESC"))
+                samples[naan] = [str(found) for (found,) in chain.from_iterable(rows)]
+        self.naans, self.samples = counted, samples
 
     def get(self, ark: str) -> OwnObject | None:
         """Return the object of an ARK in normal form, None if its row cannot be used. Raises Unreadable; waits LOCKED
@@ -479,7 +483,7 @@ class _Within(OwnObjects):
     """The objects of a store for one request, which waits for them for a limited time altogether."""
 
     def __init__(self, store: ObjectStore, seconds: float) -> None:
-        self.naans = store.naans
+        self.naans, self.samples = store.naans, store.samples
         self._store = store
         self._left = seconds
         self._may_wait = seconds > 0

@@ -14,9 +14,10 @@ from typing import Any
 
 from maptr import url
 from maptr.ark import Ark
+from maptr.config.model import GatewayConfig
 from maptr.discovery import GIVEN, TABLE, Candidate, Discovery, DiscoveryError, Outcome, Step
 from maptr.errors import printable
-from maptr.gateway import describe, objects, pages
+from maptr.gateway import describe, objects, pages, suggest
 from maptr.gateway.message import (
     HTML,
     JSON,
@@ -35,15 +36,15 @@ from maptr.gateway.message import (
     problem,
     text,
 )
-from maptr.gateway.objects import OWN, Match
+from maptr.gateway.objects import OWN, Match, OwnDiscovery, OwnObject
 from maptr.gateway.site import Site
 from maptr.registry.dates import day
 from maptr.url import MAX_URL
 
 STATUSES = (HTTPStatus.FOUND, HTTPStatus.SEE_OTHER)  # what a record may ask for
 STALE_AGE = 30  # seconds; RFC 8767 section 4: the TTL of a stale answer
-NONE_AGE = 300  # seconds for which a client may keep that there is none
 RETRY_AFTER = 30  # seconds until a client should ask again where DNS did not answer
+LIST = "list"  # the value of the parameter ``maptr`` that asks for all mapping authorities
 MAX_ARK = MAX_URL - 512  # bytes, which leave room for the rest of its URL at a mapping authority
 
 _REASONS = {
@@ -52,6 +53,7 @@ _REASONS = {
     HTTPStatus.GONE: "gone",
     HTTPStatus.REQUEST_URI_TOO_LONG: "too-long",
 }
+_VARIES: Headers = (("Vary", "Accept"),)
 _LABELLED = re.compile("(?i)/ark(?::|%3A)")  # the path of a request for an ARK, and nothing else
 _PARAMETER = re.compile(r"(?:^|&)maptr=(list|hkmp)(?=&|\Z)")
 
@@ -75,7 +77,7 @@ def look_up(ark: Ark, site: Site, now: float, respond: Callable[[Discovery], Res
     gateway redirects to them.
     """
     if (own := objects.match(site.objects, ark)) is not None:
-        return respond(_own(ark, own, now))
+        return respond(_own(ark, own, site.settings, now))
 
     def for_ark(found: Discovery) -> Response:
         ranked, trace = site.ranked(found, now), tuple([_for_public(step) for step in found.trace])
@@ -96,11 +98,10 @@ def _for_public(step: Step) -> Step:
     return step.replace(server="", note=step.note if names_none else "", links=links)
 
 
-def _own(ark: Ark, own: Match, now: float) -> Discovery:
+def _own(ark: Ark, own: Match, settings: GatewayConfig, now: float) -> OwnDiscovery:
     """Return the discovery that an own object makes. One that is gone has no candidate."""
-    until = now + NONE_AGE
     if own.object.is_gone:
-        return Discovery(ark, reason=objects.why_gone(own.object), source=OWN, ttl=NONE_AGE, expiration=until)
+        return OwnDiscovery(ark, own, reason=objects.why_gone(own.object), ttl=settings.max_age_gone, now=now)
     try:
         target = objects.target_of(own, ark)
         where = url.parse(own.object.url)  # that of a long ARK may be too long to be read, and the client is told
@@ -108,7 +109,7 @@ def _own(ark: Ark, own: Match, now: float) -> Discovery:
         raise Unreadable(f"{own.object.ark} cannot be followed: {error}") from None
     host, status = where.host.in_url.lower(), own.object.status
     one = Candidate(host, where.port, 0, 0, "", source=OWN, target=target, ark=ark, status=status)
-    return Discovery(ark, (one,), source=OWN, ttl=NONE_AGE, expiration=until)
+    return OwnDiscovery(ark, own, (one,), ttl=settings.max_age, now=now)
 
 
 def answer(request: Request, ark: Ark, found: Discovery, site: Site, form: str = "") -> Response:
@@ -128,16 +129,18 @@ def _answer(
     """Return the response, which leads to none of the URLs ``here``."""
     if not found.candidates and found.source != OWN:  # an own object that is gone says so below
         return _none(request, ark, found, site) if found.complete else _unknown(request, ark, found, site)
-    headers = provenance(found, request.now)
-    is_own, inflection = found.source == OWN, ark.inflection
-    own = objects.match(site.objects, ark) if is_own and (inflection or not found.candidates) else None
-    if own is not None and inflection and own.object.is_described:
-        return describe.own_object(request, ark, own.object, site, form=form, source=headers)
-    if is_own and not found.candidates:
-        return failure(request, site, HTTPStatus.GONE, found.reason, headers, ark, gone=own and own.object)
+    headers = provenance(found, request.now, site.settings)
+    inflection = ark.inflection
+    own = found.own.object if isinstance(found, OwnDiscovery) else None
+    if own is not None and inflection and own.is_described:
+        return describe.own_object(request, ark, own, site, form=form, source=headers)
+    if own is not None and own.is_gone:
+        return failure(request, site, HTTPStatus.GONE, found.reason, headers, ark, gone=own)
     if detail := missing(ark, found, site, request):
-        return failure(request, site, HTTPStatus.NOT_FOUND, detail, headers, ark, found)
-    if wants_list(request, form):
+        headers = (*headers[:1], *kept(int(request.now), site.settings.max_age_missing))
+        meant = suggest.of(site, ark)
+        return failure(request, site, HTTPStatus.NOT_FOUND, detail, headers, ark, found, meant=meant)
+    if form == LIST or (own is None and wants_list(request, form)):
         return authorities(request, ark, found, site, headers, [where for where in urls if where not in here] or urls)
     if inflection and (metadata := _metadata(ark, site)) and metadata not in here:
         return redirect(request, site, ark, metadata, None, headers)
@@ -145,14 +148,14 @@ def _answer(
     for best, target in zip(found.candidates, urls, strict=True):
         if target in here:
             continue
-        takes_none = own is not None and own.object.has_query  # an inflection cannot be added to it
+        takes_none = own is not None and own.has_query  # an inflection cannot be added to it
         if inflection and (describes or takes_none or site.is_suspect(best, found, request.now)):
             break
         wanted = best.status or site.status(ark, target)
-        is_allowed = wanted in (objects.REDIRECTING if is_own else STATUSES)
-        return redirect(request, site, ark, target, wanted if is_allowed else None, headers)
-    source = table_source(site, ark, request.now) if is_own else headers[:1]
-    return describe.respond(request, ark, site, found=None if is_own else found, form=form, source=source)
+        is_allowed = wanted in (STATUSES if own is None else objects.REDIRECTING)
+        return redirect(request, site, ark, target, wanted if is_allowed else None, headers, own=own)
+    source = headers[:1] if own is None else table_source(site, ark, request.now)
+    return describe.respond(request, ark, site, found=None if own else found, form=form, source=source)
 
 
 def missing(ark: Ark, found: Discovery, site: Site, request: Request) -> str:
@@ -161,7 +164,7 @@ def missing(ark: Ark, found: Discovery, site: Site, request: Request) -> str:
         return ""
     host = request.headers.get("host", "")
     is_here = all(site.ends_here(where, host) for where in found.urls())
-    return f"{ark} is none of the objects of this gateway, to which its NAAN leads" if is_here else ""
+    return f"no object is registered as {ark}, and this gateway alone answers for NAAN {ark.naan}" if is_here else ""
 
 
 def _own_urls(request: Request, ark: Ark, urls: list[str], site: Site) -> list[str]:
@@ -182,11 +185,20 @@ def _metadata(ark: Ark, site: Site) -> str:
 
 
 def wants_list(request: Request, form: str) -> bool:
-    return form == "list" or request.names(LINKSET, LINKSET_TEXT)
+    return form == LIST or request.names(LINKSET, LINKSET_TEXT)
 
 
-def redirect(request: Request, site: Site, ark: Ark, target: str, status: int | None, headers: Headers) -> Response:
-    """Return a redirect that is not permanent.
+def redirect(
+    request: Request,
+    site: Site,
+    ark: Ark,
+    target: str,
+    status: int | None,
+    headers: Headers,
+    *,
+    own: OwnObject | None = None,
+) -> Response:
+    """Return a redirect that is not permanent. That of an ``own`` object does not depend on the Accept header.
 
     After a POST of an ARK it is 303, so that the client goes on with a GET. Another request that is not a GET goes to
     the authority as it is, with its body (RFC 9110 15.4.8).
@@ -204,11 +216,12 @@ def redirect(request: Request, site: Site, ark: Ark, target: str, status: int | 
         link += f', <?maptr=list>; rel="linkset"; type="{LINKSET}"'
         base = site.settings.public_url
         link += f', <{base}/{_path(ark)}>; rel="cite-as"' if base else ""
-    given = (("Content-Type", TEXT), ("Location", target), ("Vary", "Accept"), ("Link", link), *headers)
+    varies = _VARIES if own is None else ()
+    given = (("Content-Type", TEXT), ("Location", target), *varies, ("Link", link), *headers)
     return Response(code, given, f"{target}\n".encode("ascii", "replace"))
 
 
-def provenance(found: Discovery, now: float) -> Headers:
+def provenance(found: Discovery, now: float, settings: GatewayConfig) -> Headers:
     """``Maptr-Source``, and how long the response may be kept.
 
     ``Maptr-Source`` is a structured field (RFC 9651): dns, memory, disk or natab, with the parameters ``table`` (its
@@ -226,7 +239,12 @@ def provenance(found: Discovery, now: float) -> Headers:
         value += f";age={int(age)}"
     if found.reason and (found.stale or found.source == "natab"):
         value += f";{_reason(found.reason)}"
-    seconds = STALE_AGE if found.stale else 0 if found.expiration is None else int(found.expiration - now)
+    if found.stale:
+        seconds = STALE_AGE
+    elif found.expiration is None:
+        seconds = 0
+    else:
+        seconds = settings.max_age if found.source == "natab" else int(found.expiration - now)
     return ("Maptr-Source", value), *kept(int(now), seconds)
 
 
@@ -243,7 +261,7 @@ def table_source(site: Site, ark: Ark, now: float) -> Headers:
         table=state.kind,
         table_date=state.date,
     )
-    return provenance(found, now)[:1]
+    return provenance(found, now, site.settings)[:1]
 
 
 @lru_cache(maxsize=10_000)
@@ -267,7 +285,7 @@ def authorities(
     Its other links lead from the ARK to its description, and from each URL to the ARK as what to cite
     (signposting.org).
     """
-    headers = (("Vary", "Accept"), *headers)
+    headers = (*_VARIES, *headers)
     kind = request.prefers(LINKSET, LINKSET_TEXT, JSON, HTML, TEXT)
     if kind == HTML:
         about = {"ark": ark, "listed": pages.listed(urls), **pages.walk(ark, found)}
@@ -308,18 +326,20 @@ def _as_text(contexts: list[dict[str, Any]]) -> str:
 
 def _none(request: Request, ark: Ark, found: Discovery, site: Site) -> Response:
     """DNS or the table said that there is none: forward the ARK to ``root``, or say so."""
-    headers = (*provenance(found, request.now)[:1], *kept(int(request.now), NONE_AGE))
-    root, host = site.settings.root, request.headers.get("host", "")
+    settings, now = site.settings, int(request.now)
+    source = provenance(found, request.now, settings)[:1]
+    root, host = settings.root, request.headers.get("host", "")
     target = f"{root}/{_path(ark)}{ark.tail}"
     if root and not site.is_own(target, host) and not site.is_circular(ark, host):
-        return redirect(request, site, ark, target, None, headers)
+        return redirect(request, site, ark, target, None, (*source, *kept(now, settings.max_age)))
     check_unread(site)
     detail = str(why(found))
     if ark.shared is not None and not ark.shared.resolves:
         detail += (
             f". NAAN {ark.naan} is shared by all organisations, for {ark.shared.meaning}: its ARKs need not resolve"
         )
-    return failure(request, site, HTTPStatus.NOT_FOUND, detail, headers, ark, found)
+    headers = (*source, *kept(now, settings.max_age_missing))
+    return failure(request, site, HTTPStatus.NOT_FOUND, detail, headers, ark, found, meant=suggest.of(site, ark))
 
 
 def _unknown(request: Request, ark: Ark, found: Discovery, site: Site) -> Response:
@@ -356,32 +376,39 @@ def failure(
     ark: Ark | None = None,
     found: Discovery | None = None,
     *,
-    gone: objects.OwnObject | None = None,
+    gone: OwnObject | None = None,
+    meant: str = "",
 ) -> Response:
     """Return an error as a page, as plain text or as problem details, whichever the client prefers.
 
-    The page of an object that is ``gone`` says what it was in the language of the reader.
+    ``meant`` is the ARK that the client perhaps meant. The page says what happened in the language of the reader, and
+    what an object was that is ``gone``.
     """
-    headers = (("Vary", "Accept"), *headers)
+    reason = _reason_of(status, found)
+    headers = (*_VARIES, *headers)
     kind = request.prefers(TEXT, HTML, PROBLEM, JSON)
     if kind == HTML:
-        about = {"detail": detail, "status": status, "ark": ark, "gone": gone, **pages.walk(ark, found)}
+        about = {"detail": detail, "status": status, "reason": reason, "ark": ark, "gone": gone, "meant": meant}
+        entry = None if ark is None else site.table.lookup(ark)
+        about |= {"entry": entry, **pages.walk(ark, found)}
         made = pages.page("failure.html", request, site, status, headers, **about)
     else:
         detail = printable(detail) if kind == TEXT else detail
         if status == HTTPStatus.SERVICE_UNAVAILABLE and found is not None:  # the page has its own paragraph for it
             detail += f"\n{pages.remedy(found)}" % {"naan": found.ark.naan, "origin": found.missing_origin}
         if kind == TEXT:
-            made = text(f"{status.value} {status.phrase}\n{detail}\n", status, headers)
+            hint = f"is it {meant}?\n" if meant and f"is it {meant}?" not in detail else ""
+            made = text(f"{status.value} {status.phrase}\n{detail}\n{hint}", status, headers)
         else:
-            made = problem(status, detail, headers, **({} if ark is None else {"ark": str(ark)}))
-    return made._replace(reason=_reason_of(status, found))
+            members = {"ark": "" if ark is None else str(ark), "suggestion": meant}
+            made = problem(status, detail, headers, **{name: value for name, value in members.items() if value})
+    return made._replace(reason=reason, meant=meant)
 
 
 def _reason_of(status: HTTPStatus, found: Discovery | None) -> str:
     """Return why a request failed, as the statistics count it: one of a few words."""
     if found is None:
-        return _REASONS[status]
+        return _REASONS.get(status, "")
     if found:
         return "no-object"
     if found.decisive is None:

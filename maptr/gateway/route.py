@@ -17,7 +17,7 @@ from maptr.ark import MAX_TEXT, Ark, first_arks
 from maptr.config.model import GatewayConfig
 from maptr.discovery import Discovery
 from maptr.errors import ArkSyntaxError, printable
-from maptr.gateway import api, describe, doh, objects, pages, resolve
+from maptr.gateway import api, describe, doh, objects, pages, resolve, suggest
 from maptr.gateway.message import Answer, Headers, Request, Response, preflight, text, unchanged
 from maptr.gateway.resolve import failure
 from maptr.gateway.site import Site
@@ -81,7 +81,7 @@ def finished(
     that still has it is told so (RFC 9110 13.1.2)."""
     path = raw_target.partition("?")[0]
     if path[:1] == "/" and path not in _FOR_OPERATORS and (path not in _STATISTICS or settings.public_stats):
-        response = Response(response.status, response.headers + CORS, response.body, response.reason)
+        response = response._replace(headers=response.headers + CORS)
     return unchanged(method, headers, response) if response.status == HTTPStatus.OK else response
 
 
@@ -146,7 +146,8 @@ def _resolve(request: Request, received: str, site: Site, show: Show = lambda re
     except ArkSyntaxError as error:
         is_long = len(received) > MAX_TEXT
         status = HTTPStatus.REQUEST_URI_TOO_LONG if is_long else HTTPStatus.BAD_REQUEST
-        return show(failure(request, site, status, str(error)), None)
+        meant = "" if is_long else suggest.spelled(site, error.suggestion or received)
+        return show(failure(request, site, status, str(error), meant=meant), None)
     if len(ark.in_url) > resolve.MAX_ARK:
         detail = f"an ARK of more than {resolve.MAX_ARK} bytes"
         return show(failure(request, site, HTTPStatus.REQUEST_URI_TOO_LONG, detail), None)
@@ -214,4 +215,4 @@ def _not_found(request: Request, site: Site) -> Response:
     naan = normal_key(request.path.removeprefix(pages.NAANS)) if request.path.startswith(pages.NAANS) else ""
     if naan and "/" not in naan:
         detail = f"NAAN {naan} is not in the table, and the last comparison did not find it in DNS"
-    return failure(request, site, HTTPStatus.NOT_FOUND, detail)
+    return failure(request, site, HTTPStatus.NOT_FOUND, detail, meant=suggest.spelled(site, request.path))

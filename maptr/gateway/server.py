@@ -37,11 +37,28 @@ from maptr.daemon.process import in_thread
 from maptr.daemon.sockets import bound_at, explained, open_tcp
 from maptr.discovery import Discovery, DiscoveryError
 from maptr.errors import printable
+from maptr.gateway import pages
 from maptr.gateway.connections import MAX_TARGET, HttpConnection, HttpListener
-from maptr.gateway.message import Answer, Busy, Lines, Lookup, Response, Unreadable, problem, text
+from maptr.gateway.message import (
+    HTML,
+    JSON,
+    PROBLEM,
+    TEXT,
+    Answer,
+    Busy,
+    Headers,
+    Lines,
+    Lookup,
+    Request,
+    Response,
+    Unreadable,
+    problem,
+    text,
+)
 from maptr.gateway.metrics import MALFORMED, RESOLVE, Metrics, kind_of
 from maptr.gateway.patience import PATIENCE, Allowance, WaitingThreads
 from maptr.gateway.proxies import Proxies
+from maptr.gateway.resolve import failure
 from maptr.gateway.route import CORS, MAX_BODY, ORIGIN, finished, route
 from maptr.gateway.site import Site
 from maptr.gateway.statistics import Statistics, naan_in
@@ -53,6 +70,7 @@ access_log = logging.getLogger("maptr.gateway.access")
 
 BODY_TIMEOUT = 10.0  # seconds for the body of a POST
 ALWAYS = ("/health", "/ready")  # what any name may ask for, such as that of a load balancer
+UNREADABLE_FOR = 10  # seconds until a client should ask again for an own object that could not be read
 PIECE = 65_536  # bytes of a long response for which the client has the idle timeout to read
 AT_ONCE = 32  # ARKs of one request that are looked up at the same time
 
@@ -65,7 +83,8 @@ FREE_WORK = 5_000  # steps of one ARK that are not counted; those of a record ta
 
 _FIXED = ((hdrs.SERVER, "maptr"), ("X-Content-Type-Options", "nosniff"))  # headers of every response
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,64}\Z")
-_HOST = re.compile(r"(?a)(?:\[[0-9A-Fa-f:.]+\]|(?:[\w.~!$&'()*+,;=-]|%[0-9A-Fa-f]{2})*)(?::\d*)?\Z")  # RFC 9110 7.2
+_HOST = re.compile(r"(?a)(?:\[[0-9A-Fa-f:.]+\]|(?:[\w.~!$&'()*+,;=-]|%[0-9A-Fa-f]{2})*)(?::(\d*))?\Z")  # RFC 9110 7.2
+_MAX_PORT = 65_535
 _MAPTR_LINE = '%(client)s "%(method)s %(target)s" %(status)d %(seconds).6f %(id)s'
 _COMBINED_LINE = '%(client)s - - [%(at)s] "%(method)s %(target)s %(http)s" %(status)d %(size)d "%(from)s" "%(agent)s"'
 
@@ -268,21 +287,22 @@ class HttpServer:
                 return answer, None
             self._clients.charge(client_of(client), len(answer.parts))
             return answer.response, self._lines(answer, ask, site)
-        except Unreadable as error:  # own objects: a redirect by the table would be wrong, and kept
+        except Unreadable as error:  # such as own objects: a redirect by the table would be wrong, and kept
             self._metrics.unavailable.inc()
-            status, retry = HTTPStatus.SERVICE_UNAVAILABLE, (("Retry-After", "10"), ("Cache-Control", "no-store"))
-            is_api = kind_of(target) == "api"
-            return problem(status, str(error), retry) if is_api else text(f"{error}\n", status, retry), None
+            retry = (("Retry-After", str(UNREADABLE_FOR)),)
+            return self._failure(request, HTTPStatus.SERVICE_UNAVAILABLE, str(error), retry), None
         except Exception as error:
             self._listener.log_error(error, f", {request.method} {_shown(target)}")
-            return problem(HTTPStatus.INTERNAL_SERVER_ERROR, "the log of the server has the reason"), None
+            status = HTTPStatus.INTERNAL_SERVER_ERROR
+            return self._failure(request, status, "the log of the server has the reason"), None
 
     def _refusal(self, request: HttpRequest, client: str) -> Response | None:
         """Return the response to a request that is not answered: its version, its Host, or the limit of its client."""
         if not HttpVersion10 <= request.spoken <= HttpVersion11:
             return text("only HTTP/1.1 and HTTP/1.0 are supported\n", HTTPStatus.HTTP_VERSION_NOT_SUPPORTED)
         target, headers = request.raw_path, request.headers
-        if not _HOST.match(headers.get(hdrs.HOST, "")):
+        named = ORIGIN.match(target)
+        if not all(map(_is_host, (headers.get(hdrs.HOST, ""), named[1] if named else ""))):
             return text("the Host header cannot be read\n", HTTPStatus.BAD_REQUEST)
         if self._checks_host and not self._is_for_operators(target, headers):
             return text(f"{REFUSED.format('gateway.admin_hosts')}\n", HTTPStatus.MISDIRECTED_REQUEST)
@@ -293,9 +313,22 @@ class HttpServer:
             names_none = f"{header} names no client outside gateway.proxies: all its clients share one limit"
             self._proxies.warn_of(client, names_none if header in headers else "")
         retry = (("Retry-After", str(int(wait) + 1)),)
-        if kind_of(target) == "api":
-            return problem(HTTPStatus.TOO_MANY_REQUESTS, "too many requests", retry)
-        return text("too many requests\n", HTTPStatus.TOO_MANY_REQUESTS, retry)
+        return self._failure(request, HTTPStatus.TOO_MANY_REQUESTS, "too many requests", retry)
+
+    def _failure(self, request: HttpRequest, status: HTTPStatus, detail: str, headers: Headers = ()) -> Response:
+        """Return an error that does not depend on the target: for a program, or for a browser as a page, which is made
+        once a minute, because it must cost less than what it refuses."""
+        headers = (*headers, ("Cache-Control", "no-store"))
+        if kind_of(request.raw_path) == "api":
+            return problem(status, detail, headers)
+        now, site = time.time(), self._site()
+        named = {name: request.headers.get(name, "") for name in ("accept", "accept-language")}
+        asked = Request("GET", "/", named, now=now)
+        if asked.prefers(TEXT, HTML, PROBLEM, JSON) != HTML:
+            return failure(asked, site, status, detail, headers)
+        key = (HttpServer._failure, status, detail, pages.language_of(asked, site), int(now) // pages.MINUTE)
+        made = site.once(key, lambda: failure(asked, site, status, detail))
+        return made._replace(headers=(*(pair for pair in made.headers if pair[0] != "Cache-Control"), *headers))
 
     def _is_for_operators(self, target: str, headers: CIMultiDictProxy[str]) -> bool:
         """Return whether the request names this machine, or asks only whether it is there."""
@@ -488,6 +521,12 @@ class HttpServer:
                 },
             )
         access_log.info(line, values, extra={"members": members, "is_whole": is_combined})
+
+
+def _is_host(text: str) -> bool:
+    """Return whether a Host header can be read: a host, perhaps with a port."""
+    found = _HOST.match(text)
+    return found is not None and (not found[1] or (len(found[1]) <= 5 and int(found[1]) <= _MAX_PORT))
 
 
 async def _pieces(body: bytes) -> Pieces:

@@ -23,6 +23,7 @@ import dns.message
 import dns.query
 import pytest
 
+from maptr import config as configuration
 from maptr import paths
 from maptr.cli import lookup
 from maptr.cli.up import SAMPLE, find_registry
@@ -145,6 +146,7 @@ def test_the_sample_answers_every_command_until_it_ends(user: User) -> None:
 def test_the_gateway_serves_the_same_table_and_zone(user: User) -> None:
     up = user.up("--sample").ready()
     assert f"gateway   {up.url}/\n" in up.said
+    assert configuration.load(user.running).gateway.rate == 0, "its user may check all links of a site at once"
     user.run("up", "--sample", said=f"on 127.0.0.1#{up.port} and {up.url}/; try")
     found = up.ask(f"/{ARK}")
     assert (found.status, found.headers["location"]) == (302, "https://ark.nlm.example.org/ark:/12025/x1")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from html import unescape
 from importlib.resources import files
-from itertools import chain
 from typing import Any
 
 import pytest
@@ -14,7 +13,6 @@ from jinja2 import Environment
 from maptr.config import parse
 from maptr.config.model import LANGUAGES, GatewayConfig
 from maptr.errors import ConfigError
-from maptr.gateway import pages
 from maptr.gateway.language import ENGLISH, SPANS, Language, preferred
 from maptr.gateway.objects import OwnObject
 from maptr.gateway.site import DriftReport
@@ -37,7 +35,7 @@ TABLE = Table([Entry("12345", "", (Nma("https://h.example/ark:/${content}"),), W
 def messages() -> dict[str, tuple[str, ...]]:
     """Every message by its key: one text, or singular and plural."""
     environment: Any = Environment(extensions=["jinja2.ext.i18n"], autoescape=True)
-    found = dict.fromkeys(chain(map(str, Verdict), (pages.PASSES, pages.NO_ORIGIN, pages.LASTS)))
+    found = dict.fromkeys(map(str, Verdict))
     every: dict[str, tuple[str, ...]] = {text: (text,) for text in found} | {one: (one, more) for _, one, more in SPANS}
     for template in TEMPLATES:
         for _, function, message in environment.extract_translations(template.read_text()):

@@ -108,6 +108,7 @@ def test_the_page_of_an_object_that_is_gone_is_in_the_language_of_the_reader(ark
     shown = {"Pourquoi": "withdrawn by its author", "qui": "A. Author", "quoi": "A report", "quand": "1999"}
     assert dict(re.findall("<dt>(.*?)</dt><dd>(.*?)</dd>", page)) == shown
     assert "is gone" not in page
+    assert "Il était ici et n’est plus disponible." in page
 
 
 def test_no_text_of_an_object_forges_a_line_of_a_response() -> None:

@@ -90,6 +90,7 @@ def test_a_database_that_stays_locked_gives_503(tmp_path: Path, caplog: pytest.L
             for _ in "again":
                 reply = get(found.port, "/ark:12345/x5")
                 assert (reply.status, reply.headers["retry-after"]) == (503, "10")
+                assert reply.text.splitlines()[1].endswith(" cannot be read now")
                 assert reply.headers["cache-control"] == "no-store"
             assert get(found.port, "/api/v1/discover?ark=ark:12345/x5").status == 503
             lines = get(found.port, "/api/v1/discover?ark=ark:12345/x5&ark=ark:54321/x&ark=ark:12345/x6&ark=nonsense")

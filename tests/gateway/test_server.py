@@ -19,10 +19,12 @@ from typing import Any
 
 import pytest
 
+from maptr.config.model import GatewayConfig
 from maptr.daemon.certificate import Certificate
 from maptr.gateway import connections, server
 from maptr.gateway.message import Response
 from maptr.gateway.route import MAX_BODY
+from maptr.gateway.site import Site
 from tests.support.caching import ONE_HOST, Rig, dns_answer, host
 from tests.support.certificates import write_certificate
 from tests.support.http_gateway import TABLE, Gateway, HttpClient, gateway, get, request
@@ -260,6 +262,8 @@ def test_a_failure_of_the_core_is_logged_and_has_no_details(caplog: pytest.LogCa
         replies = [get(found.port, "/metrics") for _ in range(3)]
         assert {reply.status for reply in replies} == {500}
         assert b"secret" not in replies[0].body
+        page = get(found.port, "/metrics", "Accept: text/html", "Accept-Language: es")
+        assert (page.status, "Aquí se ha producido un error" in page.text) == (500, True)
         assert "access-control-allow-origin" not in replies[0].headers, "it is for operators"
         found.change(metrics=lambda: Response(200, (("X-Bad", "a\r\nb"),), b""))
         with HttpClient(found.port) as client, pytest.raises((EOFError, ConnectionError)):
@@ -443,6 +447,25 @@ def test_x_forwarded_for_counts_from_proxies_only() -> None:
         assert 429 in statuses
 
 
+@pytest.mark.parametrize(
+    ("code", "title"), [("en", "Too many requests"), ("fr", "Trop de requêtes"), ("es", "Demasiadas peticiones")]
+)
+def test_a_browser_that_asks_too_often_gets_a_page(code: str, title: str) -> None:
+    """In its language, with the name and the contact of the operator; a program gets a line or problem details."""
+    browser = ("Accept: text/html,*/*;q=0.8", f"Accept-Language: {code}")
+    site = Site(GatewayConfig(name="Our Library", contact="us@example.org"))
+    with gateway(site=site, rate=1) as found, HttpClient(found.port) as client:
+        replies = [client.get("/", *browser) for _ in range(5)]
+        (page, *_) = [reply for reply in replies if reply.status == 429]
+        assert page.headers["retry-after"].isdigit()
+        assert (page.headers["cache-control"], page.headers["content-language"]) == ("no-store", code)
+        for text in (f"<h1>{title}</h1>", "Our Library", "mailto:us@example.org"):
+            assert text in page.text
+        line, document = client.get("/"), client.get("/api/v1/naans")
+        assert (line.status, line.text.splitlines()[1]) == (429, "too many requests")
+        assert (document.status, document.headers["content-type"]) == (429, "application/problem+json")
+
+
 def test_a_proxy_that_names_no_client_shares_one_limit(caplog: pytest.LogCaptureFixture) -> None:
     """The limit fails closed, and a line of the log says why."""
     names_none = "X-Forwarded-For names no client outside gateway.proxies"
@@ -590,8 +613,22 @@ def test_every_response_is_http_1_1(shared: Gateway) -> None:
 @pytest.mark.parametrize(
     ("status", "hosts"),
     [
-        (400, ["a b", "a/b", "h.example:x", "[::1", "a,b/c", "é"]),
-        (200, ["", "h.example", "h.example:8080", "[2001:db8::1]:80", "h_1.example.", "127.0.0.1"]),
+        (
+            400,
+            [
+                "a b",
+                "a/b",
+                "h.example:x",
+                "[::1",
+                "a,b/c",
+                "é",
+                "a:99999",
+                "a:65536",
+                "[::1]:99999",
+                "a:" + "9" * 5_000,
+            ],
+        ),
+        (200, ["", "h.example", "h.example:8080", "[2001:db8::1]:80", "h_1.example.", "127.0.0.1", "a:65535", "a:"]),
     ],
 )
 def test_hosts(shared: Gateway, status: int, hosts: list[str]) -> None:
@@ -600,6 +637,12 @@ def test_hosts(shared: Gateway, status: int, hosts: list[str]) -> None:
         with HttpClient(shared.port) as client:
             content = f"GET /health HTTP/1.1\r\nHost: {text}\r\n\r\n".encode()
             assert client.send(content).reply().status == status, text
+
+
+@pytest.mark.parametrize("port", ["99999", "65536", "x"])
+def test_the_host_of_an_absolute_target_has_a_port_that_exists(shared: Gateway, port: str) -> None:
+    with HttpClient(shared.port) as client:
+        assert client.send(f"GET http://a:{port}/health HTTP/1.1\r\nHost: a\r\n\r\n".encode()).reply().status == 400
 
 
 def test_the_rules_of_a_naan_that_take_too_long_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -32,6 +32,7 @@ class Objects(OwnObjects):
     def __init__(self, rows: Iterable[OwnObject]) -> None:
         self._rows = {row.ark: row for row in rows}
         self.naans = Counter(Ark.parse(ark).naan for ark in self._rows)
+        self.samples = {naan: [ark for ark in self._rows if Ark.parse(ark).naan == naan] for naan in self.naans}
 
     def get(self, ark: str) -> OwnObject | None:
         return self._rows.get(ark)
