@@ -86,7 +86,7 @@ def _discover(request: Request, site: Site, ark: list[str]) -> Answer:
             parsed = Ark.parse(ark[0], bare=True).sent(site.hyphens)
         except ArkSyntaxError as error:
             meant = suggest.spelled(site, error.suggestion or ark[0])
-            return problem(HTTPStatus.BAD_REQUEST, str(error), **_suggested(meant))
+            return problem(HTTPStatus.BAD_REQUEST, str(error), (), **_suggested(meant))
         return look_up(parsed, site, request.now, partial(_discovered, request, site))
     headers = (("Content-Type", JSON_LINES), *_NOT_KEPT)
     parts = Made(ark, partial(_part, request, site))
