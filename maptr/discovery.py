@@ -13,7 +13,7 @@ import dns.exception
 
 from maptr import url
 from maptr.ark import NO_ARK, Ark
-from maptr.errors import ArkSyntaxError, MaptrError, json_text, printable
+from maptr.errors import ArkSyntaxError, MaptrError, error_fields, json_text, printable
 from maptr.naptr.automaton import Budget, BudgetSpent
 from maptr.naptr.record import Kind, Naptr
 from maptr.protocol import names
@@ -682,7 +682,7 @@ class Discovery(Value, Sequence[Candidate]):
             "fetched": self.fetched,
             "age": None if self.age is None else round(self.age, 3),
             "ttl": self.ttl,
-            "error": None if self.error is None else str(self.error),
+            **error_fields(self.error),
             "candidates": [c._to_dict(made) for made, c in zip(self.urls(), self.candidates, strict=True)],
             "trace": [step.to_dict() for step in self.trace],
         }

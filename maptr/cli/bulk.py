@@ -636,7 +636,7 @@ def csv_text(value: object) -> str:
 
 
 class _Lines:
-    """A file for rows of CSV, which end with ``\\n`` in it: csv quotes a CR in a cell only if it is in its line ends."""
+    """A file for rows of CSV, each of which ends with ``\\n``: csv quotes a CR only if its own line ends have one."""
 
     def __init__(self, sink: TextIO) -> None:
         self._sink = sink

@@ -18,7 +18,7 @@ from urllib.parse import quote, unquote
 
 from maptr.ark import Ark
 from maptr.discovery import Discovery
-from maptr.errors import SCHEMA, ArkSyntaxError, MaptrError, json_text, nearest
+from maptr.errors import SCHEMA, ArkSyntaxError, MaptrError, error_fields, json_text, nearest
 from maptr.gateway.message import (
     JSON,
     JSON_LINES,
@@ -84,7 +84,8 @@ def _discover(request: Request, site: Site, ark: list[str]) -> Answer:
         try:
             parsed = Ark.parse(ark[0], bare=True).sent(site.hyphens)
         except ArkSyntaxError as error:
-            return problem(HTTPStatus.BAD_REQUEST, str(error))
+            suggestion = error_fields(error)["suggestion"]
+            return problem(HTTPStatus.BAD_REQUEST, str(error), suggestion=suggestion)
         return look_up(parsed, site, request.now, partial(_discovered, request, site))
     headers = (("Content-Type", JSON_LINES), *_NOT_KEPT)
     parts = Made(ark, partial(_part, request, site))
@@ -118,7 +119,7 @@ def _part(request: Request, site: Site, text: str) -> Lookup | Response:
 
 def _unread(text: str, error: MaptrError) -> Response:
     received = text.encode("utf-8", "replace").decode()
-    return _json({"ark": received, "candidates": [], "age": None, "error": str(error)})
+    return _json({"ark": received, "candidates": [], "age": None, **error_fields(error)})
 
 
 def _json(document: Mapping[str, Any], headers: Headers = ()) -> Response:
