@@ -14,7 +14,7 @@ import dns.exception
 
 from maptr import url
 from maptr.ark import NO_ARK, PROFILES, Ark
-from maptr.errors import ArkSyntaxError, MaptrError, json_text, printable
+from maptr.errors import ArkSyntaxError, MaptrError, error_fields, json_text, printable
 from maptr.members import Members
 from maptr.naptr.automaton import Budget, BudgetSpent
 from maptr.naptr.record import Kind, Naptr
@@ -769,8 +769,7 @@ class Discovery(Value, Sequence[Candidate]):
             "fetched": self.fetched,
             "age": None if self.age is None else round(self.age, 3),
             "ttl": self.ttl,
-            "error": None if self.error is None else str(self.error),
-            "suggestion": None if self.error is None else self.error.suggestion or None,
+            **error_fields(self.error),
             "position": self.position,
             "candidates": [c._to_dict(made) for made, c in zip(self.urls(), self.candidates, strict=True)],
             "trace": [step.to_dict() for step in self.trace],

@@ -146,6 +146,12 @@ class ArkSyntaxError(MaptrError, ValueError):
         self.labelled = labelled
 
 
+def error_fields(error: MaptrError | None) -> dict[str, str | None]:
+    """Return an error, or none, in the types of JSON: its text, and what an ArkSyntaxError suggests."""
+    suggestion = error.suggestion if isinstance(error, ArkSyntaxError) else ""
+    return {"error": None if error is None else str(error), "suggestion": suggestion or None}
+
+
 class Fault(StrEnum):
     """Why a mapping authority did not answer."""
 

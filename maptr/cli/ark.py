@@ -11,7 +11,7 @@ from maptr.ark import Ark, Profile, find_arks
 from maptr.cli import options, output
 from maptr.cli.group import command
 from maptr.cli.output import Painted
-from maptr.errors import NOT_UTF8, ArkSyntaxError
+from maptr.errors import NOT_UTF8, ArkSyntaxError, error_fields
 
 
 @command(
@@ -47,12 +47,11 @@ def ark(texts: tuple[str, ...], find: bool, profile: Profile, as_json: bool) -> 
             code = output.EXIT_USAGE
             output.error(str(error))
             if as_json:
-                reason = {"error": str(error), "suggestion": error.suggestion or None}
-                output.json_data({"ark": None, "received": shown, **reason})
+                output.json_data({"ark": None, "received": shown, **error_fields(error)})
             continue
         for parsed in arks:
             if as_json:
-                output.json_data({**parsed.to_dict(), "received": shown, "error": None, "suggestion": None})
+                output.json_data({**parsed.to_dict(), "received": shown, **error_fields(None)})
             else:
                 output.data(Painted(str(parsed), output.STRONG))
                 for label, value in _rows(parsed).items():

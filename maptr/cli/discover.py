@@ -14,7 +14,7 @@ from maptr.cli import lookup, options, output
 from maptr.cli.group import command
 from maptr.cli.lookup import Argument, LookupOptions
 from maptr.discovery import Discovery
-from maptr.errors import ConfigError, MaptrError
+from maptr.errors import ConfigError, MaptrError, error_fields
 
 _EXITS = {
     0: "every ARK has a mapping authority",
@@ -163,7 +163,7 @@ def info(arks: tuple[str, ...], **given: Any) -> None:
     def show(ark: Argument, found: Discovery | None, error: MaptrError | None) -> int:
         if error is not None or found is None or isinstance(ark, str):
             if options.as_json:
-                output.json_data({"ark": str(ark), "spoken": False, "error": str(error)})
+                output.json_data({"ark": str(ark), "spoken": False, **error_fields(error)})
             return output.EXIT_OK
         described = describe(
             found,
@@ -174,7 +174,7 @@ def info(arks: tuple[str, ...], **given: Any) -> None:
         if not described.spoken:
             output.warning(f"{described.url} {described.note}")
         if options.as_json:
-            output.json_data({**described.to_dict(), "error": None})
+            output.json_data({**described.to_dict(), **error_fields(None)})
         elif described.spoken:
             output.data(described.to_text())
             thump = f", THUMP status {described.thump}" if described.thump else ""

@@ -20,7 +20,7 @@ from maptr.cli import output
 from maptr.cli.output import Painted
 from maptr.client import AUTO, MEMORY, Client
 from maptr.discovery import BUILT_IN, Discovery, DiscoveryError, NoMappingAuthority, NoServer, Step
-from maptr.errors import ArkSyntaxError, ConfigError, MaptrError, NmaError
+from maptr.errors import ArkSyntaxError, ConfigError, MaptrError, NmaError, error_fields
 from maptr.protocol.numbers import PORT
 from maptr.resolver.call import LIFETIME, as_ark
 from maptr.resolver.servers import HTTPS, TCP, TLS, check_server, find_servers, is_address, system_servers
@@ -357,7 +357,7 @@ def show_urls(prepared: Prepared) -> int:
         if options.as_json:
             document = {} if found is None else found.to_dict()
             fields = {name: document.get(name) for name in ("source", "table", "table_date", "stale", "reason", "age")}
-            output.json_data({"ark": str(ark), "url": made, **fields, "error": str(error) if error else None})
+            output.json_data({"ark": str(ark), "url": made, **fields, **error_fields(error)})
             return
         if made and found and found.table != BUILT_IN and (found.source == "natab" or found.stale):
             options.inform(f"{ark}: {provenance(found)}")
@@ -375,7 +375,7 @@ def show_discoveries(prepared: Prepared, *, short: bool = False) -> int:
             document: dict[str, Any] = found.to_dict() if found is not None else {"ark": str(ark), "age": None}
             if error is not None:
                 document["candidates"] = []  # the trace has the refused ones
-            output.json_data({**document, "error": str(error) if error else None})
+            output.json_data({**document, **error_fields(error)})
         elif found and error is None:
             if prepared.client.reconciles and found.table != BUILT_IN:
                 options.inform(f"{ark}: {provenance(found)}")

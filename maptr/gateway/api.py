@@ -18,7 +18,7 @@ from urllib.parse import quote, unquote
 
 from maptr.ark import Ark
 from maptr.discovery import Discovery
-from maptr.errors import SCHEMA, ArkSyntaxError, MaptrError, json_text, nearest
+from maptr.errors import SCHEMA, ArkSyntaxError, MaptrError, error_fields, json_text, nearest
 from maptr.gateway import suggest
 from maptr.gateway.message import (
     JSON,
@@ -127,7 +127,7 @@ def _part(request: Request, site: Site, text: str) -> Lookup | Response:
 
 def _unread(text: str, error: MaptrError) -> Response:
     received = text.encode("utf-8", "replace").decode()
-    return _json({"ark": received, "candidates": [], "age": None, "error": str(error)})
+    return _json({"ark": received, "candidates": [], "age": None, **error_fields(error)})
 
 
 def _json(document: Mapping[str, Any], headers: Headers = ()) -> Response:

@@ -25,6 +25,7 @@ import signal
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -318,6 +319,11 @@ def _csv(text: str) -> object:
 def _bulk(text: str, column: str | None = None) -> object:
     lines = bulk.NumberedLines(BytesIO(text.encode("utf-8", "replace")), column)
     return [bulk.ark_text(line, "current") for _, line in lines.read() if not bulk.is_skipped(line)]
+
+
+def _bulk_find(text: str) -> object:
+    lines = bulk.NumberedLines(BytesIO(text.encode("utf-8", "replace")), "ark")
+    return list(bulk.FindForm(lines.columns(), as_json=False).places(lines.records(), "current", Counter()))
 
 
 def _key_lines(text: str) -> object:
@@ -631,6 +637,9 @@ READERS: dict[str, Reader] = {
     # files of the command line
     "bulk, lines": Reader(_bulk, _IN_ARK[:6]),
     "bulk, columns": Reader(partial(_bulk, column="ark"), [("ark,b\n", "\n"), ('b,ark\n"', '"\n'), ("ark\tb\n", "\n")]),
+    "bulk, find": Reader(
+        _bulk_find, [("ark\n", "\n"), ("ark,b\nark:12345/x", "\n"), ('ark\n"', '"\n'), ("ark,", "\n1\n")]
+    ),
     "bulk, second column": Reader(partial(_bulk, column="2"), [("a,", "\n"), ('"', '",ark:12345/x\n')]),
     # texts of messages, logs and tables
     "printable": Reader(printable),

@@ -206,7 +206,7 @@ def test_an_existing_output_needs_resume_or_overwrite(server: Hostile, tmp_path:
     assert out.read_text() == "my notes\n"
     to_out("--overwrite", "--resume", code=2)
     to_out("--overwrite", code=0)
-    assert out.read_text().startswith("line,status,ark,url,note\n1,found,ark:1/x,")
+    assert out.read_text().startswith("line,status,ark,url,note,suggestion\n1,found,ark:1/x,")
     assert [path.name for path in tmp_path.iterdir()] == ["out.csv"]
 
 
@@ -223,8 +223,8 @@ def test_the_input_is_never_the_output(how: str, flag: tuple[str, ...], tmp_path
     assert source.read_text() == "ark:1/x\n"
 
 
-GOOD = "1,found,ark:1/x1,https://ha.example/ark:1/x1,\n"
-HEAD = "line,status,ark,url,note\n"
+GOOD = "1,found,ark:1/x1,https://ha.example/ark:1/x1,,\n"
+HEAD = "line,status,ark,url,note,suggestion\n"
 
 
 @pytest.mark.parametrize(
@@ -232,16 +232,16 @@ HEAD = "line,status,ark,url,note\n"
     [
         ("my notes\nall of them\n", "it does not begin with line,status,ark,url,note"),
         ("my notes without an end of line", "it does not begin with"),
-        (f"{HEAD}1,found,ark:1/other,https://x.example/,\n", "its row of line 1 has another ARK"),
-        (f"{HEAD}{GOOD}4,found,ark:1/x4,https://x.example/,\n", "has a row of line 4, but the input has 2 lines"),
+        (f"{HEAD}1,found,ark:1/other,https://x.example/,,\n", "its row of line 1 has another ARK"),
+        (f"{HEAD}{GOOD}4,found,ark:1/x4,https://x.example/,,\n", "has a row of line 4, but the input has 2 lines"),
         (f"{HEAD}1,found,ark:1/x1\n", "record 2 was not written by maptr bulk"),
-        (f"{HEAD}{GOOD}1,found,ark:1/x2,,\n", "line 1 has another row already"),
-        (f"{HEAD}x,found,ark:1/x1,,\n", "record 2"),
-        (f"{HEAD}0,found,ark:1/x1,,\n", "record 2"),
-        (f"{HEAD}1,lost,ark:1/x1,,\n", "record 2"),
+        (f"{HEAD}{GOOD}1,found,ark:1/x2,,,\n", "line 1 has another row already"),
+        (f"{HEAD}x,found,ark:1/x1,,,\n", "record 2"),
+        (f"{HEAD}0,found,ark:1/x1,,,\n", "record 2"),
+        (f"{HEAD}1,lost,ark:1/x1,,,\n", "record 2"),
         ('{"schema": "maptr/1", "line": 1, "status": "found", "ark": "ark:1/x1", "url": "", "note": ""}\n', "begin"),
         ("\udcff\udcfe\n", "it does not begin with"),
-        (f"{HEAD}1,found,\udcff,,\n", "record 2"),
+        (f"{HEAD}1,found,\udcff,,,\n", "record 2"),
         ("[1]\n", "it does not begin with {"),
         ('{"schema": "maptr/1", "line": 1}\n', "record 1 was not written by maptr bulk in this format: not a row"),
     ],
@@ -258,6 +258,124 @@ def test_an_output_that_cannot_be_resumed_is_unchanged(content: str, because: st
 def test_a_silent_server_gives_exit_code_9() -> None:
     with hostile(lambda query, transport: []) as server:
         run(f"@{server.name}", "--timeout", "0.2", text="ark:1/x\n", code=9, said="1,unknown,ark:1/x")
+
+
+# ---- a suggestion
+
+
+def test_a_bad_line_has_its_suggestion_as_a_field(server: Hostile) -> None:
+    text = "ark:/1/x-1?info (Gallica)\nark:1/x1|https://n2t.net/ark:/1/x1\nark:1/x1 ark:1/x2\nark:1/x1\n"
+    expected = ["ark:1/x-1?info", "ark:1/x1", "", ""]
+    rows = list(csv.DictReader(run(f"@{server.name}", text=text).stdout.splitlines()))
+    assert [(row["status"], row["suggestion"]) for row in rows] == [
+        *(("bad", each) for each in expected[:3]),
+        ("found", ""),
+    ]
+    documents = [json.loads(line) for line in run("--json", f"@{server.name}", text=text).stdout.splitlines()]
+    assert [document["suggestion"] for document in documents] == expected
+
+
+# ---- ARKs in other text
+
+DIRTY = (
+    "id,row,title,link,link,\r\n"
+    '1,a,"A, b",ark:/1/x-1 (Gallica),z,\r\n'
+    "2,b,two,ark:/1/x2|ark:/2/x|https://n2t.net/ark:1/x2,,\r\n"
+    '3,c,"multi\r\nline","=HYPERLINK(""https://n2t.net/ark:/1/x3?a=1"";""ark:1/x3"")"\r\n'
+    "4,d,=1+1,#N/A,,,more\r\n"
+    "\r\n"
+    ",,,,,\r\n"
+    "# 5,e,,ark:4/x,,\r\n"
+)
+FOUND = [
+    (2, "1", "ark:/1/x-1 (Gallica)", "found", "ark:1/x1"),
+    (3, "2", "ark:/1/x2|ark:/2/x|https://n2t.net/ark:1/x2", "found", "ark:1/x2"),
+    (3, "2", "ark:/1/x2|ark:/2/x|https://n2t.net/ark:1/x2", "found", "ark:2/x"),
+    (4, "3", '=HYPERLINK("https://n2t.net/ark:/1/x3?a=1";"ark:1/x3")', "found", "ark:1/x3"),
+    (5, "4", "#N/A", "none", ""),
+    (8, "# 5", "ark:4/x", "none", "ark:4/x"),
+]
+FIND_HEADER = [
+    "row",
+    "id",
+    "row_2",
+    "title",
+    "link",
+    "link_2",
+    "6",
+    "maptr_status",
+    "maptr_ark",
+    "maptr_url",
+    "maptr_note",
+]
+
+
+def test_find_writes_a_row_for_each_ark_with_the_columns_of_the_input(server: Hostile, tmp_path: Path) -> None:
+    source, out = tmp_path / "in.csv", tmp_path / "out.csv"
+    source.write_text(DIRTY, newline="")
+    done = run(str(source), "--find", "--column", "link", f"@{server.name}", "-o", str(out), code=1)
+    with out.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert list(rows[0]) == FIND_HEADER
+    shown = [(int(row["row"]), *(row[name] for name in ("id", "link", "maptr_status", "maptr_ark"))) for row in rows]
+    assert shown == FOUND
+    assert (rows[0]["title"], rows[0]["row_2"], rows[0]["link_2"]) == ("A, b", "a", "z")
+    assert (rows[3]["title"], rows[3]["maptr_url"]) == ("multi\r\nline", "https://u.example/x3?a=1")
+    assert (rows[4]["title"], rows[4]["maptr_note"]) == ("=1+1", "no ARK in the row")  # as it came: rows can be joined
+    assert "6 rows: 4 found, 2 none, 0 unknown, 0 bad" in done.stderr
+    assert "1 row with more cells than the first one" in done.stderr
+    documents = run("--json", str(source), "--find", "--column", "link", f"@{server.name}", code=1).stdout.splitlines()
+    assert [list(json.loads(line))[:12] for line in documents] == [["schema", *FIND_HEADER]] * 6
+    assert [json.loads(line)["maptr_ark"] for line in documents] == [row["maptr_ark"] for row in rows]
+
+
+@pytest.mark.parametrize("form", [(), ("--json",), ("--unordered",)])
+def test_a_run_with_find_resumes_within_a_row(form: tuple[str, ...], server: Hostile, tmp_path: Path) -> None:
+    source, out = tmp_path / "in.csv", tmp_path / "out"
+    source.write_text(DIRTY, newline="")
+    line = (str(source), "--find", "--column", "link", f"@{server.name}", "-o", str(out), *form)
+    run(*line, code=1)
+    whole = out.read_bytes()
+    for cut in range(0, len(whole) + 1, 23):
+        out.write_bytes(whole[:cut])
+        done = run(*line, "--resume", code=1)
+        assert sorted(out.read_bytes().splitlines()) == sorted(whole.splitlines())
+        assert "6 rows" in done.stderr
+    source.write_text(DIRTY.replace("ark:/2/x", "ark:/2/other"), newline="")
+    run(*line, "--resume", code=2, said="it was written from another input")
+    source.write_text(DIRTY.replace("title", "Title"), newline="")
+    out.write_bytes(whole)
+    if form != ("--json",):
+        run(*line, "--resume", code=2, said="it does not begin with row,id,")
+    assert out.read_bytes() == whole
+
+
+@pytest.mark.parametrize(
+    ("text", "column", "columns", "expected"),
+    [
+        ("See ark:1/x1 and ark:1/x2.\n\n# ark:1/x3\nnone\n", (), ["text"], ["ark:1/x1", "ark:1/x2", "ark:1/x3", ""]),
+        ("a;ark:1/x1 (b)\nc;ark:1/x2\n", ("--column", "2"), ["1", "2"], ["ark:1/x1", "ark:1/x2"]),
+        ("\ufeff# of May\nid\tark\n1\tark:1/x1 (b)\n", ("--column", "ark"), ["id", "ark"], ["ark:1/x1"]),
+        ("ark,maptr_url,schema\nark:1/x1,b,c\n", ("--column", "ark"), ["ark", "maptr_url_2", "schema_2"], ["ark:1/x1"]),
+        ("ark:1/x1\n", ("--column", "3"), ["1", "2", "3"], [""]),
+    ],
+)
+def test_find_in_lines_and_columns(
+    text: str, column: tuple[str, ...], columns: list[str], expected: list[str], server: Hostile
+) -> None:
+    rows = list(csv.DictReader(run("--find", *column, f"@{server.name}", text=text).stdout.splitlines()))
+    assert list(rows[0])[1:-4] == columns
+    assert [row["maptr_ark"] for row in rows] == expected
+
+
+def test_find_says_what_it_cannot_read_and_where_an_ark_was_cut(server: Hostile) -> None:
+    text = f"ark,b\nark:1/x1,{'z' * 70000}\nark:1/th\u00e9\u00e2tre,\nark:1/x2,\n".encode() + b"\xe9 ark:1/x3,\n"
+    done = run("--json", "--find", "--column", "ark", f"@{server.name}", text=text)
+    long, cut, good, latin = map(json.loads, done.stdout.splitlines())
+    assert (long["maptr_status"], long["maptr_note"]) == ("bad", "longer than 65536 bytes")
+    assert (cut["maptr_ark"], cut["maptr_note"]) == ("ark:1/th", "cut before '\\xe9', which is not allowed in an ARK")
+    assert (good["maptr_note"], latin["ark"], latin["maptr_ark"]) == ("", "\\xe9 ark:1/x3", "ark:1/x3")
+    assert "line 2: longer than 65536 bytes" in done.stderr
 
 
 # ---- a cache, a table, and the order of rows

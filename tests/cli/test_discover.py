@@ -105,6 +105,7 @@ def test_json_is_one_document_for_each_ark(at: str) -> None:
         "reason": "",
         "age": None,
         "error": None,
+        "suggestion": None,
     }
 
 

@@ -133,7 +133,7 @@ def test_several_arks_are_lines_in_the_order_of_the_request() -> None:
     assert none["candidates"] == []
     assert none["error"].startswith("no mapping authority")
     assert found["candidates"][0]["url"] == "https://x6.example:8443/np"
-    assert {*bad} == {"schema", "ark", "candidates", "age", "error"}  # † of docs/reference.md
+    assert {*bad} == {"schema", "ark", "candidates", "age", "error", "suggestion"}  # † of docs/reference.md
     assert json.dumps(bad, ensure_ascii=False).encode()
 
 
