@@ -119,6 +119,14 @@ def root_name(ark: Ark, origin: Labels) -> Labels:
     return names.check((ark.naan.encode(), *origin))
 
 
+def for_other(found: Discovery, ark: Ark, now: float | None = None) -> Discovery:
+    """Return the discovery of another ARK of its NAAN, if the walk did not read the ARK (``Walk.ark_read``)."""
+    candidates = tuple([candidate.replace(ark=ark) for candidate in found.candidates])
+    if now is None:
+        return found.replace(ark=ark, candidates=candidates)
+    return found.expiring(now, ark=ark, candidates=candidates)
+
+
 class Walk:
     """One run of the algorithm: ``next()``, query, ``tell()``, until ``next()`` returns nothing; then ``result()``.
 
@@ -334,7 +342,8 @@ class Walk:
         """Raise _Skipped if the text after the match, which stays, became a part of the host of a URL without path."""
         start = rule.substitution.replacement[:1] if rule.substitution is not None else ()
         base = start[0].decode("ascii", "backslashreplace") if start and isinstance(start[0], bytes) else ""
-        if not url.is_at(made, base):
+        has_path = "/" in base.partition("://")[2] and made.startswith(base)
+        if not (has_path or url.is_at(made, base)):
             raise _Skipped(f"makes {made[:200]!a}, which is not at the host of its rule")
 
     def _add(self, here: Question, rule: Rule, nth: int, host: str, port: int | None, target: str = "") -> None:

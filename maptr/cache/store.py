@@ -6,6 +6,7 @@ the other ARKs of its NAAN: ``Store`` runs the walk again over the kept answers.
 
 from __future__ import annotations
 
+import copy
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
@@ -20,12 +21,13 @@ from maptr.naptr.automaton import Budget
 from maptr.naptr.record import Naptr, NaptrRRset, Rule, RuleCache
 from maptr.protocol import names
 from maptr.protocol.names import Labels
-from maptr.walk import Answer, Reader, Settings, Walk
+from maptr.walk import Answer, Reader, Settings, Walk, for_other
 
 if TYPE_CHECKING:
     from maptr.cache.disk import Disk
 
 MAX_KEEP = 604_800  # seconds; RFC 8767 section 4: a TTL of more than a week is capped
+MAX_REPLAYS = 1_000  # NAANs of which a walk is kept
 MAX_NEGATIVE = 10_800  # seconds; RFC 2308 section 5: one to three hours work well
 STALE_TTL = 30  # seconds; RFC 8767 section 4: the TTL of a stale answer
 REFRESH_PART = 0.1  # of a lifetime: an answer used in this last part of it is fetched again in the background
@@ -106,6 +108,7 @@ class Store:
         self.clock = clock
         self.wall = wall
         self._stale_limit = stale_limit
+        self._replays: LruDict[Labels, Replay] = LruDict(MAX_REPLAYS)  # those that hold for every ARK of a NAAN
         self._rules = RuleCache()
         self._rules_lock = ForkLock()
 
@@ -128,7 +131,20 @@ class Store:
             return self._rules(naptr, undotted=undotted, budget=budget)
 
     def fresh(self, ark: Ark) -> Replay:
-        return Replay(self, ark, self.settings).run()
+        """Return the walk over fresh answers; that of another ARK of the NAAN if no regexp has read it, for the second
+        in which the TTLs are the same."""
+        root = self.root(ark)
+        known = self._replays.get(root)
+        if known is not None and known.holds():
+            return known.of(ark)
+        made = Replay(self, ark, self.settings).run()
+        if made.is_of_naan:
+            self._replays.put(root, made)
+        return made
+
+    def is_kept(self, name: Labels, answer: CachedAnswer) -> bool:
+        """Return whether this is the answer for the name in memory."""
+        return self._memory.get(name) is answer
 
     def any_age(self, ark: Ark, outcome: Outcome, note: str) -> Discovery:
         """Return the discovery from fresh and stale answers; a name without any gets ``outcome`` and ``note``."""
@@ -200,12 +216,27 @@ class Replay:
         self.refresh_at = float("inf")
         self.missing: Labels = ()
         self.found: Discovery | None = None
+        self.is_of_naan = False  # it holds for every ARK of its NAAN
+        self._until = float("inf")  # when a TTL changes, which counts whole seconds
+        self._used: list[tuple[Labels, CachedAnswer]] = []
 
     def run(self) -> Replay:
         walk = replay(self._ark, self._settings, self.answer, reader=self._store.rule)
         if walk is not None:
             self.found = walk.result(source=self._source, fetched=self._fetched, stale=self._stale)
+            self.is_of_naan = self._source == "memory" and not (self._stale or walk.ark_read)
         return self
+
+    def holds(self) -> bool:
+        """Return whether it would be the same if it ran now."""
+        now = self._store.clock()
+        return self._now <= now < self._until and all(self._store.is_kept(name, kept) for name, kept in self._used)
+
+    def of(self, ark: Ark) -> Replay:
+        """Return the same for another ARK of the NAAN, if ``is_of_naan``."""
+        made = copy.copy(self)
+        made.found = None if self.found is None else for_other(self.found, ark.sent(self._settings.hyphens))
+        return made
 
     def answer(self, name: Labels) -> Answer | None:
         kept = self._store.get(name, self._now)
@@ -218,7 +249,10 @@ class Replay:
         if kept.layer == "disk":
             self._source = "disk"
         if fresh:
-            return kept.answer._replace(ttl=max(0, int(kept.expires - self._now)))
+            left = kept.expires - self._now
+            self._used.append((name, kept))
+            self._until = min(self._until, self._now + left % 1)
+            return kept.answer._replace(ttl=max(0, int(left)))
         self._stale = True
         return kept.answer._replace(ttl=STALE_TTL)
 

@@ -25,7 +25,7 @@ from maptr.protocol.names import Labels
 from maptr.protocol.numbers import NAPTR
 from maptr.resolver.call import Clock, log_answer, logs
 from maptr.resolver.multiplexer import Multiplexer
-from maptr.walk import TIME_OVER, Answer, Question, Settings, Walk, root_name
+from maptr.walk import TIME_OVER, Answer, Question, Settings, Walk, for_other, root_name
 
 WINDOW = 4  # ARKs begun, for each question that may be outstanding
 HELD = 32  # discoveries held back for order, for each question that may be outstanding: 22 MB at most by default
@@ -153,7 +153,7 @@ class Scheduler(Generic[Token]):
         settings = self._walks.settings
         ark = ark.sent(settings.hyphens)
         if (same := self._known.discoveries.get(ark.naan)) is not None:
-            self.done.append((token, same.expiring(self._now(), ark=ark)))
+            self.done.append((token, for_other(same, ark, self._now())))
             return
         name = root_name(ark, settings.origin)
         key = NAPTR, (name[0].lower(), *self._walks.origin)

@@ -1,4 +1,4 @@
-"""The cache and the table: CPU time of a hit in memory and on disk, and of reading a registry.
+"""The cache and the table: CPU time of a look-up in memory, on disk and in a table, and of reading a registry.
 
 The best and the median of the rounds are printed; the best is the least disturbed one.
 """
@@ -6,18 +6,21 @@ The best and the median of the rounds are printed; the best is the least disturb
 from __future__ import annotations
 
 import gzip
+import itertools
 import os
 import statistics
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 from maptr import registry
+from maptr.naptr.record import Naptr
 from scripts.benchmark import results
 from tests.cache import test_load as cache_load
-from tests.support.caching import Rig, dns_answer, host
+from tests.support.caching import Rig, dns_answer, host, table
 
 NAANS = 100_000
 CACHED = range(1000, 3000)
@@ -54,8 +57,41 @@ def hits(directory: Path, rounds: int, count: int) -> None:
         again.close()
         return taken
 
-    measure("hit in memory", "2", 1e6, "us", in_memory, rounds)
+    measure("hit in memory, the same ARK", "2", 1e6, "us", in_memory, rounds)
     measure("hit on disk after a restart", "100", 1e6, "us", on_disk, rounds)
+
+
+def new_arks(rounds: int, count: int) -> None:
+    """Look up ARKs that were not asked before, of one NAAN: kept answers of DNS, and a table, in turn."""
+    rule = Naptr(10, 0, b"u", b"ark", rb"!^ark:/?1000/(.*)$!https://h.example/\1!", ())
+    rigs = {
+        "a look-up in the table": Rig(natab=table(("1000", "h.example")), policy="natab-only", clock=time.monotonic),
+        "a new ARK of a kept NAAN, host records": Rig(
+            {"1000.ark.arpa.": dns_answer(host("h.example."), ttl=3600)}, clock=time.monotonic
+        ),
+        "a new ARK of a kept NAAN, URL rules": Rig(
+            {"1000.ark.arpa.": dns_answer(rule, host("h.example.", 100), ttl=3600)}, clock=time.monotonic
+        ),
+    }
+    taken: dict[str, list[float]] = {name: [] for name in rigs}
+    names = itertools.count()
+    for _ in range(rounds + 1):
+        for name, rig in rigs.items():
+            arks = [f"ark:1000/x{next(names)}" for _ in range(count)]
+            rig.sources.discover(arks[0])
+            taken[name].append(cpu(partial(_look_up, rig, arks[1:])) / count)
+    (table_name, in_table), *others = taken.items()
+    print(f"{table_name:<40} {min(in_table) * 1e6:>9.2f} {statistics.median(in_table) * 1e6:>9.2f} us")
+    for name, seconds in others:
+        ratios = [
+            mine / its for mine, its in zip(seconds[1:], in_table[1:], strict=True)
+        ]  # the first round is a warm-up
+        print(f"{name:<40} {min(ratios):>9.2f} {statistics.median(ratios):>9.2f} x of the table, budget 2", flush=True)
+
+
+def _look_up(rig: Rig, arks: Sequence[str]) -> None:
+    for ark in arks:
+        rig.sources.discover(ark)
 
 
 def tables(data: Path, rounds: int, naans: int) -> None:
@@ -97,6 +133,7 @@ def main(arguments: Sequence[str]) -> int:
             return 0
         print(f"{'':<40} {'best':>9} {'median':>9}     budget")
         hits(Path(name), options.rounds, count)
+        new_arks(options.rounds, max(count // 50, 2))
         tables(Path(os.environ.get("MAPTR_REAL_DATA", "../shared/data")), options.rounds, naans)
     return 0
 

@@ -6,10 +6,11 @@ import pytest
 
 from maptr.ark import Ark
 from maptr.cache import STALE_LIMIT
-from maptr.cache.store import MAX_KEEP, MAX_NEGATIVE, STALE_TTL, LruDict
+from maptr.cache.store import MAX_KEEP, MAX_NEGATIVE, STALE_TTL, LruDict, Replay
 from maptr.discovery import DiscoveryFailed, NoMappingAuthority, Outcome
+from maptr.naptr.record import Naptr
 from maptr.resolver.call import Options
-from maptr.walk import MAX_RECORDS, Answer
+from maptr.walk import DEFAULTS, MAX_RECORDS, Answer
 from tests.support.caching import ARK, HOME, ONE_HOST, SILENT, ZONE, Rig, dns_answer, host, redirect, shoulder_redirect
 
 
@@ -149,3 +150,36 @@ def test_an_answer_of_which_not_all_records_were_read_is_not_kept() -> None:
     rig = Rig({HOME: dns_answer(*(host(f"h{number}.example.") for number in range(MAX_RECORDS + 1)))})
     assert [rig.sources.discover(ARK).complete for _ in range(2)] == [False, False]
     assert rig.dns.asked == [HOME, HOME]
+
+
+@pytest.mark.parametrize("first", ["", "^ark:/?12345/(.*)$"])
+def test_another_ark_of_a_kept_naan_is_as_if_its_walk_ran_alone(first: str) -> None:
+    """A walk whose regexps did not read the ARK serves the next ARKs of its NAAN, as long as its answers are kept."""
+    records = [host("h.example.", 100)]
+    if first:
+        regexp = f"!{first}!https://u.example/\\1!".encode()
+        records.append(Naptr(10, 10, b"u", b"ark", regexp, ()))
+    rig = Rig({HOME: dns_answer(*records, ttl=10)})
+    rig.sources.discover(ARK)
+    store = rig.sources.engine.store
+    for step in range(32):
+        ark = Ark.parse(f"ark:12345/x-{step}?info")
+        found, alone = store.fresh(ark), Replay(store, ark, DEFAULTS).run()
+        assert (found.found, found.refresh_at, found.missing) == (alone.found, alone.refresh_at, alone.missing)
+        assert found.found is not None
+        assert alone.found is not None
+        assert [one.url() for one in found.found] == alone.found.urls()
+        assert [one.ttl for one in found.found] == [one.ttl for one in alone.found]
+        assert (found.found.ttl, found.found.ark, found.found.fetched) == (
+            alone.found.ttl,
+            alone.found.ark,
+            alone.found.fetched,
+        )
+        rig.pass_time(0.3)
+    rig.pass_time(1)
+    assert store.fresh(ark).found is None
+    rig.dns.answers = {HOME: dns_answer(host("new.example."), ttl=10)}
+    assert rig.sources.discover("ark:12345/y1")[0].host == "new.example"
+    assert rig.sources.discover("ark:12345/y2")[0].url() == "https://new.example/ark:12345/y2"
+    store.forget(store.root(ark))
+    assert store.fresh(ark).found is None

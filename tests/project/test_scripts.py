@@ -62,7 +62,7 @@ needs_compiler = pytest.mark.skipif(
         pytest.param("trials", ["maptr     1 reloads:", "ordinary queries a second"], marks=needs_compiler),
         ("start", ["10 zones of 3 names", "100 names, tabs and comments", "maptr", "restarted"]),
         ("client", ["== against maptr", "discover_many / dnspython", "event loop occupied by one response"]),
-        ("cache", ["hit in memory", "hit on disk", "natab of 100 NAANs"]),
+        ("cache", ["hit in memory", "hit on disk", "a new ARK of a kept NAAN, URL rules", "natab of 100 NAANs"]),
         ("scale", ["records of the zone", "maptr zone build, CPU s", "IXFR of one change", "queries/s"]),
         ("reload", ["reload of 100 names", "in 50 ms, %", "maptr"]),
         ("gateway", ["first redirect after", "the same answers by maptr", "at half load", "memory in MB"]),

@@ -205,6 +205,13 @@ async def test_a_slow_stream_delays_no_discovery_and_its_error_ends_the_run(serv
     assert found == ["ark:1/x1", "ark:2/x2", "ark:3/x"]
 
 
+def test_each_candidate_of_a_naan_has_the_url_of_its_own_ark() -> None:
+    """Also of the ARKs for which no walk runs, because those before have shown that it would find the same."""
+    with hostile(hosts({"1.ark.arpa.": [naptr("h.example.")]})) as server:
+        found = list(discover_many([f"ark:1/x{number}" for number in range(300)], nameservers=[server.name]))
+    assert [[one.url() for one in each] for each in found] == [[f"https://h.example/ark:1/x{n}"] for n in range(300)]
+
+
 # ---- connections
 
 
