@@ -127,6 +127,7 @@ class _Changes(TypedDict, total=False):
     nma: str
     notes: tuple[str, ...]
     hyphenated: str
+    notes: tuple[str, ...]
 
 
 class _Received(NamedTuple):
@@ -340,6 +341,10 @@ class Ark:
         if inflection is not None and inflection not in INFLECTIONS:
             raise ArkSyntaxError(f"{_shown(inflection)} is not one of {', '.join(INFLECTIONS)}")
         return self.with_received(tail=inflection or "")
+
+    def received(self) -> dict[str, Any]:
+        """Return what is not in the normal form, in the types of JSON, as ``with_received`` takes it."""
+        return {**self._received._asdict(), "resolution": self.resolution, "notes": list(self.notes)}
 
     def with_received(self, **changes: Unpack[_Changes]) -> Ark:
         """Return the same ARK with other received text, which is not checked: the caller has split it from an ARK."""

@@ -6,29 +6,34 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple, Protocol, Self, overload
 
 import dns.exception
 
 from maptr import url
-from maptr.ark import NO_ARK, Ark
+from maptr.ark import NO_ARK, PROFILES, Ark
 from maptr.errors import ArkSyntaxError, MaptrError, json_text, printable
+from maptr.members import Members
 from maptr.naptr.automaton import Budget, BudgetSpent
 from maptr.naptr.record import Kind, Naptr
 from maptr.protocol import names
 from maptr.protocol.extended_error import ExtendedError
 from maptr.protocol.names import Labels
+from maptr.states import Dns, Natab, States
 
 CLOCK_SLACK = 60.0  # seconds; data that is newer than now by more than this is from another clock
 SHOWN = 3  # URLs in the repr of a Discovery
 _IN_JSON = ("host", "port", "order", "preference", "owner", "ttl", "source", "status")  # fields of a candidate
+_RANK = ("order", "preference")
 REGEXP_STEPS = 20_000
 """Steps of regexp matching in one walk: about 10 ms, and 50 ms at most, during which an event loop waits. A rule that
 maptr writes takes about five."""
 
 # The DNSSEC states of an answer (RFC 4033 5), best first. A discovery has the worst state of its answers.
 SECURITY = ("secure", "insecure", "indeterminate", "bogus")
+_SECURITY = {state: state for state in SECURITY}
 
 
 class Outcome(enum.Enum):
@@ -134,6 +139,16 @@ class Reading(NamedTuple):
             "leads_to": list(self.leads_to),
         }
 
+    @classmethod
+    def from_members(cls, members: Members) -> Reading:
+        return cls(
+            members.read("record", Naptr.from_text),
+            members.one_of({kind.value: kind for kind in Kind}, "kind"),
+            members.get(bool, "counted"),
+            members.all_of(str, "reasons"),
+            members.all_of(str, "leads_to"),
+        )
+
 
 class Link(NamedTuple):
     """One link of a chain of trust: the records of a name and type, and their DNSSEC state."""
@@ -153,6 +168,13 @@ class Link(NamedTuple):
     def to_dict(self) -> dict[str, Any]:
         return {"type" if name == "rdtype" else name: value for name, value in self._asdict().items()}
 
+    @classmethod
+    def from_members(cls, members: Members) -> Link:
+        name, rdtype, note, server = (members.get(str, name) for name in ("name", "type", "note", "server"))
+        return cls(
+            name, rdtype, members.one_of(_SECURITY, "security"), note, server, members.optional(float, "elapsed")
+        )
+
 
 class TableRecord(NamedTuple):
     """One record of a table on the trace: its key, such as ``12345/x6``, and the URLs of its candidates."""
@@ -162,6 +184,10 @@ class TableRecord(NamedTuple):
 
     def to_dict(self) -> dict[str, Any]:
         return {"key": self.key, "leads_to": list(self.leads_to)}
+
+    @classmethod
+    def from_members(cls, members: Members) -> TableRecord:
+        return cls(members.get(str, "key"), members.all_of(str, "leads_to"))
 
 
 TABLE = "table"  # the type of a step that a table answers
@@ -267,6 +293,26 @@ class Step(Value):
             "chain": [link.to_dict() for link in self.links],
         }
 
+    @classmethod
+    def from_members(cls, members: Members) -> Step:
+        limit = {limit.value: limit for limit in Limit}
+        return cls(
+            members.read("name", names.parse),
+            members.get(int, "depth"),
+            members.one_of({outcome.name.lower(): outcome for outcome in Outcome}, "outcome"),
+            readings=members.each("records", Reading.from_members),
+            note=members.get(str, "note"),
+            ttl=members.optional(int, "ttl"),
+            server=members.get(str, "server"),
+            elapsed=members.optional(float, "elapsed"),
+            security=members.one_of(_SECURITY, "security"),
+            links=members.each("chain", Link.from_members),
+            rdtype=members.get(str, "type"),
+            table_records=members.each("table_records", TableRecord.from_members),
+            limit=None if members.optional(str, "limit") is None else members.one_of(limit, "limit"),
+            extended=members.each("extended_errors", ExtendedError.from_members),
+        )
+
 
 def _where(asked: Step | Link) -> str:
     took = f" in {asked.elapsed * 1000:.1f} ms" if asked.elapsed is not None else ""
@@ -284,6 +330,15 @@ class Maker(Protocol):
     def apply(self, text: bytes, budget: Budget) -> bytes | None:
         """Return the URL for an ARK in resolution form; None for an ARK that it is not for. Raises BudgetSpent."""
         ...
+
+
+class _OwnUrl(NamedTuple):
+    """The rule of a candidate that was read from JSON, which has none: it is for no other ARK."""
+
+    replacement: tuple[bytes | int, ...]
+
+    def apply(self, text: bytes, budget: Budget) -> None:
+        return None
 
 
 class Candidate(Value):
@@ -371,7 +426,37 @@ class Candidate(Value):
 
     def _to_dict(self, made: str | None) -> dict[str, Any]:
         """``to_dict`` with a URL that is known: making one may take a regexp."""
-        return {"url": made, **{name: getattr(self, name) for name in _IN_JSON}}
+        written = {"url": made, **{name: getattr(self, name) for name in _IN_JSON}}
+        return {**written, "target": self.target, "path": [dict(zip(_RANK, rank, strict=True)) for rank in self.path]}
+
+    @classmethod
+    def _from_members(cls, members: Members, ark: Ark, scheme: str) -> Candidate:
+        """Read what ``_to_dict`` wrote for this ARK in a discovery with this scheme."""
+        made = members.get(str, "url")
+        own_scheme = made.partition("://")[0]
+        if own_scheme.lower() not in url.PORTS:
+            raise members.error("url", f"{made!r:.60} is not a URL of http or https")
+        target, port = members.get(str, "target"), members.optional(int, "port")
+        is_whole = made == target and bool(ark.tail)
+        candidate = cls(
+            members.get(str, "host"),
+            port,
+            members.get(int, "order"),
+            members.get(int, "preference"),
+            members.get(str, "owner"),
+            ttl=members.get(int, "ttl"),
+            source=members.get(str, "source"),
+            target=target,
+            path=members.each("path", lambda rank: (rank.get(int, "order"), rank.get(int, "preference"))),
+            ark=ark,
+            substitution=_OwnUrl((target.encode(),)) if target and not is_whole else None,
+            scheme="" if target or port == 80 or own_scheme == scheme else own_scheme,
+            default_scheme=scheme,
+            status=members.optional(int, "status"),
+        )
+        if candidate.url(ark, scheme=scheme) != made:
+            raise members.error("url", f"is not the URL of {ark} at this candidate")
+        return candidate
 
     def url(self, ark: Ark | str | None = None, *, scheme: str | None = None) -> str:
         """Return the URL for an ARK, by default its own: what the rule makes of it, or for ``h``
@@ -414,10 +499,6 @@ def age_of(fetched: float | None, now: float) -> float | None:
     if fetched is None or fetched > now + CLOCK_SLACK:
         return None
     return max(0.0, now - fetched)
-
-
-States = tuple[enum.Enum, enum.Enum]
-"""The states of DNS and of the table, as in ``maptr.cache.policy``."""
 
 
 class Discovery(Value, Sequence[Candidate]):
@@ -628,7 +709,7 @@ class Discovery(Value, Sequence[Candidate]):
         if origin.lower() != names.to_text(names.ARK_ARPA):
             return f"{origin} does not exist in the DNS that was asked: name a server that has it (@SERVER)"
         where = "ark.arpa is not delegated on the public Internet"
-        if self.states is not None and self.states[1].name == "HAS_NOT":
+        if self.states is not None and self.states.table is Natab.HAS_NOT:
             return f"{where}, and the table does not have this NAAN: maptr table pull --apply gets today's registry"
         return f"{where}: maptr up serves it on this machine"
 
@@ -639,7 +720,7 @@ class Discovery(Value, Sequence[Candidate]):
         known = "" if self.complete else " known"
         step = self.decisive
         why = self.reason or "nothing was asked"
-        if step is not None and not (self.states is not None and self.states[1].name == "UNUSABLE" and self.complete):
+        if step is not None and not (self.states is not None and self.states.table is Natab.UNUSABLE and self.complete):
             nowhere = ""
             if step.outcome is Outcome.ANSWER:
                 reason = next((reason for reading in step.readings for reason in reading.reasons), "")
@@ -671,21 +752,70 @@ class Discovery(Value, Sequence[Candidate]):
         """Return everything, in the types of JSON. Its fields are those of ``maptr discover --json``."""
         return {
             "ark": str(self.ark) if self.error is None else None,
+            "received": None if self.error is not None else self.ark.received(),
             "complete": self.complete,
             "source": self.source,
             "table": self.table or None,
             "table_date": self.table_date,
+            "scheme": self.scheme,
             "security": self.security,
             "stale": self.stale,
             "reason": self.reason,
-            "states": self.states and {"dns": self.states[0].name.lower(), "table": self.states[1].name.lower()},
+            "states": self.states and {name: state.name.lower() for name, state in self.states._asdict().items()},
             "fetched": self.fetched,
             "age": None if self.age is None else round(self.age, 3),
             "ttl": self.ttl,
             "error": None if self.error is None else str(self.error),
+            "suggestion": None if self.error is None else self.error.suggestion or None,
+            "position": self.position,
             "candidates": [c._to_dict(made) for made, c in zip(self.urls(), self.candidates, strict=True)],
             "trace": [step.to_dict() for step in self.trace],
         }
+
+    @classmethod
+    def from_dict(cls, document: Mapping[str, Any]) -> Discovery:
+        """Return the discovery that ``to_dict`` wrote, or ``maptr discover --json``. Raises ValueError, whose text
+        begins with the path of the wrong member: ``trace[0].outcome: 'x' is not one of ...``.
+
+        It equals the first one. Its candidates have no rule: each makes the URL of its own ARK only. ``work`` is 0.
+
+        >>> found = discover("ark:12345/x6np1wh8k", nameservers=[server])
+        >>> Discovery.from_dict(found.to_dict()) == found
+        True
+        """
+        members = Members(document)
+        error, ark = None, NO_ARK
+        if members.optional(str, "error") is not None:
+            suggestion = members.optional(str, "suggestion") or ""
+            error = ArkSyntaxError(members.get(str, "error"), suggestion=suggestion)
+        else:
+            ark = _read_ark(members)
+        scheme = members.one_of({scheme: scheme for scheme in url.PORTS}, "scheme")
+        fetched, age, ttl = (
+            members.optional(float, "fetched"),
+            members.optional(float, "age"),
+            members.optional(int, "ttl"),
+        )
+        return cls(
+            ark,
+            members.each("candidates", lambda each: Candidate._from_members(each, ark, scheme)),
+            members.each("trace", Step.from_members),
+            members.get(bool, "complete"),
+            source=members.get(str, "source"),
+            security=members.one_of(_SECURITY, "security"),
+            ttl=ttl,
+            expiration=None if fetched is None or age is None or ttl is None else fetched + age + ttl,
+            scheme=scheme,
+            stale=members.get(bool, "stale"),
+            reason=members.get(str, "reason"),
+            states=members.optional_inner("states", _read_states),
+            fetched=fetched,
+            age=age,
+            error=error,
+            position=members.optional(int, "position"),
+            table=members.optional(str, "table") or "",
+            table_date=members.optional(float, "table_date"),
+        )
 
     def _repr_html_(self) -> str:
         """Return candidates and walk as a part of a page without scripts, which Jupyter shows."""
@@ -716,6 +846,35 @@ class Discovery(Value, Sequence[Candidate]):
     def to_json(self) -> str:
         """Return ``to_dict`` as JSON."""
         return json_text(self.to_dict())
+
+
+def _read_ark(members: Members) -> Ark:
+    """Return the ARK of a discovery, which any profile may have read."""
+    text, received = members.get(str, "ark"), members.inner("received")
+    resolution = received.get(str, "resolution")
+    for profile in PROFILES:
+        with suppress(ArkSyntaxError):
+            ark = Ark.parse(text, profile=profile, bare=True)
+            if str(ark) == text and ark == Ark.parse(resolution, profile=profile, bare=True):
+                break
+    else:
+        if text == str(NO_ARK):  # of a discovery that never began
+            return NO_ARK
+        raise members.error("ark", f"{text!r:.60} is not an ARK in normal form, or {resolution!r:.60} is another one")
+    return ark.with_received(
+        resolution=resolution,
+        tail=received.get(str, "tail"),
+        nma=received.get(str, "nma"),
+        hyphenated=received.get(str, "hyphenated"),
+        notes=received.all_of(str, "notes"),
+    )
+
+
+def _read_states(members: Members) -> States:
+    return States(
+        members.one_of({state.name.lower(): state for state in Dns}, "dns"),
+        members.one_of({state.name.lower(): state for state in Natab}, "table"),
+    )
 
 
 class DiscoveryError(MaptrError):

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from maptr import Client, ConfigError, MaptrError, plugins, registry
+from maptr import Client, ConfigError, MaptrError, entry_points, registry
 from maptr.config import load
 from maptr.errors import PluginError, TableError
 from maptr.nma.reachable import named
@@ -71,7 +71,7 @@ def test_chooser_and_policy(example: Path, tmp_path: Path) -> None:
 
 
 def test_names_are_listed_and_read_in_a_configuration(example: Path, tmp_path: Path) -> None:
-    assert plugins.names(plugins.CHOOSERS) == ["last"]
+    assert entry_points.names(entry_points.CHOOSERS) == ["last"]
     assert "own|last]" in "".join(maptr(example, "url", "--help").stdout.split())
     done = maptr(example, "url", "ark:12345/x6", "--choose", "lost")
     assert done.returncode == 2
@@ -103,38 +103,38 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
     ("group", "code", "reason"),
     [
         (
-            plugins.CHOOSERS,
+            entry_points.CHOOSERS,
             "1 / 0",
             r"'x' \(maptr.choosers\) of the package faulty cannot be loaded: ZeroDivisionError",
         ),
-        (plugins.CHOOSERS, "made = 1", r"'x' \(maptr.choosers\) of the package faulty is 1, not a function"),
-        (plugins.CHOOSERS, "class made: pass", "not a function"),
-        (plugins.POLICIES, "made = print", "not a policy"),
-        (plugins.EXPORTS, "other = 1", "cannot be loaded: AttributeError"),
+        (entry_points.CHOOSERS, "made = 1", r"'x' \(maptr.choosers\) of the package faulty is 1, not a function"),
+        (entry_points.CHOOSERS, "class made: pass", "not a function"),
+        (entry_points.POLICIES, "made = print", "not a policy"),
+        (entry_points.EXPORTS, "other = 1", "cannot be loaded: AttributeError"),
     ],
 )
 def test_a_faulty_package(install: Install, group: str, code: str, reason: str) -> None:
     install("faulty", group, "x", code)
     sys.modules.pop("faulty", None)
     with pytest.raises(PluginError, match=reason):
-        plugins.load(group, "x")
+        entry_points.load(group, "x")
 
 
 def test_two_packages_with_one_name(install: Install) -> None:
     for package in ("one", "two"):
-        install(package, plugins.CHOOSERS, "x", "made = max")
+        install(package, entry_points.CHOOSERS, "x", "made = max")
     with pytest.raises(MaptrError, match=r"in the packages (one and two|two and one): uninstall one of them"):
         named("x")
 
 
 def test_a_built_in_name_is_not_replaced(install: Install) -> None:
-    install("replacing", plugins.CHOOSERS, "first", "made = max")
+    install("replacing", entry_points.CHOOSERS, "first", "made = max")
     chosen: object = named("first")
     assert chosen is not max
 
 
 def test_a_reader_that_fails_is_named_only_for_an_unknown_format(install: Install) -> None:
-    install("broken", plugins.READERS, "bad", "def made(text, builder): raise KeyError('x')")
+    install("broken", entry_points.READERS, "bad", "def made(text, builder): raise KeyError('x')")
     assert len(registry.read("12345: x\n  a.example.org\n")) == 1
     with pytest.raises(TableError, match="the reader 'bad' failed: KeyError: 'x'"):
         registry.read("something else")

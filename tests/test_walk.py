@@ -81,7 +81,9 @@ def run(
             asked.append(names.fold(question.name))
             walk.tell(question, answer(dns, question, ttls, soa))
     assert walk.over
-    return walk.result()
+    found = walk.result()
+    assert Discovery.from_dict(found.to_dict()) == found
+    return found
 
 
 def walk_with(ark: Ark, *records: Naptr, ttl: int = 60, settings: Settings | None = None) -> Walk:

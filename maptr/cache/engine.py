@@ -14,12 +14,13 @@ import dns.exception
 from maptr.ark import Ark
 from maptr.cache import PATIENCE
 from maptr.cache.lookups import CircuitBreakers, PendingLookup, PendingLookups, Steps, Wait
-from maptr.cache.policy import Choice, Dns, Natab, SourcePolicy, Take
+from maptr.cache.policy import Choice, SourcePolicy, Take
 from maptr.cache.store import Store
 from maptr.cache.table import TableAnswer, TableReader
 from maptr.discovery import CLOCK_SLACK, Discovery, DiscoveryError, NoServer, Outcome, Step
 from maptr.protocol.names import Labels, fold
 from maptr.registry.followed_file import TableSource
+from maptr.states import Dns, Natab, States
 from maptr.walk import root_name
 
 log = logging.getLogger("maptr.cache")
@@ -85,7 +86,7 @@ class Engine:
         return self._make(ark, policy.choose(state, natab), found, from_table), until
 
     def _table_helps(self, natab: Natab) -> bool:
-        return self.policy.choose(Dns.SILENT, natab).take in (Take.NATAB, Take.NATAB_STALE)
+        return self.policy.choose(Dns.UNKNOWN, natab).take in (Take.NATAB, Take.NATAB_STALE)
 
     def is_impatient(self, ark: Ark) -> bool:
         """Return whether to wait for DNS no longer than the patience: it does not answer, as far as is known, and there
@@ -247,13 +248,13 @@ class Engine:
         found = self.store.any_age(ark, outcome, note)
         if found.candidates:
             return (Dns.KEPT if found.stale else Dns.ANSWERS), found, 0.0
-        return Dns.SILENT, found.replace(complete=False), 0.0
+        return Dns.UNKNOWN, found.replace(complete=False), 0.0
 
     def _may_ask(self, name: Labels) -> bool:
         return self._names.admits(name) and self._servers.admits(ALL)
 
     def _make(self, ark: Ark, choice: Choice, from_dns: Discovery | None, from_table: TableAnswer | None) -> Discovery:
-        reason, states = choice.reason, (choice.dns, choice.natab)
+        reason, states = choice.reason, States(choice.dns, choice.natab)
         if choice.take in (Take.NATAB, Take.NATAB_STALE) and from_table is not None:
             stale, before = choice.take is Take.NATAB_STALE, () if from_dns is None else from_dns.trace
             reason = f"{reason}: {from_table.reason}"
@@ -274,7 +275,7 @@ class Engine:
 def _state(discovery: Discovery) -> Dns:
     if discovery.candidates:
         return Dns.ANSWERS
-    return Dns.NONE if discovery.complete else Dns.SILENT
+    return Dns.NONE if discovery.complete else Dns.UNKNOWN
 
 
 def _failure(discovery: Discovery) -> tuple[Outcome, str]:

@@ -6,57 +6,16 @@ bogus, missing or too old to deny is "not known". An answer that is not fresh is
 
 from __future__ import annotations
 
-import enum
 from functools import cache
 from typing import ClassVar, NamedTuple, Protocol
 
-from maptr import plugins
+from maptr import entry_points
 from maptr.cache import DNS_FIRST, DNS_ONLY, NATAB_FIRST, NATAB_ONLY, POLICIES
 from maptr.errors import ConfigError
+from maptr.states import Dns, Natab, State
 
 
-class _State(enum.Enum):
-    """An enumeration whose members are fast keys: they are hashed by identity, not by their name."""
-
-    __hash__ = object.__hash__
-
-
-class Dns(_State):
-    """The state of DNS for an ARK, by a kept answer or by a query."""
-
-    ANSWERS = "answers"
-    NONE = "says none"
-    KEPT = "silent, an older answer is kept"
-    SILENT = "silent"
-    BOGUS = "bogus"
-    UNASKED = "not asked"
-
-
-class Natab(_State):
-    """The state of the table for an ARK.
-
-    A *stale* table is older than allowed. A *broken* one cannot be read, and its last good state is used. An *unusable*
-    record has no mapping authority that a client can use, so it denies its ARKs. An *unclear* one neither denies nor
-    answers: it cannot be read, the URL of the ARK would be too long, or it is unusable in a stale or broken table.
-    """
-
-    HAS = "has it"
-    HAS_NOT = "has not"
-    MISSING = "missing"
-    STALE_HAS = "stale, has it"
-    STALE_HAS_NOT = "stale, has not"
-    BROKEN_HAS = "broken, had it"
-    BROKEN_HAS_NOT = "broken, had not"
-    UNUSABLE = "has it, unusable"
-    UNCLEAR = "has it, unclear"
-    UNASKED = "not asked"
-
-    @property
-    def has(self) -> bool:
-        return self in (Natab.HAS, Natab.STALE_HAS, Natab.BROKEN_HAS)
-
-
-class Take(_State):
+class Take(State):
     """The source whose answer is taken."""
 
     DNS = "DNS"
@@ -193,8 +152,8 @@ def named(policy: str | SourcePolicy) -> SourcePolicy:
         if not hasattr(policy, "choose"):
             raise TypeError(f"policy: {policy!r} is neither a name nor a policy")
         return policy
-    found: SourcePolicy | None = _POLICIES.get(policy) or plugins.load(plugins.POLICIES, policy)
+    found: SourcePolicy | None = _POLICIES.get(policy) or entry_points.load(entry_points.POLICIES, policy)
     if found is None:
-        known = ", ".join([*POLICIES, *plugins.names(plugins.POLICIES)])
+        known = ", ".join([*POLICIES, *entry_points.names(entry_points.POLICIES)])
         raise ConfigError(f"{policy!r} is not one of {known}", key="policy")
     return found

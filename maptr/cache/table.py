@@ -9,13 +9,13 @@ from typing import NamedTuple
 
 from maptr import url
 from maptr.ark import Ark
-from maptr.cache.policy import Natab
-from maptr.discovery import TABLE, Candidate, Discovery, Limit, Outcome, States, Step, TableRecord, age_of
+from maptr.discovery import TABLE, Candidate, Discovery, Limit, Outcome, Step, TableRecord, age_of
 from maptr.errors import printable
 from maptr.naptr.automaton import Budget
 from maptr.registry.followed_file import TableState
 from maptr.registry.table import Entry, Nma, Table
 from maptr.registry.target import example_url, replacement_parts, unusable
+from maptr.states import Natab, States
 from maptr.walk import Settings
 
 TABLE_TTL = 300  # seconds; a zone built from the table gives a NAAN this TTL too

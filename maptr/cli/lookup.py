@@ -24,6 +24,7 @@ from maptr.errors import ArkSyntaxError, ConfigError, MaptrError, NmaError
 from maptr.protocol.numbers import PORT
 from maptr.resolver.call import LIFETIME, as_ark
 from maptr.resolver.servers import HTTPS, TCP, TLS, check_server, find_servers, is_address, system_servers
+from maptr.states import Dns
 from maptr.walk import Settings
 
 if TYPE_CHECKING:
@@ -414,10 +415,10 @@ def built_in_note(found: Discovery) -> str:
     if found.table != BUILT_IN or found.table_date is None:
         return ""
     dns = {
-        "SILENT": "DNS did not answer",
-        "NONE": "DNS has no record of it",
-        "BOGUS": "the answer of DNS is bogus",
-    }.get(found.states[0].name if found.states else "", "")
+        Dns.UNKNOWN: "DNS does not say",
+        Dns.NONE: "DNS has no record of it",
+        Dns.BOGUS: "the answer of DNS is bogus",
+    }.get(found.states.dns if found.states else Dns.UNASKED, "")
     if found.missing_origin:
         dns = f"{found.missing_origin.rstrip('.')} is not delegated in your DNS"
     old = "more than a year old" if time.time() - found.table_date > OLD else ""

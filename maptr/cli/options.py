@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from maptr import paths, plugins
+from maptr import entry_points, paths
 from maptr.ark import PROFILES
 from maptr.cache import DNS_FIRST, POLICIES
 from maptr.choose import CHOOSERS
@@ -87,7 +87,7 @@ class NamedIn(click.Choice):  # type: ignore[type-arg,unused-ignore] # generic f
         self._group = group
 
     def _all(self) -> click.Choice:  # type: ignore[type-arg,unused-ignore]
-        return click.Choice([*self.choices, *plugins.names(self._group)])
+        return click.Choice([*self.choices, *entry_points.names(self._group)])
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         return value if value in self.choices else self._all().convert(value, param, ctx)
@@ -187,12 +187,12 @@ def cache_table_option(callback: Callable[..., Any] = _watched_table) -> Callabl
 
 POLICY_OPTION = click.option(
     "--policy",
-    type=NamedIn(plugins.POLICIES, POLICIES),
+    type=NamedIn(entry_points.POLICIES, POLICIES),
     help=f"Try this source first, DNS or the table, or this one only.  [default: {DNS_FIRST}, or configured]",
 )
 CHOOSE_OPTION = click.option(
     "--choose",
-    type=NamedIn(plugins.CHOOSERS, CHOOSERS),
+    type=NamedIn(entry_points.CHOOSERS, CHOOSERS),
     help="Prefer this candidate: the first, a random one of the lowest order, the first reachable one, or the "
     "authority named in the ARK itself if it is reachable.  [default: first, or configured]",
 )

@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from maptr import plugins, registry
+from maptr import entry_points, registry
 from maptr.cli import lookup, options, output
 from maptr.cli.group import Group
 from maptr.cli.options import input_name, output_option, read_table, refuse_foreign, refuse_input, write
@@ -171,7 +171,11 @@ def convert(source: str, form: str, target: Path | None, **given: Any) -> None:
 @table.command(short_help="Write a registry as configuration of another server.", exits=_REWRITE_EXITS)
 @options.source_argument("source")
 @click.option(
-    "--format", "form", type=options.NamedIn(plugins.EXPORTS, exporting.FORMATS), required=True, help="Format to write."
+    "--format",
+    "form",
+    type=options.NamedIn(entry_points.EXPORTS, exporting.FORMATS),
+    required=True,
+    help="Format to write.",
 )
 @output_option("Write to FILE, atomically.  [default: standard output]")
 @click.option("--overwrite", is_flag=True, help="Replace FILE even if it is not what maptr table export writes.")

@@ -20,7 +20,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from maptr import paths, plugins, url
+from maptr import entry_points, paths, url
 from maptr.answer import rrl
 from maptr.answer.context import MAX_IDENTITY, MAX_PAYLOAD, MIN_PAYLOAD
 from maptr.ark import Hyphens
@@ -167,7 +167,7 @@ def name_in(group: str, built_in: Sequence[str]) -> ValueType[str]:
         if value in built_in:
             return str(value)
         try:
-            return choice(*built_in, *plugins.names(group)).read(value)
+            return choice(*built_in, *entry_points.names(group)).read(value)
         except ValueError as error:
             raise NotInstalled(str(error)) from None
 
@@ -595,7 +595,7 @@ class ClientConfig:
 
     origin: Labels = setting(NAME, ARK_ARPA)
     nameservers: tuple[str, ...] = setting(_SERVERS, ())  # empty: the servers of the system
-    choose: str = setting(name_in(plugins.CHOOSERS, CHOOSERS), CHOOSERS[0])
+    choose: str = setting(name_in(entry_points.CHOOSERS, CHOOSERS), CHOOSERS[0])
     scheme: str = setting(choice("https", "http"), "https")  # for hosts without a scheme
     hyphens: Hyphens = setting(choice("remove", "keep"), "remove")  # of an ARK in its URL
 
@@ -606,7 +606,7 @@ class CacheConfig:
 
     natab: Path | None = setting(TEXT.then(_table), None, content=TABLE)
     path: Path | None = setting(PATH, None, content="a cache")
-    policy: str = setting(name_in(plugins.POLICIES, POLICIES), DNS_FIRST)
+    policy: str = setting(name_in(entry_points.POLICIES, POLICIES), DNS_FIRST)
     patience: float = setting(seconds(0, 3600), PATIENCE)
     stale_limit: int = setting(DURATION, STALE_LIMIT)
     table_limit: int = setting(DURATION, 0)  # 0: no limit

@@ -7,6 +7,7 @@ with a note for everything unusual about it. ``RuleCache`` remembers rules. The 
 from __future__ import annotations
 
 import enum
+import re
 import struct
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -53,6 +54,18 @@ class Naptr(NamedTuple):
         if at != end:
             raise ValueError("NAPTR rdata longer or shorter than its fields")
         return _new(cls, (order, preference, flags, service, regexp, replacement))
+
+    @classmethod
+    def from_text(cls, text: str) -> Naptr:
+        """From presentation format as ``to_text`` writes it. Raises ValueError."""
+        fields = re.fullmatch(_TEXT, text) if text.isascii() else None
+        if fields is None:
+            raise ValueError(f"{text!r:.60} is not the text of a NAPTR record")
+        order, preference, *strings, replacement = fields.groups()
+        if max(int(order), int(preference)) > 0xFFFF:
+            raise ValueError("order or preference of more than 16 bits")
+        flags, service, regexp = map(_unquoted, strings)
+        return _new(cls, (int(order), int(preference), flags, service, regexp, names.parse(replacement)))
 
     @classmethod
     def from_wire(cls, rdata: bytes) -> Naptr:
@@ -105,6 +118,19 @@ def quote(octets: bytes) -> str:
     if not octets.translate(None, _PLAIN):
         return f'"{octets.decode("ascii")}"'
     return f'"{"".join([_QUOTED[octet] for octet in octets])}"'
+
+
+_STRING = r'"((?:[^"\\]|\\.)*)"'
+_TEXT = rf"(?a)(\d{{1,5}}) (\d{{1,5}}) {_STRING} {_STRING} {_STRING} (\S+)"
+
+
+def _unquoted(text: str) -> bytes:
+    """Return the bytes of a character-string that ``quote`` wrote, without its quotes. Raises ValueError."""
+    plain = re.sub(r"\\(?:([0-9]{3})|(.))", lambda escape: chr(int(escape[1])) if escape[1] else escape[2], text)
+    try:
+        return plain.encode("latin-1")
+    except UnicodeEncodeError:
+        raise ValueError(f"{text!r:.60} has a character of more than one byte") from None
 
 
 class NaptrRRset(tuple[Naptr, ...]):

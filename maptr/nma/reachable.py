@@ -18,7 +18,7 @@ from functools import partial
 from itertools import chain
 from typing import ClassVar
 
-from maptr import plugins, url
+from maptr import entry_points, url
 from maptr.choose import Chooser, at_random, first
 from maptr.discovery import Candidate, Discovery
 from maptr.errors import ConfigError, NmaError
@@ -174,7 +174,7 @@ def named(
             return Own(allow_private=allow_private, found_only=require is not None)
         case "first":
             return first
-    found: Chooser | None = plugins.load(plugins.CHOOSERS, name)
+    found: Chooser | None = entry_points.load(entry_points.CHOOSERS, name)
     if found is None:
         raise ConfigError(f"no installed package has the chooser {name!r}", key="choose")
     return found

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from maptr.errors import printable
+from maptr.members import Members
 
 MAX_TEXT = 200  # characters of a server's text
 
@@ -56,9 +57,13 @@ class ExtendedError(NamedTuple):
         text = option[2:].rstrip(b"\0").decode("utf-8", "replace")  # a NUL may end it
         return cls(int.from_bytes(option[:2], "big"), text[:MAX_TEXT])
 
+    @classmethod
+    def from_members(cls, members: Members) -> ExtendedError:
+        return cls(members.get(int, "code"), members.get(str, "text"))
+
     @property
     def name(self) -> str:
-        return NAMES[self.code] if self.code < len(NAMES) else ""
+        return NAMES[self.code] if 0 <= self.code < len(NAMES) else ""
 
     def __str__(self) -> str:
         """Return one printable line."""

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from functools import partial
 from itertools import chain, islice, pairwise
 
-from maptr import plugins
+from maptr import entry_points
 from maptr.errors import PluginError, TableError
 from maptr.registry import anvl, json_records, natab, prefixes
 from maptr.registry.json_records import write as write_json
@@ -87,10 +87,10 @@ def _line_reader(text: str, scheme: str) -> Callable[[str, TableBuilder], Table]
 
 def _read_by_plugin(text: str, filename: str, on_bad: OnBad | None) -> Table | None:
     """Return the table of the first reader of an installed package that recognises the text; None without one."""
-    for name in plugins.names(plugins.READERS):
+    for name in entry_points.names(entry_points.READERS):
         builder = TableBuilder(filename, on_bad)
         try:
-            reader: Reader = plugins.load(plugins.READERS, name)
+            reader: Reader = entry_points.load(entry_points.READERS, name)
             if reader(text, builder):
                 return builder.table()
         except TableError:

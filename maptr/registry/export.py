@@ -22,7 +22,7 @@ from dataclasses import astuple
 from itertools import groupby
 from typing import NamedTuple
 
-from maptr import plugins, registry, url
+from maptr import entry_points, registry, url
 from maptr.errors import PluginError, TableError, cell, visible
 from maptr.registry import json_records, natab
 from maptr.registry.natab import Loss
@@ -334,7 +334,7 @@ FORMATS = (*_SERVERS, *_WRITERS)
 
 def _load(form: str) -> Export:
     """Return the export of an installed package."""
-    found: Export | None = plugins.load(plugins.EXPORTS, form)
+    found: Export | None = entry_points.load(entry_points.EXPORTS, form)
     if found is None:
         raise PluginError(f"no installed package has the export {form!r}")
     return found

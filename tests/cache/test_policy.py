@@ -19,7 +19,7 @@ from tests.support.caching import ARK, HOME, ONE_HOST, SILENT, Clock, Rig, dns_a
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "operator.md"
 BEGIN, END = "<!-- policies: begin -->\n", "<!-- policies: end -->\n"
 
-DNS = ("answers", "says none", "silent", "silent, older answer kept", "bogus")
+DNS = ("answers", "says none", "does not say", "does not say, older answer kept", "bogus")
 NATAB = (
     "has it",
     "has not",
@@ -35,8 +35,8 @@ UNASKED = " \\*"  # no query was sent
 OTHERS = """\
 | dns-only | answers | DNS | DNS | DNS | DNS | DNS |
 |  | says none | none | none | none | none | none |
-|  | silent; bogus | not known | not known | not known | not known | not known |
-|  | silent, older answer kept | DNS (stale) | DNS (stale) | DNS (stale) | DNS (stale) | DNS (stale) |
+|  | does not say; bogus | not known | not known | not known | not known | not known |
+|  | does not say, older answer kept | DNS (stale) | DNS (stale) | DNS (stale) | DNS (stale) | DNS (stale) |
 | natab-only | any | natab \\* | none \\* | not known \\* | natab (stale) \\* | natab (stale) \\* |
 """
 HAS = "12345:\n    t.example.org  ACR\n"
@@ -56,7 +56,7 @@ def observe(policy: str, dns: str, natab: str, directory: Path) -> str:
     table = WatchedTable(path, clock=clock)
     rig = Rig({HOME: answer}, table, policy, table_limit=100.0, patience=5.0, clock=clock)
     rig.wall.now = path.stat().st_mtime if path.exists() else rig.wall.now
-    if dns == "silent, older answer kept":
+    if dns == "does not say, older answer kept":
         rig.drift("12345")  # asks DNS with every policy
         clock.now += 301
     if natab.startswith("broken"):

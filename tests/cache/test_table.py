@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from maptr import registry
 from maptr.ark import Ark
-from maptr.cache.policy import Dns, Natab
 from maptr.cache.store import replay
 from maptr.cache.table import TableReader
 from maptr.choose import sticky
@@ -26,6 +25,7 @@ from maptr.protocol.names import ARK_ARPA, Labels
 from maptr.registry.followed_file import TableState
 from maptr.registry.table import Entry, Nma, Table
 from maptr.registry.target import VARIABLES
+from maptr.states import Dns, Natab, States
 from maptr.walk import DEFAULTS, Answer, Settings
 from maptr.zone import rules
 from maptr.zone.lint import publishable
@@ -86,7 +86,7 @@ def differences(table: Table, keys: Iterator[str] | list[str]) -> Iterator[str]:
             after_shoulders = all(kept.startswith(one.shoulder) for one in serving)
             for settings in (DEFAULTS, HYPHENS) if after_shoulders else (DEFAULTS,):
                 natab, answer = read(ark, settings, TableState(table), too_old=False)
-                made = answer and answer.discovery(now, "", (Dns.UNASKED, natab), stale=False)
+                made = answer and answer.discovery(now, "", States(Dns.UNASKED, natab), stale=False)
                 zone = from_zone(ark, settings)
                 urls = made.urls() if made is not None else []
                 if urls != zone.urls() or (natab is Natab.HAS) != bool(urls):
@@ -153,11 +153,11 @@ def test_a_limit_makes_the_discovery_incomplete() -> None:
         state = TableState(Table([entry("12345", *targets)]))
         natab, answer = TableReader().read(Ark.parse(f"ark:12345/{name}"), DEFAULTS, state, too_old=False)
         assert answer is not None
-        found = answer.discovery(0.0, "", (Dns.UNASKED, natab), stale=False)
+        found = answer.discovery(0.0, "", States(Dns.UNASKED, natab), stale=False)
         assert (len(found), found.complete, found.ttl, found.trace[0].limit) == (count, False, None, limit)
     state = TableState(Table([entry("12345", long)]))
     natab, answer = TableReader().read(Ark.parse("ark:12345/" + "a" * 100), DEFAULTS, state, too_old=False)
     assert natab is Natab.UNCLEAR
     assert answer is not None
     assert (answer.candidates, answer.reason[:13]) == ((), "record 12345:")
-    assert not answer.discovery(0.0, "", (Dns.UNASKED, natab), stale=False).complete
+    assert not answer.discovery(0.0, "", States(Dns.UNASKED, natab), stale=False).complete

@@ -50,13 +50,13 @@ def test_without_a_configuration_nothing_is_cached_or_reported(home: Path, serve
 
 def test_a_pulled_table_answers_where_dns_does_not(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MAPTR_CLIENT_NAMESERVERS", DEAD)
-    assert "from the built-in registry of 2026-07-14; DNS did not answer." in run("url", ARK, code=0).stderr
+    assert "from the built-in registry of 2026-07-14; DNS does not say." in run("url", ARK, code=0).stderr
     run("table", "pull", str(ZONES / "sample.json"), "--apply", "--force", code=0)
     assert (home / "data" / "maptr" / "naans").read_bytes() == (ZONES / "sample.json").read_bytes()
     result = run("url", ARK)
     assert (result.exit_code, result.stdout.strip()) == (0, url_of(ZONES / "sample.json"))
     assert f"maptr: {ARK}: from the table, " in result.stderr
-    assert " old (DNS: silent; the table has it: record 12025); its data are of " in result.stderr
+    assert " old (DNS: does not say; the table has it: record 12025); its data are of " in result.stderr
     document = json.loads(run("url", "--json", ARK).stdout)
     assert (document["source"], document["stale"], document["url"]) == ("natab", False, result.stdout.strip())
     assert 0 <= document["age"] < 60
@@ -106,7 +106,7 @@ def test_a_silent_server_delays_the_answer_only_by_the_patience() -> None:
         natab = str(ZONES / "sample.natab")
         result = run("url", "--timeout", "30", ARK, f"@127.0.0.1#{port}", "--table", natab)
     assert result.exit_code == 0
-    assert "DNS: silent" in result.stderr
+    assert "DNS: does not say" in result.stderr
 
 
 def test_origin_and_servers_from_the_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -232,7 +232,7 @@ def test_after_the_clock_was_set_back_an_age_is_unknown(monkeypatch: pytest.Monk
         assert "from the cache on disk, " in at(0, "discover", ARK)[2]
     for words, said in (
         ((ARK,), "from the cache on disk, of unknown age, stale (DNS does not say"),
-        (("ark:54321/x", "--table", str(tmp_path / "natab")), "from the table, of unknown age (DNS: silent"),
+        (("ark:54321/x", "--table", str(tmp_path / "natab")), "from the table, of unknown age (DNS: does not say"),
     ):
         code, _, shown = at(-3 * 86_400, "url", *words)
         assert (code, said in shown) == (0, True), shown

@@ -42,7 +42,10 @@ def test_the_source_says_how_old_it_is_and_why_it_was_used() -> None:
     gateway.rig.pass_time(100_000)
     from_table = gateway.ask(ARK)
     assert from_table.header("location") == "https://natab.example/ark:/12345/x1"
-    assert from_table.header("maptr-source") == 'natab;age=102100;reason="DNS: silent; the table has it: record 12345"'
+    assert (
+        from_table.header("maptr-source")
+        == 'natab;age=102100;reason="DNS: does not say; the table has it: record 12345"'
+    )
     assert from_table.header("cache-control") == "max-age=300"
 
 

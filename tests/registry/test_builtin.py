@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from maptr import Client, DiscoveryFailed, registry
-from maptr.cache.policy import Natab
 from maptr.registry import builtin, found
 from maptr.registry.found import FoundTable
+from maptr.states import Natab
 from tests.support.registries import natab
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -107,7 +107,7 @@ def test_without_servers_a_client_has_the_table_of_the_machine() -> None:
     assert found.url() == "https://ark.bnf.fr/ark:/12148/btv1b8449691v?info"
     assert (found.source, found.table, found.stale) == ("natab", "builtin", False)
     assert found.states is not None
-    assert found.states[1] is Natab.HAS
+    assert found.states.table is Natab.HAS
     assert found.fetched is not None
     assert time.strftime("%Y-%m-%d", time.gmtime(found.fetched)) == "2026-07-14"
 
