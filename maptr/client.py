@@ -8,7 +8,6 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Generator, Iterable, Iterator
 from contextlib import closing
 from functools import partial
-from itertools import count
 from typing import TYPE_CHECKING, Literal, Self, TypedDict, TypeVar, Unpack
 
 from maptr import paths
@@ -17,9 +16,9 @@ from maptr.cache import DNS_FIRST, DNS_ONLY, MAX_NAMES, PATIENCE, STALE_LIMIT, P
 from maptr.discovery import Discovery
 from maptr.errors import ConfigError
 from maptr.protocol.names import ARK_ARPA
-from maptr.resolver.call import Call, CallOptions, as_item, checked, log_discovery, logs, prefer
+from maptr.resolver.call import Call, Options, StepHook, as_item, checked, log_discovery, logs, prefer
 from maptr.resolver.resolver import Resolver, checked_count
-from maptr.resolver.servers import HTTPS, TLS, FailedServers
+from maptr.resolver.servers import FailedServers
 from maptr.walk import Settings
 
 if TYPE_CHECKING:
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
     from maptr.cache.disk import Disk
     from maptr.cache.policy import SourcePolicy
     from maptr.cache.sources import Sources
+    from maptr.choose import Chooser
     from maptr.nma.describe import Description
     from maptr.reconcile.verdict import Drift, PastVerdict
     from maptr.registry.followed_file import TableSource
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 AUTO = "auto"  # as ``table``: the table of this machine; "builtin": the built-in one
 MEMORY = ":memory:"  # as ``cache``: keep answers in memory, without a file
 
+T = TypeVar("T")
 Token = TypeVar("Token")
 
 
@@ -56,12 +57,44 @@ DEFAULT = Default.TABLE
 _Text = Ark | str | bytes
 
 
+class CallOptions(TypedDict, total=False):
+    """The options of one call, which ``help(maptr.Client.discover)`` explains, for programs that pass them on."""
+
+    lifetime: float | None
+    chooser: Chooser | str | None
+    on_step: StepHook | None
+    raise_on_none: bool
+    profile: Profile
+
+
 class StreamOptions(TypedDict, total=False):
-    """The options of one call, which ``help(maptr.Client.discover_many)`` explains."""
+    """The options of one stream, which ``help(maptr.Client.discover_many)`` explains."""
 
     lifetime: float | None
     ordered: bool
     profile: Profile
+
+
+class ClientOptions(TypedDict, total=False):
+    """The options of a client but ``lifetime``, which ``help(maptr.Client)`` explains. The functions take them, too."""
+
+    nameservers: Iterable[str] | dns.resolver.BaseResolver | None
+    origin: str | dns.name.Name | None
+    settings: Settings | None
+    trust_ad: bool
+    trust_anchors: TrustAnchors | None
+    require: Literal["secure"] | None
+    table: str | os.PathLike[str] | Table | TableSource | Default | None
+    cache: str | os.PathLike[str] | Disk | None
+    policy: Policy | SourcePolicy
+    patience: float
+    stale_limit: float
+    table_limit: float | None
+    history: str | os.PathLike[str] | Disk | None
+    size: int
+    concurrency: int | None
+    rate: float | None
+    max_connections: int | None
 
 
 class Client:
@@ -70,10 +103,10 @@ class Client:
     It reconciles DNS, the answers that it keeps, and a table. Without ``table`` and ``cache`` it asks DNS each time.
 
     ``nameservers``: DNS servers to ask, recursive or authoritative, in their order: addresses or names, each with
-    ``#port`` if that is not 53; by TCP (``"tcp://192.0.2.1"``), TLS (``"tls://192.0.2.1"``) or HTTPS
-    (``"https://dns.example/dns-query"``); one text is one server. Or a dnspython resolver. By default the servers of
-    the system. ``origin``: the DNS suffix of the NAANs. ``lifetime``: seconds for a discovery (default 5).
-    ``settings``: the limits of a walk, and the scheme of URLs; ``origin`` replaces their origin.
+    ``#port`` if that is not 53 (``"ns.example#5300"``); by TCP (``"tcp://192.0.2.1"``), TLS (``"tls://192.0.2.1"``) or
+    HTTPS (``"https://dns.example/dns-query"``); one text is one server. Or a dnspython resolver. By default the servers
+    of the system. ``origin``: the DNS suffix of the NAANs, by default that of the ``settings``, which is ark.arpa.
+    ``lifetime``: seconds for a discovery (default 5). ``settings``: the limits of a walk, and the scheme of URLs.
 
     ``trust_ad``: trust the AD bit of the servers for ``security``: only of one that you run, over a secure channel.
     ``trust_anchors``: validate every answer here, from the anchors of a ``Validator`` (which keeps keys), a file or a
@@ -95,7 +128,8 @@ class Client:
     in ``discover_many`` and ``drift_many``; None for no limit. ``max_connections``: TCP connections of these at a time
     (default 8, and fewer if the server or the process does not allow so many).
 
-    Many parameters: options are spelled here and nowhere else. Raises ConfigError, and TypeError for a wrong type.
+    Many parameters: options are explained here and nowhere else. Raises ConfigError, and TypeError for a wrong type.
+    A client that was closed raises RuntimeError.
 
     >>> with Client([server], cache=":memory:") as client:
     ...     [client.discover(f"ark:12345/x{i}").source for i in range(3)]
@@ -110,7 +144,7 @@ class Client:
         self,
         nameservers: Iterable[str] | dns.resolver.BaseResolver | None = None,
         *,
-        origin: str | dns.name.Name = "ark.arpa.",
+        origin: str | dns.name.Name | None = None,
         lifetime: float | None = None,
         settings: Settings | None = None,
         trust_ad: bool = False,
@@ -151,8 +185,10 @@ class Client:
         self._table_limit = None if table_limit is None else checked(table_limit, "table_limit")
         self._size = checked_count(size, "size")
         self._disk = _disk(None if cache == MEMORY else cache)
-        self.history = self._disk if history is None else _disk(history)
+        self.history: Disk | None = self._disk if history is None else _disk(history)
         self._made: Sources | None = None
+        self._choosers: dict[str, Chooser] = {}
+        self._closed = False
         is_plain = self._table is None and cache is None and policy == DNS_FIRST
         self._sources = None if is_plain else self.sources
         if is_plain:  # otherwise the engine of the sources remembers failures
@@ -173,6 +209,7 @@ class Client:
     @property
     def sources(self) -> Sources:
         """Kept answers, DNS, the table and the policy. A plain client has these for ``drift`` only."""
+        self._check_open()
         if self._made is None:
             from maptr.cache.engine import Engine  # a plain client starts without these
             from maptr.cache.policy import named
@@ -193,12 +230,37 @@ class Client:
         """The source of the table; ``table.current().table`` is the Table now, or None."""
         return self.sources.engine.table
 
-    def discover(self, ark: _Text, **options: Unpack[CallOptions]) -> Discovery:
+    def _check_open(self) -> None:
+        if self._closed:
+            raise RuntimeError("the client is closed")
+
+    def _chooser(self, chooser: Chooser | str | None) -> Chooser | None:
+        """Return a chooser by its name. One serves all calls, because it may remember which servers answer."""
+        if not isinstance(chooser, str):
+            return chooser
+        if chooser not in self._choosers:
+            from maptr.nma.reachable import named  # a discovery does not need HTTP
+
+            allow_private = self.resolver.settings.allow_private
+            self._choosers[chooser] = named(chooser, allow_private=allow_private, require=self._require)
+        return self._choosers[chooser]
+
+    def discover(
+        self,
+        ark: _Text,
+        *,
+        lifetime: float | None = None,
+        chooser: Chooser | str | None = None,
+        on_step: StepHook | None = None,
+        raise_on_none: bool = True,
+        profile: Profile = "current",
+    ) -> Discovery:
         """Find the mapping authorities of an ARK (draft-kunze-ark appendix B), or of a bare NAAN (``ark:12345``).
 
-        ``lifetime``: seconds for this discovery instead of the client's. ``chooser`` puts its choice first. ``on_step``
-        gets each step of the trace, as soon as it is known if DNS alone is asked. ``raise_on_none=False``: an ARK
-        without mapping authority gives an empty discovery. ``profile``: that of ``Ark.parse``.
+        ``lifetime``: seconds for this discovery instead of the client's. ``chooser`` puts its choice first: a function,
+        or a name (``"random"``, ``"reachable"``, ``"own"``, or of an installed package). ``on_step`` gets each step of
+        the trace, as soon as it is known if DNS alone is asked. ``raise_on_none=False``: an ARK without mapping
+        authority gives an empty discovery. ``profile``: that of ``Ark.parse``.
 
         The discovery has its ``source`` (dns, memory, disk, natab), its ``age``, ``stale`` and ``reason``. Raises
         ArkSyntaxError; NoMappingAuthority if a source that may deny an ARK said that there is none; DiscoveryFailed if
@@ -207,30 +269,48 @@ class Client:
         >>> Client([server]).discover("ark:12345/x6np1wh8k").url()
         'https://ark.example.org/ark:12345/x6np1wh8k'
         """
+        self._check_open()
+        options = Options(lifetime, self._chooser(chooser), on_step, raise_on_none, profile)
         if self._sources is not None:
-            return self._sources.discover(ark, **options)
-        call = Call(ark, self.resolver.lifetime, **options)
-        found = self.resolver.discover(call.ark, call.lifetime, call.on_step)
+            return self._sources.discover(ark, options)
+        call = Call(ark, options, self.resolver.lifetime)
+        found = self.resolver.discover(call.ark, call.lifetime, on_step)
         call.raise_for(found, self._require)
-        return prefer(found, call.chooser)
+        return prefer(found, options.chooser)
 
-    async def discover_async(self, ark: _Text, **options: Unpack[CallOptions]) -> Discovery:
+    async def discover_async(
+        self,
+        ark: _Text,
+        *,
+        lifetime: float | None = None,
+        chooser: Chooser | str | None = None,
+        on_step: StepHook | None = None,
+        raise_on_none: bool = True,
+        profile: Profile = "current",
+    ) -> Discovery:
         """``discover``, awaited: same options, same discovery, same errors.
 
         Cancelling it cancels its queries, unless other callers may wait for them. A chooser with a true attribute
         ``waits``, such as ``Reachable``, is called in a thread.
         """
+        self._check_open()
+        options = Options(lifetime, self._chooser(chooser), on_step, raise_on_none, profile)
         if self._sources is not None:
-            return await self._sources.discover_async(ark, **options)
-        call = Call(ark, self.resolver.lifetime, **options)
+            return await self._sources.discover_async(ark, options)
+        call = Call(ark, options, self.resolver.lifetime)
         from maptr.resolver.aio import prefer_async  # asyncio doubles the start time of a program
 
-        found = await self.resolver.discover_async(call.ark, call.lifetime, call.on_step)
+        found = await self.resolver.discover_async(call.ark, call.lifetime, on_step)
         call.raise_for(found, self._require)
-        return await prefer_async(found, call.chooser)
+        return await prefer_async(found, options.chooser)
 
     def discover_many(
-        self, arks: Iterable[_Text], **options: Unpack[StreamOptions]
+        self,
+        arks: Iterable[_Text],
+        *,
+        lifetime: float | None = None,
+        ordered: bool = True,
+        profile: Profile = "current",
     ) -> Generator[Discovery, None, None]:
         """Find the mapping authorities of many ARKs: a discovery for each, with each name asked once.
 
@@ -248,7 +328,8 @@ class Client:
         ['https://ark.example.org/ark:12345/x1', 'https://ark.example.org/ark:12345/x2']
         """
         _refuse_one(arks)
-        return _discoveries(self.discover_pairs(((None, ark) for ark in arks), **options))
+        pairs = ((None, ark) for ark in arks)
+        return _discoveries(self.discover_pairs(pairs, lifetime=lifetime, ordered=ordered, profile=profile))
 
     def discover_pairs(
         self,
@@ -259,6 +340,7 @@ class Client:
         profile: Profile = "current",
     ) -> Generator[tuple[Token, Discovery], None, None]:
         """``discover_many`` for ARKs that come with a token of the caller, such as a line number, and leave with it."""
+        self._check_open()
         seconds = self.resolver.lifetime if lifetime is None else checked(lifetime, "lifetime")
         items = ((token, as_item(ark, position, profile)) for position, (token, ark) in enumerate(pairs))
         found = (self._sources or self.resolver).discover_many(items, seconds, ordered=ordered)
@@ -277,66 +359,74 @@ class Client:
         Closing it (``contextlib.aclosing``) closes every socket.
         """
         _refuse_one(arks)
+        pairs = _with_none(arks)
+        return _discoveries_async(self.discover_pairs_async(pairs, lifetime=lifetime, ordered=ordered, profile=profile))
+
+    def discover_pairs_async(
+        self,
+        pairs: Iterable[tuple[Token, _Text]] | AsyncIterable[tuple[Token, _Text]],
+        *,
+        lifetime: float | None = None,
+        ordered: bool = True,
+        profile: Profile = "current",
+    ) -> AsyncGenerator[tuple[Token, Discovery], None]:
+        """``discover_pairs``, awaited. ``pairs`` may be an async iterable."""
+        self._check_open()
         seconds = self.resolver.lifetime if lifetime is None else checked(lifetime, "lifetime")
-        return self._many_async(arks, seconds, ordered, profile)
-
-    async def _many_async(
-        self, arks: Iterable[_Text] | AsyncIterable[_Text], seconds: float, ordered: bool, profile: Profile
-    ) -> AsyncGenerator[Discovery, None]:
-        from contextlib import aclosing  # imported with asyncio
-
-        source = self._sources or self.resolver
-        async with aclosing(source.discover_many_async(_items(arks, profile), seconds, ordered=ordered)) as stream:
-            async for _, found in stream:
-                log_discovery(found)
-                yield found
+        items = _items(pairs, profile)
+        return _logged_async((self._sources or self.resolver).discover_many_async(items, seconds, ordered=ordered))
 
     def describe(
         self,
         ark: _Text,
         *,
         inflections: Iterable[str] = ("?info",),
-        seconds: float | None = None,
-        **options: Unpack[CallOptions],
+        lifetime: float | None = None,
+        chooser: Chooser | str | None = None,
+        on_step: StepHook | None = None,
+        profile: Profile = "current",
     ) -> Description:
         """Ask the chosen mapping authority of an ARK to describe it, and the next ones if it cannot be reached.
 
         ``inflections`` are tried in turn until one is understood: ``?info``, and ``?`` and ``??`` for older
-        authorities. ``seconds`` is the limit for the requests (default 10). The other options are those of
-        ``discover``. Raises its errors, and NmaError if no authority could be asked.
+        authorities. ``lifetime``: seconds for the discovery, and again for the requests (default: that of the client,
+        and 10). The other options are those of ``discover``. Raises its errors, and NmaError if no authority could be
+        asked.
         """
-        ask = self._describer(inflections, seconds, options)
-        return ask(self.discover(ark, **options))
+        ask = self._describer(inflections, lifetime, chooser)
+        return ask(self.discover(ark, lifetime=lifetime, on_step=on_step, profile=profile))
 
     async def describe_async(
         self,
         ark: _Text,
         *,
         inflections: Iterable[str] = ("?info",),
-        seconds: float | None = None,
-        **options: Unpack[CallOptions],
+        lifetime: float | None = None,
+        chooser: Chooser | str | None = None,
+        on_step: StepHook | None = None,
+        profile: Profile = "current",
     ) -> Description:
         """``describe``, awaited: same options, same errors.
 
-        The requests are made in a thread, which goes on for at most ``seconds`` if it is cancelled.
+        The requests are made in a thread, which goes on for at most ``lifetime`` if it is cancelled.
         """
         import asyncio  # it doubles the start time of a program
 
-        ask = self._describer(inflections, seconds, options)
-        return await asyncio.to_thread(ask, await self.discover_async(ark, **options))
+        ask = self._describer(inflections, lifetime, chooser)
+        found = await self.discover_async(ark, lifetime=lifetime, on_step=on_step, profile=profile)
+        return await asyncio.to_thread(ask, found)
 
     def _describer(
-        self, inflections: Iterable[str], seconds: float | None, options: CallOptions
+        self, inflections: Iterable[str], lifetime: float | None, chooser: Chooser | str | None
     ) -> Callable[[Discovery], Description]:
-        """Return what asks the authorities of a discovery, which is made with the options that are left."""
+        """Return what asks the authorities of a discovery."""
         from maptr.nma.describe import SECONDS, describe  # a discovery does not need HTTP
 
-        options["raise_on_none"] = True
         return partial(
             describe,
-            chooser=options.pop("chooser", None),
+            chooser=self._chooser(chooser),
             inflections=inflections,
-            seconds=SECONDS if seconds is None else seconds,
+            seconds=SECONDS if lifetime is None else lifetime,
             allow_private=self.resolver.settings.allow_private,
         )
 
@@ -363,6 +453,7 @@ class Client:
 
     def drift_history(self) -> dict[str, list[PastVerdict]]:
         """Return the verdicts of earlier comparisons by record, the latest first."""
+        self._check_open()
         from maptr.reconcile.drift import VerdictLog  # as above
 
         return {} if self.history is None else VerdictLog(self.history).changes(self.sources.view)
@@ -399,19 +490,23 @@ class Client:
 
         DNS is then asked again, also where it has just failed. Raises ArkSyntaxError for text that is not a NAAN.
         """
+        self._check_open()
         if self.resolver.failed is not None:
             self.resolver.failed.clear()
         if self._made is not None:
             self._made.forget(None if naan is None else _checked_naan(naan))
 
     def close(self) -> None:
-        """Close the files, and forget which servers failed. Lookups in flight end by themselves."""
+        """Close the files and shared connections. Lookups in flight end by themselves; a further one raises RuntimeError.
+        """
+        self._closed = True
         self.resolver.close()
         for disk in (self._disk, self.history):
             if disk is not None:
                 disk.close()
 
     def __enter__(self) -> Self:
+        self._check_open()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -422,6 +517,7 @@ class Client:
         if self._made is None or not self._made.is_awaited:  # perhaps because asyncio does not run
             self.close()
             return
+        self._closed = True
         await self._made.stop()
         self.resolver.close()
         import asyncio  # late, because it doubles the start time of a program that does not await
@@ -429,6 +525,7 @@ class Client:
         await asyncio.to_thread(self.close)
 
     async def __aenter__(self) -> Self:
+        self._check_open()
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -444,82 +541,75 @@ class Client:
 def discover(
     ark: _Text,
     *,
-    nameservers: Iterable[str] | dns.resolver.BaseResolver | None = None,
-    origin: str | dns.name.Name = "ark.arpa.",
-    table: str | os.PathLike[str] | Table | Default | None = DEFAULT,
-    **options: Unpack[CallOptions],
+    lifetime: float | None = None,
+    chooser: Chooser | str | None = None,
+    on_step: StepHook | None = None,
+    raise_on_none: bool = True,
+    profile: Profile = "current",
+    **client: Unpack[ClientOptions],
 ) -> Discovery:
-    """Find the mapping authorities of an ARK: ``Client.discover``, which has the other options and the errors.
+    """Find the mapping authorities of an ARK: ``Client.discover``, which explains the options and has the errors.
 
-    Each call makes a client. For many calls make one: it remembers which servers do not answer.
+    ``client``: the options of ``Client``. Each call makes one. For many calls make one yourself: it remembers which
+    servers do not answer.
 
     >>> discover("ark:12345/x6np1wh8k", nameservers=[server]).url()
     'https://ark.example.org/ark:12345/x6np1wh8k'
     """
-    return Client(nameservers, origin=origin, table=table).discover(ark, **options)
+    with Client(**client) as made:
+        return made.discover(
+            ark, lifetime=lifetime, chooser=chooser, on_step=on_step, raise_on_none=raise_on_none, profile=profile
+        )
 
 
 async def discover_async(
     ark: _Text,
     *,
-    nameservers: Iterable[str] | dns.resolver.BaseResolver | None = None,
-    origin: str | dns.name.Name = "ark.arpa.",
-    table: str | os.PathLike[str] | Table | Default | None = DEFAULT,
-    **options: Unpack[CallOptions],
+    lifetime: float | None = None,
+    chooser: Chooser | str | None = None,
+    on_step: StepHook | None = None,
+    raise_on_none: bool = True,
+    profile: Profile = "current",
+    **client: Unpack[ClientOptions],
 ) -> Discovery:
     """``discover``, awaited: same options, same errors.
 
     >>> asyncio.run(discover_async("ark:12345/x6np1wh8k", nameservers=[server])).url()
     'https://ark.example.org/ark:12345/x6np1wh8k'
     """
-    async with Client(nameservers, origin=origin, table=table) as client:
-        return await client.discover_async(ark, **options)
-
-
-def discover_at(
-    where: str,
-    ark: _Text,
-    *,
-    port: int = 53,
-    origin: str | dns.name.Name = "ark.arpa.",
-    **options: Unpack[CallOptions],
-) -> Discovery:
-    """``discover``, asking one server by address or name, at this port unless ``where`` ends with ``#port``.
-
-    The other options and the errors are those of ``discover``; DiscoveryFailed also if a name has no address.
-
-    >>> discover_at(host, "ark:12345/x6np1wh8k", port=port).security
-    'indeterminate'
-    """
-    if not isinstance(where, str):
-        raise TypeError(f"a server is a str, not {type(where).__name__}")
-    has_port = "#" in where or where.startswith((TLS, HTTPS))
-    return discover(ark, nameservers=where if has_port else f"{where}#{port}", origin=origin, **options)
+    async with Client(**client) as made:
+        return await made.discover_async(
+            ark, lifetime=lifetime, chooser=chooser, on_step=on_step, raise_on_none=raise_on_none, profile=profile
+        )
 
 
 def discover_many(
     arks: Iterable[_Text],
     *,
-    nameservers: Iterable[str] | dns.resolver.BaseResolver | None = None,
-    origin: str | dns.name.Name = "ark.arpa.",
-    table: str | os.PathLike[str] | Table | Default | None = DEFAULT,
-    **options: Unpack[StreamOptions],
+    lifetime: float | None = None,
+    ordered: bool = True,
+    profile: Profile = "current",
+    **client: Unpack[ClientOptions],
 ) -> Generator[Discovery, None, None]:
-    """Find the mapping authorities of many ARKs: ``Client.discover_many``, which has the other options and the errors.
+    """Find the mapping authorities of many ARKs: ``Client.discover_many``, which explains the options and has the
+    errors.
+
+    ``client``: the options of ``Client``. Its files are closed at the end of the stream.
 
     >>> [found.url() for found in discover_many(["ark:12345/x1", "ark:12345/x2"], nameservers=[server])]
     ['https://ark.example.org/ark:12345/x1', 'https://ark.example.org/ark:12345/x2']
     """
-    return Client(nameservers, origin=origin, table=table).discover_many(arks, **options)
+    made = Client(**client)
+    return _discoveries_of(made, made.discover_many(arks, lifetime=lifetime, ordered=ordered, profile=profile))
 
 
 def discover_many_async(
     arks: Iterable[_Text] | AsyncIterable[_Text],
     *,
-    nameservers: Iterable[str] | dns.resolver.BaseResolver | None = None,
-    origin: str | dns.name.Name = "ark.arpa.",
-    table: str | os.PathLike[str] | Table | Default | None = DEFAULT,
-    **options: Unpack[StreamOptions],
+    lifetime: float | None = None,
+    ordered: bool = True,
+    profile: Profile = "current",
+    **client: Unpack[ClientOptions],
 ) -> AsyncGenerator[Discovery, None]:
     """``discover_many``, awaited: same options, same errors. ``arks`` may be an async iterable.
 
@@ -528,7 +618,9 @@ def discover_many_async(
     >>> asyncio.run(urls(["ark:12345/x1", "ark:12345/x2"]))
     ['https://ark.example.org/ark:12345/x1', 'https://ark.example.org/ark:12345/x2']
     """
-    return Client(nameservers, origin=origin, table=table).discover_many_async(arks, **options)
+    made = Client(**client)
+    stream = made.discover_many_async(arks, lifetime=lifetime, ordered=ordered, profile=profile)
+    return _discoveries_of_async(made, stream)
 
 
 def _refuse_one(arks: object) -> None:
@@ -556,16 +648,61 @@ def _discoveries(pairs: Generator[tuple[None, Discovery], None, None]) -> Genera
             yield found
 
 
-async def _items(
-    arks: Iterable[_Text] | AsyncIterable[_Text], profile: Profile
-) -> AsyncIterator[tuple[None, Ark | Discovery]]:
-    position = count()
-    if isinstance(arks, AsyncIterable):
-        async for ark in arks:
-            yield None, as_item(ark, next(position), profile)
+def _discoveries_of(client: Client, stream: Generator[Discovery, None, None]) -> Generator[Discovery, None, None]:
+    with client, closing(stream):
+        yield from stream
+
+
+async def _discoveries_of_async(
+    client: Client, stream: AsyncGenerator[Discovery, None]
+) -> AsyncGenerator[Discovery, None]:
+    from contextlib import aclosing  # imported with asyncio
+
+    async with client, aclosing(stream):
+        async for found in stream:
+            yield found
+
+
+async def _logged_async(
+    pairs: AsyncGenerator[tuple[Token, Discovery], None],
+) -> AsyncGenerator[tuple[Token, Discovery], None]:
+    from contextlib import aclosing  # imported with asyncio
+
+    async with aclosing(pairs):
+        async for token, found in pairs:
+            log_discovery(found)
+            yield token, found
+
+
+async def _discoveries_async(pairs: AsyncGenerator[tuple[None, Discovery], None]) -> AsyncGenerator[Discovery, None]:
+    from contextlib import aclosing  # imported with asyncio
+
+    async with aclosing(pairs):
+        async for _, found in pairs:
+            yield found
+
+
+async def _each(items: Iterable[T] | AsyncIterable[T]) -> AsyncIterator[T]:
+    if isinstance(items, AsyncIterable):
+        async for item in items:
+            yield item
     else:
-        for ark in arks:
-            yield None, as_item(ark, next(position), profile)
+        for item in items:
+            yield item
+
+
+async def _with_none(arks: Iterable[_Text] | AsyncIterable[_Text]) -> AsyncIterator[tuple[None, _Text]]:
+    async for ark in _each(arks):
+        yield None, ark
+
+
+async def _items(
+    pairs: Iterable[tuple[Token, _Text]] | AsyncIterable[tuple[Token, _Text]], profile: Profile
+) -> AsyncIterator[tuple[Token, Ark | Discovery]]:
+    position = 0
+    async for token, ark in _each(pairs):
+        yield token, as_item(ark, position, profile)
+        position += 1
 
 
 def _disk(path: str | os.PathLike[str] | Disk | None) -> Disk | None:

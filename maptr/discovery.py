@@ -140,7 +140,7 @@ class Reading(NamedTuple):
         }
 
     @classmethod
-    def from_members(cls, members: Members) -> Reading:
+    def _from_members(cls, members: Members) -> Reading:
         return cls(
             members.read("record", Naptr.from_text),
             members.one_of({kind.value: kind for kind in Kind}, "kind"),
@@ -169,7 +169,7 @@ class Link(NamedTuple):
         return {"type" if name == "rdtype" else name: value for name, value in self._asdict().items()}
 
     @classmethod
-    def from_members(cls, members: Members) -> Link:
+    def _from_members(cls, members: Members) -> Link:
         name, rdtype, note, server = (members.get(str, name) for name in ("name", "type", "note", "server"))
         return cls(
             name, rdtype, members.one_of(_SECURITY, "security"), note, server, members.optional(float, "elapsed")
@@ -186,7 +186,7 @@ class TableRecord(NamedTuple):
         return {"key": self.key, "leads_to": list(self.leads_to)}
 
     @classmethod
-    def from_members(cls, members: Members) -> TableRecord:
+    def _from_members(cls, members: Members) -> TableRecord:
         return cls(members.get(str, "key"), members.all_of(str, "leads_to"))
 
 
@@ -294,23 +294,25 @@ class Step(Value):
         }
 
     @classmethod
-    def from_members(cls, members: Members) -> Step:
+    def _from_members(cls, members: Members) -> Step:
         limit = {limit.value: limit for limit in Limit}
         return cls(
             members.read("name", names.parse),
             members.get(int, "depth"),
             members.one_of({outcome.name.lower(): outcome for outcome in Outcome}, "outcome"),
-            readings=members.each("records", Reading.from_members),
+            readings=members.each("records", Reading._from_members),
             note=members.get(str, "note"),
             ttl=members.optional(int, "ttl"),
             server=members.get(str, "server"),
             elapsed=members.optional(float, "elapsed"),
             security=members.one_of(_SECURITY, "security"),
-            links=members.each("chain", Link.from_members),
+            links=members.each("chain", Link._from_members),
             rdtype=members.get(str, "type"),
-            table_records=members.each("table_records", TableRecord.from_members),
+            table_records=members.each("table_records", TableRecord._from_members),
             limit=None if members.optional(str, "limit") is None else members.one_of(limit, "limit"),
-            extended=members.each("extended_errors", ExtendedError.from_members),
+            extended=members.each(
+                "extended_errors", lambda one: ExtendedError(one.get(int, "code"), one.get(str, "text"))
+            ),
         )
 
 
@@ -629,6 +631,8 @@ class Discovery(Value, Sequence[Candidate]):
         """Return the first candidate, or the chooser's. Raises NoMappingAuthority or DiscoveryFailed without one, and
         TypeError for a chooser that gives something else."""
         self.raise_for_none()
+        if chooser is not None and not callable(chooser):
+            raise TypeError(f"{chooser!r:.60} is not a chooser; a client's discover() takes the name of one, too")
         chosen = self.candidates[0] if chooser is None else chooser(self)
         if not isinstance(chosen, Candidate):
             raise TypeError(f"the chooser {chooser!r} gives {chosen!r:.60}, not a Candidate")
@@ -799,7 +803,7 @@ class Discovery(Value, Sequence[Candidate]):
         return cls(
             ark,
             members.each("candidates", lambda each: Candidate._from_members(each, ark, scheme)),
-            members.each("trace", Step.from_members),
+            members.each("trace", Step._from_members),
             members.get(bool, "complete"),
             source=members.get(str, "source"),
             security=members.one_of(_SECURITY, "security"),
@@ -890,7 +894,9 @@ class DiscoveryError(MaptrError):
     def __init__(self, message: str = "", discovery: Discovery | None = None) -> None:
         super().__init__(message)
         # An empty one is false.
-        self.discovery = discovery if discovery is not None else Discovery(NO_ARK, complete=False, reason=message)
+        self.discovery: Discovery = (
+            discovery if discovery is not None else Discovery(NO_ARK, complete=False, reason=message)
+        )
 
 
 class NoMappingAuthority(DiscoveryError):

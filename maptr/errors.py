@@ -173,7 +173,7 @@ class LocatedError(MaptrError):
     def __init__(self, message: str, *, filename: str = "", line: int = 0, what: str = "") -> None:
         where = (f"{filename}:{line}" if filename else f"line {line}") if line else filename
         super().__init__(": ".join(filter(None, (where, what, message))))
-        self.reason = printable(message)
+        self.reason: str = printable(message)
         self.filename = filename
         self.line = line
 
@@ -315,5 +315,5 @@ class PullFailed(MaptrError):
 
     def __init__(self, reasons: Sequence[str]) -> None:
         super().__init__("; ".join(reasons))
-        self.reasons = tuple(reasons)
+        self.reasons: tuple[str, ...] = tuple(reasons)
         self.args = (self.reasons,)  # from which pickle makes it again

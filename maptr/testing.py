@@ -14,10 +14,10 @@ import time
 from collections import UserDict
 from collections.abc import AsyncGenerator, AsyncIterator, Generator, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, Final, Literal, NamedTuple, TypeAlias, get_args
+from typing import Any, Final, Literal, NamedTuple, TypeAlias, Unpack, get_args
 
 from maptr.ark import Ark
-from maptr.client import Client
+from maptr.client import Client, ClientOptions
 from maptr.discovery import SECURITY, Discovery, Outcome
 from maptr.errors import ConfigError
 from maptr.naptr.record import Naptr
@@ -28,14 +28,16 @@ from maptr.registry.target import unusable
 from maptr.resolver.bulk import Item, Token
 from maptr.resolver.call import StepHook, TimedWalk
 from maptr.resolver.resolver import Resolver
-from maptr.walk import Answer, Question, Settings
+from maptr.walk import Answer, Question
 from maptr.zone.rules import records_by_name, unwritable
 
-Fault = Literal["none", "silent", "servfail", "slow", "bogus"]
+__all__ = ["Answers", "DnsFault", "Reply", "Slow", "offline_client"]
+
+DnsFault = Literal["none", "silent", "servfail", "slow", "bogus"]
 """What DNS says instead of an answer: that there is none; nothing in time; that the server failed; that there is none,
 but after a second; an answer that fails validation. The times of "silent" pass at once."""
 
-FAULTS: Final = get_args(Fault)
+FAULTS: Final = get_args(DnsFault)
 TTL = 300  # seconds, of every answer
 
 
@@ -47,7 +49,7 @@ class Slow(NamedTuple):
 
 
 Reply: TypeAlias = str | Sequence[str] | Slow
-"""A URL template, several of them, best first, a Fault, or a Slow one of these."""
+"""A URL template, several of them, best first, a DnsFault, or a Slow one of these."""
 
 Heard: TypeAlias = dict[Labels, tuple[Answer, float]]
 
@@ -118,8 +120,12 @@ class OfflineResolver(Resolver):
     """Runs walks over ``answers`` instead of DNS; ``nameservers`` are not asked. The other options are a Resolver's."""
 
     def __init__(self, answers: Answers, nameservers: object = None, **options: Any) -> None:
-        super().__init__([], **options)
+        super().__init__(**options)
+        self.given = ()  # so that its kept answers are not those of the servers of the system
         self._source = answers
+
+    def __repr__(self) -> str:
+        return "the answers of a test"
 
     def discover(
         self, ark: Ark, lifetime: float, on_step: StepHook | None = None, heard: Heard | None = None
@@ -177,13 +183,13 @@ class OfflineResolver(Resolver):
 
 
 class _OfflineClient(Client):
-    def __init__(self, answers: Answers, **options: Any) -> None:
+    def __init__(self, answers: Answers, lifetime: float | None, **options: Unpack[ClientOptions]) -> None:
         self._make_resolver = partial(OfflineResolver, answers)
-        super().__init__([], **options)
+        super().__init__(lifetime=lifetime, **options)
 
 
 def offline_client(
-    answers: Mapping[str, Reply] | Table | Answers, *, settings: Settings | None = None, **options: Any
+    answers: Mapping[str, Reply] | Table | Answers, *, lifetime: float | None = None, **options: Unpack[ClientOptions]
 ) -> Client:
     """Return a client that these answers serve instead of DNS. It takes the options of ``Client`` but ``nameservers``.
 
@@ -196,9 +202,11 @@ def offline_client(
     Traceback (most recent call last):
     maptr.discovery.DiscoveryTimeout: no mapping authority known for ark:99999/x1: 99999.ark.arpa. NAPTR: no answer ...
     """
+    if "nameservers" in options:
+        raise TypeError("the answers stand for the nameservers: give no others")
     options.setdefault("table", None)
     given = answers if isinstance(answers, Answers) else Answers(answers)
-    return _OfflineClient(given, settings=settings, **options)
+    return _OfflineClient(given, lifetime, **options)
 
 
 def _entry(key: str, reply: Reply | Entry) -> Entry:

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from maptr import discover_at
+from maptr import discover
 from maptr.ark import Ark
 from maptr.discovery import DiscoveryError, NoMappingAuthority
 from maptr.registry import read
@@ -53,7 +53,7 @@ def compare(table: Table, port: int) -> Iterator[tuple[str, str]]:
         entry = table.lookup(ark)
         expected = [nma.url(ark, entry.shoulder) for nma in entry.nmas] if entry else []
         try:
-            url = discover_at("127.0.0.1", str(ark), port=port).url()
+            url = discover(str(ark), nameservers=f"127.0.0.1#{port}").url()
         except NoMappingAuthority:
             yield key, "not in DNS"
         except DiscoveryError as error:

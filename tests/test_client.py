@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import logging
 import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -23,17 +25,23 @@ from maptr import (
     Client,
     ConfigError,
     DiscoveryFailed,
+    Dns,
     Entry,
+    Natab,
     Nma,
+    NmaError,
+    NoMappingAuthority,
     Settings,
+    States,
     Table,
     UnsafePlan,
     Validator,
     Verdict,
     registry,
+    url,
 )
 from maptr.cache.disk import Disk
-from maptr.testing import offline_client
+from maptr.testing import Answers, offline_client
 from tests.resolver.validation.test_chain import PARENT, PARENT_KEYS
 from tests.support.drivers import collect, resolver_of
 from tests.support.peers import Maptr
@@ -92,16 +100,20 @@ def test_either_kind_of_dnspython_resolver_serves_both_ways(kind: Any, server: M
 
 def test_a_function_is_a_client_for_one_call(server: Maptr) -> None:
     found = Client(at(server)).discover(ARK)
-    assert maptr.discover(ARK, nameservers=at(server)) == maptr.discover_at("127.0.0.1", ARK, port=server.port) == found
+    assert (
+        maptr.discover(ARK, nameservers=at(server))
+        == maptr.discover(ARK, nameservers=f"127.0.0.1#{server.port}")
+        == found
+    )
     assert asyncio.run(maptr.discover_async(ARK, nameservers=at(server))) == found
-    assert maptr.discover(ARK, nameservers=[], table=TABLE).source == "natab"
-    assert [one.source for one in maptr.discover_many([ARK], nameservers=[], table=TABLE)] == ["natab"]
-    with pytest.raises(TypeError, match="no option lifetme; it has lifetime, "):
+    assert maptr.discover(ARK, table=TABLE, policy="natab-only").source == "natab"
+    assert [one.source for one in maptr.discover_many([ARK], table=TABLE, policy="natab-only")] == ["natab"]
+    with pytest.raises(TypeError, match="unexpected keyword argument"):
         maptr.discover(ARK, lifetme=1.0)  # type: ignore[call-arg]
     with pytest.raises(TypeError):
-        maptr.discover_at(5, ARK)  # type: ignore[arg-type]
+        maptr.discover(ARK, nameservers=5)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match=r": is it 127\.0\.0\.1#5300\?$"):
-        maptr.discover_at("127.0.0.1:5300", ARK)
+        maptr.discover(ARK, nameservers="127.0.0.1:5300")
 
 
 def test_a_stream_may_carry_what_belongs_to_each_ark(server: Maptr) -> None:
@@ -114,6 +126,182 @@ def test_a_stream_may_carry_what_belongs_to_each_ark(server: Maptr) -> None:
         "c": (False, True, None),
     }
     assert client.resolver.questions > 1
+
+
+FUNCTIONS = ("discover", "discover_async", "discover_many", "discover_many_async")
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_options_are_plain_keywords(name: str) -> None:
+    """Those of a call in each method and function, and those of the client, which functions take as one."""
+    method, function = (inspect.signature(getattr(where, name)).parameters for where in (Client, maptr))
+    options = maptr.StreamOptions if "many" in name else maptr.CallOptions
+    own = [one for one in method.values() if one.kind is one.KEYWORD_ONLY]
+    assert {one.name: one.annotation for one in own} == {
+        key: hint.__forward_arg__ for key, hint in options.__annotations__.items()
+    }
+    assert [*function.values()] == [*[*method.values()][1:], function["client"]]
+    assert (function["client"].kind, function["client"].annotation) == (
+        inspect.Parameter.VAR_KEYWORD,
+        "Unpack[ClientOptions]",
+    )
+
+
+def test_the_options_of_a_client_are_those_that_functions_take() -> None:
+    parameters = inspect.signature(Client).parameters
+    taken = {key: hint.__forward_arg__ for key, hint in maptr.ClientOptions.__annotations__.items()}
+    assert taken == {key: one.annotation for key, one in parameters.items() if key != "lifetime"}
+
+
+@pytest.mark.parametrize("name", [name for name in vars(Client) if not name.startswith("_")])
+def test_no_method_hides_its_options(name: str) -> None:
+    method = getattr(Client, name)
+    kinds = {one.kind for one in inspect.signature(method).parameters.values()} if callable(method) else set()
+    assert inspect.Parameter.VAR_KEYWORD not in kinds
+
+
+@pytest.mark.parametrize("cache", [None, ":memory:", "c.sqlite"])
+async def test_functions_close_the_client_that_they_make(
+    cache: str | None, tmp_path: Path, maptr_dns: Answers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    maptr_dns["12345"] = "https://ark.example.org/${content}"
+    closed: list[Client] = []
+    close = Client.close
+
+    def closing_one(client: Client) -> None:
+        closed.append(client)
+        close(client)
+
+    monkeypatch.setattr(Client, "close", closing_one)
+    maptr.discover(ARK, cache=cache)
+    await maptr.discover_async(ARK, cache=cache)
+    assert len(closed) == 2
+    stream = maptr.discover_many([ARK, ARK], cache=cache)
+    next(stream)
+    assert len(closed) == 2, "the result is not complete"
+    assert len(list(stream)) == 1
+    assert len(closed) == 3
+    assert len(await collect(maptr.discover_many_async([ARK], cache=cache))) == 1
+    assert len(closed) == 4
+    with pytest.raises(NoMappingAuthority):
+        maptr.discover("ark:99999/x1", cache=cache)
+    with closing(maptr.discover_many([ARK, ARK], cache=cache)) as begun:
+        next(begun)
+    assert len(closed) == 6
+    for client in closed:
+        with pytest.raises(RuntimeError, match="the client is closed"):
+            client.discover(ARK)
+
+
+CALLS: dict[str, Callable[[Client], object]] = {
+    "discover": lambda client: client.discover(ARK),
+    "discover_async": lambda client: asyncio.run(client.discover_async(ARK)),
+    "discover_many": lambda client: list(client.discover_many([ARK])),
+    "discover_many_async": lambda client: asyncio.run(collect(client.discover_many_async([ARK]))),
+    "discover_pairs": lambda client: list(client.discover_pairs([(1, ARK)])),
+    "discover_pairs_async": lambda client: client.discover_pairs_async([(1, ARK)]),
+    "describe": lambda client: client.describe(ARK),
+    "describe_async": lambda client: asyncio.run(client.describe_async(ARK)),
+    "drift": lambda client: client.drift("12345"),
+    "drift_many": lambda client: list(client.drift_many(["12345"])),
+    "drift_history": lambda client: client.drift_history(),
+    "pull": lambda client: client.pull("no-file"),
+    "forget": lambda client: client.forget(),
+    "table": lambda client: client.table,
+    "with": lambda client: client.__enter__(),
+    "async with": lambda client: asyncio.run(client.__aenter__()),
+}
+
+
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+@pytest.mark.parametrize("options", [{}, {"cache": ":memory:"}, {"table": TABLE}], ids=["plain", "cache", "table"])
+@pytest.mark.parametrize("is_awaited", [False, True], ids=["close", "aclose"])
+def test_a_closed_client_is_an_error(
+    call: Callable[[Client], object], options: dict[str, Any], is_awaited: bool
+) -> None:
+    client = offline_client({"12345": "https://ark.example.org/${content}"}, **options)
+    asyncio.run(client.discover_async(ARK))
+    for _ in range(2):
+        asyncio.run(client.aclose()) if is_awaited else client.close()
+    with pytest.raises(RuntimeError, match="the client is closed"):
+        call(client)
+
+
+async def test_awaited_pairs_carry_what_belongs_to_each_ark() -> None:
+    client = offline_client({"12345": "https://ark.example.org/${content}"})
+    rows = [("a", ARK), ("b", "nonsense"), ("c", "ark:00000/x")]
+
+    async def slowly() -> AsyncGenerator[tuple[str, str], None]:
+        for row in rows:
+            await asyncio.sleep(0)
+            yield row
+
+    for pairs in (rows, iter(rows), slowly()):
+        found = {row: one async for row, one in client.discover_pairs_async(pairs, lifetime=5.0, ordered=False)}
+        assert {row: (bool(one), one.position) for row, one in found.items()} == {
+            "a": (True, None),
+            "b": (False, 1),
+            "c": (False, None),
+        }
+    with pytest.raises(ConfigError, match="lifetime"):
+        client.discover_pairs_async(rows, lifetime=-1.0)
+
+
+@pytest.mark.parametrize("options", [{}, {"cache": ":memory:"}], ids=["plain", "cache"])
+def test_a_chooser_may_be_a_name(options: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    urls = [f"https://{letter}.example.org/${{content}}" for letter in "abcdefgh"]
+    probed: list[str] = []
+
+    def probe(where: url.Url, seconds: float, *, allow_private: bool) -> None:
+        probed.append(where.host.text)
+        if where.host.text != "c.example.org":
+            raise NmaError("down")
+
+    monkeypatch.setattr("maptr.nma.reachable.try_connection", probe)
+    client = offline_client({"12345": urls}, **options)
+    assert client.discover(ARK, chooser="first")[0].host == "a.example.org"
+    assert len({client.discover(ARK, chooser="random")[0].host for _ in range(50)}) > 1
+    assert [client.discover(ARK, chooser="reachable")[0].host for _ in range(2)] == ["c.example.org"] * 2
+    assert probed == ["a.example.org", "b.example.org", "c.example.org"], "it remembers"
+    assert asyncio.run(client.discover_async("https://c.example.org/ark:12345/x1", chooser="own"))[0].host == probed[2]
+    with pytest.raises(ConfigError, match="chooser: 'rnadom' is not one of first, random, reachable, own"):
+        client.discover(ARK, chooser="rnadom")
+    with pytest.raises(TypeError, match="chooser: 5 is not a function"):
+        client.discover(ARK, chooser=5)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="'random' is not a chooser"):
+        client.discover(ARK).url("random")  # type: ignore[arg-type]
+
+
+def test_the_origin_of_the_settings_is_honoured(server: Maptr, maptr_dns: Answers) -> None:
+    below = (b"ark", b"example")
+    for settings in (Settings(origin=below), Settings(origin="ark.example.")):  # type: ignore[arg-type]
+        client = Client(settings=settings)
+        client.discover(ARK, raise_on_none=False)
+        assert client.resolver.settings.origin == below
+    maptr.discover(ARK, settings=Settings(origin=below), origin="other.example", raise_on_none=False)
+    assert maptr_dns.asked == ["12345.ark.example."] * 2 + ["12345.other.example."]
+    with pytest.raises(TypeError, match="origin"):
+        Client(settings=Settings(origin=("ark", "arpa")))  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="origin"):
+        Client(settings=Settings(origin=(b"a" * 64,)))
+
+
+@pytest.mark.parametrize("nothing", [[], (), iter([]), {}, set()], ids=lambda nothing: type(nothing).__name__)
+def test_no_server_is_an_error(nothing: Any) -> None:
+    with pytest.raises(ConfigError, match="nameservers: is empty: name a server; None stands for those of the system"):
+        Client(nothing)
+    with pytest.raises(ConfigError, match="nameservers: "):
+        maptr.discover(ARK, nameservers="")
+
+
+def test_a_dns_without_the_origin_is_not_silent(server: Maptr) -> None:
+    with Client(at(server), origin="ark.example", table=TABLE) as client:
+        found = client.discover(ARK)
+    assert (found.reason, found.states) == (
+        "DNS: does not say; the table has it: record 12345",
+        States(Dns.UNKNOWN, Natab.HAS),
+    )
 
 
 def test_a_server_without_address_leaves_the_table() -> None:
@@ -194,7 +382,7 @@ def test_its_text_names_servers_policy_table_and_file(tmp_path: Path) -> None:
 
 def test_the_failure_of_an_ark_says_why_the_table_cannot_be_used() -> None:
     with pytest.raises(DiscoveryFailed, match="the table: missing: not a registry: ") as refused:
-        Client([], table=__file__, policy="natab-only").discover(ARK)
+        Client(table=__file__, policy="natab-only").discover(ARK)
     assert __file__ not in str(refused.value), "a gateway shows the text to its clients"
 
 
@@ -203,7 +391,7 @@ def test_a_pull_replaces_the_table_under_the_guards(tmp_path: Path) -> None:
     file.write_text((ZONES / "sample.json").read_text())
     before = registry.read(file.read_bytes())
     more = Entry("54321", nmas=(Nma("https://u.example/ark:/${content}"),))
-    with Client([], table=file, policy="natab-only") as client:
+    with Client(table=file, policy="natab-only") as client:
         assert not client.discover("ark:54321/x1", raise_on_none=False)
         source.write_text(registry.write_json(Table([*before.values(), more])))
         assert client.pull(str(source)).plan.added == (more,)

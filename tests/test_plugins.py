@@ -138,5 +138,5 @@ def test_a_reader_that_fails_is_named_only_for_an_unknown_format(install: Instal
     assert len(registry.read("12345: x\n  a.example.org\n")) == 1
     with pytest.raises(TableError, match="the reader 'bad' failed: KeyError: 'x'"):
         registry.read("something else")
-    with pytest.raises(ConfigError, match="no installed package has the chooser 'x'"):
+    with pytest.raises(ConfigError, match="chooser: 'x' is not one of first, random, reachable, own"):
         named("x")

@@ -148,13 +148,13 @@ def test_options_are_those_of_a_client() -> None:
         assert client.discover("ark:12345/x1", on_step=steps.append)
     assert len(steps) == 1
     with pytest.raises(TypeError, match="lifetimes"):
-        offline_client({}, lifetimes=1.0)
+        offline_client({}, lifetimes=1.0)  # type: ignore[call-arg]
 
 
 def test_the_fixture_serves_functions_and_clients(maptr_dns: Answers) -> None:
     maptr_dns["ark:12345"] = URL
     assert maptr.discover("ark:12345/x1").url() == "https://ark.example.org/ark:12345/x1"
-    assert maptr.discover_at("192.0.2.1", "ark:12345/x1").url() == "https://ark.example.org/ark:12345/x1"
+    assert maptr.discover("ark:12345/x1", nameservers="192.0.2.1").url() == "https://ark.example.org/ark:12345/x1"
     assert asyncio.run(maptr.discover_async("ark:12345/x1")).url() == "https://ark.example.org/ark:12345/x1"
     assert [found.url() for found in maptr.discover_many([Ark.parse("ark:12345/x1")])] == [
         "https://ark.example.org/ark:12345/x1"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import AsyncGenerator, AsyncIterator, Generator, Iterable, Iterator
 from contextlib import closing
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING
 
 from maptr.ark import Ark
 from maptr.cache.engine import Engine
@@ -17,7 +17,7 @@ from maptr.cache.lookups import ThreadDriver
 from maptr.cache.store import LruDict
 from maptr.discovery import Discovery, NoServer
 from maptr.registry.followed_file import TableSource
-from maptr.resolver.call import Call, CallOptions, are_defaults, log_discovery, prefer
+from maptr.resolver.call import NO_OPTIONS, Call, Options, log_discovery, prefer
 
 if TYPE_CHECKING:
     from maptr.cache.aio import TaskDriver
@@ -43,22 +43,22 @@ class Sources:
         # made of kept answers takes ten times as long as the budget of a hit in memory.
         self._recent: LruDict[str, tuple[float, Discovery]] = LruDict(MAX_RECENT)
 
-    def discover(self, ark: Ark | str | bytes, **options: Unpack[CallOptions]) -> Discovery:
-        text = _text(ark) if are_defaults(options) else None
+    def discover(self, ark: Ark | str | bytes, options: Options = NO_OPTIONS) -> Discovery:
+        text = _text(ark) if options == NO_OPTIONS else None
         if text is not None and (recent := self._recent.get(text)) and recent[0] > self._clock():
             log_discovery(recent[1])
             return recent[1]
-        call = Call(ark, self._resolver.lifetime, **options)
+        call = Call(ark, options, self._resolver.lifetime)
         found, until = self._threads.run(self.engine.discover(call.ark, call.lifetime))
         return prefer(self._finish(text, call, found, until), call.chooser)
 
-    async def discover_async(self, ark: Ark | str | bytes, **options: Unpack[CallOptions]) -> Discovery:
+    async def discover_async(self, ark: Ark | str | bytes, options: Options = NO_OPTIONS) -> Discovery:
         """``discover``, awaited. Cancelling it does not cancel the DNS lookup, which other callers may wait for."""
-        text = _text(ark) if are_defaults(options) else None
+        text = _text(ark) if options == NO_OPTIONS else None
         if text is not None and (recent := self._recent.get(text)) and recent[0] > self._clock():
             log_discovery(recent[1])
             return recent[1]
-        call = Call(ark, self._resolver.lifetime, **options)
+        call = Call(ark, options, self._resolver.lifetime)
         tasks = await self._ready_to_await()
         found, until = await tasks.run(self.engine.discover(call.ark, call.lifetime))
         found = self._finish(text, call, found, until)

@@ -47,7 +47,7 @@ from maptr.gateway.site import Site
 from maptr.gateway.statistics import Statistics, naan_in
 from maptr.protocol.address import Address, client_of
 from maptr.rate_limit import TokenBuckets
-from maptr.resolver.call import CallOptions
+from maptr.resolver.call import Options
 
 access_log = logging.getLogger("maptr.gateway.access")
 
@@ -107,7 +107,7 @@ class HttpServer:
     ) -> None:
         self._is_admin = is_admin
         self._checks_host = is_admin or is_local
-        self._options: CallOptions = {} if chooser is None else {"chooser": chooser}
+        self._options = Options(chooser=chooser)
         self._sources = sources
         self._site = site
         self._metrics = metrics
@@ -365,7 +365,7 @@ class HttpServer:
         return bytes(body)
 
     def _from_table(self, ark: Ark) -> Discovery | None:
-        return None if self._options else self._sources.from_table(ark)
+        return None if self._options.chooser else self._sources.from_table(ark)
 
     async def _discover(self, ark: Ark) -> Discovery:
         """Return the discovery, without candidates instead of an error."""
@@ -373,7 +373,7 @@ class HttpServer:
             return self._sources.engine.not_asked(ark, "the rules of this NAAN take too long")
         try:
             # Without the URL before the label, which is the client's, and the inflection, which needs no look-up.
-            found = await self._sources.discover_async(ark.with_received(tail="", nma=""), **self._options)
+            found = await self._sources.discover_async(ark.with_received(tail="", nma=""), self._options)
         except DiscoveryError as error:
             found = error.discovery
         self._naans.charge(ark.naan, found.work - FREE_WORK)

@@ -19,7 +19,7 @@ from itertools import chain
 from typing import ClassVar
 
 from maptr import entry_points, url
-from maptr.choose import Chooser, at_random, first
+from maptr.choose import CHOOSERS, Chooser, at_random, first
 from maptr.discovery import Candidate, Discovery
 from maptr.errors import ConfigError, NmaError
 from maptr.naptr.regexp import Prefix, Substitution
@@ -37,12 +37,12 @@ class Reachable:
     """A chooser that takes the first candidate that answers, or the best candidate if none does. It is thread-safe.
 
     Use one for many ARKs, because it remembers which servers answer. ``schemes`` are tried in turn for a candidate
-    without a scheme. ``seconds`` is the limit for one server; a choice takes 6 at most. ``allow_private`` allows
+    without a scheme. ``lifetime``: seconds for one server; a choice takes 6 at most. ``allow_private`` allows
     servers at addresses that are not public. ``probe`` contacts a server and raises NmaError if it does not answer; by
     default it sets up TCP, and TLS for https. ``suspects`` tells which servers are likely down: their candidates are
     tried after the others. Raises ConfigError for other schemes, or a negative number of seconds.
 
-    >>> chooser = Reachable(seconds=0.1)
+    >>> chooser = Reachable(lifetime=0.1)
     >>> discover("ark:12345/x1", nameservers=[server], chooser=chooser)[0].host
     'ark.example.org'
     """
@@ -53,14 +53,14 @@ class Reachable:
         self,
         *,
         schemes: tuple[str, ...] = ("https", "http"),
-        seconds: float = SECONDS,
+        lifetime: float = SECONDS,
         allow_private: bool = False,
         probe: ProbeFunction | None = None,
         suspects: Callable[[url.Url], bool] | None = None,
     ) -> None:
         if isinstance(schemes, str) or not set(schemes) <= {"https", "http"}:
             raise ConfigError(f"{schemes!r} are not schemes among https and http", key="schemes")
-        self._schemes, self._seconds = schemes, checked(seconds, "seconds")
+        self._schemes, self._lifetime = schemes, checked(lifetime, "lifetime")
         self._probe = probe or partial(try_connection, allow_private=allow_private)
         self._suspects = suspects or (lambda where: False)
         self._clock = time.monotonic
@@ -92,7 +92,7 @@ class Reachable:
         if now >= deadline:
             return False
         with suppress(NmaError):
-            self._probe(where, min(self._seconds, deadline - now))
+            self._probe(where, min(self._lifetime, deadline - now))
             return self._remember(where, True)
         return self._remember(where, False)
 
@@ -115,7 +115,7 @@ class Own(Reachable):
     ``found_only`` prevents this. The other options and the errors are those of Reachable.
 
     >>> received = "https://ark.example.org/ark:12345/x1"
-    >>> discover(received, nameservers=[server], chooser=Own(found_only=True, seconds=0.1))[0].host
+    >>> discover(received, nameservers=[server], chooser=Own(found_only=True, lifetime=0.1))[0].host
     'ark.example.org'
     """
 
@@ -124,11 +124,11 @@ class Own(Reachable):
         *,
         found_only: bool = False,
         schemes: tuple[str, ...] = ("https", "http"),
-        seconds: float = SECONDS,
+        lifetime: float = SECONDS,
         allow_private: bool = False,
         probe: ProbeFunction | None = None,
     ) -> None:
-        super().__init__(schemes=schemes, seconds=seconds, allow_private=allow_private, probe=probe)
+        super().__init__(schemes=schemes, lifetime=lifetime, allow_private=allow_private, probe=probe)
         self._found_only = found_only
         self._allow_private = allow_private
 
@@ -176,7 +176,8 @@ def named(
             return first
     found: Chooser | None = entry_points.load(entry_points.CHOOSERS, name)
     if found is None:
-        raise ConfigError(f"no installed package has the chooser {name!r}", key="choose")
+        known = ", ".join([*CHOOSERS, *entry_points.names(entry_points.CHOOSERS)])
+        raise ConfigError(f"{name!r} is not one of {known}", key="chooser")
     return found
 
 

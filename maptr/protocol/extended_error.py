@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from maptr.errors import printable
-from maptr.members import Members
 
 MAX_TEXT = 200  # characters of a server's text
 
@@ -56,10 +55,6 @@ class ExtendedError(NamedTuple):
         """Read the data of an option of at least two bytes (RFC 8914 2)."""
         text = option[2:].rstrip(b"\0").decode("utf-8", "replace")  # a NUL may end it
         return cls(int.from_bytes(option[:2], "big"), text[:MAX_TEXT])
-
-    @classmethod
-    def from_members(cls, members: Members) -> ExtendedError:
-        return cls(members.get(int, "code"), members.get(str, "text"))
 
     @property
     def name(self) -> str:

@@ -1,15 +1,21 @@
 """The NAAN registry: readers and writers of its formats, one module each, and the update and comparison of its files.
 
     read(data)                                recognises the format by its content and returns a Table
-    write_json(table), write_natab(table)     return text
+    write_json(table), write_natab(table)     return text, write_natab also each Loss
+    Plan                                      the changes between two tables
+    Pull, FirstPull                           what Client.pull did
+    TableSource, TableState                   Client.table, and a table at one moment
+    Table, Entry, Nma, Who, NaanPolicy        a table, and the parts of its records
 
-JSON keeps everything. natab cannot, so its writer lists what it left out. These functions do no I/O.
+JSON keeps everything. natab cannot, so its writer lists what it left out. These functions do no I/O; ``Table.read``
+reads a file.
 
 A new format is a module with a function ``read(text, builder)``, which collects entries and bad records in a
 ``TableBuilder`` (``table.py``) and returns its table, and a line in ``read`` or ``_line_reader`` below. A package that
 is installed beside maptr declares a ``Reader`` as an entry point of ``maptr.readers``.
 
-Inner room: it may change with any release. ``help(maptr)`` lists the public names.
+These names are public, as those of ``help(maptr)``. The modules of this folder are an inner room, which may change with
+any release.
 """
 
 from __future__ import annotations
@@ -17,7 +23,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from functools import partial
+from importlib import import_module
 from itertools import chain, islice, pairwise
+from typing import TYPE_CHECKING, Any
 
 from maptr import entry_points
 from maptr.errors import PluginError, TableError
@@ -25,9 +33,44 @@ from maptr.registry import anvl, json_records, natab, prefixes
 from maptr.registry.json_records import write as write_json
 from maptr.registry.natab import Loss
 from maptr.registry.natab import write as write_natab
-from maptr.registry.table import MAX_LINES, MAX_PARTS, MAX_TABLE, OnBad, Table, TableBuilder, normal_key
+from maptr.registry.plan import Plan
+from maptr.registry.table import (
+    MAX_LINES,
+    MAX_PARTS,
+    MAX_TABLE,
+    Entry,
+    NaanPolicy,
+    Nma,
+    OnBad,
+    Table,
+    TableBuilder,
+    Who,
+    normal_key,
+)
 
-__all__ = ["Loss", "OnBad", "Reader", "read", "write_json", "write_natab"]
+if TYPE_CHECKING:
+    from maptr.registry.pull import FirstPull, Pull
+    from maptr.registry.table_state import TableSource, TableState
+
+__all__ = [
+    "Entry",
+    "FirstPull",
+    "Loss",
+    "NaanPolicy",
+    "Nma",
+    "OnBad",
+    "Plan",
+    "Pull",
+    "Reader",
+    "Table",
+    "TableBuilder",
+    "TableSource",
+    "TableState",
+    "Who",
+    "read",
+    "write_json",
+    "write_natab",
+]
 
 Reader = Callable[[str, TableBuilder], bool]
 """Adds the records of a text to the builder; returns False if the text has another format. The type of
@@ -37,6 +80,21 @@ _LINE = re.compile(r"[^\r\n]+")
 _ANVL = re.compile(r"(?:erc|naa)\s*:\s*(?!/)", re.IGNORECASE)
 _LINE_ENDS = "\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"  # of str.splitlines
 _YAML_FIELD = re.compile(r"\s+[\w.-]+\s*:(?:\s|\Z)")
+
+
+# Reading a table needs no HTTP and no discovery.
+_LATE = dict.fromkeys(("FirstPull", "Pull"), "maptr.registry.pull")
+_LATE |= dict.fromkeys(("TableSource", "TableState"), "maptr.registry.table_state")
+
+
+def _imported(name: str) -> Any:
+    if name not in _LATE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_LATE[name]), name)
+
+
+if not TYPE_CHECKING:  # type checkers would accept every name then
+    __getattr__ = _imported
 
 
 def read(

@@ -6,15 +6,18 @@ and the bad records of one file, within limits.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeVar
 
 from maptr.ark import BETANUMERIC, MAX_NAAN, Ark, each_ark
 from maptr.errors import TableError, printable
+from maptr.files import read_whole
 from maptr.registry.target import DEFAULT_STATUS, as_format
 
 MAX_TABLE = 64 << 20  # bytes of a registry file; the real one has 1.2 million, natab for 100,000 NAANs 8 million
@@ -166,7 +169,7 @@ class Entry:
 class Table(Mapping[str, Entry]):
     """An immutable mapping of keys (``12345``, ``12345/x6``) to entries, in the order of their source.
 
-    Tables are equal if their entries have the same order. ``registry.read`` makes one from any registry format. Raises
+    Tables are equal if their entries have the same order. ``read`` makes one from a file of any registry format. Raises
     ValueError if two entries have one key.
 
     ``metadata`` is what the source says about itself (version, dates, description). ``unread`` has the keys of the
@@ -188,6 +191,16 @@ class Table(Mapping[str, Entry]):
             if found.setdefault(entry.key, entry) is not entry:
                 raise ValueError(f"two records have the key {entry.key}")
         self._hold(found, unread)
+
+    @classmethod
+    def read(cls, path: str | os.PathLike[str], *, on_bad: OnBad | None = None, scheme: str = "https") -> Table:
+        """Read a registry file of any format, recognised by its content. The options are those of ``registry.read``.
+
+        Raises TableError with the line or the record, and OSError, also for what is not a regular file.
+        """
+        from maptr import registry  # late: its readers make tables
+
+        return registry.read(read_whole(Path(path), MAX_TABLE), filename=str(path), on_bad=on_bad, scheme=scheme)
 
     @classmethod
     def lazy(

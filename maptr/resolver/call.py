@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, NamedTuple
 
 from maptr.ark import NO_ARK, Ark, Profile
 from maptr.discovery import Discovery, Step
@@ -26,39 +26,29 @@ Clock = Callable[[], float]
 _RECEIVED = (Ark, str, bytes)
 
 
-class CallOptions(TypedDict, total=False):
-    """The options of one call, which ``help(maptr.Client.discover)`` explains. All others are those of the client."""
+class Options(NamedTuple):
+    """The options of one call, as given. ``help(maptr.Client.discover)`` explains them."""
 
-    lifetime: float | None
-    chooser: Chooser | None
-    on_step: StepHook | None
-    raise_on_none: bool
-    profile: Profile
+    lifetime: float | None = None
+    chooser: Chooser | None = None
+    on_step: StepHook | None = None
+    raise_on_none: bool = True
+    profile: Profile = "current"
+
+
+NO_OPTIONS = Options()
 
 
 class Call:
     """The ARK and the options of one call, read and checked. Raises ArkSyntaxError, ConfigError and TypeError."""
 
-    def __init__(
-        self,
-        ark: Ark | str | bytes,
-        default: float,
-        *,
-        lifetime: float | None = None,
-        chooser: Chooser | None = None,
-        on_step: StepHook | None = None,
-        raise_on_none: bool = True,
-        profile: Profile = "current",
-        **wrong: object,
-    ) -> None:
-        if wrong:
-            known = ", ".join(CallOptions.__annotations__)
-            raise TypeError(f"a look-up has no option {min(wrong)}; it has {known}; maptr.Client has the others")
+    def __init__(self, ark: Ark | str | bytes, options: Options, default: float) -> None:
+        lifetime, self.chooser, self.on_step, self._raise_on_none, profile = options
+        for name in ("chooser", "on_step"):
+            if (given := getattr(self, name)) is not None and not callable(given):
+                raise TypeError(f"{name}: {given!r:.60} is not a function")
         self.ark = as_ark(ark, profile)
         self.lifetime = default if lifetime is None else checked(lifetime, "lifetime")
-        self.chooser = chooser
-        self.on_step = on_step
-        self._raise_on_none = raise_on_none
 
     def raise_for(self, found: Discovery, require: str | None) -> None:
         """Raise what ``discover`` raises for this discovery."""
@@ -66,14 +56,6 @@ class Call:
         found.raise_for_security(require)
         if self._raise_on_none or not found.complete:
             found.raise_for_none()
-
-
-_DEFAULTS = Call.__init__.__kwdefaults__ or {}
-
-
-def are_defaults(options: CallOptions) -> bool:
-    """Return whether a call without these options does the same."""
-    return not options or options.items() <= _DEFAULTS.items()
 
 
 class TimedWalk:

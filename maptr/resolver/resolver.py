@@ -54,7 +54,7 @@ class Resolver:
         self,
         nameservers: Iterable[str] | dns.resolver.BaseResolver | None = None,
         *,
-        origin: str | dns.name.Name = "ark.arpa.",
+        origin: str | dns.name.Name | None = None,
         lifetime: float | None = None,
         settings: Settings | None = None,
         trust_ad: bool = False,
@@ -378,8 +378,11 @@ class StubLookups:
 # ---- options
 
 
-def with_origin(settings: Settings | None, origin: str | dns.name.Name) -> Settings:
-    """Return the settings with this origin. Raises ConfigError for an invalid value or domain name, or TypeError."""
+def with_origin(settings: Settings | None, origin: str | dns.name.Name | Labels | None = None) -> Settings:
+    """Return the settings with this origin, None for their own.
+
+    Raises ConfigError for an invalid value or domain name, or TypeError.
+    """
     settings = DEFAULTS if settings is None else settings
     if not isinstance(settings, Settings):
         raise TypeError(f"settings: {settings!r} is not a maptr.Settings")
@@ -388,17 +391,20 @@ def with_origin(settings: Settings | None, origin: str | dns.name.Name) -> Setti
             raise ConfigError(f"{given!r} is not one of {', '.join(known)}", key=key)
     for key in ("max_depth", "max_questions", "max_candidates", "max_records", "regexp_steps"):
         checked_count(getattr(settings, key), key, least=0)
-    if not (isinstance(origin, str) or hasattr(origin, "labels")):
-        raise TypeError(f"origin: {origin!r} is neither a str nor a dns.name.Name")
+    given = settings.origin if origin is None else origin
     try:
-        if isinstance(origin, str):
-            labels = names.parse(origin)
+        if isinstance(given, str):
+            labels = names.parse(given)
+        elif isinstance(given, tuple) and all(isinstance(label, bytes) for label in given):
+            labels = names.check(given)
+        elif hasattr(given, "labels"):
+            labels = names.check(tuple(label for label in given.labels if label))
         else:
-            labels = names.check(tuple(label for label in origin.labels if label))
+            raise TypeError(f"origin: {given!r} is neither a str nor a dns.name.Name")
     except ValueError as error:
-        raise ConfigError(f"{origin} is not a valid domain name: {error}", key="origin") from None
+        raise ConfigError(f"{given} is not a valid domain name: {error}", key="origin") from None
     if names.wire_length(labels) + MAX_NAAN + 1 > names.MAX_NAME:
-        raise ConfigError(f"{origin} is too long for a NAAN below it", key="origin")
+        raise ConfigError(f"{given} is too long for a NAAN below it", key="origin")
     return settings if labels == settings.origin else settings._replace(origin=labels)
 
 
@@ -410,6 +416,8 @@ def check_nameservers(nameservers: Iterable[str]) -> tuple[str, ...]:
     if not isinstance(nameservers, Iterable):
         raise TypeError(f"nameservers: {nameservers!r} is neither a list of servers nor a dnspython resolver")
     found = (nameservers,) if isinstance(nameservers, str) else tuple(nameservers)
+    if not found:
+        raise ConfigError("is empty: name a server; None stands for those of the system", key="nameservers")
     for text in found:
         if not isinstance(text, str):
             raise TypeError(f"nameservers: {text!r} is not a str")

@@ -19,6 +19,7 @@ from maptr.client import Client
 from maptr.discovery import Outcome
 from maptr.errors import ConfigError
 from maptr.protocol.names import parse
+from maptr.resolver.call import Options
 from maptr.walk import Answer
 from tests.support.caching import ARK, HOME, ONE_HOST, Clock, Rig, dns_answer, host, run_program
 from tests.support.waiting import PATIENCE
@@ -291,7 +292,7 @@ rig.close()
         _, errors = process.communicate(timeout=600)
         assert (process.returncode, errors) == (0, "")
     last = Rig(path=tmp_path / "c")
-    kept = [bool(last.sources.discover(f"ark:{n}/x", raise_on_none=False)) for n in range(1000, 1300)]
+    kept = [bool(last.sources.discover(f"ark:{n}/x", Options(raise_on_none=False))) for n in range(1000, 1300)]
     assert sum(kept) > 250, "a busy file loses few answers"
 
 

@@ -28,6 +28,7 @@ from maptr.discovery import DiscoveryFailed, NoMappingAuthority
 from maptr.errors import ConfigError
 from maptr.files import LOOK_EVERY
 from maptr.registry.followed_file import TableState, WatchedTable
+from maptr.resolver.call import Options
 from maptr.resolver.resolver import Resolver
 from tests.support.caching import ARK, HOME, ONE_HOST, Clock, Rig, table
 from tests.support.ports import free_port
@@ -134,7 +135,7 @@ def test_dns(fault: str) -> None:
         engine = Engine(Store(resolver.settings, clock=clock), named("dns-first"), TableState(natab), patience=0.1)
         discover = Sources(resolver, engine).discover
 
-        until(lambda: discover(ARK, lifetime=PATIENCE).source in ("dns", "memory"), "DNS answers")
+        until(lambda: discover(ARK, Options(lifetime=PATIENCE)).source in ("dns", "memory"), "DNS answers")
         if fault == "killed":
             one.kill()
         else:
@@ -225,7 +226,7 @@ def test_natab(fault: str, tmp_path: Path) -> None:
 
     def well() -> bool:
         rig.pass_time(LOOK_EVERY)
-        return not watched.current().trouble and bool(rig.sources.discover("ark:20000/x", raise_on_none=False))
+        return not watched.current().trouble and bool(rig.sources.discover("ark:20000/x", Options(raise_on_none=False)))
 
     until(well, "the new table")
     assert not rig.sources.discover(arks[2]).stale

@@ -67,7 +67,7 @@ def test_an_unusable_entry_has_none_and_never_the_answer_of_its_naan(target: str
 
 def test_a_private_host_answers_only_if_the_caller_allows_it() -> None:
     table = tables(entry("12345/x7", PRIVATE))
-    generous = Client([], table=table, policy="natab-only", settings=Settings(allow_private=True))
+    generous = Client(table=table, policy="natab-only", settings=Settings(allow_private=True))
     assert generous.discover("ark:12345/x7a").url() == "http://10.0.0.1/12345/x7a"
     with pytest.raises(NoMappingAuthority):
         client_of(table).discover("ark:12345/x7a")

@@ -16,6 +16,7 @@ from maptr.cache.sources import view_of
 from maptr.discovery import Discovery, DiscoveryFailed, DiscoveryTimeout, NoMappingAuthority
 from maptr.errors import ArkSyntaxError, ConfigError
 from maptr.registry.followed_file import TableState
+from maptr.resolver.call import Options
 from maptr.resolver.resolver import Resolver
 from maptr.resolver.validation.validator import Validator
 from maptr.testing import Answers, offline_client
@@ -41,22 +42,22 @@ def test_errors_are_those_of_a_client_without_memory() -> None:
     with pytest.raises(DiscoveryTimeout):
         rig.sources.discover(ARK)
     with pytest.raises(DiscoveryFailed, match="not asked again yet"):
-        rig.sources.discover(ARK, raise_on_none=False)
+        rig.sources.discover(ARK, Options(raise_on_none=False))
     with pytest.raises(ArkSyntaxError):
         rig.sources.discover("no ark")
-    with pytest.raises(TypeError, match="origin"):
-        rig.sources.discover(ARK, origin="a.example")  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match="chooser: 5 is not a function"):
+        rig.sources.discover(ARK, Options(chooser=5))  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="policy"):
         Rig(policy="dns-last")
-    assert rig.sources.discover("ark:1000/x", raise_on_none=False).complete
+    assert rig.sources.discover("ark:1000/x", Options(raise_on_none=False)).complete
 
 
 def test_options_that_are_the_defaults_do_not_bypass_memory() -> None:
     rig = Rig(ONE_HOST)
     rig.sources.discover(ARK)
     kept = rig.sources.discover(ARK)
-    assert rig.sources.discover(ARK, chooser=None, on_step=None, lifetime=None, raise_on_none=True) is kept
-    assert rig.sources.discover(ARK, chooser=lambda found: found[0]) is not kept
+    assert rig.sources.discover(ARK, Options(chooser=None, on_step=None, lifetime=None, raise_on_none=True)) is kept
+    assert rig.sources.discover(ARK, Options(chooser=lambda found: found[0])) is not kept
 
 
 # ---- views
@@ -130,7 +131,7 @@ def test_chooser_and_hook_work_as_without_memory() -> None:
     rig = Rig({HOME: dns_answer(host("a.example."), host("b.example."))})
     rig.sources.discover(ARK)
     steps: list[object] = []
-    found = rig.sources.discover(ARK, chooser=lambda discovery: discovery[-1], on_step=steps.append)
+    found = rig.sources.discover(ARK, Options(chooser=lambda discovery: discovery[-1], on_step=steps.append))
     assert [c.host for c in found] == ["b.example", "a.example"]
     assert len(steps) == 1
 
@@ -210,7 +211,7 @@ def test_a_stream_gives_what_a_single_discovery_gives(policy: str, state: str, h
         return rig
 
     try:
-        alone = made().sources.discover(ARK, raise_on_none=False)
+        alone = made().sources.discover(ARK, Options(raise_on_none=False))
     except DiscoveryFailed as failed:
         alone = failed.discovery
     for found in (*many(made(), ARK), *asyncio.run(many_async(made(), ARK))):

@@ -8,6 +8,7 @@ from maptr.ark import Ark
 from maptr.cache import STALE_LIMIT
 from maptr.cache.store import MAX_KEEP, MAX_NEGATIVE, STALE_TTL, LruDict
 from maptr.discovery import DiscoveryFailed, NoMappingAuthority, Outcome
+from maptr.resolver.call import Options
 from maptr.walk import MAX_RECORDS, Answer
 from tests.support.caching import ARK, HOME, ONE_HOST, SILENT, ZONE, Rig, dns_answer, host, redirect, shoulder_redirect
 
@@ -112,7 +113,7 @@ def test_rfc8767_5_a_stale_answer_is_given_within_its_limit_while_dns_is_silent(
     rig.sources.discover(ARK)
     rig.dns.answers[HOME] = SILENT
     rig.pass_time(STALE_LIMIT + 299)
-    stale = rig.sources.discover(ARK, lifetime=0.5)
+    stale = rig.sources.discover(ARK, Options(lifetime=0.5))
     assert (stale.stale, stale.source, stale.ttl, stale[0].host) == (True, "memory", STALE_TTL, "h.example")
     assert stale.age_at(rig.wall()) == STALE_LIMIT + 299
     assert "stale" in stale.reason

@@ -20,7 +20,7 @@ import dns.rrset
 import dns.tsig
 import pytest
 
-from maptr import discover_at, registry
+from maptr import discover, registry
 from maptr.registry.table import Table
 from maptr.transfer import tsig
 from maptr.zone.build import build
@@ -560,7 +560,7 @@ def test_one_configuration_pulls_publishes_notifies_and_checks_drift(sample: Pat
             first = until(site.serial, "the zone of the first pull")
             secondary.start()
             until(lambda: serial_at(secondary) == first, "the secondary has it")
-            assert discover_at(HOST, "ark:12345/x54", port=secondary.port)
+            assert discover("ark:12345/x54", nameservers=f"{HOST}#{secondary.port}")
             until(lambda: site.table().get("drift"), "a report of drift")
 
             # The registry gets an entry: serial, NOTIFY and IXFR follow, and there is no drift.
@@ -569,7 +569,7 @@ def test_one_configuration_pulls_publishes_notifies_and_checks_drift(sample: Pat
             content["/naans"] = registry.write_json(more).encode()
             second = until(lambda: (s := site.serial()) != first and s, "the next serial")
             until(lambda: serial_at(secondary) == second, "the secondary follows")
-            assert discover_at(HOST, NEW, port=secondary.port)
+            assert discover(NEW, nameservers=f"{HOST}#{secondary.port}")
             site.server.wait_for(rf"IXFR of zone ark\.arpa\. to .*: from serial {first} to {second}")
             site.server.wait_for(r"table .*naans\.json pulled from http.*: 1 added, 0 changed, 0 removed")
             until(

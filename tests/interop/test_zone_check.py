@@ -14,7 +14,7 @@ import dns.zone
 import pytest
 import yaml
 
-from maptr import discover_at
+from maptr import discover
 from maptr.discovery import NoMappingAuthority
 from maptr.errors import ZoneError
 from maptr.naptr.record import Naptr
@@ -193,7 +193,7 @@ def draft_server(vectors: Path) -> Iterator[Nsd]:
 
 
 def test_discovery_of_the_three_hosts_of_the_draft(draft_server: Nsd) -> None:
-    discovery = discover_at(draft_server.host, "ark:12026/x1", port=draft_server.port)
+    discovery = discover("ark:12026/x1", nameservers=f"{draft_server.host}#{draft_server.port}")
     found = [(candidate.host, candidate.port) for candidate in discovery]
     assert found == [
         ("lhc.nlm.nih.gov", 8080),
@@ -209,11 +209,11 @@ def test_discovery_of_the_three_hosts_of_the_draft(draft_server: Nsd) -> None:
 
 
 def test_discovery_through_the_redirect_of_the_draft(draft_server: Nsd) -> None:
-    discovery = discover_at(draft_server.host, "ark:/12345/x1", port=draft_server.port)
+    discovery = discover("ark:/12345/x1", nameservers=f"{draft_server.host}#{draft_server.port}")
     assert discovery.urls() == ["https://ark.spct.org/ark:12345/x1", "https://mirror.spct.org:8080/ark:12345/x1"]
     assert [step.depth for step in discovery.trace] == [0, 1]
     with pytest.raises(NoMappingAuthority):
-        discover_at(draft_server.host, "ark:99999/x1", port=draft_server.port)
+        discover("ark:99999/x1", nameservers=f"{draft_server.host}#{draft_server.port}")
 
 
 # ---- octoDNS

@@ -72,9 +72,9 @@ def test_reachable_verifies_tls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     write_certificate(tmp_path)
     with pages(erc, certificate=tmp_path) as secure, pages(erc) as plain:
         found = discovery_at(f"https://127.0.0.1:{secure.port}", plain.url).replace(scheme="https")
-        assert Reachable(allow_private=True, seconds=PATIENCE)(found).scheme == "http"
+        assert Reachable(allow_private=True, lifetime=PATIENCE)(found).scheme == "http"
         monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "tls.crt"))
-        chosen = Reachable(allow_private=True, seconds=PATIENCE)(found)
+        chosen = Reachable(allow_private=True, lifetime=PATIENCE)(found)
         assert (chosen.port, chosen.scheme) == (secure.port, "https")
         description = describe(found, allow_private=True)
         assert (description.spoken, description.url) == (True, f"https://127.0.0.1:{secure.port}/ark:12345/x1?info")

@@ -27,7 +27,6 @@ from maptr import (
     at_random,
     discover,
     discover_async,
-    discover_at,
     discover_many,
     discover_many_async,
     sticky,
@@ -88,18 +87,18 @@ def with_every_option(key: dns.rdata.Rdata) -> list[Discovery]:
         )
         for chooser in (first, sticky, at_random(rng), weighted(rng), Reachable(), last)
     ]
-    found.append(discover_at("ns.example", "ark:12345/x1", port=5300, origin="ark.example", lifetime=1))
+    found.append(discover("ark:12345/x1", nameservers="ns.example#5300", origin="ark.example", lifetime=1))
     found += client.discover_many(iter(["ark:12345/x1"]), lifetime=2, profile="2019", ordered=False)
     found += discover_many([b"ark:1/x", own_ark], nameservers=["192.0.2.1"])
     found += (one for number, one in client.discover_pairs([(1, "ark:12345/x1")], ordered=False) if number > 0)
-    own = Own(found_only=True, schemes=("https",), seconds=1, allow_private=True)
+    own = Own(found_only=True, schemes=("https",), lifetime=1, allow_private=True)
     found.append(found[0].preferring(own))
     return found
 
 
 def wrong() -> None:
     maptr.discver("ark:12345/x1")  # type: ignore[attr-defined]
-    discover_at("192.0.2.1", "ark:12345/x1", lifetme=2.0)  # type: ignore[call-arg]
+    discover("ark:12345/x1", nameservers="192.0.2.1", lifetme=2.0)  # type: ignore[call-arg]
     Client(require="insecure")  # type: ignore[arg-type]
     Client(clock=time.monotonic)  # type: ignore[call-arg]
     Client(concurrency=1.5)  # type: ignore[arg-type]
@@ -153,6 +152,6 @@ async def some() -> Discovery | None:
 
 
 def described() -> str | None:
-    description: Description = Client(["192.0.2.1"]).describe("ark:12345/x1", inflections=["?"], seconds=1)
+    description: Description = Client(["192.0.2.1"]).describe("ark:12345/x1", inflections=["?"], lifetime=1)
     record: Segment | None = description.segment()
     return record.get("who") if record else None

@@ -35,6 +35,7 @@ from maptr.reconcile.probes import (
     servers_of,
 )
 from maptr.registry.table import Entry, Nma, Table
+from maptr.resolver.call import Options
 from maptr.web.http import Head
 from tests.support.caching import ARK, Clock, Rig
 from tests.support.certificates import write_certificate
@@ -298,7 +299,7 @@ def test_the_end_of_a_certificate_is_remembered_until_another_one_is_seen(tmp_pa
 
 
 def test_an_existing_cache_file_and_a_missing_folder(tmp_path: Path) -> None:
-    Rig({}, path=tmp_path / "c.sqlite").sources.discover(ARK, raise_on_none=False)
+    Rig({}, path=tmp_path / "c.sqlite").sources.discover(ARK, Options(raise_on_none=False))
     assert ProbeLog(Disk(tmp_path / "c.sqlite", wall=Clock(1.0))).record(probes(True))
     nowhere = ProbeLog(Disk(tmp_path / "none" / "c.sqlite", wall=Clock(), own=True))
     assert not nowhere.record(probes(False, False, False))

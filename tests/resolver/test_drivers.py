@@ -23,7 +23,7 @@ import dns.resolver
 import dns.rrset
 import pytest
 
-from maptr import Client, Discovery, discover, discover_async, discover_at, discover_many, discover_many_async, url
+from maptr import Client, Discovery, discover, discover_async, discover_many, discover_many_async, url
 from maptr.ark import Ark
 from maptr.discovery import (
     Candidate,
@@ -81,9 +81,9 @@ def test_a_cname_out_of_the_servers_zones_is_a_failure() -> None:
         return reply
 
     with serving(alias) as port, pytest.raises(DiscoveryFailed, match=r"through CNAME c\.example\., without recursion"):
-        discover_at("127.0.0.1", ARK, port=port)
+        discover(ARK, nameservers=f"127.0.0.1#{port}")
     with serving(partial(alias, flags=dns.flags.RA)) as port, pytest.raises(DiscoveryFailed, match="rcode 5"):
-        discover_at("127.0.0.1", ARK, port=port)
+        discover(ARK, nameservers=f"127.0.0.1#{port}")
 
 
 @pytest.mark.parametrize("flags", [dns.flags.AA, dns.flags.RA], ids=["authoritative", "resolver"])
@@ -162,9 +162,9 @@ def test_an_error_that_is_not_about_dns_is_the_same_for_every_driver(
 
 def test_an_origin_may_be_a_dnspython_name() -> None:
     with serving(zone({"12345.ark.example.": ['0 0 "h" "ark" "" h.example.']})) as port:
-        assert discover_at("127.0.0.1", ARK, port=port, origin=dns.name.from_text("ark.example.")).best
+        assert discover(ARK, nameservers=f"127.0.0.1#{port}", origin=dns.name.from_text("ark.example.")).best
     with pytest.raises(ConfigError, match=r"origin: .* is too long for a NAAN"):
-        discover_at("127.0.0.1", f"ark:{'b' * 63}/x", origin=".".join(["a" * 62] * 4))
+        discover(f"ark:{'b' * 63}/x", nameservers="127.0.0.1", origin=".".join(["a" * 62] * 4))
 
 
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="counts open files")
@@ -259,7 +259,7 @@ def test_looking_up_a_server_name_is_bounded_and_does_not_block_the_event_loop(m
         lambda: discover(ARK, **late),
         lambda: list(discover_many([ARK], **late)),
         lambda: discover(ARK, nameservers=["tls://slow.example"], lifetime=0.1),
-        lambda: discover_at("slow.example", ARK, lifetime=0.1),
+        lambda: discover(ARK, nameservers="slow.example", lifetime=0.1),
         lambda: asyncio.run(discover_async(ARK, **late)),
         lambda: asyncio.run(collect(discover_many_async([ARK], **late))),
     ]
@@ -278,7 +278,7 @@ WITHOUT_A_SERVER: dict[str, Callable[[], object]] = {
     "a name": lambda: discover("ark:12345/x1", nameservers=["nowhere.invalid"]),
     "a name, awaited": lambda: asyncio.run(discover_async("ark:12345/x1", nameservers=["nowhere.invalid"])),
     "a name, by TLS": lambda: discover("ark:12345/x1", nameservers=["tls://nowhere.invalid"]),
-    "an interface": lambda: discover_at("fe80::1%none", "ark:12345/x1"),
+    "an interface": lambda: discover("ark:12345/x1", nameservers="fe80::1%none"),
 }
 
 

@@ -24,7 +24,6 @@ from maptr import (
     Settings,
     Validator,
     discover,
-    discover_at,
     sticky,
 )
 from maptr.answer.respond import respond
@@ -59,12 +58,12 @@ def by_describe(ark: str, server: Hostile, **options: Any) -> Discovery:
 
     def choose(discovery: Discovery) -> Candidate:
         chosen.append(discovery)
-        return discovery[0]
+        raise NmaError("no request")
 
     def discovered() -> Discovery:
         given, own = split(options)
         with suppress(NmaError):
-            Client([at(server)], **given).describe(ark, seconds=0, chooser=choose, **own)
+            Client([at(server)], **given).describe(ark, chooser=choose, **own)
         return chosen[0]
 
     return found_by(discovered)
@@ -180,15 +179,15 @@ def test_a_server_may_be_asked_by_tcp_alone(served: tuple[Hostile, dns.rdata.Rda
 
 def test_the_port_is_that_of_plain_dns() -> None:
     with pytest.raises(DiscoveryFailed, match="853"):
-        discover_at("tls://127.0.0.1", ARK, lifetime=1)
+        discover(ARK, nameservers="tls://127.0.0.1", lifetime=1)
 
 
 @pytest.mark.parametrize(
     ("made", "option", "value", "error"),
     [
         *((Reachable, "schemes", value, ConfigError) for value in ("https", ("ftp",))),
-        *((chooser, "seconds", -1, ConfigError) for chooser in (Reachable, Own)),
-        (Reachable, "seconds", "1", TypeError),
+        *((chooser, "lifetime", -1, ConfigError) for chooser in (Reachable, Own)),
+        (Reachable, "lifetime", "1", TypeError),
     ],
 )
 def test_wrong_options_of_choosers(made: Any, option: str, value: Any, error: type[Exception]) -> None:

@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 import dns.asyncresolver
 import dns.resolver
 
-from maptr import Ark, Client, Discovery, DiscoveryError
-from maptr.resolver.call import CallOptions, Clock
+from maptr import Ark, CallOptions, Client, Discovery, DiscoveryError
+from maptr.resolver.call import Clock
 from maptr.resolver.resolver import Resolver
 from tests.support.hostile import Hostile
 from tests.support.peers import Peer
