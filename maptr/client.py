@@ -16,7 +16,7 @@ from maptr.cache import DNS_FIRST, DNS_ONLY, MAX_NAMES, PATIENCE, STALE_LIMIT, P
 from maptr.discovery import Discovery
 from maptr.errors import ConfigError
 from maptr.protocol.names import ARK_ARPA
-from maptr.resolver.call import Call, Options, StepHook, as_item, checked, log_discovery, logs, prefer
+from maptr.resolver.call import NO_OPTIONS, Call, Options, StepHook, as_item, checked, log_discovery, logs, prefer
 from maptr.resolver.resolver import Resolver, checked_count
 from maptr.resolver.servers import FailedServers
 from maptr.walk import Settings
@@ -234,6 +234,20 @@ class Client:
         if self._closed:
             raise RuntimeError("the client is closed")
 
+    def _options(
+        self,
+        lifetime: float | None,
+        chooser: Chooser | str | None,
+        on_step: StepHook | None,
+        raise_on_none: bool,
+        profile: Profile,
+    ) -> Options:
+        """Return the options of a call, in the time that a hit in memory allows."""
+        self._check_open()
+        if (lifetime, chooser, on_step, raise_on_none, profile) == NO_OPTIONS:
+            return NO_OPTIONS
+        return Options(lifetime, self._chooser(chooser), on_step, raise_on_none, profile)
+
     def _chooser(self, chooser: Chooser | str | None) -> Chooser | None:
         """Return a chooser by its name. One serves all calls, because it may remember which servers answer."""
         if not isinstance(chooser, str):
@@ -269,8 +283,7 @@ class Client:
         >>> Client([server]).discover("ark:12345/x6np1wh8k").url()
         'https://ark.example.org/ark:12345/x6np1wh8k'
         """
-        self._check_open()
-        options = Options(lifetime, self._chooser(chooser), on_step, raise_on_none, profile)
+        options = self._options(lifetime, chooser, on_step, raise_on_none, profile)
         if self._sources is not None:
             return self._sources.discover(ark, options)
         call = Call(ark, options, self.resolver.lifetime)
@@ -293,8 +306,7 @@ class Client:
         Cancelling it cancels its queries, unless other callers may wait for them. A chooser with a true attribute
         ``waits``, such as ``Reachable``, is called in a thread.
         """
-        self._check_open()
-        options = Options(lifetime, self._chooser(chooser), on_step, raise_on_none, profile)
+        options = self._options(lifetime, chooser, on_step, raise_on_none, profile)
         if self._sources is not None:
             return await self._sources.discover_async(ark, options)
         call = Call(ark, options, self.resolver.lifetime)
