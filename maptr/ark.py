@@ -127,7 +127,6 @@ class _Changes(TypedDict, total=False):
     nma: str
     notes: tuple[str, ...]
     hyphenated: str
-    notes: tuple[str, ...]
 
 
 class _Received(NamedTuple):

@@ -29,9 +29,9 @@ def check_options(command: Any) -> Any:
     return check(as_json(command))
 
 
-def warn_of_secrets(config: Config, log: Callable[[str], object]) -> None:
-    """Warn of each file of the configuration that has a secret and that everybody may read."""
-    for each in config.open_secrets():
+def warn_of(config: Config, log: Callable[[str], object]) -> None:
+    """Warn of each setting that was removed, and of each file with a secret that everybody may read."""
+    for each in (*config.removed, *config.open_secrets()):
         log(str(each))
 
 

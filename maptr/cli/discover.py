@@ -25,11 +25,11 @@ _EXITS = {
 }
 
 
-def _common(command: Any, help: str = "Give up a discovery after this time.", **timeout: float) -> Any:
+def _common(command: Any, help: str = "Give up a discovery after this time.") -> Any:
     for decorate in (
         options.JSON_EACH_OPTION,
         options.VERBOSE_OPTION,
-        options.discovery_options(help, **timeout),
+        options.discovery_options(help),
         click.argument("arks", nargs=-1, required=True, metavar="ARK... [@SERVER[#PORT]]..."),
     ):
         command = decorate(command)
@@ -145,7 +145,7 @@ def _unregister() -> None:
         9: "DNS or the mapping authority did not answer for an ARK. The greatest code counts if there are several ARKs",
     }
 )
-@partial(_common, help="Give up a discovery, and the request to the authority, after this time each.", timeout=10.0)
+@partial(_common, help="Give up a discovery, and the requests (by default after 10.0), after this time.")
 def info(arks: tuple[str, ...], **given: Any) -> None:
     """Ask the mapping authority of each ARK to describe it (?info), and print the ERC record.
 
@@ -155,7 +155,7 @@ def info(arks: tuple[str, ...], **given: Any) -> None:
     Example:
       maptr info ark:12345/x6np1wh8k @127.0.0.1#5300
     """
-    from maptr.nma.describe import describe  # late: it imports HTTP, which other commands do not need
+    from maptr.nma.describe import SECONDS, describe  # late: it imports HTTP, which other commands do not need
 
     options = LookupOptions.of(given)
     prepared = lookup.prepare(arks, options)
@@ -168,7 +168,7 @@ def info(arks: tuple[str, ...], **given: Any) -> None:
         described = describe(
             found,
             inflections=(ark.inflection or INFLECTIONS[0],),
-            seconds=options.client["lifetime"],
+            seconds=options.client.get("lifetime", SECONDS),
             allow_private=options.allow_private,
         )
         if not described.spoken:

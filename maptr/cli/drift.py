@@ -46,7 +46,7 @@ PROBE_COLORS = {ProbeResult.FAILED: output.BAD, ProbeResult.NOT_ASKED: output.DO
 @click.argument("what", nargs=-1, metavar="[NAAN]... [@SERVER[#PORT]]")
 @options.TABLE_OPTION
 @options.ORIGIN_OPTION
-@options.timeout_option(5.0, "Give up a record after this time.")
+@options.lifetime_option("Give up a record after this time.")
 @options.CONFIG_OPTION
 @options.RATE_OPTION
 @click.option(
@@ -60,7 +60,7 @@ def drift(
     what: tuple[str, ...],
     file: str | None,
     origin: str | None,
-    timeout: float,
+    lifetime: float | None,
     config: str | None,
     rate: float | None,
     history: str | None,
@@ -102,7 +102,7 @@ def drift(
     for record in bad:
         output.inform(Painted("left out:", output.DOUBTFUL), f" {record}")
     output.show_log()
-    given = LookupOptions.of({"origin": origin, "lifetime": timeout, "table": table, "policy": DNS_ONLY})
+    given = LookupOptions.of({"origin": origin, "lifetime": lifetime, "table": table, "policy": DNS_ONLY})
     disk = history_at(history) if history else None
     with Client(servers or None, **lookup.client_options(given, known), history=disk, rate=rate) as client:
         found: list[Drift] = []

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from maptr.cli import logstream, lookup, options, output
-from maptr.cli.check_config import check_options, mistakes_reported, report, warn_of_secrets
+from maptr.cli.check_config import check_options, mistakes_reported, report, warn_of
 from maptr.cli.group import command
 from maptr.cli.lookup import LookupOptions
 from maptr.cli.options import only_servers
@@ -93,7 +93,7 @@ def gateway(words: tuple[str, ...], listen: tuple[str, ...], check_config: bool,
     flags = {"gateway.listen": (list(listen), "--listen")} if listen else {}
 
     def read(file: str | None) -> Config:
-        return lookup.read_config(file, flags=flags) or Config()
+        return lookup.read_config(file, flags=flags, warn=str) or Config()
 
     with mistakes_reported(NOTHING, check=check_config, as_json=as_json):
         found = read(options.config)
@@ -110,7 +110,7 @@ def gateway(words: tuple[str, ...], listen: tuple[str, ...], check_config: bool,
             allow_private=options.allow_private,
             is_check=check_config,
         )
-    warn_of_secrets(found, output.warning if check_config else logging.getLogger("maptr.gateway").warning)
+    warn_of(found, output.warning if check_config else logging.getLogger("maptr.gateway").warning)
     if check_config:
         _check(found, client, service, as_json=as_json)
         return

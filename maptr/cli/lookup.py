@@ -179,14 +179,14 @@ def reconciling_client(
     output.show_log()
     file = cache_file(config)
     try:
-        return Client(servers, **options | {"cache": file or MEMORY})
+        return Client(servers or None, **options | {"cache": file or MEMORY})
     except ConfigError as error:
         if config is None or error.filename != file:
             raise
         if not (is_service and Path(file).exists()):
             raise config.error("cache.path", str(error)) from None
         log.warning("%s; going on without the disk cache", error)
-        return Client(servers, **options | {"cache": MEMORY})
+        return Client(servers or None, **options | {"cache": MEMORY})
 
 
 def client_options(given: LookupOptions, config: Config | None) -> dict[str, Any]:
@@ -208,13 +208,18 @@ def client_options(given: LookupOptions, config: Config | None) -> dict[str, Any
 
 
 def read_config(
-    file: str | None = None, *, running: bool = True, flags: Mapping[str, tuple[object, str]] = MappingProxyType({})
+    file: str | None = None,
+    *,
+    running: bool = True,
+    flags: Mapping[str, tuple[object, str]] = MappingProxyType({}),
+    warn: Callable[[str], object] = output.warning,
 ) -> Config | None:
     """Read the configuration of the client: ``file``, or the file in MAPTR_CONFIG, or the first of three that has a
     ``[client]``, ``[cache]``, ``[table]`` or ``[gateway]``: ``maptr.toml`` in the current folder, that of the user,
     and (if ``running``) that of a running ``maptr up``. Returns None if there is none.
 
-    ``flags`` are options that override it. Raises ConfigError and OSError.
+    ``flags`` are options that override it. ``warn`` gets a text for each setting that was removed. Raises ConfigError
+    and OSError.
     """
     environment = os.environ
     named = file or environment.get("MAPTR_CONFIG")
@@ -232,8 +237,12 @@ def read_config(
     for each in files:
         config = configuration.load(Path(each), environment=environment, flags=flags, secrets=False)
         if named or any(key.startswith(keys) for key in config.locations):
-            return config
-    return configuration.load(None, environment=environment, flags=flags, secrets=False)
+            break
+    else:
+        config = configuration.load(None, environment=environment, flags=flags, secrets=False)
+    for removed in config.removed:
+        warn(str(removed))
+    return config
 
 
 def origin_of(given: str | None, config: Config | None) -> str:
@@ -264,7 +273,7 @@ def servers_of(given: list[str], config: Config | None, options: LookupOptions =
         return servers
     refuse_schemes(servers, given, config, "-4, -6, -p and +tcp are for servers", (TLS, HTTPS))
     servers = servers or system_servers()
-    seconds = options.client.get("lifetime", LIFETIME)
+    seconds = options.client.get("lifetime", LIFETIME if config is None else config.client.lifetime)
     found = [each for text in servers for each in find_servers(text, options.port or PORT, seconds)]
     version = 4 if options.ipv4 else 6 if options.ipv6 else None
     wanted = [each for each in found if version in (None, 6 if ":" in each.address else 4)]

@@ -23,7 +23,6 @@ from maptr.registry.found import NAMES
 from maptr.registry.json_records import write_record
 from maptr.registry.search import NaanIndex
 from maptr.registry.table import Entry, Table
-from maptr.resolver.call import LIFETIME
 
 if TYPE_CHECKING:
     from maptr.config import Config
@@ -35,7 +34,7 @@ MAX_LISTED = 50  # NAANs of one search
 @click.argument("words", nargs=-1, required=True, metavar="NAAN|ARK|NAME... [@SERVER[#PORT]]...")
 @options.TABLE_OPTION
 @options.ORIGIN_OPTION
-@options.timeout_option(LIFETIME, "Give up asking DNS after this time.", "lifetime")
+@options.lifetime_option("Give up asking DNS after this time.")
 @options.CONFIG_OPTION
 @options.json_option("Print one JSON document for each match.")
 def naan(words: tuple[str, ...], file: str | None, config: str | None, as_json: bool, **given: Any) -> None:

@@ -241,20 +241,25 @@ def zone_name_option(where: str = "") -> Callable[[Command], Command]:
     return origin_option(f"Take this for the name of the zone.  [default: owner of the SOA{where}; @ is {ORIGIN}]")
 
 
-def timeout_option(default: float, help: str, name: str = "timeout") -> Callable[[Command], Command]:
+def timeout_option(default: float | None, help: str, name: str = "timeout") -> Callable[[Command], Command]:
     """Make ``--timeout``, a number of seconds greater than 0, for a parameter of this name."""
     seconds = Amount(0, MAX_SECONDS, min_open=True)
     return click.option("--timeout", name, default=default, type=seconds, metavar="SECONDS", help=help)
 
 
-def discovery_options(help: str, *, timeout: float = LIFETIME) -> Callable[[Command], Command]:
+def lifetime_option(help: str) -> Callable[[Command], Command]:
+    """Make ``--timeout`` for the ``lifetime`` of a discovery, which the configuration may have, too."""
+    return timeout_option(None, f"{help}  [default: {LIFETIME}, or configured]", "lifetime")
+
+
+def discovery_options(help: str) -> Callable[[Command], Command]:
     """Make the options of each look-up command, named as those of ``maptr.Client`` and ``lookup.LookupOptions``.
 
     ``help`` is the help text of ``--timeout``.
     """
     options = (
         ORIGIN_OPTION,
-        timeout_option(timeout, help, "lifetime"),
+        lifetime_option(help),
         click.option("--trust-ad", is_flag=True, help="Trust the DNSSEC validation of the server (its AD flag)."),
         click.option(
             "--trust-anchor",
@@ -358,7 +363,7 @@ def read_table(file: str, scheme: str = "https") -> tuple[Table, list[TableError
 def _source(ctx: click.Context, param: click.Parameter, value: str | None) -> str:
     if value is not None or ctx.resilient_parsing:  # for a completion
         return value or ""
-    found = lookup.location_of_table(lookup.read_config(None))
+    found = lookup.location_of_table(lookup.read_config(None, warn=str))
     output.inform(f"the {found.kind_text} table, {found.path}")
     return found.path
 

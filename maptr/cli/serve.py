@@ -20,7 +20,7 @@ import click
 from maptr import config as configuration
 from maptr import paths
 from maptr.cli import logstream, lookup, output
-from maptr.cli.check_config import Mistake, check_options, mistakes_reported, report, start_code, warn_of_secrets
+from maptr.cli.check_config import Mistake, check_options, mistakes_reported, report, start_code, warn_of
 from maptr.cli.group import command
 from maptr.cli.options import PATH, Parsed
 from maptr.config import Config, KeyConfig, ZoneConfig
@@ -99,7 +99,7 @@ def _zone(text: str) -> ZoneConfig:
     name = read_name(origin)
     if path:
         return ZoneConfig(name, Path(path))
-    found = lookup.found_table(lookup.read_config(None), to_text(name)).location
+    found = lookup.found_table(lookup.read_config(None, warn=str), to_text(name)).location
     if not found.kind:
         raise OSError(f"{text!r} is not ORIGIN=FILE, and there is no table of {to_text(name)}")
     folder = Path(paths.data_folder(os.environ)) / "serve"
@@ -318,7 +318,7 @@ def serve(
             if any(zone.keys is not None for zone in found.zones):
                 require_cryptography()
             state_folder.make(found)
-    warn_of_secrets(found, output.warning if check_config else log.warning)
+    warn_of(found, output.warning if check_config else log.warning)
     if check_config:
         _check(found, as_json=as_json)
         return
@@ -336,8 +336,6 @@ def serve(
 def _run(config: Config, read: Callable[[], Config], bound: Sockets | None) -> None:
     if os.geteuid() == 0 and not config.serve.user:
         log.warning("running as root: serve.user, or --user, names a user to run as once the sockets are bound")
-    if config.serve.workers != 1:
-        log.warning("serve.workers is ignored: one process answers; NSD or Knot as secondaries carry more")
     sys.setswitchinterval(SWITCH_INTERVAL)
     with closing(Daemon(config, reread=read, bound=bound)) as daemon:
         daemon.bind()  # before what takes long, so that an address in use is known at once

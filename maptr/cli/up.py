@@ -348,7 +348,7 @@ def _tell(daemon: Daemon, http: Gateway | None, table: TableConfig, file: Path) 
     output.inform(f"serving   {daemon.bound[0]} (udp, tcp)")
     output.inform(f"gateway   {gateway.missing_extra()}" if http is None else f"gateway   {http.service.urls[0]}")
     output.inform("client    your other maptr commands ask this server until it stops")
-    now = lookup.read_config(None)
+    now = lookup.read_config(None, warn=str)
     if now is not None and now.filename != str(file):
         output.inform(f"          but {now.filename} takes precedence and names other servers")
     if http is not None:

@@ -35,6 +35,7 @@ from maptr.protocol.cookies import KEY_SIZE, MAX_SECRETS
 from maptr.protocol.names import ARK_ARPA, Labels
 from maptr.protocol.numbers import HTTP_PORT, MAX_TTL, SERVER_PORT, UDP_PAYLOAD
 from maptr.registry.plan import REMOVAL_LIMIT
+from maptr.resolver import call
 from maptr.transfer.acl import AccessRule, NotifyTarget, TsigKey, read_key_name
 
 T = TypeVar("T")
@@ -404,6 +405,21 @@ def sections(key: str, table: type[Any]) -> Any:
     return field(default=(), metadata={"array": table, "key": key})
 
 
+class Removed(NamedTuple):
+    """A setting that earlier versions had. A configuration with it is read, with a warning that says what to do.
+
+    Its value is that of ``successor``, a setting of the same table, if there is one and it is not set.
+    """
+
+    advice: str
+    successor: str = ""
+
+
+# By their dotted names. One stays here for a minor version at least (docs/promises.md).
+REMOVED: Mapping[str, Removed] = {
+    "serve.workers": Removed("one process answers; NSD or Knot as secondaries carry more"),
+}
+
 WARN_BEFORE = 14 * 86400  # seconds before the end of a certificate; ACME clients renew one of 90 days after 60
 # Limits on TCP and TLS connections, for all addresses together.
 MAX_CONNECTIONS = 500  # BIND's tcp-clients is 150, NSD's tcp-count 100; an idle connection takes some kilobytes
@@ -486,7 +502,6 @@ class ServeConfig:
 
     listen: tuple[Address, ...] = setting(_ADDRESSES, (Address("127.0.0.1", SERVER_PORT),))
     user: str = setting(TEXT, "")  # NAME or NAME:GROUP to run as, if started by root
-    workers: int = setting(integer(1, 1024), 1)
     nsid: str = setting(SHORT_TEXT, "")
     version: str = setting(SHORT_TEXT, "")  # version.bind; empty: REFUSED
     hostname: str = setting(SHORT_TEXT, "")  # hostname.bind and id.server; empty: REFUSED
@@ -595,6 +610,7 @@ class ClientConfig:
 
     origin: Labels = setting(NAME, ARK_ARPA)
     nameservers: tuple[str, ...] = setting(_SERVERS, ())  # empty: the servers of the system
+    lifetime: float = setting(seconds(0.1, 86_400), call.LIFETIME)  # of a discovery
     choose: str = setting(name_in(entry_points.CHOOSERS, CHOOSERS), CHOOSERS[0])
     scheme: str = setting(choice("https", "http"), "https")  # for hosts without a scheme
     hyphens: Hyphens = setting(choice("remove", "keep"), "remove")  # of an ARK in its URL
@@ -661,6 +677,7 @@ class Config:
     gateway: GatewayConfig = section(GatewayConfig)
     filename: str = field(default="", compare=False)
     locations: Mapping[str, tuple[str, int]] = field(default_factory=dict, compare=False, repr=False)
+    removed: tuple[ConfigError, ...] = field(default=(), compare=False, repr=False)  # a warning for each
 
     @property
     def control(self) -> Path | None:
@@ -683,6 +700,11 @@ class Config:
         filename, line = self.locations.get(key, (self.filename, 0))
         dotted = _INDEX.sub("", key)
         return ConfigError(message, filename=filename, line=line, key=dotted, of_text=of_text)
+
+
+def successor_of(key: str) -> str:
+    """Return the setting that has taken the place of a removed one; any other setting unchanged."""
+    return REMOVED[key].successor if key in REMOVED else key
 
 
 def keys_of(table: type[Any]) -> Mapping[str, dataclasses.Field[Any]]:

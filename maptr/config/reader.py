@@ -7,7 +7,7 @@ import errno
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING
 from functools import cache, cached_property
 from operator import attrgetter
@@ -113,10 +113,13 @@ def _examine_text(
     reading = _Reading(document, _Origins(text, filename), directory)
     reading.overlay(_from_environment(environment, reading.errors))
     reading.overlay(flags)
+    reading.take_removed()
     config: Config = reading.table(Config, document, ())
     state, scheme = config.serve.state, config.client.scheme
     zones = tuple(dataclasses.replace(zone, state=state, scheme=scheme) for zone in config.zones)
-    config = dataclasses.replace(config, zones=zones, filename=filename, locations=reading.locations)
+    config = dataclasses.replace(
+        config, zones=zones, filename=filename, locations=reading.locations, removed=tuple(reading.removed)
+    )
     if not reading.unread:  # otherwise, a mistake may be only a consequence of another one
         reading.errors += [reading.error(*mistake) for mistake in _check(config)]
     return config, sorted(reading.errors, key=lambda error: error.line)
@@ -143,7 +146,7 @@ def _document(text: str, filename: str) -> dict[str, Any]:
 def environment_names() -> dict[str, str]:
     """Return the environment variable of each key outside arrays of tables, and the key."""
     arrays = tuple(f"{key}." for key, field in model.keys_of(Config).items() if "array" in field.metadata)
-    keys = (key for key in model.all_keys() if not key.startswith(arrays))
+    keys = (key for key in (*model.all_keys(), *model.REMOVED) if not key.startswith(arrays))
     return {ENVIRONMENT + key.replace(".", "_").upper(): key for key in keys}
 
 
@@ -152,8 +155,9 @@ def _from_environment(environment: Mapping[str, str], errors: list[ConfigError])
     found: dict[str, tuple[object, str]] = {}
     for variable, text in environment.items():
         if variable in known:
-            value_type = fields[known[variable]].metadata["type"]
-            found[known[variable]] = value_type.from_text(text), variable
+            key = known[variable]
+            field = fields.get(model.successor_of(key))
+            found[key] = text if field is None else field.metadata["type"].from_text(text), variable
         elif variable.startswith(ENVIRONMENT_OURS):
             reason = f"no such setting; the nearest is {nearest(variable, known)}"
             errors.append(ConfigError(reason, key=variable, of_text=True))
@@ -174,6 +178,13 @@ class _Origins(Mapping[str, tuple[str, int]]):
         self._filename = filename
         self.paths: dict[str, KeyPath] = {}
         self.outside: dict[KeyPath, str] = {}  # the variable or option that sets a key
+        self._moved: dict[KeyPath, KeyPath] = {}  # the setting of an earlier version whose value a key has
+
+    def move(self, old: KeyPath, new: KeyPath) -> None:
+        """Take the origin of one key for that of another."""
+        self._moved[new] = old
+        if old in self.outside:
+            self.outside[new] = self.outside[old]
 
     @cached_property
     def _lines(self) -> dict[KeyPath, int]:
@@ -194,6 +205,7 @@ class _Origins(Mapping[str, tuple[str, int]]):
     def find(self, path: KeyPath) -> tuple[str, int]:
         """Return where a key is set; for one that is not, where the innermost table around it begins."""
         parts = [path[:end] for end in range(len(path), 0, -1)]
+        parts = [self._moved.get(part, part) for part in parts]
         for part in parts:  # before the lines, because the file may have the key too
             if part in self.outside:
                 return self.outside[part], 0
@@ -208,6 +220,7 @@ class _Reading:
         self.locations = locations
         self.directory = directory
         self.errors: list[ConfigError] = []
+        self.removed: list[ConfigError] = []
         self.unread = False
 
     def overlay(self, given: Mapping[str, tuple[object, str]]) -> None:
@@ -222,6 +235,23 @@ class _Reading:
             else:
                 table[last] = value
                 self.locations.outside[tuple(key.split("."))] = source
+
+    def take_removed(self) -> None:
+        """Take settings that were removed out of the document, each with a warning, and give their successors the
+        values."""
+        for key, removed in model.REMOVED.items():
+            *above, last = key.split(".")
+            for path, table in _tables(self.document, above):
+                if last not in table:
+                    continue
+                successor = removed.successor.rpartition(".")[2]
+                old, new = (*path, last), (*path, successor)
+                advice = "; ".join(filter(None, (removed.successor and f"write {removed.successor}", removed.advice)))
+                self.removed.append(self.error(old, f"is no longer a setting: {advice}", of_text=False))
+                value = table.pop(last)
+                if successor and successor not in table:
+                    table[successor] = value
+                    self.locations.move(old, new)
 
     def table(self, kind: type[Any], document: object, path: KeyPath) -> Any:
         """Read a table into its class. A wrong value gets its default; without one, the table is WRONG."""
@@ -299,6 +329,17 @@ def _nearest(path: KeyPath, key: str, known: Iterable[str]) -> str:
         return same[0]
     near = nearest(key, known, likeness=0.6)
     return _dotted((*path, near)) if near else ""
+
+
+def _tables(table: Any, keys: Sequence[str], path: KeyPath = ()) -> Iterator[tuple[KeyPath, dict[str, Any]]]:
+    """Yield each table of a document at these keys, with its path: those of an array of tables are several."""
+    if isinstance(table, list):
+        for index, one in enumerate(table):
+            yield from _tables(one, keys, (*path, index))
+    elif isinstance(table, dict) and keys:
+        yield from _tables(table.get(keys[0]), keys[1:], (*path, keys[0]))
+    elif isinstance(table, dict):
+        yield path, table
 
 
 def _dotted(path: KeyPath) -> str:

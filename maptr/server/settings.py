@@ -27,10 +27,8 @@ from maptr.server.responder import Responder
 from maptr.transfer.acl import AccessRule, NotifyTarget, Secondaries, TsigKey
 from maptr.transfer.catalog import catalog_zone
 
-# Settings of [serve] that a reload can change, and ``workers``, which is ignored. The others need a restart.
-RELOADED = frozenset(
-    {"nsid", "version", "hostname", "udp_payload", "cookies", "catalog", "secondaries", "silence", "workers"}
-)
+# Settings of [serve] that a reload can change. The others need a restart.
+RELOADED = frozenset({"nsid", "version", "hostname", "udp_payload", "cookies", "catalog", "secondaries", "silence"})
 
 
 def overridden(

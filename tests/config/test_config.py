@@ -13,8 +13,8 @@ import tomli
 
 from maptr.cache import POLICIES, policy
 from maptr.client import Client
-from maptr.config import Config, load, parse, reader
-from maptr.config.model import CacheConfig, ClientConfig, ZoneConfig, all_keys
+from maptr.config import Config, load, model, parse, reader
+from maptr.config.model import CacheConfig, ClientConfig, Removed, ZoneConfig, all_keys
 from maptr.config.reader import environment_names, key_lines
 from maptr.errors import ConfigError, ConfigErrors
 from maptr.protocol.address import Address, read_network
@@ -25,7 +25,7 @@ from maptr.zone import build
 EXAMPLE = """\
 [serve]
 listen = ["127.0.0.1:5300", "[::1]:5300"]
-workers = 1
+udp_payload = 1400
 nsid = ""                  # and version, hostname; empty = refused
 control = "run/maptr.sock"
 [serve.tls]
@@ -64,7 +64,7 @@ def test_a_configuration_of_every_section() -> None:
     config = parse(EXAMPLE, filename="/etc/maptr.toml", directory=Path("/etc"))
     serve = config.serve
     assert serve.listen == (Address("127.0.0.1", 5300), Address("::1", 5300))
-    assert (serve.workers, serve.nsid, serve.control) == (1, "", Path("/etc/run/maptr.sock"))
+    assert (serve.udp_payload, serve.nsid, serve.control) == (1400, "", Path("/etc/run/maptr.sock"))
     assert serve.tls.listen == (Address("127.0.0.1", 8853),)
     assert (serve.tls.certificate, serve.tls.key) == (Path("/etc/tls.crt"), Path("/etc/tls.key"))
     assert serve.rrl.responses_per_second == 20
@@ -127,9 +127,9 @@ def test_file_then_environment_then_flags() -> None:
             "f:7: zone.tabel: no such key; the nearest is zone.table",
         ),
         ("[[zones]]\n", "f:1: zones: no such key; the nearest is zone"),
-        ("[serve]\nworkers = '1'", "f:2: serve.workers: must be an integer, not a text"),
-        ("[serve]\nworkers = true", "f:2: serve.workers: must be an integer, not true or false"),
-        ("[serve]\nworkers = 0", "f:2: serve.workers: must be from 1 to 1024, not 0"),
+        ("[serve]\nudp_payload = '1'", "f:2: serve.udp_payload: must be an integer, not a text"),
+        ("[serve]\nudp_payload = true", "f:2: serve.udp_payload: must be an integer, not true or false"),
+        ("[serve]\nudp_payload = 0", "f:2: serve.udp_payload: must be from 512 to 4096, not 0"),
         ("[serve]\nnsid = 1979-05-27", "f:2: serve.nsid: must be a text, not a date or time"),
         ("[serve.tcp]\nidle_timeout = nan", "f:2: serve.tcp.idle_timeout: must be from 0.1 to 3600, not nan"),
         ("[serve]\nlisten = '127.0.0.1:53'", "f:2: serve.listen: must be an array, not a text"),
@@ -263,7 +263,7 @@ def test_an_error_has_file_and_line(text: str, said: str) -> None:
 UNREADABLE = """\
 [serve]
 listen = ["h:53", "127.0.0.1:53", "127.0.0.1"]
-workers = 0
+udp_payload = 0
 lisen = []
 [serve.rrl]
 slip = "2"
@@ -300,9 +300,9 @@ ns = ["ns.a=nonsense"]
         (
             UNREADABLE,
             {"MAPTR_SERVE_LISTN": ""},
-            "0 MAPTR_SERVE_LISTN, 2 serve.listen, 2 serve.listen, 3 serve.workers, 4 serve.lisen, 6 serve.rrl.slip, "
-            "7 zone, 9 zone.fil, 12 table.url, 14 table.mirrors, 14 table.mirrors, 16 client.nameservers, "
-            "16 client.nameservers",
+            "0 MAPTR_SERVE_LISTN, 2 serve.listen, 2 serve.listen, 3 serve.udp_payload, 4 serve.lisen, "
+            "6 serve.rrl.slip, 7 zone, 9 zone.fil, 12 table.url, 14 table.mirrors, 14 table.mirrors, "
+            "16 client.nameservers, 16 client.nameservers",
         ),
         (CONTRADICTORY, {}, "1 key, 6 zone.serial, 7 zone.transfer, 9 zone.name, 12 zone.ns"),
     ],
@@ -319,7 +319,10 @@ def test_all_errors_are_reported_with_file_and_line(text: str, environment: dict
     ("environment", "said"),
     [
         ({"MAPTR_SERVE_LISTN": ""}, "MAPTR_SERVE_LISTN: no such setting; the nearest is MAPTR_SERVE_LISTEN"),
-        ({"MAPTR_SERVE_WORKERS": "two"}, "MAPTR_SERVE_WORKERS: serve.workers: must be an integer, not a text"),
+        (
+            {"MAPTR_SERVE_UDP_PAYLOAD": "two"},
+            "MAPTR_SERVE_UDP_PAYLOAD: serve.udp_payload: must be an integer",
+        ),
         ({"MAPTR_SERVE_COOKIES_REQUIRE": "1"}, "MAPTR_SERVE_COOKIES_REQUIRE: serve.cookies.require: must be true or"),
         ({"MAPTR_SERVE_LISTEN": ""}, "MAPTR_SERVE_LISTEN: serve.listen: is empty"),
         ({"MAPTR_SERVE_LISTEN": "nonsense"}, "MAPTR_SERVE_LISTEN: serve.listen: 'nonsense' is not"),
@@ -330,9 +333,9 @@ def test_an_error_in_the_environment_names_the_variable(environment: dict[str, s
 
 
 def test_a_value_in_place_of_a_table_hides_no_other_error() -> None:
-    environment = {"MAPTR_SERVE_TLS_CERTIFICATE": "x", "MAPTR_SERVE_WORKERS": "two"}
+    environment = {"MAPTR_SERVE_TLS_CERTIFICATE": "x", "MAPTR_SERVE_UDP_PAYLOAD": "two"}
     found = error_of("[serve]\ntls = 1", environment=environment)
-    assert [(error.line, error.key) for error in found.all] == [(0, "serve.workers"), (2, "serve.tls")]
+    assert [(error.line, error.key) for error in found.all] == [(0, "serve.udp_payload"), (2, "serve.tls")]
 
 
 def test_the_error_says_that_the_environment_names_the_file(tmp_path: Path) -> None:
@@ -346,7 +349,8 @@ def test_the_error_says_that_the_environment_names_the_file(tmp_path: Path) -> N
 
 
 def test_each_key_has_a_unique_variable() -> None:
-    assert set(environment_names().values()) == {key for key in all_keys() if not key.startswith(("zone.", "key."))}
+    known = {key for key in (*all_keys(), *model.REMOVED) if not key.startswith(("zone.", "key."))}
+    assert set(environment_names().values()) == known
     assert len(set(environment_names())) == len(environment_names())
 
 
@@ -545,3 +549,55 @@ def test_a_file_that_two_settings_name_through_links_is_found(tmp_path: Path) ->
         text = f"[serve]\nstate='s'\ncontrol='{other}'\n[[zone]]\nname='z'\nfile='real/file'\n"
         with pytest.raises(ConfigError, match="each needs a file of its own"):
             parse(text, directory=tmp_path)
+
+
+# ---- settings of earlier versions
+
+
+@pytest.fixture
+def older(monkeypatch: pytest.MonkeyPatch) -> None:
+    removed = {
+        "client.timeout": Removed("it has the name that Python uses", "client.lifetime"),
+        "zone.keydir": Removed("", "zone.keys"),
+        "extra": Removed("there is none"),
+        "serve.tls.mode": Removed("TLS 1.3 is always allowed"),
+    }
+    monkeypatch.setattr(model, "REMOVED", removed)
+
+
+def test_a_removed_setting_is_a_warning_and_its_successor_has_the_value(older: None) -> None:
+    text = "[client]\ntimeout = 2\n[extra]\na = 1\n[serve]\nstate = 's'\n[serve.tls]\nmode = [\n1]\n"
+    text += ZONE + "keydir = 'k'\n" + ZONE.replace("'a'", "'b'") + "keys = 'new'\nkeydir = 'k'\n"
+    config = parse(text, filename="f")
+    assert (config.client.lifetime, [str(zone.keys) for zone in config.zones]) == (2.0, ["k", "new"])
+    assert [str(each) for each in config.removed] == [
+        "f:2: client.timeout: is no longer a setting: write client.lifetime; it has the name that Python uses",
+        "f:13: zone.keydir: is no longer a setting: write zone.keys",
+        "f:18: zone.keydir: is no longer a setting: write zone.keys",
+        "f:3: extra: is no longer a setting: there is none",
+        "f:8: serve.tls.mode: is no longer a setting: TLS 1.3 is always allowed",
+    ]
+
+
+def test_a_wrong_value_of_a_removed_setting_has_its_line_and_the_successor(older: None) -> None:
+    assert str(error_of("[client]\n\ntimeout = 'x'")).startswith("f:3: client.lifetime: ")
+    assert str(error_of(environment={"MAPTR_CLIENT_TIMEOUT": "x"})).startswith(
+        "MAPTR_CLIENT_TIMEOUT: client.lifetime: "
+    )
+    for odd in ("client = 1", "[[client]]\ntimeout = 1", "serve = 'x'", "zone = 1"):
+        assert error_of(odd).reason.startswith("must be ")
+
+
+def test_a_removed_setting_in_the_environment(older: None) -> None:
+    config = parse("[client]\nlifetime = 3", environment={"MAPTR_CLIENT_TIMEOUT": "2", "MAPTR_SERVE_TLS_MODE": "x"})
+    assert config.client.lifetime == 3.0
+    assert [each.filename for each in config.removed] == ["MAPTR_CLIENT_TIMEOUT", "MAPTR_SERVE_TLS_MODE"]
+    assert parse(environment={"MAPTR_CLIENT_TIMEOUT": "2"}).client.lifetime == 2.0
+
+
+def test_settings_that_were_removed_are_no_settings_now() -> None:
+    known = model.all_keys()
+    for key, removed in model.REMOVED.items():
+        assert key not in known
+        assert not removed.successor or removed.successor in known
+        assert removed.successor.rpartition(".")[0] in ("", key.rpartition(".")[0]), "of the same table"

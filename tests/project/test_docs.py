@@ -58,7 +58,7 @@ def test_exit_codes() -> None:
 
 def test_settings_that_a_reload_changes() -> None:
     (said,) = re.findall(r"^\*\*A reload\*\*(.*?)\. If", (DOCS / "configuration.md").read_text("utf-8"), re.M | re.S)
-    assert {*re.findall(r"\w+", said)} >= RELOADED - {"workers"}
+    assert {*re.findall(r"\w+", said)} >= RELOADED
 
 
 def anchors(page: Path) -> set[str]:

@@ -20,7 +20,7 @@ import pytest
 import tomli
 
 from maptr.config import Config, parse
-from maptr.config.model import all_keys
+from maptr.config.model import REMOVED, all_keys
 from maptr.dnssec.keys import Algorithm, KeyState, Role, add_key
 from tests.support.certificates import write_certificate
 from tests.support.http_gateway import ConfiguredGateway, HttpClient
@@ -43,6 +43,13 @@ KEYS = dict(re.findall(r"^\| `([a-z_.0-9]+)` \| (?:`([^|]*)` )?\|", CONFIGURATIO
 
 def test_every_setting_is_documented() -> None:
     assert set(KEYS) == set(all_keys())
+
+
+def test_every_removed_setting_is_documented() -> None:
+    section = CONFIGURATION.partition("## Settings of earlier versions\n")[2].partition("\n## ")[0]
+    assert dict(re.findall(r"^\* `([a-z_.]+)`: (.*)\.$", section, re.MULTILINE)) == {
+        key: removed.advice for key, removed in REMOVED.items()
+    }
 
 
 def test_documented_defaults_are_the_defaults() -> None:
