@@ -128,8 +128,8 @@ class Client:
     in ``discover_many`` and ``drift_many``; None for no limit. ``max_connections``: TCP connections of these at a time
     (default 8, and fewer if the server or the process does not allow so many).
 
-    Many parameters: options are explained here and nowhere else. Raises ConfigError, and TypeError for a wrong type.
-    A client that was closed raises RuntimeError.
+    Many parameters, many attributes: options are explained here and nowhere else. Raises ConfigError, and TypeError for
+    a wrong type. A client that was closed raises RuntimeError.
 
     >>> with Client([server], cache=":memory:") as client:
     ...     [client.discover(f"ark:12345/x{i}").source for i in range(3)]

@@ -67,8 +67,8 @@ class Drift:
 
 
 class PastVerdict(NamedTuple):
-    """An earlier verdict on a record, from its first run at ``at`` (wall-clock time) until the next one, with the URLs
-    that each side gave."""
+    """An earlier verdict on a record, with the URLs that each side gave: from ``at``, the wall-clock time of its first
+    run, until the next one."""
 
     at: float
     verdict: Verdict
