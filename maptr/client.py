@@ -509,7 +509,7 @@ class Client:
             self._made.forget(None if naan is None else _checked_naan(naan))
 
     def close(self) -> None:
-        """Close the files and shared connections. Lookups in flight end by themselves; a further one raises RuntimeError."""
+        """Close the files and shared connections. Lookups in flight end by themselves; others raise RuntimeError."""
         self._closed = True
         self.resolver.close()
         for disk in (self._disk, self.history):
