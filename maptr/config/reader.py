@@ -178,7 +178,13 @@ class _Origins(Mapping[str, tuple[str, int]]):
         self._filename = filename
         self.paths: dict[str, KeyPath] = {}
         self.outside: dict[KeyPath, str] = {}  # the variable or option that sets a key
-        self.renamed: dict[KeyPath, KeyPath] = {}  # the removed setting that stands for a key
+        self._moved: dict[KeyPath, KeyPath] = {}  # the setting of an earlier version whose value a key has
+
+    def move(self, old: KeyPath, new: KeyPath) -> None:
+        """Take the origin of one key for that of another."""
+        self._moved[new] = old
+        if old in self.outside:
+            self.outside[new] = self.outside[old]
 
     @cached_property
     def _lines(self) -> dict[KeyPath, int]:
@@ -198,10 +204,8 @@ class _Origins(Mapping[str, tuple[str, int]]):
 
     def find(self, path: KeyPath) -> tuple[str, int]:
         """Return where a key is set; for one that is not, where the innermost table around it begins."""
-        for new, old in self.renamed.items():
-            if path[: len(new)] == new:
-                path = (*old, *path[len(new) :])
         parts = [path[:end] for end in range(len(path), 0, -1)]
+        parts = [self._moved.get(part, part) for part in parts]
         for part in parts:  # before the lines, because the file may have the key too
             if part in self.outside:
                 return self.outside[part], 0
@@ -247,7 +251,7 @@ class _Reading:
                 value = table.pop(last)
                 if successor and successor not in table:
                     table[successor] = value
-                    self.locations.renamed[new] = old
+                    self.locations.move(old, new)
 
     def table(self, kind: type[Any], document: object, path: KeyPath) -> Any:
         """Read a table into its class. A wrong value gets its default; without one, the table is WRONG."""
