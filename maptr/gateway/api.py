@@ -112,7 +112,7 @@ def _nothing(document: Mapping[str, Any], found: Discovery, site: Site) -> Respo
     return problem(HTTPStatus.SERVICE_UNAVAILABLE, document["error"], retry(found), discovery=document)
 
 
-def _suggested(meant: str) -> dict[str, str]:
+def _suggested(meant: str) -> dict[str, Any]:
     return {"suggestion": meant} if meant else {}
 
 

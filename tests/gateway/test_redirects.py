@@ -374,11 +374,8 @@ def test_a_database_that_cannot_be_read_is_no_reason_to_redirect_elsewhere(tmp_p
     ):
         said = "the own objects of this gateway cannot be read now"
         reply = client.get("/ark:12345/x5")
-        assert (reply.status, reply.headers["retry-after"], reply.text) == (
-            503,
-            "10",
-            f"503 Service Unavailable\n{said}\n",
-        )
+        assert (reply.status, reply.headers["retry-after"]) == (503, "10")
+        assert reply.text == f"503 Service Unavailable\n{said}\n"
         assert reply.headers["access-control-allow-origin"] == "*"
         assert json.loads(client.get("/api/v1/discover?ark=ark:12345/x5").body)["detail"] == said
         assert client.get("/ark:99166/x5").status != 503, "a NAAN without own objects"

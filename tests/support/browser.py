@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import select
@@ -55,15 +56,20 @@ class Page(NamedTuple):
         )
         return [json.dumps(event) for event in self.events(*methods)]
 
-    def faults(self) -> list[str]:
-        """The findings of axe-core that are serious or critical."""
+    def picture(self, path: Path) -> None:
+        """Write the whole page as a PNG."""
+        shot = self.browser.call("Page.captureScreenshot", self.session, captureBeyondViewport=True)
+        path.write_bytes(base64.b64decode(shot["data"]))
+
+    def faults(self, *impacts: str) -> list[str]:
+        """The findings of axe-core of these impacts, by default those that are serious or critical."""
         axe = resources.files("axe_core_python").joinpath("axe.min.js").read_text("utf-8")
         self.value(f"{axe}; 0")
         found = self.value("axe.run().then(found => found.violations)")
         return [
             f"{one['id']}: {node['html'][:200]} {node['failureSummary']}"
             for one in found
-            if one["impact"] in ("serious", "critical")
+            if one["impact"] in (impacts or ("serious", "critical"))
             for node in one["nodes"]
         ]
 
