@@ -54,7 +54,6 @@ class Default(enum.Enum):
 
 
 DEFAULT = Default.TABLE
-_Text = Ark | str | bytes
 
 
 class CallOptions(TypedDict, total=False):
@@ -261,7 +260,7 @@ class Client:
 
     def discover(
         self,
-        ark: _Text,
+        ark: Ark | str | bytes,
         *,
         lifetime: float | None = None,
         chooser: Chooser | str | None = None,
@@ -293,7 +292,7 @@ class Client:
 
     async def discover_async(
         self,
-        ark: _Text,
+        ark: Ark | str | bytes,
         *,
         lifetime: float | None = None,
         chooser: Chooser | str | None = None,
@@ -318,7 +317,7 @@ class Client:
 
     def discover_many(
         self,
-        arks: Iterable[_Text],
+        arks: Iterable[Ark | str | bytes],
         *,
         lifetime: float | None = None,
         ordered: bool = True,
@@ -345,7 +344,7 @@ class Client:
 
     def discover_pairs(
         self,
-        pairs: Iterable[tuple[Token, _Text]],
+        pairs: Iterable[tuple[Token, Ark | str | bytes]],
         *,
         lifetime: float | None = None,
         ordered: bool = True,
@@ -360,7 +359,7 @@ class Client:
 
     def discover_many_async(
         self,
-        arks: Iterable[_Text] | AsyncIterable[_Text],
+        arks: Iterable[Ark | str | bytes] | AsyncIterable[Ark | str | bytes],
         *,
         lifetime: float | None = None,
         ordered: bool = True,
@@ -376,7 +375,7 @@ class Client:
 
     def discover_pairs_async(
         self,
-        pairs: Iterable[tuple[Token, _Text]] | AsyncIterable[tuple[Token, _Text]],
+        pairs: Iterable[tuple[Token, Ark | str | bytes]] | AsyncIterable[tuple[Token, Ark | str | bytes]],
         *,
         lifetime: float | None = None,
         ordered: bool = True,
@@ -390,7 +389,7 @@ class Client:
 
     def describe(
         self,
-        ark: _Text,
+        ark: Ark | str | bytes,
         *,
         inflections: Iterable[str] = ("?info",),
         lifetime: float | None = None,
@@ -410,7 +409,7 @@ class Client:
 
     async def describe_async(
         self,
-        ark: _Text,
+        ark: Ark | str | bytes,
         *,
         inflections: Iterable[str] = ("?info",),
         lifetime: float | None = None,
@@ -551,7 +550,7 @@ class Client:
 
 
 def discover(
-    ark: _Text,
+    ark: Ark | str | bytes,
     *,
     lifetime: float | None = None,
     chooser: Chooser | str | None = None,
@@ -575,7 +574,7 @@ def discover(
 
 
 async def discover_async(
-    ark: _Text,
+    ark: Ark | str | bytes,
     *,
     lifetime: float | None = None,
     chooser: Chooser | str | None = None,
@@ -596,7 +595,7 @@ async def discover_async(
 
 
 def discover_many(
-    arks: Iterable[_Text],
+    arks: Iterable[Ark | str | bytes],
     *,
     lifetime: float | None = None,
     ordered: bool = True,
@@ -616,7 +615,7 @@ def discover_many(
 
 
 def discover_many_async(
-    arks: Iterable[_Text] | AsyncIterable[_Text],
+    arks: Iterable[Ark | str | bytes] | AsyncIterable[Ark | str | bytes],
     *,
     lifetime: float | None = None,
     ordered: bool = True,
@@ -637,7 +636,7 @@ def discover_many_async(
 
 def _refuse_one(arks: object) -> None:
     """Raise TypeError for text, which is an iterable of characters for type checkers, too."""
-    if isinstance(arks, _Text):
+    if isinstance(arks, Ark | str | bytes):
         raise TypeError("expected several ARKs, got one: use discover(ark), or a list: [ark]")
 
 
@@ -703,13 +702,15 @@ async def _each(items: Iterable[T] | AsyncIterable[T]) -> AsyncIterator[T]:
             yield item
 
 
-async def _with_none(arks: Iterable[_Text] | AsyncIterable[_Text]) -> AsyncIterator[tuple[None, _Text]]:
+async def _with_none(
+    arks: Iterable[Ark | str | bytes] | AsyncIterable[Ark | str | bytes],
+) -> AsyncIterator[tuple[None, Ark | str | bytes]]:
     async for ark in _each(arks):
         yield None, ark
 
 
 async def _items(
-    pairs: Iterable[tuple[Token, _Text]] | AsyncIterable[tuple[Token, _Text]], profile: Profile
+    pairs: Iterable[tuple[Token, Ark | str | bytes]] | AsyncIterable[tuple[Token, Ark | str | bytes]], profile: Profile
 ) -> AsyncIterator[tuple[Token, Ark | Discovery]]:
     position = 0
     async for token, ark in _each(pairs):

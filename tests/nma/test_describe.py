@@ -301,7 +301,7 @@ def test_a_client_describes_what_it_discovers(ask: Callable[..., Description]) -
             client = Client(server.name, settings=Settings(allow_private=True))
             assert ask(client, "ark:12345/x1", chooser=sticky).spoken
             with pytest.raises(NoMappingAuthority):
-                ask(client, "ark:1/x", raise_on_none=False)
+                ask(client, "ark:1/x")
             with pytest.raises(DiscoveryError):
                 ask(Client(server.name), "ark:12345/x1")
 
