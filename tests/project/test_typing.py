@@ -10,7 +10,7 @@ import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, is_typeddict
 
 import pytest
 
@@ -64,10 +64,12 @@ def public_functions() -> dict[str, inspect.Signature]:
     """Return each public function, constructor and method of ``maptr.__all__`` by name."""
     found: dict[str, Any] = {}
     for value in PUBLIC:
-        if isinstance(value, type):
+        if isinstance(value, type) and not is_typeddict(value):
             members = {name: getattr(value, name) for name in vars(value) if not name.startswith("_")}
             found |= {f"{value.__name__}.{name}": member for name, member in members.items() if callable(member)}
-        if (isinstance(value, type) and not issubclass(value, enum.Enum)) or inspect.isroutine(value):
+        is_made = isinstance(value, type) and not getattr(value, "_is_protocol", False) and not is_typeddict(value)
+        is_called = is_made and not issubclass(value, enum.Enum)
+        if is_called or inspect.isroutine(value):
             found[value.__name__] = value
     return {name: inspect.signature(function) for name, function in found.items()}
 

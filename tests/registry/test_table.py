@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import copy
 import pickle
+from pathlib import Path
 
 import pytest
 
-from maptr import Ark
+from maptr import Ark, TableError, registry
 from maptr.registry.table import Entry, Nma, Table, parse_key
 from maptr.registry.target import DEFAULT_STATUS
 
@@ -97,3 +98,35 @@ def test_tables_and_entries_can_be_pickled_and_copied() -> None:
         assert twin.shoulders("12345")[0].line == 7
         assert repr(twin) == repr(table)
     assert copy.copy(entry) == entry
+
+
+# ---- files
+
+
+def test_a_table_is_read_from_a_file_of_any_format(tmp_path: Path) -> None:
+    made = Table([Entry("12345", nmas=(Nma("https://a.example/${content}"),)), Entry("12345", "x6")])
+    path = tmp_path / "naans"
+    for text in (registry.write_json(made), "12345: x\n  a.example\n", "naa:\nwhat: 12345\nwhere: https://a.example\n"):
+        path.write_text(text, "utf-8")
+        assert Table.read(path) == Table.read(str(path)) == registry.read(text)
+        assert "12345" in Table.read(path)
+    path.write_text("12345: x\n  host.example\n")
+    assert Table.read(path, scheme="http") == registry.read(path.read_bytes(), scheme="http")
+
+
+def test_a_file_that_is_no_table_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "naans"
+    path.write_text("naa:\nwhat: 12345\nwhat: 12346\n\nnaa:\nwhat: 99999\nwhere: https://a.example\n")
+    with pytest.raises(TableError) as raised:
+        Table.read(path)
+    assert (raised.value.filename, raised.value.line, raised.value.record) == (str(path), 1, "12345")
+    bad: list[TableError] = []
+    assert list(Table.read(path, on_bad=bad.append)) == ["99999"]
+    assert [one.record for one in bad] == ["12345"]
+    for content in (b"", b"<html>", b"\x1f\x8b", b"\xff"):
+        path.write_bytes(content)
+        with pytest.raises(TableError, match=r"naans:1: "):
+            Table.read(path)
+    for odd in (tmp_path / "none", tmp_path):
+        with pytest.raises(OSError, match=odd.name):
+            Table.read(odd)
