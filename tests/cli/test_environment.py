@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from maptr.cli.lookup import LookupOptions, client_options
+from maptr.config import parse
 from tests.support.command_line import MAPTR, run_process
 from tests.support.peers import require
 from tests.support.waiting import PATIENCE, until
@@ -158,3 +160,12 @@ def test_up_says_that_there_is_no_loopback(tmp_path: Path) -> None:
     done = ended(["unshare", "--net", *MAPTR, "up", "--sample"], tmp_path)
     assert done.returncode == 1
     assert "neither 127.0.0.1 nor ::1 can be reached here: bring the loopback up" in done.stderr
+
+
+@pytest.mark.parametrize(("option", "lifetime"), [(None, 2.0), (1.0, 1.0)])
+def test_the_time_of_a_discovery_is_configured_and_an_option_overrides_it(
+    option: float | None, lifetime: float
+) -> None:
+    given = LookupOptions.of({"lifetime": option})
+    assert client_options(given, parse("[client]\nlifetime = '2s'"))["lifetime"] == lifetime
+    assert client_options(given, None).get("lifetime") == option
