@@ -274,6 +274,27 @@ Readings = Callable[[int | None, str], Callable[[], Report]]
 """``Statistics.reading``."""
 
 
+class _Agents:
+    """The requests by shoulder and User-Agent header: ``known`` are the pairs that have been counted since the counts
+    were last written."""
+
+    def __init__(self) -> None:
+        self.known: set[Key] = set()
+        self._counts: Counter[Key] = Counter()
+
+    def count(self, hour: int, shoulder: str, agent: str) -> None:
+        asked = hour, AGENT, f"{shoulder} {agent}"
+        if asked not in self.known and len(self.known) >= MAX_AGENTS:
+            asked = hour, AGENT, f"{shoulder and OTHER} "
+        self.known.add(asked)
+        self._counts[asked] += 1
+
+    def taken(self) -> Counter[Key]:
+        """Return the counts, and begin new ones."""
+        taken, self._counts = self._counts, Counter()
+        return taken
+
+
 class Statistics:
     """Counts of one gateway. ``file`` keeps them; None: only this process does. One thread counts.
 
@@ -288,8 +309,7 @@ class Statistics:
         self._requests: Counter[Request] = Counter()
         self._waiting: Counter[Key] = Counter()
         self._known: dict[tuple[int, str], set[str]] = {}
-        self._agents: Counter[tuple[int, str]] = Counter()
-        self._known_agents: set[tuple[int, str]] = set()
+        self._agents = _Agents()
         self._handed: list[Counter[Key]] = []
         self._written = 0  # batches that are in the file, and no longer in ``_handed``
         self._lock = threading.Lock()  # guards the file, and what is removed from ``_handed``
@@ -367,11 +387,7 @@ class Statistics:
         self._requests[hour, naan or "none", int(status), *found] += 1
         if status != HTTPStatus.NO_CONTENT:
             shoulder = shoulder_in(target) if naan and status not in FAILING else ""
-            asked = hour, f"{shoulder and f'{naan}/{shoulder}'} {agent[:MAX_AGENT]}"
-            if asked not in self._known_agents and len(self._known_agents) >= MAX_AGENTS:
-                asked = hour, f"{shoulder and OTHER} "
-            self._known_agents.add(asked)
-            self._agents[asked] += 1
+            self._agents.count(hour, shoulder and f"{naan}/{shoulder}", agent[:MAX_AGENT])
         if len(self._requests) >= MAX_REQUESTS:
             self._split()
 
@@ -391,9 +407,7 @@ class Statistics:
                 known.add(counted)
                 self._waiting[hour, kind, counted] += n
         self._requests.clear()
-        for (hour, asked), n in self._agents.items():
-            self._waiting[hour, AGENT, asked] += n
-        self._agents.clear()
+        self._waiting.update(self._agents.taken())
 
     def _hand_over(self) -> int:
         """Hand over the counts until now. Returns the number of batches since the start. For the thread that counts."""
@@ -409,7 +423,7 @@ class Statistics:
         try:
             await in_thread(self._write)
             self._known.clear()
-            self._known_agents.clear()
+            self._agents.known.clear()
             self._logged.forget("kept")
         except sqlite3.Error as error:
             if self._logged.is_new("kept", str(error)):

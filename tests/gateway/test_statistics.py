@@ -127,7 +127,7 @@ def test_many_clients_take_bounded_memory(monkeypatch: pytest.MonkeyPatch) -> No
     made, _ = counted()
     for number in range(100):
         asked(made, f"agent {number} " + "x" * 1_000, "/ark:12345/x5a")
-    assert sum(len(value) for _, value in made._agents) <= 11 * (statistics.MAX_AGENT + 20)
+    assert sum(len(value) for *_, value in made._agents.known) <= 11 * (statistics.MAX_AGENT + 20)
     report = made.report(1)
     assert dict(report.values["client"]) == {"other": 100}
     assert report.shoulders == [("other", 90, 0), ("12345/x5", 10, 0)]

@@ -80,7 +80,7 @@ def test_every_dependency_is_imported(trees: dict[Path, ast.Module]) -> None:
     project = tomli.loads((PACKAGE.parent / "pyproject.toml").read_text("utf-8"))["project"]
     extras = [texts for name, texts in project["optional-dependencies"].items() if name not in ("bench", "dev", "docs")]
     wanted = {re.split(r"[^\w-]", text)[0] for texts in (project["dependencies"], *extras) for text in texts}
-    imports = {"dnspython": "dns", "PyYAML": "yaml"}
+    imports = {"dnspython": "dns", "PyYAML": "yaml", "crawler-user-agents": "crawleruseragents"}
     packages = {imports.get(name, name.replace("-", "_")) for name in wanted}
     assert packages - {name.partition(".")[0] for name in imported(trees.values())} == set()
 
