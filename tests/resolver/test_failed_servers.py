@@ -77,13 +77,19 @@ def test_rfc9520_a_silent_server_is_not_asked_for_any_name_for_five_seconds(sile
     assert packets(silent) == ROUNDS
 
 
-@pytest.mark.parametrize("drop", [Client.close, Client.forget, lambda client: client.forget("12345")])
-def test_close_and_forget_drop_what_is_remembered(drop: Callable[[Client], object], silent: socket.socket) -> None:
-    clocked = Clocked(f"{HOST}#{silent.getsockname()[1]}")
+@pytest.mark.parametrize("naan", [None, "12345"])
+def test_forget_and_close_drop_what_is_remembered(naan: str | None, silent: socket.socket) -> None:
+    server = Server(HOST, silent.getsockname()[1])
+    clocked = Clocked(str(server))
     clocked.discover()
-    drop(clocked.client)
+    clocked.client.forget(naan)
     clocked.discover()
     assert packets(silent) == 2 * ROUNDS
+    memory = clocked.client.resolver.failed
+    assert memory is not None
+    assert memory.get(server)
+    clocked.client.close()
+    assert not memory.get(server)
 
 
 def test_a_server_that_refuses_packets_is_skipped_and_the_next_one_asked(silent: socket.socket) -> None:
