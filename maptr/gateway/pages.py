@@ -379,7 +379,7 @@ def _statistics(request: Request, site: Site, days: int, period: str, report: Re
     return not_kept(page("stats.html", request, site, **about))
 
 
-class _Lines(list[str]):
+class _CsvLines(list[str]):
     write = list.append  # of a file, for ``csv.writer``
 
 
@@ -394,7 +394,7 @@ def _statistics_table(request: Request, site: Site, statistics: Readings) -> Res
         return text(f"{error}\n", HTTPStatus.BAD_REQUEST)
 
     def made() -> Response:
-        lines = _Lines()
+        lines = _CsvLines()
         rows = report().rows(table, partial(_name, site.table))
         csv.writer(lines).writerows([cell(one) if isinstance(one, str) else one for one in row] for row in rows)
         kind = ("Content-Type", CSV), ("Content-Disposition", f'attachment; filename="{table}.csv"')

@@ -382,7 +382,7 @@ def failure(
     """Return an error as a page, as plain text or as problem details, whichever the client prefers.
 
     ``meant`` is the ARK that the client perhaps meant. The page says what happened in the language of the reader, and
-    what an object was that is ``gone``.
+    what an object was that is ``gone``. Many parameters: one for each fact of the page.
     """
     reason = _reason_of(status, found)
     headers = (*_VARIES, *headers)

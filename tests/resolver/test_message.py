@@ -127,6 +127,8 @@ def test_a_response_is_read_as_dnspython_reads_it(
         name = theirs.canonical_name
         assert reply.note.lower() == ("" if name == theirs.qname else f"through CNAME {name}".lower())
         assert (reply.outcome, reply.ttl) == (Outcome.ANSWER, theirs.chaining_result.minimum_ttl)
+    elif reply.alias is not None:  # a resolver that has not followed a CNAME: its target is asked for
+        assert (theirs.canonical_name != theirs.qname, reply.outcome) == (True, Outcome.REFERRAL)
     elif parsed.flags & dns.flags.RA or any(rrset.rdtype == dns.rdatatype.SOA for rrset in parsed.authority):
         assert reply.outcome is Outcome.NODATA
     else:
