@@ -45,6 +45,7 @@ MAX_HELD = 100_000  # discoveries that wait for the chooser; beyond this, DNS wa
 PARTIAL = ".partial"  # suffix of the file that will replace OUT
 DELIMITERS = ("\t", ",", ";")  # between columns, in the order in which they are tried
 MAX_LINE = 1 << 16  # bytes; the rest of a longer line is ignored
+MAX_BLANK = 1000  # lines before the row that tells the number of columns
 _DOCUMENT = json.dumps({"schema": SCHEMA}).encode()[:-1]
 
 Row = dict[str, object]
@@ -391,11 +392,13 @@ class NumberedLines:
         if self._header:
             return [name or str(number) for number, name in enumerate(self._header, 1)]
         width = self._column + 1
-        first = self._next_line()
-        more = self._rest_of_record(first)
+        read = [self._next_line()]
+        while read[-1] and not read[-1].strip() and len(read) < MAX_BLANK:
+            read.append(self._next_line())
+        more = self._rest_of_record(read[-1])
         with suppress(csv.Error):
-            width = max(width, len(self._cells(b"".join((first, *more)))))
-        self._ahead += reversed([first, *more])
+            width = max(width, len(self._cells(b"".join((read[-1], *more)))))
+        self._ahead += reversed([*read, *more])
         return [str(number) for number in range(1, width + 1)]
 
     def read(self, update: Callable[..., object] = lambda *, advance: None) -> Iterator[Line]:
