@@ -54,7 +54,7 @@ Line = tuple[int, bytes]
 Token = TypeVar("Token")
 
 
-class Record(NamedTuple):
+class InputRow(NamedTuple):
     """A row of the input. ``number`` counts rows from 1, as spreadsheets do, ``line`` is that of its first line.
 
     ``text`` is the line, or its cell in the column with ARKs. ``trouble`` says why the cells are not all there.
@@ -70,7 +70,7 @@ class Record(NamedTuple):
 class Place(NamedTuple):
     """A row of the input, and one ARK of it; None if it has none."""
 
-    record: Record
+    record: InputRow
     ark: Ark | None
 
 
@@ -405,7 +405,7 @@ class NumberedLines:
         """Yield the number and text of each line, as ``records`` does."""
         return ((record.line, record.text) for record in self.records(update))
 
-    def records(self, update: Callable[..., object] = lambda *, advance: None) -> Iterator[Record]:
+    def records(self, update: Callable[..., object] = lambda *, advance: None) -> Iterator[InputRow]:
         """Yield each row in bounded memory. ``update`` is from ``output.progress``."""
         number, rows = self._before, self._rows_before
         while line := self._next_line():
@@ -434,7 +434,7 @@ class NumberedLines:
                     elif not is_cut:
                         trouble = "a quotation mark is not closed"
             update(advance=size)
-            yield Record(number, rows, line, cells, trouble)
+            yield InputRow(number, rows, line, cells, trouble)
             number += len(more)
 
     def rewind(self) -> None:
@@ -534,7 +534,7 @@ class LineForm:
     def __init__(self, as_json: bool) -> None:
         self.as_json = as_json
 
-    def places(self, records: Iterable[Record], profile: Profile, counts: Counter[str]) -> Iterator[Place]:
+    def places(self, records: Iterable[InputRow], profile: Profile, counts: Counter[str]) -> Iterator[Place]:
         """Yield what has a row. Counts the blank lines and comments."""
         for record in records:
             if is_skipped(record.text):
@@ -551,7 +551,7 @@ class LineForm:
     def cell(self, name: str, value: object) -> str:
         return csv_text(value)
 
-    def number_of(self, record: Record) -> int:
+    def number_of(self, record: InputRow) -> int:
         return record.line
 
     def key(self, place: Place) -> int:
@@ -577,17 +577,18 @@ class FindForm(LineForm):
         super().__init__(as_json)
         taken = {"row", "schema", *FIND_COLUMNS, *(f"maptr_{name}" for name in ("source", "age", "stale", "security"))}
         self._given: list[str] = []
+        numbers: Counter[str] = Counter()  # the last one behind each name: a header may have a name thousands of times
         for name in given:
-            number, free = 1, name
+            free = name
             while free in taken:
-                number += 1
-                free = f"{name}_{number}"
+                numbers[name] += 1
+                free = f"{name}_{numbers[name] + 1}"
             taken.add(free)
             self._given.append(free)
         self.columns = ("row", *self._given, *FIND_COLUMNS)
         self._verbatim = frozenset(self._given)
 
-    def places(self, records: Iterable[Record], profile: Profile, counts: Counter[str]) -> Iterator[Place]:
+    def places(self, records: Iterable[InputRow], profile: Profile, counts: Counter[str]) -> Iterator[Place]:
         """Yield each ARK of each row, and each row without one. Counts the blank lines."""
         for record in records:
             if not record.text.strip() and not any(map(str.strip, record.cells)):
@@ -615,7 +616,7 @@ class FindForm(LineForm):
         """Write a value for CSV: the columns of the input as they came, so that a program can join the rows."""
         return str(value) if name in self._verbatim else csv_text(value)
 
-    def number_of(self, record: Record) -> int:
+    def number_of(self, record: InputRow) -> int:
         return record.number
 
     def key(self, place: Place) -> int:
@@ -638,7 +639,7 @@ def csv_text(value: object) -> str:
     return cell(printable(str(value)))
 
 
-class _Lines:
+class _RowSink:
     """A file for rows of CSV, each of which ends with ``\\n``: csv quotes a CR only if its own line ends have one."""
 
     def __init__(self, sink: TextIO) -> None:
@@ -654,7 +655,7 @@ def writer(sink: TextIO, form: LineForm, *, header: bool) -> Callable[[Row], obj
     """Return a function that writes a row as CSV or JSON. ``header``: write the header of CSV now."""
     if form.as_json:
         return lambda row: sink.write(output.json_text(row, sink) + "\n")
-    rows = csv.DictWriter(_Lines(sink), form.columns, extrasaction="ignore")
+    rows = csv.DictWriter(_RowSink(sink), form.columns, extrasaction="ignore")
     if header:
         rows.writeheader()
     return lambda row: rows.writerow({name: form.cell(name, value) for name, value in row.items()})
