@@ -761,7 +761,7 @@ def _is_encoded(text: str) -> bool:
 def _check_nma(nma: str, text: str, received: str) -> None:
     """Raise _NotAlone for text before the label after which an ARK would not end where it should: another ARK, an
     opening quotation mark, MARC's ``$u``, a link of urldefense.com."""
-    if "urldefense" in nma:
+    if "urldefense" in nma.lower():
         raise _NotAlone(f"a link that urldefense.com rewrote: {_shown(nma + text)}")
     is_code = nma and not nma.startswith("http") and re.match(_MARC, nma)
     if is_code or ("\x1f" in received and re.match(r"\s*\x1f[0-9a-z]", received)):
@@ -1008,7 +1008,7 @@ def _each(text: str, rules: _Rules) -> Iterator[_InText | None]:
         received = re.sub(_AFTER_LABEL, "", match[0])
         within = _within_url(around, received)
         if "$" in within and re.search(f"(?ai){SUBFIELD} ?$", outside):
-            within = re.split(f"(?ai){SUBFIELD}", within, maxsplit=1)[0]
+            within = re.split(rf"(?ai)\$*{SUBFIELD}", within, maxsplit=1)[0]  # "$$u" of some systems
         found = _trim(_without_layer(re.sub(f"[{_MARKS}\\s]+", "", within)), outside)
         try:
             ark = Ark._read(nma, found, rules)

@@ -20,11 +20,11 @@ _IN_SUBFIELD = f"(?ai)({SUBFIELD})(?=ark[:%+]|info[:%])"
 _INFO = f"(?ai){_AT_WORD}info({_COLON})ark(?={_SLASH}{_NAAN}{_SLASH})"
 # https://urldefense.com/v3/__https://n2t.net/ark:/12345/x1__;!!KGKeukY!0d7xq$
 _URLDEFENSE_3 = (
-    f"(?ai)https?{_COLON}{_SLASH}{{2}}urldefense\\.(?:com|us|proofpoint\\.com){_SLASH}v3{_SLASH}"
+    f"(?ai)(?:https?{_COLON}{_SLASH}{{2}})?urldefense\\.(?:com|us|proofpoint\\.com){_SLASH}v3{_SLASH}"
     "__((?:(?!__(?:;|%3B)|urldefense)\\S)+)__(?:;|%3B)([\\w-]*)(?:!|%21)(?:[\\w!~-]|%21)*(?:\\$|%24)?"
 )
 # https://urldefense.proofpoint.com/v2/url?u=https-3A__n2t.net_ark-3A_12345_x1&d=DwMF
-_URLDEFENSE_2 = r"(?ai)https?://urldefense\.(?:proofpoint\.)?com/v2/url\?u=([\w.~*!'()-]+)(?:&[a-z]+=[\w.%~-]*)*"
+_URLDEFENSE_2 = r"(?ai)(?:https?://)?urldefense\.(?:proofpoint\.)?com/v2/url\?u=([\w.~*!'()-]+)(?:&[a-z]+=[\w.%~-]*)*"
 _WRAPPED = 3  # times that a link is rewritten, by the mail servers of its readers
 # ark%253A%252F12345%252Fx1, ark%25253A..., info%253Aark%252F...
 _LAYERS = (

@@ -45,6 +45,7 @@ MAX_HELD = 100_000  # discoveries that wait for the chooser; beyond this, DNS wa
 PARTIAL = ".partial"  # suffix of the file that will replace OUT
 DELIMITERS = ("\t", ",", ";")  # between columns, in the order in which they are tried
 MAX_LINE = 1 << 16  # bytes; the rest of a longer line is ignored
+MAX_BLANK = 1000  # lines before the row that tells the number of columns
 _DOCUMENT = json.dumps({"schema": SCHEMA}).encode()[:-1]
 
 Row = dict[str, object]
@@ -53,7 +54,7 @@ Line = tuple[int, bytes]
 Token = TypeVar("Token")
 
 
-class Record(NamedTuple):
+class InputRow(NamedTuple):
     """A row of the input. ``number`` counts rows from 1, as spreadsheets do, ``line`` is that of its first line.
 
     ``text`` is the line, or its cell in the column with ARKs. ``trouble`` says why the cells are not all there.
@@ -69,7 +70,7 @@ class Record(NamedTuple):
 class Place(NamedTuple):
     """A row of the input, and one ARK of it; None if it has none."""
 
-    record: Record
+    record: InputRow
     ark: Ark | None
 
 
@@ -391,18 +392,20 @@ class NumberedLines:
         if self._header:
             return [name or str(number) for number, name in enumerate(self._header, 1)]
         width = self._column + 1
-        first = self._next_line()
-        more = self._rest_of_record(first)
+        read = [self._next_line()]
+        while read[-1] and not read[-1].strip() and len(read) < MAX_BLANK:
+            read.append(self._next_line())
+        more = self._rest_of_record(read[-1])
         with suppress(csv.Error):
-            width = max(width, len(self._cells(b"".join((first, *more)))))
-        self._ahead += reversed([first, *more])
+            width = max(width, len(self._cells(b"".join((read[-1], *more)))))
+        self._ahead += reversed([*read, *more])
         return [str(number) for number in range(1, width + 1)]
 
     def read(self, update: Callable[..., object] = lambda *, advance: None) -> Iterator[Line]:
         """Yield the number and text of each line, as ``records`` does."""
         return ((record.line, record.text) for record in self.records(update))
 
-    def records(self, update: Callable[..., object] = lambda *, advance: None) -> Iterator[Record]:
+    def records(self, update: Callable[..., object] = lambda *, advance: None) -> Iterator[InputRow]:
         """Yield each row in bounded memory. ``update`` is from ``output.progress``."""
         number, rows = self._before, self._rows_before
         while line := self._next_line():
@@ -431,7 +434,7 @@ class NumberedLines:
                     elif not is_cut:
                         trouble = "a quotation mark is not closed"
             update(advance=size)
-            yield Record(number, rows, line, cells, trouble)
+            yield InputRow(number, rows, line, cells, trouble)
             number += len(more)
 
     def rewind(self) -> None:
@@ -531,7 +534,7 @@ class LineForm:
     def __init__(self, as_json: bool) -> None:
         self.as_json = as_json
 
-    def places(self, records: Iterable[Record], profile: Profile, counts: Counter[str]) -> Iterator[Place]:
+    def places(self, records: Iterable[InputRow], profile: Profile, counts: Counter[str]) -> Iterator[Place]:
         """Yield what has a row. Counts the blank lines and comments."""
         for record in records:
             if is_skipped(record.text):
@@ -548,7 +551,7 @@ class LineForm:
     def cell(self, name: str, value: object) -> str:
         return csv_text(value)
 
-    def number_of(self, record: Record) -> int:
+    def number_of(self, record: InputRow) -> int:
         return record.line
 
     def key(self, place: Place) -> int:
@@ -574,17 +577,18 @@ class FindForm(LineForm):
         super().__init__(as_json)
         taken = {"row", "schema", *FIND_COLUMNS, *(f"maptr_{name}" for name in ("source", "age", "stale", "security"))}
         self._given: list[str] = []
+        numbers: Counter[str] = Counter()  # the last one behind each name: a header may have a name thousands of times
         for name in given:
-            number, free = 1, name
+            free = name
             while free in taken:
-                number += 1
-                free = f"{name}_{number}"
+                numbers[name] += 1
+                free = f"{name}_{numbers[name] + 1}"
             taken.add(free)
             self._given.append(free)
         self.columns = ("row", *self._given, *FIND_COLUMNS)
         self._verbatim = frozenset(self._given)
 
-    def places(self, records: Iterable[Record], profile: Profile, counts: Counter[str]) -> Iterator[Place]:
+    def places(self, records: Iterable[InputRow], profile: Profile, counts: Counter[str]) -> Iterator[Place]:
         """Yield each ARK of each row, and each row without one. Counts the blank lines."""
         for record in records:
             if not record.text.strip() and not any(map(str.strip, record.cells)):
@@ -612,7 +616,7 @@ class FindForm(LineForm):
         """Write a value for CSV: the columns of the input as they came, so that a program can join the rows."""
         return str(value) if name in self._verbatim else csv_text(value)
 
-    def number_of(self, record: Record) -> int:
+    def number_of(self, record: InputRow) -> int:
         return record.number
 
     def key(self, place: Place) -> int:
@@ -635,7 +639,7 @@ def csv_text(value: object) -> str:
     return cell(printable(str(value)))
 
 
-class _Lines:
+class _RowSink:
     """A file for rows of CSV, each of which ends with ``\\n``: csv quotes a CR only if its own line ends have one."""
 
     def __init__(self, sink: TextIO) -> None:
@@ -651,7 +655,7 @@ def writer(sink: TextIO, form: LineForm, *, header: bool) -> Callable[[Row], obj
     """Return a function that writes a row as CSV or JSON. ``header``: write the header of CSV now."""
     if form.as_json:
         return lambda row: sink.write(output.json_text(row, sink) + "\n")
-    rows = csv.DictWriter(_Lines(sink), form.columns, extrasaction="ignore")
+    rows = csv.DictWriter(_RowSink(sink), form.columns, extrasaction="ignore")
     if header:
         rows.writeheader()
     return lambda row: rows.writerow({name: form.cell(name, value) for name, value in row.items()})

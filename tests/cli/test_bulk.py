@@ -358,6 +358,7 @@ def test_a_run_with_find_resumes_within_a_row(form: tuple[str, ...], server: Hos
         ("\ufeff# of May\nid\tark\n1\tark:1/x1 (b)\n", ("--column", "ark"), ["id", "ark"], ["ark:1/x1"]),
         ("ark,maptr_url,schema\nark:1/x1,b,c\n", ("--column", "ark"), ["ark", "maptr_url_2", "schema_2"], ["ark:1/x1"]),
         ("ark:1/x1\n", ("--column", "3"), ["1", "2", "3"], [""]),
+        ("\n \nark:1/x1,b\n", ("--column", "1"), ["1", "2"], ["ark:1/x1"]),
     ],
 )
 def test_find_in_lines_and_columns(
