@@ -37,7 +37,13 @@ log = logging.getLogger("maptr.cache")
 ORIGIN = "ark.arpa."
 OLD = 365 * 86_400  # seconds: a built-in registry of more than a year needs a warning
 SECTIONS = ("client", "cache", "table", "gateway")  # of a configuration of the client
-SOURCES = {"dns": "DNS", "memory": "memory", "disk": "the cache on disk", "natab": "the table"}
+SOURCES = {
+    "dns": "DNS",
+    "memory": "memory",
+    "disk": "the cache on disk",
+    "natab": "the table",
+    "redirects": "own objects",
+}
 
 CLIENT_OPTIONS: Mapping[str, Any] = MappingProxyType(Client.__init__.__kwdefaults__ or {})  # with their defaults
 
@@ -84,12 +90,13 @@ Argument: TypeAlias = Ark | str
 
 
 class Prepared(NamedTuple):
-    """What a command looks up, with which options, and by which client and chooser."""
+    """What a command looks up, with which options, and by which client and chooser; ``own`` finds own objects first."""
 
     arks: Sequence[Argument]
     options: LookupOptions
     client: Client
     chooser: Chooser | None = None
+    own: Callable[[Ark], Discovery | None] | None = None
 
 
 def with_plus(words: Sequence[str], options: LookupOptions) -> tuple[list[str], LookupOptions]:
@@ -136,7 +143,24 @@ def prepare(words: Sequence[str], options: LookupOptions) -> Prepared:
         raise ArkSyntaxError(f"{errors[0]}; maptr naan {shlex.quote(name)} finds an organisation")
     config = read_config(options.config)
     client = client_of(servers, options, config)
-    return Prepared(arks, options, client, chooser_of(options, config, client))
+    own = None if servers else own_objects(config, allow_private=options.allow_private)
+    return Prepared(arks, options, client, chooser_of(options, config, client), own)
+
+
+def own_objects(config: Config | None, *, allow_private: bool) -> Callable[[Ark], Discovery | None] | None:
+    """Return what finds the own objects of a configured gateway. Raises ConfigError if they cannot be read."""
+    if config is None or config.gateway.redirects is None:
+        return None
+    from maptr.gateway import objects, redirects  # late: few configurations name a file of them
+
+    known, settings = redirects.read(config.gateway.redirects, allow_private=allow_private).objects, config.gateway
+
+    def find(ark: Ark) -> Discovery | None:
+        ark = ark.sent(config.client.hyphens)
+        own = objects.match(known, ark)
+        return None if own is None else objects.discovery_of(own, ark, settings, time.time())
+
+    return find
 
 
 # ---- the client
@@ -392,7 +416,7 @@ def answer(prepared: Prepared, show: Callable[[Argument, Discovery | None, Maptr
     ``show`` may return an exit code, or raise NmaError and DiscoveryError. Return the greatest exit code.
     """
     code, advice, note = output.EXIT_OK, "", ""
-    arks, options, client, chooser = prepared
+    arks, options, client, chooser, own = prepared
     on_step = show_step if options.verbose else None
     with client:
         for answered, ark in enumerate(arks):
@@ -400,7 +424,10 @@ def answer(prepared: Prepared, show: Callable[[Argument, Discovery | None, Maptr
                 parsed = as_ark(ark, options.profile)
                 for remark in parsed.notes if options.verbose else ():
                     options.inform(f"{ark}: {remark}")
-                found = client.discover(parsed, chooser=chooser, on_step=on_step)
+                found = None if own is None else own(parsed)
+                if found is None:
+                    found = client.discover(parsed, chooser=chooser, on_step=on_step)
+                found.raise_for_none()
                 if not found.complete and found.source == "dns":
                     options.inform(f"{ark}: there may be more: {found.incomplete_reason()}")
                 note = note or built_in_note(found)
@@ -442,6 +469,8 @@ def advice_of(found: Discovery | None, options: LookupOptions) -> str:
 
 def provenance(found: Discovery) -> str:
     """Write the source, age and reason of a discovery."""
+    if found.source == "redirects":
+        return f"from {SOURCES[found.source]}"
     old = "of unknown age" if found.age is None else f"{duration_text(found.age)} old"
     stale = ", stale" if found.stale else ""
     data = "" if found.table_date is None else f"; its data are of {day_text(found.table_date)}"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache, partial
 from http import HTTPStatus
 from importlib.resources import files
@@ -19,10 +19,12 @@ from urllib.parse import quote, unquote
 from maptr.ark import Ark
 from maptr.discovery import Discovery
 from maptr.errors import SCHEMA, ArkSyntaxError, MaptrError, error_fields, json_text, nearest
-from maptr.gateway import suggest
+from maptr.gateway import pages, suggest
 from maptr.gateway.message import (
+    HTML,
     JSON,
     JSON_LINES,
+    LD,
     Answer,
     Headers,
     Lines,
@@ -45,6 +47,10 @@ from maptr.registry.table import Table, shown
 
 METHODS = ("GET", "HEAD", "OPTIONS")
 BASE = "/api/v1/"
+OVERVIEW = "/api"
+DISCOVER = f"{BASE}discover"
+MAX_ARKS = 1_000  # of a POST
+MAX_BODY = 262_144  # bytes of a POST, some 256 for each ARK
 _NAAN = "naans/{naan}"
 
 PAGE = 100  # records of a page, unless the request says otherwise
@@ -58,18 +64,23 @@ _RETRY: Headers = (("Retry-After", str(RETRY_AFTER)), *_NOT_KEPT)
 
 def respond(request: Request, site: Site) -> Answer:
     """Return the answer to a request below ``/api/``."""
+    if request.path == f"{OVERVIEW}/":
+        return Response(HTTPStatus.FOUND, (("Location", OVERVIEW),))
     path = request.path.removeprefix(BASE) if request.path.startswith(BASE) else ""
     values: tuple[str, ...] = ()
     if naan := re.fullmatch("naans/([^/]+)", path):
         path, values = _NAAN, naan.groups()
     if path not in OPERATIONS:
         return problem(HTTPStatus.NOT_FOUND, f"no such resource; {BASE}openapi.json describes those that exist")
+    methods = (*METHODS, "POST") if request.path == DISCOVER else METHODS
     if request.method == "OPTIONS":
-        return preflight(METHODS)
-    if request.method not in METHODS:
-        allow = (("Allow", ", ".join(METHODS)),)
+        return preflight(methods)
+    if request.method not in methods:
+        allow = (("Allow", ", ".join(methods)),)
         return problem(HTTPStatus.METHOD_NOT_ALLOWED, f"the method {request.method} is not allowed", allow)
     try:
+        if request.method == "POST":
+            return _lines(request, site, _read_arks(request))
         given = _read_query(request.parameters, _parameters(path))
     except ValueError as error:
         return problem(HTTPStatus.BAD_REQUEST, str(error))
@@ -88,9 +99,29 @@ def _discover(request: Request, site: Site, ark: list[str]) -> Answer:
             meant = suggest.spelled(site, error.suggestion or ark[0])
             return problem(HTTPStatus.BAD_REQUEST, str(error), (), **_suggested(meant))
         return look_up(parsed, site, request.now, partial(_discovered, request, site))
+    return _lines(request, site, ark)
+
+
+def _lines(request: Request, site: Site, arks: list[str]) -> Lines:
     headers = (("Content-Type", JSON_LINES), *_NOT_KEPT)
-    parts = Made(ark, partial(_part, request, site))
-    return Lines(parts, Response(HTTPStatus.OK, headers), lambda index, error: _unread(ark[index], error))
+    parts = Made(arks, partial(_part, request, site))
+    return Lines(parts, Response(HTTPStatus.OK, headers), lambda index, error: _unread(arks[index], error))
+
+
+def _read_arks(request: Request) -> list[str]:
+    """Return the texts of a POST: ``{"ark": [...]}``. Raises ValueError."""
+    if request.parameters:
+        raise ValueError("a POST has its ARKs in the body, and no parameters")
+    try:
+        document = json.loads(request.body)
+    except (ValueError, RecursionError):
+        raise ValueError('the body is not JSON: {"ark": ["ark:12345/x6np1wh8k"]}') from None
+    arks = document.get("ark") if isinstance(document, dict) and len(document) == 1 else None
+    if not isinstance(arks, list) or not all(isinstance(ark, str) for ark in arks):
+        raise ValueError('the body is not an object with an array of texts: {"ark": ["ark:12345/x6np1wh8k"]}')
+    if not 1 <= len(arks) <= MAX_ARKS:
+        raise ValueError(f"{len(arks)} ARKs, from 1 to {MAX_ARKS} are answered")
+    return arks
 
 
 def _discovered(request: Request, site: Site, found: Discovery) -> Response:
@@ -282,6 +313,33 @@ of the query string by name."""
 
 
 # ---- the description
+
+
+def page(request: Request, site: Site) -> Response:
+    """Return the page for people who want to use the API, or its description."""
+    if request.prefers(HTML, JSON) == JSON:
+        made = _openapi(request, site)
+        return made._replace(headers=(*made.headers, ("Vary", "Accept")))
+    base, ark = site.settings.public_url, site.example
+    examples = (
+        f"curl '{base}{DISCOVER}?ark={ark}'",
+        f"""curl --json '{{"ark": ["{ark}"]}}' {base}{DISCOVER}""",
+        f"curl -H 'Accept: {LD}' '{base}/{ark}?info'",
+        f"curl '{base}/{ark}?maptr=list'",
+    )
+    about = {"operations": _operations(), "examples": examples}
+    return pages.page("api.html", request, site, HTTPStatus.OK, (("Vary", "Accept"),), **about)
+
+
+@cache
+def _operations() -> Sequence[tuple[str, str, str]]:
+    """Return the method and path of each operation, and what it gives."""
+    return [
+        (method.upper(), path, operation["summary"])
+        for path, operations in json.loads(_file())["paths"].items()
+        for method, operation in operations.items()
+        if method in ("get", "post")
+    ]
 
 
 @cache

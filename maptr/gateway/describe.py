@@ -18,7 +18,7 @@ from maptr.ark import Ark
 from maptr.discovery import Discovery
 from maptr.errors import SCHEMA
 from maptr.gateway import pages
-from maptr.gateway.message import HTML, JSON, TEXT, Headers, Request, Response, as_json, kept, text
+from maptr.gateway.message import HTML, JSON, LD, TEXT, Headers, Request, Response, as_json, kept, text
 from maptr.gateway.objects import OwnObject
 from maptr.gateway.site import Site
 from maptr.nma.describe import KERNEL, Segment, normal_date
@@ -29,6 +29,7 @@ STATUS = "0.6 200 OK"  # draft 5.1.1: version and status of THUMP
 UNKNOWN = "(:unkn) unknown"  # Kernel Metadata 9.3
 
 # The text after a date, or after a date and time, in JSON. Midnight means that there is no time.
+_DAY = re.compile("([0-9]{4})([0-9]{2})?([0-9]{2})?")  # as ``_date`` writes it
 _UTC = re.compile(r"(?:(?:T00:00:00|(?<=:\d\d))(?:\.\d+)?)?(?:Z|\+00:00)?\Z")
 
 
@@ -48,7 +49,8 @@ def respond(
     the header ``Maptr-Source``.
     """
     entry = entry or site.table.lookup(ark) or Entry(ark.naan)
-    described = Described(f"ark:{entry.key}", _what(entry), segments(entry, site, found))
+    linked = _linked("Organization", f"ark:{entry.key}", site, name=entry.who.name, url=entry.policy.url or "")
+    described = Described(f"ark:{entry.key}", _what(entry), segments(entry, site, found), linked)
     return _respond(request, ark, site, described, form, (*source, *kept(int(request.now), site.settings.max_age)))
 
 
@@ -58,16 +60,21 @@ def own_object(request: Request, ark: Ark, one: OwnObject, site: Site, *, form: 
     erc = [_segment("erc", one.who, one.what, _date(one.when), where)]
     if site.settings.permanence:
         erc.append(_segment("erc-support", "", f"(:permanence) {site.settings.permanence}", "", ""))
-    described = Described(one.ark, f"the object {one.ark}", tuple(erc), is_object=True, more=one.more)
+    linked = _linked("CreativeWork", one.ark, site, name=one.what, creator=one.who, url=one.url)
+    if (day := _DAY.fullmatch(_date(one.when))) is not None:
+        linked["dateCreated"] = "-".join(filter(None, day.groups()))
+    described = Described(one.ark, f"the object {one.ark}", tuple(erc), linked, is_object=True, more=one.more)
     return _respond(request, ark, site, described, form, source)
 
 
 class Described(NamedTuple):
-    """What is described, a record or an object: its ARK, its name, its ERC, and the further columns of its row."""
+    """What is described, a record or an object: its ARK, its name, its ERC, the same as JSON-LD, and the further
+    columns of its row."""
 
     ark: str
     name: str
     erc: tuple[Segment, ...]
+    linked: dict[str, Any]
     is_object: bool = False
     more: Mapping[str, str] = MappingProxyType({})
 
@@ -91,14 +98,25 @@ def _respond(
         ("Vary", "Accept"),
         *more_headers,
     )
-    kind = request.prefers(TEXT, HTML, JSON)
+    kind = request.prefers(TEXT, HTML, JSON, LD)
     if kind == HTML:
         about = {"ark": ark, "described": described}
         return pages.page("description.html", request, site, HTTPStatus.OK, headers, **about)
+    if kind == LD:
+        return as_json(described.linked, HTTPStatus.OK, headers, LD)
     if kind == JSON:
         return as_json(described.to_dict(ark), HTTPStatus.OK, headers)
     note = "" if str(ark) == described.ark else f"# This describes {described.name}, not {ark}.\n"
     return text(f"{to_anvl(described.erc)}{note}", HTTPStatus.OK, headers)
+
+
+def _linked(kind: str, ark: str, site: Site, **known: str) -> dict[str, Any]:
+    """Return a description in the words of schema.org, without what is not known."""
+    base = site.settings.public_url
+    made: dict[str, Any] = {"@context": "https://schema.org", "@type": kind}
+    made |= {"@id": f"{base}/{ark}"} if base else {}
+    made["identifier"] = {"@type": "PropertyValue", "propertyID": "ARK", "value": ark}
+    return made | {name: value for name, value in known.items() if value}
 
 
 def segments(entry: Entry, site: Site, found: Discovery | None = None) -> tuple[Segment, ...]:

@@ -20,6 +20,7 @@ TEXT = "text/plain; charset=utf-8"
 JSON = "application/json"
 JSON_LINES = "application/jsonl"
 PROBLEM = "application/problem+json"  # RFC 9457
+LD = "application/ld+json"  # JSON-LD
 LINKSET = "application/linkset+json"  # RFC 9264
 LINKSET_TEXT = "application/linkset"
 
@@ -235,7 +236,7 @@ def preflight(methods: Iterable[str]) -> Response:
     headers = (
         ("Allow", allowed),
         ("Access-Control-Allow-Methods", allowed),
-        ("Access-Control-Allow-Headers", "Accept, Content-Type"),
+        ("Access-Control-Allow-Headers", "*, Authorization"),  # a wildcard covers all others (Fetch standard)
         ("Access-Control-Max-Age", "86400"),
     )
     return Response(HTTPStatus.NO_CONTENT, headers)

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from maptr import url
 from maptr.ark import Ark
+from maptr.config.model import GatewayConfig
 from maptr.discovery import Candidate, Discovery
 from maptr.errors import ArkSyntaxError, LocatedError
 from maptr.gateway.message import Unreadable
@@ -218,6 +219,20 @@ def target_of(found: Match, ark: Ark) -> str:
     if not url.is_at(made[: url.MAX_URL], whole):
         raise ValueError(f"the URL of {ark} would not be at the host of {found.object.url}")
     return made
+
+
+def discovery_of(own: Match, ark: Ark, settings: GatewayConfig, now: float) -> OwnDiscovery:
+    """Return the discovery that an own object makes. One that is gone has no candidate. Raises Unreadable."""
+    if own.object.is_gone:
+        return OwnDiscovery(ark, own, reason=why_gone(own.object), ttl=settings.max_age_gone, now=now)
+    try:
+        target = target_of(own, ark)
+        where = url.parse(own.object.url)  # that of a long ARK may be too long to be read, and the client is told
+    except ValueError as error:
+        raise Unreadable(f"{own.object.ark} cannot be followed: {error}") from None
+    host, status = where.host.in_url.lower(), own.object.status
+    one = Candidate(host, where.port, 0, 0, "", source=OWN, target=target, ark=ark, status=status)
+    return OwnDiscovery(ark, own, (one,), ttl=settings.max_age, now=now)
 
 
 def why_gone(one: OwnObject) -> str:

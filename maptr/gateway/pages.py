@@ -29,7 +29,7 @@ from maptr import __version__, url
 from maptr.ark import Ark, first_arks
 from maptr.config.model import BROWSER, LANGUAGES
 from maptr.discovery import Discovery
-from maptr.errors import ArkSyntaxError, cell, time_text, visible
+from maptr.errors import ArkSyntaxError, cell, json_text, time_text, visible
 from maptr.gateway import drawing, servers
 from maptr.gateway.drawing import MARKS, RANKS, shorten
 from maptr.gateway.language import ENGLISH, Language, preferred
@@ -55,7 +55,8 @@ _DAY: Headers = (("Cache-Control", "max-age=86400"),)
 _MINUTES: Headers = (("Cache-Control", "max-age=300"),)
 ATOM, CSV = "application/atom+xml", "text/csv; charset=utf-8"
 NAANS = "/naan/"  # the path of the list of NAANs, below which each has a page
-_FILES = {"/style.css": "text/css; charset=utf-8", "/icon.svg": "image/svg+xml"}
+STYLE = "/style.css"
+_FILES = {STYLE: "text/css; charset=utf-8", "/icon.svg": "image/svg+xml"}
 _MARK = b'<meta name="generator" content="maptr">'
 
 MAX_SITEMAP = 50_000  # addresses of one sitemap
@@ -119,6 +120,12 @@ def is_link(text: str) -> bool:
     return True
 
 
+def _data(value: Any) -> Markup:
+    """Return JSON for an element ``script``, which no text in it can end."""
+    text = json_text(value).replace("<", r"\u003c").replace(">", r"\u003e").replace("&", r"\u0026")
+    return Markup(text)  # noqa: S704 - without markup
+
+
 @lru_cache
 def _file(name: str) -> bytes:
     return resources.files("maptr.gateway").joinpath("templates", name).read_bytes()
@@ -162,6 +169,7 @@ def _environment(code: str) -> Environment:
         "moment": moment,
         "rfc3339": time_text,
         "shorten": shorten,
+        "data": _data,
     }
     made.tests["link"] = is_link
     made.globals |= {

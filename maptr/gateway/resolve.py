@@ -12,15 +12,15 @@ from http import HTTPStatus
 from operator import is_not
 from typing import Any
 
-from maptr import url
 from maptr.ark import Ark
 from maptr.config.model import GatewayConfig
-from maptr.discovery import GIVEN, TABLE, Candidate, Discovery, DiscoveryError, Outcome, Step
+from maptr.discovery import GIVEN, TABLE, Discovery, DiscoveryError, Outcome, Step
 from maptr.errors import printable
 from maptr.gateway import describe, objects, pages, suggest
 from maptr.gateway.message import (
     HTML,
     JSON,
+    LD,
     LINKSET,
     LINKSET_TEXT,
     PROBLEM,
@@ -36,7 +36,7 @@ from maptr.gateway.message import (
     problem,
     text,
 )
-from maptr.gateway.objects import OWN, Match, OwnDiscovery, OwnObject
+from maptr.gateway.objects import OWN, OwnDiscovery, OwnObject
 from maptr.gateway.site import Site
 from maptr.registry.dates import day
 from maptr.url import MAX_URL
@@ -77,7 +77,7 @@ def look_up(ark: Ark, site: Site, now: float, respond: Callable[[Discovery], Res
     gateway redirects to them.
     """
     if (own := objects.match(site.objects, ark)) is not None:
-        return respond(_own(ark, own, site.settings, now))
+        return respond(objects.discovery_of(own, ark, site.settings, now))
 
     def for_ark(found: Discovery) -> Response:
         ranked, trace = site.ranked(found, now), tuple([_for_public(step) for step in found.trace])
@@ -96,20 +96,6 @@ def _for_public(step: Step) -> Step:
     links = tuple(link._replace(server="") for link in step.links)
     names_none = step.outcome.answered or step.outcome in (Outcome.LIMIT, Outcome.NO_ORIGIN, Outcome.BOGUS)
     return step.replace(server="", note=step.note if names_none else "", links=links)
-
-
-def _own(ark: Ark, own: Match, settings: GatewayConfig, now: float) -> OwnDiscovery:
-    """Return the discovery that an own object makes. One that is gone has no candidate."""
-    if own.object.is_gone:
-        return OwnDiscovery(ark, own, reason=objects.why_gone(own.object), ttl=settings.max_age_gone, now=now)
-    try:
-        target = objects.target_of(own, ark)
-        where = url.parse(own.object.url)  # that of a long ARK may be too long to be read, and the client is told
-    except ValueError as error:
-        raise Unreadable(f"{own.object.ark} cannot be followed: {error}") from None
-    host, status = where.host.in_url.lower(), own.object.status
-    one = Candidate(host, where.port, 0, 0, "", source=OWN, target=target, ark=ark, status=status)
-    return OwnDiscovery(ark, own, (one,), ttl=settings.max_age, now=now)
 
 
 def answer(request: Request, ark: Ark, found: Discovery, site: Site, form: str = "") -> Response:
@@ -217,6 +203,8 @@ def redirect(
         base = site.settings.public_url
         link += f', <{base}/{_path(ark)}>; rel="cite-as"' if base else ""
     varies = _VARIES if own is None else ()
+    if own is not None and own.is_described:
+        link += f', <{here}?info>; rel="describedby"; type="{LD}"'
     given = (("Content-Type", TEXT), ("Location", target), *varies, ("Link", link), *headers)
     return Response(code, given, f"{target}\n".encode("ascii", "replace"))
 
@@ -294,7 +282,7 @@ def authorities(
         return text("".join(f"{where}\n" for where in urls), headers=headers)
     base = site.settings.public_url or _base(request, site)
     itself = f"{base}/{_path(ark)}"
-    described = [{"href": f"{itself}?info", "type": each} for each in ("text/plain", "text/html", JSON)]
+    described = [{"href": f"{itself}?info", "type": each} for each in ("text/plain", "text/html", JSON, LD)]
     links: list[dict[str, Any]] = [
         {"anchor": itself, "alternate": [{"href": where} for where in urls], "describedby": described},
         *({"anchor": where, "cite-as": [{"href": itself}]} for where in urls),

@@ -28,7 +28,6 @@ METHODS = ("GET", "HEAD", "OPTIONS", "POST")
 ARK_METHODS = (*METHODS, "PUT", "DELETE")  # of an ARK in the path: the last three are for its authority
 METRICS = "/metrics"
 INFO = "/.info/"  # before an ARK, it means ?info, as at the central resolver
-MAX_BODY = 65_536  # bytes of a POST: one DNS message, or one ARK of at most 8,192
 
 _LABEL = re.compile(r"(?ai)(?:(?<![0-9a-z])|(?<=%[0-9a-f]{2}))ark(?::|%3A)")
 ORIGIN = re.compile(r"(?i)https?://([^/?@]*)(?![^/?])")  # before the path, instead of the Host header (RFC 9112 3.2.2)
@@ -102,6 +101,8 @@ def _route(request: Request, site: Site) -> Answer:
         return _resolve(request, request.target, site)
     if _OTHER.match(path) and (found := first_arks(request.target, 1)):
         return _resolve(request, f"{found[0].resolution}{found[0].tail}", site)
+    if path == api.OVERVIEW:
+        return api.page(request, site)
     if path == doh.PATH:
         return doh.respond(request, site)
     if request.method == "POST":

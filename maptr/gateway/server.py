@@ -37,7 +37,7 @@ from maptr.daemon.process import in_thread
 from maptr.daemon.sockets import bound_at, explained, open_tcp
 from maptr.discovery import Discovery, DiscoveryError
 from maptr.errors import printable
-from maptr.gateway import pages
+from maptr.gateway import api, pages
 from maptr.gateway.connections import MAX_TARGET, HttpConnection, HttpListener
 from maptr.gateway.message import (
     HTML,
@@ -59,7 +59,7 @@ from maptr.gateway.metrics import MALFORMED, RESOLVE, Metrics, kind_of
 from maptr.gateway.patience import PATIENCE, Allowance, WaitingThreads
 from maptr.gateway.proxies import Proxies
 from maptr.gateway.resolve import failure
-from maptr.gateway.route import CORS, MAX_BODY, ORIGIN, finished, route
+from maptr.gateway.route import CORS, ORIGIN, finished, route
 from maptr.gateway.site import Site
 from maptr.gateway.statistics import Statistics, naan_in
 from maptr.protocol.address import Address, client_of
@@ -68,6 +68,7 @@ from maptr.resolver.call import Options
 
 access_log = logging.getLogger("maptr.gateway.access")
 
+MAX_BODY = 65_536  # bytes of a POST: one DNS message, or one ARK of at most 8,192
 BODY_TIMEOUT = 10.0  # seconds for the body of a POST
 ALWAYS = ("/health", "/ready")  # what any name may ask for, such as that of a load balancer
 UNREADABLE_FOR = 10  # seconds until a client should ask again for an own object that could not be read
@@ -306,8 +307,8 @@ class HttpServer:
             return text("the Host header cannot be read\n", HTTPStatus.BAD_REQUEST)
         if self._checks_host and not self._is_for_operators(target, headers):
             return text(f"{REFUSED.format('gateway.admin_hosts')}\n", HTTPStatus.MISDIRECTED_REQUEST)
-        if (wait := self._clients.wait(client_of(client))) <= 0:
-            return None
+        if target.startswith(pages.STYLE) or (wait := self._clients.wait(client_of(client))) <= 0:
+            return None  # also for the style of the page that a browser gets for 429
         if self._proxies.trusts(client):
             header = self._proxies.header
             names_none = f"{header} names no client outside gateway.proxies: all its clients share one limit"
@@ -375,8 +376,9 @@ class HttpServer:
             return text("the only transfer coding is chunked\n", HTTPStatus.NOT_IMPLEMENTED)  # RFC 9112 6.1
         if hdrs.CONTENT_ENCODING in request.headers:
             return text("the body must not be compressed\n", HTTPStatus.UNSUPPORTED_MEDIA_TYPE)
-        too_large = text(f"the body has more than {MAX_BODY} bytes\n", HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
-        if (request.content_length or 0) > MAX_BODY:
+        most = api.MAX_BODY if request.raw_path == api.DISCOVER else MAX_BODY
+        too_large = text(f"the body has more than {most} bytes\n", HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
+        if (request.content_length or 0) > most:
             return too_large
         expects = request.headers.get(hdrs.EXPECT, "").lower() == "100-continue"
         if expects and request.spoken == HttpVersion11:  # RFC 9110 10.1.1
@@ -387,7 +389,7 @@ class HttpServer:
             async with asyncio.timeout(BODY_TIMEOUT):
                 async for chunk in request.content.iter_any():
                     body += chunk
-                    if len(body) > MAX_BODY:
+                    if len(body) > most:
                         return too_large
         except TimeoutError:
             return text("the request took too long\n", HTTPStatus.REQUEST_TIMEOUT)

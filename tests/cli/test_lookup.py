@@ -65,6 +65,28 @@ def test_a_pulled_table_answers_where_dns_does_not(home: Path, monkeypatch: pyte
     assert run("url", "--policy", "dns-only", ARK).exit_code == 9
 
 
+def test_a_configured_gateway_s_own_objects_come_first(home: Path) -> None:
+    """As the gateway itself answers, without one; a server that is named is asked instead."""
+    Path("own.csv").write_text(
+        "ark,url,status,reason\n"
+        "ark:12025/own,https://o.example/1,302,\nark:12025/gone,,410,withdrawn\nark:12345/b,https://o.example/?a=b,302,\n"
+    )
+    Path("gateway.toml").write_text('[gateway]\nredirects = "own.csv"\n[client]\nhyphens = "keep"\n')
+    config = ("--config", "gateway.toml")
+    assert run("url", "ark:12025/own", *config, code=0).stdout == "https://o.example/1\n"
+    assert run("url", "ark:/12025/o-wn/c-2.pdf?x=y", *config, code=0).stdout == "https://o.example/1/c-2.pdf?x=y\n"
+    gone = run("url", "ark:12025/gone", *config, code=1)
+    assert (gone.stdout, "ark:12025/gone is gone: withdrawn" in gone.stderr) == ("\n", True)
+    found = json.loads(run("discover", "--json", "ark:12025/own", *config, code=0).stdout)
+    assert (found["source"], found["candidates"][0]["url"]) == ("redirects", "https://o.example/1")
+    assert "from own objects" in run("discover", "ark:12025/own", *config, code=0).stderr
+    table = ("--policy", "natab-only", "--table", str(ZONES / "sample.json"))
+    assert "o.example" not in run("url", ARK, *config, *table, code=0).stdout
+    assert run("url", "ark:12025/own", *config, f"@{DEAD}", "--timeout", "0.5").exit_code == 9
+    Path("own.csv").unlink()
+    run("url", "ark:12025/own", *config, code=2, said="own.csv")
+
+
 def test_a_given_table_without_a_good_record_is_not_replaced_by_the_built_in_one() -> None:
     words = ("url", "ark:12148/x", "--table", "-", "--policy", "natab-only")
     done = run_process(*words, input='{"data": [{"what": "???"}]}')

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import html
 import json
 import re
 import subprocess
@@ -21,9 +22,12 @@ from maptr import registry
 from maptr.ark import Ark
 from maptr.cache import Policy
 from maptr.client import Client
+from maptr.config.model import LANGUAGES, GatewayConfig
 from maptr.discovery import Discovery
-from maptr.gateway.api import BASE, OPERATIONS
+from maptr.gateway.api import BASE, DISCOVER, MAX_BODY, OPERATIONS
+from maptr.gateway.api import MAX_ARKS as MOST
 from maptr.gateway.message import Response
+from maptr.gateway.objects import OwnObject
 from maptr.gateway.server import AT_ONCE
 from maptr.gateway.site import DriftReport
 from maptr.reconcile.probes import Liveness
@@ -33,10 +37,10 @@ from maptr.registry.table import Entry, Nma, Table, Who
 from tests.support import command_line
 from tests.support.caching import ONE_HOST, SILENT, FakeDns, Rig, dns_answer, host
 from tests.support.entries import written
-from tests.support.gateway import FETCHED, Gateway
+from tests.support.gateway import FETCHED, Gateway, objects
+from tests.support.http_gateway import LOOPBACK, Reply, running_service
 from tests.support.http_gateway import gateway as running_gateway
 from tests.support.http_gateway import get as get_over_http
-from tests.support.http_gateway import running_service
 from tests.support.scripted import serving, zone
 from tests.support.waiting import until
 
@@ -265,12 +269,15 @@ def test_other_methods_are_refused(path: str) -> None:
     whole, _ = get(gateway, path, **parameters)
     head, _ = get(gateway, path, "HEAD", **parameters)
     assert head == whole
+    allowed = "GET, HEAD, OPTIONS" + (", POST" if path == "discover" else "")
     for method in ("POST", "PUT", "DELETE", "PATCH", "TRACE", "QUERY"):
+        if method in allowed:
+            continue
         response, problem = get(gateway, path, method, **parameters)
-        assert (response.status, response.header("allow")) == (405, "GET, HEAD, OPTIONS")
+        assert (response.status, response.header("allow")) == (405, allowed)
         assert problem["status"] == 405
     options, _ = get(gateway, path, "OPTIONS")
-    assert (options.status, options.header("allow")) == (204, "GET, HEAD, OPTIONS")
+    assert (options.status, options.header("allow")) == (204, allowed)
     for response in (whole, options):
         assert response.header("access-control-allow-origin") == ("" if path in ("stats", "status") else "*")
 
@@ -305,12 +312,20 @@ def test_the_file_describes_each_operation_and_nothing_else() -> None:
     assert used == {f"{kind}/{name}" for kind, parts in document["components"].items() for name in parts}
 
 
+def own_objects() -> Gateway:
+    """One that is found, one that is gone, and a NAAN that leads to the gateway."""
+    own = objects(OwnObject("ark:12345/own", "https://o.example/1"), OwnObject("ark:12345/gone", "", 410, "why"))
+    here = Table([Entry("12345", "", (Nma("https://gw.example/ark:${content}"),))])
+    return Gateway(here, objects=own, public_url="https://gw.example")
+
+
 CASES: list[tuple[Gateway, str, str]] = [
     (full(), "discover", "?ark=ark:12345/x6np"),
     (full(), "discover", "?ark=ark:00000/x"),
     (full(), "discover", "?ark=x"),
     (Gateway(answers={"12345.ark.arpa.": SILENT}, policy="dns-only"), "discover", "?ark=ark:12345/x"),
     (Gateway(answers=ONE_HOST, policy="dns-only"), "discover", "?ark=ark:12345/x"),
+    *((own_objects(), "discover", f"?ark=ark:12345/{name}") for name in ("own", "own/c2.pdf", "gone", "OWN")),
     (full(), "naans", "?limit=2"),
     (full(), "naans", "?after=99999"),
     (full(), "naans", "?after=x"),
@@ -341,6 +356,61 @@ def test_responses_are_as_described(gateway: Gateway, path: str, rest: str) -> N
     always = {name for name, header in headers.items() if header.get("required")}
     added = {"X-Content-Type-Options", "X-Request-Id"}  # by the server
     assert always - added <= sent <= {*headers}
+
+
+def test_many_arks_are_posted_at_once() -> None:
+    """Each has its line, in the order of the request, and each counts as a request."""
+    arks = ["ark:12345/x", "nothing", "ark:00000/x", "ark:12345/x"]
+    with running_gateway(Rig(natab=full().site.table, policy="natab-only"), rate=100) as server:
+
+        def post(body: bytes, target: str = DISCOVER) -> Reply:
+            return get_over_http(server.port, target, "Content-Type: application/json", method="POST", body=body)
+
+        found = post(json.dumps({"ark": arks}).encode())
+        assert (found.status, found.headers["content-type"]) == (200, "application/jsonl")
+        lines = [json.loads(line) for line in found.body.splitlines()]
+        assert [line["ark"] for line in lines] == arks
+        assert [bool(line["candidates"]) for line in lines] == [True, False, False, True]
+        asked = get_over_http(server.port, f"{DISCOVER}?" + "&".join(f"ark={ark}" for ark in arks))
+        assert [json.loads(line)["candidates"] for line in asked.body.splitlines()] == [
+            line["candidates"] for line in lines
+        ]
+        for body in BAD_BODIES:
+            refused = post(body)
+            assert (refused.status, refused.headers["content-type"]) == (400, "application/problem+json"), body[:50]
+        assert post(b'{"ark": ["ark:12345/x"]}', f"{DISCOVER}?ark=ark:12345/x").status == 400
+        assert post(b" " * (MAX_BODY + 1)).status == 413
+        most = post(json.dumps({"ark": ["ark:12345/x"] * MOST}).encode())
+        assert (most.status, len(most.body.splitlines())) == (200, MOST)
+        assert post(b'{"ark": ["ark:12345/x"]}').status == 429
+
+
+BAD_BODIES = [
+    *(b"", b"{", b"[]", b"null", b'"ark"', b"{}", b'{"ark": []}', b'{"ark": [1]}', b'{"ark": "ark:12345/x"}', b"\xff"),
+    *(b'{"ark": ["ark:12345/x"], "b": 1}', b'{"ark": {"a": "b"}}', b"[" * 50_000, b'{"ark": ' * 9_000),
+    json.dumps({"ark": ["x"] * (MOST + 1)}).encode(),
+]
+
+
+def test_scripts_of_other_sites_may_send_any_header() -> None:
+    """As viewers of IIIF and clients of linked data do, which also send credentials (a wildcard does not cover
+    these)."""
+    for target in ("/ark:12345/x", "/api/v1/discover", "/"):
+        assert full().ask(target, "OPTIONS").header("access-control-allow-headers") == "*, Authorization"
+
+
+@pytest.mark.parametrize("code", LANGUAGES)
+def test_the_api_has_a_page_for_people(code: str) -> None:
+    page = full().ask("/api", accept="text/html", accept_language=code)
+    text = page.body.decode()
+    assert (page.status, page.header("content-language")) == (200, code)
+    for path, operations in description()["paths"].items():
+        for method in {"get", "post"} & operations.keys():
+            assert f"{method.upper()} {path}" in text
+            assert operations[method]["summary"] in html.unescape(text)
+    described = full().ask("/api", accept="application/json")
+    assert json.loads(described.body) == description()
+    assert full().location("/api/") == "/api"
 
 
 def test_a_line_is_as_described() -> None:
@@ -375,6 +445,7 @@ def test_every_record_of_the_registry_is_as_described(name: str, real_data: Path
 # ---- on real sockets
 
 
+EXAMPLE = f"{DISCOVER}?ark=ark:12345/x6np1wh8k"
 SAMPLE = Path(__file__).resolve().parents[2] / "zones" / "sample.json"
 RECORDS = {"12345.ark.arpa.": ['0 0 "h" "ark" "" h.example.']}
 SETTINGS = """\
@@ -385,31 +456,50 @@ positive_data_acceptance.enabled = false  # most texts are not ARKs
 
 
 @contextmanager
-def gateway(policy: Policy) -> Iterator[int]:
+def gateway(policy: Policy, own: Path | None = None) -> Iterator[int]:
     """The port of a gateway with the sample; with DNS, after the first comparison."""
+    here = "https://ark.example.org" if own is not None and not own.exists() else ""  # where 12345 of the sample leads
+    settings = GatewayConfig(listen=(LOOPBACK,), redirects=own, rate=0, public_url=here)
     table = registry.read(SAMPLE.read_bytes())
     with serving(zone(RECORDS)) as port:
         client = Client([f"127.0.0.1#{port}"], table=table, policy=policy)
-        with running_service(client) as service:
+        with running_service(client, gateway=settings) as service:
             http = service.bound[0].port
             if policy != "natab-only":
                 until(lambda: get_over_http(http, "/api/v1/drift").status == 200, "no comparison")
             yield http
 
 
-@pytest.mark.parametrize("policy", ["natab-only", "dns-only"])
-def test_every_operation_conforms_to_its_description(policy: Policy, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("policy", "own"),
+    [
+        ("natab-only", ""),
+        ("dns-only", ""),
+        ("natab-only", "https://o.example/1,302"),
+        ("natab-only", ",410"),
+        ("natab-only", "missing"),
+    ],
+    ids=["table", "DNS", "own object", "gone", "unreadable"],
+)
+def test_every_operation_conforms_to_its_description(policy: Policy, own: str, tmp_path: Path) -> None:
+    """``own`` is the row of the ARK of the examples."""
+    rows = tmp_path / "own.csv"
+    if own and own != "missing":
+        rows.write_text(f"ark,url,status\nark:12345/x6np1wh8k,{own}\n")
     settings = tmp_path / "schemathesis.toml"
     settings.write_text(SETTINGS)
     options = "--max-examples 15 --seed 1 --phases examples,coverage,fuzzing --warnings off --no-color"
-    with gateway(policy) as port:
+    with gateway(policy, rows if own else None) as port:
+        if own:
+            expected = {"missing": 503, ",410": 410}.get(own, 200)
+            until(lambda: get_over_http(port, EXAMPLE).status == expected, "the own object")
         location = f"http://127.0.0.1:{port}/api/v1/openapi.json"
         command = [sys.executable, "-m", "schemathesis.cli", f"--config-file={settings}", "run", location]
         done = subprocess.run(
             [*command, *options.split()], cwd=tmp_path, capture_output=True, text=True, timeout=1200, check=False
         )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "20 selected" in done.stdout
+    assert "21 selected" in done.stdout
 
 
 def test_the_headers_of_a_running_gateway_are_described() -> None:

@@ -26,7 +26,8 @@ from maptr.config import ZoneConfig
 from maptr.config.model import GatewayConfig, read_name
 from maptr.gateway.doh import DNS_MESSAGE, PATH, freshness
 from maptr.gateway.message import Response
-from maptr.gateway.route import MAX_BODY, route
+from maptr.gateway.route import route
+from maptr.gateway.server import MAX_BODY
 from maptr.gateway.service import Service
 from maptr.gateway.site import Site
 from maptr.registry.table import Table

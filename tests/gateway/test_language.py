@@ -148,11 +148,12 @@ def test_every_page_is_in_the_language_of_the_browser(code: str) -> None:
         "/drift?verdict=same": 200,
         "/status": 200,
         "/servers": 200,
+        "/api": 200,
     }.items():
         response = gateway.ask(target, accept="text/html", accept_language=f"{code}-XX, de")
         assert response.status == status, target
         assert response.header("Content-Language") == code
-        asked_by_type = target.startswith("/ark:") or status == 404  # the others are pages for any client
+        asked_by_type = target.startswith(("/ark:", "/api")) or status == 404  # the others are pages for any client
         assert response.header("Vary") == "Accept, Accept-Language"[0 if asked_by_type else 8 :]
         body = response.body.decode()
         assert f'<html lang="{code}">' in body

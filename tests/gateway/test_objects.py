@@ -175,6 +175,50 @@ def test_a_description_as_json_and_as_a_page() -> None:
     assert asked.ask("/ark:12345/x5/c2?info").body.decode().endswith(note)
 
 
+def test_a_description_as_linked_data() -> None:
+    """JSON-LD of schema.org, at each inflection and in the page; the redirect of a described object leads there."""
+    evil = "</script><b>&\u2028"
+    own = objects(
+        OwnObject("ark:12345/x5", "https://o.example/5", who=evil, what="T & Co", when="1999-12"),
+        OwnObject("ark:12345/x6", "https://o.example/6"),
+    )
+    asked = Gateway(TABLE, objects=own, public_url="https://gw.example")
+    expected = {
+        "@context": "https://schema.org",
+        "@type": "CreativeWork",
+        "@id": "https://gw.example/ark:12345/x5",
+        "identifier": {"@type": "PropertyValue", "propertyID": "ARK", "value": "ark:12345/x5"},
+        "name": "T & Co",
+        "creator": evil,
+        "url": "https://o.example/5",
+        "dateCreated": "1999-12",
+    }
+    for inflection in ("?info", "?", "??"):
+        found = asked.ask(f"/ark:12345/x5{inflection}", accept="application/ld+json")
+        assert (found.status, found.header("content-type")) == (200, "application/ld+json")
+        assert json.loads(found.body) == expected
+    page = asked.ask("/ark:12345/x5?info", accept="text/html").body.decode()
+    (data,) = re.findall('<script type="application/ld\\+json">(.*?)</script>', page)
+    assert json.loads(data) == expected
+    assert "<b>" not in page
+    link = '<?info>; rel="describedby"; type="application/ld+json"'
+    plain = asked.ask("/ark:12345/x5", accept="application/ld+json")
+    assert (plain.status, link in plain.header("link")) == (302, True)
+    assert "ld+json" not in asked.ask("/ark:12345/x6").header("link"), "its row says nothing of the object"
+    record = json.loads(asked.ask("/ark:12345", accept="application/ld+json").body)
+    assert (record["@type"], record["identifier"]["value"]) == ("Organization", "ark:12345")
+
+
+@pytest.mark.parametrize(
+    ("when", "day"),
+    [("1999-12-31", "1999-12-31"), ("1999", "1999"), ("about 1999", None), ("", None), ("19991231", "1999-12-31")],
+)
+def test_the_date_of_linked_data_is_one(when: str, day: str | None) -> None:
+    own = objects(OwnObject("ark:12345/x5", "https://o.example/5", what="A thing", when=when))
+    found = Gateway(TABLE, objects=own).ask("/ark:12345/x5?info", accept="application/ld+json")
+    assert json.loads(found.body).get("dateCreated") == day
+
+
 def test_a_tombstone_with_a_description_answers_an_inflection() -> None:
     response = gateway().ask("/ark:12345/x7?info")
     assert response.status == 200

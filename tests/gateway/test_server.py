@@ -23,7 +23,7 @@ from maptr.config.model import GatewayConfig
 from maptr.daemon.certificate import Certificate
 from maptr.gateway import connections, server
 from maptr.gateway.message import Response
-from maptr.gateway.route import MAX_BODY
+from maptr.gateway.server import MAX_BODY
 from maptr.gateway.site import Site
 from tests.support.caching import ONE_HOST, Rig, dns_answer, host
 from tests.support.certificates import write_certificate
@@ -461,6 +461,7 @@ def test_a_browser_that_asks_too_often_gets_a_page(code: str, title: str) -> Non
         assert (page.headers["cache-control"], page.headers["content-language"]) == ("no-store", code)
         for text in (f"<h1>{title}</h1>", "Our Library", "mailto:us@example.org"):
             assert text in page.text
+        assert client.get("/style.css?x").status == 200, "for the page"
         line, document = client.get("/"), client.get("/api/v1/naans")
         assert (line.status, line.text.splitlines()[1]) == (429, "too many requests")
         assert (document.status, document.headers["content-type"]) == (429, "application/problem+json")
