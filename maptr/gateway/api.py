@@ -37,7 +37,7 @@ from maptr.gateway.message import (
     preflight,
     problem,
 )
-from maptr.gateway.objects import OWN
+from maptr.gateway.objects import OWN, OwnDiscovery, withdrawal
 from maptr.gateway.resolve import RETRY_AFTER, check_unread, look_up, missing, provenance, retry, why
 from maptr.gateway.site import Site
 from maptr.reconcile.probes import Liveness, servers_of
@@ -137,7 +137,10 @@ def _nothing(document: Mapping[str, Any], found: Discovery, site: Site) -> Respo
         is_gone, settings = found.source == OWN, site.settings
         seconds = settings.max_age_gone if is_gone else settings.max_age_missing
         status = HTTPStatus.GONE if is_gone else HTTPStatus.NOT_FOUND
-        members = {} if is_gone or not found.ark.name else _suggested(suggest.of(site, found.ark))
+        if isinstance(found, OwnDiscovery):
+            members: dict[str, Any] = withdrawal(found.own.object, settings.name)
+        else:
+            members = _suggested(suggest.of(site, found.ark)) if found.ark.name else {}
         headers = (("Cache-Control", f"max-age={seconds}"),)
         return problem(status, document["error"], headers, **members, discovery=document)
     return problem(HTTPStatus.SERVICE_UNAVAILABLE, document["error"], retry(found), discovery=document)

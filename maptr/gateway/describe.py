@@ -56,13 +56,19 @@ def respond(
 
 def own_object(request: Request, ark: Ark, one: OwnObject, site: Site, *, form: str, source: Headers) -> Response:
     """Return the description of an own object, in the same forms, from its row alone: nothing is invented."""
-    where = one.url or (f"(:unav) {one.reason}" if one.reason else "(:unav)")
+    followed = f"; replaced by {one.replaced_by}" if one.successor else ""
+    where = one.url or (f"(:unav) {one.reason}{followed}" if one.reason or followed else "(:unav)")
     erc = [_segment("erc", one.who, one.what, _date(one.when), where)]
     if site.settings.permanence:
         erc.append(_segment("erc-support", "", f"(:permanence) {site.settings.permanence}", "", ""))
     linked = _linked("CreativeWork", one.ark, site, name=one.what, creator=one.who, url=one.url)
     if (day := _DAY.fullmatch(_date(one.when))) is not None:
         linked["dateCreated"] = "-".join(filter(None, day.groups()))
+    if one.is_gone and one.successor:
+        base = "" if "://" in one.successor else site.settings.public_url
+        linked["@context"] = ["https://schema.org", {"dcterms": "http://purl.org/dc/terms/"}]
+        linked["dcterms:isReplacedBy"] = {"@id": f"{base}{one.successor}"}
+        source = (*source, ("Link", f'<{one.successor}>; rel="successor-version"'))
     described = Described(one.ark, f"the object {one.ark}", tuple(erc), linked, is_object=True, more=one.more)
     return _respond(request, ark, site, described, form, source)
 

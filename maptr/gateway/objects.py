@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -36,8 +37,9 @@ class RowError(LocatedError):
 class OwnObject(NamedTuple):
     """One row of the file of redirects. ``ark`` is in normal form, ``url`` empty for an object that is gone (410).
 
-    ``who``, ``what`` and ``when`` describe the object (draft 5.1), ``reason`` says why it is gone. ``suffix``: longer
-    ARKs are passed on. ``more`` has the other columns; the fields before it are in the order of COLUMNS.
+    ``who``, ``what`` and ``when`` describe the object (draft 5.1), ``reason`` says why it is gone, ``replaced_by``
+    what replaces it (an ARK or a URL), ``authority`` who withdrew it, and ``withdrawn`` when. ``suffix``: longer ARKs
+    are passed on. ``more`` has the other columns; the fields before it are in the order of COLUMNS.
     """
 
     ark: str
@@ -48,6 +50,9 @@ class OwnObject(NamedTuple):
     what: str = ""
     when: str = ""
     suffix: bool = True
+    replaced_by: str = ""
+    authority: str = ""
+    withdrawn: str = ""
     more: Mapping[str, str] = MappingProxyType({})
 
     @property
@@ -57,6 +62,19 @@ class OwnObject(NamedTuple):
     @property
     def is_gone(self) -> bool:
         return self.status == GONE
+
+    @property
+    def successor(self) -> str:
+        """The URL of what replaces an object that is gone, relative if it is an ARK; "" without one that can be read,
+        because the row may have been edited."""
+        with suppress(ValueError):
+            if "://" in self.replaced_by:
+                url.parse(self.replaced_by)
+                return self.replaced_by
+            if self.replaced_by:
+                ark = Ark.parse(self.replaced_by)
+                return f"/{ark.in_url}{ark.tail}"
+        return ""
 
     @property
     def is_described(self) -> bool:
@@ -239,7 +257,16 @@ def why_gone(one: OwnObject) -> str:
     """Return what a tombstone says: that the object is gone, why, and what it was."""
     was = "; ".join(filter(None, (one.what, one.who, one.when)))
     reason = f": {one.reason}" if one.reason else ""
-    return f"{one.ark} is gone{reason}" + (f" (it was: {was})" if was else "")
+    following = f"; it is replaced by {one.replaced_by}" if one.successor else ""
+    return f"{one.ark} is gone{reason}" + (f" (it was: {was})" if was else "") + following
+
+
+def withdrawal(one: OwnObject, name: str) -> dict[str, str]:
+    """Return what programs get of an object that is gone: what replaces it, and when and by whom it was withdrawn, by
+    default the operator ``name``."""
+    authority = one.authority or (name if one.withdrawn else "")
+    known = {"replaced_by": one.successor and one.replaced_by, "withdrawn": one.withdrawn, "authority": authority}
+    return {key: value for key, value in known.items() if value}
 
 
 def read_row(row: Mapping[str, str], *, allow_private: bool = False) -> OwnObject:
@@ -263,7 +290,7 @@ def read_row(row: Mapping[str, str], *, allow_private: bool = False) -> OwnObjec
         raise ValueError(f"suffix is {switch!r}, not yes or no")
     reason, who, what, when = (row.get(name, "") for name in ("reason", "who", "what", "when"))
     more = {name: value for name, value in row.items() if name not in COLUMNS and value}
-    return OwnObject(str(ark), target, status, reason, who, what, when, SWITCH[switch], more)
+    return OwnObject(str(ark), target, status, reason, who, what, when, SWITCH[switch], more=more)
 
 
 def to_row(one: OwnObject) -> dict[str, str]:

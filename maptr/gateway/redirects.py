@@ -517,7 +517,7 @@ def _object(values: tuple[object, ...]) -> OwnObject:
         raise ValueError("its other columns are damaged")
     if fault := _fault("".join(texts)):
         raise ValueError(fault)
-    return OwnObject(ark, target, int(status or 0), reason, who, what, when, bool(suffix), kept)
+    return OwnObject(ark, target, int(status or 0), reason, who, what, when, bool(suffix), more=kept)
 
 
 def stored(path: Path, on_bad: OnBad, database: str = "", *, allow_private: bool = False) -> ObjectStore:
@@ -556,7 +556,7 @@ def _insert(connection: sqlite3.Connection, row: Row, *, allow_private: bool) ->
         raise ValueError(row.fault)
     one = read_row(row.cells, allow_private=allow_private)
     more = json.dumps(one.more, ensure_ascii=False) if one.more else None
-    if connection.execute(_INSERT, (*one[:-1], more)).rowcount == 0:
+    if connection.execute(_INSERT, (*one[: len(COLUMNS)], more)).rowcount == 0:
         (first,) = connection.execute("SELECT url FROM redirects WHERE ark = ?", (one.ark,)).fetchone()
         raise ValueError(f"a second redirect of {one.ark}: the first one {f'leads to {first}' if first else 'is gone'}")
 

@@ -121,7 +121,8 @@ def _answer(
     if own is not None and inflection and own.is_described:
         return describe.own_object(request, ark, own, site, form=form, source=headers)
     if own is not None and own.is_gone:
-        return failure(request, site, HTTPStatus.GONE, found.reason, headers, ark, gone=own)
+        succeeded = (("Link", f'<{own.successor}>; rel="successor-version"'),) if own.successor else ()
+        return failure(request, site, HTTPStatus.GONE, found.reason, (*headers, *succeeded), ark, gone=own)
     if detail := missing(ark, found, site, request):
         headers = (*headers[:1], *kept(int(request.now), site.settings.max_age_missing))
         meant = suggest.of(site, ark)
@@ -215,6 +216,8 @@ def provenance(found: Discovery, now: float, settings: GatewayConfig) -> Headers
     ``Maptr-Source`` is a structured field (RFC 9651): dns, memory, disk or natab, with the parameters ``table`` (its
     kind, unless ``--table`` gave it), ``date`` of its data, ``stale``, ``age`` in seconds and ``reason``.
     """
+    if isinstance(found, OwnDiscovery):
+        return ("Maptr-Source", OWN), *kept(int(now), found.ttl or 0)
     value = found.source
     if found.table not in ("", GIVEN):
         value += f";table={found.table}"
@@ -389,6 +392,7 @@ def failure(
             made = text(f"{status.value} {status.phrase}\n{detail}\n{hint}", status, headers)
         else:
             members = {"ark": "" if ark is None else str(ark), "suggestion": meant}
+            members |= {} if gone is None else objects.withdrawal(gone, site.settings.name)
             made = problem(status, detail, headers, **{name: value for name, value in members.items() if value})
     return made._replace(reason=reason, meant=meant)
 

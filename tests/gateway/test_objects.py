@@ -175,6 +175,48 @@ def test_a_description_as_json_and_as_a_page() -> None:
     assert asked.ask("/ark:12345/x5/c2?info").body.decode().endswith(note)
 
 
+@pytest.mark.parametrize(
+    ("by", "where"),
+    [("ark:12345/x1/c2", "/ark:12345/x1/c2"), ("https://o.example/new?a=b", "https://o.example/new?a=b")],
+)
+def test_an_object_that_is_gone_leads_to_what_replaces_it(by: str, where: str) -> None:
+    """On its page, in problem details, in its description, and as a link in a header (RFC 5829), with the date and the
+    authority, by default the operator."""
+    one = GONE._replace(replaced_by=by, withdrawn="2026-11-29")
+    asked = Gateway(TABLE, objects=objects(ONE, one), name="Our Library", public_url="https://gw.example")
+    page = asked.ask("/ark:12345/x7", accept="text/html", accept_language="es")
+    link = f'<{where}>; rel="successor-version"'
+    assert (page.status, page.header("link"), page.header("location")) == (410, link, "")
+    body = page.body.decode()
+    assert f'Lo sustituye <a class="code" rel="successor-version" href="{where}">{by}</a>' in body
+    shown = dict(re.findall("<dt>(.*?)</dt><dd>(.*?)</dd>", body))
+    assert (shown["Retirado el"], shown["por"]) == ("2026-11-29", "Our Library")
+    for target in ("/ark:12345/x7", "/ark:12345/x7/c2", "/api/v1/discover?ark=ark:12345/x7"):
+        document = json.loads(asked.ask(target, accept="application/json").body)
+        known = [document[name] for name in ("replaced_by", "withdrawn", "authority")]
+        assert known == [by, "2026-11-29", "Our Library"]
+    assert f"it is replaced by {by}" in asked.ask("/ark:12345/x7").body.decode()
+    described = asked.ask("/ark:12345/x7?info")
+    assert f"where: (:unav) withdrawn by its author; replaced by {by}\n" in described.body.decode()
+    assert link in [value for name, value in described.headers if name == "Link"]
+    linked = json.loads(asked.ask("/ark:12345/x7?info", accept="application/ld+json").body)
+    assert linked["dcterms:isReplacedBy"] == {"@id": where if "://" in where else f"https://gw.example{where}"}
+    named = Gateway(TABLE, objects=objects(one._replace(authority="The Board"))).ask(
+        "/ark:12345/x7", accept="text/html"
+    )
+    assert "<dd>The Board</dd>" in named.body.decode()
+
+
+@pytest.mark.parametrize(
+    "by", ["javascript:alert(1)", "nonsense", "https://", "http://[", "ark:12345/a ark:12345/b", "\r\nX: y"]
+)
+def test_what_replaces_an_object_is_a_link_only_if_it_can_be_read(by: str) -> None:
+    """The row may have been edited by another program."""
+    found = Gateway(TABLE, objects=objects(GONE._replace(replaced_by=by))).ask("/ark:12345/x7", accept="text/html")
+    assert (found.status, found.header("link")) == (410, "")
+    assert "successor-version" not in found.body.decode()
+
+
 def test_a_description_as_linked_data() -> None:
     """JSON-LD of schema.org, at each inflection and in the page; the redirect of a described object leads there."""
     evil = "</script><b>&\u2028"

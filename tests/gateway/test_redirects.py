@@ -306,7 +306,7 @@ def test_a_file_that_loses_too_many_redirects_is_refused(tmp_path: Path, caplog:
 
 
 def test_the_database_that_import_makes_is_asked_and_not_read(tmp_path: Path) -> None:
-    made = OwnObject("ark:12345/x1", "https://h.example/1", 303, "", "Me", "It", "1999", False, {"note": "kept"})
+    made = OwnObject("ark:12345/x1", "https://h.example/1", 303, "", "Me", "It", "1999", False, more={"note": "kept"})
     row = "ark:12345/x1,https://h.example/1,303,Me,It,1999,no,kept"
     path = imported(tmp_path / "own.sqlite", f"ark,url,status,who,what,when,suffix,note\n{row}\n")
     clock = Clock()
