@@ -23,7 +23,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from maptr import entry_points, paths, url
 from maptr.answer import rrl
 from maptr.answer.context import MAX_IDENTITY, MAX_PAYLOAD, MIN_PAYLOAD
-from maptr.ark import Hyphens
+from maptr.ark import Ark, Hyphens, check_naan
 from maptr.cache import DNS_FIRST, PATIENCE, POLICIES, STALE_LIMIT
 from maptr.choose import CHOOSERS
 from maptr.dnssec.policy import INCEPTION_OFFSET, LIFETIME, REFRESH, Children, SigningPolicy
@@ -298,6 +298,10 @@ def _host_name(text: str) -> str:
     if not re.fullmatch("[0-9a-z_-]+([.][0-9a-z_-]+)*", name):
         raise ValueError(f"{text!r} is not the name of a host, without a port")
     return name
+
+
+def _example(text: str) -> str:
+    return str(Ark.parse(text)) if text else ""
 
 
 def _contact(text: str) -> str:
@@ -652,6 +656,10 @@ class GatewayConfig:
     contact: str = setting(TEXT.then(_contact), "")
     imprint: str = setting(TEXT.then(_link), "")
     text: str = setting(TEXT, "")  # on the first page
+    heading: str = setting(TEXT, "")  # of the first page
+    home: str = setting(TEXT.then(_link), "")  # where the name on the pages leads
+    example: str = setting(TEXT.then(_example), "")  # an ARK to try
+    naans: tuple[str, ...] = setting(list_of(TEXT.then(check_naan)), ())  # the only ones that it answers for
     language: str = setting(choice(BROWSER, *LANGUAGES), BROWSER)  # of all pages; "browser": the one it prefers
     stats: Path | None = setting(PATH, None, content="statistics")  # a SQLite file
     public_stats: bool = setting(BOOLEAN, False)

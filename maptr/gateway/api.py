@@ -190,7 +190,7 @@ def _naans(request: Request, site: Site, **parameters: Any) -> Work:
 
 def _records(site: Site, limit: int = PAGE, after: str = "", q: str = "") -> Response:
     """Return a page of the table, in its order, or of the NAANs that match a search, best first."""
-    every = [entry.naan for entry in site.index.search(q)] if q.strip() else [*site.table]
+    every = [entry.naan for entry in site.search(q)] if q.strip() else [*site.table]
     if after and after not in every:
         return problem(HTTPStatus.NOT_FOUND, f"the table has no record {shown(after)}: begin again without after")
     start = every.index(after) + 1 if after else 0

@@ -350,7 +350,7 @@ def _drift(request: Request, site: Site) -> Response:
 
 def _naans(request: Request, site: Site) -> Response:
     query, after = request.parameter("q"), request.parameter("after")
-    keys = [entry.naan for entry in site.index.search(query)] if query.strip() else site.table.naans()
+    keys = [entry.naan for entry in site.search(query)] if query.strip() else site.table.naans()
     start = keys.index(after) + 1 if after in keys else 0
     shown = [site.table[key] for key in keys[start : start + MAX_NAANS]]
     more = urlencode({"q": query, "after": shown[-1].naan}) if start + MAX_NAANS < len(keys) else ""

@@ -53,6 +53,8 @@ _REASONS = {
     HTTPStatus.GONE: "gone",
     HTTPStatus.REQUEST_URI_TOO_LONG: "too-long",
 }
+CENTRAL = "https://n2t.net"  # the resolver of all ARKs
+NOT_OURS, NOT_OURS_REASON = "this gateway does not answer for ARKs of NAAN {}", "not-ours"
 _VARIES: Headers = (("Vary", "Accept"),)
 _LABELLED = re.compile("(?i)/ark(?::|%3A)")  # the path of a request for an ARK, and nothing else
 _PARAMETER = re.compile(r"(?:^|&)maptr=(list|hkmp)(?=&|\Z)")
@@ -76,6 +78,8 @@ def look_up(ark: Ark, site: Site, now: float, respond: Callable[[Discovery], Res
     Pages, lists, redirects and the API all answer from this discovery. Its candidates are in the order in which the
     gateway redirects to them.
     """
+    if not site.answers_for(ark.naan):
+        return respond(Discovery(ark, source="natab"))
     if (own := objects.match(site.objects, ark)) is not None:
         return respond(objects.discovery_of(own, ark, site.settings, now))
 
@@ -113,6 +117,8 @@ def _answer(
     request: Request, ark: Ark, found: Discovery, urls: list[str], here: Collection[str], site: Site, form: str
 ) -> Response:
     """Return the response, which leads to none of the URLs ``here``."""
+    if not site.answers_for(ark.naan):
+        return _not_ours(request, ark, site)
     if not found.candidates and found.source != OWN:  # an own object that is gone says so below
         return _none(request, ark, found, site) if found.complete else _unknown(request, ark, found, site)
     headers = provenance(found, request.now, site.settings)
@@ -147,6 +153,8 @@ def _answer(
 
 def missing(ark: Ark, found: Discovery, site: Site, request: Request) -> str:
     """Return why an ARK has no object: its NAAN leads to the gateway alone, which has others; "" if it may have one."""
+    if not site.answers_for(ark.naan):
+        return NOT_OURS.format(ark.naan)
     if not (ark.name and found.candidates) or found.source == OWN or ark.naan not in site.objects.naans:
         return ""
     host = request.headers.get("host", "")
@@ -315,6 +323,16 @@ def _as_text(contexts: list[dict[str, Any]]) -> str:
     )
 
 
+def _not_ours(request: Request, ark: Ark, site: Site) -> Response:
+    """Return a redirect of an ARK of a NAAN that is not the operator's to ``root``, else 404."""
+    settings, now = site.settings, int(request.now)
+    if settings.root:
+        headers = kept(now, settings.max_age)
+        return redirect(request, site, ark, f"{settings.root}/{_path(ark)}{ark.tail}", None, headers)
+    detail, headers = NOT_OURS.format(ark.naan), kept(now, settings.max_age_missing)
+    return failure(request, site, HTTPStatus.NOT_FOUND, detail, headers, ark, elsewhere=f"{CENTRAL}/{_path(ark)}")
+
+
 def _none(request: Request, ark: Ark, found: Discovery, site: Site) -> Response:
     """DNS or the table said that there is none: forward the ARK to ``root``, or say so."""
     settings, now = site.settings, int(request.now)
@@ -369,17 +387,20 @@ def failure(
     *,
     gone: OwnObject | None = None,
     meant: str = "",
+    elsewhere: str = "",
 ) -> Response:
     """Return an error as a page, as plain text or as problem details, whichever the client prefers.
 
-    ``meant`` is the ARK that the client perhaps meant. The page says what happened in the language of the reader, and
-    what an object was that is ``gone``. Many parameters: one for each fact of the page.
+    ``meant`` is the ARK that the client perhaps meant, ``elsewhere`` its URL at a resolver of all ARKs. The page says
+    what happened in the language of the reader, and what an object was that is ``gone``. Many parameters: one
+    for each fact of the page.
     """
-    reason = _reason_of(status, found)
+    reason = NOT_OURS_REASON if elsewhere else _reason_of(status, found)
     headers = (*_VARIES, *headers)
     kind = request.prefers(TEXT, HTML, PROBLEM, JSON)
     if kind == HTML:
         about = {"detail": detail, "status": status, "reason": reason, "ark": ark, "gone": gone, "meant": meant}
+        about["elsewhere"] = elsewhere
         entry = None if ark is None else site.table.lookup(ark)
         about |= {"entry": entry, **pages.walk(ark, found)}
         made = pages.page("failure.html", request, site, status, headers, **about)

@@ -186,7 +186,7 @@ def _home(request: Request, site: Site) -> Answer:
 
 def _search(request: Request, site: Site, searched: str, error: ArkSyntaxError) -> Response:
     """Return a redirect to the NAANs that a text finds, else the search page with the ``error``."""
-    naans = [] if error.labelled or error.suggestion else site.index.search(searched)
+    naans = [] if error.labelled or error.suggestion else site.search(searched)
     if not naans:
         return pages.home(request, site, error)
     where = f"/naan/{naans[0].naan}" if len(naans) == 1 else f"/naan/?q={quote(searched[:MAX_QUERY], safe='')}"

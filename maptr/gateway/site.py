@@ -20,7 +20,7 @@ from maptr.reconcile.probes import Liveness
 from maptr.reconcile.verdict import Drift, PastVerdict
 from maptr.registry.followed_file import TableState
 from maptr.registry.search import NaanIndex
-from maptr.registry.table import Table
+from maptr.registry.table import Entry, Table
 from maptr.registry.target import DEFAULT_STATUS
 from maptr.zone.snapshot import Snapshot
 
@@ -100,8 +100,18 @@ class Site:
 
     @cached_property
     def table(self) -> Table:
-        table = self.table_state.table
-        return NO_TABLE if table is None else table
+        table, naans = self.table_state.table, self.settings.naans
+        if table is None:
+            return NO_TABLE
+        return Table(entry for entry in table.values() if entry.naan in naans) if naans else table
+
+    def answers_for(self, naan: str) -> bool:
+        """Return whether the gateway answers for a NAAN: for all, or only for those of its operator."""
+        return not self.settings.naans or naan in self.settings.naans
+
+    def search(self, text: str) -> list[Entry]:
+        """Return the records of the NAANs that a text finds, best first."""
+        return [entry for entry in self.index.search(text) if self.answers_for(entry.naan)]
 
     @property
     def has_drift(self) -> bool:
@@ -161,6 +171,8 @@ class Site:
     @cached_property
     def example(self) -> str:
         """An ARK to try: the first one that the registry has for tests, else the first NAAN."""
+        if self.settings.example:
+            return self.settings.example
         ark = next(filter(None, (entry.test_ark for entry in self.table.values())), None)
         return str(ark) if ark else f"ark:{next(iter(self.table), '12345').partition('/')[0]}"
 
