@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from maptr import url
 from maptr.ark import Ark
 from maptr.discovery import Outcome
-from maptr.gateway.redirects import read
 from maptr.naptr.record import Naptr
 from maptr.protocol import names
 from maptr.registry.table import Entry, Nma, Table
 from maptr.registry.target import unusable
 from maptr.walk import Answer, Walk
 from maptr.zone.lint import publishable
+from tests.support.own_objects import read
 
 REFUSED = {
     "not an absolute URL": ["javascript:alert(1)", "http//cams.example"],

@@ -18,9 +18,10 @@ from maptr.cli.group import command
 from maptr.cli.lookup import LookupOptions
 from maptr.cli.options import only_servers
 from maptr.cli.output import counted
+from maptr.cli.redirects import noted
 from maptr.config import Config
 from maptr.daemon import process
-from maptr.errors import ConfigError, MissingExtra, printable
+from maptr.errors import ConfigError, MissingExtra
 from maptr.protocol.names import to_text
 from maptr.protocol.numbers import HTTP_PORT
 from maptr.registry.followed_file import WatchedTable
@@ -147,12 +148,12 @@ def _check(config: Config, client: Client, service: Service, *, as_json: bool) -
         if not service.current.asks_no_dns:
             served["dns"] = list(client.resolver.given)
         own = service.current.site.redirects.objects
-        unused = own.unused_columns()
+        others = own.other_columns()
         ends_here = service.current.site.ends_here
         described = sum(ends_here(where, "") for where in own.urls()) if gateway.public_url else 0
         if gateway.redirects is not None:
             counts = {"redirects": len(own), "described": described}
-            served["redirects"] = {"file": str(gateway.redirects), **counts, "unused_columns": unused}
+            served["redirects"] = {"file": str(gateway.redirects), **counts, "unused_columns": list(others)}
     if not mistakes:
         served |= {"listen": [*map(str, gateway.listen)], "admin_listen": [*map(str, gateway.admin_listen)]}
     if trouble and not as_json:
@@ -173,9 +174,7 @@ def _check(config: Config, client: Client, service: Service, *, as_json: bool) -
             notes = [f"redirects {gateway.redirects}: {counted(len(own), 'redirect')}"]
             if described:
                 notes.append(f"{described} below gateway.public_url, whose ARKs are described, not redirected")
-            if unused:
-                notes.append(f"without a meaning, but public in descriptions as JSON: {printable(', '.join(unused))}")
-            output.data("; ".join(notes))
+            output.data("; ".join([*notes, *noted(others)]))
         for zone in listed:
             output.data(f"zone {zone['zone']} serial {zone['serial']}")
 

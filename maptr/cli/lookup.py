@@ -151,9 +151,12 @@ def own_objects(config: Config | None, *, allow_private: bool) -> Callable[[Ark]
     """Return what finds the own objects of a configured gateway. Raises ConfigError if they cannot be read."""
     if config is None or config.gateway.redirects is None:
         return None
-    from maptr.gateway import objects, redirects  # late: few configurations name a file of them
+    from maptr.gateway import objects  # late: few configurations name a file of them
+    from maptr.gateway.redirects.following import follow
 
-    known, settings = redirects.read(config.gateway.redirects, allow_private=allow_private).objects, config.gateway
+    settings = config.gateway
+    file = follow(config.gateway.redirects, allow_private=allow_private, clock=time.monotonic)
+    known = file.value.objects
 
     def find(ark: Ark) -> Discovery | None:
         ark = ark.sent(config.client.hyphens)

@@ -4,37 +4,55 @@ from __future__ import annotations
 
 import csv
 import os
-import secrets
 import sys
 import tempfile
-from contextlib import ExitStack, suppress
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from io import StringIO
 from itertools import chain
 from pathlib import Path
-from shutil import copyfileobj, rmtree
+from shutil import copyfileobj
 
 import click
 
 from maptr.cli import options, output
 from maptr.cli.group import Group
 from maptr.cli.output import counted
+from maptr.cli.own_object import editor
 from maptr.errors import ConfigError, cell, printable
-from maptr.files import flush_to_disk, naming
 from maptr.gateway.objects import COLUMNS, RowError, to_row
-from maptr.gateway.redirects import ObjectStore, check_loss, read, stored
+from maptr.gateway.redirects.changes import RefusedError
+from maptr.gateway.redirects.importing import Missing, Staged, Terms
+from maptr.gateway.redirects.rows import CHANGE, LockedFileError
+from maptr.gateway.redirects.store import NotAStoreError, ObjectStore, open_store
 
 _FILE = click.argument("file", type=options.FILE_OR_STDIN)
 _ALLOW_PRIVATE = click.option("--allow-private", is_flag=True, help="Allow hosts that are not public, too.")
+_UNENDED = click.option("--unended", is_flag=True, help="Accept a last line without an end.")
+
+_OBJECT = "maptr.cli.own_object"
 
 
-@click.group(cls=Group)
+@click.group(
+    cls=Group,
+    lazy={
+        "set": (_OBJECT, "set_", "Register an ARK, or change its URL or description."),
+        "withdraw": (_OBJECT, "withdraw", "Make an object one that is gone (410)."),
+        "restore": (_OBJECT, "restore", "Let a withdrawn object lead to its URL again."),
+        "show": (_OBJECT, "show", "Show the row of an ARK."),
+        "history": (_OBJECT, "history", "Show what was changed, when and by whom."),
+    },
+)
 def redirects() -> None:
-    """Check, import and export the redirects of single ARKs, which maptr gateway serves (gateway.redirects).
+    """Change the own objects of a gateway (gateway.redirects): the redirects of single ARKs, in a store or a CSV.
 
-    A file has the columns ark and url, and may have: status (302, 303 or 307; 410 without a URL for an object that is
-    gone), reason (why it is gone), who, what and when (its description, for ?info), and suffix (no: longer ARKs are not
-    passed on). Any other column is kept, and public in descriptions as JSON; check and import name it, because
-    its heading may be mistyped or translated.
+    import makes a store, a SQLite database, of a CSV; the other commands change and show single objects in it.
+
+    A CSV has the columns ark and url, and may have: status (302, 303 or 307; 410 without a URL for an object that is
+    gone), reason (why it is gone), replaced_by, authority and withdrawn (what replaces it, who withdrew it and when),
+    who, what and when (its description, for ?info), and suffix (no: longer ARKs are not passed on). Any other column is
+    kept, and shown to nobody unless import --public names it; check and import name it, because its heading may be
+    mistyped or translated.
     """
 
 
@@ -43,9 +61,10 @@ def redirects() -> None:
 )
 @_FILE
 @_ALLOW_PRIVATE
+@_UNENDED
 @options.JSON_OPTION
-def check(file: Path, allow_private: bool, as_json: bool) -> None:
-    """List the errors in FILE, a CSV or a SQLite database, each as "FILE:LINE: reason".
+def check(file: Path, allow_private: bool, unended: bool, as_json: bool) -> None:
+    """List the errors in FILE, a CSV, a store or another SQLite database, each as "FILE:LINE: reason".
 
     FILE is - for standard input. The line of a database is the number of the row. A summary goes to standard error.
 
@@ -53,70 +72,110 @@ def check(file: Path, allow_private: bool, as_json: bool) -> None:
     Example:
       maptr redirects check redirects.csv
     """
-    store, bad = _read(file, allow_private=allow_private)
+    store, bad = _read(file, allow_private=allow_private, unended=unended)
     if as_json:
         errors = [{"line": error.line, "reason": error.reason} for error in bad]
-        unused = store.unused_columns()
-        output.json_data({"file": str(file), "redirects": len(store), "unused_columns": unused, "errors": errors})
+        others = list(store.other_columns())
+        output.json_data({"file": str(file), "redirects": len(store), "unused_columns": others, "errors": errors})
     else:
         for error in bad:
             output.data(str(error))
-        _name_unused(store)
+        _tell(store)
         output.inform(f"{counted(len(store), 'redirect')}, {counted(len(bad), 'error')}")
     sys.exit(output.EXIT_NONE if bad else output.EXIT_OK)
 
 
 @redirects.command(
     "import",
-    short_help="Make the database of a file of redirects.",
-    exits={0: "written", 1: "a row is bad, or too many would be lost; nothing is written", 8: "a file cannot be used"},
+    short_help="Put a file of redirects into a store.",
+    exits={
+        0: "written",
+        1: "a row is bad, or ARKs would be lost, and nothing is written; or rows were kept that commands have changed",
+        8: "a file cannot be used",
+    },
 )
 @_FILE
-@options.output_option("Write the database to FILE, atomically.")
+@options.output_option("Write the store to FILE, atomically.")
 @_ALLOW_PRIVATE
-@click.option("--force", is_flag=True, help="Replace a database even if more than 30 % of its redirects would be lost.")
-@click.option("--overwrite", is_flag=True, help="Replace a file that maptr redirects import did not write.")
+@_UNENDED
+@click.option("--remove", is_flag=True, help="Take out of the store what FILE does not have.")
+@click.option("--withdraw-missing", is_flag=True, help="Make what FILE does not have objects that are gone (410).")
+@click.option("--force", is_flag=True, help="Do so even with more than 30 % of the store.")
+@click.option(
+    "--base",
+    type=click.IntRange(0),
+    metavar="N",
+    help="FILE is based on change N of the store: keep the rows that commands have changed since.  [default: its "
+    "column change, else the last import]",
+)
+@click.option(
+    "--overwrite", is_flag=True, help="Overwrite rows that commands have changed; replace a file that is not a store."
+)
+@click.option("--public", multiple=True, metavar="COLUMN", help="Show this column in descriptions, from now on.")
+@click.option("--private", multiple=True, metavar="COLUMN", help="Show it no longer.")
+@click.option("--by", metavar="NAME", help="Name this editor in the trace.  [default: the user]")
 @options.QUIET_OPTION
-def import_(file: Path, target: Path | None, allow_private: bool, force: bool, overwrite: bool, quiet: bool) -> None:
-    """Write the redirects in FILE, a CSV or a SQLite database, into a database in which the gateway looks up each ARK.
+def import_(
+    file: Path,
+    target: Path | None,
+    allow_private: bool,
+    unended: bool,
+    remove: bool,
+    withdraw_missing: bool,
+    force: bool,
+    base: int | None,
+    overwrite: bool,
+    public: tuple[str, ...],
+    private: tuple[str, ...],
+    by: str | None,
+    quiet: bool,
+) -> None:
+    """Put the redirects in FILE, a CSV or a SQLite database, into a store, in which the gateway looks up each ARK.
 
-    All errors are listed as by check, and then nothing is written. The new database replaces the old one at once, and a
+    All errors are listed as by check, and then nothing is written. The new store replaces the old one at once, and a
     gateway uses it within a second. The last line says how many ARKs were added, removed and changed.
+
+    Nothing vanishes: if FILE does not have all ARKs of the store, it is refused, unless an option says what to do with
+    them. A row that a command (set, withdraw, restore) changed since is kept and named.
 
     \b
     Example:
       maptr redirects import redirects.csv -o redirects.sqlite
     """
     if target is None:
-        raise click.UsageError("the database cannot be standard output: give -o FILE")
+        raise click.UsageError("the store cannot be standard output: give -o FILE")
+    if remove and withdraw_missing:
+        raise click.UsageError("give one of --remove and --withdraw-missing")
     options.refuse_input(target, [file])
-    old = _previous(target, overwrite=overwrite)
-    real = Path(os.path.realpath(target))  # the file behind a link, as everywhere
-    aside = real.with_name(f".{target.name}.{secrets.token_hex(4)}")
-    beside = aside / target.name
-    try:
-        with naming(target):
-            aside.mkdir(mode=0o700)
-        store = read_good(file, str(beside), allow_private=allow_private)
-        changes = ""
-        if old is not None:
-            try:
-                if not force:
-                    check_loss(old, store, target)
-            except ConfigError as error:
-                output.fail(f"{error} (--force overrides)", output.EXIT_NONE)
-            with suppress(ConfigError):  # the old one was damaged meanwhile
-                changes = " ({} added, {} removed, {} changed)".format(*store.changes(real))
-        with naming(target):
-            beside.chmod(target.stat().st_mode & 0o777 if target.exists() else 0o644)
-            flush_to_disk(beside)
-            beside.replace(real)
-            flush_to_disk(real.parent)
-    finally:
-        rmtree(aside, ignore_errors=True)
+    is_store = _is_store(target, overwrite=overwrite)
+    missing = Missing.REMOVE if remove else Missing.WITHDRAW if withdraw_missing else Missing.REFUSE
+    terms = Terms(
+        base=base,
+        overwrite=overwrite,
+        missing=missing,
+        force=force,
+        by=editor(by),
+        public=public,
+        private=private,
+        note=Path(options.input_name(str(file))).name,
+    )
+    bad: list[RowError] = []
+    with _staged(file, target, bad, allow_private=allow_private, unended=unended) as staged:
+        _end_if_bad(bad)
+        try:
+            done = staged.put(terms, is_first=not is_store)
+        except RefusedError as error:
+            output.fail(f"{target}: {error}", output.EXIT_NONE)
+        except ConfigError as error:
+            output.fail(str(error), output.EXIT_UNREADABLE)
+    for ark in done.kept:
+        output.inform(f"{ark}: kept as a command has changed it since (--overwrite takes the row of the file)")
     if not quiet:
-        _name_unused(store)
-        output.inform(f"{target}: {counted(len(store), 'redirect')}{changes}")
+        _tell(open_store(target, allow_private=allow_private))
+        withdrawn = f"{done.withdrawn} withdrawn, " if done.withdrawn else ""
+        counts = f" ({done.added} added, {done.removed} removed, {withdrawn}{done.changed} changed)"
+        output.inform(f"{target}: {counted(done.total, 'redirect')}{'' if done.is_first else counts}")
+    sys.exit(output.EXIT_NONE if done.kept else output.EXIT_OK)
 
 
 @redirects.command(
@@ -126,9 +185,12 @@ def import_(file: Path, target: Path | None, allow_private: bool, force: bool, o
 @_FILE
 @options.output_option("Write to FILE, atomically.  [default: standard output]")
 @_ALLOW_PRIVATE
+@_UNENDED
 @click.option("--overwrite", is_flag=True, help="Replace FILE if it exists.")
-def export(file: Path, target: Path | None, allow_private: bool, overwrite: bool) -> None:
+def export(file: Path, target: Path | None, allow_private: bool, unended: bool, overwrite: bool) -> None:
     """Write the redirects in FILE as CSV, with all columns, sorted by ARK. maptr redirects import reads it again.
+
+    Rows of a store have the number of their last change in the column change: an import keeps what was changed since.
 
     \b
     Example:
@@ -136,61 +198,107 @@ def export(file: Path, target: Path | None, allow_private: bool, overwrite: bool
     """
     options.refuse_input(target, [file])
     options.refuse_foreign(target, overwrite=overwrite)
-    store = read_good(file, allow_private=allow_private)
-    columns = [*COLUMNS, *(name for name in store.columns() if name not in COLUMNS)]
+    store, bad = _read(file, allow_private=allow_private, unended=unended)
+    _end_if_bad(bad)
+    columns = [*COLUMNS, *store.other_columns()]
+    is_numbered = store.filename == str(file)  # and not made of a file
     text = StringIO(newline="")
     plain = csv.writer(text, lineterminator="\n")
     quoting = csv.writer(text, lineterminator="\n", quoting=csv.QUOTE_ALL)  # Python 3.11 and 3.12 write a lone \r bare
-    rows = ([cell(row.get(name, "")) for name in columns] for row in map(to_row, store.every()))
-    for cells in chain([columns], rows):
+    header = [cell(name) for name in columns] + [CHANGE] * is_numbered
+    rows = (_cells(to_row(one), columns) + [str(change)] * is_numbered for one, change in store.every_change())
+    for cells in chain([header], rows):
         (quoting if "\r" in "".join(cells) else plain).writerow(cells)
     options.write(target, text.getvalue())
 
 
-def read_good(file: Path, database: str = "", *, allow_private: bool = False) -> ObjectStore:
-    """Return the redirects of a file, as ``stored`` does. Exits if one of its rows is bad, with all errors."""
-    store, bad = _read(file, database, allow_private=allow_private)
+def _cells(row: Mapping[str, str], columns: list[str]) -> list[str]:
+    return [cell(row.get(name, "")) for name in columns]
+
+
+def read_good(file: Path, *, allow_private: bool = False) -> ObjectStore:
+    """Return the redirects of a file. Exits if one of its rows is bad, with all errors."""
+    store, bad = _read(file, allow_private=allow_private)
+    _end_if_bad(bad)
+    return store
+
+
+def _end_if_bad(bad: list[RowError]) -> None:
     for error in bad:
         output.inform(str(error))
     if bad:
         output.fail(f"{counted(len(bad), 'error')}; nothing is written", output.EXIT_NONE)
-    return store
 
 
-def _read(file: Path, database: str = "", *, allow_private: bool) -> tuple[ObjectStore, list[RowError]]:
+def _read(file: Path, *, allow_private: bool, unended: bool = False) -> tuple[ObjectStore, list[RowError]]:
     """Return the redirects of a file or of standard input, and the bad rows. Exits if it cannot be read."""
     bad: list[RowError] = []
+    if str(file) != "-":
+        try:
+            store = open_store(file, allow_private=allow_private)
+            bad = [RowError(reason, filename=str(file), line=number) for number, reason in store.faults()]
+            return store, sorted(bad, key=lambda error: error.line)
+        except NotAStoreError:  # another database, or a CSV
+            pass
+        except ConfigError as error:
+            output.fail(str(error), output.EXIT_UNREADABLE)
+    with tempfile.TemporaryDirectory(prefix="maptr-") as folder:
+        target = Path(folder) / "own.sqlite"
+        with _staged(file, target, bad, allow_private=allow_private, unended=unended) as staged:
+            staged.put(Terms())
+        return open_store(target, allow_private=allow_private), bad
+
+
+@contextmanager
+def _staged(file: Path, target: Path, bad: list[RowError], *, allow_private: bool, unended: bool) -> Iterator[Staged]:
+    """Read the rows of a file or of standard input, and put bad ones into ``bad``. Exits if it cannot be read."""
     name = options.input_name(str(file))
-
-    def take(error: RowError) -> None:
-        bad.append(RowError(error.reason, filename=name, line=error.line))
-
     with ExitStack() as stack:
-        if str(file) == "-":  # a file is opened twice
+        if str(file) == "-":  # a file is read twice
             copy = stack.enter_context(tempfile.NamedTemporaryFile())
             copyfileobj(output.standard_input(), copy)
             copy.flush()
             file = Path(copy.name)
         try:
             with output.progress("reading the redirects"):
-                store = stored(file, take, database, allow_private=allow_private)
+                made = Staged(file, target, bad.append, allow_private=allow_private, unended=unended, name=name)
+                staged = stack.enter_context(made)
         except ConfigError as error:
             for each in bad:
                 output.inform(str(each))
-            output.fail(str(ConfigError(error.reason, filename=name, line=error.line)), output.EXIT_UNREADABLE)
-    return store, sorted(bad, key=lambda error: error.line)
+            where = (
+                str(error)
+                if error.filename != str(file)
+                else str(ConfigError(error.reason, filename=name, line=error.line))
+            )
+            output.fail(where, output.EXIT_UNREADABLE)
+        bad.sort(key=lambda error: error.line)
+        yield staged
 
 
-def _name_unused(store: ObjectStore) -> None:
-    if unused := store.unused_columns():
-        output.inform(f"without a meaning, but public in descriptions as JSON: {printable(', '.join(unused))}")
+def _tell(store: ObjectStore) -> None:
+    for line in noted(store.other_columns()):
+        output.inform(line)
 
 
-def _previous(target: Path, *, overwrite: bool) -> ObjectStore | None:
-    """Return the database that will be replaced; None if there is none. Raises UsageError for another file."""
-    with suppress(ConfigError):
-        objects = read(target, allow_private=True).objects
-        if isinstance(objects, ObjectStore) and objects.is_file:
-            return objects
-    options.refuse_foreign(target, overwrite=overwrite)
-    return None
+def noted(others: Mapping[str, bool]) -> Iterator[str]:
+    """Yield what is said of columns without a meaning, each with whether it is public."""
+    for is_public, what in ((False, "kept, and not public"), (True, "public in descriptions as JSON")):
+        if names := [name for name, public in others.items() if public is is_public]:
+            yield f"without a meaning, {what}: {printable(', '.join(names))}"
+
+
+def _is_store(target: Path, *, overwrite: bool) -> bool:
+    """Return whether there is a store that will be changed. Raises UsageError for another file."""
+    if not target.exists():
+        return False
+    try:
+        open_store(target, allow_private=True)
+    except LockedFileError:
+        return True
+    except ConfigError as error:
+        if not overwrite and isinstance(error, NotAStoreError) and os.path.getsize(target):  # noqa: PTH202
+            raise click.UsageError(f"{error} (--overwrite replaces it)") from None
+        options.refuse_foreign(target, overwrite=overwrite)
+        return False
+    return True

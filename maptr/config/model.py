@@ -645,6 +645,7 @@ class GatewayConfig:
     metadata: str = setting(TEXT.then(_template), "")  # the target of inflections, with ${pid} and ${inflection}
     inflections: str = setting(choice("forward", "describe"), "forward")
     redirects: Path | None = setting(PATH, None, content="own objects")  # CSV or SQLite: redirects of single ARKs
+    public_columns: tuple[str, ...] = setting(list_of(TEXT), (), needs=("redirects",))  # of a CSV
     permanence: str = setting(TEXT, "")  # what is promised for them, in their descriptions
     max_age: int = setting(_UP_TO_A_DAY, 300)  # of a redirect without a TTL of DNS
     max_age_missing: int = setting(_UP_TO_A_DAY, 30)  # of the answer that there is none

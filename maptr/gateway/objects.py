@@ -21,9 +21,12 @@ from maptr.errors import ArkSyntaxError, LocatedError
 from maptr.gateway.message import Unreadable
 from maptr.registry.target import DEFAULT_STATUS
 
-COLUMNS = ("ark", "url", "status", "reason", "who", "what", "when", "suffix")
+WITHDRAWAL = ("replaced_by", "authority", "withdrawn")
+"""The columns of an object that is gone: the ARK or URL that replaces it, who withdrew it, and when."""
+COLUMNS = ("ark", "url", "status", "reason", "who", "what", "when", "suffix", *WITHDRAWAL)
 """The columns that have a meaning; any other one is kept."""
 REDIRECTING, GONE = (302, 303, 307), 410
+STATUSES = tuple(map(str, (*REDIRECTING, GONE)))
 SWITCH = dict.fromkeys(("", "yes", "true", "t", "1"), True) | dict.fromkeys(("no", "false", "f", "0"), False)
 OWN = "redirects"  # the source of a discovery that an own object makes
 UNREADABLE = "the own objects of this gateway cannot be read now"
@@ -106,6 +109,7 @@ class OwnObjects:
 
     naans: Mapping[str, int] = MappingProxyType({})
     samples: Mapping[str, Sequence[str]] = MappingProxyType({})  # some ARKs of each NAAN
+    broken: Mapping[str, str] = MappingProxyType({})  # ARKs whose rows could not be served, with the reasons
     is_read = True
 
     def get(self, ark: str) -> OwnObject | None:
@@ -141,9 +145,9 @@ class OwnObjects:
         """Yield the URLs of all objects; "" for one that is gone."""
         return iter(())
 
-    def unused_columns(self) -> list[str]:
-        """Return the columns of their file that have no meaning. Only descriptions as JSON have them."""
-        return []
+    def other_columns(self) -> Mapping[str, bool]:
+        """Return the columns of their file that have no meaning, and whether descriptions as JSON have them."""
+        return {}
 
 
 class UnreadObjects(OwnObjects):
@@ -168,7 +172,8 @@ class Redirects:
     """The own objects of a file, which was last written at ``written``, in seconds since 1970; 0 if it was never read.
 
     ``file`` is its name without the folder. ``left_out`` counts its bad rows, of which ``bad`` has the first.
-    ``trouble`` is why its last content is not used, for clients too: it does not name the folder.
+    ``trouble`` is why its last content is not used, for clients too: it does not name the folder. ``alarm`` is what its
+    operator must mend while all of it is used.
     """
 
     file: str = ""
@@ -177,6 +182,7 @@ class Redirects:
     left_out: int = 0
     bad: tuple[RowError, ...] = ()
     trouble: str = ""
+    alarm: str = ""
 
     def to_dict(self, now: float) -> dict[str, Any]:
         """Return all but the objects in the types of JSON, without the folder of the file."""
@@ -271,12 +277,22 @@ def withdrawal(one: OwnObject, name: str) -> dict[str, str]:
 
 def read_row(row: Mapping[str, str], *, allow_private: bool = False) -> OwnObject:
     """Return the object of a row. Raises ValueError, also as ArkSyntaxError, with what is wrong."""
-    ark = Ark.parse(row.get("ark", ""))
+    if not (named := row.get("ark", "")).strip():
+        raise ValueError("the ark is missing")
+    ark = Ark.parse(named)
     if ark.tail:
         raise ValueError(f"{ark} has {ark.tail!r} after it, which is no part of an ARK")
+    try:
+        return _read_row(str(ark), row, allow_private=allow_private)
+    except ValueError as error:
+        reason = str(error)
+        raise ValueError(reason if reason.startswith(f"{ark} ") else f"{ark}: {reason}") from None
+
+
+def _read_row(ark: str, row: Mapping[str, str], *, allow_private: bool) -> OwnObject:
     text = row.get("status", "").strip() or str(DEFAULT_STATUS)
-    if text not in map(str, (*REDIRECTING, GONE)):
-        raise ValueError(f"the status {text} is not one of {', '.join(map(str, (*REDIRECTING, GONE)))}")
+    if text not in STATUSES:
+        raise ValueError(f"the status {text} is not one of {', '.join(STATUSES)}")
     status, target = int(text), row.get("url", "").strip()
     if status == GONE and target:
         raise ValueError(f"{ark} is gone (410), and has the URL {target}: only one of the two")
@@ -290,7 +306,22 @@ def read_row(row: Mapping[str, str], *, allow_private: bool = False) -> OwnObjec
         raise ValueError(f"suffix is {switch!r}, not yes or no")
     reason, who, what, when = (row.get(name, "") for name in ("reason", "who", "what", "when"))
     more = {name: value for name, value in row.items() if name not in COLUMNS and value}
-    return OwnObject(str(ark), target, status, reason, who, what, when, SWITCH[switch], more=more)
+    if "replaced_by" not in row and "authority" not in row and "withdrawn" not in row:  # as in most files
+        return OwnObject(ark, target, status, reason, who, what, when, SWITCH[switch], more=more)
+    by, authority, withdrawn = (row.get(name, "").strip() for name in WITHDRAWAL)
+    by = successor(by, allow_private=allow_private)
+    return OwnObject(ark, target, status, reason, who, what, when, SWITCH[switch], by, authority, withdrawn, more)
+
+
+def successor(text: str, *, allow_private: bool = False) -> str:
+    """Return the ARK in normal form, or the URL, of what replaces an object; "" for none. Raises ValueError."""
+    if text.lower().startswith(("http:", "https:")):
+        url.parse_allowed(text, allow_private=allow_private)
+        return url.with_path(text)
+    if not text:
+        return ""
+    ark = Ark.parse(text)
+    return f"{ark}{ark.tail}"
 
 
 def to_row(one: OwnObject) -> dict[str, str]:

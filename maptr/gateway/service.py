@@ -25,6 +25,7 @@ from maptr.cache import NATAB_ONLY
 from maptr.choose import Chooser
 from maptr.client import Client
 from maptr.config import Config
+from maptr.config.model import GatewayConfig
 from maptr.daemon import process
 from maptr.daemon.background import Background, announced_reload
 from maptr.daemon.certificate import Certificate
@@ -37,7 +38,7 @@ from maptr.gateway import pages
 from maptr.gateway.metrics import CERTIFICATE, OWN_OBJECTS, Metrics
 from maptr.gateway.objects import UNREAD, Redirects
 from maptr.gateway.own_naans import OwnNaans
-from maptr.gateway.redirects import follow
+from maptr.gateway.redirects.following import KeptStores, follow
 from maptr.gateway.server import HttpServer
 from maptr.gateway.site import DriftReport, Site
 from maptr.gateway.statistics import Statistics
@@ -92,6 +93,8 @@ class Service:
         self._allow_private = allow_private
         self._metrics = Metrics()
         self._statistics = Statistics(config.gateway.stats, wall=time.time)
+        cache = None if is_check or client.history is None else client.history.path
+        self._kept = KeptStores(None if cache is None or str(cache) == ":memory:" else cache.parent)
         redirects, self._certificate = self._read_files(config, is_start=True, is_check=is_check)
         tls = None if self._certificate is None else self._certificate.context
         self.current.configure(config, redirects, self._metrics, self._statistics)
@@ -255,7 +258,7 @@ class Service:
         redirects = certificate = None
         try:
             if settings.redirects is not None:
-                redirects = follow(settings.redirects, allow_private=self._allow_private, clock=time.monotonic)
+                redirects = self._follow(settings)
         except ConfigError as error:
             is_kept = (is_start and not is_check) or self.current.lacks(settings.redirects)
             (unread if is_kept else errors).append(config.error("gateway.redirects", str(error)))
@@ -278,13 +281,33 @@ class Service:
                 errors.append(config.error("gateway.stats", error.reason))  # a start goes on without a damaged file
         if errors:
             raise_all(sorted((*errors, *unread), key=lambda error: error.line))
-        if unread and settings.redirects is not None:
-            redirects = self._follow_unread(settings.redirects)
+        if unread:
+            redirects = self._follow(settings, is_required=False)
         return redirects, certificate
 
-    def _follow_unread(self, path: Path) -> Followed[Redirects]:
-        """Follow a file that could not be read just now. It may come back at any moment."""
-        return follow(path, allow_private=self._allow_private, clock=time.monotonic, is_required=False)
+    def _follow(self, settings: GatewayConfig, *, is_required: bool = True) -> Followed[Redirects]:
+        """Follow the file of own objects; without ``is_required``, one that could not be read just now, and may come
+        back at any moment. Raises ConfigError."""
+        assert settings.redirects is not None  # noqa: S101 - asked before
+        return follow(
+            settings.redirects,
+            allow_private=self._allow_private,
+            clock=time.monotonic,
+            is_required=is_required,
+            kept=self._kept,
+            public=settings.public_columns,
+            last=self.current.known_of(settings.redirects),
+        )
+
+
+def _of_broken(redirects: Redirects) -> str:
+    """Return which rows of own objects could not be served."""
+    broken = redirects.objects.broken
+    if not broken:
+        return ""
+    ark, reason = next(iter(broken.items()))
+    named = reason if reason.startswith(ark) else f"{ark}: {reason}"
+    return f"{redirects.file}: {len(broken)} rows that get 503: {named} (maptr redirects check names all)"
 
 
 class CurrentSite:
@@ -337,6 +360,11 @@ class CurrentSite:
         others = {known: each for known, each in self.site.alarms.items() if known != kind}
         return {**others, kind: text} if text else others
 
+    def known_of(self, path: Path) -> Redirects:
+        """Return what was read of a file of own objects that is followed already."""
+        followed = self._redirects
+        return followed.value if followed is not None and followed.path == path else UNREAD
+
     def lacks(self, path: Path | None) -> bool:
         """Return whether the own objects of a file are followed, and were never read."""
         followed = self._redirects
@@ -362,10 +390,9 @@ class CurrentSite:
                 file.current()
                 redirects = self._naans.shown(file, public_url, state.table)
                 trouble = redirects.objects.trouble()
-                trouble = redirects.trouble or (f"{redirects.file}: {trouble}" if trouble else "")
             return state, redirects, trouble, zones_of()
 
-        state, redirects, trouble, zones = await in_thread(look)
+        state, redirects, failing, zones = await in_thread(look)
         index = self.site.index
         if state.table is not self.site.table_state.table:  # in a thread, because it reads every record
             index = await in_thread(lambda: NaanIndex(state.table or Table()))
@@ -375,14 +402,15 @@ class CurrentSite:
         if state.table is None and not state.trouble and self.asks_no_dns:
             troubles.append("table: there is none")
         troubles += [f"DNS: {self._dns_trouble}"] if self._dns_trouble else []
-        own_trouble = f"redirects: {trouble}" if trouble else ""
-        troubles += [own_trouble] if own_trouble else []
+        trouble = redirects.trouble or (f"{redirects.file}: {failing}" if failing else "")
+        troubles += [f"redirects: {trouble}"] if trouble else []
         troubles += self.zone_files.troubles
         now = self.site
         sources = self._sources_of(state, redirects)
         if sources != now.sources:
             log.info("sources: %s", "; ".join(sources) or "none")
-        alarms = self.alarms(OWN_OBJECTS, own_trouble)
+        alarm = trouble or redirects.alarm or _of_broken(redirects)
+        alarms = self.alarms(OWN_OBJECTS, f"redirects: {alarm}" if alarm else "")
         same = state is now.table_state and redirects is now.redirects and zones is now.zones and alarms == now.alarms
         if not same or list(now.troubles) != troubles or sources != now.sources:
             self.site = replace(

@@ -48,12 +48,13 @@ from maptr.daemon import kept
 from maptr.daemon.certificate import CertificatePeriod
 from maptr.daemon.hosts import is_for_operators
 from maptr.dnssec import keys
-from maptr.errors import MaptrError, cell, json_text, nearest, printable, text_of_cell, visible
-from maptr.gateway import language, message, redirects, statistics
+from maptr.errors import ConfigError, MaptrError, cell, json_text, nearest, printable, text_of_cell, visible
+from maptr.gateway import language, message, statistics
 from maptr.gateway.metrics import kind_of
 from maptr.gateway.objects import OwnObject, read_row, target_of
 from maptr.gateway.objects import match as match_object
 from maptr.gateway.proxies import Proxies, read_proxy_header
+from maptr.gateway.redirects.rows import read_rows
 from maptr.naptr.automaton import Budget, BudgetSpent
 from maptr.naptr.record import Naptr
 from maptr.naptr.record import read as read_rule
@@ -313,7 +314,11 @@ def _client(proxies: Proxies, text: str) -> str:
 def _csv(text: str) -> object:
     path = _FOLDER / f"{multiprocessing.current_process().pid}.csv"
     path.write_text(text, encoding="utf-8", errors="replace", newline="")
-    return redirects.read(path)
+    with suppress(ConfigError):
+        for row in read_rows(path, unended=True):
+            with suppress(ValueError):
+                read_row(row.cells)
+    return None
 
 
 def _bulk(text: str, column: str | None = None) -> object:

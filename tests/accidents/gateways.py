@@ -202,7 +202,8 @@ def objects_cut(site: GatewaySite) -> None:
     "the file of own objects is cut in its middle; SIGHUP for a new certificate",
     site=csv,
     kind="own objects",
-    does="SIGHUP takes the file as it is: use a database, which `maptr redirects import` compares with the CSV",
+    does="SIGHUP accepts no loss: the last good objects stay, the log says why",
+    in_ci=True,
 )
 def objects_cut_sighup(site: GatewaySite) -> None:
     content = site.csv.read_bytes()
@@ -214,7 +215,8 @@ def objects_cut_sighup(site: GatewaySite) -> None:
     "the file of own objects is cut in its middle, then a restart",
     site=csv,
     kind="own objects",
-    does="a start has nothing to compare with: use a database, which `maptr redirects import` compares with the CSV",
+    does="serves the objects of the last run, `/ready` says which file",
+    in_ci=True,
 )
 def objects_cut_restart(site: GatewaySite) -> None:
     content = site.csv.read_bytes()
@@ -242,7 +244,12 @@ def objects_empty(site: GatewaySite) -> None:
     site.reload()
 
 
-@accident("the file of own objects is deleted, then a restart", site=csv, kind="own objects", does=UNAVAILABLE)
+@accident(
+    "the file of own objects is deleted, then a restart",
+    site=csv,
+    kind="own objects",
+    does="serves the objects of the last run, `/ready` says which file",
+)
 def objects_deleted_restart(site: GatewaySite) -> None:
     site.csv.unlink()
     site.restart()
@@ -273,13 +280,13 @@ def objects_control_characters(site: GatewaySite) -> None:
     site.reload()
 
 
-@accident("the database of own objects is deleted, then a restart", site=sqlite, kind="own objects", does=UNAVAILABLE)
+@accident("the store of own objects is deleted, then a restart", site=sqlite, kind="own objects", does=UNAVAILABLE)
 def database_deleted_restart(site: GatewaySite) -> None:
     site.objects.unlink()
     site.restart()
 
 
-@accident("the database of own objects is damaged, then a restart", site=sqlite, kind="own objects", does=UNAVAILABLE)
+@accident("the store of own objects is damaged, then a restart", site=sqlite, kind="own objects", does=UNAVAILABLE)
 def database_damaged_restart(site: GatewaySite) -> None:
     site.stop()
     content = bytearray(site.objects.read_bytes())
@@ -289,7 +296,7 @@ def database_damaged_restart(site: GatewaySite) -> None:
 
 
 @accident(
-    "the database of own objects is replaced by an empty file while it is open",
+    "the store of own objects is replaced by an empty file while it is open",
     site=sqlite,
     kind="own objects",
     does=LAST_GOOD,
@@ -302,7 +309,7 @@ def database_emptied(site: GatewaySite) -> None:
 
 
 @accident(
-    "the database of own objects is overwritten in place while it is open",
+    "the store of own objects is overwritten in place while it is open",
     site=sqlite,
     kind="own objects",
     does="503 for the NAANs of own objects, `/ready` says which file",
@@ -314,10 +321,23 @@ def database_overwritten(site: GatewaySite) -> None:
 
 
 @accident(
-    "rows of a database of one's own have NULL, NUL and bytes",
+    "the file of own objects loses its last five lines, whole ones, then a restart",
+    site=csv,
+    kind="own objects",
+    does="goes on serving them; an alarm on `/status`, with the command that takes them out in the log",
+    in_ci=True,
+)
+def objects_lines_lost_restart(site: GatewaySite) -> None:
+    lines = site.csv.read_text().splitlines(keepends=True)
+    site.csv.write_text("".join(lines[:-5]))
+    site.restart()
+
+
+@accident(
+    "the store is replaced by another program's database, with NULL, NUL and bytes in its rows",
     site=sqlite,
     kind="hostile bytes",
-    does="leaves these rows out and names them; the others stay",
+    does="refuses it, with the command that imports it; the last good objects stay",
 )
 def database_null(site: GatewaySite) -> list[str]:
     beside = site.objects.with_suffix(".new")
@@ -336,6 +356,52 @@ def database_null(site: GatewaySite) -> list[str]:
     site.wait_for_reading()
     paths = ("", "health", "stats", "ark:99999/z1", "ark:99999/z2")
     return [f"/{path} is {status}" for path in paths if (status := site.get(f"/{path}")[0]) in (0, 500)]
+
+
+@accident(
+    "another program spoils rows of the store",
+    site=sqlite,
+    kind="hostile bytes",
+    does="503 for these rows, which no cache keeps, and an alarm; the others are served",
+)
+def database_rows_spoilt(site: GatewaySite) -> list[str]:
+    with closing(sqlite3.connect(site.objects)) as database:
+        database.execute("update redirects set url = null where ark like '%k1_'")
+        database.commit()
+    statuses = {site.get(f"/{ark}")[0] for ark in OBJECTS}
+    return [] if statuses == {302, 503} else [f"the statuses are {sorted(statuses)}"]
+
+
+@accident(
+    "a command is killed in the middle of changing the store",
+    site=sqlite,
+    kind="damage",
+    does="rolls it back by itself, if it may write the file; else 503, and an alarm with the command",
+    is_quiet=True,
+)
+def database_writer_killed(site: GatewaySite) -> None:
+    killed = (
+        "import os, sqlite3, sys; c = sqlite3.connect(sys.argv[1], isolation_level=None); "
+        "c.execute('pragma cache_size = 1'); c.execute('begin immediate'); "
+        "c.execute(\"update redirects set url = 'https://half.example/' || hex(randomblob(4000))\"); "
+        "os.kill(os.getpid(), 9)"
+    )
+    subprocess.run([sys.executable, "-c", killed, str(site.objects)], check=False, timeout=PATIENCE)
+
+
+@accident(
+    "the CSV is cut at the end of a line when the nightly job imports it into the store",
+    site=sqlite,
+    kind="own objects",
+    does="`import` ends with code 1 and names what is missing, the old store stays",
+    in_ci=True,
+)
+def objects_lines_lost_import(site: GatewaySite) -> list[str]:
+    lines = site.csv.read_text().splitlines(keepends=True)
+    site.csv.write_text("".join(lines[:-1]))
+    done = site.maptr("redirects", "import", "--quiet", site.csv, "-o", site.objects)
+    site.said.append(done.stderr.strip()[-200:])
+    return [] if done.returncode else ["it is imported"]
 
 
 @accident(

@@ -128,7 +128,7 @@ def test_a_check_has_its_mistakes_and_what_would_be_served_as_json() -> None:
     said = (
         "\ndns 127.0.0.1#9\ntable 18 records (given)\n"
         "redirects single.csv: 3 redirects; 1 below gateway.public_url, whose ARKs are described, not redirected; "
-        "without a meaning, but public in descriptions as JSON: Statut, Raison\n"
+        "without a meaning, kept, and not public: Statut, Raison\n"
     )
     assert run("gateway", "--check-config", *words[:4], code=0).stdout.endswith(said)
     document = json.loads(run("gateway", "--check-config", *words, code=0).stdout)
@@ -142,7 +142,10 @@ def test_a_check_has_its_mistakes_and_what_would_be_served_as_json() -> None:
     ("configured", "said"),
     [
         ("[cache]\nnatab = 'none.json'", "none.json does not exist; the built-in table is used until it does"),
-        ("[gateway]\nredirects = 'r.csv'", "maptr: r.csv:3: 127.0.0.1 is not a public host; this row is left out"),
+        (
+            "[gateway]\nredirects = 'r.csv'",
+            "maptr: r.csv:3: ark:12345/x2: 127.0.0.1 is not a public host; this row is left out",
+        ),
     ],
 )
 def test_a_check_names_what_would_not_be_served(configured: str, said: str, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from maptr.gateway.redirects import ObjectStore, read
+from maptr.gateway.redirects.store import open_store
 from tests.support.command_line import MAPTR, home, run
 from tests.support.namespaces import environment
 from tests.support.waiting import until
@@ -38,8 +38,8 @@ def test_check_names_every_error(tmp_path: Path) -> None:
     done = run("redirects", "check", file, code=1)
     assert done.stdout.splitlines() == [
         f"{file}:2: no ark: label in 'x'",
-        f"{file}:4: a second redirect of ark:12345/x1: the first one leads to https://o.example.org/1",
-        f"{file}:5: the status 301 is not one of 302, 303, 307, 410",
+        f"{file}:4: a second redirect of ark:12345/x1: the first one, in line 3, leads to https://o.example.org/1",
+        f"{file}:5: ark:12345/x3: the status 301 is not one of 302, 303, 307, 410",
     ]
     assert done.stderr == "1 redirect, 3 errors\n"
     document = json.loads(run("redirects", "check", file, "--json", code=1).stdout)
@@ -50,7 +50,7 @@ def test_check_and_import_name_the_columns_that_are_only_kept(tmp_path: Path) ->
     """A heading may be translated or mistyped."""
     file = write(tmp_path / "r.csv", "ARK;URL;Statut;;Raison\nark:12345/x1;https://o.example.org/1;303;;\n")
     database = str(tmp_path / "r.sqlite")
-    named = "without a meaning, but public in descriptions as JSON: Statut, Raison\n"
+    named = "without a meaning, kept, and not public: Statut, Raison\n"
     assert run("redirects", "check", file, code=0).stderr == f"{named}1 redirect, 0 errors\n"
     assert run("redirects", "import", file, "-o", database, code=0).stderr == f"{named}{database}: 1 redirect\n"
     assert run("redirects", "import", file, "-o", database, "--quiet", code=0).output == ""
@@ -74,10 +74,11 @@ def test_a_file_that_cannot_be_read(text: str, tmp_path: Path) -> None:
 
 def test_import_and_export_lose_nothing(tmp_path: Path) -> None:
     file, database = write(tmp_path / "r.csv", GOOD), str(tmp_path / "r.sqlite")
-    named = "without a meaning, but public in descriptions as JSON: shelf"
+    named = "without a meaning, kept, and not public: shelf"
     assert run("redirects", "import", file, "-o", database).stderr == f"{named}\n{database}: 2 redirects\n"
     text = run("redirects", "export", database).stdout
-    assert text == run("redirects", "export", file).stdout
+    unnumbered = "".join(f"{line.rpartition(',')[0]}\n" for line in text.splitlines())
+    assert unnumbered == run("redirects", "export", file).stdout
     first, gone = csv.DictReader(text.splitlines())
     assert first["shelf"] == "top"
     assert (first["ark"], first["status"], first["suffix"]) == ("ark:12345/x1", "302", "yes")
@@ -141,26 +142,106 @@ def test_import_counts_what_changed(text: str, changes: tuple[int, int, int], tm
 
 
 def test_an_import_that_is_ended_leaves_nothing(tmp_path: Path) -> None:
-    """Perhaps by ``timeout`` in a cron job: the database that is begun may be large."""
-    command = [*MAPTR, "redirects", "import", "-", "-o", str(tmp_path / "r.sqlite")]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment()) as made:
-        until(lambda: list(tmp_path.glob(".r.sqlite.*")), "an import that has begun")
-        made.terminate()
-        assert made.communicate()[1] == "maptr: interrupted: nothing was changed; run it again\n"
-    assert (made.returncode, list(tmp_path.glob("*r.sqlite*"))) == (130, [])
+    """Perhaps by ``timeout`` in a cron job: the store that is begun may be large."""
+    file, store = write(tmp_path / "r.csv", GOOD), tmp_path / "r.sqlite"
+    run("redirects", "import", file, "-o", str(store), code=0)
+    before, command = store.read_bytes(), [*MAPTR, "redirects", "import", file, "-o", str(store)]
+    with closing(sqlite3.connect(store, isolation_level=None)) as writer:
+        writer.execute("BEGIN IMMEDIATE")
+        with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment()) as made:
+            until(lambda: list(tmp_path.glob(".r.sqlite.*")), "an import that has begun")
+            made.terminate()
+            assert made.communicate()[1] == "maptr: interrupted: nothing was changed; run it again\n"
+    assert (made.returncode, list(tmp_path.glob("*r.sqlite*")), store.read_bytes()) == (130, [store], before)
 
 
-def test_too_great_a_loss_is_refused_unless_forced(tmp_path: Path) -> None:
+def many(*numbers: int) -> str:
+    return "ark,url\n" + "".join(f"ark:12345/x{n},https://o.example.org/{n}\n" for n in numbers)
+
+
+def test_an_import_removes_nothing_unless_it_is_told_to(tmp_path: Path) -> None:
     database = str(tmp_path / "r.sqlite")
-    many = "ark,url\n" + "".join(f"ark:12345/x{n},https://o.example.org/{n}\n" for n in range(10))
-    run("redirects", "import", write(tmp_path / "many.csv", many), "-o", database)
-    few = write(tmp_path / "few.csv", many[: many.index("ark:12345/x6")])
-    refused = run("redirects", "import", few, "-o", database, code=1).stderr
-    assert refused == f"maptr: {database}: more than 30% of 10 redirects would be lost (--force overrides)\n"
-    assert len(read(Path(database)).objects) == 10
-    forced = run("redirects", "import", few, "-o", database, "--force").stderr
-    assert forced == f"{database}: 6 redirects (0 added, 4 removed, 0 changed)\n"
-    assert len(read(Path(database)).objects) == 6
+    run("redirects", "import", write(tmp_path / "many.csv", many(*range(10))), "-o", database)
+    few = write(tmp_path / "few.csv", many(*range(8)))
+    before = Path(database).read_bytes()
+    said = "2 of 10 registered ARKs are missing: ark:12345/x8, ark:12345/x9 (--remove takes them out, "
+    for force in ((), ("--force",)):
+        refused = run("redirects", "import", few, "-o", database, *force, code=1).stderr
+        assert refused == f"maptr: {database}: {said}--withdraw-missing makes them 410)\n"
+    assert Path(database).read_bytes() == before
+    removed = run("redirects", "import", few, "-o", database, "--remove", code=0).stderr
+    assert removed == f"{database}: 8 redirects (0 added, 2 removed, 0 changed)\n"
+    fewer = write(tmp_path / "fewer.csv", many(*range(6)))
+    done = run("redirects", "import", fewer, "-o", database, "--withdraw-missing", code=0).stderr
+    assert done == f"{database}: 8 redirects (0 added, 0 removed, 2 withdrawn, 0 changed)\n"
+    gone = open_store(Path(database)).get("ark:12345/x7")
+    assert gone is not None
+    assert (gone.is_gone, bool(gone.withdrawn)) == (True, True)
+    run("redirects", "restore", "ark:12345/x7", "--store", database, code=0, said="https://o.example.org/7")
+    run("redirects", "import", few, "-o", database, "--remove", "--withdraw-missing", code=2)
+
+
+@pytest.mark.parametrize("option", ["--remove", "--withdraw-missing"])
+def test_too_great_a_loss_is_refused_unless_forced(option: str, tmp_path: Path) -> None:
+    database = str(tmp_path / "r.sqlite")
+    run("redirects", "import", write(tmp_path / "many.csv", many(*range(10))), "-o", database)
+    few = write(tmp_path / "few.csv", many(*range(6)))
+    refused = run("redirects", "import", few, "-o", database, option, code=1).stderr
+    assert refused.startswith(f"maptr: {database}: more than 30% would be lost: 4 of 10 registered ARKs are missing")
+    assert "(--force overrides)" in refused
+    run("redirects", "import", few, "-o", database, option, "--force", code=0)
+
+
+@pytest.mark.parametrize("last", ["ark:12345/x2,https://o.example.org/2,a", "ark:12345/x2,https://o.exa"])
+def test_a_last_line_without_an_end_is_an_error(last: str, tmp_path: Path) -> None:
+    """The file may have been cut. One that is also too short was cut."""
+    file = write(tmp_path / "r.csv", f"ark,url,what\nark:12345/x1,https://o.example.org/1\n{last}")
+    database = str(tmp_path / "r.sqlite")
+    for command in (["check", file], ["export", file], ["import", file, "-o", database]):
+        run("redirects", *command, code=8, said=f"{file}:3: the last line has no end")
+    is_whole = last.endswith(",a")
+    for command in (["check", file], ["export", file], ["import", file, "-o", database]):
+        run("redirects", *command, "--unended", code=0 if is_whole else 8)
+
+
+def test_columns_are_public_only_if_they_are_named(tmp_path: Path) -> None:
+    file, database = write(tmp_path / "r.csv", GOOD.replace("shelf", "=shelf")), str(tmp_path / "r.sqlite")
+
+    def shown(*words: str, code: int = 0) -> tuple[str, object]:
+        said = run("redirects", "import", file, "-o", database, *words, code=code).stderr
+        one = open_store(Path(database)).get("ark:12345/x1")
+        return said, one and dict(one.more)
+
+    kept = f"without a meaning, kept, and not public: =shelf\n{database}: 2 redirects"
+    assert shown() == (f"{kept}\n", {})
+    public = shown("--public", "=shelf")
+    assert public[0].startswith("without a meaning, public in descriptions as JSON: =shelf\n")
+    assert public[1] == {"=shelf": "top"}
+    assert shown()[1] == {"=shelf": "top"}, "it is kept in the store"
+    assert shown("--private", "=shelf")[1] == {}
+    for wrong in ("shelf", "who"):
+        assert f"{wrong} is not a column without a meaning: there are =shelf" in shown("--public", wrong, code=1)[0]
+    assert ",'=shelf,change\n" in run("redirects", "export", database).stdout, "no formula"
+
+
+def test_what_a_killed_import_left_is_removed_by_the_next(tmp_path: Path) -> None:
+    file, database = write(tmp_path / "r.csv", GOOD), tmp_path / "r.sqlite"
+    left, other = tmp_path / ".r.sqlite.0123abcd", tmp_path / ".r.sqlite.backup"
+    for folder in (left, other):
+        folder.mkdir()
+        (folder / "r.sqlite").write_bytes(b"x")
+    run("redirects", "import", file, "-o", str(database), code=0)
+    assert sorted(each.name for each in tmp_path.glob(".*")) == [".r.sqlite.backup"]
+
+
+def test_a_column_that_others_name_otherwise_is_suggested(tmp_path: Path) -> None:
+    for header, said in (
+        ("ARK ID,New URL", "name 'ARK ID' ark"),
+        ("ark,New URL", "name 'New URL' url"),
+        ("_id,_target", "name '_id' ark"),
+        ("ark,_target", "name '_target' url"),
+    ):
+        run("redirects", "check", write(tmp_path / "r.csv", f"{header}\nx,y\n"), code=8, said=said)
 
 
 def test_an_input_or_a_foreign_file_is_never_lost(tmp_path: Path) -> None:
@@ -169,18 +250,18 @@ def test_an_input_or_a_foreign_file_is_never_lost(tmp_path: Path) -> None:
     with closing(sqlite3.connect(other)) as connection, connection:
         connection.execute("CREATE TABLE redirects (ark, url)")
     before, same = other.read_bytes(), "input and output are the same file"
+    run("redirects", "import", file, "-o", other, code=2, said="is not a store of this maptr")
     for words, said in (
         (["import", database, "-o", database], same),
         (["import", file, "-o", file, "--overwrite"], same),
         (["export", file, "-o", file, "--overwrite"], same),
-        (["import", file, "-o", other], "maptr may not have written it"),
         (["export", database, "-o", file], "maptr may not have written it"),
-        (["import", file, "-o", "-"], "the database cannot be standard output"),
+        (["import", file, "-o", "-"], "the store cannot be standard output"),
     ):
         run("redirects", *words, code=2, said=said)
     assert other.read_bytes() == before
     run("redirects", "import", file, "-o", other, "--overwrite")
-    assert isinstance(read(other).objects, ObjectStore)
+    assert len(open_store(other)) == 2
     table = write(tmp_path / "natab", "12345:\n    ark.example.org\n")
     run("table", "export", table, "--format", "nginx", "--redirects", file, "-o", file, "--overwrite", code=2)
     assert Path(file).read_text() == GOOD
@@ -199,6 +280,4 @@ def test_a_text_that_a_spreadsheet_would_take_for_a_formula_comes_back(tmp_path:
     )
     again = tmp_path / "again.sqlite"
     run("redirects", "import", written, "-o", str(again))
-    objects = read(again).objects
-    assert isinstance(objects, ObjectStore)
-    assert [one.when for one in objects.every()] == texts
+    assert [one.when for one in open_store(again).every()] == texts

@@ -15,18 +15,23 @@ import pytest
 
 from maptr.cache.disk import Disk
 from maptr.errors import ConfigError
-from maptr.files import LOOK_EVERY, READ_EVERY
-from maptr.gateway import redirects
-from maptr.gateway.objects import OwnObject, Redirects, RowError
-from maptr.gateway.redirects import ObjectStore, follow, read, stored
+from maptr.files import LOOK_EVERY, TRY_AGAIN, Followed
+from maptr.gateway.message import Unreadable
+from maptr.gateway.objects import OwnObject, Redirects
+from maptr.gateway.redirects import following
+from maptr.gateway.redirects.following import KeptStores, check_loss, follow
+from maptr.gateway.redirects.importing import Staged, Terms
+from maptr.gateway.redirects.rows import APPLICATION
+from maptr.gateway.redirects.store import ObjectStore
 from maptr.gateway.site import Site
 from maptr.registry.followed_file import TableState
 from tests.support.caching import Clock
 from tests.support.command_line import run
 from tests.support.http_gateway import TABLE, HttpClient, gateway
+from tests.support.own_objects import GOOD, csv_file, imported, read, store_of
 
+MANY = "".join(f"ark:12345/y{n},https://h.example/{n}\n" for n in range(10))
 ONE = [OwnObject("ark:12345/x5", "https://h.example/5")]
-GOOD = "ark,url\nark:12345/x5,https://h.example/5\n"
 
 
 def rows(found: Redirects) -> list[OwnObject]:
@@ -39,17 +44,6 @@ def database(path: Path, *rows: tuple[object, ...], columns: str = "ark, url, st
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute(f"CREATE TABLE redirects ({columns})")
         connection.executemany(f"INSERT INTO redirects VALUES ({', '.join('?' * len(columns.split(',')))})", rows)
-    return path
-
-
-def csv_file(path: Path, text: str) -> Path:
-    path.write_bytes(text.encode("utf-8", "surrogateescape"))
-    return path
-
-
-def imported(path: Path, text: str = GOOD) -> Path:
-    """Write the database that ``maptr redirects import`` makes of a CSV."""
-    stored(csv_file(path.with_suffix(".csv"), text), lambda error: pytest.fail(str(error)), str(path))
     return path
 
 
@@ -76,12 +70,50 @@ def test_any_other_column_is_kept(tmp_path: Path) -> None:
     assert [one.more for one in rows(read(csv_file(tmp_path / "redirects", text)))] == [{"note": "a\nb"}]
 
 
-def test_redirects_are_read_from_sqlite(tmp_path: Path) -> None:
+def taken(source: Path) -> tuple[list[OwnObject], list[str]]:
+    """The rows that an import takes of a database, and the errors of the others."""
+    bad: list[str] = []
+    made = source.with_name("taken.sqlite")
+    made.unlink(missing_ok=True)
+    with Staged(source, made, lambda error: bad.append(str(error))) as staged:
+        staged.put(Terms())
+    return list(store_of(made).every()), bad
+
+
+def test_any_database_with_a_table_redirects_is_imported(tmp_path: Path) -> None:
     path = tmp_path / "a file?#%.db"
-    assert rows(read(database(path, ("ark:12345/x5", "https://h.example/5", None)))) == ONE
-    assert rows(read(database(path, ("ark:12345/x5", "https://h.example/5"), columns="ARK, Url"))) == ONE
-    status = read(database(path, ("ark:12345/x5", "https://h.example/5", 303)))
-    assert [rule.status for rule in rows(status)] == [303]
+    assert taken(database(path, ("ark:12345/x5", "https://h.example/5", None))) == (ONE, [])
+    assert taken(database(path, ("ark:12345/x5", "https://h.example/5"), columns="ARK, Url")) == (ONE, [])
+    (other,), _ = taken(database(path, ("ark:/12345/x-5", "https://h.example/5", 303)))
+    assert (other.ark, other.status) == ("ark:12345/x5", 303)
+
+
+def test_a_gateway_reads_no_other_database_than_a_store(tmp_path: Path) -> None:
+    path = database(tmp_path / "old.db", ("ark:12345/x5", "https://h.example/5", None))
+    said = "is not a store of this maptr: maptr redirects import old.db -o NEW makes one of it"
+    with pytest.raises(ConfigError, match=said):
+        read(path)
+    made = imported(tmp_path / "own.sqlite")
+    with closing(sqlite3.connect(made)) as connection:
+        connection.execute("PRAGMA user_version = 3")
+    with pytest.raises(ConfigError, match="is a store of a newer maptr: its version is 3, and this maptr knows 2"):
+        read(made)
+
+
+def test_a_store_of_the_version_before_is_imported(tmp_path: Path) -> None:
+    path = tmp_path / "old.sqlite"
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute(
+            "CREATE TABLE redirects (url, who, ark TEXT PRIMARY KEY, status INTEGER, suffix INTEGER, more)"
+        )
+        connection.execute("CREATE TABLE columns (name)")
+        connection.executemany("INSERT INTO columns VALUES (?)", [("ark",), ("url",), ("who",), ("shelf",)])
+        row = ("https://h.example/5", "Me", "ark:12345/x5", 303, 0, '{"shelf": "top"}')
+        connection.execute("INSERT INTO redirects VALUES (?, ?, ?, ?, ?, ?)", row)
+        connection.executescript(f"PRAGMA application_id = {APPLICATION}; PRAGMA user_version = 1;")
+    (one,), bad = taken(path)
+    assert one == OwnObject("ark:12345/x5", "https://h.example/5", 303, who="Me", suffix=False, more={"shelf": "top"})
+    assert not bad
 
 
 @pytest.mark.parametrize(
@@ -107,21 +139,28 @@ def test_a_file_that_cannot_be_read_is_an_error_with_its_line(text: str, error: 
 
 BAD = {
     "ark,url\n\nx,https://h.example/\n": "3: no ark: label",
+    "ark,url\n,https://h.example/\n": "2: the ark is missing",
     "ark,url\nark:12345,https://h.example/\n": "2: ark:12345 has no name",
     "ark,url\nark:12345/x?info,https://h.example/\n": "2: ark:12345/x has '?info' after it",
-    "ark,url\nark:12345/x,http://127.0.0.1/\n": "2: 127.0.0.1 is not a public host",
-    "ark,url\nark:12345/x,javascript:alert(1)\n": "2: not an absolute URL",
-    "ark,url\nark:12345/x,https://u@h.example/\n": "2: user information",
+    "ark,url\nark:12345/x,http://127.0.0.1/\n": "2: ark:12345/x: 127.0.0.1 is not a public host",
+    "ark,url\nark:12345/x,javascript:alert(1)\n": "2: ark:12345/x: not an absolute URL",
+    "ark,url\nark:12345/x,https://u@h.example/\n": "2: ark:12345/x: user information",
     "ark,url\nark:12345/x\n": "2: ark:12345/x has no URL, which only an object that is gone (410) lacks",
-    'ark,url\nark:12345/x,"https://h.example/\r\nX: y"\n': "3: the character U+000D",
-    "ark,url\nark:12345/x,https://h.example/é x\n": "2: the character U+00E9 is not allowed in a URL, except as %C3%A9",
-    "ark,url,status\nark:12345/x,https://h.example/,301\n": "2: the status 301 is not one of 302, 303, 307, 410",
+    'ark,url\nark:12345/x,"https://h.example/\r\nX: y"\n': "3: ark:12345/x: the character U+000D",
+    "ark,url\nark:12345/x,https://h.example/é x\n": (
+        "2: ark:12345/x: the character U+00E9 is not allowed in a URL, except as %C3%A9"
+    ),
+    "ark,url,status\nark:12345/x,https://h.example/,301\n": (
+        "2: ark:12345/x: the status 301 is not one of 302, 303, 307, 410"
+    ),
     "ark,url,status\nark:12345/x,https://h.example/,410\n": "2: ark:12345/x is gone (410), and has the URL",
     "ark,url\nark:12345/x,https://h.example/,a\n": "2: 3 values for 2 columns: put a text with ',' in quotation marks",
-    "ark,url,suffix\nark:12345/x,https://h.example/,maybe\n": "2: suffix is 'maybe', not yes or no",
-    "ark,url\nark:12345/x,https://h.example/\nark:12345/x-,https://h.example/\n": "3: a second redirect",
+    "ark,url,suffix\nark:12345/x,https://h.example/,maybe\n": "2: ark:12345/x: suffix is 'maybe', not yes or no",
+    "ark,url\nark:12345/x,https://h.example/\nark:12345/x-,https://h.example/\n": (
+        "3: a second redirect of ark:12345/x: the first one, in line 2, leads to https://h.example/"
+    ),
     "ark,url,status\nark:12345/x,,410\nark:12345/x,https://h.example/,\n": (
-        "3: a second redirect of ark:12345/x: the first one is gone"
+        "3: a second redirect of ark:12345/x: the first one, in line 2, is gone"
     ),
 }
 
@@ -170,13 +209,21 @@ def test_the_size_of_lines_and_columns_is_limited(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"redirects:3: a line of more than 65536"):
         read(csv_file(path, f"ark,url\nark:12345/x,https://h.example/\n{'x' * 70_000}"))
     short = ("ark:12345/x5", "https://h.example/5", None)
-    found = read(database(path, short, ("ark:12345/x6", "h" * 70_000, None)))
-    assert rows(found) == ONE
-    assert [str(error) for error in found.bad] == [f"{path}:2: a value of more than 65536 characters"]
+    found, bad = taken(database(path, short, ("ark:12345/x6", "h" * 70_000, None)))
+    assert (found, bad) == (ONE, [f"{path}:2: a value of more than 65536 characters"])
     with pytest.raises(ConfigError, match=r"redirects:2: string or blob too big"):
-        read(database(path, short, ("ark:12345/x6", "h" * 17_000_000, None)))
+        taken(database(path, short, ("ark:12345/x6", "h" * 17_000_000, None)))
     with pytest.raises(ConfigError, match=r"redirects: 102 columns"):
-        read(database(path, columns=f"ark, url, {many}"))
+        taken(database(path, columns=f"ark, url, {many}"))
+
+
+def test_a_row_that_a_look_up_could_not_read_is_a_bad_one(tmp_path: Path) -> None:
+    """A cell of a CSV may have many lines."""
+    long = "x\n" * 40_000
+    path = csv_file(tmp_path / "long.csv", f'ark,url,what\nark:12345/x6,https://h.example/,"{long}"\n{GOOD[8:-1]},a\n')
+    found, bad = taken(path)
+    assert [one.ark for one in found] == ["ark:12345/x5"]
+    assert bad == [f"{path}:40002: ark:12345/x6: a row of more than 64512 bytes"]
 
 
 @pytest.mark.parametrize(
@@ -191,7 +238,7 @@ def test_only_a_table_of_sqlite_is_read(made: str, tmp_path: Path) -> None:
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute(made)
     with pytest.raises(ConfigError, match="redirects: redirects is not a table"):
-        read(path)
+        taken(path)
 
 
 @pytest.mark.parametrize("page", [0, 2])
@@ -204,14 +251,14 @@ def test_the_text_of_a_schema_does_not_hide_a_virtual_table(page: int, tmp_path:
         made = "CREATE  VIRTUAL TABLE redirects USING fts5(ark, url)"
         connection.execute("UPDATE sqlite_master SET sql = ?, rootpage = ? WHERE name = 'redirects'", (made, page))
     with pytest.raises(ConfigError, match="redirects: redirects is not a table"):
-        read(path)
+        taken(path)
 
 
 def test_errors_of_sqlite(tmp_path: Path) -> None:
     path = tmp_path / "redirects"
-    assert read(database(path, ("ark:12345/x5", "https://h.example/5", None), (1, 2, 3))).left_out == 1
-    with pytest.raises(ConfigError, match="no such column: url"):
-        read(database(path, columns="ark, target"))
+    assert len(taken(database(path, ("ark:12345/x5", "https://h.example/5", None), (1, 2, 3)))[1]) == 1
+    with pytest.raises(ConfigError, match="no such column: url: name 'target' url"):
+        taken(database(path, columns="ark, target"))
     path.write_bytes(b"SQLite format 3\0" + bytes(5000))
     with pytest.raises(ConfigError, match="redirects"):
         read(path)
@@ -219,22 +266,34 @@ def test_errors_of_sqlite(tmp_path: Path) -> None:
         follow(tmp_path / "gone", allow_private=False, clock=Clock())
 
 
-def test_rows_of_an_import_that_was_edited(tmp_path: Path) -> None:
-    """Each is named, and the others are used and compared with those of the next file."""
+def test_rows_that_another_program_wrote_are_found_by_a_check(tmp_path: Path) -> None:
+    """Each look-up of one is a 503, and the others are used."""
     path = imported(tmp_path / "redirects.sqlite", f"{GOOD}ark:12345/x6,https://h.example/6\n")
     with closing(sqlite3.connect(path)) as connection, connection:
         add = "INSERT INTO redirects (ark, url, status, suffix) VALUES (CAST(? AS TEXT), ?, 302, 1)"
-        bad = [b"ark:\xff/x", b"ark:12345/\xff", b"ark:1\x1b[31m\n/x", b"", b"ark:1\0/x"]
+        bad = [b"ark:\xff/x", b"ark:/12345/x-7", b"", b"ark:77777/x"]
         connection.executemany(add, [(ark, "https://h.example/") for ark in bad])
         connection.execute("UPDATE redirects SET more = ? WHERE ark = 'ark:12345/x6'", ("[" * 60_000,))
     file = follow(path, allow_private=False, clock=Clock())
-    assert (file.value.trouble, dict(file.value.objects.naans)) == ("", {"12345": 3})
     assert file.value.objects.get("ark:12345/x5") == ONE[0]
-    file.refresh()
-    assert file.value.trouble == ""
-    shown = run("redirects", "check", str(path), code=1)
-    assert "redirects.sqlite:7: a text is not UTF-8" in shown.stdout
-    assert "nest too deeply" in shown.stdout
+    with pytest.raises(Unreadable):
+        file.value.objects.get("ark:12345/x6")
+    assert file.value.objects.broken == {"ark:12345/x6": "its other columns nest too deeply"}
+    shown = run("redirects", "check", str(path), code=1).stdout.splitlines()
+    assert [line.partition(".sqlite:")[2] for line in shown] == [
+        "1: the ark is missing",
+        "2: ark:/12345/x-7: is not in the normal form ark:12345/x7, so that it is never found",
+        "4: its other columns nest too deeply",
+        "6: a text is not UTF-8",
+    ]
+
+
+def test_a_check_finds_rows_of_another_naan(tmp_path: Path) -> None:
+    path = imported(tmp_path / "redirects.sqlite")
+    with closing(sqlite3.connect(path)) as connection, connection:
+        add = "INSERT INTO redirects (ark, url, status, suffix) VALUES ('ark:7/x', 'https://h.example/', 302, 1)"
+        connection.execute(add)
+    run("redirects", "check", str(path), code=1, said="it counts other objects than it has: another program wrote it")
 
 
 def test_a_pipe_is_refused(tmp_path: Path) -> None:
@@ -261,8 +320,8 @@ def test_a_bad_file_leaves_the_last_good_redirects(tmp_path: Path, caplog: pytes
     clock.now += LOOK_EVERY
     assert rows(file.current()) == ONE
     assert file.value.trouble.startswith(f"{path.name}:1: the first line has no column url")
-    said = f"{path}:1: the first line has no column url, but 'ark, target'; the last good redirects stay"
-    assert caplog.messages == [said]
+    said = f"{path}:1: the first line has no column url, but 'ark, target': name 'target' url; "
+    assert caplog.messages == [f"{said}the last good redirects stay"]
     path.unlink()
     clock.now += LOOK_EVERY
     assert rows(file.current()) == ONE
@@ -289,31 +348,87 @@ def test_a_file_that_changes_while_it_is_read_is_named(tmp_path: Path, monkeypat
     assert file.current().trouble == ""
 
 
-def test_a_file_that_loses_too_many_redirects_is_refused(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    def text(count: int) -> str:
-        return "ark,url\n" + "".join(f"ark:12345/x{n},https://h.example/{n}\n" for n in range(count))
+def test_what_a_csv_does_not_have_any_more_stays(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Also over SIGHUP and a restart, which read it anew, until a person imports it."""
 
-    clock, path = Clock(), csv_file(tmp_path / "redirects", text(100))
-    file = follow(path, allow_private=False, clock=clock)
-    for count, left, is_refused in ((71, 71, False), (49, 71, True), (50, 50, False)):
-        replaced(path, text(count))
+    def text(*numbers: int, where: str = "h") -> str:
+        return "ark,url\n" + "".join(f"ark:12345/x{n},https://{where}.example/{n}\n" for n in numbers)
+
+    clock, path, kept = Clock(), csv_file(tmp_path / "own.csv", text(*range(10))), KeptStores(tmp_path)
+
+    def started() -> Followed[Redirects]:
+        return follow(path, allow_private=False, clock=clock, kept=kept)
+
+    file = started()
+    replaced(path, text(0, *range(2, 9), where="new"))
+    clock.now += LOOK_EVERY
+    for found in (file.current(), file.refresh(), started().value):
+        assert (len(found.objects), found.trouble) == (10, "")
+        assert found.alarm == (
+            "own.csv: 2 ARKs that it does not have any more are still served: ark:12345/x1, ark:12345/x9"
+        )
+        urls = {one.ark: one.url for one in rows(found)}
+        assert (urls["ark:12345/x0"], urls["ark:12345/x9"]) == ("https://new.example/0", "https://h.example/9")
+    store = kept.path(path)
+    command = ["redirects", "import", str(path), "-o", str(store), "--remove"]
+    assert f"(maptr {' '.join(command)} takes them out)" in caplog.text
+    run(*command, code=0)
+    assert (len(file.current().objects), file.value.alarm) == (8, ""), "at once"
+    for command in (["set", "ark:12345/x1", "https://h.example/"], ["restore", "ark:12345/x0"]):
+        run("redirects", *command, "--store", str(store), code=1, said=f"follows {path}")
+    other = csv_file(tmp_path / "other.csv", text(0))
+    run("redirects", "import", str(other), "-o", str(store), "--remove", "--force", code=1, said=f"follows {path}")
+
+
+def test_a_csv_that_loses_too_much_is_refused(tmp_path: Path) -> None:
+    clock, path, kept = Clock(), tmp_path / "own.csv", KeptStores(tmp_path)
+    rows = [f"ark:12345/x{n},https://h.example/{n}\n" for n in range(10)]
+    csv_file(path, "ark,url\n" + "".join(rows))
+    file = follow(path, allow_private=False, clock=clock, kept=kept)
+    for damage in ("ark,url\n" + "".join(rows[:6]), "", "ark,url\n" + "".join(rows)[:-1], "ark,target\n", "\0"):
+        replaced(path, damage)
         clock.now += LOOK_EVERY
-        assert len(file.current().objects) == left
-        assert bool(file.value.trouble) == is_refused
-    assert "more than 30% of 71 redirects would be lost" in caplog.text
-    replaced(path, text(1))
-    assert len(follow(path, allow_private=False, clock=clock).value.objects) == 1, "a reload takes it"
+        again = follow(path, allow_private=False, clock=clock, kept=kept, is_required=False)
+        for found in (file.current(), again.value):
+            assert len(found.objects) == 10
+            assert found.trouble.startswith("own.csv:")
+        with pytest.raises(ConfigError):
+            follow(path, allow_private=False, clock=clock, kept=kept)
+    path.unlink()
+    again = follow(path, allow_private=False, clock=clock, kept=kept, is_required=False)
+    assert len(again.value.objects) == 10
+
+
+def test_a_row_that_is_bad_now_stays_as_it_was(tmp_path: Path) -> None:
+    clock, path = Clock(), csv_file(tmp_path / "own.csv", f"{GOOD}ark:12345/x6,https://h.example/6\n" + MANY)
+    file = follow(path, allow_private=False, clock=clock)
+    replaced(path, f"{GOOD}ark:12345/x6,h.example/7\n" + MANY)
+    clock.now += LOOK_EVERY
+    found = file.current()
+    assert (found.left_out, found.trouble, len(found.objects)) == (1, "", 12)
+    one = found.objects.get("ark:12345/x6")
+    assert one is not None
+    assert one.url == "https://h.example/6"
+
+
+def test_a_csv_that_was_read_before_is_not_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A start with a million rows takes as long as reading their hash. Bad rows are still told."""
+    path, kept = csv_file(tmp_path / "own.csv", f"{GOOD}x,y\n"), KeptStores(tmp_path)
+    first = follow(path, allow_private=False, clock=Clock(), kept=kept).value
+    monkeypatch.setattr(following, "Staged", None)
+    found = follow(path, allow_private=False, clock=Clock(), kept=kept).value
+    assert (rows(found), found.left_out) == (ONE, 1)
+    assert list(map(str, found.bad)) == list(map(str, first.bad))
 
 
 def test_the_database_that_import_makes_is_asked_and_not_read(tmp_path: Path) -> None:
-    made = OwnObject("ark:12345/x1", "https://h.example/1", 303, "", "Me", "It", "1999", False, more={"note": "kept"})
+    made = OwnObject("ark:12345/x1", "https://h.example/1", 303, "", "Me", "It", "1999", False)
     row = "ark:12345/x1,https://h.example/1,303,Me,It,1999,no,kept"
     path = imported(tmp_path / "own.sqlite", f"ark,url,status,who,what,when,suffix,note\n{row}\n")
     clock = Clock()
     file = follow(path, allow_private=False, clock=clock)
     objects = file.current().objects
     assert isinstance(objects, ObjectStore)
-    assert objects.is_file
     assert (objects.get("ark:12345/x1"), objects.get("ark:12345/x2"), objects.naans) == (made, None, {"12345": 1})
     with pytest.raises(ConfigError, match="something other than a maptr cache"):
         Disk(path, wall=clock)  # which would set it aside as a damaged cache
@@ -333,21 +448,19 @@ def test_a_row_that_was_spoiled_leads_nowhere(change: str, tmp_path: Path, caplo
         connection.execute(f"UPDATE redirects SET {change}")
     found = read(path).objects
     for _ in "again":
-        assert found.get("ark:12345/x5") is None
+        with pytest.raises(Unreadable):
+            found.get("ark:12345/x5")
     (record,) = caplog.records
     assert record.getMessage().startswith(f"{path}: ark:12345/x5: ")
 
 
-def store_of(path: Path, *arks: str) -> ObjectStore:
-    text = "".join(f"{ark},https://own.example.org/1\n" for ark in arks)
-    found = read(imported(path, f"ark,url\n{text}")).objects
-    assert isinstance(found, ObjectStore)
-    return found
+def with_arks(path: Path, *arks: str) -> ObjectStore:
+    return store_of(imported(path, "ark,url\n" + "".join(f"{ark},https://own.example.org/1\n" for ark in arks)))
 
 
 def test_objects_are_counted_by_naan_also_where_one_begins_with_another(tmp_path: Path) -> None:
     arks = ["ark:12345/x1", "ark:12345/x2/f0", "ark:123450/x", "ark:1234501/x", "ark:12346/x", "ark:b5072/x"]
-    found = store_of(tmp_path / "own.sqlite", *arks)
+    found = with_arks(tmp_path / "own.sqlite", *arks)
     assert found.naans == {"12345": 2, "123450": 1, "1234501": 1, "12346": 1, "b5072": 1}
     assert len(found) == len(arks)
 
@@ -356,12 +469,12 @@ def test_objects_are_counted_by_naan_also_where_one_begins_with_another(tmp_path
 def test_the_loss_of_a_long_file_is_judged_by_a_sample(
     left: int, is_refused: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(redirects, "SAMPLED", 200)
+    monkeypatch.setattr(following, "SAMPLED", 200)
     arks = [f"ark:12345/x{number}" for number in range(1000)]
-    old, new = store_of(tmp_path / "old", *arks), store_of(tmp_path / "new", *arks[:left])
+    old, new = with_arks(tmp_path / "old", *arks), with_arks(tmp_path / "new", *arks[:left])
     assert 50 < len(old.sample(200)) < 500
     with pytest.raises(ConfigError, match="would be lost") if is_refused else nullcontext():
-        redirects.check_loss(old, new, tmp_path / "new")
+        check_loss(old, new, tmp_path / "new")
 
 
 def test_a_database_that_cannot_be_read_is_no_reason_to_redirect_elsewhere(tmp_path: Path) -> None:
@@ -388,39 +501,40 @@ def test_a_good_file_replaces_a_database_that_was_damaged_in_use(
     file = follow(path, allow_private=False, clock=clock)
     path.write_text("a text in the place of the database\n")
     clock.now += LOOK_EVERY
-    assert "the first line has no column ark" in file.current().trouble
+    assert "file is not a database" in file.current().trouble
     imported(tmp_path / "new.sqlite").replace(path)
     clock.now += LOOK_EVERY
     assert (rows(file.current()), file.value.trouble) == (ONE, "")
     assert f"{path}: the redirects until now cannot be compared with the new ones: " in caplog.text
 
 
-def test_a_file_that_could_not_be_read_is_read_again(tmp_path: Path) -> None:
-    """A database may be locked for a while; its status then does not change."""
+def test_a_store_that_is_locked_is_read_soon_after(tmp_path: Path) -> None:
+    """Its status then does not change."""
     clock, path = Clock(), csv_file(tmp_path / "redirects", GOOD)
     file = follow(path, allow_private=False, clock=clock)
-    with closing(sqlite3.connect(database(tmp_path / "db", ("ark:12345/x5", "https://h.example/6", 303)))) as writer:
+    made = imported(tmp_path / "db", "ark,url\nark:12345/x5,https://h.example/6\n")
+    with closing(sqlite3.connect(made)) as writer:
         writer.execute("PRAGMA locking_mode = EXCLUSIVE")
         writer.execute("BEGIN EXCLUSIVE")
-        (tmp_path / "db").replace(path)
+        made.replace(path)
         clock.now += LOOK_EVERY
         assert rows(file.current()) == ONE
         assert "locked" in file.value.trouble
     clock.now += LOOK_EVERY
     assert rows(file.current()) == ONE
-    clock.now += READ_EVERY
+    clock.now += TRY_AGAIN
     assert [rule.url for rule in rows(file.current())] == ["https://h.example/6"]
     assert file.value.trouble == ""
 
 
 def test_a_moment_of_a_writer_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("maptr.gateway.redirects.LOCKED", 60.0)
-    path = database(tmp_path / "db", ("ark:12345/x5", "https://h.example/6", 303))
+    monkeypatch.setattr("maptr.gateway.redirects.rows.WAIT", 60.0)
+    path = imported(tmp_path / "db")
     with closing(sqlite3.connect(path, isolation_level=None, check_same_thread=False)) as writer:
         writer.execute("BEGIN EXCLUSIVE")
         end = threading.Timer(0.3, writer.execute, ["ROLLBACK"])
         end.start()
-        assert [rule.url for rule in rows(read(path))] == ["https://h.example/6"]
+        assert rows(read(path)) == ONE
         end.join()
 
 
@@ -429,11 +543,6 @@ def test_rows_that_cannot_be_stored_or_read_are_an_error_of_the_file(
 ) -> None:
     connect, path, own = sqlite3.connect, tmp_path / "r.csv", imported(tmp_path / "own.sqlite")
     path.write_text("ark,url\n" + "".join(f"ark:12345/x{i},https://h.example/{i}\n" for i in range(2000)))
-    with closing(connect(own)) as connection, connection:
-        connection.execute("UPDATE redirects SET more = '{'")
-    bad: list[RowError] = []
-    assert len(stored(own, bad.append)) == 0
-    assert [(error.filename, error.line) for error in bad] == [(str(own), 1)]
     own.write_bytes(own.read_bytes().replace(b"CREATE TABLE redirects", b"CREATE TABL\xcc redirects"))
     with pytest.raises(ConfigError, match=r"own\.sqlite: the database is damaged"):
         read(own)
@@ -444,6 +553,6 @@ def test_rows_that_cannot_be_stored_or_read_are_an_error_of_the_file(
         return made
 
     monkeypatch.setattr(sqlite3, "connect", full)
-    for database, where in (("", "a temporary file .*"), (str(tmp_path / "new.sqlite"), r".*new\.sqlite")):
-        with pytest.raises(ConfigError, match=rf"r\.csv: its rows cannot be stored in {where}: database or disk"):
-            stored(path, lambda error: None, database)
+    with pytest.raises(ConfigError, match=r"r\.csv: its rows cannot be stored in .*: database or disk is full"):
+        read(path)
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["own.sqlite", "own.sqlite.csv", "r.csv"]

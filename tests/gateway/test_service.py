@@ -24,7 +24,8 @@ from maptr.cache import Policy
 from maptr.client import Client
 from maptr.config import parse
 from maptr.errors import ConfigError
-from maptr.gateway import redirects, service
+from maptr.gateway import service
+from maptr.gateway.redirects import store
 from maptr.gateway.service import Service
 from maptr.registry import write_json
 from maptr.registry.table import Table
@@ -269,18 +270,84 @@ def test_if_no_naan_of_the_lost_objects_is_known_any_ark_without_an_answer_may_b
 
 
 def test_the_naans_of_own_objects_are_remembered(tmp_path: Path) -> None:
-    """The file is gone when the gateway starts again."""
-    file, cache = write(tmp_path / "single.csv", ONE), str(tmp_path / "cache.sqlite")
+    """The store is gone when the gateway starts again."""
+    file, cache = imported(tmp_path), str(tmp_path / "cache.sqlite")
     with started(tmp_path, policy="natab-only", cache=cache, redirects=str(file)) as port:
         assert get(port, "/ark:12345/one").status == 302
     file.unlink()
     with started(tmp_path, policy="natab-only", cache=cache, redirects=str(file)) as port:
         assert get(port, "/ark:12345/one").status == 503
         assert get(port, "/ark:77777/x").status == 404
+        imported(tmp_path)
+        until(lambda: ready(port) == (200, "ready\n"), "it is ready")
+        assert get(port, "/ark:12345/one").headers["location"] == "https://one.example/"
+        assert get(port, "/ark:12345/two").headers["location"] == "https://t.example/ark:/12345/two"
+
+
+@pytest.mark.parametrize(
+    "damage", [None, b"", ONE.encode()[:-3], b"ark,target\n", b"ark,url\nark:12345/x,https://h.org/\n"]
+)
+def test_a_start_serves_the_objects_of_the_last_run(damage: bytes | None, tmp_path: Path) -> None:
+    """The CSV was lost, cut, or replaced by another one."""
+    file, cache = write(tmp_path / "single.csv", ONE), str(tmp_path / "cache.sqlite")
+    with started(tmp_path, policy="natab-only", cache=cache, redirects=str(file)) as port:
+        assert get(port, "/ark:12345/one").status == 302
+    file.unlink()
+    if damage is not None:
+        file.write_bytes(damage)
+    with started(tmp_path, policy="natab-only", cache=cache, redirects=str(file)) as port:
+        assert get(port, "/ark:12345/one").headers["location"] == "https://one.example/"
+        assert ready(port)[0] == 503
+        assert ready(port)[1].startswith("redirects: single.csv")
+        assert get(port, "/ark:12345/two").headers["location"] == "https://t.example/ark:/12345/two"
         write(file, TWO)
         until(lambda: ready(port) == (200, "ready\n"), "it is ready")
         assert get(port, "/ark:12345/one").headers["location"] == "https://two.example/"
-        assert get(port, "/ark:12345/two").headers["location"] == "https://t.example/ark:/12345/two"
+
+
+def test_a_csv_that_lacks_objects_is_an_alarm_and_the_gateway_stays_ready(tmp_path: Path) -> None:
+    rows = "".join(f"ark:12345/x{number},https://one.example/{number}\n" for number in range(9))
+    file, cache = write(tmp_path / "single.csv", f"{ONE}{rows}"), str(tmp_path / "cache.sqlite")
+    with started(tmp_path, policy="natab-only", cache=cache, redirects=str(file)) as port:
+        write(file, f"ark,url\n{rows}")
+        until(lambda: 'alarms{kind="redirects"} 1.0' in get(port, "/metrics").text, "it is an alarm")
+        said = "redirects: single.csv: 1 ARKs that it does not have any more are still served: ark:12345/one"
+        assert said in get(port, "/status").text
+        assert ready(port) == (200, "ready\n")
+        assert get(port, "/ark:12345/one").status == 302
+        (kept,) = tmp_path.glob("single-*.sqlite")
+        run("redirects", "import", str(file), "-o", str(kept), "--remove", code=0)
+        until(lambda: 'alarms{kind="redirects"} 0.0' in get(port, "/metrics").text, "a person has taken it out")
+        assert get(port, "/ark:12345/one").headers["location"] == "https://t.example/ark:/12345/one"
+
+
+def test_a_row_that_cannot_be_served_is_an_alarm(tmp_path: Path) -> None:
+    file = imported(tmp_path)
+    with started(tmp_path, policy="natab-only", redirects=str(file)) as port:
+        with closing(sqlite3.connect(file)) as writer, writer:
+            writer.execute("UPDATE redirects SET status = 200")
+        until(lambda: get(port, "/ark:12345/one").status == 503, "it is a 503")
+        until(lambda: "1 rows that get 503" in get(port, "/status").text, "it is an alarm")
+        assert ready(port) == (200, "ready\n")
+        run("redirects", "import", str(tmp_path / "plain.csv"), "-o", str(file), code=0)
+        until(lambda: get(port, "/ark:12345/one").status == 302, "it is mended")
+        until(lambda: json.loads(get(port, "/api/v1/status").body)["alarms"] == {}, "it has ended")
+
+
+def test_a_single_change_is_live_at_once(tmp_path: Path) -> None:
+    file = imported(tmp_path)
+    with started(tmp_path, policy="natab-only", redirects=str(file)) as port:
+        to_store = ("--store", str(file))
+        run("redirects", "set", "ark:12345/one", "https://two.example/", *to_store, code=0)
+        assert get(port, "/ark:12345/one").headers["location"] == "https://two.example/"
+        run("redirects", "set", "ark:54321/x", "https://x.example/", *to_store, code=0)
+        new = "https://x.example/"
+        until(
+            lambda: get(port, "/ark:54321/x").headers["location"] == new, "a NAAN without objects until now", seconds=60
+        )
+        run("redirects", "withdraw", "ark:12345/one", "--reason", "a test", *to_store, code=0)
+        assert get(port, "/ark:12345/one").status == 410
+        assert ready(port) == (200, "ready\n")
 
 
 @contextmanager
@@ -302,7 +369,7 @@ def imported(folder: Path) -> Path:
 def test_a_database_that_stays_locked_is_an_alarm_that_ends_with_the_lock(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(redirects, "LOCKED_LONG", 0.2)
+    monkeypatch.setattr(store, "LOCKED_LONG", 0.2)
     caplog.set_level("INFO", "maptr.gateway")
     file = imported(tmp_path)
     trouble = "redirects: single.sqlite: locked by another program, which fuser -v FILE names: end it"

@@ -1,0 +1,249 @@
+"""The file of own objects of a running gateway, which is read again when it changes.
+
+In a store, the gateway looks up each ARK. A CSV is only followed: its rows are imported into a store of the gateway's
+own, in the folder of its cache. So a CSV that was cut, or has bad rows, loses nothing: what it does not have any more
+stays as it was, also over a restart, and is an alarm, until a person imports the CSV into that store.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import shutil
+import sqlite3
+import tempfile
+import weakref
+from collections.abc import Callable, Collection
+from contextlib import suppress
+from dataclasses import replace
+from hashlib import sha256
+from pathlib import Path
+
+from maptr.daemon.background import Repetitions
+from maptr.errors import ConfigError, MaptrError
+from maptr.files import Followed, file_signature, signature_if_any
+from maptr.gateway.message import published
+from maptr.gateway.objects import UNREAD, OwnObjects, Redirects, RowError, UnreadObjects
+from maptr.gateway.redirects.changes import RefusedError
+from maptr.gateway.redirects.importing import Missing, Staged, Terms, fingerprint_of
+from maptr.gateway.redirects.rows import LockedFileError, is_database, is_interrupted, unreadable
+from maptr.gateway.redirects.store import NAMED, QUIET, ObjectStore, open_store, roll_back
+from maptr.registry.plan import REMOVAL_LIMIT
+
+log = logging.getLogger("maptr.gateway")
+
+SAMPLED = 2_000  # ARKs of a long store that are looked for in its successor: the share is then right to about 1 %
+
+
+class KeptStores:
+    """The stores that a gateway makes of CSVs, in the folder of its cache, or in a temporary one that ends with it."""
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self._folder = folder
+        self._temporary: Path | None = None
+
+    def path(self, file: Path) -> Path:
+        """Return where the store of a CSV is. Raises OSError."""
+        name = f"{file.stem[:100]}-{sha256(os.fsencode(file.absolute())).hexdigest()[:8]}.sqlite"
+        if self._folder is not None and os.access(self._folder, os.W_OK | os.X_OK):
+            return self._folder / name
+        if self._temporary is None:
+            self._temporary = Path(tempfile.mkdtemp(prefix="maptr-"))
+            weakref.finalize(self, shutil.rmtree, self._temporary, ignore_errors=True)
+            if self._folder is not None:
+                log.warning(
+                    "%s cannot be written to: a restart will have nothing to compare %s with", self._folder, file
+                )
+        return self._temporary / name
+
+
+def follow(
+    path: Path,
+    *,
+    allow_private: bool,
+    clock: Callable[[], float],
+    is_required: bool = True,
+    kept: KeptStores | None = None,
+    public: Collection[str] = (),
+    last: Redirects = UNREAD,
+) -> Followed[Redirects]:
+    """Read the own objects of a file, which is read again when it changes. Raises ConfigError for the first reading;
+    without ``is_required``, the objects are UnreadObjects until the file can be read.
+
+    ``public`` are the columns of a CSV without a meaning that are shown. ``last`` is what was read of the same file
+    before.
+    """
+    reading = _OwnFile(path, kept or KeptStores(), allow_private=allow_private, public=public)
+
+    def keep(last: Redirects, error: MaptrError | OSError) -> Redirects:
+        located = error if isinstance(error, ConfigError) else unreadable(path, error)
+        if is_required and not reading.is_begun:
+            raise located
+        trouble = published(located)
+        if last is UNREAD or not last.objects.is_read:
+            last = reading.last_run() or Redirects(path.name, UnreadObjects())
+        if trouble != last.trouble:
+            stays = "the last good redirects stay" if last.objects.is_read else "ARKs that may be own objects get 503"
+            log.error("%s; %s", located, stays)
+        return replace(last, trouble=trouble)
+
+    file = _FollowedObjects(
+        path,
+        last,
+        reading.load,
+        keep,
+        clock=clock,
+        passing=lambda error: isinstance(error, LockedFileError),
+    )
+    file.is_overtaken = reading.is_overtaken
+    file.refresh()
+    reading.is_begun = True
+    return file
+
+
+class _FollowedObjects(Followed[Redirects]):
+    """It is read again, too, when somebody has imported the CSV into the store that the gateway made of it."""
+
+    is_overtaken: Callable[[], bool]
+
+    def is_due(self) -> bool:
+        return super().is_due() or self.is_overtaken()
+
+
+class _OwnFile:
+    """How one file is read."""
+
+    def __init__(self, path: Path, kept: KeptStores, *, allow_private: bool, public: Collection[str]) -> None:
+        self._path = path
+        self._allow_private = allow_private
+        self._public = public
+        self._logged = Repetitions()
+        self._inode = (0, 0)  # of the store in use
+        self._made: tuple[int, ...] = ()  # the signature of the store that was made of a CSV
+        self.kept = kept
+        self.is_begun = False
+
+    def load(self, last: Redirects) -> Redirects:
+        """Return what is in the file now. Raises ConfigError."""
+        path = self._path
+        is_first = last is UNREAD or not last.objects.is_read
+        if is_first:
+            log.info("reading %s", path)  # a start waits for it
+        try:
+            status = path.stat()
+            inode = status.st_dev, status.st_ino
+            if inode == self._inode and isinstance(last.objects, ObjectStore):
+                self._prepare(last.objects)  # a command has changed it
+                return replace(last, written=status.st_mtime, trouble="")
+            if is_database(path):
+                made = self._opened(last)
+                self._inode = inode
+            else:
+                made = self._followed()
+        except sqlite3.Error as error:
+            raise unreadable(path, error) from None
+        if not is_first:
+            log.info("%s read: %d redirects", path, len(made.objects))
+        return made
+
+    def _prepare(self, store: ObjectStore) -> None:
+        try:
+            store.prepare()
+        except sqlite3.Error as error:
+            if not is_interrupted(error):
+                raise
+            roll_back(self._path)
+            store.prepare()
+
+    def _opened(self, last: Redirects) -> Redirects:
+        store = open_store(self._path, allow_private=self._allow_private)
+        store.quiet_after = QUIET
+        check_loss(last.objects, store, self._path)
+        return Redirects(self._path.name, store, self._path.stat().st_mtime)
+
+    def _followed(self) -> Redirects:
+        """Return the objects of a CSV, by the store that is made of it."""
+        path, kept, before = self._path, self.kept.path(self._path), file_signature(self._path)
+        store = self._kept(kept)
+        if store is not None and store.facts.get("fingerprint") == self._fingerprint():
+            return self._told(store)
+        bad: list[RowError] = []
+        with Staged(path, kept, bad.append, allow_private=self._allow_private) as staged:
+            if file_signature(path) != before:
+                raise OSError("the file changed while it was read")
+            report = {"left_out": len(bad), "bad": [(error.line, error.reason) for error in bad[:NAMED]]}
+            terms = Terms(
+                missing=Missing.KEEP, overwrite=True, follows=str(path.absolute()), note=path.name, report=report
+            )
+            try:
+                staged.put(terms, is_first=store is None)
+            except RefusedError as error:
+                raise ConfigError(str(error), filename=str(path)) from None
+        if (store := self._kept(kept)) is None:
+            raise ConfigError("the store that was made of it cannot be read", filename=str(path))
+        return self._told(store)
+
+    def last_run(self) -> Redirects | None:
+        """Return the objects of a CSV that the last run had; None without any."""
+        with suppress(OSError):
+            if (store := self._kept(self.kept.path(self._path))) is not None:
+                return self._told(store)
+        return None
+
+    def is_overtaken(self) -> bool:
+        return bool(self._made) and self._made != signature_if_any(self.kept.path(self._path))
+
+    def _fingerprint(self) -> str:
+        return fingerprint_of(self._path, allow_private=self._allow_private)
+
+    def _kept(self, kept: Path) -> ObjectStore | None:
+        with suppress(ConfigError):
+            self._made = signature_if_any(kept)
+            store = open_store(kept, allow_private=self._allow_private, public=self._public)
+            if store.facts.get("follows") == str(self._path.absolute()):
+                store.quiet_after = QUIET
+                return store
+        return None
+
+    def _told(self, store: ObjectStore) -> Redirects:
+        """Return the objects of a store that was made of the CSV, with what was wrong with that. It is logged once."""
+        path, report = self._path, json.loads(str(store.facts.get("report") or "{}"))
+        bad = tuple(RowError(reason, filename=str(path), line=line) for line, reason in report.get("bad", ()))
+        left_out, missing = int(report.get("left_out", 0)), int(report.get("missing", 0))
+        if self._logged.is_new("bad", bad and (*map(str, bad), left_out)):
+            for each in bad:
+                log.error("%s; this row is left out", each)
+            if left_out > NAMED:
+                log.error("%s: %d rows are left out; maptr redirects check names all", path, left_out)
+        alarm = ""
+        if missing:
+            named = ", ".join(report["first_missing"])
+            alarm = f"{path.name}: {missing} ARKs that it does not have any more are still served: {named}"
+        if self._logged.is_new("missing", alarm):
+            kept = self.kept.path(path)
+            log.error("%s (maptr redirects import %s -o %s --remove takes them out)", alarm, path, kept)
+        written = path.stat().st_mtime if path.exists() else 0.0
+        return Redirects(path.name, store, written, left_out, bad, alarm=alarm)
+
+
+def check_loss(old: OwnObjects, new: ObjectStore, path: Path) -> None:
+    """Raise ConfigError if another store has lost more than REMOVAL_LIMIT of the ARKs that the one before had.
+
+    What commands take out of a store they have checked themselves. Of a long store, only a sample is looked for,
+    because a change must take effect within a second. An old store that was damaged meanwhile cannot be compared.
+    """
+    if not isinstance(old, ObjectStore) or new.comes_after(old):
+        return
+    try:
+        looked_for = old.sample(SAMPLED)
+    except sqlite3.Error as error:
+        log.warning("%s: the redirects until now cannot be compared with the new ones: %s", path, error)
+        return
+    try:
+        lost = sum(ark not in new for ark in looked_for)
+    except sqlite3.Error as error:
+        raise unreadable(path, error) from None
+    if lost > len(looked_for) * REMOVAL_LIMIT:
+        share = f"more than {REMOVAL_LIMIT:.0%} of {len(old)} redirects would be lost"
+        raise ConfigError(share, filename=str(path))

@@ -1,0 +1,471 @@
+"""A store of own objects: the SQLite database that ``maptr redirects`` writes. A gateway looks up each ARK in it, so
+that a million of them take little memory.
+
+It has the objects; the columns of their file without a meaning, and which of these are public; the number of objects of
+each NAAN; the number of the last change of each row that was changed since the first import; the trace of changes; and
+facts of the store itself. ``changes`` and ``importing`` write it.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import logging
+import math
+import os
+import sqlite3
+import threading
+import time
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
+from itertools import chain
+from pathlib import Path
+
+from maptr import url
+from maptr.daemon.background import Repetitions
+from maptr.errors import ConfigError, printable
+from maptr.files import sqlite_errors
+from maptr.gateway.message import Busy, Unreadable
+from maptr.gateway.objects import COLUMNS, GONE, REDIRECTING, UNREADABLE, OwnObject, OwnObjects, read_row, to_row
+from maptr.gateway.redirects.rows import (
+    APPLICATION,
+    INTERRUPTED,
+    MAX_COLUMNS,
+    MAX_LINE,
+    VERSION,
+    check_tables,
+    connected,
+    fault_of,
+    is_busy,
+    is_database,
+    is_interrupted,
+    more_columns,
+    unreadable,
+)
+
+log = logging.getLogger("maptr.gateway")
+
+LOCKED = 0.5  # seconds to wait for a writer of SQLite; then the file is read again later, or a request gets 503
+LOCKED_STEP = 0.01  # seconds between two tries
+AT_ONCE = 0.005  # seconds that a look-up in the event loop may take; after a longer one, threads do it
+CALM = 20  # look-ups of threads in a row that took less, before the event loop looks up again
+QUIET = 1.0  # seconds after which a thread does the next look-up: the disk may have become slow, or fallen asleep
+LOCKED_LONG = 5.0  # seconds without one that succeeds, until that is an alarm
+STEPS = 1_000  # of SQLite, between two looks at the clock; a look-up has some thirty
+SAMPLES = 10  # ARKs at each end of a NAAN
+SLICE = 0.002  # seconds that a scan of all rows keeps others waiting
+NAMED = 10  # bad rows that the log and the status name one by one
+
+FIELDS = ", ".join(f'"{name}"' for name in COLUMNS)
+_TABLES = ("redirects", "columns", "naans", "changes", "history", "meta")
+SCHEMA = f"""
+CREATE TABLE redirects (
+    {", ".join(f'"{name}"' for name in COLUMNS if name not in ("ark", "status", "suffix"))},
+    ark TEXT PRIMARY KEY NOT NULL, status INTEGER NOT NULL, suffix INTEGER NOT NULL, more TEXT
+) WITHOUT ROWID;
+CREATE TABLE columns (name TEXT PRIMARY KEY NOT NULL, public INTEGER NOT NULL);
+CREATE TABLE naans (naan TEXT PRIMARY KEY NOT NULL, count INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE changes (  -- of a row: its last one, the last one by a command (0: none), and whether no import agreed
+    ark TEXT PRIMARY KEY NOT NULL, change INTEGER NOT NULL, edited INTEGER NOT NULL, open INTEGER NOT NULL
+) WITHOUT ROWID;
+CREATE TABLE history (
+    number INTEGER PRIMARY KEY, change INTEGER NOT NULL, at INTEGER NOT NULL, who TEXT NOT NULL, action TEXT NOT NULL,
+    ark TEXT NOT NULL, old TEXT NOT NULL, new TEXT NOT NULL, note TEXT NOT NULL
+);
+CREATE INDEX history_ark ON history (ark);
+CREATE TABLE meta (name TEXT PRIMARY KEY NOT NULL, value NOT NULL) WITHOUT ROWID;
+PRAGMA application_id = {APPLICATION};
+PRAGMA user_version = {VERSION};
+"""
+ANOTHER = "another command writes it: try again"
+_DAMAGED = (ValueError, OverflowError, RecursionError)  # what a row raises that another program changed
+
+
+class NotAStoreError(ConfigError):
+    """A database that is not a store of this version of maptr."""
+
+
+def check_is_store(connection: sqlite3.Connection, path: Path) -> None:
+    """Raise ConfigError for another database. Raises sqlite3.Error."""
+    application, version = (
+        connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("application_id", "user_version")
+    )
+    if application == APPLICATION and version > VERSION:
+        reason = f"is a store of a newer maptr: its version is {version}, and this maptr knows {VERSION}"
+        raise NotAStoreError(reason, filename=str(path))
+    if (application, version) != (APPLICATION, VERSION):
+        reason = f"is not a store of this maptr: maptr redirects import {printable(path.name)} -o NEW makes one of it"
+        raise NotAStoreError(reason, filename=str(path))
+    check_tables(connection, _TABLES, path)
+
+
+def facts_of(connection: sqlite3.Connection) -> dict[str, int | str]:
+    """Return the facts of a store by their names. Raises sqlite3.Error."""
+    return dict(connection.execute("SELECT name, value FROM meta"))
+
+
+class _Deadline:
+    """Ends statements of SQLite that take too long, whatever a file makes them do. It belongs to one connection."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self.at = math.inf
+        connection.set_progress_handler(self.is_over, STEPS)
+
+    def is_over(self) -> bool:
+        return time.monotonic() > self.at
+
+
+class ObjectStore(OwnObjects):
+    """The own objects in a store. Any thread may use it. A row that cannot be served raises Unreadable, is logged, and
+    is one of ``broken``.
+
+    The event loop never waits for it (``within(0)``): if another thread uses the connection, if the file is locked, if
+    a look-up took long, as on a slow disk, or after ``quiet_after`` seconds without one, that raises Busy, and a thread
+    that may wait looks the ARK up.
+
+    ``public`` are the columns without a meaning that are shown; by default those that the store says.
+    Many attributes: the connection, the patience with it, and what is known of the file.
+    """
+
+    def __init__(
+        self,
+        connection: sqlite3.Connection,
+        filename: str = "",
+        *,
+        allow_private: bool = False,
+        public: Collection[str] | None = None,
+    ) -> None:
+        self._connection = connection
+        self.filename = filename
+        self._allow_private = allow_private
+        self._public = public
+        self._columns: Mapping[str, bool] = {}
+        self._logged = Repetitions()
+        self._lock = threading.Lock()  # of the connection: SQLite's own would let the event loop wait
+        self._deadline = _Deadline(connection)
+        self._slow = 0  # look-ups of threads that must be fast before the event loop looks up again
+        self.quiet_after = math.inf
+        self._fast_at = time.monotonic()  # of the last fast look-up
+        self._failing_since: float | None = None
+        self.broken: Mapping[str, str] = {}
+        self.facts: Mapping[str, int | str] = {}
+
+    def prepare(self) -> None:
+        """Read what is needed of all objects, also again after a change. Raises sqlite3.Error."""
+        with self._lock:
+            self._connection.execute(f"PRAGMA busy_timeout = {round(LOCKED * 1000)}")
+            try:
+                naans = dict(self._connection.execute("SELECT naan, count FROM naans WHERE count > 0"))
+                columns = self._connection.execute(
+                    "SELECT name, public FROM columns LIMIT ?", (MAX_COLUMNS,)
+                ).fetchall()
+                samples = {naan: self._some_of(naan) for naan in naans}
+                self.facts = facts_of(self._connection)
+            finally:
+                self._connection.execute("PRAGMA busy_timeout = 0")  # look-ups wait by themselves
+        self.naans, self.samples = naans, samples
+        shown = self._public
+        self._columns = {name: bool(public) if shown is None else name in shown for name, public in columns}
+        before, self.broken = self.broken, {}
+        for ark in before:
+            with suppress(Unreadable):
+                self.get(ark)
+
+    def _some_of(self, naan: str) -> Sequence[str]:
+        """Return the first and the last ARKs of a NAAN."""
+        some = "SELECT ark FROM redirects WHERE ark BETWEEN ? AND ? ORDER BY ark"
+        ends = f"ark:{naan}/", f"ark:{naan}0"  # the character after the slash
+        rows = (self._connection.execute(f"{some} {order} LIMIT {SAMPLES}", ends) for order in ("ASC", "DESC"))
+        return [str(ark) for (ark,) in chain.from_iterable(rows)]
+
+    def other_columns(self) -> Mapping[str, bool]:
+        return {name: public for name, public in self._columns.items() if name and name not in COLUMNS}
+
+    def comes_after(self, other: ObjectStore) -> bool:
+        """Return whether commands have made this store of the other one."""
+        is_same = self.facts.get("id") == other.facts.get("id")
+        return is_same and int(other.facts.get("change", 0)) <= int(self.facts.get("change", 0))
+
+    def columns(self) -> list[str]:
+        """Return the columns of the file that it was made from."""
+        return list(self._columns)
+
+    def get(self, ark: str) -> OwnObject | None:
+        """Return the object of an ARK in normal form. Raises Unreadable; waits LOCKED seconds at most."""
+        return self.look_up(ark, LOCKED)
+
+    def within(self, seconds: float) -> OwnObjects:
+        return _Within(self, seconds)
+
+    def look_up(self, ark: str, seconds: float) -> OwnObject | None:
+        """``get``, which waits at most so many seconds. With 0 it raises Busy where it would have to wait."""
+        until = time.monotonic() + seconds
+        if seconds <= 0:
+            is_quiet = time.monotonic() - self._fast_at > self.quiet_after
+            if self._slow or is_quiet or not self._lock.acquire(blocking=False):
+                raise Busy(UNREADABLE)
+            try:
+                return self._look_up(ark, time.monotonic() + AT_ONCE)
+            finally:
+                self._lock.release()
+        while True:
+            if not self._lock.acquire(timeout=max(0.0, until - time.monotonic())):
+                raise Unreadable(UNREADABLE)
+            try:
+                return self._look_up(ark, until)
+            except Busy as error:
+                if time.monotonic() + LOCKED_STEP >= until:
+                    if self._logged.is_new("", str(error.__cause__)):
+                        log.error("%s: %s: %s", self.filename, ark, error.__cause__)
+                    raise Unreadable(UNREADABLE) from None
+            finally:
+                self._lock.release()
+            time.sleep(LOCKED_STEP)
+
+    def _look_up(self, ark: str, until: float) -> OwnObject | None:
+        """Look up while the connection is locked for others. Raises Busy if the file is locked or it takes too long."""
+        began = time.monotonic()
+        self._deadline.at = until
+        try:
+            select = f"SELECT {FIELDS}, more FROM redirects WHERE ark = ?"  # noqa: S608 - constants
+            found = self._connection.execute(select, (ark,)).fetchone()
+            self._logged.forget("")
+            return None if found is None else self._served(object_of(found))
+        except (*_DAMAGED, sqlite3.DataError) as error:
+            if len(self.broken) < NAMED:
+                self.broken = {**self.broken, ark: printable(str(error))}
+            if self._logged.is_new(ark, str(error)):
+                log.error("%s: %s: %s", self.filename, ark, error)
+            raise Unreadable(UNREADABLE) from None
+        except sqlite3.Error as error:
+            if is_busy(error) or is_interrupted(error):
+                raise Busy(UNREADABLE) from error
+            if self._logged.is_new("", str(error)):
+                log.error("%s: %s: %s", self.filename, ark, error)
+            raise Unreadable(UNREADABLE) from None
+        finally:
+            self._deadline.at = math.inf
+            now = time.monotonic()
+            if now - began >= AT_ONCE:
+                self._slow = CALM
+            else:
+                self._slow, self._fast_at = max(0, self._slow - 1), now
+
+    def _served(self, one: OwnObject) -> OwnObject:
+        """Return the object as a request gets it. Raises ValueError for a row that another program changed."""
+        if one.status not in (*REDIRECTING, GONE):
+            raise ValueError(f"the status {one.status} is none of a redirect")
+        if not one.is_gone:
+            url.parse_allowed(one.url, allow_private=self._allow_private)
+        if not one.more:
+            return one
+        return one._replace(more={name: text for name, text in one.more.items() if self._columns.get(name)})
+
+    def trouble(self) -> str:
+        if reason := self._fault():
+            now = time.monotonic()
+            self._failing_since = since = now if self._failing_since is None else self._failing_since
+            if now - since < LOCKED_LONG:
+                return ""
+        else:
+            self._failing_since = None
+        if not reason and self._logged.forget("trouble"):
+            log.info("%s can be read again", self.filename)
+        if self._logged.is_new("trouble", reason):
+            log.error("%s: %s; ARKs that may be own objects get 503", self.filename, reason)
+        return reason
+
+    def _fault(self) -> str:
+        """Return why the file cannot be read at this moment."""
+        if not self._lock.acquire(timeout=LOCKED):
+            return "does not answer: the disk is slow, or gone"
+        try:
+            self._connection.execute("SELECT 1 FROM redirects LIMIT 1").fetchone()
+        except sqlite3.Error as error:
+            if is_busy(error):
+                return "locked by another program, which fuser -v FILE names: end it"
+            if not is_interrupted(error):
+                return str(error)
+            with suppress(sqlite3.Error):
+                roll_back(Path(self.filename))
+                return ""
+            return INTERRUPTED
+        finally:
+            self._lock.release()
+        return ""
+
+    def every(self) -> Iterator[OwnObject]:
+        """Yield all objects in the order of their ARKs, with all columns. Raises ValueError for a damaged row."""
+        yield from map(object_of, self._rows())
+
+    def _rows(self) -> Iterator[tuple[object, ...]]:
+        yield from self._connection.execute(f"SELECT {FIELDS}, more FROM redirects ORDER BY ark")  # noqa: S608
+
+    def every_change(self) -> Iterator[tuple[OwnObject, int]]:
+        """Yield all objects, each with the number of its last change."""
+        fields = ", ".join(f'r."{name}"' for name in COLUMNS)
+        select = f"SELECT {fields}, more, change FROM redirects AS r LEFT JOIN changes USING (ark) ORDER BY ark"  # noqa: S608
+        first = int(self.facts.get("first", 0))
+        for *values, change in self._connection.execute(select):
+            yield object_of(tuple(values)), first if change is None else int(change)
+
+    def faults(self) -> Iterator[tuple[int, str]]:
+        """Yield what is wrong with rows that another program changed, with their numbers."""
+        counted: Counter[str] = Counter()
+        is_whole = True
+        for number, values in enumerate(self._rows(), 1):
+            try:
+                one = object_of(values)
+                read = read_row(to_row(one), allow_private=self._allow_private)
+                if read.ark != one.ark:
+                    raise ValueError(f"{one.ark}: is not in the normal form {read.ark}, so that it is never found")
+                counted[one.ark.removeprefix("ark:").partition("/")[0]] += 1
+            except _DAMAGED as error:
+                is_whole = False
+                yield number, str(error)
+        if is_whole and counted != self.naans:
+            yield 0, "it counts other objects than it has: another program wrote it"
+
+    def urls(self) -> Iterator[str]:
+        yield from (str(where) for (where,) in self._connection.execute("SELECT url FROM redirects"))
+
+    def sample(self, size: int) -> list[str]:
+        """Return about so many ARKs, taken at random; all of a file that has no more. Others may look up meanwhile."""
+        select, found = "SELECT ark FROM redirects WHERE random() % ? = 0", list[str]()
+        rows = self._connection.cursor()
+        is_begun = False
+        while True:
+            with self._lock:
+                until = time.monotonic() + SLICE
+                if not is_begun:
+                    rows.execute(select, (max(1, len(self) // size),))
+                    is_begun = True
+                while time.monotonic() < until:
+                    if (row := rows.fetchone()) is None:
+                        return found
+                    found.append(str(row[0]))
+            time.sleep(SLICE / 4)  # a waiting thread would not get the lock otherwise
+
+    def __contains__(self, ark: str) -> bool:
+        with self._lock, suppress(UnicodeEncodeError):
+            return self._connection.execute("SELECT 1 FROM redirects WHERE ark = ?", (ark,)).fetchone() is not None
+        return False
+
+    def __del__(self) -> None:
+        self._connection.close()  # the last request that uses it is over
+
+
+class _Within(OwnObjects):
+    """The objects of a store for one request, which waits for them for a limited time altogether."""
+
+    def __init__(self, store: ObjectStore, seconds: float) -> None:
+        self.naans, self.samples = store.naans, store.samples
+        self._store = store
+        self._left = seconds
+        self._may_wait = seconds > 0
+
+    def get(self, ark: str) -> OwnObject | None:
+        if not self._may_wait:
+            return self._store.look_up(ark, 0)
+        began = time.monotonic()
+        try:
+            return self._store.look_up(ark, max(self._left, LOCKED_STEP))
+        finally:
+            self._left -= time.monotonic() - began
+
+    def urls(self) -> Iterator[str]:
+        return self._store.urls()
+
+    def other_columns(self) -> Mapping[str, bool]:
+        return self._store.other_columns()
+
+
+def object_of(values: tuple[object, ...]) -> OwnObject:
+    """Return the object of the row of a store. Raises ValueError, OverflowError or RecursionError for a damaged one."""
+    *texts, more = ("" if value is None else str(value) for value in values)
+    if fault := fault_of("".join(texts)):
+        raise ValueError(fault)
+    ark, target, status, reason, who, what, when, suffix, by, authority, withdrawn = texts
+    leads_on = suffix != "0"
+    kept = more_columns(more)
+    return OwnObject(ark, target, int(status or 0), reason, who, what, when, leads_on, by, authority, withdrawn, kept)
+
+
+def values_of(one: OwnObject) -> tuple[object, ...]:
+    """Return the row of a store for an object."""
+    return (*one[:-1], json.dumps(one.more, ensure_ascii=False) if one.more else None)
+
+
+def open_store(path: Path, *, allow_private: bool = False, public: Collection[str] | None = None) -> ObjectStore:
+    """Return the objects of a store. Raises ConfigError."""
+    try:
+        if not is_database(path):
+            raise NotAStoreError("is not a store of maptr redirects", filename=str(path))
+        connection = to_read(path)
+        try:
+            with sqlite_errors():
+                check_is_store(connection, path)
+            connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MAX_LINE)
+            store = ObjectStore(connection, str(path), allow_private=allow_private, public=public)
+        except BaseException:
+            connection.close()
+            raise
+        store.prepare()
+        return store
+    except (OSError, sqlite3.Error) as error:
+        raise unreadable(path, error) from None
+
+
+def to_read(path: Path) -> sqlite3.Connection:
+    """Return a connection that only reads, after rolling back what a killed writer left. Raises sqlite3.Error."""
+    connection = connected(path)
+    try:
+        connection.execute("PRAGMA schema_version").fetchone()
+    except sqlite3.Error as error:
+        connection.close()
+        if not is_interrupted(error):
+            raise
+        roll_back(path)
+        return connected(path)
+    return connection
+
+
+def roll_back(path: Path) -> None:
+    """Raises sqlite3.Error if this process may not write the file, or if a writer is at work."""
+    try:
+        with locked_store(path, 0.0), closing(connected(path, "rw")) as writer:
+            writer.execute("PRAGMA schema_version").fetchone()
+    except OSError as error:
+        raise sqlite3.OperationalError(str(error)) from None
+
+
+@contextmanager
+def locked_store(path: Path, seconds: float) -> Iterator[int]:
+    """Exclude other writers of a store, before SQLite opens it, and yield a descriptor of the file.
+
+    A journal has its name from the file, so that a connection to a file which an import has replaced would take the
+    journal of the new one for its own. Raises OSError, and BlockingIOError after so many seconds.
+    """
+    until = time.monotonic() + seconds
+    while True:
+        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        try:
+            _flock(handle, until)
+            if os.path.samestat(os.fstat(handle), path.stat()):
+                yield handle
+                return
+        finally:
+            os.close(handle)
+
+
+def _flock(handle: int, until: float) -> None:
+    while True:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            if time.monotonic() >= until:
+                raise BlockingIOError(errno.EAGAIN, ANOTHER) from None
+        time.sleep(LOCKED_STEP)
