@@ -17,7 +17,6 @@ import maptr
 from maptr.cli import lookup, start
 from maptr.cli.discover import discover, url
 from maptr.client import Client
-from maptr.resolver.call import LIFETIME
 from tests.support.command_line import MAPTR, run, run_process
 from tests.support.waiting import until
 
@@ -83,7 +82,7 @@ def test_click_has_the_same_defaults(command: click.Command) -> None:
     shared = {*lookup.LookupOptions._fields, *lookup.CLIENT_OPTIONS}
     options = lookup.LookupOptions.of({name: value for name, value in given.items() if name in shared})
     assert options._replace(client={}) == lookup.DEFAULTS._replace(client={})
-    assert {**lookup.CLIENT_OPTIONS, **options.client} == {**lookup.CLIENT_OPTIONS, "lifetime": LIFETIME}
+    assert {**lookup.CLIENT_OPTIONS, **options.client} == lookup.CLIENT_OPTIONS
 
 
 def test_a_pipe_closed_by_its_reader_is_not_reported(at: str) -> None:

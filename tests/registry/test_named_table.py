@@ -26,7 +26,7 @@ DEAD = "127.0.0.1#9"
 @pytest.mark.parametrize("table", ["auto", "builtin"])
 def test_a_named_table_answers_after_the_nameservers(table: str) -> None:
     found = discover(ARK, nameservers=[DEAD], table=table)
-    assert (found.url(), found.table, found.states and found.states[0].name) == (URL, "builtin", "SILENT")
+    assert (found.url(), found.table, found.states and found.states[0].name) == (URL, "builtin", "UNKNOWN")
     assert asyncio.run(discover_async(ARK, nameservers=[DEAD], table=table)).url() == URL
     assert [one.url() for one in discover_many([ARK], nameservers=[DEAD], table=table)] == [URL]
 
