@@ -74,7 +74,7 @@ class OwnObject(NamedTuple):
             if "://" in self.replaced_by:
                 url.parse(self.replaced_by)
                 return self.replaced_by
-            if self.replaced_by:
+            if 0 < len(self.replaced_by) <= url.MAX_URL:
                 ark = Ark.parse(self.replaced_by)
                 return f"/{ark.in_url}{ark.tail}"
         return ""

@@ -54,7 +54,7 @@ _REASONS = {
     HTTPStatus.REQUEST_URI_TOO_LONG: "too-long",
 }
 CENTRAL = "https://n2t.net"  # the resolver of all ARKs
-NOT_OURS, NOT_OURS_REASON = "this gateway does not answer for ARKs of NAAN {}", "not-ours"
+NOT_OURS = "this gateway does not answer for ARKs of NAAN {}"
 _VARIES: Headers = (("Vary", "Accept"),)
 _LABELLED = re.compile("(?i)/ark(?::|%3A)")  # the path of a request for an ARK, and nothing else
 _PARAMETER = re.compile(r"(?:^|&)maptr=(list|hkmp)(?=&|\Z)")
@@ -128,7 +128,7 @@ def _answer(
         return describe.own_object(request, ark, own, site, form=form, source=headers)
     if own is not None and own.is_gone:
         succeeded = (("Link", f'<{own.successor}>; rel="successor-version"'),) if own.successor else ()
-        return failure(request, site, HTTPStatus.GONE, found.reason, (*headers, *succeeded), ark, gone=own)
+        return failure(request, site, HTTPStatus.GONE, found.reason, (*headers, *succeeded), ark, found)
     if detail := missing(ark, found, site, request):
         headers = (*headers[:1], *kept(int(request.now), site.settings.max_age_missing))
         meant = suggest.of(site, ark)
@@ -330,7 +330,7 @@ def _not_ours(request: Request, ark: Ark, site: Site) -> Response:
         headers = kept(now, settings.max_age)
         return redirect(request, site, ark, f"{settings.root}/{_path(ark)}{ark.tail}", None, headers)
     detail, headers = NOT_OURS.format(ark.naan), kept(now, settings.max_age_missing)
-    return failure(request, site, HTTPStatus.NOT_FOUND, detail, headers, ark, elsewhere=f"{CENTRAL}/{_path(ark)}")
+    return failure(request, site, HTTPStatus.NOT_FOUND, detail, headers, ark)
 
 
 def _none(request: Request, ark: Ark, found: Discovery, site: Site) -> Response:
@@ -385,17 +385,16 @@ def failure(
     ark: Ark | None = None,
     found: Discovery | None = None,
     *,
-    gone: OwnObject | None = None,
     meant: str = "",
-    elsewhere: str = "",
 ) -> Response:
     """Return an error as a page, as plain text or as problem details, whichever the client prefers.
 
-    ``meant`` is the ARK that the client perhaps meant, ``elsewhere`` its URL at a resolver of all ARKs. The page says
-    what happened in the language of the reader, and what an object was that is ``gone``. Many parameters: one
-    for each fact of the page.
+    ``meant`` is the ARK that the client perhaps meant. The page says what happened in the language of the reader, and
+    what an own object was that is gone.
     """
-    reason = NOT_OURS_REASON if elsewhere else _reason_of(status, found)
+    gone = found.own.object if isinstance(found, OwnDiscovery) and status == HTTPStatus.GONE else None
+    elsewhere = "" if ark is None or site.answers_for(ark.naan) else f"{CENTRAL}/{_path(ark)}"
+    reason = "not-ours" if elsewhere else _reason_of(status, found)
     headers = (*_VARIES, *headers)
     kind = request.prefers(TEXT, HTML, PROBLEM, JSON)
     if kind == HTML:
@@ -420,7 +419,7 @@ def failure(
 
 def _reason_of(status: HTTPStatus, found: Discovery | None) -> str:
     """Return why a request failed, as the statistics count it: one of a few words."""
-    if found is None:
+    if found is None or status == HTTPStatus.GONE:
         return _REASONS.get(status, "")
     if found:
         return "no-object"

@@ -1,4 +1,4 @@
-"""The pages of errors in a real browser: in each language, in light and dark, at three widths."""
+"""The pages of errors in a real browser: in each language, in light and dark, at three widths; others for machines."""
 
 from __future__ import annotations
 
@@ -65,7 +65,12 @@ def ports() -> Iterator[dict[int, int]]:
     own = Own(
         [
             OwnObject("ark:12148/bt5np1", "https://objects.example.org/1"),
-            OwnObject("ark:12148/k2", "", 410, "Withdrawn by its author", "A. Author", "A draft of a report", "1998"),
+            OwnObject(
+                "ark:12148/k2", "", 410, "Withdrawn by its author", "A. Author", "A draft of a report", "1998"
+            )._replace(replaced_by="ark:12148/bt5np1", withdrawn="2026-11-29"),
+            OwnObject(
+                "ark:12148/described", "https://objects.example.org/2", who="A. Author", what="A report </script>"
+            ),
         ]
     )
     settings = GatewayConfig(
@@ -115,3 +120,16 @@ def test_each_page_of_an_error_fits_and_axe_has_no_finding(
             if folder:
                 kind = "dark" if dark else "light"
                 page.picture(Path(folder) / f"{name}-{code}-{width}-{kind}.png")
+
+
+@pytest.mark.parametrize("target", ["/ark:12148/described?info", "/api"])
+def test_pages_for_machines_and_people(target: str, browser: Chromium, ports: dict[int, int]) -> None:
+    """The linked data in the page of an object are no script, and the policy of the page refuses nothing in it."""
+    for width in WIDTHS:
+        page = browser.open(f"http://127.0.0.1:{ports[404]}{target}", width=width, dark=width == WIDTHS[0])
+        assert page.value("document.documentElement.scrollWidth") <= width
+        assert page.troubles() == []
+        assert page.faults("minor", "moderate", "serious", "critical") == []
+    if "info" in target:
+        data = page.value("JSON.parse(document.scripts[0].textContent)")
+        assert (data["@type"], data["name"]) == ("CreativeWork", "A report </script>")

@@ -208,7 +208,16 @@ def test_an_object_that_is_gone_leads_to_what_replaces_it(by: str, where: str) -
 
 
 @pytest.mark.parametrize(
-    "by", ["javascript:alert(1)", "nonsense", "https://", "http://[", "ark:12345/a ark:12345/b", "\r\nX: y"]
+    "by",
+    [
+        "javascript:alert(1)",
+        "nonsense",
+        "https://",
+        "http://[",
+        "ark:12345/a ark:12345/b",
+        "\r\nX: y",
+        f"ark:12345/{9:08000}",
+    ],
 )
 def test_what_replaces_an_object_is_a_link_only_if_it_can_be_read(by: str) -> None:
     """The row may have been edited by another program."""

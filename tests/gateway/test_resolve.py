@@ -164,7 +164,7 @@ def test_the_link_set_as_text_has_the_same_links() -> None:
     assert response.header("content-type") == "application/linkset"
     links = response.body.decode().split(",\n")
     assert links[0] == '<https://a.example/ark:12345/x1>; rel="alternate"; anchor="https://gw.example/ark:12345/x1"'
-    assert len(links) == 7
+    assert len(links) == 8
     assert [link for link in links if "text/plain" in link] == [
         '<https://gw.example/ark:12345/x1?info>; rel="describedby"; anchor="https://gw.example/ark:12345/x1";'
         ' type="text/plain"'
