@@ -32,7 +32,7 @@ SUFFIX, QUERY = "/part.1", "?part=1"
 COLUMNS = ("asked", "expected", "answered", "reason")
 
 
-class Answer(NamedTuple):
+class ResolverAnswer(NamedTuple):
     """The answer to a request for an ARK: its status and where it leads, or why there is none."""
 
     status: int
@@ -42,7 +42,7 @@ class Answer(NamedTuple):
     def __str__(self) -> str:
         return " ".join(filter(None, (str(self.status or ""), self.location)))
 
-    def is_as(self, expected: Answer) -> bool:
+    def is_as(self, expected: ResolverAnswer) -> bool:
         """Return whether it leads to the same place; any status of a redirect is as good as another."""
         if expected.status == GONE:
             return self.status == GONE
@@ -50,7 +50,7 @@ class Answer(NamedTuple):
 
 
 @dataclass
-class Progress:
+class Comparison:
     """How far a comparison has come: the last ARK, and the requests so far."""
 
     resolver: str
@@ -100,7 +100,7 @@ def compare(
     if sample is not None and sample < len(arks):
         arks = sorted(random.Random(0).sample(arks, sample))
     state = None if target is None else target.with_name(f"{target.name}.state")
-    done = Progress(resolver, sample or 0)
+    done = Comparison(resolver, sample or 0)
     if resume and state is not None:
         done = _resumed(state, done)
     elif not overwrite:
@@ -140,9 +140,9 @@ def compare(
     sys.exit(output.EXIT_NONE if done.different else output.EXIT_OK)
 
 
-def _resumed(state: Path, given: Progress) -> Progress:
+def _resumed(state: Path, given: Comparison) -> Comparison:
     try:
-        found = Progress(**json.loads(state.read_text("utf-8")))
+        found = Comparison(**json.loads(state.read_text("utf-8")))
     except (OSError, ValueError, TypeError):
         raise click.UsageError(f"{state}: there is nothing to resume") from None
     if (found.resolver, found.sample) != (given.resolver, given.sample):
@@ -150,26 +150,26 @@ def _resumed(state: Path, given: Progress) -> Progress:
     return found
 
 
-def _requests(objects: OwnObjects, ark: str) -> Iterator[tuple[str, Answer]]:
+def _requests(objects: OwnObjects, ark: str) -> Iterator[tuple[str, ResolverAnswer]]:
     """Yield what to ask of an ARK, and what a gateway answers; not for a suffix that it does not pass on."""
     for added in ("", SUFFIX, QUERY):
         asked = Ark.parse(f"{ark}{added}")
         found = match(objects, asked)
         if found is not None and (found.object.is_gone or not found.rest or found.object.suffix):
             where = "" if found.object.is_gone else target_of(found, asked)
-            yield f"{ark}{added}", Answer(found.object.status, where)
+            yield f"{ark}{added}", ResolverAnswer(found.object.status, where)
 
 
-def _ask(where: str) -> Answer:
+def _ask(where: str) -> ResolverAnswer:
     parsed = url.parse(where)
     try:
         with (
             connection(parsed, seconds=SECONDS, allow_private=True) as sock,
             send(sock, parsed, {}).getresponse() as response,
         ):
-            return Answer(response.status, response.getheader("Location") or "")
+            return ResolverAnswer(response.status, response.getheader("Location") or "")
     except NmaError as error:
-        return Answer(0, "", str(error))
+        return ResolverAnswer(0, "", str(error))
 
 
 class _Pace:

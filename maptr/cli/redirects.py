@@ -293,6 +293,8 @@ def _is_store(target: Path, *, overwrite: bool) -> bool:
     """Return whether there is a store that will be changed. Raises UsageError for another file."""
     if not target.exists():
         return False
+    if not target.is_file():
+        raise click.UsageError(f"{target}: is not a regular file")
     try:
         open_store(target, allow_private=True)
     except LockedFileError:
