@@ -40,6 +40,7 @@ _OBJECT = "maptr.cli.own_object"
         "withdraw": (_OBJECT, "withdraw", "Make an object one that is gone (410)."),
         "restore": (_OBJECT, "restore", "Let a withdrawn object lead to its URL again."),
         "show": (_OBJECT, "show", "Show the row of an ARK."),
+        "compare": ("maptr.cli.compare", "compare", "Compare what a running resolver answers with a file."),
         "history": (_OBJECT, "history", "Show what was changed, when and by whom."),
     },
 )
@@ -292,6 +293,8 @@ def _is_store(target: Path, *, overwrite: bool) -> bool:
     """Return whether there is a store that will be changed. Raises UsageError for another file."""
     if not target.exists():
         return False
+    if not target.is_file():
+        raise click.UsageError(f"{target}: is not a regular file")
     try:
         open_store(target, allow_private=True)
     except LockedFileError:

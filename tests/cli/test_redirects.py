@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import re
 import sqlite3
 import subprocess
@@ -267,6 +268,16 @@ def test_an_input_or_a_foreign_file_is_never_lost(tmp_path: Path) -> None:
     assert Path(file).read_text() == GOOD
     run("redirects", "export", database, "-o", file, "--overwrite", code=0)
     assert Path(file).read_text() == run("redirects", "export", database).stdout
+
+
+def test_a_pipe_is_no_store(tmp_path: Path) -> None:
+    file, pipe = write(tmp_path / "r.csv", GOOD), tmp_path / "pipe"
+    os.mkfifo(pipe)
+    for overwrite in ((), ("--overwrite",)):
+        run("redirects", "import", file, "-o", str(pipe), *overwrite, code=2, said="is not a regular file")
+    words = ("set", "ark:12345/x1", "https://o.example.org/", "--store", str(pipe))
+    run("redirects", *words, code=8, said="Is not a regular file")
+    assert pipe.is_fifo()
 
 
 def test_a_text_that_a_spreadsheet_would_take_for_a_formula_comes_back(tmp_path: Path) -> None:

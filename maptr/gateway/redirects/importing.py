@@ -271,8 +271,13 @@ class Staged:
         """Put the new file into the place of the old one, with its owner and mode."""
         if self._target.exists():
             status = self._target.stat()
-            with suppress(PermissionError):  # a user other than root keeps its own files
+            try:
                 os.chown(self.path, status.st_uid, status.st_gid)
+            except PermissionError:
+                reason = (
+                    "belongs to another user or group, as which the gateway may read it: import as that user or root"
+                )
+                raise ConfigError(reason, filename=str(self._target)) from None
             self.path.chmod(status.st_mode & 0o777)
         else:
             self.path.chmod(0o644)

@@ -22,6 +22,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from itertools import chain
 from pathlib import Path
+from stat import S_ISREG
 
 from maptr import url
 from maptr.daemon.background import Repetitions
@@ -452,6 +453,8 @@ def locked_store(path: Path, seconds: float) -> Iterator[int]:
     while True:
         handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         try:
+            if not S_ISREG(os.fstat(handle).st_mode):
+                raise OSError(errno.EINVAL, "Is not a regular file")
             _flock(handle, until)
             if os.path.samestat(os.fstat(handle), path.stat()):
                 yield handle
