@@ -6,6 +6,7 @@ import html
 import json
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,6 +20,8 @@ from maptr.gateway.suggest import MAX_LOOK_UPS
 from maptr.registry.table import Entry, Nma, Table
 from tests.gateway.test_pages import show
 from tests.support.gateway import Gateway, Objects, objects
+from tests.support.own_objects import imported, read
+from tests.support.waiting import PATIENCE
 
 HERE = "https://gw.example"
 TABLE = Table(
@@ -147,6 +150,16 @@ def test_no_neighbour_without_the_setting_or_a_check_character() -> None:
     assert b"suggestion" not in gateway(own).ask(f"/{wrong}", accept="application/json").body
     plain = objects(*(OwnObject(f"ark:12345/b{number}", "https://o.example/") for number in range(20)))
     assert near("ark:12345/b21", plain) == ""
+
+
+def test_the_neighbours_of_a_store(tmp_path: Path) -> None:
+    """Its names show which check characters a NAAN has."""
+    rows = [noid(f"x5np{number}", "naan") for number in range(40)]
+    rows[7] = rows[7]._replace(url="", status=410)
+    text = "ark,url,status\n" + "".join(f"{one.ark},{one.url},{one.status}\n" for one in rows)
+    own = read(imported(tmp_path / "own.sqlite", text)).objects.within(PATIENCE)
+    assert near(rows[8].ark.replace("x5np", "x5nq"), own) == rows[8].ark
+    assert near(rows[7].ark.replace("x5np", "x5nq"), own) == ""
 
 
 def test_an_object_that_is_gone_is_no_neighbour() -> None:
