@@ -179,6 +179,7 @@ def test_cancelling_closes_sockets_and_tasks() -> None:
     async def cancelled(port: int) -> None:
         resolver = resolver_of(port, dns.asyncresolver.Resolver)
         await asyncio.sleep(0)
+        gc.collect()  # files of other tests
         before = open_files()
         for asking in (
             lambda: discover_async(ARK, nameservers=f"127.0.0.1#{port}", lifetime=30),
@@ -195,6 +196,7 @@ def test_cancelling_closes_sockets_and_tasks() -> None:
             assert open_files() == before
 
     async def closed(port: int) -> None:
+        gc.collect()  # files of other tests
         before = open_files()
         arks = (f"ark:{i}/x" for i in range(1000))
         async with aclosing(discover_many_async(arks, nameservers=[f"127.0.0.1#{port}"])) as stream:
