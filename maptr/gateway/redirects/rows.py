@@ -246,6 +246,8 @@ def _sqlite_rows(path: Path) -> Iterator[Row]:
 
 def fault_of(text: str) -> str:
     """Return why a text of a database cannot be used; "" if it can."""
+    if text.isascii():
+        return ""
     try:
         text.encode()
     except UnicodeEncodeError:

@@ -23,6 +23,7 @@ from contextlib import closing, contextmanager, suppress
 from itertools import chain
 from pathlib import Path
 from stat import S_ISREG
+from types import MappingProxyType
 
 from maptr import url
 from maptr.daemon.background import Repetitions
@@ -60,6 +61,7 @@ SLICE = 0.002  # seconds that a scan of all rows keeps others waiting
 NAMED = 10  # bad rows that the log and the status name one by one
 
 FIELDS = ", ".join(f'"{name}"' for name in COLUMNS)
+NO_MORE: Mapping[str, str] = MappingProxyType({})
 _TABLES = ("redirects", "columns", "naans", "changes", "history", "meta")
 SCHEMA = f"""
 CREATE TABLE redirects (
@@ -385,12 +387,12 @@ class _Within(OwnObjects):
 
 def object_of(values: tuple[object, ...]) -> OwnObject:
     """Return the object of the row of a store. Raises ValueError, OverflowError or RecursionError for a damaged one."""
-    *texts, more = ("" if value is None else str(value) for value in values)
+    *texts, more = ["" if value is None else str(value) for value in values]
     if fault := fault_of("".join(texts)):
         raise ValueError(fault)
     ark, target, status, reason, who, what, when, suffix, by, authority, withdrawn = texts
     leads_on = suffix != "0"
-    kept = more_columns(more)
+    kept = more_columns(more) if more else NO_MORE
     return OwnObject(ark, target, int(status or 0), reason, who, what, when, leads_on, by, authority, withdrawn, kept)
 
 
