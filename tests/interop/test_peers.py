@@ -37,6 +37,8 @@ def test_servers_end_with_a_test_run_that_is_killed(zone_file: Path) -> None:
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as running:
         assert running.stdout is not None
         group, directory = running.stdout.readline().split()
+        command = Path(f"/proc/{group}/cmdline")
+        until(lambda: b"setpriv" not in command.read_bytes().partition(b"\0")[0], "setpriv has set the signal")
         assert processes(int(group))
         running.kill()
     until(lambda: not processes(int(group)), "the server has ended")
