@@ -89,7 +89,8 @@ _LATE |= dict.fromkeys(("TableSource", "TableState"), "maptr.registry.table_stat
 def _imported(name: str) -> Any:
     if name not in _LATE:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_LATE[name]), name)
+    value = globals()[name] = getattr(import_module(_LATE[name]), name)
+    return value
 
 
 if not TYPE_CHECKING:  # type checkers would accept every name then
