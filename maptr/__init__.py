@@ -51,7 +51,7 @@ These are public, too: ``maptr.registry`` (tables and their formats), ``maptr.pl
 ``maptr.testing`` (DNS without a network, for your tests).
 
 docs/api.txt has the signatures of all of these, and CHANGELOG.md names every change of one; docs/promises.md says how
-long a name stays. Every other module and folder of the package is an inner room, which may change with any release.
+long a name stays. Every other module and folder of the package is internal and may change in any release.
 
 Public names are imported on first use, so that ``import maptr`` is fast.
 """

@@ -511,7 +511,7 @@ class Ark:
     def check(self, scope: Scope | None = None) -> Scope | None:
         """Return the scope over which the last character of the base name is its check character; None if it is none.
 
-        That is ``"naan"`` for NAAN and name, as N2T and most organisations compute it, also if both hold, or ``"name"``
+        That is ``"naan"`` for NAAN and name, as N2T and most organisations compute it, even if both hold, or ``"name"``
         for the name alone, as the National Library of France does. ``scope`` accepts only one of them. Of names without
         a check character, 7 of 100 pass one of the two by chance.
 

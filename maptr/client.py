@@ -127,7 +127,7 @@ class Client:
     in ``discover_many`` and ``drift_many``; None for no limit. ``max_connections``: TCP connections of these at a time
     (default 8, and fewer if the server or the process does not allow so many).
 
-    Many parameters, many attributes: options are explained here and nowhere else. Raises ConfigError, and TypeError for
+    Many parameters, many attributes: one for each option, all documented here. Raises ConfigError, and TypeError for
     a wrong type. A client that was closed raises RuntimeError.
 
     >>> with Client([server], cache=":memory:") as client:

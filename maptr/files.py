@@ -65,6 +65,15 @@ def read_whole(path: Path, most: int = MAX_WHOLE) -> bytes:
         return content
 
 
+def digest_of(path: Path) -> bytes:
+    """Return the SHA-256 of a file. Raises OSError."""
+    made = hashlib.sha256()
+    with opened(path) as file:
+        while part := file.read(CHUNK):
+            made.update(part)
+    return made.digest()
+
+
 def read_up_to(file: BinaryIO, most: int) -> bytes:
     """Return the rest of a file, and of a longer one ``most`` bytes and one more.
 

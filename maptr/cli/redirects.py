@@ -52,7 +52,7 @@ def redirects() -> None:
     A CSV has the columns ark and url, and may have: status (302, 303 or 307; 410 without a URL for an object that is
     gone), reason (why it is gone), replaced_by, authority and withdrawn (what replaces it, who withdrew it and when),
     who, what and when (its description, for ?info), and suffix (no: longer ARKs are not passed on). Any other column is
-    kept, and shown to nobody unless import --public names it; check and import name it, because its heading may be
+    kept, but not public unless import --public names it; check and import name it, because its heading may be
     mistyped or translated.
     """
 

@@ -330,7 +330,7 @@ def _configuration(
         "table": {} if is_sample else vars(table),
         "client": {"origin": name, "nameservers": [f"{host}#{port}"] if port else []},
         "cache": {"natab": table.file, "path": None},  # the server is on this machine
-        # Nobody else reaches it, and a check of all links of a site is much at once.
+        # Only this machine reaches it, and a link checker sends many requests at once.
         "gateway": {} if http_port is None else {"listen": [str(Address(host, http_port))], "rate": 0},
     }
     lines = ["# Written by maptr up, which removes it when it ends."]

@@ -30,7 +30,7 @@ from typing import Any, BinaryIO
 from maptr import __version__
 from maptr.config import ZoneConfig
 from maptr.config.model import signed_path
-from maptr.files import CHUNK, name_for, opened, write_private_parts
+from maptr.files import CHUNK, digest_of, name_for, opened, write_private_parts
 from maptr.protocol.names import Labels, to_wire
 from maptr.zone.masterfile import Source
 from maptr.zone.snapshot import PackedNodes, ZoneView
@@ -75,7 +75,7 @@ def fits(zone: ZoneConfig, settings: str, sources: Sequence[Source]) -> bool:
     if settings != settings_of(zone) or [source.path for source in sources[:1]] != [zone.file]:
         return False
     try:
-        return all(_digest_of(source.path) == source.digest for source in sources)
+        return all(digest_of(source.path) == source.digest for source in sources)
     except OSError:
         return False
 
@@ -83,14 +83,6 @@ def fits(zone: ZoneConfig, settings: str, sources: Sequence[Source]) -> bool:
 def settings_of(zone: ZoneConfig) -> str:
     """Digest what a version depends on besides its files: the settings, and the program that read and checked them."""
     return hashlib.sha256(repr((__version__, FORMAT, zone)).encode(errors="backslashreplace")).hexdigest()
-
-
-def _digest_of(path: Path) -> bytes:
-    made = hashlib.sha256()
-    with opened(path) as file:
-        while part := file.read(CHUNK):
-            made.update(part)
-    return made.digest()
 
 
 def path_of(folder: Path, origin: Labels) -> Path:

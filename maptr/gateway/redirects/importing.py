@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import enum
 import fcntl
-import hashlib
 import json
 import os
 import re
@@ -27,7 +26,7 @@ from typing import Self
 
 from maptr.ark import Ark
 from maptr.errors import ConfigError
-from maptr.files import CHUNK, flush_to_disk, naming, opened
+from maptr.files import digest_of, flush_to_disk, naming
 from maptr.gateway.objects import COLUMNS, GONE, WITHDRAWAL, OwnObject, RowError, read_row
 from maptr.gateway.redirects.changes import (
     INSERT,
@@ -94,18 +93,9 @@ class Imported:
     first_missing: tuple[str, ...] = ()
 
 
-def digest_of(path: Path) -> str:
-    """Return a hash of a file. Raises OSError."""
-    made = hashlib.sha256()
-    with opened(path) as file:
-        while part := file.read(CHUNK):
-            made.update(part)
-    return made.hexdigest()
-
-
 def fingerprint_of(path: Path, *, allow_private: bool) -> str:
     """Return what a store keeps of the file that it was made of. Raises OSError."""
-    return f"{digest_of(path)} {FORMAT} {int(allow_private)}"
+    return f"{digest_of(path).hex()} {FORMAT} {int(allow_private)}"
 
 
 class Staged:
