@@ -477,7 +477,7 @@ class Candidate(Value):
             path = ark.in_url if ark.name else str(ark)  # a bare NAAN without a slash (draft table 1)
             server = url.at(self.host, self.port, self.scheme or scheme or self.default_scheme)
             return f"{server}/{path}{ark.tail}"
-        if self.target and ark.in_url == self.ark.in_url:
+        if self.target and (ark is self.ark or ark.in_url == self.ark.in_url):
             return self.target + ark.tail if self.substitution else self.target
         rule = f"the rule of {self.host} at {self.owner}"
         try:

@@ -6,11 +6,14 @@ rules. Hosts are judged by their text; nothing is looked up.
 
 from __future__ import annotations
 
+import functools
 import ipaddress
 import re
 from typing import NamedTuple
 
 MAX_URL = 4096  # bytes; RFC 9110 4.1 asks recipients for 8000 at least, but no NMA needs half of it
+
+MAX_AUTHORITIES = 1024  # of the URLs that were read last; many have the same few
 
 # Patterns are strings, because a short process uses few of them and ``re`` caches those that it compiles.
 _URL = r"(?s)(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://(?P<authority>[^/?#]*)(?P<rest>.*)\Z"
@@ -152,11 +155,16 @@ def parse_port(text: str) -> int:
     return int(text)
 
 
+@functools.cache
+def _url_pattern() -> re.Pattern[str]:
+    return re.compile(_URL)
+
+
 def parse(text: str) -> Url:
     """Return the parts of an http or https URL (RFC 3986, RFC 9110 4.2). Raises ValueError with the reason."""
     if len(text) > MAX_URL:
         raise TooLongError(f"longer than {MAX_URL} bytes")
-    match = re.match(_URL, text)
+    match = _url_pattern().match(text)
     if match is None:
         raise ValueError("not an absolute URL")
     scheme = match["scheme"].lower()
@@ -167,14 +175,18 @@ def parse(text: str) -> Url:
     if unsafe := text.strip(_CLEAN):  # begins with the first unsafe character
         encoded = "".join(f"%{byte:02X}" for byte in unsafe[0].encode(errors="surrogatepass"))
         raise ValueError(f"the character U+{ord(unsafe[0]):04X} is not allowed in a URL, except as {encoded}")
-    authority = match["authority"]
+    return Url(scheme, *_host_port(match["authority"]), match["rest"])
+
+
+@functools.lru_cache(MAX_AUTHORITIES)
+def _host_port(authority: str) -> tuple[Host, int | None]:
     if "@" in authority:
         raise ValueError("user information in the URL")
     host_text, colon, port_text = authority.rpartition(":")
     if not colon or authority.endswith("]"):
         host_text, port_text = authority, ""
     port = parse_port(port_text) if port_text else None
-    return Url(scheme, parse_host(host_text), port, match["rest"])
+    return parse_host(host_text), port
 
 
 def parse_allowed(text: str, *, allow_private: bool = False) -> Url:
@@ -207,7 +219,7 @@ def server_of(text: str) -> str | None:
 def with_path(text: str) -> str:
     """Return a URL with the path ``/`` if it has none, so that nothing appended to it becomes a part of its host
     (RFC 3986 6.2.3). Other text is returned unchanged."""
-    match = re.match(_URL, text)
+    match = _url_pattern().match(text)
     if match is None or match["rest"].startswith("/"):
         return text
     start = match.start("rest")
@@ -223,12 +235,23 @@ def is_at(made: str, base: str) -> bool:
 def normalized(text: str) -> str:
     """Return the URL of an ARK in the form that compares: scheme and host in lower case, without default port, final
     dot of the host (RFC 3986 6.2.2.1, 6.2.3) and slash after ``ark:``. Other text is returned unchanged."""
-    match = re.match(_URL, text)
+    match = _url_pattern().match(text)
     if match is None:
         return text
-    scheme = match["scheme"].lower()
-    host, colon, port = match["authority"].lower().removesuffix(f":{PORTS.get(scheme)}").partition(":")
-    return f"{scheme}://{host.removesuffix('.')}{colon}{port}{match['rest'].replace('ark:/', 'ark:')}"
+    start = _normalized_start(match["scheme"], match["authority"])
+    return start + match["rest"].replace("ark:/", "ark:")
+
+
+@functools.lru_cache(MAX_AUTHORITIES)
+def _normalized_start(scheme: str, authority: str) -> str:
+    scheme = scheme.lower()
+    host, colon, port = authority.lower().removesuffix(f":{PORTS.get(scheme)}").partition(":")
+    return f"{scheme}://{host.removesuffix('.')}{colon}{port}"
+
+
+def is_below(text: str, start: str) -> bool:
+    """Return whether a text is a valid URL with this start, which is a valid one with a path."""
+    return text.startswith(start) and len(text) <= MAX_URL and not text.strip(_CLEAN)
 
 
 def refusal(text: str, *, allow_private: bool = False) -> str | None:

@@ -119,14 +119,6 @@ def root_name(ark: Ark, origin: Labels) -> Labels:
     return names.check((ark.naan.encode(), *origin))
 
 
-def for_other(found: Discovery, ark: Ark, now: float | None = None) -> Discovery:
-    """Return the discovery of another ARK of its NAAN, if the walk did not read the ARK (``Walk.ark_read``)."""
-    candidates = tuple([candidate.replace(ark=ark) for candidate in found.candidates])
-    if now is None:
-        return found.replace(ark=ark, candidates=candidates)
-    return found.expiring(now, ark=ark, candidates=candidates)
-
-
 class Walk:
     """One run of the algorithm: ``next()``, query, ``tell()``, until ``next()`` returns nothing; then ``result()``.
 
@@ -139,7 +131,6 @@ class Walk:
     Raises ValueError if NAAN and origin do not make a valid domain name.
     """
 
-    ark_read = False  # a regexp has read the ARK, so that other ARKs of its NAAN may have other candidates
     _given = False  # True if ``next`` has returned the open questions
     _limit: Limit | None = None  # the one that the answer being read has reached
     _ttl: int | None = None
@@ -158,7 +149,8 @@ class Walk:
         self.settings = settings = settings or DEFAULTS
         self.ark = ark = ark.sent(settings.hyphens)
         self.steps: list[Step] = []  # the trace of the depths that have been read
-        self._read = reader or read
+        self.places: list[Question] = []  # the question of each step, with the TTL of its answer if that is shorter
+        self._reader = reader or read
         root = root or root_name(ark, settings.origin)
         self._open = [_new(Question, (root, (), MAX_TTL, NAPTR))]  # the questions of the current depth
         self._answers: dict[Labels, Answer] = {}
@@ -166,7 +158,7 @@ class Walk:
         # The draft prints hosts below ark.arpa without a final dot.
         has_undotted = settings.origin is ARK_ARPA or names.fold(settings.origin) == ARK_ARPA
         self._undotted = ARK_ARPA if has_undotted else None
-        self._found: list[_Found] = []
+        self.found: list[Found] = []
         self.budget = budget or Budget(settings.regexp_steps)
         self._records_left = settings.max_records
         self._origin_known = origin_known
@@ -201,8 +193,8 @@ class Walk:
                 self._answers.setdefault(question.name, Answer(Outcome.TIMEOUT, note=TIME_OVER))
             self._read_depth()
         if len(self.steps) > 1:  # the records of one name are in their order
-            self._found.sort(key=_Found.rank)
-        ranked = _rank(self._found, self.ark, self.settings.scheme, self._too_long)
+            self.found.sort(key=Found.rank)
+        ranked = _rank([one.candidate for one in self.found], self._too_long)
         most = self.settings.max_candidates
         trace = tuple(self.steps)
         if len(ranked) > most:
@@ -255,6 +247,7 @@ class Walk:
         here = question
         if sane is not None and sane < question.ttl:
             here = _new(Question, (question.name, question.path, sane, question.rdtype))
+        self.places.append(here)
         if not isinstance(records, NaptrRRset):
             records = NaptrRRset.of(records)
         self._records_left -= len(records)
@@ -286,7 +279,7 @@ class Walk:
     def _read_record(self, here: Question, naptr: Naptr, onward: dict[Labels, Question]) -> Reading:
         rule: Rule | None = None
         try:
-            rule = self._read(naptr, undotted=self._undotted, budget=self.budget)
+            rule = self.read(naptr, self.budget)
             kind = rule.kind
             if kind is _OTHER:
                 return Reading(naptr, kind, False, rule.notes)
@@ -302,8 +295,11 @@ class Walk:
             return Reading(naptr, rule.kind if rule else _OTHER, False, (*(rule.notes if rule else ()), spent))
         except _Skipped as skipped:
             assert rule is not None  # noqa: S101 - only a rule that was read can be skipped
-            return Reading(naptr, rule.kind, False, (*rule.notes, str(skipped)))
-        return _new(Reading, (naptr, kind, True, (*rule.notes, *reasons), tuple(leads_to)))
+            return _not_counted(rule, skipped)
+        return _counted(rule, leads_to, reasons)
+
+    def read(self, naptr: Naptr, budget: Budget) -> Rule:
+        return self._reader(naptr, undotted=self._undotted, budget=budget)
 
     def _host(self, here: Question, rule: Rule) -> tuple[list[str], list[str]]:
         """Add the candidates of a host rule. Returns their places, and the reasons."""
@@ -322,47 +318,21 @@ class Walk:
 
     def _url(self, here: Question, rule: Rule) -> tuple[list[str], list[str]]:
         """Add the candidate of a URL rule. Returns its URL, and the reason."""
-        made = ""
         try:
-            made = self._apply(rule)
-            where = url.parse_allowed(made, allow_private=self.settings.allow_private)
-            self._check_host(made, rule)
-        except (url.TooLongError, ResultTooLongError) as error:
+            made = _make_url(rule, self.ark, self.budget)
+            host, port = _place(made, rule, self.settings)
+        except _TooLong:
             # The record is for this ARK, but its URL is unknown: no record of a worse rank may replace it.
             self._limit = Limit.URL_LENGTH
             self._too_long.append((*here.path, rule.naptr[:2]))
-            raise _Skipped(f"{error}; records of a worse rank are left out") from None
-        except ValueError as error:
-            raise _Skipped(f"makes {made[:200]!a}: {error}") from None
-        self._add(here, rule, 0, where.host.in_url, where.port, made)
+            raise
+        self._add(here, rule, 0, host, port, made)
         return [made], [f"candidate {made}"]
-
-    @staticmethod
-    def _check_host(made: str, rule: Rule) -> None:
-        """Raise _Skipped if the text after the match, which stays, became a part of the host of a URL without path."""
-        start = rule.substitution.replacement[:1] if rule.substitution is not None else ()
-        base = start[0].decode("ascii", "backslashreplace") if start and isinstance(start[0], bytes) else ""
-        has_path = "/" in base.partition("://")[2] and made.startswith(base)
-        if not (has_path or url.is_at(made, base)):
-            raise _Skipped(f"makes {made[:200]!a}, which is not at the host of its rule")
 
     def _add(self, here: Question, rule: Rule, nth: int, host: str, port: int | None, target: str = "") -> None:
         """Add the candidate of a rule; ``nth`` is the number of its host in the record."""
-        naptr = rule.naptr
-        rank = naptr[:2]
-        candidate = Candidate(
-            host,
-            port,
-            *rank,
-            names.to_text(here.name),
-            ttl=here.ttl,
-            target=target,
-            path=(*here.path, rank),
-            ark=self.ark,
-            substitution=rule.substitution,
-            default_scheme=self.settings.scheme,
-        )
-        self._found.append(_new(_Found, (candidate, naptr, nth)))
+        candidate = _candidate(here, rule, self.ark, host, port, target, self.settings.scheme)
+        self.found.append(_new(Found, (candidate, rule.naptr, nth)))
 
     def _redirect(self, here: Question, rule: Rule, onward: dict[Labels, Question]) -> tuple[list[str], list[str]]:
         """Open the question of a redirect. Returns its name, and the reason."""
@@ -370,7 +340,7 @@ class Walk:
         if rule.substitution is not None:
             made = ""
             try:
-                made = self._apply(rule)
+                made = _apply(rule, self.ark, self.budget)
                 target = names.parse(made)
             except ResultTooLongError as error:
                 raise _Skipped(str(error)) from None
@@ -386,17 +356,6 @@ class Walk:
             return [shown], [f"redirect to {shown}, asked once for several records"]
         onward[key] = question
         return [shown], [f"redirect to {shown}"]
-
-    def _apply(self, rule: Rule) -> str:
-        """Apply the rule's regexp to the ARK. Raises _Skipped, BudgetSpent and ResultTooLongError."""
-        assert rule.substitution is not None  # noqa: S101 - the caller has checked it
-        self.ark_read = True
-        made = rule.substitution.apply(self.ark.in_url.encode(), self.budget)
-        if made is None and "-" in self.ark.resolution:  # kept ones: there may be one in the shoulder of the rule
-            made = rule.substitution.apply(self.ark.without_hyphens.replace("#", "%23").encode(), self.budget)
-        if made is None:
-            raise _Skipped("its regexp does not match this ARK")
-        return made.decode("ascii", "backslashreplace")
 
     def _admit(self, onward: dict[Labels, Question]) -> list[Question]:
         """Return the questions of the next depth within the limits. The others are noted on the trace."""
@@ -415,11 +374,178 @@ class Walk:
         self.steps.append(Step(question.name, len(question.path), Outcome.LIMIT, note=why, limit=limit))
 
 
+class SharedWalk:
+    """A walk that serves the other ARKs of its NAAN: they ask the same questions, and only URL rules read the ARK."""
+
+    def __init__(self, found: Discovery, sources: list[_Source], budget: Budget, settings: Settings) -> None:
+        self._discovery = found
+        self._sources = sources  # best first
+        self._reads_ark = any(source.rule is not None for source in sources)
+        self._settings = settings
+        self._steps = budget.steps  # left for matching when the rules are read
+        records = sum(len(step.readings) for step in found.trace)
+        self._work = settings.regexp_steps - budget.steps + RECORD_STEPS * records
+
+    @classmethod
+    def of(cls, walk: Walk, found: Discovery) -> SharedWalk | None:
+        """Return the shared walk of a walk and its discovery; None if a regexp made a name, or at a limit."""
+        if any(step.limit is not None for step in found.trace):
+            return None
+        settings, budget = walk.settings, Budget(walk.settings.regexp_steps)
+        sources = [_Source(one.rank(), one.candidate) for one in walk.found if not one.candidate.target]
+        for depth, (step, here) in enumerate(zip(found.trace, walk.places, strict=True)):
+            for nth, reading in enumerate(step.readings):
+                rule = walk.read(reading.naptr, budget)
+                if rule.kind is Kind.REDIRECT and rule.substitution is not None:
+                    return None
+                if rule.kind is _URL:
+                    start, host, port = _known_start(rule, settings)
+                    candidate = _candidate(here, rule, walk.ark, host, port, "", settings.scheme)
+                    rank = Found(candidate, rule.naptr, 0).rank()
+                    sources.append(_Source(rank, candidate, rule, start, depth, nth))
+        if len(sources) > settings.max_candidates:
+            return None
+        return cls(found, sorted(sources, key=_Source.by_rank), budget, settings)
+
+    def discovery(self, ark: Ark, shared: Budget | None = None) -> Discovery | None:
+        """Return the discovery that the walk of another ARK would have; None if it would reach a limit.
+
+        ``shared`` is a budget of several walks.
+        """
+        if not self._reads_ark:
+            same = tuple([candidate.replace(ark=ark) for candidate in self._discovery.candidates])
+            return self._discovery.replace(ark=ark, candidates=same)
+        budget = Budget(self._steps, shared)
+        found: list[Candidate] = []
+        readings: dict[int, list[Reading]] = {}
+        for _, candidate, rule, start, depth, nth in self._sources:
+            if rule is None:
+                found.append(candidate.replace(ark=ark))
+                continue
+            if depth not in readings:
+                readings[depth] = list(self._discovery.trace[depth].readings)
+            try:
+                made = _make_url(rule, ark, budget)
+                if start and url.is_below(made, start):
+                    found.append(candidate.replace(ark=ark, target=made))
+                else:
+                    host, port = _place(made, rule, self._settings)
+                    found.append(candidate.replace(ark=ark, host=host, port=port, target=made))
+                readings[depth][nth] = _counted(rule, [made], [f"candidate {made}"])
+            except (BudgetSpent, _TooLong):
+                return None
+            except _Skipped as skipped:
+                readings[depth][nth] = _not_counted(rule, skipped)
+        trace = list(self._discovery.trace)
+        for depth, changed in readings.items():
+            trace[depth] = trace[depth].replace(readings=tuple(changed))
+        work = self._work + self._steps - budget.steps
+        return self._discovery.replace(ark=ark, candidates=_rank(found, ()), trace=tuple(trace), work=work)
+
+
+class _Source(NamedTuple):
+    """What gives a candidate: a host, with its candidate; or a URL rule, with the facts of its candidate that no ARK
+    changes, the start of a URL that is at its host, the number of its step, and that of its record there."""
+
+    rank: tuple[object, ...]
+    candidate: Candidate
+    rule: Rule | None = None
+    start: str = ""
+    depth: int = 0
+    nth: int = 0
+
+    def by_rank(self) -> tuple[object, ...]:
+        return self.rank
+
+
+def _make_url(rule: Rule, ark: Ark, budget: Budget) -> str:
+    """Return the URL that a rule makes of an ARK. Raises _Skipped, _TooLong and BudgetSpent."""
+    try:
+        return _apply(rule, ark, budget)
+    except ResultTooLongError as error:
+        raise _TooLong(f"{error}; records of a worse rank are left out") from None
+
+
+def _place(made: str, rule: Rule, settings: Settings) -> tuple[str, int | None]:
+    """Return host and port of a URL that a rule made. Raises _Skipped and _TooLong."""
+    try:
+        where = url.parse_allowed(made, allow_private=settings.allow_private)
+    except url.TooLongError as error:
+        raise _TooLong(f"{error}; records of a worse rank are left out") from None
+    except ValueError as error:
+        raise _Skipped(f"makes {made[:200]!a}: {error}") from None
+    # The text after the match stays: it must not become a part of the host of a URL without path.
+    start = _start(rule)
+    if not ((_has_path(start) and made.startswith(start)) or url.is_at(made, start)):
+        raise _Skipped(f"makes {made[:200]!a}, which is not at the host of its rule")
+    return where.host.in_url, where.port
+
+
+def _known_start(rule: Rule, settings: Settings) -> tuple[str, str, int | None]:
+    """Return the start that shows that a URL of the rule is at its host, and host and port; else an empty text."""
+    start = _start(rule)
+    try:
+        return (start, *_place(start, rule, settings)) if _has_path(start) else ("", "", None)
+    except _Skipped:
+        return "", "", None
+
+
+def _start(rule: Rule) -> str:
+    """Return the text with which the URLs of a rule start."""
+    first = rule.substitution.replacement[:1] if rule.substitution is not None else ()
+    return first[0].decode("ascii", "backslashreplace") if first and isinstance(first[0], bytes) else ""
+
+
+def _has_path(start: str) -> bool:
+    return "/" in start.partition("://")[2]
+
+
+def _apply(rule: Rule, ark: Ark, budget: Budget) -> str:
+    """Apply a rule's regexp to an ARK. Raises _Skipped, BudgetSpent and ResultTooLongError."""
+    assert rule.substitution is not None  # noqa: S101 - the caller has checked it
+    made = rule.substitution.apply(ark.in_url.encode(), budget)
+    if made is None and "-" in ark.resolution:  # kept ones: there may be one in the shoulder of the rule
+        made = rule.substitution.apply(ark.without_hyphens.replace("#", "%23").encode(), budget)
+    if made is None:
+        raise _Skipped("its regexp does not match this ARK")
+    return made.decode("ascii", "backslashreplace")
+
+
+def _candidate(
+    here: Question, rule: Rule, ark: Ark, host: str, port: int | None, target: str, scheme: str
+) -> Candidate:
+    rank = rule.naptr[:2]
+    return Candidate(
+        host,
+        port,
+        *rank,
+        names.to_text(here.name),
+        ttl=here.ttl,
+        target=target,
+        path=(*here.path, rank),
+        ark=ark,
+        substitution=rule.substitution,
+        default_scheme=scheme,
+    )
+
+
+def _counted(rule: Rule, leads_to: Sequence[str], reasons: Sequence[str]) -> Reading:
+    return _new(Reading, (rule.naptr, rule.kind, True, (*rule.notes, *reasons), tuple(leads_to)))
+
+
+def _not_counted(rule: Rule, skipped: _Skipped) -> Reading:
+    return Reading(rule.naptr, rule.kind, False, (*rule.notes, str(skipped)))
+
+
 class _Skipped(Exception):
     """A rule is skipped. The text is the reason."""
 
 
-class _Found(NamedTuple):
+class _TooLong(_Skipped):
+    """A rule is for this ARK, but its URL is too long."""
+
+
+class Found(NamedTuple):
     """A candidate, its record, and the number of the host in that record."""
 
     candidate: Candidate
@@ -439,18 +565,18 @@ def _without_final_zeros(path: RulePath) -> RulePath:
     return path
 
 
-def _rank(found: Sequence[_Found], ark: Ark, scheme: str, unknown: Sequence[RulePath]) -> tuple[Candidate, ...]:
+def _rank(found: Sequence[Candidate], unknown: Sequence[RulePath]) -> tuple[Candidate, ...]:
     """Return the candidates that were found, in the order of their ranks; each URL once.
 
     URLs that differ only in the slash after ``ark:`` count as one. ``unknown`` are the paths of records for this ARK
     whose URL is unknown: candidates of a worse rank than one of these are left out.
     """
     if len(found) < 2 and not unknown:
-        return tuple([candidate for candidate, _, _ in found])
+        return tuple(found)
     if unknown:
         worst = min(map(_without_final_zeros, unknown))
-        found = [one for one in found if _without_final_zeros(one.candidate.path) <= worst]
+        found = [candidate for candidate in found if _without_final_zeros(candidate.path) <= worst]
     ranked: dict[str, Candidate] = {}
-    for candidate, _, _ in found:
-        ranked.setdefault(url.normalized(candidate.url(ark, scheme=scheme)), candidate)
+    for candidate in found:
+        ranked.setdefault(url.normalized(candidate.url()), candidate)
     return tuple(ranked.values())

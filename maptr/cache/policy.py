@@ -83,7 +83,7 @@ class DnsFirst:
 
     def choose(self, dns: Dns, natab: Natab) -> Choice:
         if dns is Dns.ANSWERS:
-            return Choice(Take.DNS, dns, natab)
+            return _from_dns(natab)
         if dns is Dns.KEPT:
             return Choice(Take.KEPT, dns, natab)
         if natab.has and not (dns is Dns.NONE and natab is Natab.STALE_HAS):
@@ -126,6 +126,11 @@ class NatabOnly:
         if natab.has:
             return _from_table(Dns.UNASKED, natab)
         return _from_neither(Dns.UNASKED, natab, table_may_deny=True)
+
+
+@cache
+def _from_dns(natab: Natab) -> Choice:
+    return Choice(Take.DNS, Dns.ANSWERS, natab)
 
 
 @cache

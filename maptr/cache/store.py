@@ -6,12 +6,11 @@ the other ARKs of its NAAN: ``Store`` runs the walk again over the kept answers.
 
 from __future__ import annotations
 
-import copy
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 from maptr.ark import Ark
 from maptr.cache import MAX_NAMES, STALE_LIMIT
@@ -21,7 +20,7 @@ from maptr.naptr.automaton import Budget
 from maptr.naptr.record import Naptr, NaptrRRset, Rule, RuleCache
 from maptr.protocol import names
 from maptr.protocol.names import Labels
-from maptr.walk import Answer, Reader, Settings, Walk, for_other
+from maptr.walk import Answer, Reader, Settings, SharedWalk, Walk
 
 if TYPE_CHECKING:
     from maptr.cache.disk import Disk
@@ -34,6 +33,8 @@ REFRESH_PART = 0.1  # of a lifetime: an answer used in this last part of it is f
 
 K = TypeVar("K")
 V = TypeVar("V")
+
+_new = tuple.__new__  # a third of the time of a NamedTuple's own
 
 
 class LruDict(Generic[K, V]):
@@ -108,7 +109,7 @@ class Store:
         self.clock = clock
         self.wall = wall
         self._stale_limit = stale_limit
-        self._replays: LruDict[Labels, Replay] = LruDict(MAX_REPLAYS)  # those that hold for every ARK of a NAAN
+        self._replays: LruDict[Labels, Replay] = LruDict(MAX_REPLAYS)  # those that serve every ARK of a NAAN
         self._rules = RuleCache()
         self._rules_lock = ForkLock()
 
@@ -130,17 +131,17 @@ class Store:
         with self._rules_lock:
             return self._rules(naptr, undotted=undotted, budget=budget)
 
-    def fresh(self, ark: Ark) -> Replay:
-        """Return the walk over fresh answers; that of another ARK of the NAAN if no regexp has read it, for the second
-        in which the TTLs are the same."""
+    def fresh(self, ark: Ark) -> Fresh:
+        """Return the walk over fresh answers; from that of another ARK of the NAAN if they ask the same questions, for
+        the second in which the TTLs are the same."""
         root = self.root(ark)
         known = self._replays.get(root)
-        if known is not None and known.holds():
-            return known.of(ark)
+        if known is not None and known.holds() and (same := known.of(ark)) is not None:
+            return same
         made = Replay(self, ark, self.settings).run()
-        if made.is_of_naan:
+        if made.shared is not None:
             self._replays.put(root, made)
-        return made
+        return Fresh(made.found, made.refresh_at, made.missing)
 
     def is_kept(self, name: Labels, answer: CachedAnswer) -> bool:
         """Return whether this is the answer for the name in memory."""
@@ -197,6 +198,14 @@ class Store:
         return replace(kept, layer="disk")
 
 
+class Fresh(NamedTuple):
+    """The discovery from fresh answers, None if ``missing`` has none, and when the first of them should be fetched."""
+
+    found: Discovery | None
+    refresh_at: float
+    missing: Labels
+
+
 class Replay:
     """One walk over kept answers.
 
@@ -217,7 +226,7 @@ class Replay:
         self.refresh_at = float("inf")
         self.missing: Labels = ()
         self.found: Discovery | None = None
-        self.is_of_naan = False  # it holds for every ARK of its NAAN
+        self.shared: SharedWalk | None = None  # for the other ARKs of its NAAN
         self._until = float("inf")  # when a TTL changes, which counts whole seconds
         self._used: list[tuple[Labels, CachedAnswer]] = []
 
@@ -225,7 +234,8 @@ class Replay:
         walk = replay(self._ark, self._settings, self.answer, reader=self._store.rule)
         if walk is not None:
             self.found = walk.result(source=self._source, fetched=self._fetched, stale=self._stale)
-            self.is_of_naan = self._source == "memory" and not (self._stale or walk.ark_read)
+            if self._source == "memory" and not self._stale:
+                self.shared = SharedWalk.of(walk, self.found)
         return self
 
     def holds(self) -> bool:
@@ -233,11 +243,10 @@ class Replay:
         now = self._store.clock()
         return self._now <= now < self._until and all(self._store.is_kept(name, kept) for name, kept in self._used)
 
-    def of(self, ark: Ark) -> Replay:
-        """Return the same for another ARK of the NAAN, if ``is_of_naan``."""
-        made = copy.copy(self)
-        made.found = None if self.found is None else for_other(self.found, ark.sent(self._settings.hyphens))
-        return made
+    def of(self, ark: Ark) -> Fresh | None:
+        """Return the same for another ARK of the NAAN; None if its walk must run by itself."""
+        found = None if self.shared is None else self.shared.discovery(ark.sent(self._settings.hyphens))
+        return None if found is None else _new(Fresh, (found, self.refresh_at, ()))
 
     def answer(self, name: Labels) -> Answer | None:
         kept = self._store.get(name, self._now)

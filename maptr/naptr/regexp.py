@@ -80,9 +80,11 @@ class Substitution(NamedTuple):
         groups = self.expression.match(text, budget)
         if groups is None:
             return None
-        made = b"".join(
-            part if isinstance(part, bytes) else text[groups.get(2 * part, 0) : groups.get(2 * part + 1, 0)]
-            for part in self.replacement
+        made = b"".join(  # of a list, which takes half the time of a generator
+            [
+                part if isinstance(part, bytes) else text[groups.get(2 * part, 0) : groups.get(2 * part + 1, 0)]
+                for part in self.replacement
+            ]
         )
         result = text[: groups[0]] + made + text[groups[1] :]
         if len(result) > MAX_RESULT:

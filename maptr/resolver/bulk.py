@@ -25,7 +25,7 @@ from maptr.protocol.names import Labels
 from maptr.protocol.numbers import NAPTR
 from maptr.resolver.call import Clock, log_answer, logs
 from maptr.resolver.multiplexer import Multiplexer
-from maptr.walk import TIME_OVER, Answer, Question, Settings, Walk, for_other, root_name
+from maptr.walk import TIME_OVER, Answer, Question, Settings, SharedWalk, Walk, root_name
 
 WINDOW = 4  # ARKs begun, for each question that may be outstanding
 HELD = 32  # discoveries held back for order, for each question that may be outstanding: 22 MB at most by default
@@ -74,27 +74,27 @@ class SharedQuestion(Generic[Token]):
 class _KnownAnswers:
     """The answers of a run by question, as long as there is room for their records.
 
-    ``discoveries`` has, by NAAN, the discovery that holds for every ARK of it.
+    ``walks`` has, by NAAN, the walk that serves all of its ARKs.
     """
 
     def __init__(self) -> None:
         self.answers: dict[Key, Answer] = {}
-        self.discoveries: dict[str, Discovery] = {}
+        self.walks: dict[str, SharedWalk] = {}
         self._room = MAX_KEPT
 
     def add(self, key: Key, answer: Answer) -> None:
         size = len(answer.records) or 1
         if size > self._room:
             self.answers.clear()
-            self.discoveries.clear()
+            self.walks.clear()
             self._room = MAX_KEPT
         self._room -= size
         self.answers[key] = answer
 
-    def add_discovery(self, naan: str, discovery: Discovery) -> None:
-        if len(self.discoveries) >= MAX_NAANS:
-            self.discoveries.clear()
-        self.discoveries[naan] = discovery
+    def add_walk(self, naan: str, walk: SharedWalk) -> None:
+        if len(self.walks) >= MAX_NAANS:
+            self.walks.clear()
+        self.walks[naan] = walk
 
 
 class _WalkMaker:
@@ -107,15 +107,21 @@ class _WalkMaker:
         self._rules = RuleCache()
 
     def make(self, ark: Ark, name: Labels) -> Walk:
-        budget = self._budgets.get(ark.naan)
-        if budget is None:
+        shared = self.budget(ark.naan)
+        if shared is not None:
+            budget = Budget(self.settings.regexp_steps, shared)
+        else:
             if len(self._budgets) >= MAX_NAANS:
                 self._budgets.clear()
             budget = self._budgets[ark.naan] = Budget(self.settings.regexp_steps)
-        else:
-            budget.steps += STEPS_EACH
-            budget = Budget(self.settings.regexp_steps, budget)
         return Walk(ark, self.settings, reader=self._rules, budget=budget, root=name)
+
+    def budget(self, naan: str) -> Budget | None:
+        """Return the budget of all walks of a NAAN, with the steps of one more; None for the first."""
+        budget = self._budgets.get(naan)
+        if budget is not None:
+            budget.steps += STEPS_EACH
+        return budget
 
 
 class Scheduler(Generic[Token]):
@@ -152,8 +158,9 @@ class Scheduler(Generic[Token]):
         """Begin the walk of one ARK. Raises ValueError if NAAN and origin do not make a valid domain name."""
         settings = self._walks.settings
         ark = ark.sent(settings.hyphens)
-        if (same := self._known.discoveries.get(ark.naan)) is not None:
-            self.done.append((token, for_other(same, ark, self._now())))
+        shared = self._known.walks.get(ark.naan)
+        if shared is not None and (found := shared.discovery(ark, self._walks.budget(ark.naan))) is not None:
+            self.done.append((token, found.expiring(self._now())))
             return
         name = root_name(ark, settings.origin)
         key = NAPTR, (name[0].lower(), *self._walks.origin)
@@ -236,8 +243,8 @@ class Scheduler(Generic[Token]):
         """Continue a walk whose first packet was sent so many seconds ago."""
         if walk.over:
             found = self._finish(token, walk)
-            if not walk.ark_read and walk.budget.shared is not None:  # the second of a NAAN: many have one
-                self._known.add_discovery(walk.ark.naan, found)
+            if walk.budget.shared is not None and (shared := SharedWalk.of(walk, found)) is not None:
+                self._known.add_walk(walk.ark.naan, shared)  # from the second of a NAAN on: many have one
             return
         active = ActiveWalk(token, walk, self._clock() - elapsed + self._lifetime)
         self._active[active] = None
