@@ -104,7 +104,10 @@ class Value:
 
     def _compared(self) -> tuple[object, ...]:
         """Return what decides whether two are equal."""
-        raise NotImplementedError
+        return tuple(self.__dict__.values())
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in self.__dict__.items())})"
 
     def __eq__(self, other: object) -> bool:
         return self._compared() == other._compared() if isinstance(other, type(self)) else NotImplemented
@@ -113,7 +116,7 @@ class Value:
         return hash(self._compared())
 
 
-class Reading(NamedTuple):
+class Reading(Value):
     """One record on the trace: what it means, whether it counted, and why.
 
     ``leads_to`` has the places of its candidates, each a host, a host and port, or a URL; or the name of the redirect.
@@ -122,8 +125,18 @@ class Reading(NamedTuple):
     naptr: Naptr
     kind: Kind
     counted: bool
-    reasons: tuple[str, ...] = ()
-    leads_to: tuple[str, ...] = ()
+    reasons: tuple[str, ...]
+    leads_to: tuple[str, ...]
+
+    def __init__(
+        self,
+        naptr: Naptr,
+        kind: Kind,
+        counted: bool,
+        reasons: tuple[str, ...] = (),
+        leads_to: tuple[str, ...] = (),
+    ) -> None:
+        self._set(locals())
 
     def __str__(self) -> str:
         """One printable line: ``+`` if it counted, the record, and the reasons."""
@@ -150,15 +163,26 @@ class Reading(NamedTuple):
         )
 
 
-class Link(NamedTuple):
+class Link(Value):
     """One link of a chain of trust: the records of a name and type, and their DNSSEC state."""
 
     name: str
     rdtype: str
     security: str
-    note: str = ""
-    server: str = ""
-    elapsed: float | None = None
+    note: str
+    server: str
+    elapsed: float | None
+
+    def __init__(
+        self,
+        name: str,
+        rdtype: str,
+        security: str,
+        note: str = "",
+        server: str = "",
+        elapsed: float | None = None,
+    ) -> None:
+        self._set(locals())
 
     def __str__(self) -> str:
         """One printable line."""
@@ -166,7 +190,7 @@ class Link(NamedTuple):
         return printable(f"{self.name} {self.rdtype}: {self.security}{_where(self)}{note}")
 
     def to_dict(self) -> dict[str, Any]:
-        return {"type" if name == "rdtype" else name: value for name, value in self._asdict().items()}
+        return {"type" if name == "rdtype" else name: value for name, value in self.__dict__.items()}
 
     @classmethod
     def _from_members(cls, members: Members) -> Link:
@@ -176,11 +200,14 @@ class Link(NamedTuple):
         )
 
 
-class TableRecord(NamedTuple):
+class TableRecord(Value):
     """One record of a table on the trace: its key, such as ``12345/x6``, and the URLs of its candidates."""
 
     key: str
     leads_to: tuple[str, ...]
+
+    def __init__(self, key: str, leads_to: tuple[str, ...]) -> None:
+        self._set(locals())
 
     def to_dict(self) -> dict[str, Any]:
         return {"key": self.key, "leads_to": list(self.leads_to)}

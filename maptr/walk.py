@@ -530,7 +530,7 @@ def _candidate(
 
 
 def _counted(rule: Rule, leads_to: Sequence[str], reasons: Sequence[str]) -> Reading:
-    return _new(Reading, (rule.naptr, rule.kind, True, (*rule.notes, *reasons), tuple(leads_to)))
+    return Reading(rule.naptr, rule.kind, True, (*rule.notes, *reasons), tuple(leads_to))
 
 
 def _not_counted(rule: Rule, skipped: _Skipped) -> Reading:

@@ -134,7 +134,7 @@ class TableAnswer(NamedTuple):
             Outcome.ANSWER,
             ttl=TABLE_TTL,
             rdtype=TABLE,
-            table_records=tuple(map(TableRecord._make, rows.items())),
+            table_records=tuple([TableRecord(key, urls) for key, urls in rows.items()]),
             limit=self.limit,
         )
         is_whole = bool(self.candidates) and self.limit is None

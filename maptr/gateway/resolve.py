@@ -97,7 +97,7 @@ def _for_public(step: Step) -> Step:
     """Return a step without the DNS servers of the gateway: their addresses, and the notes that name those."""
     if step.rdtype == TABLE:
         return step
-    links = tuple(link._replace(server="") for link in step.links)
+    links = tuple(link.replace(server="") for link in step.links)
     names_none = step.outcome.answered or step.outcome in (Outcome.LIMIT, Outcome.NO_ORIGIN, Outcome.BOGUS)
     return step.replace(server="", note=step.note if names_none else "", links=links)
 
