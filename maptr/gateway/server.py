@@ -17,7 +17,7 @@ import time
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import lru_cache, partial
 from http import HTTPStatus
 from typing import cast
 
@@ -525,6 +525,7 @@ class HttpServer:
         access_log.info(line, values, extra={"members": members, "is_whole": is_combined})
 
 
+@lru_cache(maxsize=64)  # clients send the name of the gateway
 def _is_host(text: str) -> bool:
     """Return whether a Host header can be read: a host, perhaps with a port."""
     found = _HOST.match(text)

@@ -279,20 +279,21 @@ class _Agents:
     were last written."""
 
     def __init__(self) -> None:
-        self.known: set[Key] = set()
-        self._counts: Counter[Key] = Counter()
+        self.known: set[tuple[int, str, str]] = set()
+        self._counts: Counter[tuple[int, str, str]] = Counter()
 
     def count(self, hour: int, shoulder: str, agent: str) -> None:
-        asked = hour, AGENT, f"{shoulder} {agent}"
-        if asked not in self.known and len(self.known) >= MAX_AGENTS:
-            asked = hour, AGENT, f"{shoulder and OTHER} "
-        self.known.add(asked)
+        asked = hour, shoulder, agent
+        if asked not in self.known:
+            if len(self.known) >= MAX_AGENTS:
+                asked = hour, shoulder and OTHER, ""
+            self.known.add(asked)
         self._counts[asked] += 1
 
     def taken(self) -> Counter[Key]:
         """Return the counts, and begin new ones."""
         taken, self._counts = self._counts, Counter()
-        return taken
+        return Counter({(hour, AGENT, f"{shoulder} {agent}"): n for (hour, shoulder, agent), n in taken.items()})
 
 
 class Statistics:

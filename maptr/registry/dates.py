@@ -11,6 +11,7 @@ import re
 import time
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any
 
 SLACK = 86_400.0  # seconds by which a date may be in the future: a date without a time may be of another time zone
@@ -46,6 +47,7 @@ def parse(text: object) -> float | None:
     return seconds if seconds <= LATEST else None
 
 
+@lru_cache(maxsize=16)  # of the tables in use, which every redirect names
 def day(seconds: float | None) -> str:
     """Return a date as text, such as ``2026-07-14``, in UTC; "an unknown date" if it is not known."""
     return "an unknown date" if seconds is None else time.strftime("%Y-%m-%d", time.gmtime(seconds))
