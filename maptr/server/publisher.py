@@ -23,7 +23,7 @@ from maptr.server.state import Clock, Served, SigningState, ZoneState
 from maptr.server.status import ZoneResult
 from maptr.server.table_zone import candidate
 from maptr.zone.check import read_checked
-from maptr.zone.diff import Published, choose_serial, decide, stripped
+from maptr.zone.diff import Published, UnsafeChange, choose_serial, decide, stripped
 from maptr.zone.finding import text_of
 from maptr.zone.snapshot import ZoneView
 
@@ -199,56 +199,97 @@ def log_results(results: Iterable[ZoneResult]) -> None:
 def _publish(
     state: ZoneState, now: float, force: bool, *, starting: bool, others: Callable[[], Iterable[int]]
 ) -> tuple[ZoneState, ZoneResult]:
-    zone, served = state.zone, state.view
-    name = to_text(zone.name)
-    if starting and served is not None and kept.fits(zone, state.settings, state.sources):
+    """Read a zone, choose the version to serve, and serve it; if a version is refused, keep the served one."""
+    zone = state.zone
+    if starting and state.view is not None and kept.fits(zone, state.settings, state.sources):
         return _unchanged(state, now, others)
-    old, is_forcible = state.unsigned_view(), False
+    old = state.unsigned_view()
     to_pass = others if zone.keys is None else partial(nobody, zone.name)  # a signed zone passes them when it is signed
-    damaged = list(state.damaged)
     try:
+        state, published = _published(state, old, starting=starting)
         with candidate(zone, now, starting=starting, others=to_pass) as (reading, left_out):
             checked = read_checked(reading.file, zone.name, lint=zone.lint, to_sign=zone.keys is not None)
             view = checked.view if zone.keys is None else stripped(checked.view)
-            chosen = None if zone.style == "file" else zone.state  # the folder for a serial that the server chooses
-            if chosen is not None:
-                published = None if old is None else Published.of(old)
-                if old is None or starting:
-                    published = _newer(published, _last_published(chosen, zone, damaged.append))
-                    state = replace(state, damaged=tuple(damaged))
-                view = choose_serial(view, published, zone.style, now, to_pass, force=force)
-                if old is None and published is not None and view.serial != published.serial:
-                    what = "its content is not known to be the one that was published"
-                    log.info("zone %s: serial %d follows %d: %s", name, view.serial, published.serial, what)
-            if old is not None:
-                is_forcible = True  # what ``decide`` refuses, it accepts with force
-                view = decide(old, view, zone.max_shrink, force=force)
-                is_forcible = False
-            if chosen is not None and state.stored != view.serial:
-                state = replace(state, stored=_store(chosen, state, view, starting=starting))
+            view = _with_serial(zone, old, view, published, now, to_pass, force)
+            view = view if old is None else decide(old, view, zone.max_shrink, force=force)
+            state = _with_stored_serial(state, view, starting=starting)
     except (ZoneError, OSError) as error:
-        reason = text_of(error)
-        level = logging.INFO if reason == state.error else logging.ERROR  # each pull may find the same
-        if served is None:
-            log.log(level, "zone %s not loaded, queries get SERVFAIL: %s", name, reason)
-        elif starting:
-            when = time_text(state.published or 0.0)
-            log.error("zone %s not loaded, serial %d, published %s, stays: %s", name, served.serial, when, reason)
-        else:
-            log.log(level, "zone %s not reloaded, serial %d stays: %s", name, served.serial, reason)
-        state = replace(state, error=reason, failed_at=now, is_forcible=is_forcible)
-        return state, state.refused()
+        return _refuse(state, error, now, starting=starting)
     sources = tuple(one._replace(path=zone.file) if one.path == reading.file else one for one in checked.sources)
     state = replace(state.accepted(sources), left_out=left_out)
     warnings = checked.first_warnings()
-    for warning in warnings if view is not old else ():
+    return _adopt(state, view, now, warnings, is_new=view is not old, force=force, others=others)
+
+
+def _published(state: ZoneState, old: ZoneView | None, *, starting: bool) -> tuple[ZoneState, Published | None]:
+    """Return the version that secondaries have of a zone whose serials the server chooses; None if none is known."""
+    published = None if old is None else Published.of(old)
+    if _serial_folder(state.zone) is None or not (old is None or starting):
+        return state, published
+    damaged = list(state.damaged)
+    published = _newer(published, _last_published(state.zone, damaged.append))
+    return replace(state, damaged=tuple(damaged)), published
+
+
+def _serial_folder(zone: ZoneConfig) -> Path | None:
+    """Return the folder for the serial that the server chooses; None if it chooses none."""
+    return None if zone.style == "file" else zone.state
+
+
+def _with_serial(
+    zone: ZoneConfig,
+    old: ZoneView | None,
+    view: ZoneView,
+    published: Published | None,
+    now: float,
+    others: Callable[[], Iterable[int]],
+    force: bool,
+) -> ZoneView:
+    """Return a version with the serial that it gets."""
+    if _serial_folder(zone) is None:
+        return view
+    view = choose_serial(view, published, zone.style, now, others, force=force)
+    if old is None and published is not None and view.serial != published.serial:
+        what = "its content is not known to be the one that was published"
+        log.info("zone %s: serial %d follows %d: %s", to_text(zone.name), view.serial, published.serial, what)
+    return view
+
+
+def _refuse(state: ZoneState, error: Exception, now: float, *, starting: bool) -> tuple[ZoneState, ZoneResult]:
+    """Keep what is served, if anything is, and log the reason; once, because each pull may find the same."""
+    name, served, reason = to_text(state.zone.name), state.view, text_of(error)
+    level = logging.INFO if reason == state.error else logging.ERROR
+    if served is None:
+        log.log(level, "zone %s not loaded, queries get SERVFAIL: %s", name, reason)
+    elif starting:
+        when = time_text(state.published or 0.0)
+        log.error("zone %s not loaded, serial %d, published %s, stays: %s", name, served.serial, when, reason)
+    else:
+        log.log(level, "zone %s not reloaded, serial %d stays: %s", name, served.serial, reason)
+    state = replace(state, error=reason, failed_at=now, is_forcible=isinstance(error, UnsafeChange))
+    return state, state.refused()
+
+
+def _adopt(
+    state: ZoneState,
+    view: ZoneView,
+    now: float,
+    warnings: tuple[str, ...],
+    *,
+    is_new: bool,
+    force: bool,
+    others: Callable[[], Iterable[int]],
+) -> tuple[ZoneState, ZoneResult]:
+    """Serve an accepted version, signed if the zone is to be. If it is not ``is_new``, it is served already."""
+    for warning in warnings if is_new else ():
         if warning not in state.warnings:
-            log.warning("zone %s: %s", name, warning)
-    # The operator may have removed the cause of an earlier failure to sign.
-    if zone.keys is not None and (force or view is not old or state.signed.error or signer.is_due(state, now)):
-        return _sign(state, view, now, warnings, changed=view is not old, others=others, force=force)
-    if view is old and served is not None:
-        return state, ZoneResult(name, "unchanged", served.serial, served.serial)
+            log.warning("zone %s: %s", to_text(state.zone.name), warning)
+    # The operator may have fixed what made signing fail.
+    must_sign = force or is_new or bool(state.signed.error) or signer.is_due(state, now)
+    if state.zone.keys is not None and must_sign:
+        return _sign(state, view, now, warnings, changed=is_new, others=others, force=force)
+    if not is_new and state.view is not None:
+        return state, ZoneResult(to_text(state.zone.name), "unchanged", state.view.serial, state.view.serial)
     return _serve(state, view, now, warnings)
 
 
@@ -273,11 +314,14 @@ def _unchanged(state: ZoneState, now: float, others: Callable[[], Iterable[int]]
     return state, ZoneResult(to_text(state.zone.name), "unchanged", serial, serial)
 
 
-def _last_published(folder: Path, zone: ZoneConfig, tell: Tell) -> Published | None:
-    """Return the version that secondaries have of a zone: perhaps one that the server signed, if it no longer does.
+def _last_published(zone: ZoneConfig, tell: Tell) -> Published | None:
+    """Return the version that the state folder says secondaries have: perhaps one that the server signed, if it no
+    longer does.
 
     ``tell`` gets what is wrong with the files that have it.
     """
+    folder = zone.state
+    assert folder is not None  # noqa: S101 - the caller has checked it
     stored = state_folder.read_serial(folder, zone.name, tell)
     found = None if stored is None else stored.published
     if zone.keys is not None:
@@ -329,8 +373,11 @@ def _serve(state: ZoneState, view: ZoneView, now: float, warnings: tuple[str, ..
     return state, ZoneResult(name, result, view.serial, was, "", warnings)
 
 
-def _store(folder: Path, state: ZoneState, view: ZoneView, *, starting: bool) -> int | None:
-    """Store and return a serial that the server chose. Raises OSError; at the start, it is logged, and gives None."""
+def _with_stored_serial(state: ZoneState, view: ZoneView, *, starting: bool) -> ZoneState:
+    """Store the serial that the server chose, for the next start. Raises OSError; at a start it is logged."""
+    folder = _serial_folder(state.zone)
+    if folder is None or state.stored == view.serial:
+        return state
     try:
         signed = None
         if state.zone.keys is not None:  # until this version is signed, too
@@ -341,5 +388,5 @@ def _store(folder: Path, state: ZoneState, view: ZoneView, *, starting: bool) ->
         if not starting:
             raise
         log.error("zone %s: its serial cannot be kept for the next start: %s", to_text(view.origin), reason_of(error))
-        return None
-    return view.serial
+        return replace(state, stored=None)
+    return replace(state, stored=view.serial)

@@ -232,10 +232,14 @@ def choose_serial(
     return with_serial(new, serial)
 
 
+class UnsafeChange(ZoneError):
+    """A version that is not served after the old one, unless a person forces it."""
+
+
 def decide(old: ZoneView, new: ZoneView, max_shrink: float = REMOVAL_LIMIT, *, force: bool = False) -> ZoneView:
     """Return the version to serve: the new one, or the old one if nothing changed.
 
-    Raises ZoneError if the new version lost too many names or its serial did not advance, unless ``force`` is set.
+    Raises UnsafeChange if the new version lost too many names or its serial did not advance, unless ``force`` is set.
     """
     difference = ZoneDiff.between(old, new)
     if not difference:
@@ -245,7 +249,7 @@ def decide(old: ZoneView, new: ZoneView, max_shrink: float = REMOVAL_LIMIT, *, f
     if not is_newer(new.serial, old.serial):
         how = "did not advance" if new.serial == old.serial else f"went back from {old.serial}"
         count = len(difference.changes)
-        raise ZoneError(
+        raise UnsafeChange(
             f"serial {new.serial} {how} while the zone changed ({count} RRset{'' if count == 1 else 's'}):"
             " secondaries would not follow (RFC 1982)"
         )
@@ -254,9 +258,9 @@ def decide(old: ZoneView, new: ZoneView, max_shrink: float = REMOVAL_LIMIT, *, f
 
 
 def check_shrinkage(difference: ZoneDiff, max_shrink: float = REMOVAL_LIMIT) -> None:
-    """Raise ZoneError if the new version lost too many names of the old one."""
+    """Raise UnsafeChange if the new version lost too many names of the old one."""
     if difference.shrinkage > max_shrink:
-        raise ZoneError(
+        raise UnsafeChange(
             f"it lost {difference.lost} of {difference.size} names"
             f" ({difference.shrinkage:.0%}, max_shrink is {max_shrink:.0%})"
         )

@@ -14,15 +14,12 @@ import dns.query
 import dns.rcode
 import dns.rdatatype
 import pytest
-from dnslib.server import DNSLogger, DNSServer
 
 from maptr.answer.context import ReceivedQuery, Transport
-from maptr.answer.respond import respond
 from maptr.errors import ConfigError
 from maptr.protocol.address import Address
 from maptr.server.counters import Counters
 from maptr.server.responder import ServerState
-from maptr.server.stock_resolver import MaptrResolver
 from maptr.transfer.session import Access
 from tests.support import streams
 from tests.support.running import daemon_of
@@ -87,27 +84,6 @@ def test_an_internal_error_drops_only_its_query_on_every_transport(
             assert responder.answer(ReceivedQuery(streams.WIRE, transport, "127.0.0.1"), Counters()) is None
     assert streams.WIRE.hex() in caplog.text
     assert responder.answer(ReceivedQuery(streams.WIRE, Transport.UDP, "127.0.0.1"), Counters())
-
-
-@pytest.mark.parametrize("over_tcp", [False, True])
-def test_responses_with_dnslibs_stock_server(over_tcp: bool) -> None:
-    logger = DNSLogger("-request,-reply")
-    server = DNSServer(MaptrResolver(streams.SNAPSHOT), "127.0.0.1", 0, tcp=over_tcp, logger=logger)
-    server.start_thread()
-    try:
-        ask = dns.query.tcp if over_tcp else dns.query.udp
-        for name, edns in (("12345.aRk.arpa.", -1), ("12345.ark.arpa.", 0), ("big.ark.arpa.", -1)):
-            query = dns.message.make_query(name, "TXT" if name.startswith("big") else "NAPTR", use_edns=edns)
-            reply = ask(query, "127.0.0.1", PATIENCE, server.server.server_address[1])
-            expected = respond(
-                query.to_wire(), streams.SNAPSHOT, transport=Transport.TCP if over_tcp else Transport.UDP
-            )
-            assert expected is not None
-            assert reply == dns.message.from_wire(expected)
-    finally:
-        server.stop()
-        server.server.server_close()
-        server.thread.join(PATIENCE)
 
 
 def test_rfc5936_a_query_pipelined_after_a_transfer() -> None:
