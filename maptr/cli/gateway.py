@@ -144,7 +144,8 @@ def _check(config: Config, client: Client, service: Service, *, as_json: bool) -
         listed = [{"zone": to_text(name), "serial": view.serial} for name, view in views]
         table = None if state.table is None else {"kind": state.kind, "records": len(state.table)}
         trouble = service.certificate_trouble()
-        served = {**NOTHING, "table": table, "zones": listed, "warnings": [trouble] if trouble else []}
+        warnings = [*service.current.site.appearance.remarks, *filter(None, [trouble])]
+        served = {**NOTHING, "table": table, "zones": listed, "warnings": warnings}
         if not service.current.asks_no_dns:
             served["dns"] = list(client.resolver.given)
         own = service.current.site.redirects.objects
