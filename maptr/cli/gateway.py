@@ -82,8 +82,9 @@ def gateway(words: tuple[str, ...], listen: tuple[str, ...], check_config: bool,
     @SERVER asks this DNS server instead of the system's resolver. @tcp://HOST, @tls://HOST and @https://HOST/PATH are
     asked by TCP, TLS and HTTPS.
 
-    SIGHUP reads the configuration, the redirects of single ARKs, the certificate and the zones again; table and zones
-    are also read again when their files change. SIGTERM answers the requests under way and stops.
+    SIGHUP reads the configuration, the redirects of single ARKs, the certificate, the zones, and the logo and languages
+    of the pages again; table and zones are also read again when their files change. SIGTERM answers the requests under
+    way and stops.
     """
     if lacking := missing_extra():
         raise MissingExtra(lacking)

@@ -1,7 +1,7 @@
 """``Service``: the gateway of a configuration, from its start to its end.
 
-A reload reads ``[gateway]``, redirects and certificate again; if one is bad, the old settings stay in use. Connections
-stay open. Sockets and client are those of the start.
+A reload reads ``[gateway]``, redirects, certificate, logo and languages again; if one is bad, the old settings stay in
+use. Connections stay open. Sockets and client are those of the start.
 """
 
 from __future__ import annotations
