@@ -82,8 +82,9 @@ def gateway(words: tuple[str, ...], listen: tuple[str, ...], check_config: bool,
     @SERVER asks this DNS server instead of the system's resolver. @tcp://HOST, @tls://HOST and @https://HOST/PATH are
     asked by TCP, TLS and HTTPS.
 
-    SIGHUP reads the configuration, the redirects of single ARKs, the certificate and the zones again; table and zones
-    are also read again when their files change. SIGTERM answers the requests under way and stops.
+    SIGHUP reads the configuration, the redirects of single ARKs, the certificate, the zones, and the logo and languages
+    of the pages again; table and zones are also read again when their files change. SIGTERM answers the requests under
+    way and stops.
     """
     if lacking := missing_extra():
         raise MissingExtra(lacking)
@@ -144,7 +145,8 @@ def _check(config: Config, client: Client, service: Service, *, as_json: bool) -
         listed = [{"zone": to_text(name), "serial": view.serial} for name, view in views]
         table = None if state.table is None else {"kind": state.kind, "records": len(state.table)}
         trouble = service.certificate_trouble()
-        served = {**NOTHING, "table": table, "zones": listed, "warnings": [trouble] if trouble else []}
+        warnings = [*service.current.site.appearance.remarks, *filter(None, [trouble])]
+        served = {**NOTHING, "table": table, "zones": listed, "warnings": warnings}
         if not service.current.asks_no_dns:
             served["dns"] = list(client.resolver.given)
         own = service.current.site.redirects.objects

@@ -16,7 +16,7 @@ import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -26,6 +26,7 @@ from maptr.answer.context import MAX_IDENTITY, MAX_PAYLOAD, MIN_PAYLOAD
 from maptr.ark import Ark, Hyphens, check_naan
 from maptr.cache import DNS_FIRST, PATIENCE, POLICIES, STALE_LIMIT
 from maptr.choose import CHOOSERS
+from maptr.config.colour import DARK, LIGHT, read_colour
 from maptr.dnssec.policy import INCEPTION_OFFSET, LIFETIME, REFRESH, Children, SigningPolicy
 from maptr.errors import ConfigError
 from maptr.files import name_for, open_to_all
@@ -49,9 +50,10 @@ _TYPES = {bool: "true or false", int: "an integer", float: "a number", str: "a t
 
 
 class ElementError(ValueError):
-    """An array with invalid elements. ``wrong`` has the index of each, from 0, and the reason."""
+    """An array or a table with invalid elements. ``wrong`` has the path of each below it, of keys and of indices from
+    0, and the reason."""
 
-    def __init__(self, wrong: Sequence[tuple[int, str]]) -> None:
+    def __init__(self, wrong: Sequence[tuple[tuple[str | int, ...], str]]) -> None:
         super().__init__("; ".join(message for _, message in wrong))
         self.wrong = wrong
 
@@ -184,12 +186,31 @@ def list_of(element: ValueType[T]) -> ValueType[tuple[T, ...]]:
             try:
                 found.append(element.read(item))
             except ValueError as error:
-                wrong.append((index, str(error)))
+                wrong.append(((index,), str(error)))
         if wrong:
             raise ElementError(wrong)
         return tuple(found)
 
     return ValueType(read, lambda text: [element.from_text(part.strip()) for part in text.split(",") if part.strip()])
+
+
+def table_of(element: ValueType[T]) -> ValueType[Mapping[str, T]]:
+    """Return the type of a table whose keys are not known here. Its ``read`` raises ElementError."""
+
+    def read(value: object) -> Mapping[str, T]:
+        found, wrong = {}, []
+        for key, item in _of_type(value, dict).items():
+            try:
+                found[key] = element.read(item)
+            except ElementError as error:
+                wrong += [((key, *path), reason) for path, reason in error.wrong]
+            except ValueError as error:
+                wrong.append(((key,), str(error)))
+        if wrong:
+            raise ElementError(wrong)
+        return found
+
+    return ValueType(read)
 
 
 def _short(text: str) -> str:
@@ -304,13 +325,22 @@ def _example(text: str) -> str:
     return str(Ark.parse(text)) if text else ""
 
 
+def _language(text: str) -> str:
+    """Read the code of a language, or "browser"; the gateway knows which languages there are."""
+    if text != BROWSER and not LANGUAGE_CODE.fullmatch(text):
+        raise ValueError(f"must be {BROWSER} or the code of a language, such as {' or '.join(LANGUAGES)}, not {text!r}")
+    return text
+
+
 def _contact(text: str) -> str:
     """Read an e-mail address, also with ``mailto:``, or the URL of a page."""
     text = text.removeprefix("mailto:")
     return text if re.fullmatch(r"[^\s@:/]+@[^\s@:/]+", text) else _link(text)
 
 
-LANGUAGES, BROWSER = ("en", "fr", "es"), "browser"  # of the pages of the gateway
+LANGUAGES, BROWSER = ("en", "fr", "es"), "browser"  # of the pages of the gateway: those that are built in
+PageText = str | list[str]  # a text of the pages, or its singular and plural
+LANGUAGE_CODE = re.compile("[a-z]{2,3}(-[a-z0-9]{2,8})*")  # of BCP 47, such as de or pt-br
 X_FORWARDED_FOR, FORWARDED = "X-Forwarded-For", "Forwarded"  # headers in which proxies name the client
 
 TEMPLATE_VARIABLES = ("${pid}", "${inflection}")
@@ -376,6 +406,7 @@ _NETWORKS = list_of(TEXT.then(read_network))
 _ACCESS = list_of(TEXT.then(AccessRule.from_text))
 _NOTIFY = list_of(TEXT.then(NotifyTarget.from_text))
 _MAILBOX = TEXT.then(lambda text: read_name(names.mailbox(text)))
+_TEXTS = table_of(table_of(ValueType(lambda value: value if type(value) is list else _of_type(value, str))))
 _SENDERS = list_of(TEXT.then(_sender)).then(_one_of_each)
 
 CERTIFICATE, SECRET, TABLE, ZONE = "a certificate or key", "a secret", "a table", "a zone"  # contents of files
@@ -661,7 +692,14 @@ class GatewayConfig:
     home: str = setting(TEXT.then(_link), "")  # where the name on the pages leads
     example: str = setting(TEXT.then(_example), "")  # an ARK to try
     naans: tuple[str, ...] = setting(list_of(TEXT.then(check_naan)), ())  # the only ones that it answers for
-    language: str = setting(choice(BROWSER, *LANGUAGES), BROWSER)  # of all pages; "browser": the one it prefers
+    logo: Path | None = setting(PATH, None, content="a logo")  # PNG or SVG, in place of the name
+    accent: str = setting(TEXT.then(partial(read_colour, background=LIGHT)), "")  # of links and buttons
+    accent_dark: str = setting(TEXT.then(partial(read_colour, background=DARK)), "", needs=("accent",))
+    language: str = setting(TEXT.then(_language), BROWSER)  # of all pages; "browser": the one it prefers
+    messages: Path | None = setting(PATH, None)  # a folder of further languages
+    texts: Mapping[str, Mapping[str, PageText]] = field(  # of the pages, by language and English message
+        default_factory=dict, metadata={"type": _TEXTS, "needs": (), "content": ""}
+    )
     stats: Path | None = setting(PATH, None, content="statistics")  # a SQLite file
     public_stats: bool = setting(BOOLEAN, False)
     certificate: Path | None = setting(PATH, None, needs=("key",), content=CERTIFICATE)

@@ -125,6 +125,11 @@ def _examine_text(
     return config, sorted(reading.errors, key=lambda error: error.line)
 
 
+def read_document(path: Path) -> dict[str, Any]:
+    """Read a file in TOML. Raises ConfigError with file and line, and OSError."""
+    return _document(_text(path), str(path))
+
+
 def _document(text: str, filename: str) -> dict[str, Any]:
     import tomli  # late: many commands run without a configuration file
 
@@ -270,6 +275,8 @@ class _Reading:
             value: object = WRONG
             if key in document:
                 self.locations.paths[_indexed(here)] = here
+                if "type" in field.metadata and isinstance(document[key], dict):  # a table of any keys
+                    self.locations.paths |= {_indexed(below): below for below in _paths(document[key], here)}
                 value = self._value(field, document[key], here)
             elif key in required:
                 self._refuse(path, f"has no {key}, which is required")
@@ -296,8 +303,8 @@ class _Reading:
         try:
             return self._absolute(field.metadata["type"].read(value), path)
         except ElementError as error:
-            for index, reason in error.wrong:
-                self._refuse((*path, index), reason)
+            for below, reason in error.wrong:
+                self._refuse((*path, *below), reason)
             return WRONG
         except ValueError as error:
             return self._refuse(path, str(error), of_text=not isinstance(error, NotInstalled))

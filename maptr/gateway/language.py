@@ -1,18 +1,22 @@
 """The languages of the pages: their messages, and how each writes numbers and spans of time.
 
 The English messages stand in the templates. ``messages/CODE.toml`` has a translation of each, and a list of singular
-and plural where a message counts something. The placeholders are those of ``%``.
+and plural where a message counts something. The placeholders are those of ``%``. A translation is text: of its markup,
+only the elements of the message itself count, and those that mark a part of it as English.
 """
 
 from __future__ import annotations
 
-from functools import lru_cache
+import re
+from collections.abc import Mapping
+from functools import cache, lru_cache
 from importlib.resources import files
+from types import MappingProxyType
 
 import tomli
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
-from maptr.config.model import LANGUAGES
+from maptr.config.model import LANGUAGES, PageText
 from maptr.errors import visible
 from maptr.gateway.message import ranges
 
@@ -23,18 +27,27 @@ SPANS = (
     (60, "%(count)s minute", "%(count)s minutes"),
     (1, "%(count)s second", "%(count)s seconds"),
 )
+MAX_TEXT = 2_000  # characters of a text of the operator
 _DECIMAL_COMMA = str.maketrans({",": "\u202f", ".": ","})  # and a narrow blank between thousands, as ISO 80000-1 has it
+_PERCENT = re.compile(r"%(?:\((\w+)\)s|(%)|)")  # a placeholder, a percent sign, or neither
+_ELEMENT = re.compile(r"<[^<>]+>")
+_IN_ENGLISH = ('<span lang="en">', "</span>", '<code lang="en">')
+_NO_TEXTS: Mapping[str, PageText] = MappingProxyType({})
 
 
 class Language:
-    """One language, by its code."""
+    """One language, by its code. ``texts`` are those of the operator, which take precedence over the built-in ones.
 
-    def __init__(self, code: str) -> None:
+    Each of them must be one of ``catalogue``, without a ``fault``.
+    """
+
+    def __init__(self, code: str, texts: Mapping[str, PageText] = _NO_TEXTS) -> None:
         self.code = code
-        self.messages: dict[str, str | list[str]] = {}
-        if code != ENGLISH:
-            text = (files("maptr.gateway") / "messages" / f"{code}.toml").read_text("utf-8")
-            self.messages = tomli.loads(text)
+        known = {**_built_in(code), **texts}
+        self.messages: dict[str, Markup | list[Markup]] = {
+            key: [_marked(key, each) for each in text] if isinstance(text, list) else _marked(key, text)
+            for key, text in known.items()
+        }
 
     def gettext(self, message: str, /, **values: object) -> Markup:
         """Return a message with its values: numbers as the language writes them, other texts escaped."""
@@ -50,7 +63,7 @@ class Language:
             name: self.number(value) if type(value) is int else visible(value) if type(value) is str else value
             for name, value in values.items()
         }
-        return Markup(message) % shown  # noqa: S704 - our own message
+        return Markup(message) % shown  # noqa: S704 - our own message, or one that is marked
 
     def number(self, value: float) -> str:
         is_whole = isinstance(value, int) and (self.code != "es" or abs(value) >= 10_000)  # Spanish groups five digits
@@ -65,14 +78,77 @@ class Language:
         return self.ngettext(singular, plural, count, count=count)
 
 
+@cache
+def built_in() -> Mapping[str, Language]:
+    """Return the languages that need no file of the operator, by their codes."""
+    return {code: Language(code) for code in LANGUAGES}
+
+
+@cache
+def _built_in(code: str) -> Mapping[str, PageText]:
+    if code == ENGLISH or code not in LANGUAGES:
+        return _NO_TEXTS
+    return tomli.loads((files("maptr.gateway") / "messages" / f"{code}.toml").read_text("utf-8"))
+
+
+def catalogue() -> Mapping[str, PageText]:
+    """Return all messages: by the English one, a translation that shows whether it has a plural."""
+    return _built_in("fr")
+
+
+def fault(message: str, text: object) -> str:
+    """Return why a value cannot stand for a message of the catalogue; "" if it can."""
+    example = catalogue()[message]
+    forms = text if isinstance(text, list) else [text]
+    patterns = example if isinstance(example, list) else [example]
+    if isinstance(text, list) is not isinstance(example, list) or len(forms) != len(patterns):
+        return "must be an array of two texts: singular and plural" if isinstance(example, list) else "must be a text"
+    known = {name for each in (message, *patterns) for name, _ in _PERCENT.findall(each) if name}
+    for form in forms:
+        if not isinstance(form, str) or not form.strip():
+            return "must be a text that is not empty"
+        if len(form) > MAX_TEXT:
+            return f"has more than {MAX_TEXT} characters"
+        for name, percent in _PERCENT.findall(form):
+            if not name and not percent:
+                return "has a percent sign that begins no placeholder: write it as %%"
+            if name and name not in known:
+                names = ", ".join(f"%({each})s" for each in sorted(known)) or "none"
+                return f"has the placeholder %({name})s; the message has {names}"
+        if not _is_closed(_marked(message, form)):
+            return "has an element without its begin or its end"
+    return ""
+
+
+def _marked(message: str, text: str) -> Markup:
+    """Return a translation of a message as markup."""
+    marked = str(escape(visible(text)))
+    for element in {*_ELEMENT.findall(message), *_IN_ENGLISH}:
+        marked = marked.replace(str(escape(element)), element)
+    return Markup(marked)  # noqa: S704 - escaped, but for elements of our own message
+
+
+def _is_closed(marked: str) -> bool:
+    """Return whether each element ends, after those in it."""
+    opened: list[str] = []
+    for end, name in re.findall(r"<(/?)(\w+)", marked):
+        if not end:
+            opened.append(name)
+        elif not opened or opened.pop() != name:
+            return False
+    return not opened
+
+
 @lru_cache(maxsize=1024)
-def preferred(accepted: str) -> str:
+def preferred(accepted: str, codes: tuple[str, ...] = LANGUAGES) -> str:
     """Return the language that an Accept-Language header prefers (RFC 9110 12.5.4), English if it names no other one.
 
     A range such as ``fr-CA`` falls back to its language (RFC 4647 3.4).
     """
     for tag, quality in sorted(ranges(accepted), key=lambda pair: -pair[1]):
-        code = ENGLISH if tag == "*" else tag.partition("-")[0]
-        if quality > 0 and code in LANGUAGES:
+        code = ENGLISH if tag == "*" else tag
+        while code not in codes and "-" in code:
+            code = code.rpartition("-")[0]
+        if quality > 0 and code in codes:
             return code
     return ENGLISH

@@ -14,7 +14,7 @@ import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cache, lru_cache, partial
+from functools import lru_cache, partial
 from http import HTTPStatus
 from importlib import resources
 from types import CodeType
@@ -27,12 +27,13 @@ from markupsafe import Markup, escape
 
 from maptr import __version__, url
 from maptr.ark import Ark, first_arks
-from maptr.config.model import BROWSER, LANGUAGES
+from maptr.config.colour import DARK, GOOD_CONTRAST, readable
+from maptr.config.model import BROWSER
 from maptr.discovery import Discovery
 from maptr.errors import ArkSyntaxError, cell, json_text, time_text, visible
 from maptr.gateway import drawing, servers
 from maptr.gateway.drawing import MARKS, RANKS, shorten
-from maptr.gateway.language import ENGLISH, Language, preferred
+from maptr.gateway.language import ENGLISH, Language, built_in, preferred
 from maptr.gateway.message import HTML, Headers, Request, Response, Work, not_kept, text
 from maptr.gateway.objects import OwnDiscovery
 from maptr.gateway.site import DriftReport, Site, Traffic
@@ -47,6 +48,8 @@ from maptr.registry.target import UNKNOWN, example_url
 POLICY = (
     "default-src 'none'; style-src 'self'; img-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
+# A logo that is opened by itself: an SVG may have styles and pictures in it, but no script.
+LOGO_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; sandbox"
 _SAFE: Headers = (
     ("Content-Security-Policy", POLICY),
     ("Referrer-Policy", "no-referrer"),
@@ -55,8 +58,7 @@ _DAY: Headers = (("Cache-Control", "max-age=86400"),)
 _MINUTES: Headers = (("Cache-Control", "max-age=300"),)
 ATOM, CSV = "application/atom+xml", "text/csv; charset=utf-8"
 NAANS = "/naan/"  # the path of the list of NAANs, below which each has a page
-STYLE = "/style.css"
-_FILES = {STYLE: "text/css; charset=utf-8", "/icon.svg": "image/svg+xml"}
+STYLE, ICON, LOGO = "/style.css", "/icon.svg", "/logo"
 _MARK = b'<meta name="generator" content="maptr">'
 
 MAX_SITEMAP = 50_000  # addresses of one sitemap
@@ -131,6 +133,23 @@ def _file(name: str) -> bytes:
     return resources.files("maptr.gateway").joinpath("templates", name).read_bytes()
 
 
+@lru_cache(maxsize=8)
+def _style(accent: str, accent_dark: str) -> bytes:
+    """Return the style sheet, with these colours of links and buttons; in the dark theme, by default a lighter one."""
+    sheet = _file("style.css").decode()
+    if accent:
+        dark = accent_dark or readable(accent, DARK, GOOD_CONTRAST)
+        sheet += f":root {{ --link: {accent}; }}\n"
+        sheet += f"@media (prefers-color-scheme: dark) {{ :root {{ --link: {dark}; }} }}\n"
+    return sheet.encode()
+
+
+@lru_cache(maxsize=16)
+def _version(content: bytes) -> str:
+    """Return what is another one in the URL of a file with another content."""
+    return hashlib.sha256(content).hexdigest()[:12]
+
+
 class _Compiled(BytecodeCache):
     """Templates are compiled once for all languages."""
 
@@ -147,9 +166,8 @@ class _Compiled(BytecodeCache):
 _compiled = _Compiled()
 
 
-@cache
-def _environment(code: str) -> Environment:
-    language = Language(code)
+@lru_cache(maxsize=128)
+def _environment(language: Language) -> Environment:
     made = Environment(
         loader=PackageLoader("maptr.gateway"),
         extensions=["jinja2.ext.i18n"],
@@ -176,9 +194,8 @@ def _environment(code: str) -> Environment:
         "_": language.gettext,
         "gettext": language.gettext,
         "ngettext": language.ngettext,
-        "language": code,
+        "language": language.code,
         "version": __version__,
-        "style_version": hashlib.sha256(_file("style.css")).hexdigest()[:12],
         "marks": MARKS,
         "agrees": AGREES,
         "long": LONG,
@@ -193,9 +210,9 @@ def _environment(code: str) -> Environment:
 # ---- the pages of the gateway
 
 
-def prepare() -> None:
+def prepare(languages: Iterable[Language]) -> None:
     """Compile the templates, which takes longer than a request may."""
-    for environment in map(_environment, LANGUAGES):
+    for environment in map(_environment, languages):
         for name in environment.list_templates(["html", "atom", "xml"]):
             environment.get_template(name)
 
@@ -203,8 +220,15 @@ def prepare() -> None:
 def respond(request: Request, site: Site) -> Response | Work | None:
     """Return the page at a path, or the work for a thread that a list of the whole table is; None if there is none."""
     path = request.path
-    if kind := _FILES.get(path):
-        return Response(HTTPStatus.OK, (("Content-Type", kind), *_DAY), _file(path[1:]))
+    logo = site.appearance.logo
+    if path == STYLE:
+        sheet = _style(site.settings.accent, site.settings.accent_dark)
+        return Response(HTTPStatus.OK, (("Content-Type", "text/css; charset=utf-8"), *_DAY), sheet)
+    if path == ICON:
+        return Response(HTTPStatus.OK, (("Content-Type", "image/svg+xml"), *_DAY), _file("icon.svg"))
+    if path == LOGO and logo is not None:
+        about = ("Content-Type", logo.kind), ("Content-Security-Policy", LOGO_POLICY)
+        return Response(HTTPStatus.OK, (*about, *_DAY), logo.content)
     if path == "/drift" and site.has_drift:
         return partial(_drift, request, site)
     if path == "/status" and request.is_admin:
@@ -225,7 +249,7 @@ def respond(request: Request, site: Site) -> Response | Work | None:
         feed = partial(servers.feed, site, request.now)
         return lambda: site.once(key, lambda: _document("servers.atom", ATOM, _MINUTES, feed()))
     if path == "/favicon.ico":
-        return Response(HTTPStatus.FOUND, (("Location", "/icon.svg"), *_DAY))
+        return Response(HTTPStatus.FOUND, (("Location", LOGO if logo else ICON), *_DAY))
     base = site.settings.public_url
     if path == "/robots.txt":
         where = f"Sitemap: {base}/sitemap.xml\n" if base else ""
@@ -373,7 +397,7 @@ def _servers(request: Request, site: Site) -> Response:
 
 def _document(name: str, kind: str, kept: Headers, values: dict[str, Any]) -> Response:
     """Return a document for programs: it has no language."""
-    made = _environment(ENGLISH).get_template(name).render(values)
+    made = _environment(built_in()[ENGLISH]).get_template(name).render(values)
     return Response(HTTPStatus.OK, (("Content-Type", kind), *kept), made.encode())
 
 
@@ -457,25 +481,27 @@ def _policy(entry: Entry) -> list[str]:
 
 def language_of(request: Request, site: Site) -> str:
     """Return the language of the pages for a request."""
-    fixed = site.settings.language
-    return preferred(request.headers.get("accept-language", "")) if fixed == BROWSER else fixed
+    fixed, codes = site.settings.language, tuple(site.appearance.languages)
+    return preferred(request.headers.get("accept-language", ""), codes) if fixed == BROWSER else fixed
 
 
 def page(
     name: str, request: Request, site: Site, status: int = HTTPStatus.OK, headers: Headers = (), /, **values: Any
 ) -> Response:
     """Return a page in the language of the client, or in that of the site if it has a fixed one."""
-    code = language_of(request, site)
+    code, settings, logo = language_of(request, site), site.settings, site.appearance.logo
     about = {
         "now": request.now,
         "site": site,
-        "brand": site.settings.name or "maptr",
+        "brand": settings.name or "maptr",
+        "style": f"{STYLE}?{_version(_style(settings.accent, settings.accent_dark))}",
+        "logo": f"{LOGO}?{_version(logo.content)}" if logo else "",
         "is_admin": request.is_admin,
         "has_statistics": site.statistics_for(request) is not None,
     }
-    made = _environment(code).get_template(name).render(about, **values)
+    made = _environment(site.appearance.languages[code]).get_template(name).render(about, **values)
     varies = [value for header, value in headers if header == "Vary"] + ["Accept-Language"] * (
-        site.settings.language == BROWSER
+        settings.language == BROWSER
     )
     kept = () if any(header == "Cache-Control" for header, _ in headers) else (("Cache-Control", "no-cache"),)
     others = tuple(pair for pair in headers if pair[0] != "Vary")
@@ -600,7 +626,7 @@ def drift_file(
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     report = DriftReport(verdicts, now)
     return (
-        _environment(ENGLISH)
+        _environment(built_in()[ENGLISH])
         .get_template("drift_file.html")
         .render(
             now=now,

@@ -307,7 +307,7 @@ class HttpServer:
             return text("the Host header cannot be read\n", HTTPStatus.BAD_REQUEST)
         if self._checks_host and not self._is_for_operators(target, headers):
             return text(f"{REFUSED.format('gateway.admin_hosts')}\n", HTTPStatus.MISDIRECTED_REQUEST)
-        if target.startswith(pages.STYLE) or (wait := self._clients.wait(client_of(client))) <= 0:
+        if target.partition("?")[0] == pages.STYLE or (wait := self._clients.wait(client_of(client))) <= 0:
             return None  # also for the style of the page that a browser gets for 429
         if self._proxies.trusts(client):
             header = self._proxies.header

@@ -1,7 +1,7 @@
 """``Service``: the gateway of a configuration, from its start to its end.
 
-A reload reads ``[gateway]``, redirects and certificate again; if one is bad, the old settings stay in use. Connections
-stay open. Sockets and client are those of the start.
+A reload reads ``[gateway]``, redirects, certificate, logo and languages again; if one is bad, the old settings stay in
+use. Connections stay open. Sockets and client are those of the start.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ from maptr.discovery import BUILT_IN, DiscoveryFailed
 from maptr.errors import ConfigError, raise_all, reason_of
 from maptr.files import Followed
 from maptr.gateway import pages
+from maptr.gateway.appearance import Appearance, read_appearance
 from maptr.gateway.metrics import CERTIFICATE, OWN_OBJECTS, Metrics
 from maptr.gateway.objects import UNREAD, Redirects
 from maptr.gateway.own_naans import OwnNaans
@@ -85,7 +86,6 @@ class Service:
         is_check: bool = False,
         is_local: bool = False,
     ) -> None:
-        pages.prepare()
         self.current = CurrentSite(client, config, zones)
         self._config = config
         self._at_start = config.gateway
@@ -95,9 +95,9 @@ class Service:
         self._statistics = Statistics(config.gateway.stats, wall=time.time)
         cache = None if is_check or client.history is None else client.history.path
         self._kept = KeptStores(None if cache is None or str(cache) == ":memory:" else cache.parent)
-        redirects, self._certificate = self._read_files(config, is_start=True, is_check=is_check)
+        redirects, self._certificate, appearance = self._read_files(config, is_start=True, is_check=is_check)
         tls = None if self._certificate is None else self._certificate.context
-        self.current.configure(config, redirects, self._metrics, self._statistics)
+        self.current.configure(config, redirects, self._metrics, self._statistics, appearance)
         self._public, self._admin = (
             HttpServer(
                 client.sources,
@@ -231,7 +231,7 @@ class Service:
     async def _reload_with(self, reread: Callable[[], Config]) -> None:
         try:
             config = await in_thread(reread)
-            redirects, certificate = await in_thread(lambda: self._read_files(config))
+            redirects, certificate, appearance = await in_thread(lambda: self._read_files(config))
         except (ConfigError, OSError) as error:
             log.error("not reloaded: %s", reason_of(error))
             self._metrics.reloads.labels("refused").inc()
@@ -244,7 +244,7 @@ class Service:
         self._public.configure(config.gateway, None if certificate is None else certificate.context)
         self._admin.configure(config.gateway, None)
         await in_thread(lambda: self.current.follow_zones(config))
-        self.current.configure(config, redirects, self._metrics, self._statistics)
+        self.current.configure(config, redirects, self._metrics, self._statistics, appearance)
         await self.current.refresh()
         await self._check_certificate()
         self._metrics.reloads.labels("done").inc()
@@ -252,10 +252,12 @@ class Service:
 
     def _read_files(
         self, config: Config, *, is_start: bool = False, is_check: bool = False
-    ) -> tuple[Followed[Redirects] | None, Certificate | None]:
-        """Read the redirects and the certificate, and at the start check the file of statistics. Raises ConfigError."""
+    ) -> tuple[Followed[Redirects] | None, Certificate | None, Appearance]:
+        """Read the redirects, the certificate, and the logo and texts of the pages, and at the start check the file of
+        statistics. Raises ConfigError."""
         settings, errors, unread = config.gateway, list[ConfigError](), list[ConfigError]()
         redirects = certificate = None
+        appearance = Appearance()
         try:
             if settings.redirects is not None:
                 redirects = self._follow(settings)
@@ -274,6 +276,10 @@ class Service:
         except ConfigError as error:
             errors.append(config.error("gateway.certificate", error.reason))
         try:
+            appearance = read_appearance(config)
+        except ConfigError as error:
+            errors += error.all
+        try:
             if is_start:
                 self._statistics.check()
         except ConfigError as error:
@@ -283,7 +289,10 @@ class Service:
             raise_all(sorted((*errors, *unread), key=lambda error: error.line))
         if unread:
             redirects = self._follow(settings, is_required=False)
-        return redirects, certificate
+        for remark in appearance.remarks:
+            log.warning("%s", remark)
+        pages.prepare(appearance.languages.values())
+        return redirects, certificate, appearance
 
     def _follow(self, settings: GatewayConfig, *, is_required: bool = True) -> Followed[Redirects]:
         """Follow the file of own objects; without ``is_required``, one that could not be read just now, and may come
@@ -334,9 +343,14 @@ class CurrentSite:
             self.tested.set()
 
     def configure(
-        self, config: Config, redirects: Followed[Redirects] | None, metrics: Metrics, statistics: Statistics
+        self,
+        config: Config,
+        redirects: Followed[Redirects] | None,
+        metrics: Metrics,
+        statistics: Statistics,
+        appearance: Appearance,
     ) -> None:
-        """Use these settings and redirects from now on."""
+        """Use these settings and redirects, and this appearance of the pages, from now on."""
         self._redirects = redirects
         settings, serve = config.gateway, config.serve
         known = UNREAD if redirects is None else redirects.value
@@ -345,6 +359,7 @@ class CurrentSite:
         self.site = replace(
             self.site,
             settings=settings,
+            appearance=appearance,
             redirects=known,
             has_admin=self._has_admin,
             hyphens=config.client.hyphens,

@@ -13,6 +13,7 @@ from maptr.ark import Ark, Hyphens
 from maptr.config.model import GatewayConfig
 from maptr.discovery import Candidate, Discovery
 from maptr.errors import ArkSyntaxError
+from maptr.gateway.appearance import Appearance
 from maptr.gateway.message import Request, Response
 from maptr.gateway.objects import UNREAD, OwnObjects, Redirects, match, target_of
 from maptr.gateway.statistics import Readings
@@ -72,6 +73,7 @@ class Site:
     hyphens: Hyphens = "remove"
     table_state: TableState = field(default_factory=TableState)
     pull_failed: bool | None = None
+    appearance: Appearance = field(default_factory=Appearance)
     index: NaanIndex = field(default_factory=lambda: NaanIndex(NO_TABLE))
     redirects: Redirects = UNREAD
     patience: float = 0.0

@@ -138,6 +138,26 @@ def test_a_check_has_its_mistakes_and_what_would_be_served_as_json() -> None:
     run("gateway", "--json", code=2, said="--json goes with --check-config")
 
 
+def test_a_check_warns_of_texts_that_stay_in_english(tmp_path: Path) -> None:
+    (tmp_path / "messages").mkdir()
+    (tmp_path / "messages" / "de.toml").write_text('"Find" = "Los"\n"Fund" = "Fund"\n')
+    (tmp_path / "maptr.toml").write_text("[gateway]\nmessages = 'messages'\n[gateway.texts.fr]\n")
+    words = ("gateway", "--check-config", "--table", SAMPLE, "--listen", "127.0.0.1:0")
+    done = run_process(*words, cwd=tmp_path)
+    assert done.returncode == 0
+    unknown = 'messages/de.toml: not known to this version, and ignored: "Fund"'
+    assert f"maptr: {unknown}\n" in done.stderr
+    assert "maptr: messages/de.toml: not translated, and shown in English: " in done.stderr
+    assert json.loads(run_process(*words, "--json", cwd=tmp_path).stdout)["warnings"][1] == unknown
+    (tmp_path / "maptr.toml").write_text("[gateway.texts.fr]\nFnd = 'x'\n")
+    done = run_process(*words, "--json", cwd=tmp_path)
+    (error,) = json.loads(done.stdout)["errors"]
+    assert (done.returncode, error["file"], error["line"], error["key"]) == (
+        *(1, "maptr.toml", 2),
+        "gateway.texts.fr.Fnd",
+    )
+
+
 @pytest.mark.parametrize(
     ("configured", "said"),
     [

@@ -462,6 +462,7 @@ def test_a_browser_that_asks_too_often_gets_a_page(code: str, title: str) -> Non
         for text in (f"<h1>{title}</h1>", "Our Library", "mailto:us@example.org"):
             assert text in page.text
         assert client.get("/style.css?x").status == 200, "for the page"
+        assert client.get("/style.css/x").status == 429, "no other path"
         line, document = client.get("/"), client.get("/api/v1/naans")
         assert (line.status, line.text.splitlines()[1]) == (429, "too many requests")
         assert (document.status, document.headers["content-type"]) == (429, "application/problem+json")

@@ -537,6 +537,14 @@ def test_a_setting_that_needs_a_restart_is_compared_with_that_of_the_start(site:
 
 CERTIFICATE = 'certificate = "tls.crt"\nkey = "tls.key"\n'
 
+HOUSE = f'{CERTIFICATE}logo = "logo.svg"\nmessages = "messages"\n[gateway.texts.de]\n'
+GERMAN = REPOSITORY / "docs" / "recipes" / "messages" / "de.toml"
+
+
+def logo(colour: str) -> str:
+    return f'<svg xmlns="http://www.w3.org/2000/svg"><rect fill="{colour}"/></svg>'
+
+
 BAD: dict[str, tuple[Callable[[Site], object], str]] = {
     "not TOML": (lambda site: write(site.config, "[gateway]\nlisten = [\n"), r"maptr\.toml:\d: "),
     "an unknown key": (
@@ -558,6 +566,26 @@ BAD: dict[str, tuple[Callable[[Site], object], str]] = {
         lambda site: (site.directory / "tls.key").unlink(),
         r"maptr\.toml:5: gateway\.certificate: .*tls\.key: No such file",
     ),
+    "a bad logo": (
+        lambda site: write(site.directory / "logo.svg", logo("red")[:-1]),
+        r"maptr\.toml:7: gateway\.logo: .*logo\.svg: is an SVG that no browser shows",
+    ),
+    "no logo": (
+        lambda site: (site.directory / "logo.svg").unlink(),
+        r"maptr\.toml:7: gateway\.logo: .*logo\.svg: No such file",
+    ),
+    "a language that is half written": (
+        lambda site: write(site.directory / "messages" / "de.toml", '"Find" = "Su'),
+        r"messages/de\.toml:1: ",
+    ),
+    "no languages": (
+        lambda site: (site.directory / "messages" / "de.toml").unlink(),
+        r"maptr\.toml:8: gateway\.messages: .*messages: has no file of a language",
+    ),
+    "a text of nothing": (
+        lambda site: site.configure(f'{HOUSE}Fnd = "x"\n'),
+        r"maptr\.toml:10: gateway\.texts\.de\.Fnd: no such text; the nearest is \"Find\"",
+    ),
 }
 
 
@@ -565,13 +593,18 @@ BAD: dict[str, tuple[Callable[[Site], object], str]] = {
 def test_a_bad_reload_leaves_everything_as_it_is(site: Site, spoil: Callable[[Site], object], said: str) -> None:
     write_certificate(site.directory)
     trusts = ssl.create_default_context(cafile=str(site.directory / "tls.crt"))
-    site.configure(CERTIFICATE)
+    write(site.directory / "logo.svg", logo("red"))
+    (site.directory / "messages").mkdir()
+    write(site.directory / "messages" / "de.toml", GERMAN.read_text("utf-8"))
+    site.configure(HOUSE)
     port = site.start()
     with HttpClient(port, tls=trusts) as client:
         spoil(site)
         assert re.search(said, site.reload("^maptr: not reloaded: .*"))
         assert client.get("/ark:12345/one").headers["location"] == "https://one.example/"
         assert client.get("/ark:12345/x").headers["location"] == "https://h.example/ark:12345/x"
+        assert client.get("/logo").text == logo("red")
+        assert "Wohin führt ein ARK?" in client.get("/", "Accept-Language: de").text
         metrics = client.get("/metrics").body.decode()
     assert 'maptr_gateway_reloads_total{result="refused"} 1.0' in metrics
     with HttpClient(port, tls=trusts) as client:
@@ -583,6 +616,33 @@ def test_a_bad_reload_leaves_everything_as_it_is(site: Site, spoil: Callable[[Si
     trusts = ssl.create_default_context(cafile=str(site.directory / "tls.crt"))
     with HttpClient(port, tls=trusts) as client:
         assert client.get("/ark:12345/one").headers["location"] == "https://two.example/"
+
+
+def test_a_reload_takes_logo_colour_and_texts(site: Site) -> None:
+    (site.directory / "messages").mkdir()
+    write(site.directory / "logo", logo("red"))
+    write(site.directory / "messages" / "de.toml", '"Find" = "Los"\n')
+    site.configure('logo = "logo"\nmessages = "messages"\n')
+    port = site.start()
+    assert site.server.wait_for(r"de\.toml: not translated, and shown in English: .*, and \d+ more$")
+    german = "Accept-Language: de"
+    page = get(port, "/", german).text
+    assert "<button>Los</button>" in page
+    write(site.directory / "logo", logo("blue"))
+    write(site.directory / "messages" / "nl.toml", GERMAN.read_text("utf-8"))
+    site.configure('logo = "logo"\nmessages = "messages"\naccent = "#7a1f3d"\n[gateway.texts.de]\n"Find" = "Auf"\n')
+    site.reload()
+    assert get(port, "/logo").text == logo("blue")
+    assert "--link: #7a1f3d" in get(port, "/style.css").text
+    assert "<button>Auf</button>" in get(port, "/", german).text
+    assert get(port, "/", "Accept-Language: nl").headers["content-language"] == "nl"
+    changed = get(port, "/", german).text
+    for url in (r"/logo\?\w+", r"/style\.css\?\w+"):
+        assert re.findall(url, page) != re.findall(url, changed)
+    site.configure()
+    site.reload()
+    assert get(port, "/logo").status == 404
+    assert get(port, "/", german).headers["content-language"] == "en"
 
 
 def test_the_end_of_the_certificate_is_an_alarm_a_metric_and_on_the_page(site: Site) -> None:
