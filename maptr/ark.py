@@ -34,7 +34,8 @@ MAX_TEXT = 8192  # bytes of a received ARK, with NMA and query string; the draft
 
 INFLECTIONS = ("?info", "?", "??")  # draft section 5: the current one, then the reserved older forms
 
-# Patterns are strings, because a short process uses few of them and ``re`` caches those that it compiles.
+# Patterns are strings, because a short process uses few of them and ``re`` caches those that it compiles. Each has
+# examples and counter-examples in tests/vectors/ark_patterns.toml.
 _MARKS = "\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff"  # zero-width characters that pasted text may have
 _DASHES = "-\u00ad\u2010-\u2015\u2212\ufe58\ufe63\uff0d"
 _HYPHEN = f"[{_DASHES}]+"
