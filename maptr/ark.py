@@ -961,8 +961,8 @@ def find_arks(text: str, *, profile: Profile = "current") -> list[Ark]:
 
     Final punctuation, even a question mark, belongs to the sentence, and so do brackets, quotes and emphasis that open
     before the ARK. An ARK may go on in the next line after its label, a slash beside its NAAN, and a hyphen.
-    HTML entities and the escaped slashes of JSON are read. ``profile`` is that of ``Ark.parse``. Text that only looks
-    like an ARK is skipped and raises nothing.
+    HTML entities and the escaped slashes of JSON are read. ``profile`` is that of ``Ark.parse``. Text that merely
+    resembles an ARK is skipped; nothing is raised.
     """
     return list(each_ark(text, profile=profile))
 

@@ -42,7 +42,7 @@ def at_random(rng: random.Random) -> Chooser:
 def weighted(rng: random.Random) -> Chooser:
     """Return a chooser that takes a random candidate of the lowest order with the weight 1 / (1 + preference).
 
-    A lower preference is better, as in RFC 3403 section 4.1, but the others get their share.
+    A lower preference is better, as in RFC 3403 section 4.1, but the others are chosen now and then.
 
     >>> import random
     >>> discover("ark:12345/x1", nameservers=[server], chooser=weighted(random.Random()))[0].preference

@@ -97,7 +97,7 @@ class ClientOptions(TypedDict, total=False):
 
 
 class Client:
-    """Finds the mapping authorities of ARKs. Threads and tasks may share one, and processes its file of answers.
+    """Finds the mapping authorities of ARKs. Threads and tasks may share a client, and processes its cache file.
 
     It reconciles DNS, the answers that it keeps, and a table. Without ``table`` and ``cache`` it asks DNS each time.
 
@@ -107,7 +107,7 @@ class Client:
     of the system. ``origin``: the DNS suffix of the NAANs, by default that of the ``settings``, which is ark.arpa.
     ``lifetime``: seconds for a discovery (default 5). ``settings``: the limits of a walk, and the scheme of URLs.
 
-    ``trust_ad``: trust the AD bit of the servers for ``security``: only of one that you run, over a secure channel.
+    ``trust_ad``: take ``security`` from the servers' AD bit; safe only with a resolver you run, over a secure channel.
     ``trust_anchors``: validate every answer here, from the anchors of a ``Validator`` (which keeps keys), a file or a
     mapping; bogus data never becomes a candidate. ``require="secure"``: refuse discoveries that are not secure
     throughout; the table, which has no signatures, is then not used.
@@ -118,9 +118,9 @@ class Client:
     file. The default is ``"auto"``, but no table with ``nameservers``, which then answer alone.
     ``cache``: the SQLite file that keeps answers, or ``":memory:"`` to keep them in memory only. ``policy``: which
     source answers: a ``Policy`` ("dns-first", "natab-first", "dns-only", "natab-only"), or an object of your own.
-    ``patience``: seconds to wait for DNS if a stale answer or the table has one. ``stale_limit``: seconds past its TTL
-    for which an answer may be given while DNS does not answer (RFC 8767). ``table_limit``: seconds after which a table
-    that its source has not confirmed is stale; None for never.
+    ``patience``: seconds to wait for DNS when a stale answer or the table could answer instead. ``stale_limit``:
+    seconds past its TTL for which an answer may be given while DNS does not answer (RFC 8767). ``table_limit``: seconds
+    after which a table that its source has not confirmed is stale; None for never.
     ``history``: the SQLite file of drift verdicts, by default that of ``cache``. ``size``: names kept in memory.
 
     ``concurrency``: questions outstanding in ``discover_many`` (default 256). ``rate``: packets a second to one server
@@ -452,7 +452,7 @@ class Client:
     def drift_many(self, naans: Iterable[str] | None = None) -> Iterator[list[Drift]]:
         """``drift`` for many NAANs, in order, with hundreds of queries in flight.
 
-        None: every NAAN of the table and of the history, so that records which the table has lost are compared too.
+        None: every NAAN of the table and of the history, so that records no longer in the table are compared as well.
         Raises ArkSyntaxError for text that is not a NAAN, and DiscoveryFailed if a server's name has no address.
         """
         if isinstance(naans, str):

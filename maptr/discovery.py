@@ -37,7 +37,7 @@ _SECURITY = {state: state for state in SECURITY}
 
 
 class Outcome(enum.Enum):
-    """How a query ended. Any that is not ``answered`` makes the walk incomplete. The value is for people."""
+    """How a query ended. Any that is not ``answered`` makes the walk incomplete. The value is a text for display."""
 
     ANSWER = "answer", "answered"
     NODATA = "no NAPTR records", "answered"

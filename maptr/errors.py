@@ -107,7 +107,7 @@ def reason_of(error: BaseException) -> str:
 
 
 class MaptrError(dns.exception.DNSException):
-    """The base of all errors of maptr. It is a DNSException, so that code for dnspython catches it too.
+    """The base of all errors of maptr. It is a DNSException, so code that handles dnspython's errors handles these too.
 
     >>> try:
     ...     discover("ark:99999/x1", nameservers=[server])

@@ -256,7 +256,7 @@ class ForkLock:
 
 
 class Followed(Generic[T]):
-    """What is read from a file, and read again when the file changes; ``value`` is the last result.
+    """A value read from a file, and read again when the file changes; ``value`` is the last result.
 
     ``read`` makes the next value from the last one. If it raises an exception, or if the file changes meanwhile, the
     next value is that of ``failed``, which gets the last one and the error, as a MaptrError or an OSError: the last

@@ -29,7 +29,7 @@ GRACE = 0.5  # seconds past its lifetime in which a lookup may report that its t
 ROUNDS = 3  # lookups that one caller waits for: the redirects of one ARK need not be those of another
 OVERHEAD = 0.004  # seconds of the patience that are left for waking up and for answering from the table
 ALL = "all servers"  # the one key of the circuit breaker of all servers
-# Failures that other names share. The others, such as SERVFAIL, may be of one delegation.
+# Failures that affect every name. Others, such as SERVFAIL, may be limited to one delegation.
 SHARED = frozenset({Outcome.TIMEOUT, Outcome.UNREACHABLE, Outcome.REFUSED, Outcome.NO_ORIGIN})
 REUSE_SECONDS = 1.0  # for which a discovery is handed out unchanged: its TTL counts whole seconds
 

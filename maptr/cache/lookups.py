@@ -168,7 +168,7 @@ class CircuitBreakers:
                 del self._breakers[next(iter(self._breakers))]
 
     def _pause(self, breaker: _Breaker) -> float:
-        """Doubles from FIRST_PAUSE to LONGEST_PAUSE. A random part of it, a half at least, so that clients spread."""
+        """Doubles from FIRST_PAUSE to LONGEST_PAUSE. Jittered to between half and all, so that clients spread out."""
         doublings = min(max(breaker.failures - self._threshold, 0), 16)
         return min(LONGEST_PAUSE, FIRST_PAUSE * 2.0**doublings) * self._rng.uniform(0.5, 1.0)
 

@@ -205,7 +205,7 @@ CONFIG_OPTION = click.option(
 
 
 class Amount(click.FloatRange):
-    """A number above 0. NaN, which is neither inside nor outside a range, is not a number."""
+    """A number above 0. NaN is refused: click's range check lets it pass."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         number = super().convert(value, param, ctx)

@@ -191,8 +191,8 @@ def _zone(text: str) -> ZoneConfig:
     "--transfer",
     type=Parsed("who", AccessRule.from_text),
     multiple=True,
-    help="Let them transfer the zones: key:NAME, an address or prefix, or both as 'PREFIX key:NAME'. The option can be "
-    "repeated.  [default: none]",
+    help="Allow these clients to transfer the zones: key:NAME, an address or prefix, or both as 'PREFIX key:NAME'."
+    " The option can be repeated.  [default: none]",
 )
 @click.option(
     "--notify",
@@ -233,7 +233,7 @@ def _zone(text: str) -> ZoneConfig:
     "serve__query_log__every",
     metavar="N",
     type=click.IntRange(0),
-    help="Log one of N queries (1: all), at most 100 a second.  [default: none]",
+    help="Log one in N queries (1: all), at most 100 a second.  [default: none]",
 )
 @check_options
 @process.signals_blocked()

@@ -81,7 +81,7 @@ def up(
     sample: bool,
     force: bool,
 ) -> None:
-    """Serve the zone of the registry on this machine, and make every maptr command of this user ask there.
+    """Serve the zone of the registry on this machine, and point this user's other maptr commands at it.
 
     It starts at once, with the table pulled before or the built-in registry, and pulls today's meanwhile: from [table]
     in the configuration, else the public NAAN registry (https://cdluc3.github.io/naan_reg_priv/naan_records.json).
@@ -135,7 +135,7 @@ def _only_one(path: Path) -> Iterator[None]:
                 where = f", on {', '.join(running.client.nameservers)}"
                 if "gateway.listen" in running.locations:
                     where += f" and http://{running.gateway.listen[0]}/"
-            output.inform(f"maptr: it is up already{where}; try: maptr url ARK")
+            output.inform(f"maptr up is already running{where}; try: maptr url ARK")
             sys.exit(output.EXIT_OK)
         yield
 
@@ -348,7 +348,7 @@ def _tell(daemon: Daemon, http: Gateway | None, table: TableConfig, file: Path) 
     naan = next((entry.naan for entry in usable.values() if entry.nmas and not entry.shoulder), "12345")
     output.inform(f"serving   {daemon.bound[0]} (udp, tcp)")
     output.inform(f"gateway   {gateway.missing_extra()}" if http is None else f"gateway   {http.service.urls[0]}")
-    output.inform("client    your other maptr commands ask this server until it stops")
+    output.inform("client    your other maptr commands use this server until it stops")
     now = lookup.read_config(None, warn=str)
     if now is not None and now.filename != str(file):
         output.inform(f"          but {now.filename} takes precedence and names other servers")

@@ -553,7 +553,7 @@ class ServeConfig:
     tcp: TcpConfig = section(TcpConfig)
     catalog: CatalogConfig = section(CatalogConfig)
     secondaries: SecondariesConfig = section(SecondariesConfig)
-    silence: tuple[str, ...] = setting(list_of(TEXT), ())  # alarms that are somebody else's
+    silence: tuple[str, ...] = setting(list_of(TEXT), ())  # alarms that someone else takes care of
     log_level: str = setting(choice("debug", "info", "warning", "error"), "info")
     log_format: str = setting(choice("text", "json"), "text")
     query_log: QueryLogConfig = section(QueryLogConfig)

@@ -120,7 +120,7 @@ def _examine_text(
     config = dataclasses.replace(
         config, zones=zones, filename=filename, locations=reading.locations, removed=tuple(reading.removed)
     )
-    if not reading.unread:  # otherwise, a mistake may be only a consequence of another one
+    if not reading.unread:  # otherwise, one mistake may just follow from another
         reading.errors += [reading.error(*mistake) for mistake in _check(config)]
     return config, sorted(reading.errors, key=lambda error: error.line)
 
@@ -486,7 +486,7 @@ def _text(path: Path) -> str:
 
 
 def with_secrets(config: Config, errors: list[ConfigError], *, for_other: bool = False) -> Config:
-    """Return the configuration with the secrets from their files. Adds mistakes to ``errors``."""
+    """Return the configuration with the secrets from their files. Appends errors to ``errors``."""
 
     def secret(key: str, path: Path, read: Callable[[str], T]) -> T | None:
         try:
@@ -623,7 +623,7 @@ def _check_settings(config: Config) -> Mistakes:
             elif content and one:
                 first, before = known.setdefault(real_path(one), (content, path))
                 if first != content:
-                    yield (*path, number), f"{one} is {_dotted(before)}, too: each needs a file of its own"
+                    yield (*path, number), f"{one} is also used by {_dotted(before)}: use separate files"
 
 
 def _settings(table: Any, path: KeyPath) -> Iterator[tuple[KeyPath, dataclasses.Field[Any], Any, Any]]:

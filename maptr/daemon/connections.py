@@ -226,7 +226,7 @@ class Acceptor(ABC, Generic[C]):
             except OSError as error:
                 reason = error.strerror or str(error)
                 if self._logged.is_new(listening, reason):
-                    log.warning("no connection accepted, next tries every %g s: %s", ACCEPT_PAUSE, reason)
+                    log.warning("cannot accept connections, trying again every %g s: %s", ACCEPT_PAUSE, reason)
                 self.connections.shed()
                 loop.remove_reader(listening)
                 loop.call_later(ACCEPT_PAUSE, self._listen, listening)

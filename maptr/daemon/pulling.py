@@ -118,7 +118,7 @@ class TablePulls:
         except (MaptrError, OSError) as error:
             reason = reason_of(error)
             if isinstance(error, UnsafePlan):
-                reason += "; if that is right: maptr table pull --force --apply"
+                reason += "; if this is intended, run maptr table pull --force --apply"
             if self._logged.is_new("error", reason):
                 log.error("table %s not pulled, the old one stays: %s", file, reason)
             self._failures += 1
@@ -161,7 +161,7 @@ def begin(config: Config, *, clock: Callable[[], float]) -> None:
         begin_with_built_in(file)
     except OSError as error:
         raise config.error("table.file", reason_of(error)) from error
-    log.info("table %s begins with the built-in registry; the public one is pulled now", file)
+    log.info("table %s starts as the built-in registry; pulling the public one now", file)
 
 
 def requirements_of(config: Config) -> Requirements:

@@ -266,7 +266,7 @@ def check_change(
     (step,) = [step for step in key_steps(files, ttl, ds_ttl) if step.tag == tag]
     if step.at is not None and now < step.at and step.next == {KeyState.ACTIVE: "activate", None: "remove"}.get(state):
         what = "become active" if state else "be removed"
-        reason = f"{key} may {what} at {time_text(step.at)}, not before: caches must have forgotten what was before it"
+        reason = f"{key} must not {what} before {time_text(step.at)}: caches may still hold the older data"
         raise SigningError(reason, filename=str(path))
     is_alone = not any(_replaces(each, key) for each in others)
     if state is not None and key.state is KeyState.ACTIVE is not state and is_alone:
@@ -397,10 +397,10 @@ def _read(path: Path) -> ZoneKey:
     algorithm = Algorithm(match["algorithm"])
     private = _private_key(pem, algorithm)
     if private is None:
-        raise SigningError(f"holds no PEM private key of {algorithm} without a password", filename=str(path))
+        raise SigningError(f"contains no unencrypted PEM private key for {algorithm}", filename=str(path))
     key = ZoneKey(Role(match["role"]), KeyState(match["state"]), algorithm, private)
     if key.tag != int(match["tag"]):
-        raise SigningError(f"the key in it has the tag {key.tag}", filename=str(path))
+        raise SigningError(f"the key in this file has the tag {key.tag}", filename=str(path))
     return key
 
 

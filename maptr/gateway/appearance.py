@@ -98,7 +98,7 @@ def _files(folder: Path) -> list[Path]:
 
 
 def _translation(file: Path, errors: list[ConfigError], remarks: list[str]) -> Mapping[str, PageText]:
-    """Read the messages of a language; an empty one is missing. Adds mistakes to ``errors``. Raises OSError."""
+    """Read the messages of a language; an empty one is missing. Appends errors to ``errors``. Raises OSError."""
     try:
         document = read_document(file)
     except ConfigError as error:

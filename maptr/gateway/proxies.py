@@ -17,7 +17,7 @@ from maptr.protocol.address import Network, read_ip
 
 log = logging.getLogger("maptr.gateway")
 
-MAX_ADDRESSES = 10_000  # of which it is remembered whether they are trusted
+MAX_ADDRESSES = 10_000  # whose trust is cached
 MAX_HOPS = 32  # addresses of a header that are read, from its end
 
 # PROXY protocol (haproxy.org, proxy-protocol.txt, sections 2.1 and 2.2)

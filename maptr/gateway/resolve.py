@@ -281,7 +281,7 @@ def authorities(
     """Return ``urls``, those of all mapping authorities, best first (the "discriminated list" of draft 5.1), as a link
     set (RFC 9264).
 
-    Its other links lead from the ARK to its description, and from each URL to the ARK as what to cite
+    Further links lead from the ARK to its description, and from each URL to the ARK as what to cite
     (signposting.org).
     """
     headers = (*_VARIES, *headers)

@@ -373,7 +373,7 @@ class HttpServer:
 
     async def _body(self, request: HttpRequest) -> bytes | Response:
         if request.headers.get(hdrs.TRANSFER_ENCODING, "chunked").strip().lower() != "chunked":
-            return text("the only transfer coding is chunked\n", HTTPStatus.NOT_IMPLEMENTED)  # RFC 9112 6.1
+            return text("chunked is the only transfer coding supported\n", HTTPStatus.NOT_IMPLEMENTED)  # RFC 9112 6.1
         if hdrs.CONTENT_ENCODING in request.headers:
             return text("the body must not be compressed\n", HTTPStatus.UNSUPPORTED_MEDIA_TYPE)
         most = api.MAX_BODY if request.raw_path == api.DISCOVER else MAX_BODY

@@ -161,7 +161,7 @@ class Service:
             self._public.start()
             if self.bound_admin:
                 self._admin.start()
-                log.info("for operators: %s", ", ".join(f"http://{address}/" for address in self.bound_admin))
+                log.info("operator pages on %s", ", ".join(f"http://{address}/" for address in self.bound_admin))
             log.info("ready, serving on %s", ", ".join(self.urls))
             process.notify(process.READY)
             await self._stopping.wait()
@@ -238,7 +238,7 @@ class Service:
             return
         for key in ("listen", "admin_listen", "stats", "probe_every", "drift_every"):
             if getattr(config.gateway, key) != getattr(self._at_start, key):
-                log.warning("gateway.%s is as it was at the start: restart to change it", key)
+                log.warning("gateway.%s was not changed: that needs a restart", key)
         self._config = config
         self._certificate = certificate
         self._public.configure(config.gateway, None if certificate is None else certificate.context)

@@ -39,7 +39,7 @@ SECONDS = 10.0  # for the requests to all authorities, redirects included
 MAX_SECONDS = 86_400.0  # timers have a limit
 MAX_AUTHORITIES = 3  # to try, one after the other
 ACCEPT = "text/plain, text/anvl;q=0.9, */*;q=0.1"
-# Codecs of Python that raise unusual errors or produce surrogates, and that no page uses.
+# Python codecs that no page uses and that raise odd errors or produce surrogates.
 NO_CHARSETS = frozenset({"idna", "punycode", "raw-unicode-escape", "undefined", "unicode-escape", "utf-7"})
 
 _SCHEMAS = ("dc", "datacite", "crossref")  # of EZID, beside erc
@@ -270,7 +270,10 @@ def segments(text: str) -> tuple[Segment, ...]:
 
 
 def _element(label: str) -> str:
-    """Return a label with a kernel element in lower case. Others keep their case, as the rest of ``when/Reviewed``."""
+    """Return a label with a kernel element in lower case.
+
+    Others keep their case, as does ``Reviewed`` in ``when/Reviewed``.
+    """
     element, slash, story = label.partition("/")
     return f"{element.lower() if element.lower() in KERNEL else element}{slash}{story}"
 

@@ -145,8 +145,8 @@ def read_pull_file(path: Path) -> dict[str, Any]:
 
 
 def _confirmed(path: Path, digest: str) -> tuple[float | None, str]:
-    """Return the time at which a source last confirmed this content, and the source; None and "" if the note is about
-    another content."""
+    """Return the time at which a source last confirmed this content, and the source; None and "" if the note
+    describes other content."""
     note = read_pull_file(path)
     if note.get("sha256") != digest:
         return None, ""

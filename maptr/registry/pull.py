@@ -321,7 +321,7 @@ def _get(source: str, *, max_bytes: int, **options: Any) -> Fetched:
 def _unreadable(old: Table, new: Table, bad: Sequence[TableError]) -> dict[str, str]:
     """Return the keys of the usable records of ``old`` that cannot be read in the source, each with the reason.
 
-    A bad record without a key may be any of the missing ones.
+    A bad record without a key could be any of the missing ones.
     """
     named = {key: error.reason for error in reversed(bad) if (key := normal_key(error.record))}
     nameless = (f"a record without a key cannot be read: {error}" for error in bad if not normal_key(error.record))

@@ -72,7 +72,7 @@ class SharedQuestion(Generic[Token]):
 
 
 class _KnownAnswers:
-    """The answers of a run by question, as long as there is room for their records.
+    """The answers of a run by question, while there is room for their records.
 
     ``walks`` has, by NAAN, the walk that serves all of its ARKs.
     """
@@ -151,7 +151,7 @@ class Scheduler(Generic[Token]):
         self._asked: dict[Key, SharedQuestion[Token]] = {}  # and not answered
         self._lifetime = lifetime
         self._active: dict[ActiveWalk[Token], None] = {}
-        self._next_deadline = inf  # the time of no active walk is over before
+        self._next_deadline = inf  # no active walk ends before this
         self._new: list[SharedQuestion[Token]] = []
 
     def start(self, token: Token, ark: Ark) -> None:

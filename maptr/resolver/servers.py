@@ -243,7 +243,7 @@ class ResolverOptions(NamedTuple):
 
     @classmethod
     def read(cls, words: Iterable[str]) -> ResolverOptions:
-        """Read the options that maptr knows, with the limits of glibc; a bad number is the least one."""
+        """Read the options that maptr knows, with the limits of glibc; a bad number counts as the minimum."""
         found = cls()
         for word in words:
             name, _, value = word.partition(":")

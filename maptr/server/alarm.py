@@ -1,4 +1,4 @@
-"""Alarms: the conditions that an operator must solve, as values for the status, the metrics and the log."""
+"""Alarms: conditions that need an operator, as values for the status, the metrics and the log."""
 
 from __future__ import annotations
 

@@ -182,7 +182,7 @@ class Daemon:
             f", {', '.join(map(str, self.tls_bound))} (tls)" if self.tls_bound else "",
         )
         why_not = udp.why_not()
-        log.info("udp %s", f"in batches of {udp.BATCH}" if why_not is None else f"one by one, {why_not}")
+        log.info("udp %s", f"in batches of {udp.BATCH}" if why_not is None else f"one query at a time ({why_not})")
         self.reloader.log_cookies()
         if self.metrics_bound is not None:
             log.info("metrics on http://%s/metrics", self.metrics_bound)

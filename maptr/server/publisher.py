@@ -387,6 +387,6 @@ def _with_stored_serial(state: ZoneState, view: ZoneView, *, starting: bool) -> 
     except OSError as error:
         if not starting:
             raise
-        log.error("zone %s: its serial cannot be kept for the next start: %s", to_text(view.origin), reason_of(error))
+        log.error("zone %s: cannot save its serial for the next start: %s", to_text(view.origin), reason_of(error))
         return replace(state, stored=None)
     return replace(state, stored=view.serial)

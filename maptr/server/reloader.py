@@ -114,7 +114,7 @@ class Reloader:
             error = reason_of(refused)
             if zone is None:
                 self.config_error = error
-                log.error("configuration not reloaded, the old one stays in use: %s", error)
+                log.error("configuration not reloaded, keeping the old one: %s", error)
             return ReloadResult(error=error)
         if zone is None:
             if self.certificate is not None:
@@ -261,7 +261,7 @@ class Reloader:
     ) -> None:
         """Serve what a reload has read, then log it and notify secondaries. Raises ConfigError and OSError."""
         before = self._responder.state
-        # In threads, because with thousands of zones each of these takes far longer than a query may wait.
+        # In threads: with thousands of zones, each of these would block queries for too long.
         state = await in_thread(lambda: self._state_of(config, context, served, before, passing=passing))
         silences = await in_thread(lambda: settings.silences_of(config))
         self._responder.swap(state)

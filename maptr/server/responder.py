@@ -149,7 +149,8 @@ class Responder:
         """Log that the rate limit was reached, itself at a limited rate."""
         if self._reports.suffix() is not None:
             log.warning(
-                "response rate limit reached, by %s for one: since the start %d replies dropped, %d truncated",
+                "response rate limit reached (client %s among others): %d replies dropped, %d truncated"
+                " since the start",
                 *(client, self.limiter.tally.dropped, self.limiter.tally.truncated),
             )
 

@@ -279,7 +279,7 @@ class SecondaryMonitor:
             await asyncio.sleep(max(0.0, started + timeout - clock()))
         self._note(replica, notify=NotifyState.GIVEN_UP, since=self._clock(), notify_error=reason)
         if self._logged.is_new((replica, "notify"), reason):
-            log.warning("%s: given up, %s; the secondary will ask after its refresh time", what, reason)
+            log.warning("%s: giving up: %s; the secondary will check after its refresh interval", what, reason)
         return False
 
     async def _ask_when_here(self, replica: Replica, expected: Expected, request: bytes, timeout: float) -> bytes:
@@ -346,7 +346,7 @@ class SecondaryMonitor:
                 age = self._clock() - since
                 log.error("zone %s: secondary %s %s, for %.0f s", to_text(replica[0]), replica[1], found[1], age)
         elif since is None and self._logged.forget((replica, "serial")) and self._has(replica, serial):
-            log.info("zone %s: secondary %s has serial %d, as it should", to_text(replica[0]), replica[1], serial)
+            log.info("zone %s: secondary %s is up to date again, serial %d", to_text(replica[0]), replica[1], serial)
 
 
 def source_for(address: Address, sources: Iterable[str]) -> str | None:

@@ -141,7 +141,7 @@ def _renew(
     state = zone.state
     renewal = Renewal(zonekeys.read_key_set(zone.keys), zone.signing, now, zone.serial)
     if old is None:
-        log.info("zone %s: its %d names are signed now", to_text(zone.name), unsigned.nodes.count())
+        log.info("zone %s: signing its %d names", to_text(zone.name), unsigned.nodes.count())
     passing = replace(renewal, last=None if last is None else last.serial, others=others)
     if old is None and last is not None and last.serial == unsigned.serial:
         view = renewal.sign(unsigned, None)

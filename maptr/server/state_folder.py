@@ -142,7 +142,7 @@ def read_serial(folder: Path, origin: Labels, tell: Tell = ignore) -> StoredSeri
         reason = str(error.strerror)
     else:
         return found
-    log.warning("%s: %s; the serial of the zone may go back", path, reason)
+    log.warning("%s: %s; the zone's serial may go backwards", path, reason)
     tell(f"{path}: {reason}")
     return None
 
@@ -189,7 +189,7 @@ def read_signed(
     origin: Labels,
     *,
     path: Path | None = None,
-    instead: str = "the serial of the zone may go back",
+    instead: str = "the zone's serial may go backwards",
     tell: Tell = ignore,
 ) -> tuple[ZoneView, int] | None:
     """Return the last signed version, and the serial of its unsigned zone file; None if there is none.

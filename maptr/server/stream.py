@@ -269,7 +269,10 @@ class Stream(asyncio.Protocol):
 
 
 class Connections(OpenConnections[Stream]):
-    """The open connections of all listeners, with their deadlines. They make room also while they are answered."""
+    """The open connections of all listeners, with their deadlines.
+
+    They may be closed to make room even while being answered.
+    """
 
     def __init__(self, limits: TcpConfig) -> None:
         super().__init__(limits, Counts())

@@ -183,7 +183,7 @@ def _content(
         return (soa_of(view),), ""
     changes = ixfr(view, access.journals.get(view.origin), serial)
     if changes is None:
-        return axfr(view), f"the whole zone, serial {view.serial}, in place of the changes since serial {serial}"
+        return axfr(view), f"the whole zone, serial {view.serial}, because the changes since serial {serial}"
     return changes, f"from serial {serial} to {view.serial}"
 
 

@@ -219,7 +219,7 @@ def get(target: str, *, seconds: float, accept: str = "*/*", allow_private: bool
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """A file. ``content`` is None if the server answers that it did not change. ``url`` is the one after redirects."""
+    """A file. ``content`` is None if the server says that it has not changed. ``url`` is the one after redirects."""
 
     url: str
     content: bytes | None

@@ -183,7 +183,7 @@ def check_integrity(zone: ZoneView, *, to_sign: bool = False) -> Iterator[Findin
     if any(DNAME in node for _, node in special):
         for owner in zone.nodes:
             if above := next((name for name in _above(zone, owner) if DNAME in zone.nodes.get(name, {})), None):
-                reason = f"stands below the DNAME at {to_text(above)} (RFC 6672 section 2.4)"
+                reason = f"is below the DNAME at {to_text(above)} (RFC 6672 section 2.4)"
                 yield error("below-dname", to_text(owner), reason)
     yield from _too_large(zone, to_sign=to_sign)
     for owner, node in special:
@@ -423,7 +423,7 @@ class _RuleChecks:
         of_one_naan = len(self.origin) > len(ARK_ARPA) and is_below(self.origin, ARK_ARPA)
         for owner in sorted({rule.owner for rule in self.ark}):
             if _cut_above(self.zone, fold(owner)):
-                reason = "stands at or below a delegation: no server answers with it"
+                reason = "is at or below a delegation, so no server will return it"
                 yield self._found(error, "occluded", owner, reason)
             label = owner[0].decode("ascii", "replace") if owner else ""
             is_entry = len(owner) == len(self.origin) + 1 and not of_one_naan and fold(owner) not in targets

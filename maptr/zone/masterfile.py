@@ -417,12 +417,12 @@ class MasterFileReader:
         replacement, origin = fields[5], to_text(file.origin)
         if re.search(r"(?<!\\):", replacement):
             escaped = replacement.replace(":", "\\058")
-            reason = f"Knot refuses the zone for the port as it is written: write {escaped}"
+            reason = f"Knot rejects the zone because the port is not escaped: write {escaped}"
             self._found(error, "unescaped-port", file, reason, replacement)
         if _is_absolute(replacement) or replacement == "@":
             return
         if "." in replacement:
-            reason = f"has no final dot: a server reads {_absolute(replacement, origin)}"
+            reason = f"has no final dot: a server will read it as {_absolute(replacement, origin)}"
             self._found(error, "relative-replacement", file, reason, replacement)
         elif _unquoted(fields[2]).lower() == "h":
             reason = f"is relative: a server reads {_absolute(replacement, origin)}"
@@ -454,7 +454,7 @@ class MasterFileReader:
         """
         owner = fold(file.owner)
         if rdtype == SOA and owner != self._apex:
-            raise ZoneError(f"the SOA is that of {to_text(file.owner)}, and the zone was to be {to_text(self._apex)}")
+            raise ZoneError(f"the SOA belongs to {to_text(file.owner)}, but the zone is {to_text(self._apex)}")
         if not is_below(owner, self._apex):
             raise ZoneError(f"the owner is outside the zone {to_text(self._apex)}", code="out-of-zone")
         if rdtype == SOA:

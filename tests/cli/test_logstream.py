@@ -145,7 +145,7 @@ def test_a_server_answers_while_its_log_is_not_read() -> None:
     command = [sys.executable, "-m", "maptr", "serve", "--zone", zone, "--listen", "127.0.0.1:0"]
     with subprocess.Popen(command, stderr=writing, env=environment()) as process:
         said = ""
-        while "udp in batches" not in said and "udp one by one" not in said:
+        while "udp in batches" not in said and "udp one query at a time" not in said:
             said += os.read(reading, 4096).decode()
         found = re.search(r":(\d+) \(udp, tcp\)", said)
         assert found is not None, said

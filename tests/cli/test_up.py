@@ -131,7 +131,7 @@ def test_the_sample_answers_every_command_until_it_ends(user: User) -> None:
     up = user.up("--sample").ready()
     assert "THE SAMPLE" in up.said
     assert "checked: no findings" in up.said
-    user.run("up", "--sample", said=f"it is up already, on 127.0.0.1#{up.port}")
+    user.run("up", "--sample", said=f"maptr up is already running, on 127.0.0.1#{up.port}")
     done = user.run("url", ARK)
     assert (done.stdout, done.stderr) == ("https://ark.nlm.example.org/ark:/12025/x1\n", "")
     for line in (line for line in up.said.splitlines() if line.startswith("  maptr ")):
@@ -167,7 +167,7 @@ def test_without_the_extra_only_dns_is_served(user: User) -> None:
     up = user.up("--sample").ready()
     assert "gateway   needs the package aiohttp: pip install 'maptr[gateway]'\n" in up.said
     assert user.urls(ARK) == ["https://ark.nlm.example.org/ark:/12025/x1"]
-    user.run("up", "--sample", said=f"it is up already, on 127.0.0.1#{up.port}; try")
+    user.run("up", "--sample", said=f"maptr up is already running, on 127.0.0.1#{up.port}; try")
     assert up.end() == 0
 
 

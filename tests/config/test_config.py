@@ -194,19 +194,19 @@ def test_file_then_environment_then_flags() -> None:
         ("[cache]\nstale_limit = -1", "f:2: cache.stale_limit: '-1' is not a duration"),
         (
             "[[zone]]\nname = 'a'\nfile = 'x'\ntable = 'x'",
-            "f:4: zone.table: x is zone.file, too: each needs a file of its own",
+            "f:4: zone.table: x is also used by zone.file: use separate files",
         ),
         (
             "[table]\nfile = 'y'\n[[zone]]\nname = 'a'\nfile = './y'\ntable = 'x'",
-            "f:2: table.file: y is zone.file, too",
+            "f:2: table.file: y is also used by zone.file",
         ),
         (
             "".join(f"[[zone]]\nname = '{name}'\nfile = 'x'\ntable = 'y'\n" for name in "ab"),
-            "f:7: zone.file: x is zone.file, too: each needs a file of its own",
+            "f:7: zone.file: x is also used by zone.file: use separate files",
         ),
-        ("[gateway]\nredirects = 'o'\nstats = 'o'", "f:3: gateway.stats: o is gateway.redirects, too"),
-        ("[cache]\npath = 'o'\n[gateway]\nstats = 'p/../o'", "f:4: gateway.stats: p/../o is cache.path, too"),
-        ("[serve]\ncontrol = 's'\n[gateway]\nredirects = 's'", "f:4: gateway.redirects: s is serve.control, too"),
+        ("[gateway]\nredirects = 'o'\nstats = 'o'", "f:3: gateway.stats: o is also used by gateway.redirects"),
+        ("[cache]\npath = 'o'\n[gateway]\nstats = 'p/../o'", "f:4: gateway.stats: p/../o is also used by cache.path"),
+        ("[serve]\ncontrol = 's'\n[gateway]\nredirects = 's'", "f:4: gateway.redirects: s is also used by serve"),
         (f"{ZONE}keys = 'k'", "f:4: zone.keys: needs serve.state too"),
         (f"{ZONE}signing.refresh = '1d'", "f:4: zone.signing: needs zone.keys too"),
         (f"{ZONE}signing.lifetime = '7d'", "f:4: zone.signing: signatures that last 604800 s cannot be renewed"),
@@ -547,7 +547,7 @@ def test_a_file_that_two_settings_name_through_links_is_found(tmp_path: Path) ->
     for other in ("real/file", "folder/file", "folder/link", "real/../real/link", "folder/x/../file"):
         (tmp_path / "real" / "x").mkdir(exist_ok=True)
         text = f"[serve]\nstate='s'\ncontrol='{other}'\n[[zone]]\nname='z'\nfile='real/file'\n"
-        with pytest.raises(ConfigError, match="each needs a file of its own"):
+        with pytest.raises(ConfigError, match="use separate files"):
             parse(text, directory=tmp_path)
 
 

@@ -321,7 +321,7 @@ def test_a_bad_file_leaves_the_last_good_redirects(tmp_path: Path, caplog: pytes
     assert rows(file.current()) == ONE
     assert file.value.trouble.startswith(f"{path.name}:1: the first line has no column url")
     said = f"{path}:1: the first line has no column url, but 'ark, target': name 'target' url; "
-    assert caplog.messages == [f"{said}the last good redirects stay"]
+    assert caplog.messages == [f"{said}keeping the last good redirects"]
     path.unlink()
     clock.now += LOOK_EVERY
     assert rows(file.current()) == ONE

@@ -145,7 +145,7 @@ def test_a_posted_ark_is_found_after_100_continue(shared: Gateway) -> None:
 # ---- hostile requests
 
 UNENCODED = "the target has a character that must be %-encoded: é is %C3%A9, a blank is %20 (RFC 3986 2.1)\n".encode()
-NO_CODING = b"the only transfer coding is chunked\n"
+NO_CODING = b"chunked is the only transfer coding supported\n"
 MALFORMED = {
     "not UTF-8": request(b"/ark:12345/x\xff\xfe"),
     "not ASCII": request("/ark:12345/é"),

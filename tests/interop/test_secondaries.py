@@ -255,7 +255,7 @@ def test_all_four_follow_the_updates_of_the_real_registry(real_data: Path, tmp_p
         check_printed(primary, 500)
         log = primary.log()
         for serial in range(SERIAL, SERIAL + STEPS):
-            whole = f"the whole zone, serial {serial + 1}, in place of the changes since serial {serial}"
+            whole = f"the whole zone, serial {serial + 1}, because the changes since serial {serial}"
             assert log.count(f"from serial {serial} to {serial + 1}") + log.count(whole) >= len(kinds), serial
         axfrs = log.count("AXFR of zone ark.arpa.")
         most = len(secondaries.SECONDARIES) + 1 + STEPS

@@ -174,7 +174,7 @@ def test_a_bad_configuration_leaves_everything(site: Site) -> None:
         site.configure(extra, serve=settings)
         result = site.run("reload", "--control", str(site.socket))
         assert (result.exit_code, reason in result.stderr) == (1, True), reason
-        site.server.wait_for("configuration not reloaded, the old one stays in use: ", before)
+        site.server.wait_for("configuration not reloaded, keeping the old one: ", before)
         assert address_of("ns.a.test.", port) == f"192.0.2.{serial - 1}"
         status = json.loads(site.run("status", "--json", "--control", str(site.socket)).stdout)
         assert (reason in status["alarms"][0]["text"], status["alarms"][0]["kind"]) == (True, "config-refused")

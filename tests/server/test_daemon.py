@@ -79,7 +79,7 @@ run = partial(command_line.run, "serve")
             ["--zone", "other=FILE"],
             "$ORIGIN ark.arpa.\n" + zone_text(1),
             1,
-            "maptr: FILE:3: error: ark.arpa.: not-loaded: the SOA is that of ark.arpa., and the zone was to be other.",
+            "maptr: FILE:3: error: ark.arpa.: not-loaded: the SOA belongs to ark.arpa., but the zone is other.",
         ),
     ],
 )

@@ -240,7 +240,7 @@ def test_a_pull_publishes_a_table_that_an_operator_has_changed(pulling: Pulling,
     answers["/naans"] = natab(*range(10000, 10004))
     pulling.pull()
     assert [text.partition("(60%, the limit is 30%)")[2] for text in alarms_of(pulling.puller)] == [
-        "; if that is right: maptr table pull --force --apply; maptr control pull tries again"
+        "; if this is intended, run maptr table pull --force --apply; maptr control pull tries again"
     ]
     assert pulling.published == ["ark.arpa."]
     pulling.table.write_bytes(answers["/naans"])

@@ -186,9 +186,9 @@ def test_rfc1996_3_7_notify_message_and_rfc1035_3_3_13_soa_query() -> None:
     ("rcodes", "timeouts", "count", "logged"),
     [
         ([0], (PATIENCE,) * 4, 1, ": done"),
-        ([], (0.02, 0.04, 0.08), 3, "given up, no answer"),
+        ([], (0.02, 0.04, 0.08), 3, "giving up: no answer"),
         ([5, 9, 0], (0.05, 0.05, PATIENCE), 3, ": done"),
-        ([4], (PATIENCE,) * 4, 1, "given up, NOTIMP"),
+        ([4], (PATIENCE,) * 4, 1, "giving up: NOTIMP"),
     ],
     ids=["acknowledged", "RFC 1996 3.6 no response", "errors", "RFC 1996 3.14 NOTIMP is final"],
 )
@@ -255,7 +255,7 @@ def test_rfc8945_notify_is_signed_if_the_target_has_a_key() -> None:
 
 def test_an_icmp_error_is_a_failed_attempt(caplog: pytest.LogCaptureFixture) -> None:
     assert notifying(lambda _: [], port=free_port(), NOTIFY_TIMEOUTS=(0.05, 0.05)) == []
-    assert "given up, Connection refused" in caplog.text
+    assert "giving up: Connection refused" in caplog.text
 
 
 @pytest.mark.parametrize("removed", [True, False], ids=["the secondary is removed", "the server stops"])
@@ -434,8 +434,8 @@ async def test_a_secondary_that_lags_behind_is_an_alarm_until_it_has_the_serial(
         serial = 8
         assert await watch.alarms_after(1) == []
         assert watch.state.behind_since is None
-    said = [record.message.partition(" has ")[2] for record in caplog.records if "NOTIFY" not in record.message]
-    assert said == ["serial 6, not 7, for 300 s", "serial 8, as it should"]
+    said = [text.partition(str(watch.target))[2] for text in caplog.messages if "NOTIFY" not in text]
+    assert said == [" has serial 6, not 7, for 300 s", " is up to date again, serial 8"]
 
 
 async def test_a_secondary_with_a_greater_serial_is_an_alarm_at_once() -> None:

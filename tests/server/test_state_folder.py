@@ -77,7 +77,7 @@ def test_a_damaged_serial_file_is_ignored(tmp_path: Path, record: str, caplog: p
     (path,) = tmp_path.iterdir()
     path.write_bytes(record.encode("latin-1"))
     assert state_folder.read_serial(tmp_path, parse("ark.arpa")) is None
-    assert caplog.messages == [f"{path}: is damaged; the serial of the zone may go back"]
+    assert caplog.messages == [f"{path}: is damaged; the zone's serial may go backwards"]
 
 
 def test_a_pipe_in_place_of_a_file_holds_nothing_up(tmp_path: Path) -> None:

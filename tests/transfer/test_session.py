@@ -299,7 +299,7 @@ def test_names_are_compressed_with_no_pointer_beyond_16383() -> None:
     [
         (TRANSFER, "AXFR", "serial 2"),
         (ixfr_query(1), "IXFR", "from serial 1 to 2"),
-        (ixfr_query(0), "IXFR", "the whole zone, serial 2, in place of the changes since serial 0"),
+        (ixfr_query(0), "IXFR", "the whole zone, serial 2, because the changes since serial 0"),
     ],
     ids=["AXFR", "IXFR", "IXFR without the changes"],
 )

@@ -235,7 +235,7 @@ def read(folder: Path, text: str | bytes, lint: str = "warn") -> Checked:
         (HEAD + "$GENERATE 1-4 $ A 192.0.2.1\n$generate 1-2000000/2 $ A 192.0.2.1\n", "z:6: .*its .GENERATE"),
         (HEAD + f"{'x' * 64} A 192.0.2.1\n", "z:5: "),
         ((HEAD + "x A 192.0.2.1\n").encode("utf-16"), "z:1: .*is UTF-16: save it as UTF-8"),
-        (HEAD + "a DNAME b\nx.a A 192.0.2.1\n", r"z: error: x\.a\.ark\.arpa\.: below-dname: stands below the DNAME"),
+        (HEAD + "a DNAME b\nx.a A 192.0.2.1\n", r"z: error: x\.a\.ark\.arpa\.: below-dname: is below the DNAME"),
         (HEAD + "@ ZONEMD 1 1 1 " + "00" * 48 + "\n", "z: its ZONEMD does not verify"),
     ],
 )

@@ -84,7 +84,9 @@ def follow(
         if last is UNREAD or not last.objects.is_read:
             last = reading.last_run() or Redirects(path.name, UnreadObjects())
         if trouble != last.trouble:
-            stays = "the last good redirects stay" if last.objects.is_read else "ARKs that may be own objects get 503"
+            stays = (
+                "keeping the last good redirects" if last.objects.is_read else "ARKs that may be own objects get 503"
+            )
             log.error("%s; %s", located, stays)
         return replace(last, trouble=trouble)
 

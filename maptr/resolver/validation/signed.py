@@ -256,7 +256,7 @@ def _refusal(rrset: dns.rrset.RRset, signature: Rdata, now: float) -> str:
 def _verifies(data: bytes, signature: bytes, key: Rdata) -> bool:
     try:
         dns.dnssecalgs.get_algorithm_cls_from_dnskey(key).public_cls.from_dnskey(key).verify(signature, data)
-    except Exception:  # a hostile key may fail in any way, deep in a library
+    except Exception:  # a hostile key may raise anything from deep inside a library
         return False
     return True
 
