@@ -99,7 +99,7 @@ class ClientOptions(TypedDict, total=False):
 class Client:
     """Finds the mapping authorities of ARKs. Threads and tasks may share a client, and processes its cache file.
 
-    It reconciles DNS, the answers that it keeps, and a table. Without ``table`` and ``cache`` it asks DNS each time.
+    It reconciles DNS, cached answers and a table. Without ``table`` and ``cache`` it asks DNS each time.
 
     ``nameservers``: DNS servers to ask, recursive or authoritative, in their order: addresses or names, each with
     ``#port`` if that is not 53 (``"ns.example#5300"``); by TCP (``"tcp://192.0.2.1"``), TLS (``"tls://192.0.2.1"``) or
@@ -125,7 +125,7 @@ class Client:
 
     ``concurrency``: questions outstanding in ``discover_many`` (default 256). ``rate``: packets a second to one server
     in ``discover_many`` and ``drift_many``; None for no limit. ``max_connections``: TCP connections of these at a time
-    (default 8, and fewer if the server or the process does not allow so many).
+    (default 8, and fewer if the server or the process does not allow that many).
 
     Many parameters, many attributes: one for each option, all documented here. Raises ConfigError, and TypeError for
     a wrong type. A client that was closed raises RuntimeError.
@@ -202,12 +202,12 @@ class Client:
 
     @property
     def reconciles(self) -> bool:
-        """Whether kept answers or a table may answer, not only DNS."""
+        """Whether cached answers or a table may answer, not only DNS."""
         return self._sources is not None
 
     @property
     def sources(self) -> Sources:
-        """Kept answers, DNS, the table and the policy. A plain client has these for ``drift`` only."""
+        """Cached answers, DNS, the table and the policy. A plain client has these for ``drift`` only."""
         self._check_open()
         if self._made is None:
             from maptr.cache.engine import Engine  # a plain client starts without these
@@ -497,9 +497,9 @@ class Client:
         return pulled
 
     def forget(self, naan: str | None = None) -> None:
-        """Drop the kept answer of DNS for a NAAN, for example because its record has changed; None: all answers.
+        """Drop the cached answer of DNS for a NAAN, for example because its record has changed; None: all answers.
 
-        DNS is then asked again, also where it has just failed. Raises ArkSyntaxError for text that is not a NAAN.
+        DNS is then asked again, even where it has just failed. Raises ArkSyntaxError for text that is not a NAAN.
         """
         self._check_open()
         if self.resolver.failed is not None:

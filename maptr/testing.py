@@ -121,7 +121,7 @@ class OfflineResolver(Resolver):
 
     def __init__(self, answers: Answers, nameservers: object = None, **options: Any) -> None:
         super().__init__(**options)
-        self.given = ()  # so that its kept answers are not those of the servers of the system
+        self.given = ()  # so that its cached answers are not those of the servers of the system
         self._source = answers
 
     def __repr__(self) -> str:

@@ -1,4 +1,4 @@
 """Responses to DNS queries, as functions over bytes: no socket, clock or file.
 
-Inner room: it may change with any release. ``help(maptr)`` lists the public names.
+Internal: it may change in any release. ``help(maptr)`` lists the public names.
 """

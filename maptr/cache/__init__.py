@@ -1,6 +1,6 @@
-"""Names and defaults of policies and kept answers, for what starts without them.
+"""Names and defaults of policies and cached answers, for what starts without them.
 
-Inner room: it may change with any release. ``help(maptr)`` lists the public names.
+Internal: it may change in any release. ``help(maptr)`` lists the public names.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The SQLite file of a cache, shared by the processes of a machine: kept answers, drift verdicts and probes.
+"""The SQLite file of a cache, shared by the processes of a machine: cached answers, drift verdicts and probes.
 
 No fault of the file costs an answer. A file that is full, busy, read-only or gone gives nothing, and the log says so. A
 corrupt file is renamed, reported and built anew, but only if it is a cache (``_is_ours``) or at maptr's default path.

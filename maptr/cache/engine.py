@@ -1,4 +1,4 @@
-"""The decisions between kept answers, DNS and the table: which of these sources answers.
+"""The decisions between cached answers, DNS and the table: which of these sources answers.
 
 ``Engine.discover`` is a generator that sends no queries: it yields a ``Wait`` for each lookup, and a driver starts the
 lookup and waits. Threads and tasks share one engine.
@@ -35,7 +35,7 @@ REUSE_SECONDS = 1.0  # for which a discovery is handed out unchanged: its TTL co
 
 
 class Engine:
-    """Kept answers, pending lookups, circuit breakers, table and policy. Safe for threads and tasks.
+    """Cached answers, pending lookups, circuit breakers, table and policy. Safe for threads and tasks.
 
     Settings and clocks are those of the store. The other options are those of ``maptr.Client``. Many attributes: each
     source, and what is known of it.
@@ -170,7 +170,7 @@ class Engine:
                 self._servers.failed(ALL, f"{outcome.value} {note}".strip())
 
     def forget(self, naan: str | None) -> None:
-        """Drop the kept answer of DNS for a NAAN, and ask for it again even if that has failed; None: all answers."""
+        """Drop the cached answer of DNS for a NAAN, and ask for it again even if that has failed; None: all answers."""
         if naan is None:
             self.store.clear()
             self._names.clear()

@@ -40,7 +40,7 @@ class Sources:
         self._threads = ThreadDriver(resolver, self.engine.finish)
         self._tasks: TaskDriver | None = None
         # Discoveries by the text of their ARK, with the time until which they may be handed out unchanged. A discovery
-        # made of kept answers takes ten times as long as the budget of a hit in memory.
+        # made of cached answers takes ten times as long as the budget of a hit in memory.
         self._recent: LruDict[str, tuple[float, Discovery]] = LruDict(MAX_RECENT)
 
     def discover(self, ark: Ark | str | bytes, options: Options = NO_OPTIONS) -> Discovery:
@@ -86,7 +86,7 @@ class Sources:
     def discover_many(
         self, pairs: Iterable[tuple[Token, Item]], lifetime: float, *, ordered: bool = True
     ) -> Generator[tuple[Token, Discovery], None, None]:
-        """Yield each token with its discovery. DNS is asked where no kept answer is fresh and the policy needs it.
+        """Yield each token with its discovery. DNS is asked where no cached answer is fresh and the policy needs it.
 
         If no server can be asked, the table and older answers are left.
         """
@@ -147,7 +147,7 @@ class Sources:
         return found
 
     def from_dns(self, ark: Ark) -> Discovery:
-        """Return what DNS says of an ARK, from kept answers or asked now, without the table. Raises nothing.
+        """Return what DNS says of an ARK, from cached answers or asked now, without the table. Raises nothing.
 
         A stale answer is incomplete.
         """
@@ -164,7 +164,7 @@ class Sources:
             yield None if is_kept else found
 
     def follow(self, table: TableSource) -> None:
-        """Use another table from now on. Kept answers of DNS stay."""
+        """Use another table from now on. Cached answers of DNS stay."""
         self.engine.table = table
         self._recent.clear()
 

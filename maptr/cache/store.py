@@ -1,7 +1,7 @@
 """The answers that a cache keeps in memory and on disk, replayed for any ARK of their NAAN.
 
 The trace of a discovery holds every record that a server sent, so the answers that one discovery received also serve
-the other ARKs of its NAAN: ``Store`` runs the walk again over the kept answers. It sends no queries.
+the other ARKs of its NAAN: ``Store`` runs the walk again over the cached answers. It sends no queries.
 """
 
 from __future__ import annotations
@@ -207,7 +207,7 @@ class Fresh(NamedTuple):
 
 
 class Replay:
-    """One walk over kept answers.
+    """One walk over cached answers.
 
     ``found`` is its discovery; None if ``missing`` has no answer. ``refresh_at``: when the first answer should be
     fetched again. Stale answers count only if ``absent``, the answer for names without any, is given.

@@ -26,7 +26,7 @@ MAX_REASON = 300  # characters of the reason why a record is unusable, which may
 
 class TableReader:
     """The answers of a table: the candidates that the ``u`` rules of a zone built from it would give, in their order,
-    also where a rule would be longer than DNS can carry.
+    even where a rule would be longer than DNS can carry.
 
     A record without a usable mapping authority gives no candidates, and no shorter shoulder of the same NAAN answers in
     its place, because where its ARKs lead is not known.

@@ -1,6 +1,6 @@
 """The ``maptr`` command: one module for each noun of the command line, imported when its command runs.
 
-Inner room: it may change with any release. ``help(maptr)`` lists the public names.
+Internal: it may change in any release. ``help(maptr)`` lists the public names.
 """
 
 from __future__ import annotations

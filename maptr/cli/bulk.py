@@ -115,7 +115,7 @@ class Place(NamedTuple):
     default=8,
     metavar="N",
     type=click.IntRange(1, 10_000),
-    help="Keep at most this many TCP connections open; fewer if the server or the system does not allow so many.",
+    help="Keep at most this many TCP connections open; fewer if the server or the system does not allow that many.",
 )
 @options.RATE_OPTION
 @options.discovery_options("Give up an ARK this long after its first query.")

@@ -2,7 +2,7 @@
 
 ``model`` has what can be set, ``reader`` reads it from text and files.
 
-Inner room: it may change with any release. ``help(maptr)`` lists the public names.
+Internal: it may change in any release. ``help(maptr)`` lists the public names.
 """
 
 from maptr.config.model import Config, KeyConfig, ServeConfig, ZoneConfig

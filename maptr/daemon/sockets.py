@@ -140,7 +140,7 @@ def is_wildcard(sock: socket.socket) -> bool:
 
 
 def limits_within_descriptors(limits: TcpConfig, listening: int) -> TcpConfig:
-    """Return the limits, with fewer connections if the system does not allow so many open files (getrlimit(2)).
+    """Return the limits, with fewer connections if the system does not allow that many open files (getrlimit(2)).
 
     First raises the soft limit as far as needed and possible. ``listening`` is the number of listening sockets. Without
     a free file descriptor, no connection could be accepted, and none would make room.

@@ -1,6 +1,6 @@
 """The hook with which PyInstaller collects maptr into a program: an entry point of ``pyinstaller40`` names it.
 
-Inner room: it may change with any release. ``help(maptr)`` lists the public names.
+Internal: it may change in any release. ``help(maptr)`` lists the public names.
 """
 
 from __future__ import annotations

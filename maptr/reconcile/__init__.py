@@ -1,4 +1,4 @@
 """The table compared with DNS, the history of verdicts, and probes of mapping authorities.
 
-Inner room: it may change with any release. ``help(maptr)`` lists the public names.
+Internal: it may change in any release. ``help(maptr)`` lists the public names.
 """

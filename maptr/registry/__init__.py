@@ -14,7 +14,7 @@ A new format is a module with a function ``read(text, builder)``, which collects
 ``TableBuilder`` (``table.py``) and returns its table, and a line in ``read`` or ``_line_reader`` below. A package that
 is installed beside maptr declares a ``Reader`` as an entry point of ``maptr.readers``.
 
-These names are public, as those of ``help(maptr)``. Inner room: its modules may change with any release.
+These names are public, as those of ``help(maptr)``. Internal: its modules may change in any release.
 """
 
 from __future__ import annotations

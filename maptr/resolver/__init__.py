@@ -1,4 +1,4 @@
 """Walks over DNS: the stub resolver, dnspython's resolvers, bulk lookups, and validation.
 
-Inner room: it may change with any release. ``help(maptr)`` lists the public names.
+Internal: it may change in any release. ``help(maptr)`` lists the public names.
 """

@@ -1,4 +1,4 @@
 """The server: sockets, signals and files around ``maptr.answer.respond``, which decides every response.
 
-Inner room: it may change with any release. ``help(maptr)`` lists the public names.
+Internal: it may change in any release. ``help(maptr)`` lists the public names.
 """

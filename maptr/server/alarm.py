@@ -64,7 +64,7 @@ class AlarmLog:
 
     def dated(self, alarms: Iterable[Alarm], now: float) -> tuple[Alarm, ...]:
         """Return the alarms that are there now, each once, with their times."""
-        with self._lock:  # also while ``alarms`` is read
+        with self._lock:  # even while ``alarms`` is read
             present = {(alarm.kind, alarm.zone, alarm.secondary): alarm for alarm in alarms}
             since = {key: alarm.since or self._since.get(key, now) for key, alarm in present.items()}
             self._since = since

@@ -1,6 +1,6 @@
 """The response to one query: zone transfers (RFC 5936, RFC 1995), and the general path for other queries.
 
-The second step of the way of a query: verify (``tsig.check_query``), answer, limit, sign (``CheckedQuery.sign``), send.
+The second step of the path of a query: verify (``tsig.check_query``), answer, limit, sign (``CheckedQuery.sign``).
 Pure: no socket, thread, clock, log or file. Over UDP a response is one message. Over TCP and TLS a transfer has many
 messages, made one at a time on demand, so a slow secondary keeps one message in memory, not the zone.
 """

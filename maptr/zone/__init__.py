@@ -1,4 +1,4 @@
 """Zones: built from the registry, read, checked, compared, published.
 
-Inner room: it may change with any release. ``help(maptr)`` lists the public names.
+Internal: it may change in any release. ``help(maptr)`` lists the public names.
 """

@@ -62,7 +62,7 @@ def hits(directory: Path, rounds: int, count: int) -> None:
 
 
 def new_arks(rounds: int, count: int) -> None:
-    """Look up ARKs that were not asked before, of one NAAN: kept answers of DNS, and a table, in turn."""
+    """Look up ARKs that were not asked before, of one NAAN: cached answers of DNS, and a table, in turn."""
     rule = Naptr(10, 0, b"u", b"ark", rb"!^ark:/?1000/(.*)$!https://h.example/\1!", ())
     rigs = {
         "a look-up in the table": Rig(natab=table(("1000", "h.example")), policy="natab-only", clock=time.monotonic),

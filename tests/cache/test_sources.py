@@ -117,7 +117,7 @@ def test_require_secure_takes_neither_unvalidated_answers_nor_the_table(tmp_path
         strict.discover(ARK)
     answers.security = "secure"
     with pytest.raises(DiscoveryFailed, match="indeterminate, not secure"):
-        strict.discover(ARK)  # the kept answer was not validated
+        strict.discover(ARK)  # the cached answer was not validated
     strict.forget()
     assert strict.discover(ARK).source == "dns"
     assert strict.discover(ARK).source == "memory"

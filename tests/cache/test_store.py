@@ -1,4 +1,4 @@
-"""How long answers are kept, and the discoveries that kept answers give."""
+"""How long answers are kept, and the discoveries that cached answers give."""
 
 from __future__ import annotations
 

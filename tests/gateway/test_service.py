@@ -132,7 +132,7 @@ def test_ready_is_503_without_any_source(tmp_path: Path) -> None:
 def test_ready_is_503_while_dns_is_silent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, policy: Policy
 ) -> None:
-    """Kept answers and the table do not hide that. Only the log names the server, because clients may read the rest."""
+    """Cached answers and the table do not hide that. Only the log names the server; clients may read the rest."""
     monkeypatch.setattr(service, "DNS_EVERY", 0.05)
     server = ChangingDns()
     with started(tmp_path, server, policy, lifetime=0.5) as port:

@@ -1,6 +1,6 @@
 """Rules that lint does not check: no global state, no unused dependency, few imports at start, sound patterns.
 
-The order of the rooms, the purity of some and the banned calls are in ``pyproject.toml`` (import-linter, ruff).
+The order of the packages, the purity of some and the banned calls are in ``pyproject.toml`` (import-linter, ruff).
 """
 
 from __future__ import annotations

@@ -190,7 +190,7 @@ def test_examples(name: str) -> None:
 # ---- help(maptr)
 
 
-ROOMS = sorted(".".join(file.parent.relative_to(PACKAGE.parent).parts) for file in PACKAGE.rglob("*/__init__.py"))
+PACKAGES = sorted(".".join(file.parent.relative_to(PACKAGE.parent).parts) for file in PACKAGE.rglob("*/__init__.py"))
 PUBLIC = {name: getattr(maptr, name) for name in maptr.__all__}
 # Names of types, for annotations.
 TYPES = {"Chooser", "Hyphens", "Policy", "Profile", "Scope", "StepHook", "TrustAnchors"}
@@ -221,12 +221,12 @@ def test_help_lists_public_names_first_and_marks_inner_modules() -> None:
         assert re.search(head, contents)
 
 
-@pytest.mark.parametrize("name", ROOMS)
+@pytest.mark.parametrize("name", PACKAGES)
 def test_each_room_is_marked_as_inner(name: str) -> None:
     text = import_module(name).__doc__ or ""
     headline, _, rest = text.partition("\n")
     assert headline.endswith((".", ":")) or rest.strip()
-    assert "Inner room" in rest
+    assert "Internal: " in rest
 
 
 @pytest.mark.parametrize("name", sorted(PUBLIC.keys() - TYPES))

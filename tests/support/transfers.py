@@ -1,4 +1,4 @@
-"""The way of a query without a server: verify, answer and sign."""
+"""The path of a query without a server: verify, answer and sign."""
 
 from __future__ import annotations
 
