@@ -75,7 +75,9 @@ def gateway(sample: Path, authority: str, tmp_path_factory: pytest.TempPathFacto
     with own.open("w", newline="") as opened:
         rows = csv.writer(opened)
         rows.writerow(["ark", "url", "status", "who", "what", "when"])
-        rows.writerow(["ark:12025/k1", "https://objects.example.org/1", "302", "A. Author", f"A library {HOSTILE}", "1999"])
+        rows.writerow(
+            ["ark:12025/k1", "https://objects.example.org/1", "302", "A. Author", f"A library {HOSTILE}", "1999"]
+        )
         rows.writerow(["ark:12025/k2", "", "410", "", "The other library " + "of books " * 40, ""])
     history = Disk(folder / "history.sqlite", wall=lambda: 1_790_000_000.0)
     probes = [Probe(hosts[0], 1_789_000_000.0 + n, ProbeResult.FAILED, HOSTILE, Fault.TIMEOUT) for n in range(3)]
