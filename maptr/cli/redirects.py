@@ -77,7 +77,8 @@ def check(file: Path, allow_private: bool, unended: bool, as_json: bool) -> None
     if as_json:
         errors = [{"line": error.line, "reason": error.reason} for error in bad]
         others = list(store.other_columns())
-        output.json_data({"file": str(file), "redirects": len(store), "unused_columns": others, "errors": errors})
+        about = {"file": str(file), "redirects": len(store), "unused_columns": others, "unindexed": store.unindexed}
+        output.json_data({**about, "errors": errors})
     else:
         for error in bad:
             output.data(str(error))
@@ -280,6 +281,8 @@ def _staged(file: Path, target: Path, bad: list[RowError], *, allow_private: boo
 def _tell(store: ObjectStore) -> None:
     for line in noted(store.other_columns()):
         output.inform(line)
+    if store.unindexed:
+        output.inform(f"a search finds them by the beginning of their ARK only: {store.unindexed}")
 
 
 def noted(others: Mapping[str, bool]) -> Iterator[str]:

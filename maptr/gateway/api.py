@@ -19,7 +19,7 @@ from urllib.parse import quote, unquote
 from maptr.ark import Ark
 from maptr.discovery import Discovery
 from maptr.errors import SCHEMA, ArkSyntaxError, MaptrError, error_fields, json_text, nearest
-from maptr.gateway import pages, suggest
+from maptr.gateway import objects, pages, suggest
 from maptr.gateway.message import (
     HTML,
     JSON,
@@ -54,6 +54,7 @@ MAX_BODY = 262_144  # bytes of a POST, some 256 for each ARK
 _NAAN = "naans/{naan}"
 
 PAGE = 100  # records of a page, unless the request says otherwise
+FOUND = 20  # objects and records that a search returns, unless the request says otherwise
 MAX_AGE = 60  # seconds for which a client may keep a page of the table, or the drift
 
 _INTEGER = re.compile(r"-?[0-9]{1,9}")
@@ -211,6 +212,21 @@ def _records(site: Site, limit: int = PAGE, after: str = "", q: str = "") -> Res
     return Response(HTTPStatus.OK, (("Content-Type", JSON), *links, *_KEPT), body.encode())
 
 
+def _search(request: Request, site: Site, **parameters: Any) -> Work:
+    return partial(_found, site, **parameters)
+
+
+def _found(site: Site, q: str, limit: int = FOUND) -> Response:
+    """Return the own objects and the records of the NAANs that a text finds, best first."""
+    found = site.find(q)
+    document = {
+        "objects": [objects.listed(one, site.settings.name) for one in found.objects[:limit]],
+        "complete": found.is_whole and len(found.objects) <= limit,
+        "records": [json_records.write_record(entry) for entry in site.search(q)[:limit]],
+    }
+    return _json(document, _KEPT if found.is_whole else _NOT_KEPT)
+
+
 def _naan(request: Request, site: Site, naan: str) -> Answer:
     """Return a NAAN: its records, what a discovery finds, drift and liveness."""
     if not re.fullmatch(_parameters(_NAAN, "path")["naan"]["schema"]["pattern"], naan):
@@ -306,6 +322,7 @@ OPERATIONS: Mapping[str, Callable[..., Answer]] = {
     "discover": _discover,
     "naans": _naans,
     _NAAN: _naan,
+    "search": _search,
     "drift": _drift,
     "stats": _stats,
     "status": _status,

@@ -59,6 +59,10 @@ class OwnObject(NamedTuple):
     more: Mapping[str, str] = MappingProxyType({})
 
     @property
+    def naan(self) -> str:
+        return self.ark.removeprefix("ark:").partition("/")[0]
+
+    @property
     def has_query(self) -> bool:
         return "?" in self.url.partition("#")[0]
 
@@ -104,6 +108,13 @@ class OwnDiscovery(Discovery):
         self.__dict__["own"] = own
 
 
+class FoundObjects(NamedTuple):
+    """The objects that a search finds, best first, those that are gone last. ``is_whole``: there are no others."""
+
+    objects: Sequence[OwnObject] = ()
+    is_whole: bool = True
+
+
 class OwnObjects:
     """Own objects by their ARK in normal form: here none. ``naans`` counts those of each NAAN."""
 
@@ -111,6 +122,7 @@ class OwnObjects:
     samples: Mapping[str, Sequence[str]] = MappingProxyType({})  # some ARKs of each NAAN
     broken: Mapping[str, str] = MappingProxyType({})  # ARKs whose rows could not be served, with the reasons
     is_read = True
+    unindexed = ""  # why a search does not find their words, but the beginnings of their ARKs only
 
     def get(self, ark: str) -> OwnObject | None:
         """Return the object of an ARK in normal form. Raises Unreadable."""
@@ -126,6 +138,10 @@ class OwnObjects:
             if (one := self.get(ark)) is not None and not one.is_gone:
                 return one
         return None
+
+    def search(self, text: str) -> FoundObjects:
+        """Return the objects with all words of a text, or whose ARK begins with it. For threads that may wait."""
+        return FoundObjects()
 
     def within(self, seconds: float) -> OwnObjects:
         """Return the same objects, of which all look-ups together wait at most so long; 0: none waits.
@@ -162,6 +178,9 @@ class UnreadObjects(OwnObjects):
     def get(self, ark: str) -> OwnObject | None:
         raise Unreadable(UNREADABLE)
 
+    def search(self, text: str) -> FoundObjects:
+        return FoundObjects(is_whole=False)
+
     @property
     def may_have_any(self) -> bool:
         return not self.naans
@@ -193,6 +212,7 @@ class Redirects:
             "left_out": self.left_out,
             "errors": [{"line": error.line, "reason": error.reason} for error in self.bad],
             "trouble": self.trouble,
+            "unindexed": self.objects.unindexed,
         }
 
 
@@ -265,6 +285,12 @@ def why_gone(one: OwnObject) -> str:
     reason = f": {one.reason}" if one.reason else ""
     following = f"; it is replaced by {one.replaced_by}" if one.successor else ""
     return f"{one.ark} is gone{reason}" + (f" (it was: {was})" if was else "") + following
+
+
+def listed(one: OwnObject, name: str) -> dict[str, Any]:
+    """Return an object of a list in the types of JSON. ``name`` is that of the operator."""
+    about = {"ark": one.ark, "url": one.url, "status": one.status, "who": one.who, "what": one.what, "when": one.when}
+    return {**about, **(withdrawal(one, name) if one.is_gone else {}), "more": dict(one.more)}
 
 
 def withdrawal(one: OwnObject, name: str) -> dict[str, str]:

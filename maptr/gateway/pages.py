@@ -35,12 +35,13 @@ from maptr.gateway import drawing, servers
 from maptr.gateway.drawing import MARKS, RANKS, shorten
 from maptr.gateway.language import ENGLISH, Language, built_in, preferred
 from maptr.gateway.message import HTML, Headers, Request, Response, Work, not_kept, text
-from maptr.gateway.objects import OwnDiscovery
+from maptr.gateway.objects import FoundObjects, OwnDiscovery, OwnObject
 from maptr.gateway.site import DriftReport, Site, Traffic
 from maptr.gateway.statistics import DAYS, DAYS_KEPT, NAAN, TABLES_OF_REPORT, Readings, Report
 from maptr.reconcile.probes import Liveness
 from maptr.reconcile.verdict import AGREES, Drift, Verdict
 from maptr.registry.dates import day
+from maptr.registry.search import MAX_QUERY
 from maptr.registry.table import Entry, Table, normal_key
 from maptr.registry.target import UNKNOWN, example_url
 
@@ -284,6 +285,21 @@ def home(request: Request, site: Site, error: ArkSyntaxError | None = None) -> R
         is_error=error is not None,
         problem=str(error) if error is not None and error.labelled else "",
         meant="" if error is None else error.suggestion,
+    )
+
+
+def found(request: Request, site: Site, query: str, made: FoundObjects, naans: Sequence[Entry]) -> Response:
+    """Return the page of the own objects and the NAANs that a text without an ARK finds."""
+    return page(
+        "found.html",
+        request,
+        site,
+        query=query[:MAX_QUERY],
+        total=len(made.objects),
+        is_whole=made.is_whole,
+        listed=_part(made.objects, _object_weight, _number(request, "page")),
+        entries=naans[:MAX_SHOWN],
+        entry_count=len(naans),
     )
 
 
@@ -593,6 +609,10 @@ def _server_weight(one: Liveness) -> int:
 
 def _url_weight(text: str) -> int:
     return _weight(100 + (len(escape(text)) if is_link(text) else 0), text)
+
+
+def _object_weight(one: OwnObject) -> int:
+    return _weight(200 + len(escape(one.ark)), one.what, one.who, one.when, one.ark)
 
 
 def _entry_weight(entry: Entry) -> int:

@@ -18,7 +18,8 @@ from maptr.config.model import GatewayConfig
 from maptr.discovery import Discovery
 from maptr.errors import ArkSyntaxError, printable
 from maptr.gateway import api, describe, doh, objects, pages, resolve, suggest
-from maptr.gateway.message import Answer, Headers, Request, Response, preflight, text, unchanged
+from maptr.gateway.message import Answer, Headers, Request, Response, Unreadable, preflight, text, unchanged
+from maptr.gateway.objects import FoundObjects
 from maptr.gateway.resolve import failure
 from maptr.gateway.site import Site
 from maptr.registry.search import MAX_QUERY
@@ -185,9 +186,15 @@ def _home(request: Request, site: Site) -> Answer:
 
 
 def _search(request: Request, site: Site, searched: str, error: ArkSyntaxError) -> Response:
-    """Return a redirect to the NAANs that a text finds, else the search page with the ``error``."""
+    """Return the page of the own objects that a text finds, and of NAANs; a redirect to the NAANs if it finds these
+    alone; else the search page with the ``error``. Raises Unreadable if it is not known whether it finds objects."""
+    found = FoundObjects() if error.labelled else site.find(searched)
     naans = [] if error.labelled or error.suggestion else site.search(searched)
+    if found.objects:
+        return pages.found(request, site, searched, found, naans)
     if not naans:
+        if not found.is_whole:
+            raise Unreadable(objects.UNREADABLE)
         return pages.home(request, site, error)
     where = f"/naan/{naans[0].naan}" if len(naans) == 1 else f"/naan/?q={quote(searched[:MAX_QUERY], safe='')}"
     return text("", HTTPStatus.SEE_OTHER, (("Location", where),))

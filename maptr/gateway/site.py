@@ -15,7 +15,7 @@ from maptr.discovery import Candidate, Discovery
 from maptr.errors import ArkSyntaxError
 from maptr.gateway.appearance import Appearance
 from maptr.gateway.message import Request, Response
-from maptr.gateway.objects import UNREAD, OwnObjects, Redirects, match, target_of
+from maptr.gateway.objects import UNREAD, FoundObjects, OwnObjects, Redirects, match, target_of
 from maptr.gateway.statistics import Readings
 from maptr.reconcile.probes import Liveness
 from maptr.reconcile.verdict import Drift, PastVerdict
@@ -114,6 +114,11 @@ class Site:
     def search(self, text: str) -> list[Entry]:
         """Return the records of the NAANs that a text finds, best first."""
         return [entry for entry in self.index.search(text) if self.answers_for(entry.naan)]
+
+    def find(self, text: str) -> FoundObjects:
+        """Return the own objects that a text finds. For threads that may wait."""
+        found = self.objects.search(text)
+        return found._replace(objects=[one for one in found.objects if self.answers_for(one.naan)])
 
     @property
     def has_drift(self) -> bool:

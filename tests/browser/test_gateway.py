@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -34,6 +35,7 @@ TARGETS = {
     "status": "/status",
     "search": "/?q=ark:12025/x6np1",
     "without an ARK": f"/?q={quote(HOSTILE)}",
+    "own objects": "/?q=library",
     "drift": "/drift",
     "those that agree": "/drift?verdict=same",
     "NAANs": "/naan/?q=library",
@@ -69,6 +71,14 @@ def gateway(sample: Path, authority: str, tmp_path_factory: pytest.TempPathFacto
         target = {"url": f"{base}/ark:/${{content}}", "http_code": 302}
         document["data"].append({"what": naan, "who": {"name": HOSTILE}, "target": target})
     table.write_text(json.dumps(document))
+    own = folder / "own.csv"
+    with own.open("w", newline="") as opened:
+        rows = csv.writer(opened)
+        rows.writerow(["ark", "url", "status", "who", "what", "when"])
+        rows.writerow(
+            ["ark:12025/k1", "https://objects.example.org/1", "302", "A. Author", f"A library {HOSTILE}", "1999"]
+        )
+        rows.writerow(["ark:12025/k2", "", "410", "", "The other library " + "of books " * 40, ""])
     history = Disk(folder / "history.sqlite", wall=lambda: 1_790_000_000.0)
     probes = [Probe(hosts[0], 1_789_000_000.0 + n, ProbeResult.FAILED, HOSTILE, Fault.TIMEOUT) for n in range(3)]
     assert ProbeLog(history).record(probes)
@@ -82,7 +92,7 @@ def gateway(sample: Path, authority: str, tmp_path_factory: pytest.TempPathFacto
             history=history,
         )
         service = stack.enter_context(
-            running_service(client, gateway=GatewayConfig(listen=(LOOPBACK,), public_stats=True))
+            running_service(client, gateway=GatewayConfig(listen=(LOOPBACK,), public_stats=True, redirects=own))
         )
         until(lambda: service.current.site.drift.at is not None, "table and DNS are compared")
         yield service
@@ -110,6 +120,20 @@ def test_search_follow_and_read(browser: Chromium, gateway: Service, authority: 
     assert page.value("document.title") == f"object /ark:/{NAAN}/x6np1"
     assert page.value("location.href") == f"{authority}/ark:/{NAAN}/x6np1"
     assert page.troubles() == []
+
+
+def test_search_for_an_own_object(browser: Chromium, gateway: Service) -> None:
+    page = browser.open(at(gateway, "/"))
+    go(page, "document.querySelector('#q').value = 'LIBRÁRY'; document.forms[0].requestSubmit()")
+    assert page.value("document.querySelector('h1').innerText") == "2 objects for LIBRÁRY"
+    titles = page.value("[...document.querySelectorAll('.cards a')].map(one => one.innerText)")
+    assert titles[0] == f"A library {HOSTILE}"
+    assert "no longer available" in page.value("document.querySelectorAll('.cards li')[1].innerText")
+    assert page.value("document.querySelector('#naans').innerText") == "Organisations"
+    assert page.value("document.querySelector('.cards a').href") == at(gateway, "/ark:12025/k1")
+    assert page.troubles() == []
+    go(page, "document.querySelectorAll('.cards a')[1].click()")
+    assert page.value("document.querySelector('h1').innerText") == "This object is gone"
 
 
 def test_from_the_map_to_a_naan_and_back(browser: Chromium, gateway: Service) -> None:

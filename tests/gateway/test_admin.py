@@ -173,7 +173,14 @@ def test_the_status_has_the_file_of_own_objects(tmp_path: Path) -> None:
         own = state()["own_objects"]
         assert 7200 <= own.pop("age") < 86_400
         errors = [{"line": 11, "reason": "no ark: label in 'x&y'"}]
-        assert own == {"file": "own.csv", "redirects": 9, "left_out": 1, "errors": errors, "trouble": ""}
+        assert own == {
+            "file": "own.csv",
+            "redirects": 9,
+            "left_out": 1,
+            "errors": errors,
+            "trouble": "",
+            "unindexed": "",
+        }
         metrics = get(admin, "/metrics").text
         assert "\nmaptr_redirects_left_out 1.0\n" in metrics
         (seconds,) = re.findall(r"\nmaptr_redirects_age_seconds (\S+)\n", metrics)

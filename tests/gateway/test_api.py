@@ -330,6 +330,8 @@ CASES: list[tuple[Gateway, str, str]] = [
     (full(), "naans", "?after=99999"),
     (full(), "naans", "?after=x"),
     (full(), "naans", "?q=library"),
+    (full(), "search", "?q=main"),
+    (full(), "search", ""),
     (full(), "naans/{naan}", "12345"),
     (full(), "naans/{naan}", "00000"),
     (full(), "naans/{naan}", "a"),
@@ -485,7 +487,7 @@ def test_every_operation_conforms_to_its_description(policy: Policy, own: str, t
     """``own`` is the row of the ARK of the examples."""
     rows = tmp_path / "own.csv"
     if own and own != "missing":
-        rows.write_text(f"ark,url,status\nark:12345/x6np1wh8k,{own}\n")
+        rows.write_text(f"ark,url,status,what\nark:12345/x6np1wh8k,{own},A report\n")  # which the example finds
     settings = tmp_path / "schemathesis.toml"
     settings.write_text(SETTINGS)
     options = "--max-examples 15 --seed 1 --phases examples,coverage,fuzzing --warnings off --no-color"
@@ -499,7 +501,7 @@ def test_every_operation_conforms_to_its_description(policy: Policy, own: str, t
             [*command, *options.split()], cwd=tmp_path, capture_output=True, text=True, timeout=1200, check=False
         )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "21 selected" in done.stdout
+    assert "24 selected" in done.stdout
 
 
 def test_the_headers_of_a_running_gateway_are_described() -> None:

@@ -126,7 +126,8 @@ class SlowConnection:
 def slow_disk(path: Path) -> Iterator[tuple[Gateway, SlowConnection]]:
     connection = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
     disk = SlowConnection(connection)
-    store = ObjectStore(disk, str(path))  # type: ignore[arg-type]
+    searching = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
+    store = ObjectStore(disk, str(path), searching=searching)  # type: ignore[arg-type]
     disk.gate.set()
     store.prepare()
     disk.pause = stores.AT_ONCE

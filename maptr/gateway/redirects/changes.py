@@ -15,6 +15,7 @@ from typing import NamedTuple
 from maptr.ark import Ark
 from maptr.errors import ConfigError, MaptrError
 from maptr.gateway.objects import COLUMNS, GONE, WITHDRAWAL, OwnObject, read_row, successor, to_row
+from maptr.gateway.redirects import words
 from maptr.gateway.redirects.rows import MAX_LINE, connected, has_header, is_busy, is_database, more_columns, unreadable
 from maptr.gateway.redirects.store import (
     FIELDS,
@@ -128,13 +129,18 @@ class StoreChange:
         if old == new:
             return Changed(self.number_of(new.ark), old, new)
         check_size(new)
+        is_indexed = not words.trouble_of(self.connection, facts_of(self.connection))
+        if is_indexed:
+            words.take_out(self.connection, new.ark)
         self.connection.execute(INSERT.replace("IGNORE", "REPLACE", 1), values_of(new))
+        if is_indexed:
+            words.put_in(self.connection, new.ark)
+            set_fact(self.connection, "words", self.number)
         edited = "INSERT OR REPLACE INTO changes VALUES (?, ?, ?, 1)"
         self.connection.execute(edited, (new.ark, self.number, self.number))
         if old is None:
-            naan = new.ark.removeprefix("ark:").partition("/")[0]
             count = "INSERT INTO naans VALUES (?, 1) ON CONFLICT (naan) DO UPDATE SET count = count + 1"
-            self.connection.execute(count, (naan,))
+            self.connection.execute(count, (new.naan,))
         self.trace(action, new.ark, old, new)
         set_fact(self.connection, "change", self.number)
         return Changed(self.number, old, new)
@@ -291,9 +297,16 @@ def history(path: Path, named: str = "") -> Iterator[TraceEntry]:
 
 
 def forget(path: Path, before: float) -> int:
-    """Delete the trace of changes before a time. Returns how many entries there were. Raises ConfigError."""
+    """Delete the trace of changes before a time, and words of earlier rows from the index. Returns how many entries
+    there were. Raises ConfigError."""
     with writing(path) as change:
-        return change.connection.execute("DELETE FROM history WHERE at < ?", (int(before),)).rowcount
+        count = change.connection.execute("DELETE FROM history WHERE at < ?", (int(before),)).rowcount
+    is_merged = False
+    while not is_merged:  # in short transactions, because readers wait for each
+        with writing(path) as change:
+            facts = facts_of(change.connection)
+            is_merged = bool(words.trouble_of(change.connection, facts)) or not words.merge(change.connection)
+    return count
 
 
 @contextmanager

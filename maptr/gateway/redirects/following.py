@@ -157,18 +157,21 @@ class _OwnFile:
                 raise
             roll_back(self._path)
             store.prepare()
+        self._tell_unindexed(store)
 
     def _opened(self, last: Redirects) -> Redirects:
         store = open_store(self._path, allow_private=self._allow_private)
         store.quiet_after = QUIET
         check_loss(last.objects, store, self._path)
+        self._tell_unindexed(store)
         return Redirects(self._path.name, store, self._path.stat().st_mtime)
 
     def _followed(self) -> Redirects:
         """Return the objects of a CSV, by the store that is made of it."""
         path, kept, before = self._path, self.kept.path(self._path), file_signature(self._path)
         store = self._kept(kept)
-        if store is not None and store.facts.get("fingerprint") == self._fingerprint():
+        is_same = store is not None and store.facts.get("fingerprint") == self._fingerprint()
+        if store is not None and is_same and not store.is_overruled:
             return self._told(store)
         bad: list[RowError] = []
         with Staged(path, kept, bad.append, allow_private=self._allow_private) as staged:
@@ -176,7 +179,12 @@ class _OwnFile:
                 raise OSError("the file changed while it was read")
             report = {"left_out": len(bad), "bad": [(error.line, error.reason) for error in bad[:NAMED]]}
             terms = Terms(
-                missing=Missing.KEEP, overwrite=True, follows=str(path.absolute()), note=path.name, report=report
+                missing=Missing.KEEP,
+                overwrite=True,
+                only_public=self._public,
+                follows=str(path.absolute()),
+                note=path.name,
+                report=report,
             )
             try:
                 staged.put(terms, is_first=store is None)
@@ -225,8 +233,14 @@ class _OwnFile:
         if self._logged.is_new("missing", alarm):
             kept = self.kept.path(path)
             log.error("%s (maptr redirects import %s -o %s --remove takes them out)", alarm, path, kept)
+        self._tell_unindexed(store)
         written = path.stat().st_mtime if path.exists() else 0.0
         return Redirects(path.name, store, written, left_out, bad, alarm=alarm)
+
+    def _tell_unindexed(self, store: ObjectStore) -> None:
+        if self._logged.is_new("unindexed", store.unindexed):
+            only = "a search finds its objects by the beginning of their ARK only"
+            log.warning("%s: %s: %s", self._path, only, store.unindexed)
 
 
 def check_loss(old: OwnObjects, new: ObjectStore, path: Path) -> None:

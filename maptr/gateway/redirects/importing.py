@@ -17,7 +17,7 @@ import re
 import secrets
 import sqlite3
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,6 +28,7 @@ from maptr.ark import Ark
 from maptr.errors import ConfigError
 from maptr.files import digest_of, flush_to_disk, naming
 from maptr.gateway.objects import COLUMNS, GONE, WITHDRAWAL, OwnObject, RowError, read_row
+from maptr.gateway.redirects import words
 from maptr.gateway.redirects.changes import (
     INSERT,
     ROW,
@@ -44,7 +45,7 @@ from maptr.registry.plan import REMOVAL_LIMIT
 
 MAX_REDIRECTS = 5_000_000
 TRACED = 10_000  # rows changed by one import that the trace has one by one
-FORMAT = 1  # of what an import makes of a file; another one reads the file again
+FORMAT = 2  # of what an import makes of a file; another one reads the file again
 
 _ASIDE = re.compile(r"\.[0-9a-f]{8}\Z")
 
@@ -63,7 +64,8 @@ class Missing(enum.Enum):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
     """What an import may do. ``base``: the change number that its file is based on, None for its column or the last
-    import. ``follows`` is the CSV that the store follows."""
+    import. ``only_public`` are all columns that are public, in place of ``public`` and ``private``. ``follows`` is the
+    CSV that the store follows."""
 
     base: int | None = None
     overwrite: bool = False
@@ -72,6 +74,7 @@ class Terms:
     by: str = ""
     public: tuple[str, ...] = ()
     private: tuple[str, ...] = ()
+    only_public: Collection[str] | None = None
     follows: str = ""
     note: str = ""
     report: Mapping[str, object] = field(default_factory=dict)  # kept in the store, which is opened without the file
@@ -243,6 +246,7 @@ class Staged:
             others = ", ".join(name for name in names if name and name not in COLUMNS) or "none"
             raise RefusedError(f"{unknown[0]} is not a column without a meaning: there are {others}")
         public = {*(name for name in before if before[name]), *terms.public} - {*terms.private}
+        public = public if terms.only_public is None else {*terms.only_public}
         connection.executemany("INSERT INTO columns VALUES (?, ?)", ((name, name in public) for name in names))
         naan = "substr(ark, 5, instr(ark, '/') - 5)"
         connection.execute(f"INSERT INTO naans SELECT {naan}, count(*) FROM redirects GROUP BY 1")
@@ -254,6 +258,7 @@ class Staged:
         kept |= {"change": change.number, "fingerprint": self.fingerprint, "report": json.dumps(report)}
         if terms.follows:
             kept["follows"] = terms.follows
+        kept["words"] = change.number if words.make(connection) else 0
         for name, value in kept.items():
             set_fact(connection, name, value)
 

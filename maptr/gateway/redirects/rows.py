@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 import os
 import sqlite3
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from itertools import chain
@@ -25,6 +27,7 @@ SEPARATORS = ",;\t"
 MAX_LINE = 65_536  # characters of a line of CSV, bytes of a row of SQLite
 MAX_ROW = 16_000_000  # bytes of a row of another database that is a bad one; a longer one makes its file unreadable
 WAIT = 0.5  # seconds to wait for a writer of SQLite
+STEPS = 1_000  # of SQLite, between two looks at the clock; a look-up has some thirty
 
 APPLICATION, VERSION = 0x6D61706F, 2  # application_id ("mapo", as a cache has "mapt") and user_version of a store
 CHANGE = "change"  # the column of the number of a row's last change, which a store exports
@@ -90,6 +93,17 @@ def connected(path: Path, mode: str = "ro") -> sqlite3.Connection:
     made.text_factory = lambda raw: raw.decode("utf-8", "surrogateescape")
     made.execute("PRAGMA trusted_schema = OFF")
     return made
+
+
+class Deadline:
+    """Ends statements of SQLite that take too long, whatever a file makes them do. It belongs to one connection."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self.at = math.inf
+        connection.set_progress_handler(self.is_over, STEPS)
+
+    def is_over(self) -> bool:
+        return time.monotonic() > self.at
 
 
 def check_tables(connection: sqlite3.Connection, names: Sequence[str], path: Path) -> None:

@@ -2,8 +2,9 @@
 that a million of them take little memory.
 
 It has the objects; the columns of their file without a meaning, and which of these are public; the number of objects of
-each NAAN; the number of the last change of each row that was changed since the first import; the trace of changes; and
-facts of the store itself. ``changes`` and ``importing`` write it.
+each NAAN; the number of the last change of each row that was changed since the first import; the trace of changes; the
+index of their words, if SQLite can have one (``words``); and facts of the store itself. ``changes`` and ``importing``
+write it.
 """
 
 from __future__ import annotations
@@ -26,17 +27,30 @@ from stat import S_ISREG
 from types import MappingProxyType
 
 from maptr import url
+from maptr.ark import Ark
 from maptr.daemon.background import Repetitions
 from maptr.errors import ConfigError, printable
 from maptr.files import sqlite_errors
 from maptr.gateway.message import Busy, Unreadable
-from maptr.gateway.objects import COLUMNS, GONE, REDIRECTING, UNREADABLE, OwnObject, OwnObjects, read_row, to_row
+from maptr.gateway.objects import (
+    COLUMNS,
+    GONE,
+    REDIRECTING,
+    UNREADABLE,
+    FoundObjects,
+    OwnObject,
+    OwnObjects,
+    read_row,
+    to_row,
+)
+from maptr.gateway.redirects import words
 from maptr.gateway.redirects.rows import (
     APPLICATION,
     INTERRUPTED,
     MAX_COLUMNS,
     MAX_LINE,
     VERSION,
+    Deadline,
     check_tables,
     connected,
     fault_of,
@@ -55,10 +69,12 @@ AT_ONCE = 0.005  # seconds that a look-up in the event loop may take; after a lo
 CALM = 20  # look-ups of threads in a row that took less, before the event loop looks up again
 QUIET = 1.0  # seconds after which a thread does the next look-up: the disk may have become slow, or fallen asleep
 LOCKED_LONG = 5.0  # seconds without one that succeeds, until that is an alarm
-STEPS = 1_000  # of SQLite, between two looks at the clock; a look-up has some thirty
 SAMPLES = 10  # ARKs at each end of a NAAN
 SLICE = 0.002  # seconds that a scan of all rows keeps others waiting
 NAMED = 10  # bad rows that the log and the status name one by one
+SEARCH = 0.1  # seconds that a search may take; what it has found until then is shown
+MAX_FOUND = 100  # objects of one search
+OTHER_COLUMNS = "its index has other columns than those that are public now"
 
 FIELDS = ", ".join(f'"{name}"' for name in COLUMNS)
 NO_MORE: Mapping[str, str] = MappingProxyType({})
@@ -109,17 +125,6 @@ def facts_of(connection: sqlite3.Connection) -> dict[str, int | str]:
     return dict(connection.execute("SELECT name, value FROM meta"))
 
 
-class _Deadline:
-    """Ends statements of SQLite that take too long, whatever a file makes them do. It belongs to one connection."""
-
-    def __init__(self, connection: sqlite3.Connection) -> None:
-        self.at = math.inf
-        connection.set_progress_handler(self.is_over, STEPS)
-
-    def is_over(self) -> bool:
-        return time.monotonic() > self.at
-
-
 class ObjectStore(OwnObjects):
     """The own objects in a store. Any thread may use it. A row that cannot be served raises Unreadable, is logged, and
     is one of ``broken``.
@@ -128,7 +133,8 @@ class ObjectStore(OwnObjects):
     a look-up took long, as on a slow disk, or after ``quiet_after`` seconds without one, that raises Busy, and a thread
     that may wait looks the ARK up.
 
-    ``public`` are the columns without a meaning that are shown; by default those that the store says.
+    ``public`` are the columns without a meaning that are shown; by default those that the store says. With others
+    (``is_overruled``), its index is not used. ``searching`` is a second connection to the same file.
     Many attributes: the connection, the patience with it, and what is known of the file.
     """
 
@@ -137,23 +143,28 @@ class ObjectStore(OwnObjects):
         connection: sqlite3.Connection,
         filename: str = "",
         *,
+        searching: sqlite3.Connection,
         allow_private: bool = False,
         public: Collection[str] | None = None,
     ) -> None:
         self._connection = connection
+        self._searching = searching  # so that no look-up waits for a search
+        self._turn = threading.Lock()  # of the searches
+        self._until = Deadline(searching)
         self.filename = filename
         self._allow_private = allow_private
         self._public = public
         self._columns: Mapping[str, bool] = {}
         self._logged = Repetitions()
         self._lock = threading.Lock()  # of the connection: SQLite's own would let the event loop wait
-        self._deadline = _Deadline(connection)
+        self._deadline = Deadline(connection)
         self._slow = 0  # look-ups of threads that must be fast before the event loop looks up again
         self.quiet_after = math.inf
         self._fast_at = time.monotonic()  # of the last fast look-up
         self._failing_since: float | None = None
         self.broken: Mapping[str, str] = {}
         self.facts: Mapping[str, int | str] = {}
+        self.is_overruled = False
 
     def prepare(self) -> None:
         """Read what is needed of all objects, also again after a change. Raises sqlite3.Error."""
@@ -166,11 +177,14 @@ class ObjectStore(OwnObjects):
                 ).fetchall()
                 samples = {naan: self._some_of(naan) for naan in naans}
                 self.facts = facts_of(self._connection)
+                unindexed = words.trouble_of(self._connection, self.facts)
             finally:
                 self._connection.execute("PRAGMA busy_timeout = 0")  # look-ups wait by themselves
         self.naans, self.samples = naans, samples
-        shown = self._public
-        self._columns = {name: bool(public) if shown is None else name in shown for name, public in columns}
+        shown, kept = self._public, {name: bool(public) for name, public in columns}
+        self._columns = kept if shown is None else {name: name in shown for name in kept}
+        self.is_overruled = self._columns != kept
+        self.unindexed = unindexed or (OTHER_COLUMNS if self.is_overruled else "")
         before, self.broken = self.broken, {}
         for ark in before:
             with suppress(Unreadable):
@@ -256,6 +270,28 @@ class ObjectStore(OwnObjects):
             else:
                 self._slow, self._fast_at = max(0, self._slow - 1), now
 
+    def search(self, text: str) -> FoundObjects:
+        if not self._turn.acquire(timeout=LOCKED):
+            return FoundObjects(is_whole=False)
+        found: dict[str, OwnObject] = {}
+        try:
+            self._until.at = time.monotonic() + SEARCH
+            has_index, most = not self.unindexed, MAX_FOUND + 1
+            for values in words.find(self._searching, text, self.naans, has_index=has_index, most=most):
+                with suppress(*_DAMAGED):
+                    one = self._served(object_of(values))
+                    found[str(Ark.parse(one.ark))] = one
+                if len(found) == most:
+                    break
+            return FoundObjects([*found.values()][:MAX_FOUND], is_whole=len(found) < most)
+        except sqlite3.Error as error:
+            if not is_busy(error) and self._logged.is_new("search", str(error)):
+                log.error("%s: a search failed: %s", self.filename, error)
+            return FoundObjects([*found.values()], is_whole=False)
+        finally:
+            self._until.at = math.inf
+            self._turn.release()
+
     def _served(self, one: OwnObject) -> OwnObject:
         """Return the object as a request gets it. Raises ValueError for a row that another program changed."""
         if one.status not in (*REDIRECTING, GONE):
@@ -324,7 +360,7 @@ class ObjectStore(OwnObjects):
                 read = read_row(to_row(one), allow_private=self._allow_private)
                 if read.ark != one.ark:
                     raise ValueError(f"{one.ark}: is not in the normal form {read.ark}, so that it is never found")
-                counted[one.ark.removeprefix("ark:").partition("/")[0]] += 1
+                counted[one.naan] += 1
             except _DAMAGED as error:
                 is_whole = False
                 yield number, str(error)
@@ -358,6 +394,7 @@ class ObjectStore(OwnObjects):
 
     def __del__(self) -> None:
         self._connection.close()  # the last request that uses it is over
+        self._searching.close()
 
 
 class _Within(OwnObjects):
@@ -365,6 +402,7 @@ class _Within(OwnObjects):
 
     def __init__(self, store: ObjectStore, seconds: float) -> None:
         self.naans, self.samples = store.naans, store.samples
+        self.unindexed = store.unindexed
         self._store = store
         self._left = seconds
         self._may_wait = seconds > 0
@@ -380,6 +418,9 @@ class _Within(OwnObjects):
 
     def urls(self) -> Iterator[str]:
         return self._store.urls()
+
+    def search(self, text: str) -> FoundObjects:
+        return self._store.search(text)
 
     def other_columns(self) -> Mapping[str, bool]:
         return self._store.other_columns()
@@ -411,7 +452,9 @@ def open_store(path: Path, *, allow_private: bool = False, public: Collection[st
             with sqlite_errors():
                 check_is_store(connection, path)
             connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MAX_LINE)
-            store = ObjectStore(connection, str(path), allow_private=allow_private, public=public)
+            searching = to_read(path)
+            searching.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MAX_LINE)
+            store = ObjectStore(connection, str(path), searching=searching, allow_private=allow_private, public=public)
         except BaseException:
             connection.close()
             raise
