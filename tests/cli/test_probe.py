@@ -104,11 +104,11 @@ def test_a_round_that_was_ended_goes_on(server: Pages, home: Path) -> None:
 
 
 def test_a_host_that_asks_to_be_left_alone_is(server: Pages, home: Path) -> None:
-    path = store(home, f"{server.url}/429?1", f"{server.url}/429?2", "http://127.0.0.1:9/")
+    path = store(home, f"{server.url}/429?1", f"{server.url}/429?2", "http://127.1:9/")
     probe(path, code=9, said="1 link not checked: their hosts asked to be left alone until ")
-    assert server.asked == ["/429?1"]
+    assert len(server.asked) == 1
     probe(path, code=9, said="going on with the round")
-    assert server.asked == ["/429?1"]
+    assert len(server.asked) == 1
 
 
 def test_hosts_that_are_all_silent_may_be_the_network(home: Path) -> None:

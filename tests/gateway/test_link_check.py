@@ -283,6 +283,18 @@ def test_one_silent_host_alone_is_dead() -> None:
         assert found.outcome is CheckOutcome.FAILED
 
 
+def test_requests_of_a_gateway_are_spaced() -> None:
+    queue = CheckQueue(0.05)
+    for number in range(3):
+        queue.add(LinkCheck(number, f"http://h{number}.example/"))
+    (first,) = sent(queue, 0.0)
+    assert sent(queue, 0.04) == []
+    assert queue.wait(0.03) == pytest.approx(0.02)
+    assert queue.tell(first, LinkResponse(200), 0.01) == GOOD
+    assert sent(queue, 0.04) == []
+    assert len(sent(queue, 0.05)) == 1
+
+
 def test_memory_of_pauses_is_bounded() -> None:
     queue = CheckQueue()
     for number in range(MAX_PAUSES + 5_000):

@@ -83,7 +83,7 @@ def follow(kept: LinkStore, **targets: str) -> None:
 
 
 def next_of(kept: LinkStore, due: Due = ALL, now: float = NOW, without: tuple[str, ...] = ()) -> list[str]:
-    return [where for _, where in kept.next(due, now, without, 64)]
+    return [where for _, where in kept.next(due, now, 64, without=without)]
 
 
 def record(kept: LinkStore, where: str, found: Finding, now: float = NOW) -> None:
@@ -147,6 +147,8 @@ def test_the_longest_unchecked_first_and_before_it_what_has_failed(kept: LinkSto
     assert next_of(kept, Due(later - DAY, NOW + 0.5)) == [targets["b"]]
     assert next_of(kept, Due(later - DAY, NOW)) == []
     assert next_of(kept, Due(later, later), without=("h.example",)) == ["http://other.example/"]
+    ordered = kept.next(Due(later, later), NOW, 64, later=("h.example",))
+    assert [where for _, where in ordered] == ["http://other.example/", targets["b"]]
     follow(kept, **targets, n="http://h.example/new")
     assert next_of(kept, Due(0.0, later)) == ["http://h.example/new"], "a new one was never checked"
 

@@ -236,15 +236,16 @@ class CheckQueue:
     """The checks that have begun, and which request is next: at most AT_ONCE at a time, none to a host that is asked
     now or was within PAUSE, and none at all for NO_NETWORK after several hosts in a row sent nothing.
 
-    ``now`` is monotonic.
+    ``spacing`` are the seconds between two requests to any hosts. ``now`` is monotonic.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, spacing: float = 0.0) -> None:
+        self._spacing = spacing
+        self._next_at = -math.inf  # when the next request to any host may be sent
         self._waiting: list[LinkCheck] = []  # in the order in which they came
         self._asked: dict[LinkCheck, float] = {}  # since when
         self._opens: dict[str, float] = {}  # when a host may be asked again
         self._silent: set[str] = set()  # hosts since a server sent something
-        self._all_open = -math.inf
 
     def __len__(self) -> int:
         return len(self._waiting) + len(self._asked)
@@ -253,6 +254,10 @@ class CheckQueue:
     def hosts(self) -> list[str]:
         """The hosts of the links that are checked now."""
         return [check.first_host for check in (*self._waiting, *self._asked)]
+
+    def paused(self, now: float) -> list[str]:
+        """Return the hosts that are not to be asked now."""
+        return [host for host, opens in self._opens.items() if opens > now]
 
     @property
     def lacks_network(self) -> bool:
@@ -264,13 +269,14 @@ class CheckQueue:
 
     def next(self, now: float) -> LinkCheck | None:
         """Return the check whose request is to be sent now; None if none may be sent."""
-        if len(self._asked) >= AT_ONCE or now < self._all_open:
+        if len(self._asked) >= AT_ONCE or now < self._next_at:
             return None
         for index, check in enumerate(self._waiting):
             if self._opens.get(check.host, now) <= now:
                 del self._waiting[index]
                 self._asked[check] = now
                 self._opens[check.host] = math.inf
+                self._next_at = now + self._spacing
                 return check
         return None
 
@@ -279,7 +285,7 @@ class CheckQueue:
         if len(self._asked) >= AT_ONCE or not self._waiting:
             return math.inf
         opens = min(self._opens.get(check.host, now) for check in self._waiting)
-        return max(0.0, opens - now, self._all_open - now)
+        return max(0.0, opens - now, self._next_at - now)
 
     def tell(self, check: LinkCheck, response: LinkResponse, now: float) -> Finding | None:
         """Return the result of a check after the response to its request; None if there is one more request, or if the
@@ -290,12 +296,12 @@ class CheckQueue:
             self._waiting = [each for each in self._waiting if each.host != host]
         if response.status:
             self._silent.clear()
-            self._all_open = -math.inf
+            self._next_at = min(self._next_at, now + self._spacing)
         elif response.fault != NOT_ASKED:
             if len(self._silent) < SILENT_HOSTS:
                 self._silent.add(host)
             if self.lacks_network:
-                self._all_open = now + NO_NETWORK
+                self._next_at = now + NO_NETWORK
                 return None
         found = check.tell(response)
         if found is None and PAUSE < self._opens.get(check.host, now) - now < math.inf:

@@ -11,6 +11,7 @@ import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from maptr import url
@@ -35,7 +36,8 @@ from maptr.web.http import NotPublicAddress
 SECONDS = 10.0  # for one request
 PAGE = 200  # objects that are compared at a time: less than a millisecond, for which others wait for the interpreter
 CALM = 3  # times as long as a page took, a gateway then does something else
-FOLLOW_PAUSE = 20  # times as long as it took to go through all objects, until that is done again after a change
+FOLLOW_PAUSE = 2  # times as long as it took to go through all objects, until that is done again after a change
+SPACING = 0.05  # seconds between two requests of a gateway, each of which takes it some milliseconds
 FEW = MAX_WAITING // 2  # checks that have begun, at which more links are looked for
 TRUSTED_FOR = 3_600.0  # seconds until the certificates of the system are read again
 STEP = 0.5  # seconds that ``work`` waits at most for something to happen
@@ -46,8 +48,8 @@ AskLink = Callable[[LinkCheck], LinkResponse]
 class LinkChecker:
     """Checks links, those of the store ``objects`` as it changes. ``contact`` tells the operators of servers who asks.
 
-    It goes through the store slowly, because its gateway has something better to do. Without a store, the links are
-    those that ``follow`` has found.
+    It goes through the store slowly, and spaces its requests, because its gateway has something better to do. Without a
+    store, the links are those that ``follow`` has found.
     Many attributes: the two files, the requests under way, and the clocks.
     """
 
@@ -66,7 +68,7 @@ class LinkChecker:
         self._allow_private = allow_private
         self.contact = contact
         self._clock, self._wall = clock, wall
-        self._queue = CheckQueue()
+        self._queue = CheckQueue(0.0 if objects is None else SPACING)
         self._done: queue.SimpleQueue[tuple[LinkCheck, LinkResponse | Exception] | None] = queue.SimpleQueue()
         self._following: Iterator[None] | None = None
         self._followed: tuple[int, ...] | None = None  # the signature of the store that was gone through
@@ -109,22 +111,24 @@ class LinkChecker:
                 except RuntimeError as error:  # there is a limit on threads
                     self._tell(check, error)
             pause = 0.0 if is_following else min(self._queue.wait(now), until - now, STEP)
-            try:
-                done = self._done.get(timeout=max(0.0, pause))
-            except queue.Empty:
-                continue
-            if done is not None:
-                self._tell(*done)
+            self._take(max(0.0, pause))
         return not self._is_stopped
 
     def _look_for(self, due: Due) -> None:
-        known = self._queue.hosts
-        wall = self._wall()
-        for link, where in self.kept.next(due, wall, known, MAX_WAITING - len(known)):
+        known, paused, wall = self._queue.hosts, self._queue.paused(self._clock()), self._wall()
+        for link, where in self.kept.next(due, wall, MAX_WAITING - len(known), without=known, later=paused):
             try:
                 self._queue.add(LinkCheck(link, where, allow_private=self._allow_private))
             except ValueError:  # a host that only a command may ask, with --allow-private
                 self.kept.record(link, Finding(CheckOutcome.NOT_KNOWN), wall)
+
+    def _take(self, seconds: float) -> None:
+        """Take the responses that are there, and wait so long for the first one."""
+        with suppress(queue.Empty):
+            done = self._done.get(timeout=seconds)
+            while done is not None:
+                self._tell(*done)
+                done = self._done.get_nowait()
 
     def _tell(self, check: LinkCheck, response: LinkResponse | Exception) -> None:
         if isinstance(response, Exception):

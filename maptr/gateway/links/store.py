@@ -26,6 +26,7 @@ from maptr.gateway.links.check import MAX_REST, Finding, Link, LinkCounts, LinkR
 log = logging.getLogger("maptr.gateway")
 
 APPLICATION, VERSION = 0x6D61706C, 1  # application_id ("mapl") and user_version
+MAX_LATER = 500  # hosts that are asked later; in the pause of one there is no time for more
 BUSY = 5.0  # seconds to wait for another connection that writes
 AHEAD = 60.0  # seconds by which a check may be later than now, before its time counts as that of a wrong clock
 _SCHEMA = f"""
@@ -48,7 +49,8 @@ _NEXT = """
 SELECT link.id, link.url FROM host JOIN link ON link.id = coalesce(
     (SELECT id FROM link WHERE host = host.id AND fails = 1 AND checked < :again ORDER BY checked LIMIT 1),
     (SELECT id FROM link WHERE host = host.id AND fails = 0 AND checked < :others ORDER BY checked LIMIT 1)
-) WHERE host.rest <= :now AND host.name NOT IN ({}) ORDER BY link.fails DESC, link.checked LIMIT :most
+) WHERE host.rest <= :now AND host.name NOT IN ({})
+ORDER BY host.name IN ({}), link.fails DESC, link.checked LIMIT :most
 """
 
 
@@ -129,11 +131,16 @@ class LinkStore:
 
     # ---- checks
 
-    def next(self, due: Due, now: float, without: Sequence[str], most: int) -> list[tuple[int, str]]:
-        """Return the links that are to be checked next, one of each host that is not asked now, with their URLs."""
-        statement = _NEXT.format(", ".join(f":h{index}" for index in range(len(without))))
-        names = {f"h{index}": name for index, name in enumerate(without)}
-        return self._rows(statement, {**due._asdict(), "now": now, "most": most, **names})
+    def next(
+        self, due: Due, now: float, most: int, *, without: Sequence[str] = (), later: Sequence[str] = ()
+    ) -> list[tuple[int, str]]:
+        """Return the links that are to be checked next, with their URLs, one of each host: of none that is asked now
+        (``without``), and of those that are only to be asked ``later`` if there are no others."""
+        names = [*without, *later[:MAX_LATER]]
+        marks = [f":h{index}" for index in range(len(names))]
+        statement = _NEXT.format(*(", ".join(each) for each in (marks[: len(without)], marks[len(without) :])))
+        values = {**due._asdict(), "now": now, "most": most}
+        return self._rows(statement, values | {mark[1:]: name for mark, name in zip(marks, names, strict=True)})
 
     def record(self, link: int, found: Finding, now: float) -> None:
         """Keep the result of a check."""
