@@ -70,7 +70,8 @@ def probe(file: Path | None, config: str | None, again: bool, allow_private: boo
         cache = lookup.cache_file(settings)
         if cache is None:
             output.warning("there is no cache, so that the results end with this command")
-        path = KeptStores(None if cache is None else Path(cache).parent).path(file, SUFFIX)
+        files = KeptStores(None if cache is None else Path(cache).parent)  # a temporary folder ends with it
+        path = files.path(file, SUFFIX)
         kept = LinkStore(path, time.time())
         click.get_current_context().call_on_close(kept.close)
         contact = settings.gateway.public_url or settings.gateway.contact if settings is not None else ""

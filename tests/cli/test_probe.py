@@ -136,6 +136,15 @@ def test_files_that_cannot_be_used(home: Path, server: Pages) -> None:
     probe(path, code=8)
 
 
+def test_without_a_cache_the_results_end_with_the_command(server: Pages, home: Path) -> None:
+    store(home, f"{server.url}/404")
+    (home / "maptr.toml").write_text('[gateway]\nredirects = "own.sqlite"\n[cache]\npath = ""\n')
+    for _ in range(2):
+        shown = probe("--config", home / "maptr.toml", code=1, said="there is no cache")
+        assert "404" in shown
+    assert not [*home.rglob("*.links.sqlite")]
+
+
 def test_private_hosts_need_an_option(server: Pages, home: Path) -> None:
     path = store(home, f"{server.url}/404")
     run("redirects", "probe", path, code=0, said="0 objects")

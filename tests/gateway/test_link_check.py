@@ -18,10 +18,10 @@ from maptr.gateway.links.check import (
     PAUSE,
     REDIRECT,
     UNTOLD_REST,
+    CheckedLink,
     CheckOutcome,
     CheckQueue,
-    Finding,
-    Link,
+    CheckResult,
     LinkCheck,
     LinkCounts,
     LinkResponse,
@@ -30,19 +30,19 @@ from maptr.gateway.links.check import (
     retry_seconds,
 )
 
-GOOD = Finding(CheckOutcome.ANSWERED, 200)
-BAD = Finding(CheckOutcome.FAILED, 404)
-LATER = Finding(CheckOutcome.NOT_KNOWN, 503)
+GOOD = CheckResult(CheckOutcome.ANSWERED, 200)
+BAD = CheckResult(CheckOutcome.FAILED, 404)
+LATER = CheckResult(CheckOutcome.NOT_KNOWN, 503)
 
 
-def after(*found: tuple[float, Finding]) -> Link:
-    link = Link()
+def after(*found: tuple[float, CheckResult]) -> CheckedLink:
+    link = CheckedLink()
     for now, each in found:
         link = link.after(each, now)
     return link
 
 
-def days(*found: Finding) -> Link:
+def days(*found: CheckResult) -> CheckedLink:
     """A check each day."""
     return after(*((AGAIN * day + 1e9, each) for day, each in enumerate(found)))
 
@@ -66,7 +66,7 @@ def test_a_link_is_dead_after_three_failed_checks_over_two_days() -> None:
 
 def test_an_answer_ends_a_failure_and_a_host_that_asks_to_wait_changes_nothing() -> None:
     assert days(BAD, BAD, GOOD, BAD, BAD).state is LinkState.FAILING
-    assert days(BAD, BAD, BAD, GOOD) == Link(1e9 + 3 * AGAIN, 1e9 + 3 * AGAIN, 0, 200)
+    assert days(BAD, BAD, BAD, GOOD) == CheckedLink(1e9 + 3 * AGAIN, 1e9 + 3 * AGAIN, 0, 200)
     waits = days(BAD, BAD, LATER, BAD)
     assert (waits.state, waits.failures, waits.since) == (LinkState.DEAD, 3, 1e9)
     assert days(LATER, LATER, LATER, LATER).state is LinkState.UNKNOWN
@@ -96,7 +96,7 @@ def test_ten_objects_or_one_percent_are_an_alarm(objects: int, dead: int, is_ala
 # ---- one check
 
 
-def told(*responses: LinkResponse, target: str = "http://h.example/1") -> tuple[list[str], Finding | None]:
+def told(*responses: LinkResponse, target: str = "http://h.example/1") -> tuple[list[str], CheckResult | None]:
     """The requests of a check, and its result."""
     check, asked, found = LinkCheck(1, target), list[str](), None
     for response in responses:
@@ -111,7 +111,7 @@ def told(*responses: LinkResponse, target: str = "http://h.example/1") -> tuple[
     + [(status, CheckOutcome.FAILED) for status in (404, 410, 500, 502, 503, 504, 599, 999)],
 )
 def test_what_a_status_means(status: int, outcome: CheckOutcome) -> None:
-    assert told(LinkResponse(status))[1] == Finding(outcome, status)
+    assert told(LinkResponse(status))[1] == CheckResult(outcome, status)
 
 
 def test_a_server_without_head_is_asked_by_get() -> None:
@@ -119,8 +119,8 @@ def test_a_server_without_head_is_asked_by_get() -> None:
         asked, found = told(LinkResponse(status), LinkResponse(200))
         assert asked == ["HEAD http://h.example/1", "GET http://h.example/1"]
         assert found == GOOD
-    assert told(LinkResponse(501), LinkResponse(501))[1] == Finding(CheckOutcome.FAILED, 501)
-    assert told(LinkResponse(405), LinkResponse(405))[1] == Finding(CheckOutcome.ANSWERED, 405)
+    assert told(LinkResponse(501), LinkResponse(501))[1] == CheckResult(CheckOutcome.FAILED, 501)
+    assert told(LinkResponse(405), LinkResponse(405))[1] == CheckResult(CheckOutcome.ANSWERED, 405)
 
 
 def test_five_redirects_are_followed() -> None:
@@ -128,9 +128,9 @@ def test_five_redirects_are_followed() -> None:
     asked, found = told(*hops[:5], LinkResponse(404))
     assert asked[-1] == "HEAD http://h.example/6"
     assert found == BAD
-    assert told(*hops)[1] == Finding(CheckOutcome.FAILED, fault=REDIRECT)
+    assert told(*hops)[1] == CheckResult(CheckOutcome.FAILED, fault=REDIRECT)
     loop = told(LinkResponse(301, "http://h.example/2"), LinkResponse(301, "/1#x"))
-    assert (len(loop[0]), loop[1]) == (2, Finding(CheckOutcome.FAILED, fault=REDIRECT)), "a loop is seen at once"
+    assert (len(loop[0]), loop[1]) == (2, CheckResult(CheckOutcome.FAILED, fault=REDIRECT)), "a loop is seen at once"
 
 
 @pytest.mark.parametrize(
@@ -150,18 +150,18 @@ def test_five_redirects_are_followed() -> None:
 )
 def test_a_redirect_that_must_not_be_followed_is_a_failure(location: str) -> None:
     asked, found = told(LinkResponse(302, location))
-    assert (len(asked), found) == (1, Finding(CheckOutcome.FAILED, fault=REDIRECT))
+    assert (len(asked), found) == (1, CheckResult(CheckOutcome.FAILED, fault=REDIRECT))
 
 
 def test_a_location_is_read_as_browsers_do() -> None:
     asked, found = told(LinkResponse(302, "/\xc3\xa9t\xc3\xa9 a%20b?q=[1]#top"), LinkResponse(200))
     assert (asked[1], found) == ("HEAD http://h.example/%C3%A9t%C3%A9%20a%20b?q=[1]", GOOD)
-    assert told(LinkResponse(302))[1] == Finding(CheckOutcome.ANSWERED, 302)
+    assert told(LinkResponse(302))[1] == CheckResult(CheckOutcome.ANSWERED, 302)
 
 
 def test_no_answer_fails_but_a_host_that_is_not_asked_does_not() -> None:
-    assert told(LinkResponse(fault="timeout"))[1] == Finding(CheckOutcome.FAILED, fault="timeout")
-    assert told(LinkResponse(fault=NOT_ASKED))[1] == Finding(CheckOutcome.NOT_KNOWN, fault=NOT_ASKED)
+    assert told(LinkResponse(fault="timeout"))[1] == CheckResult(CheckOutcome.FAILED, fault="timeout")
+    assert told(LinkResponse(fault=NOT_ASKED))[1] == CheckResult(CheckOutcome.NOT_KNOWN, fault=NOT_ASKED)
 
 
 @pytest.mark.parametrize(
@@ -188,7 +188,7 @@ def test_a_host_is_left_alone_if_it_asks_for_that() -> None:
     for status in (429, 503):
         response = LinkResponse(status, retry=30.0)
         assert rest_of(response) == 30.0
-        assert told(response)[1] == Finding(CheckOutcome.NOT_KNOWN, status)
+        assert told(response)[1] == CheckResult(CheckOutcome.NOT_KNOWN, status)
     assert rest_of(LinkResponse(429)) == UNTOLD_REST
     assert rest_of(LinkResponse(503)) is rest_of(LinkResponse(200, retry=9.0)) is None
 
@@ -252,7 +252,7 @@ def test_a_host_that_wants_to_be_left_alone_is_not_asked_by_a_redirect_either() 
     assert queue.tell(third, LinkResponse(301, "http://h.example/3"), 0.1) is None
     assert queue.tell(one, LinkResponse(503, retry=60.0), 0.1) == LATER
     assert not queue._waiting, "the one that waited for the host keeps its turn"
-    assert queue.tell(other, LinkResponse(301, "http://h.example/2"), 0.2) == Finding(CheckOutcome.NOT_KNOWN, 301)
+    assert queue.tell(other, LinkResponse(301, "http://h.example/2"), 0.2) == CheckResult(CheckOutcome.NOT_KNOWN, 301)
     queue.add(LinkCheck(4, "http://h.example/4"))
     assert sent(queue, 59.0) == []
     assert len(sent(queue, 61.0)) == 1
@@ -261,7 +261,7 @@ def test_a_host_that_wants_to_be_left_alone_is_not_asked_by_a_redirect_either() 
 def test_several_silent_hosts_in_a_row_may_be_the_network_of_this_machine() -> None:
     queue = queue_of(*(f"http://{name}.example/" for name in "abc"))
     a, b, c = sent(queue, 0.0)
-    assert queue.tell(a, LinkResponse(fault="timeout"), 1.0) == Finding(CheckOutcome.FAILED, fault="timeout")
+    assert queue.tell(a, LinkResponse(fault="timeout"), 1.0) == CheckResult(CheckOutcome.FAILED, fault="timeout")
     assert not queue.lacks_network
     assert queue.tell(b, LinkResponse(fault="dns"), 1.0) is None, "which says nothing of the link"
     assert queue.lacks_network

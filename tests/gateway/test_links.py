@@ -21,7 +21,7 @@ from maptr.config import Config, parse
 from maptr.config.model import GatewayConfig
 from maptr.errors import ConfigError
 from maptr.gateway.links import check, checker, monitor, store
-from maptr.gateway.links.check import AGAIN, CheckOutcome, Finding, LinkCounts, LinkState
+from maptr.gateway.links.check import AGAIN, CheckOutcome, CheckResult, LinkCounts, LinkState
 from maptr.gateway.links.checker import LinkChecker
 from maptr.gateway.links.monitor import LinkMonitor
 from maptr.gateway.links.store import Due, LinkStore, alone
@@ -43,8 +43,8 @@ from tests.support.waiting import PATIENCE, until
 DAY = 86_400.0
 NOW = 1_000_000_000.0
 ALL = Due(float("inf"), float("inf"))
-BAD = Finding(CheckOutcome.FAILED, 404)
-GOOD = Finding(CheckOutcome.ANSWERED, 200)
+BAD = CheckResult(CheckOutcome.FAILED, 404)
+GOOD = CheckResult(CheckOutcome.ANSWERED, 200)
 
 
 def own(path: Path, *rows: tuple[str, str], terms: Terms | None = None) -> Path:
@@ -86,7 +86,7 @@ def next_of(kept: LinkStore, due: Due = ALL, now: float = NOW, without: tuple[st
     return [where for _, where in kept.next(due, now, 64, without=without)]
 
 
-def record(kept: LinkStore, where: str, found: Finding, now: float = NOW) -> None:
+def record(kept: LinkStore, where: str, found: CheckResult, now: float = NOW) -> None:
     kept.record(store.digest_of(where), found, now)
 
 
@@ -496,7 +496,7 @@ def test_dead_links_are_an_alarm(tmp_path: Path, caplog: pytest.LogCaptureFixtur
         for number in range(120):
             where = f"http://127.0.0.1:9/{number}"
             for days in (3, 2, 1):
-                record(kept, where, Finding(CheckOutcome.FAILED, fault="dns"), time.time() - days * DAY)
+                record(kept, where, CheckResult(CheckOutcome.FAILED, fault="dns"), time.time() - days * DAY)
     with gateway(tmp_path, f'redirects = "{path}"\ncheck_every = 0\n') as service:
         port = service.bound[0].port
         until(lambda: links_of(port) is not None, "what a command has found")

@@ -69,7 +69,7 @@ class LinkResponse(NamedTuple):
     fault: str = ""
 
 
-class Finding(NamedTuple):
+class CheckResult(NamedTuple):
     """The result of a check: the HTTP status, or a fault."""
 
     outcome: CheckOutcome
@@ -78,7 +78,7 @@ class Finding(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
+class CheckedLink:
     """A link after its last check at ``checked``, 0 if it has none. ``since`` is the first of its checks in a row that
     failed, or were answered; ``failures`` counts those that failed. Times are in seconds since 1970."""
 
@@ -95,14 +95,14 @@ class Link:
         is_dead = self.failures >= DEAD_AFTER and self.checked - self.since >= DEAD_SECONDS
         return LinkState.DEAD if is_dead else LinkState.FAILING
 
-    def after(self, found: Finding, now: float) -> Link:
+    def after(self, found: CheckResult, now: float) -> CheckedLink:
         """Return the link after one more check."""
         if found.outcome is CheckOutcome.NOT_KNOWN:
             return replace(self, checked=now)
         failed = found.outcome is CheckOutcome.FAILED
         goes_on = bool(self.failures) is failed and self.state is not LinkState.UNKNOWN
         failures = self.failures + 1 if failed else 0
-        return Link(now, self.since if goes_on else now, failures, found.status, found.fault)
+        return CheckedLink(now, self.since if goes_on else now, failures, found.status, found.fault)
 
 
 class LinkRow(NamedTuple):
@@ -110,7 +110,7 @@ class LinkRow(NamedTuple):
 
     ark: str
     url: str
-    link: Link
+    link: CheckedLink
 
     def is_of(self, one: OwnObject | None) -> bool:
         """Return whether the object still leads there."""
@@ -192,21 +192,21 @@ class LinkCheck:
     def host(self) -> str:
         return host_of(self.where)
 
-    def tell(self, response: LinkResponse) -> Finding | None:
+    def tell(self, response: LinkResponse) -> CheckResult | None:
         """Return the result, or None if there is one more request."""
         status = response.status
         if not status:
             is_known = response.fault != NOT_ASKED
-            return Finding(CheckOutcome.FAILED if is_known else CheckOutcome.NOT_KNOWN, fault=response.fault)
+            return CheckResult(CheckOutcome.FAILED if is_known else CheckOutcome.NOT_KNOWN, fault=response.fault)
         if rest_of(response) is not None:
-            return Finding(CheckOutcome.NOT_KNOWN, status)
+            return CheckResult(CheckOutcome.NOT_KNOWN, status)
         if self.method == "HEAD" and status in _NO_METHOD:
             self.method = "GET"
             return None
         if status in REDIRECTS and response.location:
-            return None if self._follow(response.location) else Finding(CheckOutcome.FAILED, fault=REDIRECT)
+            return None if self._follow(response.location) else CheckResult(CheckOutcome.FAILED, fault=REDIRECT)
         fails = status in _GONE or status >= 500
-        return Finding(CheckOutcome.FAILED if fails else CheckOutcome.ANSWERED, status)
+        return CheckResult(CheckOutcome.FAILED if fails else CheckOutcome.ANSWERED, status)
 
     def _follow(self, location: str) -> bool:
         """Go to a URL as browsers do, which encode what the server has not. False if that must not be."""
@@ -287,7 +287,7 @@ class CheckQueue:
         opens = min(self._opens.get(check.host, now) for check in self._waiting)
         return max(0.0, opens - now, self._next_at - now)
 
-    def tell(self, check: LinkCheck, response: LinkResponse, now: float) -> Finding | None:
+    def tell(self, check: LinkCheck, response: LinkResponse, now: float) -> CheckResult | None:
         """Return the result of a check after the response to its request; None if there is one more request, or if the
         check is given up, so that its link keeps its turn: as the network may fail."""
         host, rest = check.host, rest_of(response)
@@ -305,7 +305,9 @@ class CheckQueue:
                 return None
         found = check.tell(response)
         if found is None and PAUSE < self._opens.get(check.host, now) - now < math.inf:
-            return Finding(CheckOutcome.NOT_KNOWN, response.status)  # it leads to a host that wants to be left alone
+            return CheckResult(
+                CheckOutcome.NOT_KNOWN, response.status
+            )  # it leads to a host that wants to be left alone
         if found is None:
             self._waiting.append(check)
         return found

@@ -22,7 +22,7 @@ from maptr.gateway.links.check import (
     NOT_ASKED,
     CheckOutcome,
     CheckQueue,
-    Finding,
+    CheckResult,
     LinkCheck,
     LinkResponse,
     rest_of,
@@ -120,7 +120,7 @@ class LinkChecker:
             try:
                 self._queue.add(LinkCheck(link, where, allow_private=self._allow_private))
             except ValueError:  # a host that only a command may ask, with --allow-private
-                self.kept.record(link, Finding(CheckOutcome.NOT_KNOWN), wall)
+                self.kept.record(link, CheckResult(CheckOutcome.NOT_KNOWN), wall)
 
     def _take(self, seconds: float) -> None:
         """Take the responses that are there, and wait so long for the first one."""

@@ -21,7 +21,16 @@ from urllib.parse import quote
 
 from maptr import url
 from maptr.errors import ConfigError
-from maptr.gateway.links.check import MAX_REST, Finding, Link, LinkCounts, LinkRow, LinkState, host_of, link_of
+from maptr.gateway.links.check import (
+    MAX_REST,
+    CheckedLink,
+    CheckResult,
+    LinkCounts,
+    LinkRow,
+    LinkState,
+    host_of,
+    link_of,
+)
 
 log = logging.getLogger("maptr.gateway")
 
@@ -142,13 +151,13 @@ class LinkStore:
         values = {**due._asdict(), "now": now, "most": most}
         return self._rows(statement, values | {mark[1:]: name for mark, name in zip(marks, names, strict=True)})
 
-    def record(self, link: int, found: Finding, now: float) -> None:
+    def record(self, link: int, found: CheckResult, now: float) -> None:
         """Keep the result of a check."""
         with self._transaction() as connection:
             row = connection.execute(f"SELECT {_RESULT} FROM link WHERE id = ?", (link,)).fetchone()  # noqa: S608
             if row is None:  # its last object has gone meanwhile
                 return
-            made = Link(*row).after(found, now)
+            made = CheckedLink(*row).after(found, now)
             values = (made.checked, made.since, made.failures, made.status, made.fault, made.state)
             connection.execute(
                 "UPDATE link SET checked = ?, since = ?, failures = ?, status = ?, fault = ?, state = ?, fails = ?"
@@ -201,7 +210,7 @@ class LinkStore:
             f"SELECT ark, url, {_RESULT} FROM object JOIN link ON object.link = link.id WHERE ark > ?"  # noqa: S608
             f" AND object.link IN (SELECT id FROM link WHERE failures > 0 AND state IN ({which})) ORDER BY ark LIMIT ?"
         )
-        return [LinkRow(ark, where, Link(*result)) for ark, where, *result in self._rows(select, (after, most))]
+        return [LinkRow(ark, where, CheckedLink(*result)) for ark, where, *result in self._rows(select, (after, most))]
 
     def _rows(self, statement: str, values: Sequence[object] | Mapping[str, object] = ()) -> list[Any]:
         with self._lock:
