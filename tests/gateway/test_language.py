@@ -28,7 +28,16 @@ TEMPLATES = [
 ]
 SKIP = {"en": "Skip to the content", "fr": "Aller au contenu", "es": "Ir al contenido"}
 TITLES = {"en": "There is no such page", "fr": "Cette page n’existe pas", "es": "Esta página no existe"}
-NAMES = {"maptr", "NAAN", "NAPTR", "API", "CSV", "s"}  # the same in every language, and the unit of a second
+NAMES = {
+    "maptr",
+    "ARK",
+    "NAAN",
+    "NAPTR",
+    "API",
+    "CSV",
+    "URL",
+    "s",
+}  # the same in every language, and the unit of a second
 TABLE = Table([Entry("12345", "", (Nma("https://h.example/ark:/${content}"),), Who("Bibliothèque", None, "B"))])
 
 
