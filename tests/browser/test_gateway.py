@@ -15,6 +15,10 @@ from maptr.cache.disk import Disk
 from maptr.client import Client
 from maptr.config.model import GatewayConfig
 from maptr.errors import Fault
+from maptr.gateway.links.check import AGAIN, CheckOutcome, CheckResult
+from maptr.gateway.links.monitor import SUFFIX
+from maptr.gateway.links.store import LinkStore, digest_of
+from maptr.gateway.redirects.following import KeptStores
 from maptr.gateway.service import Service
 from maptr.reconcile.probes import Probe, ProbeLog, ProbeResult
 from maptr.walk import Settings
@@ -22,12 +26,14 @@ from maptr.zone.build import build
 from tests.support.browser import Chromium, Page
 from tests.support.http_gateway import LOOPBACK, running_service
 from tests.support.http_server import pages
+from tests.support.own_objects import imported
 from tests.support.peers import Maptr
 from tests.support.waiting import until
 
 HOSTILE = '"><img src=//e.example/x onerror=alert(1)><script>document.title=1</script>&<!--'
 NAAN = "86420"  # its mapping authority runs here
 MISSING = "86421"  # in the table, and not in DNS
+NO_ANSWER = CheckResult(CheckOutcome.FAILED, fault="timeout")
 WIDTHS = [390, 1280]
 TARGETS = {
     "home": "/",
@@ -44,6 +50,7 @@ TARGETS = {
     "authorities": "/ark:12025/x6np1?maptr=list",
     "servers": "/servers",
     "statistics": "/stats?days=365",
+    "links": "/links",
 }
 ERRORS = {"no page": "/nothing", "no ARK": f"/ark:{quote(HOSTILE)}", "no authority": "/ark:55555/x1"}
 
@@ -55,6 +62,20 @@ def authority() -> Iterator[str]:
         lambda target: (200, {"Content-Type": "text/html"}, f"<title>object {target}</title>".encode())
     ) as server:
         yield server.url
+
+
+def dead_links(folder: Path) -> Path:
+    """A store of own objects, whose links were checked for two days."""
+    targets = {f"ark:86422/x{n}": f"https://h.example/{'long/' * 30 * (n == 2)}{n}" for n in range(9)}
+    store = imported(folder / "own.sqlite", "ark,url\n" + "".join(f"{ark},{url}\n" for ark, url in targets.items()))
+    kept = LinkStore(KeptStores(folder).path(store, SUFFIX), 1e9)
+    kept.follow("", "", targets)
+    for where in [*targets.values()][:4]:
+        for days in range(3):
+            failed = CheckResult(CheckOutcome.FAILED, 404) if where[-1] == "1" else NO_ANSWER
+            kept.record(digest_of(where), failed, 1e9 + days * AGAIN)
+    kept.close()
+    return store
 
 
 @pytest.fixture(scope="module")
@@ -81,10 +102,10 @@ def gateway(sample: Path, authority: str, tmp_path_factory: pytest.TempPathFacto
             settings=Settings(allow_private=True),
             history=history,
         )
-        service = stack.enter_context(
-            running_service(client, gateway=GatewayConfig(listen=(LOOPBACK,), public_stats=True))
-        )
+        settings = GatewayConfig(listen=(LOOPBACK,), public_stats=True, redirects=dead_links(folder))
+        service = stack.enter_context(running_service(client, gateway=settings))
         until(lambda: service.current.site.drift.at is not None, "table and DNS are compared")
+        until(lambda: service.current.site.links is not None, "the results of checks are read")
         yield service
 
 

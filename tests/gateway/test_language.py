@@ -37,7 +37,7 @@ NAMES = {
     "CSV",
     "URL",
     "s",
-}  # the same in every language, and the unit of a second
+}  # the same in every language, as the unit of a second
 TABLE = Table([Entry("12345", "", (Nma("https://h.example/ark:/${content}"),), Who("Bibliothèque", None, "B"))])
 
 
