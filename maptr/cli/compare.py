@@ -24,7 +24,7 @@ from maptr.cli.redirects import read_good
 from maptr.errors import NmaError, cell, printable
 from maptr.files import write_atomically
 from maptr.gateway.objects import GONE, OwnObjects, match, target_of
-from maptr.web.http import REDIRECTS, connection, send
+from maptr.web.http import REDIRECTS, ask
 
 SECONDS = 20.0  # for one answer
 MAX_SILENT = 10  # requests in a row without an answer, after which the resolver is gone
@@ -161,13 +161,9 @@ def _requests(objects: OwnObjects, ark: str) -> Iterator[tuple[str, ResolverAnsw
 
 
 def _ask(where: str) -> ResolverAnswer:
-    parsed = url.parse(where)
     try:
-        with (
-            connection(parsed, seconds=SECONDS, allow_private=True) as sock,
-            send(sock, parsed, {}).getresponse() as response,
-        ):
-            return ResolverAnswer(response.status, response.getheader("Location") or "")
+        found = ask(url.parse(where), "GET", SECONDS, allow_private=True)
+        return ResolverAnswer(found.status, found.headers.get("Location") or "")
     except NmaError as error:
         return ResolverAnswer(0, "", str(error))
 

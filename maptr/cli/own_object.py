@@ -75,7 +75,7 @@ def set_(
             raise click.UsageError(f"--column {column}: write NAME=TEXT")
         given[name] = text
     with _reported():
-        path = _store(store, config)
+        path = store_of(store, config)
         _tell(changes.set_object(path, ark, given, by=editor(by), allow_private=allow_private))
 
 
@@ -105,7 +105,7 @@ def withdraw(
     """
     with _reported():
         changed = changes.withdraw(
-            _store(store, config),
+            store_of(store, config),
             ark,
             reason=reason,
             replaced_by=replaced_by,
@@ -130,7 +130,7 @@ def restore(ark: str, url: str, store: Path | None, config: str | None, by: str 
       maptr redirects restore ark:12345/k1
     """
     with _reported():
-        path = _store(store, config)
+        path = store_of(store, config)
         _tell(changes.restore(path, ark, where=url, by=editor(by), allow_private=allow_private))
 
 
@@ -146,7 +146,7 @@ def show(ark: str, store: Path | None, config: str | None, as_json: bool) -> Non
       maptr redirects show ark:12345/k1
     """
     with _reported():
-        path = _store(store, config)
+        path = store_of(store, config)
         found = changes.shown(path, ark)
         if found is None:
             output.fail(f"{ark} is not in {path}{_served_by(path, ark)}", output.EXIT_NONE)
@@ -172,7 +172,7 @@ def history(ark: str | None, store: Path | None, config: str | None, forget_befo
       maptr redirects history --forget-before 2025-01-01
     """
     with _reported():
-        path = _store(store, config)
+        path = store_of(store, config)
         if forget_before is not None:
             if ark is not None:
                 raise click.UsageError("--forget-before is for the whole store")
@@ -216,11 +216,12 @@ def _reported() -> Iterator[None]:
         output.fail(str(error), output.EXIT_NONE)
 
 
-def _store(named: Path | None, config: str | None) -> Path:
+def store_of(named: Path | None, config: str | None, option: str = "--store FILE") -> Path:
+    """Return the file of own objects that is named, or that of the configuration. Raises UsageError without one."""
     known = None if named is not None else lookup.read_config(config)
     path = named or (known.gateway.redirects if known is not None else None)
     if path is None:
-        raise click.UsageError("the configuration has no gateway.redirects: give --store FILE")
+        raise click.UsageError(f"the configuration has no gateway.redirects: give {option}")
     return path
 
 

@@ -41,6 +41,7 @@ _OBJECT = "maptr.cli.own_object"
         "restore": (_OBJECT, "restore", "Let a withdrawn object lead to its URL again."),
         "show": (_OBJECT, "show", "Show the row of an ARK."),
         "compare": ("maptr.cli.compare", "compare", "Compare what a running resolver answers with a file."),
+        "probe": ("maptr.cli.probe", "probe", "Check whether the URLs of own objects answer."),
         "history": (_OBJECT, "history", "Show what was changed, when and by whom."),
     },
 )

@@ -299,6 +299,13 @@ def _positive(seconds: int) -> int:
     return seconds
 
 
+def _hours(seconds: int) -> int:
+    """Read how often servers of others are asked, which an hour bounds; 0: never."""
+    if 0 < seconds < UNITS["h"]:
+        raise ValueError("must be 0, or at least 1h")
+    return seconds
+
+
 def _own_url(text: str) -> str:
     """Read the URL of the gateway itself, whose paths start at the root of its host."""
     base = _base_url(text)
@@ -392,6 +399,7 @@ SOURCE = TEXT.then(_source)  # the reader resolves relative files
 FILE = TEXT.then(_file)
 DURATION = ValueType(_duration)
 _PERIOD = DURATION.then(_positive)
+_EVERY_HOURS = DURATION.then(_hours)
 _UP_TO_A_DAY = DURATION.then(lambda value: _bounded(value, 0, 86400))
 SHA256 = TEXT.then(read_sha256)
 NAME = TEXT.then(read_name)
@@ -684,6 +692,7 @@ class GatewayConfig:
     suggest: str = setting(choice("spelling", "neighbours"), "spelling")  # what is suggested for an ARK not found
     drift_every: int = setting(DURATION, 3600)  # 0: never
     probe_every: int = setting(DURATION, 0)  # each server of the table, so often; 0: never
+    check_every: int = setting(_EVERY_HOURS, 0, needs=("redirects",))  # the URL of each own object, so often; 0: never
     name: str = setting(TEXT, "")  # of the organisation that runs it, on its pages
     contact: str = setting(TEXT.then(_contact), "")
     imprint: str = setting(TEXT.then(_link), "")

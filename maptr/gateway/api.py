@@ -310,6 +310,7 @@ def _status(request: Request, site: Site) -> Response:
             "pull_failed": site.pull_failed,
         },
         "own_objects": site.redirects.to_dict(request.now) if site.redirects.file else None,
+        "links": None if site.links is None else site.links.counts._asdict(),
     }
     return _json(document, _NOT_KEPT)
 

@@ -23,8 +23,8 @@ MALFORMED = "malformed"  # the kind of a request that cannot be read
 RESOLVE = "resolve"  # the kind of a request for an ARK
 KINDS = (RESOLVE, "api", "page", "dns", "operator", MALFORMED)  # of requests, by their path
 REDIRECTS = (302, 303)  # statuses
-CERTIFICATE, OWN_OBJECTS = "certificate", "redirects"
-ALARMS = (CERTIFICATE, OWN_OBJECTS)  # the kinds of alarms
+CERTIFICATE, OWN_OBJECTS, LINKS = "certificate", "redirects", "links"
+ALARMS = (CERTIFICATE, OWN_OBJECTS, LINKS)  # the kinds of alarms
 _OPERATOR = ("/health", "/ready", "/metrics", "/stats", "/status")
 _BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 
@@ -105,6 +105,8 @@ class Metrics:
         text = "Requests, and lines of one, that got 503 because own objects could not be read."
         self.unavailable = Counter("maptr_redirects_unavailable", text, registry=registry)
         self._file_age = Gauge("maptr_redirects_age_seconds", "Seconds since that file was written.", registry=registry)
+        text = "Own objects by what the checks of their links have found."
+        self._links = Gauge("maptr_redirects_links", text, ["state"], registry=registry)
         build = Gauge("maptr_gateway_build_info", "Version of maptr; always 1.", ["version"], registry=registry)
         build.labels(__version__).set(1)
 
@@ -125,6 +127,9 @@ class Metrics:
         self._redirects.set(len(site.objects))
         self._left_out.set(site.redirects.left_out)
         self._file_age.set(time.time() - site.redirects.written if site.redirects.written else float("nan"))
+        self._links.clear()
+        for state, count in ({} if site.links is None else site.links.counts._asdict()).items():
+            self._links.labels(state).set(count)
         fetched = site.table_state.fetched
         self._age.set(float("nan") if fetched is None else time.time() - fetched)
         return Response(HTTPStatus.OK, (("Content-Type", CONTENT_TYPE_LATEST),), generate_latest(self._registry))

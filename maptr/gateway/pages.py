@@ -34,6 +34,8 @@ from maptr.errors import ArkSyntaxError, cell, json_text, time_text, visible
 from maptr.gateway import drawing, servers
 from maptr.gateway.drawing import MARKS, RANKS, shorten
 from maptr.gateway.language import ENGLISH, Language, built_in, preferred
+from maptr.gateway.links.check import LINK_COLUMNS, LinkRow, LinkState, link_cells
+from maptr.gateway.links.monitor import LinkReport
 from maptr.gateway.message import HTML, Headers, Request, Response, Work, not_kept, text
 from maptr.gateway.objects import FoundObjects, OwnDiscovery, OwnObject
 from maptr.gateway.site import DriftReport, Site, Traffic
@@ -65,6 +67,8 @@ _MARK = b'<meta name="generator" content="maptr">'
 MAX_SITEMAP = 50_000  # addresses of one sitemap
 ROOM = 22_000  # bytes of one list on a page
 MAX_NAANS = 100  # of one page of their list
+MAX_LINKS = 100  # of one page of those that have failed
+MAX_LINK_LINES = 50_000  # of them as CSV; maptr redirects probe gives all
 MAX_MONTH_SHOULDERS = 6  # columns of the table of months
 MAX_SHOWN = 10  # deviating records on the first page, and changes of a record
 MAX_LINK = 1_000  # characters of a URL or an ARK to which a page links
@@ -234,6 +238,8 @@ def respond(request: Request, site: Site) -> Response | Work | None:
         return partial(_drift, request, site)
     if path == "/status" and request.is_admin:
         return partial(_status, request, site, site.traffic and site.traffic())
+    if path in ("/links", "/links.csv") and request.is_admin and (links := site.links):
+        return partial(_links if path == "/links" else _links_table, request, site, links)
     if path == "/stats" and (statistics := site.statistics_for(request)):
         days, period = _number(request, "days", DAYS, DAYS_KEPT), request.parameter("period")
         try:
@@ -254,7 +260,7 @@ def respond(request: Request, site: Site) -> Response | Work | None:
     base = site.settings.public_url
     if path == "/robots.txt":
         where = f"Sitemap: {base}/sitemap.xml\n" if base else ""
-        hidden = "".join(f"Disallow: {each}\n" for each in ("/stats", "/status", "/drift", "/api/"))
+        hidden = "".join(f"Disallow: {each}\n" for each in ("/stats", "/status", "/links", "/drift", "/api/"))
         return text(f"User-agent: *\n{hidden}{where}", headers=_DAY)
     if path == "/sitemap.xml" and base:
         return lambda: site.once("sitemap", lambda: _document("sitemap.xml", "application/xml", _DAY, _sitemap(site)))
@@ -427,8 +433,37 @@ def _statistics(request: Request, site: Site, days: int, period: str, report: Re
     return not_kept(page("stats.html", request, site, **about))
 
 
+def _csv(name: str, rows: Iterable[Iterable[object]]) -> Response:
+    lines = _CsvLines()
+    csv.writer(lines).writerows([cell(one) if isinstance(one, str) else one for one in row] for row in rows)
+    kind = ("Content-Type", CSV), ("Content-Disposition", f'attachment; filename="{name}.csv"')
+    return not_kept(Response(HTTPStatus.OK, kind, "".join(lines).encode("utf-8", "replace")))
+
+
 class _CsvLines(list[str]):
     write = list.append  # of a file, for ``csv.writer``
+
+
+def _links(request: Request, site: Site, links: LinkReport) -> Response:
+    shown = _states_of(request)
+    rows = links.rows(shown, request.parameter("after"), MAX_LINKS + 1)
+    part = _part(rows[:MAX_LINKS], _link_weight).items
+    more = urlencode({"state": _named(shown), "after": part[-1].ark}) if len(part) < len(rows) else ""
+    return not_kept(page("links.html", request, site, counts=links.counts, rows=part, more=more, state=_named(shown)))
+
+
+def _links_table(request: Request, site: Site, links: LinkReport) -> Response:
+    shown = _states_of(request)
+    return _csv("links", (LINK_COLUMNS, *map(link_cells, links.rows(shown, "", MAX_LINK_LINES))))
+
+
+def _states_of(request: Request) -> tuple[LinkState, ...]:
+    """Return which links a request is for: those that are dead, unless it asks for those that have failed."""
+    return (LinkState.FAILING,) if request.parameter("state") == "failing" else (LinkState.DEAD,)
+
+
+def _named(states: tuple[LinkState, ...]) -> str:
+    return states[0].name.lower()
 
 
 def _statistics_table(request: Request, site: Site, statistics: Readings) -> Response | Work:
@@ -442,11 +477,7 @@ def _statistics_table(request: Request, site: Site, statistics: Readings) -> Res
         return text(f"{error}\n", HTTPStatus.BAD_REQUEST)
 
     def made() -> Response:
-        lines = _CsvLines()
-        rows = report().rows(table, partial(_name, site.table))
-        csv.writer(lines).writerows([cell(one) if isinstance(one, str) else one for one in row] for row in rows)
-        kind = ("Content-Type", CSV), ("Content-Disposition", f'attachment; filename="{table}.csv"')
-        return not_kept(Response(HTTPStatus.OK, kind, "".join(lines).encode()))
+        return _csv(table, report().rows(table, partial(_name, site.table)))
 
     return made
 
@@ -613,6 +644,10 @@ def _url_weight(text: str) -> int:
 
 def _object_weight(one: OwnObject) -> int:
     return _weight(200 + len(escape(one.ark)), one.what, one.who, one.when, one.ark)
+
+
+def _link_weight(row: LinkRow) -> int:
+    return _weight(500, row.ark, row.url) + (len(escape(row.url)) if is_link(row.url) else 0)
 
 
 def _entry_weight(entry: Entry) -> int:

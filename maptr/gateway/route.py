@@ -41,8 +41,8 @@ _INERT = re.compile(
 
 # Scripts of other sites may read what is for the public, because no response depends on credentials. In the browser of
 # an operator, which reaches addresses that others do not, they may not read what is for operators.
-_FOR_OPERATORS = (METRICS, "/ready", "/status", f"{api.BASE}status")
-_PAGES = ("/drift/", "/servers/", "/stats/", "/status/", pages.NAANS)  # with a final slash too many
+_FOR_OPERATORS = (METRICS, "/ready", "/status", f"{api.BASE}status", "/links", "/links.csv")
+_PAGES = ("/drift/", "/links/", "/servers/", "/stats/", "/status/", pages.NAANS)  # with a final slash too many
 _STATISTICS = ("/stats", "/stats.csv", f"{api.BASE}stats")
 CORS: Headers = (("Access-Control-Allow-Origin", "*"), ("Access-Control-Expose-Headers", "*"))
 

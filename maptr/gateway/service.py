@@ -36,7 +36,9 @@ from maptr.errors import ConfigError, raise_all, reason_of
 from maptr.files import Followed
 from maptr.gateway import pages
 from maptr.gateway.appearance import Appearance, read_appearance
-from maptr.gateway.metrics import CERTIFICATE, OWN_OBJECTS, Metrics
+from maptr.gateway.links import monitor
+from maptr.gateway.links.monitor import LinkMonitor
+from maptr.gateway.metrics import CERTIFICATE, LINKS, OWN_OBJECTS, Metrics
 from maptr.gateway.objects import UNREAD, Redirects
 from maptr.gateway.own_naans import OwnNaans
 from maptr.gateway.redirects.following import KeptStores, follow
@@ -95,6 +97,7 @@ class Service:
         self._statistics = Statistics(config.gateway.stats, wall=time.time)
         cache = None if is_check or client.history is None else client.history.path
         self._kept = KeptStores(None if cache is None or str(cache) == ":memory:" else cache.parent)
+        self._links = LinkMonitor(self._kept, allow_private=allow_private)
         redirects, self._certificate, appearance = self._read_files(config, is_start=True, is_check=is_check)
         tls = None if self._certificate is None else self._certificate.context
         self.current.configure(config, redirects, self._metrics, self._statistics, appearance)
@@ -167,7 +170,9 @@ class Service:
             await self._stopping.wait()
         finally:
             process.notify(process.STOPPING)
+            self._links.stop()
             await self._background.stop()
+            await in_thread(self._links.close)
             await self._public.stop()
             await self._admin.stop()
             with contextlib.suppress(sqlite3.Error):
@@ -190,6 +195,7 @@ class Service:
         background.repeat(STATS_EVERY, self._statistics.keep, "statistics not kept")
         every = self._config.gateway.probe_every
         background.repeat(PROBE_ROUND, lambda: current.probe(every), "servers not probed")
+        background.repeat(lambda: monitor.IDLE if self._links.is_idle else 0.0, self._check_links, "links not checked")
         if not current.asks_no_dns:
             background.repeat(DNS_EVERY, current.test_dns, "DNS not tested")
             if seconds := self._config.gateway.drift_every:
@@ -202,6 +208,15 @@ class Service:
             failed = bool(self._pulls.state.error)
         if failed is not self.current.site.pull_failed:  # a new site makes its pages again
             self.current.site = replace(self.current.site, pull_failed=failed)
+
+    async def _check_links(self) -> None:
+        current, settings = self.current, self._config.gateway
+        redirects = current.site.redirects
+        found = await in_thread(lambda: self._links.work(settings, redirects))
+        alarm = "" if found is None else found.alarm
+        alarms = current.alarms(LINKS, f"links: {alarm}" if alarm else "")
+        if (found, alarms) != (current.site.links, current.site.alarms):
+            current.site = replace(current.site, links=found, alarms=alarms)
 
     async def _check_certificate(self) -> None:
         certificate, trouble, expires = self._certificate, "", None

@@ -14,6 +14,7 @@ from maptr.config.model import GatewayConfig
 from maptr.discovery import Candidate, Discovery
 from maptr.errors import ArkSyntaxError
 from maptr.gateway.appearance import Appearance
+from maptr.gateway.links.monitor import LinkReport
 from maptr.gateway.message import Request, Response
 from maptr.gateway.objects import UNREAD, FoundObjects, OwnObjects, Redirects, match, target_of
 from maptr.gateway.statistics import Readings
@@ -63,6 +64,7 @@ class Site:
     if there are any, and ``dns_context`` answer DNS over HTTPS. ``compares``: it compares the table with DNS.
     ``pull_failed``: the last pull of the table failed; None if this gateway pulls none.
     ``patience``: for so many seconds, look-ups of own objects may wait; 0 in the event loop, which must not.
+    ``links`` is what is known of the links of own objects, None without any check of them.
     ``sources`` are what the gateway answers from, None before the first look; ``troubles`` why it is not ready, as
     clients may read it. ``alarms`` are what its operator must mend while it answers, by their kind. ``index`` is that
     of the table. ``certificate_expires`` is in seconds since 1970, None without HTTPS.
@@ -77,6 +79,7 @@ class Site:
     index: NaanIndex = field(default_factory=lambda: NaanIndex(NO_TABLE))
     redirects: Redirects = UNREAD
     patience: float = 0.0
+    links: LinkReport | None = None
     liveness: Mapping[str, Liveness] = field(default_factory=dict)
     drift: DriftReport = DriftReport()
     compares: bool = False

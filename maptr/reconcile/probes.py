@@ -226,7 +226,7 @@ class Prober:
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._concurrency, self._seconds, self._allow_private = concurrency, seconds, allow_private
-        self._user_agent = f"{http.USER_AGENT} (+{contact})" if contact.isascii() and contact else http.USER_AGENT
+        self._user_agent = http.user_agent(contact)
         self._clock, self._wall, self._sleep = clock, wall, sleep
         self._locks: dict[str, threading.Lock] = {}  # by address
         self._open_at: dict[str, float] = {}

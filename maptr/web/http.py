@@ -3,6 +3,7 @@
     get(url, ...)       a page of a mapping authority, cut at a limit
     fetch(url, ...)     a file, if it has changed
     head(url, ...)      whether a server answers, and when its certificate ends
+    ask(url, ...)       the status and headers of one response
 
 A host name is looked up once, addresses that are not public are refused, and the connection goes to an address that
 was checked, so that DNS rebinding has no effect. A file may come by a proxy of the environment (``proxy``), which then
@@ -12,6 +13,7 @@ looks up and checks addresses; pages and heads never do.
 from __future__ import annotations
 
 import http.client
+import io
 import queue
 import re
 import socket
@@ -21,9 +23,10 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from email.message import Message
 from itertools import zip_longest
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import urljoin
 
 from maptr import __version__, url
@@ -34,6 +37,7 @@ from maptr.web.proxy import Proxy, proxy_for
 
 MAX_REDIRECTS = 5  # RFC 9110 15.4 leaves the limit to the client; RFC 2068 10.3 had five
 MAX_HEAD = 4096  # bytes that are read of the response to HEAD
+MAX_ASKED = 65_536  # bytes that are read of a response whose body is not wanted
 MAX_PAGE = 262_144  # bytes of a page; an ERC record has hundreds
 MAX_FILE = 64 << 20  # bytes of a file
 MAX_ADDRESSES = 4  # of one host
@@ -45,6 +49,10 @@ USER_AGENT = f"maptr/{__version__}"
 _STATUS_LINE = re.compile(rb"HTTP/1\.[01] ([1-9][0-9]{2})")  # RFC 9112 4
 _HAS_EXPIRED = 10  # X509_V_ERR_CERT_HAS_EXPIRED of OpenSSL
 ACCEPT_FILE = "application/json, text/plain, application/yaml, */*;q=0.1"
+
+
+class NotPublicAddress(NmaError):
+    """All addresses of a host are refused, because they are not public."""
 
 
 ProbeFunction = Callable[[url.Url, float], None]
@@ -167,6 +175,58 @@ def head(where: url.Url, seconds: float, *, allow_private: bool = False, user_ag
             raise http.client.BadStatusLine("no HTTP response")
     end = ssl.cert_time_to_seconds(str(certificate["notAfter"])) if certificate else None
     return Head(int(line[1]), end)
+
+
+def user_agent(contact: str) -> str:
+    """Return the User-Agent header that tells the operators of servers who asks: a URL or an e-mail address."""
+    return f"{USER_AGENT} (+{contact})" if contact.isascii() and contact else USER_AGENT
+
+
+class ResponseHead(NamedTuple):
+    """The status and headers of a response."""
+
+    status: int
+    headers: Message
+
+
+def ask(
+    where: url.Url,
+    method: str,
+    seconds: float,
+    *,
+    allow_private: bool = False,
+    user_agent: str = USER_AGENT,
+    context: ssl.SSLContext | None = None,
+) -> ResponseHead:
+    """Send one request, and return the start of its response, of which MAX_ASKED bytes are read at most. No redirect is
+    followed. Raises NmaError, and NotPublicAddress unless ``allow_private``."""
+    with connection(where, seconds=seconds, allow_private=allow_private, context=context) as sock:
+        send(sock, where, {"User-Agent": user_agent, "Accept": "*/*"}, method)
+        first: Any = _FirstBytes(sock, MAX_ASKED)  # what HTTPResponse needs of a socket
+        with http.client.HTTPResponse(first, method=method) as response:
+            response.begin()
+            return ResponseHead(response.status, response.headers)
+
+
+class _FirstBytes(io.RawIOBase):
+    """The first bytes that a socket receives, as if the server closed the connection after them."""
+
+    def __init__(self, sock: socket.socket, most: int) -> None:
+        self._sock = sock
+        self._left = most
+
+    def makefile(self, _: str) -> io.BufferedReader:
+        return io.BufferedReader(self)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        if not self._left:
+            return 0
+        size = self._sock.recv_into(buffer, min(len(buffer), self._left))
+        self._left -= size
+        return size
 
 
 def send(
@@ -334,7 +394,7 @@ def connect(host: str, port: int, seconds: float, *, allow_private: bool) -> soc
     addresses = look_up(host, port, seconds)
     public = [text for text in addresses if allow_private or not url.is_local(text)]
     if addresses and not public:
-        raise NmaError(f"{host} is refused: {addresses[0]} is not a public address")
+        raise NotPublicAddress(f"{host} is refused: {addresses[0]} is not a public address")
     tried = _interleaved(public)[:MAX_ADDRESSES]
     for number, address in enumerate(tried):
         left = deadline - time.monotonic()

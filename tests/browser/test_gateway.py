@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -16,6 +17,10 @@ from maptr.cache.disk import Disk
 from maptr.client import Client
 from maptr.config.model import GatewayConfig
 from maptr.errors import Fault
+from maptr.gateway.links.check import AGAIN, CheckOutcome, CheckResult
+from maptr.gateway.links.monitor import SUFFIX
+from maptr.gateway.links.store import LinkStore, digest_of
+from maptr.gateway.redirects.following import KeptStores
 from maptr.gateway.service import Service
 from maptr.reconcile.probes import Probe, ProbeLog, ProbeResult
 from maptr.walk import Settings
@@ -23,12 +28,14 @@ from maptr.zone.build import build
 from tests.support.browser import Chromium, Page
 from tests.support.http_gateway import LOOPBACK, running_service
 from tests.support.http_server import pages
+from tests.support.own_objects import imported
 from tests.support.peers import Maptr
 from tests.support.waiting import until
 
 HOSTILE = '"><img src=//e.example/x onerror=alert(1)><script>document.title=1</script>&<!--'
 NAAN = "86420"  # its mapping authority runs here
 MISSING = "86421"  # in the table, and not in DNS
+NO_ANSWER = CheckResult(CheckOutcome.FAILED, fault="timeout")
 WIDTHS = [390, 1280]
 TARGETS = {
     "home": "/",
@@ -46,6 +53,7 @@ TARGETS = {
     "authorities": "/ark:12025/x6np1?maptr=list",
     "servers": "/servers",
     "statistics": "/stats?days=365",
+    "links": "/links",
 }
 ERRORS = {"no page": "/nothing", "no ARK": f"/ark:{quote(HOSTILE)}", "no authority": "/ark:55555/x1"}
 
@@ -57,6 +65,26 @@ def authority() -> Iterator[str]:
         lambda target: (200, {"Content-Type": "text/html"}, f"<title>object {target}</title>".encode())
     ) as server:
         yield server.url
+
+
+def own_objects(folder: Path) -> Path:
+    """A store of own objects, of which two have words to search, and the links of others were checked for two days."""
+    targets = {f"ark:86422/x{n}": f"https://h.example/{'long/' * 30 * (n == 2)}{n}" for n in range(9)}
+    text = io.StringIO()
+    rows = csv.writer(text)
+    rows.writerow(["ark", "url", "status", "who", "what", "when"])
+    rows.writerows([ark, where, "", "", "", ""] for ark, where in targets.items())
+    rows.writerow(["ark:12025/k1", "https://objects.example.org/1", "302", "A. Author", f"A library {HOSTILE}", "1999"])
+    rows.writerow(["ark:12025/k2", "", "410", "", "The other library " + "of books " * 40, ""])
+    store = imported(folder / "own.sqlite", text.getvalue())
+    kept = LinkStore(KeptStores(folder).path(store, SUFFIX), 1e9)
+    kept.follow("", "", targets)
+    for where in [*targets.values()][:4]:
+        for days in range(3):
+            failed = CheckResult(CheckOutcome.FAILED, 404) if where[-1] == "1" else NO_ANSWER
+            kept.record(digest_of(where), failed, 1e9 + days * AGAIN)
+    kept.close()
+    return store
 
 
 @pytest.fixture(scope="module")
@@ -71,14 +99,6 @@ def gateway(sample: Path, authority: str, tmp_path_factory: pytest.TempPathFacto
         target = {"url": f"{base}/ark:/${{content}}", "http_code": 302}
         document["data"].append({"what": naan, "who": {"name": HOSTILE}, "target": target})
     table.write_text(json.dumps(document))
-    own = folder / "own.csv"
-    with own.open("w", newline="") as opened:
-        rows = csv.writer(opened)
-        rows.writerow(["ark", "url", "status", "who", "what", "when"])
-        rows.writerow(
-            ["ark:12025/k1", "https://objects.example.org/1", "302", "A. Author", f"A library {HOSTILE}", "1999"]
-        )
-        rows.writerow(["ark:12025/k2", "", "410", "", "The other library " + "of books " * 40, ""])
     history = Disk(folder / "history.sqlite", wall=lambda: 1_790_000_000.0)
     probes = [Probe(hosts[0], 1_789_000_000.0 + n, ProbeResult.FAILED, HOSTILE, Fault.TIMEOUT) for n in range(3)]
     assert ProbeLog(history).record(probes)
@@ -91,10 +111,10 @@ def gateway(sample: Path, authority: str, tmp_path_factory: pytest.TempPathFacto
             settings=Settings(allow_private=True),
             history=history,
         )
-        service = stack.enter_context(
-            running_service(client, gateway=GatewayConfig(listen=(LOOPBACK,), public_stats=True, redirects=own))
-        )
+        settings = GatewayConfig(listen=(LOOPBACK,), public_stats=True, redirects=own_objects(folder))
+        service = stack.enter_context(running_service(client, gateway=settings))
         until(lambda: service.current.site.drift.at is not None, "table and DNS are compared")
+        until(lambda: service.current.site.links is not None, "the results of checks are read")
         yield service
 
 

@@ -212,5 +212,6 @@ def test_without_own_objects_the_status_has_none() -> None:
         "alarms": {},
         "table": {"records": len(TABLE), "age": 1000.0, "date": None, "pull_failed": None},
         "own_objects": None,
+        "links": None,
     }
     assert "Own objects" not in Gateway(TABLE).ask("/status", accept="text/html").body.decode()

@@ -43,7 +43,16 @@ TITLES = {
     "es": "Esta página no existe",
     "de": "Diese Seite gibt es nicht",
 }
-NAMES = {"maptr", "NAAN", "NAPTR", "API", "CSV", "s"}  # the same in every language, and the unit of a second
+NAMES = {
+    "maptr",
+    "ARK",
+    "NAAN",
+    "NAPTR",
+    "API",
+    "CSV",
+    "URL",
+    "s",
+}  # the same in every language, as the unit of a second
 TABLE = Table([Entry("12345", "", (Nma("https://h.example/ark:/${content}"),), Who("Bibliothèque", None, "B"))])
 
 

@@ -37,24 +37,23 @@ SAMPLED = 2_000  # ARKs of a long store that are looked for in its successor: th
 
 
 class KeptStores:
-    """The stores that a gateway makes of CSVs, in the folder of its cache, or in a temporary one that ends with it."""
+    """The stores that a gateway makes of CSVs, and what else it keeps of own objects, in the folder of its cache, or in
+    a temporary one that ends with it."""
 
     def __init__(self, folder: Path | None = None) -> None:
         self._folder = folder
         self._temporary: Path | None = None
 
-    def path(self, file: Path) -> Path:
-        """Return where the store of a CSV is. Raises OSError."""
-        name = f"{file.stem[:100]}-{sha256(os.fsencode(file.absolute())).hexdigest()[:8]}.sqlite"
+    def path(self, file: Path, suffix: str = ".sqlite") -> Path:
+        """Return where the store of a CSV is, or with another suffix what else is kept of a file. Raises OSError."""
+        name = f"{file.stem[:100]}-{sha256(os.fsencode(file.absolute())).hexdigest()[:8]}{suffix}"
         if self._folder is not None and os.access(self._folder, os.W_OK | os.X_OK):
             return self._folder / name
         if self._temporary is None:
             self._temporary = Path(tempfile.mkdtemp(prefix="maptr-"))
             weakref.finalize(self, shutil.rmtree, self._temporary, ignore_errors=True)
             if self._folder is not None:
-                log.warning(
-                    "%s cannot be written to: a restart will have nothing to compare %s with", self._folder, file
-                )
+                log.warning("%s cannot be written to: what is kept of %s ends with this process", self._folder, file)
         return self._temporary / name
 
 

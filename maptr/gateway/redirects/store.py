@@ -370,6 +370,15 @@ class ObjectStore(OwnObjects):
     def urls(self) -> Iterator[str]:
         yield from (str(where) for (where,) in self._connection.execute("SELECT url FROM redirects"))
 
+    def targets(self, after: str, size: int) -> list[tuple[str, str]]:
+        """Return the next ARKs after one, in their order, each with its URL; "" for one that is gone. Raises
+        sqlite3.Error."""
+        is_later = "ark > CAST(? AS TEXT) AND typeof(ark) = 'text'"  # an edited row may have other values
+        select = f"SELECT ark, url FROM redirects WHERE {is_later} ORDER BY ark LIMIT ?"  # noqa: S608 - constants
+        with self._lock:
+            rows = self._connection.execute(select, (after.encode("utf-8", "surrogateescape"), size))
+            return [(str(ark), str(where or "")) for ark, where in rows]
+
     def sample(self, size: int) -> list[str]:
         """Return about so many ARKs, taken at random; all of a file that has no more. Others may look up meanwhile."""
         select, found = "SELECT ark FROM redirects WHERE random() % ? = 0", list[str]()

@@ -1,0 +1,319 @@
+"""The check of a link, without I/O: the requests for it, what their answers mean, and when it is dead.
+
+A link is the URL of own objects, without its fragment. Its check is one HEAD request, or GET where the server has no
+HEAD, and those after redirects. A link is dead after DEAD_AFTER failed checks in a row over DEAD_SECONDS.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from email.utils import parsedate_to_datetime
+from enum import IntEnum, StrEnum
+from typing import Any, NamedTuple
+from urllib.parse import quote, urljoin
+
+from maptr import url
+from maptr.errors import time_text
+from maptr.gateway.objects import OwnObject
+from maptr.web.http import MAX_REDIRECTS, REDIRECTS
+
+PAUSE = 2.0  # seconds from one request to a host until the next
+AT_ONCE = 8  # requests
+MAX_WAITING = 64  # checks that have begun, of as many hosts: many wait for the pause of a host after a redirect
+MAX_PAUSES = 10_000  # hosts whose pause is remembered
+DEAD_AFTER, DEAD_SECONDS = 3, 172_800.0  # failed checks in a row, and the time from the first to the last: two days
+AGAIN = 86_400.0  # seconds until a link that has failed is checked again, before the others of its host
+MAX_REST = 7 * 86_400.0  # seconds for which a host may ask to be left alone
+UNTOLD_REST = (
+    3_600.0  # seconds for which a host is left alone that gets too many requests, and does not say for how long
+)
+NO_NETWORK = 600.0  # seconds until the next request if no server sends anything
+SILENT_HOSTS = 2  # hosts in a row that send nothing, from which the network of this machine may be the reason
+ALARM_OBJECTS, ALARM_SHARE = 10, 0.01  # objects with a dead link that are an alarm, whichever is less
+
+_NO_METHOD = (405, 501)  # RFC 9110 15.5.6, 15.6.2
+_GONE = (404, 410)
+_LATER = (429, 503)  # RFC 6585 4, RFC 9110 15.6.4: their Retry-After says when to ask again
+_TOO_MANY = 429
+REDIRECT = "redirect"  # the fault of too many redirects, or of one that cannot be followed
+NOT_ASKED = "not-asked"  # the fault of a host whose address is not public here, or of this machine
+_IN_URL = "%/:=&?~#+!$,;'@()*[]"  # what servers do not encode, and what they have encoded
+
+
+class LinkState(IntEnum):
+    """What is known of a link."""
+
+    UNKNOWN = 0
+    ANSWERS = 1
+    FAILING = 2  # and not dead yet
+    DEAD = 3
+
+
+class CheckOutcome(StrEnum):
+    """How a check ended. One that is not known, as the server asked to wait or is not public here, changes no state."""
+
+    ANSWERED = "answered"
+    FAILED = "failed"
+    NOT_KNOWN = "not known"
+
+
+class LinkResponse(NamedTuple):
+    """The response to one request; without a ``status``, the ``fault`` says why there is none. ``retry`` are the
+    seconds of its Retry-After."""
+
+    status: int = 0
+    location: str = ""
+    retry: float | None = None
+    fault: str = ""
+
+
+class CheckResult(NamedTuple):
+    """The result of a check: the HTTP status, or a fault."""
+
+    outcome: CheckOutcome
+    status: int = 0
+    fault: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedLink:
+    """A link after its last check at ``checked``, 0 if it has none. ``since`` is the first of its checks in a row that
+    failed, or were answered; ``failures`` counts those that failed. Times are in seconds since 1970."""
+
+    checked: float = 0.0
+    since: float = 0.0
+    failures: int = 0
+    status: int = 0
+    fault: str = ""
+
+    @property
+    def state(self) -> LinkState:
+        if not self.failures:
+            return LinkState.ANSWERS if self.status else LinkState.UNKNOWN
+        is_dead = self.failures >= DEAD_AFTER and self.checked - self.since >= DEAD_SECONDS
+        return LinkState.DEAD if is_dead else LinkState.FAILING
+
+    def after(self, found: CheckResult, now: float) -> CheckedLink:
+        """Return the link after one more check."""
+        if found.outcome is CheckOutcome.NOT_KNOWN:
+            return replace(self, checked=now)
+        failed = found.outcome is CheckOutcome.FAILED
+        goes_on = bool(self.failures) is failed and self.state is not LinkState.UNKNOWN
+        failures = self.failures + 1 if failed else 0
+        return CheckedLink(now, self.since if goes_on else now, failures, found.status, found.fault)
+
+
+class LinkRow(NamedTuple):
+    """An own object whose link has failed."""
+
+    ark: str
+    url: str
+    link: CheckedLink
+
+    def is_of(self, one: OwnObject | None) -> bool:
+        """Return whether the object still leads there."""
+        return one is not None and link_of(one.url) == self.url
+
+    @property
+    def status(self) -> str:
+        """The HTTP status, or the fault."""
+        return str(self.link.status or self.link.fault)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the row in the types of JSON."""
+        link = self.link
+        times = {name: time_text(getattr(link, name)) for name in ("since", "checked")}
+        known = {"state": link.state.name.lower(), "status": link.status or None, "fault": link.fault or None}
+        return {"ark": self.ark, "url": self.url, **known, **times, "failures": link.failures}
+
+
+LINK_COLUMNS = ("ark", "url", "status", "since", "state", "failures", "checked")
+"""The columns of rows as CSV."""
+
+
+def link_cells(row: LinkRow) -> Sequence[str]:
+    """Return the cells of a row in the order of LINK_COLUMNS."""
+    cells = row.to_dict() | {"status": row.status}
+    return [str(cells[name]) for name in LINK_COLUMNS]
+
+
+class LinkCounts(NamedTuple):
+    """How many own objects have a link in each state."""
+
+    unknown: int = 0
+    answers: int = 0
+    failing: int = 0
+    dead: int = 0
+
+    @property
+    def is_alarm(self) -> bool:
+        """Return whether so many objects lead nowhere that their operator must know."""
+        return self.dead >= min(ALARM_OBJECTS, max(1, math.ceil(ALARM_SHARE * sum(self))))
+
+
+# ---- one check
+
+
+def link_of(target: str) -> str:
+    """Return the link of a URL: what is requested of it."""
+    return target.partition("#")[0]
+
+
+def host_of(where: url.Url) -> str:
+    return where.host.text.lower().removesuffix(".")
+
+
+def retry_seconds(text: str, wall: float) -> float | None:
+    """Return the seconds of a Retry-After header (RFC 9110 10.2.3), a number or a date; None if it has neither."""
+    text = text.strip()
+    if text.isascii() and text.isdigit():
+        return min(float(text[:20]), MAX_REST)
+    try:
+        return min(max(0.0, parsedate_to_datetime(text).timestamp() - wall), MAX_REST)
+    except (ValueError, OverflowError, TypeError):
+        return None
+
+
+class LinkCheck:
+    """The requests of one check. ``method`` and ``where`` are the next one; ``tell`` takes its response."""
+
+    def __init__(self, link: int, target: str, *, allow_private: bool = False) -> None:
+        self.link = link
+        self.method = "HEAD"
+        self.where = url.parse_allowed(target, allow_private=allow_private)
+        self.first_host = host_of(self.where)
+        self._target = target
+        self._seen = {target}
+        self._allow_private = allow_private
+
+    @property
+    def host(self) -> str:
+        return host_of(self.where)
+
+    def tell(self, response: LinkResponse) -> CheckResult | None:
+        """Return the result, or None if there is one more request."""
+        status = response.status
+        if not status:
+            is_known = response.fault != NOT_ASKED
+            return CheckResult(CheckOutcome.FAILED if is_known else CheckOutcome.NOT_KNOWN, fault=response.fault)
+        if rest_of(response) is not None:
+            return CheckResult(CheckOutcome.NOT_KNOWN, status)
+        if self.method == "HEAD" and status in _NO_METHOD:
+            self.method = "GET"
+            return None
+        if status in REDIRECTS and response.location:
+            return None if self._follow(response.location) else CheckResult(CheckOutcome.FAILED, fault=REDIRECT)
+        fails = status in _GONE or status >= 500
+        return CheckResult(CheckOutcome.FAILED if fails else CheckOutcome.ANSWERED, status)
+
+    def _follow(self, location: str) -> bool:
+        """Go to a URL as browsers do, which encode what the server has not. False if that must not be."""
+        try:
+            target = link_of(urljoin(self._target, quote(location.encode("latin-1"), safe=_IN_URL)))
+            self.where = url.parse_allowed(target, allow_private=self._allow_private)
+        except ValueError:
+            return False
+        if target in self._seen or len(self._seen) > MAX_REDIRECTS:
+            return False
+        self._target = target
+        self._seen.add(target)
+        return True
+
+
+def rest_of(response: LinkResponse) -> float | None:
+    """Return for how many seconds a host wants to be left alone; None if it does not."""
+    if response.status == _TOO_MANY and response.retry is None:
+        return UNTOLD_REST
+    return response.retry if response.status in _LATER else None
+
+
+# ---- many checks
+
+
+class CheckQueue:
+    """The checks that have begun, and which request is next: at most AT_ONCE at a time, none to a host that is asked
+    now or was within PAUSE, and none at all for NO_NETWORK after several hosts in a row sent nothing.
+
+    ``spacing`` are the seconds between two requests to any hosts. ``now`` is monotonic.
+    """
+
+    def __init__(self, spacing: float = 0.0) -> None:
+        self._spacing = spacing
+        self._next_at = -math.inf  # when the next request to any host may be sent
+        self._waiting: list[LinkCheck] = []  # in the order in which they came
+        self._asked: dict[LinkCheck, float] = {}  # since when
+        self._opens: dict[str, float] = {}  # when a host may be asked again
+        self._silent: set[str] = set()  # hosts since a server sent something
+
+    def __len__(self) -> int:
+        return len(self._waiting) + len(self._asked)
+
+    @property
+    def hosts(self) -> list[str]:
+        """The hosts of the links that are checked now."""
+        return [check.first_host for check in (*self._waiting, *self._asked)]
+
+    def paused(self, now: float) -> list[str]:
+        """Return the hosts that are not to be asked now."""
+        return [host for host, opens in self._opens.items() if opens > now]
+
+    @property
+    def lacks_network(self) -> bool:
+        """Return whether the network of this machine may be the reason that no server answers."""
+        return len(self._silent) >= SILENT_HOSTS
+
+    def add(self, check: LinkCheck) -> None:
+        self._waiting.append(check)
+
+    def next(self, now: float) -> LinkCheck | None:
+        """Return the check whose request is to be sent now; None if none may be sent."""
+        if len(self._asked) >= AT_ONCE or now < self._next_at:
+            return None
+        for index, check in enumerate(self._waiting):
+            if self._opens.get(check.host, now) <= now:
+                del self._waiting[index]
+                self._asked[check] = now
+                self._opens[check.host] = math.inf
+                self._next_at = now + self._spacing
+                return check
+        return None
+
+    def wait(self, now: float) -> float:
+        """Return the seconds until another request may be sent, if no response comes before."""
+        if len(self._asked) >= AT_ONCE or not self._waiting:
+            return math.inf
+        opens = min(self._opens.get(check.host, now) for check in self._waiting)
+        return max(0.0, opens - now, self._next_at - now)
+
+    def tell(self, check: LinkCheck, response: LinkResponse, now: float) -> CheckResult | None:
+        """Return the result of a check after the response to its request; None if there is one more request, or if the
+        check is given up, so that its link keeps its turn: as the network may fail."""
+        host, rest = check.host, rest_of(response)
+        self._close(host, max(self._asked.pop(check) + PAUSE, now + (rest or 0.0)), now)
+        if rest is not None:
+            self._waiting = [each for each in self._waiting if each.host != host]
+        if response.status:
+            self._silent.clear()
+            self._next_at = min(self._next_at, now + self._spacing)
+        elif response.fault != NOT_ASKED:
+            if len(self._silent) < SILENT_HOSTS:
+                self._silent.add(host)
+            if self.lacks_network:
+                self._next_at = now + NO_NETWORK
+                return None
+        found = check.tell(response)
+        if found is None and PAUSE < self._opens.get(check.host, now) - now < math.inf:
+            return CheckResult(
+                CheckOutcome.NOT_KNOWN, response.status
+            )  # it leads to a host that wants to be left alone
+        if found is None:
+            self._waiting.append(check)
+        return found
+
+    def _close(self, host: str, until: float, now: float) -> None:
+        self._opens[host] = until
+        if len(self._opens) > MAX_PAUSES:
+            closed = sorted((at, each) for each, at in self._opens.items() if at > now)
+            self._opens = {each: at for at, each in closed[-MAX_PAUSES // 2 :]}
