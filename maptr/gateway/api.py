@@ -38,7 +38,7 @@ from maptr.gateway.message import (
     problem,
 )
 from maptr.gateway.objects import OWN, OwnDiscovery, withdrawal
-from maptr.gateway.resolve import RETRY_AFTER, check_unread, look_up, missing, provenance, retry, why
+from maptr.gateway.resolve import RETRY_AFTER, check_unread, look_up, missing, own_object, provenance, retry, why
 from maptr.gateway.site import Site
 from maptr.reconcile.probes import Liveness, servers_of
 from maptr.reconcile.verdict import AGREES
@@ -99,7 +99,7 @@ def _discover(request: Request, site: Site, ark: list[str]) -> Answer:
         except ArkSyntaxError as error:
             meant = suggest.spelled(site, error.suggestion or ark[0])
             return problem(HTTPStatus.BAD_REQUEST, str(error), (), **_suggested(meant))
-        return look_up(parsed, site, request.now, partial(_discovered, request, site))
+        return look_up(parsed, own_object(parsed, site), site, request.now, partial(_discovered, request, site))
     return _lines(request, site, ark)
 
 
@@ -157,7 +157,11 @@ def _part(request: Request, site: Site, text: str) -> Lookup | Response:
         ark = Ark.parse(text, bare=True).sent(site.hyphens)
     except ArkSyntaxError as error:
         return _unread(text, error)
-    return look_up(ark, site, request.now, lambda found: _json(discovery(request, site, found)))
+    return look_up(ark, own_object(ark, site), site, request.now, partial(_line, request, site))
+
+
+def _line(request: Request, site: Site, found: Discovery) -> Response:
+    return _json(discovery(request, site, found))
 
 
 def _unread(text: str, error: MaptrError) -> Response:
@@ -232,7 +236,7 @@ def _naan(request: Request, site: Site, naan: str) -> Answer:
     if not re.fullmatch(_parameters(_NAAN, "path")["naan"]["schema"]["pattern"], naan):
         return problem(HTTPStatus.BAD_REQUEST, "not a NAAN: one has betanumeric characters only, such as 12345")
     ark = Ark.parse(f"ark:{naan}", bare=True)
-    return look_up(ark, site, request.now, partial(_described, request, site, ark))
+    return look_up(ark, own_object(ark, site), site, request.now, partial(_described, request, site, ark))
 
 
 def _described(request: Request, site: Site, ark: Ark, found: Discovery) -> Response:

@@ -312,6 +312,7 @@ def found(request: Request, site: Site, query: str, made: FoundObjects, naans: S
 def result(request: Request, site: Site, ark: Ark, answer: Response, found: Discovery | None) -> Response:
     """Return the page of a search: the ARK, the gateway's ``answer`` to a request for it, and the discovery that led to
     it if one was made."""
+    ark = ark if found is None else found.ark
     target = answer.header("Location")
     text = f"{ark.in_url if ark.name else ark}{ark.tail}"
     urls = [] if found is None else found.urls()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from http import HTTPStatus
 from operator import is_not
 from typing import Any
@@ -36,7 +36,7 @@ from maptr.gateway.message import (
     problem,
     text,
 )
-from maptr.gateway.objects import OWN, OwnDiscovery, OwnObject
+from maptr.gateway.objects import OWN, Match, OwnDiscovery, OwnObject
 from maptr.gateway.site import Site
 from maptr.registry.dates import day
 from maptr.url import MAX_URL
@@ -57,6 +57,9 @@ CENTRAL = "https://n2t.net"  # the resolver of all ARKs
 NOT_OURS = "this gateway does not answer for ARKs of NAAN {}"
 _VARIES: Headers = (("Vary", "Accept"),)
 _LABELLED = re.compile("(?i)/ark(?::|%3A)")  # the path of a request for an ARK, and nothing else
+Respond = Callable[[Discovery], Response]
+"""Makes the response from a discovery."""
+
 _PARAMETER = re.compile(r"(?:^|&)maptr=(list|hkmp)(?=&|\Z)")
 
 
@@ -72,25 +75,30 @@ def split_parameter(ark: Ark) -> tuple[Ark, str]:
     return ark.with_received(tail=f"?{rest}" if rest else ""), found[1]
 
 
-def look_up(ark: Ark, site: Site, now: float, respond: Callable[[Discovery], Response]) -> Response | Lookup:
-    """Return the response that the discovery of an ARK makes: at once if it is that of an own object.
+def own_object(ark: Ark, site: Site) -> Match | None:
+    """Return the own object that answers for an ARK."""
+    return objects.match(site.objects, ark) if site.answers_for(ark.naan) else None
 
-    Pages, lists, redirects and the API all answer from this discovery. Its candidates are in the order in which the
-    gateway redirects to them.
+
+def look_up(ark: Ark, own: Match | None, site: Site, now: float, respond: Respond) -> Response | Lookup:
+    """Return the response that the discovery of an ARK makes: at once if ``own`` is an own object.
+
+    Pages, lists, redirects and the API all answer from this discovery.
     """
     if not site.answers_for(ark.naan):
         return respond(Discovery(ark, source="natab"))
-    if (own := objects.match(site.objects, ark)) is not None:
+    if own is not None:
         return respond(objects.discovery_of(own, ark, site.settings, now))
+    return Lookup(ark, partial(_respond, ark, site, now, respond))
 
-    def for_ark(found: Discovery) -> Response:
-        ranked, trace = site.ranked(found, now), tuple([_for_public(step) for step in found.trace])
-        is_changed = any(map(is_not, trace, found.trace))  # equal steps may have other servers
-        if found.ark is not ark or ranked is not found.candidates or is_changed:
-            found = found.replace(ark=ark, trace=trace, candidates=ranked)
-        return respond(found)
 
-    return Lookup(ark, for_ark)
+def _respond(ark: Ark, site: Site, now: float, respond: Respond, found: Discovery) -> Response:
+    """Respond with the candidates in the order in which the gateway redirects to them, and without its servers."""
+    ranked, trace = site.ranked(found, now), tuple([_for_public(step) for step in found.trace])
+    is_changed = any(map(is_not, trace, found.trace))  # equal steps may have other servers
+    if found.ark is not ark or ranked is not found.candidates or is_changed:
+        found = found.replace(ark=ark, trace=trace, candidates=ranked)
+    return respond(found)
 
 
 def _for_public(step: Step) -> Step:

@@ -155,14 +155,17 @@ def _resolve(request: Request, received: str, site: Site, show: Show = lambda re
         return show(failure(request, site, HTTPStatus.REQUEST_URI_TOO_LONG, detail), None)
     ark, form = resolve.split_parameter(ark)
     key = ark.without_hyphens.removeprefix("ark:").rstrip("/")
+    own = resolve.own_object(ark, site)
     is_record = key in site.table  # a bare NAAN or shoulder
-    if is_record and objects.match(site.objects, ark) is None and not resolve.wants_list(request, form):
+    if is_record and own is None and not resolve.wants_list(request, form):
         entry = site.table[key]
         source = resolve.table_source(site, ark, request.now)
         return show(describe.respond(request, ark, site, entry=entry, form=form, source=source), None)
-    return resolve.look_up(
-        ark, site, request.now, lambda found: show(resolve.answer(request, ark, found, site, form), found)
-    )
+    return resolve.look_up(ark, own, site, request.now, partial(_answer, request, ark, site, form, show))
+
+
+def _answer(request: Request, ark: Ark, site: Site, form: str, show: Show, found: Discovery) -> Response:
+    return show(resolve.answer(request, ark, found, site, form), found)
 
 
 def _home(request: Request, site: Site) -> Answer:
@@ -177,12 +180,7 @@ def _home(request: Request, site: Site) -> Answer:
     ark = ark.sent(site.hyphens)
     target = f"/{ark.in_url if ark.name else ark}{ark.tail}"
     followed = request._replace(target=target, headers={"host": request.headers.get("host", "")})
-    return _resolve(
-        followed,
-        target,
-        site,
-        lambda answer, found: pages.result(request, site, ark if found is None else found.ark, answer, found),
-    )
+    return _resolve(followed, target, site, partial(pages.result, request, site, ark))
 
 
 def _search(request: Request, site: Site, searched: str, error: ArkSyntaxError) -> Response:
