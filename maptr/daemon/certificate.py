@@ -11,7 +11,6 @@ import logging
 import re
 import ssl
 import time
-from asyncio.sslproto import SSLProtocol
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,10 +25,6 @@ ALPN = "dot"  # registered with IANA by RFC 7858
 MINIMUM_VERSION = ssl.TLSVersion.TLSv1_2  # RFC 9325 3.1.1
 DAY = 86400.0  # seconds
 MOST_OF_LIFETIME = 3  # a third of it: ACME clients renew then, also certificates of 6 days
-
-# Bytes that asyncio reads at once from a TLS connection: a record (RFC 8446 5.1). Each connection keeps a buffer of so
-# many while it is open, by default 256 KB, which is most of its memory. asyncio has no other way to set it.
-SSLProtocol.max_size = 1 << 14
 
 # The labels under which OpenSSL reads a certificate. The first one of a chain is the server's own (RFC 8446 4.4.2).
 _PEM = re.compile(b"-----BEGIN (?:TRUSTED |X509 )?CERTIFICATE-----([^-]*)-----END")

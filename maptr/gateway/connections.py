@@ -22,6 +22,7 @@ from aiohttp import web
 from maptr.config.model import GatewayConfig, TcpConfig
 from maptr.daemon.background import Repetitions
 from maptr.daemon.connections import Acceptor, Counts, OpenConnections
+from maptr.daemon.private import has_further_requests, shrink_tls_buffers
 from maptr.daemon.sockets import MAX_REQUESTS, limits_within_descriptors
 from maptr.gateway.proxies import Proxies, read_proxy_header
 
@@ -97,12 +98,12 @@ class HttpConnection(web.RequestHandler):
         """The client sends no more, but may read: what it has asked for is answered first. TLS cannot do that."""
         super().eof_received()
         self._has_ended = True
-        is_asked = bool(self._messages) or self._listener.connections.is_busy(self)
+        is_asked = has_further_requests(self) or self._listener.connections.is_busy(self)
         return is_asked and self.link is not None and self.link.get_extra_info("sslcontext") is None
 
     def is_last(self) -> bool:
         """Return whether the client sends no request after the ones that are answered now."""
-        return (self._has_ended and not self._messages) or self._listener.is_stopping
+        return (self._has_ended and not has_further_requests(self)) or self._listener.is_stopping
 
     def handle_error(
         self, request: web.BaseRequest, status: int = 500, exc: BaseException | None = None, message: str | None = None
@@ -153,6 +154,7 @@ class HttpListener(Acceptor[HttpConnection]):
 
     def start(self, sockets: Sequence[socket.socket], manager: web.Server) -> None:
         self.manager = manager
+        shrink_tls_buffers()  # a reload may add a certificate
         self.accept_on(sockets)
         self._close_idle()
 

@@ -21,6 +21,7 @@ from maptr import __version__
 from maptr.config import Config
 from maptr.daemon import process, sockets
 from maptr.daemon.certificate import Certificate
+from maptr.daemon.private import shrink_tls_buffers
 from maptr.daemon.process import in_thread
 from maptr.daemon.progress import StartProgress
 from maptr.daemon.pulling import TableStatus
@@ -166,6 +167,8 @@ class Daemon:
         main = self._counters[0]
         self._counters = [main, *(Counters() for _ in sockets.udp)]
         answer, tls = functools.partial(self.responder.answers, counters=main), self.reloader.certificate
+        if tls is not None:
+            shrink_tls_buffers()
         listen = UdpListener if udp.why_not() else BatchListener
         return [
             *(TcpListener(sock, answer, self._connections) for sock in sockets.tcp),
