@@ -16,11 +16,12 @@ from maptr.client import Client
 from maptr.config import Config
 from maptr.daemon.background import Repetitions
 from maptr.daemon.process import in_thread
-from maptr.daemon.pulling import ServerDrift, TablePulls, TableStatus, kept_text
+from maptr.daemon.pulling import ServerDrift, TablePulls, TableStatus
 from maptr.errors import MaptrError, reason_of
 from maptr.files import read_whole, signature_if_any
 from maptr.protocol.names import fold, parse, to_text
 from maptr.reconcile.verdict import Drift
+from maptr.registry.plan import kept_text
 from maptr.server.alarm import Alarm, AlarmKind
 from maptr.server.freeze import Frozen
 from maptr.server.state import Clock
@@ -156,7 +157,7 @@ class Puller:
             text = f"the table was not pulled, the old one stays: {state.error}; maptr control pull tries again"
             yield Alarm(AlarmKind.TABLE_NOT_PULLED, text)
         if state.kept:
-            yield Alarm(AlarmKind.RECORDS_KEPT, kept_text(state.kept))
+            yield Alarm(AlarmKind.RECORDS_KEPT, kept_text([(each.record, each.reason) for each in state.kept]))
         for report in self._drift:
             if report.is_bad:
                 text = f"drift of {report.server} against the table: {report}"

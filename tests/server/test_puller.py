@@ -257,7 +257,7 @@ def test_a_failed_pull_is_logged_once_and_retried_soon(
     for _ in range(3):
         pulling.pull()
     assert [record.message for record in caplog.records] == [
-        f"table {tmp_path}/naans not pulled, the old one stays: {url}: the server answers 404 Not Found"
+        f"table {tmp_path}/naans: not pulled, there is none: {url}: the server answers 404 Not Found"
     ]
     assert 108 <= pulling.puller.pause() <= 132
     error = pulling.puller.pulls.state.error
