@@ -151,21 +151,29 @@ def _rrset_dict(rrset: RRset | None) -> dict[str, Any] | None:
 
 def content_digest(zone: ZoneView) -> str:
     """Digest everything in a zone except its serial."""
-    digest(zone)  # so that the next line takes it over
-    return digest(with_serial(zone, 0)).hex()
+    return _digest_with(zone, _packed_origin(zone, _soa_rdata(zone, 0))).to_bytes(DIGEST_SIZE, "big").hex()
 
 
 def with_serial(zone: ZoneView, serial: int) -> ZoneView:
-    old, apex = zone.soa.rdatas[0], to_wire(zone.origin)
-    rdata = old[: SERIAL.start] + serial.to_bytes(4, "big") + old[SERIAL.stop :]
-    rrsets = {**dict(split_rrsets(zone.nodes.table[apex])), SOA: pack_record(SOA, zone.soa.ttl, rdata)}
+    rdata = _soa_rdata(zone, serial)
+    packed = _packed_origin(zone, rdata)
     soa, negative_soa = (rrset._replace(rdatas=(rdata,)) for rrset in (zone.soa, zone.negative_soa))
-    packed = pack_rrsets(rrsets)
-    nodes = zone.nodes.replaced({apex: packed})
-    if zone.nodes.digest is not None:
-        before, after = (_digest_of_name(nodes, apex, value) for value in (zone.nodes.table[apex], packed))
-        nodes.digest = (zone.nodes.digest - before + after) % _MODULUS
+    known = zone.nodes
+    nodes = PackedNodes({**known.table, to_wire(zone.origin): packed}, known.spelled, known.special)
+    if known.digest is not None:
+        nodes.digest = _digest_with(zone, packed)
     return zone._replace(serial=serial, soa=soa, negative_soa=negative_soa, nodes=nodes)
+
+
+def _soa_rdata(zone: ZoneView, serial: int) -> bytes:
+    old = zone.soa.rdatas[0]
+    return old[: SERIAL.start] + serial.to_bytes(4, "big") + old[SERIAL.stop :]
+
+
+def _packed_origin(zone: ZoneView, soa_rdata: bytes) -> bytes:
+    """Pack the records of the origin, with other rdata of its SOA."""
+    rrsets = dict(split_rrsets(zone.nodes.table[to_wire(zone.origin)]))
+    return pack_rrsets({**rrsets, SOA: pack_record(SOA, zone.soa.ttl, soa_rdata)})
 
 
 def stripped(view: ZoneView, serial: int | None = None) -> ZoneView:
@@ -361,6 +369,13 @@ def _digest_number(nodes: PackedNodes) -> int:
         total = sum(_digest_of_name(nodes, key, packed) for key, packed in nodes.table.items())
         nodes.digest = total % _MODULUS
     return nodes.digest
+
+
+def _digest_with(zone: ZoneView, packed: bytes) -> int:
+    """Return the number of the zone's digest if its origin had these packed records."""
+    nodes, origin = zone.nodes, to_wire(zone.origin)
+    before, after = (_digest_of_name(nodes, origin, value) for value in (nodes.table[origin], packed))
+    return (_digest_number(nodes) - before + after) % _MODULUS
 
 
 def _digest_of_name(nodes: PackedNodes, key: bytes, packed: bytes) -> int:
