@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import random
 import sys
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict
 from functools import partial
@@ -20,11 +20,11 @@ from maptr.cli.group import command
 from maptr.cli.options import FILE_PATH, Parsed, refuse_foreign
 from maptr.cli.output import Painted
 from maptr.config.model import read_sha256
-from maptr.errors import MaptrError, MissingExtra, PullFailed, SignatureError, TableError, UnsafePlan, reason_of
+from maptr.errors import MissingExtra, SignatureError, TableError, UnsafePlan
 from maptr.registry import dates
-from maptr.registry.followed_file import pull_file
+from maptr.registry.followed_file import TableSource, pull_file
 from maptr.registry.minisign import PublicKey
-from maptr.registry.pull import OFFICIAL, Pull, Requirements, apply_pull, jittered, plan_pull
+from maptr.registry.pull import OFFICIAL, Pull, PullSources, Requirements, jittered, pull_table
 
 STDIN = "/dev/stdin"
 
@@ -120,7 +120,6 @@ def pull(
         sha256 = sha256 or known.sha256
         public_key = public_key or known.public_key
         cafile = cafile or known.cafile
-    official = not sources
     sources = sources or (OFFICIAL,)
     if cafile is not None and not any("://" in where for where in (*sources, signature or "")):
         raise click.UsageError("--cafile is not used: all sources are files")
@@ -137,18 +136,9 @@ def pull(
         raise
     except SignatureError as error:
         output.fail(f"{public_key}: {error}", output.EXIT_UNREADABLE)
-    requirements = Requirements(sha256 or None, key, signature)
-    plan = partial(
-        plan_pull,
-        into,
-        sources,
-        requirements=requirements,
-        cafile=cafile,
-        force=force,
-        seconds=timeout,
-        in_use=lookup.found_table(configured),
-    )
-    once = partial(_pull, plan, into, act=act, form=form, official=official)
+    given = PullSources(tuple(sources), Requirements(sha256 or None, key, signature), cafile, timeout)
+    in_use = lookup.found_table(configured)
+    once = partial(_pull, into, given, act=act, force=force, in_use=in_use, form=form)
     try:
         while every is not None:
             with suppress(OSError):  # a full disk behind standard output stops no later pull
@@ -167,47 +157,23 @@ def _is_registry(content: bytes) -> bool:
     return True
 
 
-def _pull(plan: Callable[[], Pull], target: Path, *, act: bool, form: str | None, official: bool) -> int:
+def _pull(target: Path, sources: PullSources, *, act: bool, force: bool, in_use: TableSource, form: str | None) -> int:
     """Pull once, and then report it: a full standard output does not keep the table old. Return the exit code."""
-    try:
-        with output.progress("pulling the registry"):
-            found = plan()
-        if act:
-            apply_pull(found, wall=time.time)
-    except UnsafePlan as error:
-        output.error(f"{error}; {target} stays as it is (--force overrides)")
-        return output.EXIT_NONE
-    except PullFailed as error:
-        for reason in error.reasons:
-            output.error(str(reason))
-        if official and not target.exists():
-            output.error("nothing was written; maptr table shows the tables of this machine")
-        else:
-            stays = f"{target} stays as it is" if target.exists() else "nothing was written"
-            output.error(f"no source had a registry; {stays}")
-    except MaptrError as error:
-        output.error(str(error))
-    except OSError as error:
-        error.filename = error.filename or str(target)
-        output.error(reason_of(error))
-    else:
-        _report(found, form)
-        if act:
-            done = "written" if found.first else "replaced" if found.changes else "up to date"
-            output.inform(f"{target}: {done}, from {found.source}")
-        return output.EXIT_NONE if found.changes and not act else output.EXIT_OK
-    return output.EXIT_UNREADABLE
+    with output.progress("pulling the registry"):
+        result = pull_table(target, sources, act=act, force=force, in_use=in_use, wall=time.time)
+    if result.pull is not None:
+        _show_plan(result.pull, form)
+    for line in result.lines:
+        show = output.inform if line.level == logging.INFO else output.warning if result.pull else output.error
+        show(f"{target}: {line.text}")
+    if result.pull is not None:
+        return output.EXIT_NONE if result.changes and not act else output.EXIT_OK
+    if sources.places == (OFFICIAL,) and not target.exists():
+        output.inform("maptr table shows the tables of this machine")
+    return output.EXIT_NONE if isinstance(result.error, UnsafePlan) else output.EXIT_UNREADABLE
 
 
-def _report(found: Pull, form: str | None) -> None:
-    for reason in found.skipped:
-        output.warning(f"skipped: {reason}")
-    if found.broken:
-        output.warning(f"the existing table cannot be read, and --apply replaces it: {found.broken}")
-    if found.first is not None:
-        output.inform(f"{found.path}: {found.first}")
-    if found.goes_back:
-        output.warning(found.goes_back)
+def _show_plan(found: Pull, form: str | None) -> None:
     for error in found.bad:
         output.inform(Painted("left out:", output.DOUBTFUL), f" {error}")
     if form == "json":

@@ -26,9 +26,9 @@ from maptr.cli.options import read_table
 from maptr.cli.output import counted
 from maptr.config import Config
 from maptr.config.model import TableConfig
-from maptr.daemon.pulling import requirements_of
+from maptr.daemon.pulling import sources_of
 from maptr.discovery import PULLED
-from maptr.errors import ConfigError, MaptrError, PullFailed
+from maptr.errors import ConfigError
 from maptr.files import name_for, write_atomically
 from maptr.protocol import names
 from maptr.protocol.address import Address
@@ -36,7 +36,7 @@ from maptr.protocol.names import Labels, fold, to_text
 from maptr.protocol.numbers import HTTP_PORT, SERVER_PORT
 from maptr.registry.followed_file import WatchedTable
 from maptr.registry.found import NAMES
-from maptr.registry.pull import OFFICIAL, Requirements, apply_pull, begin_with_built_in, plan_pull
+from maptr.registry.pull import OFFICIAL, PullSources, begin_with_built_in, pull_table
 from maptr.server import freeze, publisher, state_folder
 from maptr.server.control import MAX_SOCKET_PATH
 from maptr.server.daemon import Daemon
@@ -162,8 +162,8 @@ def find_registry(sources: tuple[str, ...], config: Config, *, offline: bool, fo
     ]
     key, cafile = (path.absolute() if path else None for path in (known.public_key, known.cafile))
     table = TableConfig(file, places[0], tuple(places[1:]), EVERY, known.sha256, key, cafile)
-    requirements = requirements_of(config) if known.sources else Requirements()
-    if offline or not must_pull or not _pull(table, file, requirements, force=force):
+    origin = sources_of(config, PULL_SECONDS) if known.sources else PullSources(table.sources, seconds=PULL_SECONDS)
+    if offline or not must_pull or not _pull(file, origin, force=force):
         if not file.exists() and places != [OFFICIAL]:
             output.fail(f"no registry was pulled to {file}", output.EXIT_UNREADABLE)
         if not file.exists():
@@ -175,37 +175,17 @@ def find_registry(sources: tuple[str, ...], config: Config, *, offline: bool, fo
     return TableConfig(file) if offline else table
 
 
-def _pull(table: TableConfig, file: Path, requirements: Requirements, *, force: bool) -> bool:
-    """Pull the registry. Returns whether the file now has the content of a source."""
-    output.inform(f"registry  pulling from {table.url} ...")
-    try:
-        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with output.progress("pulling the registry"):
-            found = plan_pull(
-                file,
-                table.sources,
-                requirements=requirements,
-                cafile=table.cafile,
-                force=force,
-                seconds=PULL_SECONDS,
-                in_use=lookup.found_table(None),
-            )
-            apply_pull(found, wall=time.time)
-    except PullFailed as error:
-        for reason in error.reasons:
-            output.inform(f"registry  not pulled: {reason}")
-        return False
-    except MaptrError as error:
-        output.inform(f"registry  refused: {error} (--force overrides)")
-        return False
-    if found.first is not None:
-        output.inform(f"registry  {found.first}")
-    if found.goes_back:
-        output.inform(f"registry  {found.goes_back}")
-    output.inform(f"registry  pulled from {found.source}, kept as {file}")
-    for key, reason in found.plan.kept:
-        output.inform(f"registry  {key} is kept as it was: {reason}")
-    return True
+def _pull(file: Path, sources: PullSources, *, force: bool) -> bool:
+    """Pull the registry. Returns whether the file now has the content of a source. Raises OSError for the file."""
+    output.inform(f"registry  pulling from {sources.places[0]} ...")
+    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with output.progress("pulling the registry"):
+        result = pull_table(file, sources, force=force, in_use=lookup.found_table(None))
+    if isinstance(result.error, OSError):
+        raise result.error
+    for line in result.lines:
+        output.inform(f"registry  {line.text}")
+    return result.pull is not None
 
 
 # ---- the zone, the server, the gateway, the client

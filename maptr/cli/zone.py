@@ -131,7 +131,7 @@ def build(
         last = zones.serial_of(before)
         number = next_serial(serial, time.time(), last)
         with output.progress("building the zone"):
-            built = zones.build(table, number, settings, unread=unread)
+            built = zones.build(table, number if last is None else last, settings, unread=unread)
     except (ValueError, ZoneError) as error:
         if isinstance(error, ZoneError) and error.filename:  # an included file
             output.fail(str(error), output.EXIT_UNREADABLE)
@@ -142,11 +142,11 @@ def build(
         output.inform(f"delegated: {naan} is left to the included records")
     name = names.to_text(origin)
     alone = "" if ns else "; its name server is localhost, for this machine alone: --ns names others"
-    unchanged = last is not None and zones.is_same(built.text, before) and not serial.isdigit()
-    if last is not None and unchanged:
-        number = last
-        output.inform(f"unchanged: {target} keeps serial {number}{alone}")
+    unchanged = built.text == before and not serial.isdigit()
+    if unchanged:
+        output.inform(f"unchanged: {target} keeps serial {built.serial}{alone}")
     else:
+        built = built.with_serial(number)
         with output.progress("checking the zone"):
             shown = "<stdout>" if target is None else str(target)
             found, new, _ = examine(built.text, origin=name, filename=shown)
@@ -156,10 +156,10 @@ def build(
         refuse_shrinkage(target, old, new, force=force)
         options.write(target, built.text)
         counts = f"{counted(built.counts['naans'], 'NAAN')}, {counted(built.counts['rules'], 'rule')}"
-        output.inform(f"zone {name} serial {number}: {counts}{alone}")
+        output.inform(f"zone {name} serial {built.serial}: {counts}{alone}")
     if as_json:
         lists = {"left_out": [*map(str, built.left_out)], "delegated": list(built.delegated)}
-        report = {"zone": name, "file": str(target), "serial": number, **built.counts, **lists}
+        report = {"zone": name, "file": str(target), "serial": built.serial, **built.counts, **lists}
         output.json_data({**report, "written": not unchanged})
     misled = built.left_out.answered_by_others or (strict and built.left_out.records)
     sys.exit(output.EXIT_NONE if misled else output.EXIT_OK)

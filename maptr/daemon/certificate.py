@@ -117,7 +117,7 @@ class Certificate:
             log.info("certificate reloaded from %s", self._certificate)
         except (ConfigError, OSError) as error:
             self._loaded = _Loaded(self._loaded.context, self._loaded.period, str(error))
-            log.error("certificate not reloaded, the old one stays: %s", error)
+            log.error("certificate not reloaded, keeping the old one: %s", error)
 
     def trouble(self, now: float) -> str:
         """Return the alarm of the certificate in use, with what mends it; "" if it is valid for long enough.

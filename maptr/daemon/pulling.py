@@ -5,19 +5,26 @@ from __future__ import annotations
 import logging
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from maptr.config import Config
-from maptr.daemon.background import Repetitions
-from maptr.errors import MaptrError, MissingExtra, SignatureError, Time, UnsafePlan, reason_of
+from maptr.errors import MaptrError, MissingExtra, SignatureError, Time, reason_of
 from maptr.files import read_whole
 from maptr.protocol.names import ARK_ARPA
 from maptr.registry.found import FoundTable
 from maptr.registry.minisign import PublicKey
-from maptr.registry.plan import Plan
-from maptr.registry.pull import OFFICIAL, Requirements, apply_pull, begin_with_built_in, jittered, plan_pull
+from maptr.registry.pull import (
+    OFFICIAL,
+    PullLine,
+    PullResult,
+    PullSources,
+    Requirements,
+    begin_with_built_in,
+    jittered,
+    pull_table,
+)
 from maptr.web import SECONDS
 
 log = logging.getLogger("maptr.serve")
@@ -87,7 +94,8 @@ class TablePulls:
 
     def forget(self) -> None:
         """Begin again, for a configuration without a table."""
-        self.state, self._failures, self._logged = TableStatus(), 0, Repetitions()
+        self.state, self._failures = TableStatus(), 0
+        self._lines: tuple[PullLine, ...] = ()  # about the last pull
 
     def pause(self, every: float) -> float:
         """Return the seconds until the next pull, with a random variation; fewer after a failure."""
@@ -100,48 +108,32 @@ class TablePulls:
 
         It takes long: call it in a thread.
         """
-        table = config.table
-        try:
-            file.parent.mkdir(parents=True, exist_ok=True)
-            found = plan_pull(
-                file,
-                table.sources,
-                requirements=requirements_of(config),
-                cafile=table.cafile,
-                seconds=seconds,
-                in_use=FoundTable(
-                    clock=time.monotonic, scheme=config.client.scheme, built_in=config.client.origin == ARK_ARPA
-                ),
-                wall=self._clock,
-            )
-            apply_pull(found, wall=self._clock)
-        except (MaptrError, OSError) as error:
-            reason = reason_of(error)
-            if isinstance(error, UnsafePlan):
-                reason += "; if this is intended, run maptr table pull --force --apply"
-            if self._logged.is_new("error", reason):
-                log.error("table %s not pulled, the old one stays: %s", file, reason)
+        result = self._result(config, file, seconds)
+        for line in result.lines:
+            is_change = result.changes and line == result.lines[-1]
+            if is_change or line not in self._lines:  # what was said about the last pull is not repeated
+                log.log(line.level, "table %s: %s", file, line.text)
+        self._lines = result.lines
+        now, found = self._clock(), result.pull
+        if found is None:
             self._failures += 1
-            self.state = replace(self.state, error=reason, failed=self._clock())
+            self.state = replace(self.state, error=result.reason, failed=now)
             return False
-        self._logged.forget("error")
-        if self._logged.is_new("skipped", found.skipped):
-            for reason in found.skipped:
-                log.warning("table %s: source skipped: %s", file, reason)
-        kept = tuple(KeptRecord(*each) for each in found.plan.kept)
-        if self._logged.is_new("kept", kept):
-            log.error("table %s: %s", file, kept_text(kept))
-        if found.first is not None:
-            log.info("table %s: %s", file, found.first)
-        if found.plan:
-            log.info("table %s pulled from %s: %s", file, found.source, _counted(found.plan))
-        elif self.state.error or not self.state.checked:
-            log.info("table %s up to date with %s", file, found.source)
-        now = self._clock()
         self._failures = 0
         changed = now if found.changes else self.state.changed
+        kept = tuple(KeptRecord(*each) for each in found.plan.kept)
         self.state = TableStatus(str(file), found.source, now, changed, kept=kept, date=found.date)
         return found.changes
+
+    def _result(self, config: Config, file: Path, seconds: float) -> PullResult:
+        origin, scheme = config.client.origin, config.client.scheme
+        in_use = FoundTable(clock=time.monotonic, scheme=scheme, built_in=origin == ARK_ARPA)
+        try:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            sources = sources_of(config, seconds)
+        except (MaptrError, OSError) as error:
+            return PullResult.failed(file, error)
+        return pull_table(file, sources, in_use=in_use, wall=self._clock)
 
 
 def begin(config: Config, *, clock: Callable[[], float]) -> None:
@@ -164,8 +156,8 @@ def begin(config: Config, *, clock: Callable[[], float]) -> None:
     log.info("table %s starts as the built-in registry; pulling the public one now", file)
 
 
-def requirements_of(config: Config) -> Requirements:
-    """Return the requirements for a pulled table. Raises ConfigError for an unreadable key."""
+def sources_of(config: Config, seconds: float = SECONDS) -> PullSources:
+    """Return where the table is pulled from. Raises ConfigError for an unreadable key."""
     table = config.table
     try:
         path = table.public_key
@@ -175,16 +167,4 @@ def requirements_of(config: Config) -> Requirements:
     except (OSError, SignatureError) as error:
         reason = getattr(error, "strerror", "") or error
         raise config.error("table.public_key", f"{table.public_key}: {reason}") from None
-    return Requirements(table.sha256 or None, key)
-
-
-def kept_text(kept: Sequence[KeptRecord]) -> str:
-    count = f"{len(kept)} record{' keeps its' if len(kept) == 1 else 's keep their'} last good entry"
-    first, more = kept[0], len(kept) - 1
-    others = f" and {more} more" if more else ""
-    return f"{count}, as the source has unreadable data: {first.record}: {first.reason}{others}"
-
-
-def _counted(plan: Plan) -> str:
-    counts = {"added": len(plan.added), "changed": len(plan.changed), "removed": len(plan.removed)}
-    return ", ".join(f"{count} {what}" for what, count in counts.items())
+    return PullSources(table.sources, Requirements(table.sha256 or None, key), table.cafile, seconds)

@@ -86,7 +86,8 @@ def _followed(zone: ZoneConfig, first: FollowedZone, clock: Callable[[], float])
 
     def read(last: FollowedZone) -> FollowedZone:
         view, warnings, is_made = _published(zone)
-        view = view if last.view is None else decide(last.view, view, zone.max_shrink, force=is_made)
+        if last.view is not None and not decide(last.view, view, zone.max_shrink, force=is_made):
+            view = last.view
         if view is not last.view:
             for warning in warnings:
                 if warning not in last.warnings:

@@ -5,7 +5,7 @@ A plan changes nothing by itself. It depends on contents only, never on a clock 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -74,8 +74,7 @@ class Plan:
     def to_markdown(self) -> str:
         """Write a Markdown table, for a ticket or a pull request."""
         signs = {"+": "added", "~": "changed", "-": "removed", "!": "kept"}
-        counts = f"{len(self.added)} added, {len(self.changed)} changed, {len(self.removed)} removed"
-        lines = [f"{counts} of {self.size}", "", "| | record | what |", "|---|---|---|"]
+        lines = [f"{counts_text(self)} of {self.size}", "", "| | record | what |", "|---|---|---|"]
         for record, sign, what in self._rows():
             shown = "".join(f"\\{mark}" if mark in "|`<\\" else mark for mark in what)
             lines.append(f"| {signs[sign]} | `{record}` | {shown} |")
@@ -89,6 +88,18 @@ class Plan:
             "kept": [{"record": key, "reason": reason} for key, reason in self.kept],
             "size": self.size,
         }
+
+
+def counts_text(plan: Plan) -> str:
+    return f"{len(plan.added)} added, {len(plan.changed)} changed, {len(plan.removed)} removed"
+
+
+def kept_text(kept: Sequence[tuple[str, str]]) -> str:
+    """Write the kept records of a plan, of which there is one at least, as a line."""
+    count = f"{len(kept)} record{' keeps its' if len(kept) == 1 else 's keep their'} last good entry"
+    (record, reason), more = kept[0], len(kept) - 1
+    others = f" and {more} more" if more else ""
+    return f"{count}, as the source has unreadable data: {record}: {reason}{others}"
 
 
 def differences(old: Entry, new: Entry) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
     pull = plan_pull(path, sources)     the first valid source's content, and the plan from the file to it
     apply_pull(pull)                    replaces the file; its last good states stay beside it
+    pull_table(path, sources)           both, with the lines that commands print and daemons log
 
 Checksum and signature are verified before the content is parsed. If a source sends something that is not a registry, or
 a registry that lost too many records, the next source is tried; without one, the old file stays. A record that was
@@ -15,26 +16,36 @@ registry, the plan is from the table in use; any other file is a new table, and 
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from maptr import paths, registry
 from maptr.discovery import BUILT_IN
-from maptr.errors import FetchError, PullFailed, SignatureError, TableError, UnsafePlan, json_text
+from maptr.errors import (
+    FetchError,
+    MaptrError,
+    PullFailed,
+    SignatureError,
+    TableError,
+    UnsafePlan,
+    json_text,
+    reason_of,
+)
 from maptr.files import locked, read_up_to, read_whole, write_atomically
 from maptr.registry import builtin, dates
 from maptr.registry.followed_file import OFFICIAL as OFFICIAL
 from maptr.registry.followed_file import TableSource, pull_file, read_pull_file
 from maptr.registry.found import NAMES, FoundTable
 from maptr.registry.minisign import MAX_FILE, SUFFIX, PublicKey, verify
-from maptr.registry.plan import Plan
+from maptr.registry.plan import Plan, counts_text, kept_text
 from maptr.registry.table import MAX_SOURCE, MAX_TABLE, Table, normal_key
 from maptr.web import SECONDS
 
@@ -56,6 +67,16 @@ class Requirements:
     sha256: str | None = None
     public_key: PublicKey | None = None
     signature: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PullSources:
+    """Where a table is pulled from: URLs or files, which are tried in order, each for so many ``seconds``."""
+
+    places: tuple[str, ...]
+    requirements: Requirements = Requirements()
+    cafile: Path | None = None
+    seconds: float = SECONDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +137,83 @@ class Pull:
     def goes_back(self) -> str:
         """A text if the data of the source are older than those of the current table; "" if not."""
         return _goes_back(self.date_before, self.date)
+
+
+class PullLine(NamedTuple):
+    """A line about the pull of a table, without the name of its file. ``level`` is one of ``logging``."""
+
+    level: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class PullResult:
+    """A pull of a table, and the ``lines`` about it. ``pull`` is None if it failed, because of ``error``.
+
+    ``reason`` is the text of the error, and what to do if the source is right.
+    """
+
+    pull: Pull | None
+    lines: tuple[PullLine, ...]
+    error: MaptrError | OSError | None = None
+    reason: str = ""
+
+    @classmethod
+    def failed(cls, path: Path, error: MaptrError | OSError) -> PullResult:
+        mend = "; if this is intended, run maptr table pull --force --apply" if isinstance(error, UnsafePlan) else ""
+        reason = reason_of(error) + mend
+        stays = "keeping the old one" if path.exists() else "there is none"
+        return cls(None, (PullLine(logging.ERROR, f"not pulled, {stays}: {reason}"),), error, reason)
+
+    @property
+    def changes(self) -> bool:
+        return self.pull is not None and self.pull.changes
+
+
+def _lines_about(pull: Pull, *, is_applied: bool) -> Iterator[PullLine]:
+    """Yield what is to be said of it, and what was done if it was applied."""
+    for reason in pull.skipped:
+        yield PullLine(logging.WARNING, f"source skipped: {reason}")
+    if pull.broken:
+        yield PullLine(logging.WARNING, f"it cannot be read, so it is replaced as a whole: {pull.broken}")
+    if pull.first is not None:
+        yield PullLine(logging.INFO, str(pull.first))
+    if pull.goes_back:
+        yield PullLine(logging.WARNING, pull.goes_back)
+    if pull.plan.kept:
+        yield PullLine(logging.ERROR, kept_text(pull.plan.kept))
+    if is_applied and pull.plan:
+        yield PullLine(logging.INFO, f"pulled from {pull.source}: {counts_text(pull.plan)}")
+    elif is_applied:
+        yield PullLine(logging.INFO, f"up to date with {pull.source}")
+
+
+def pull_table(
+    path: Path,
+    sources: PullSources,
+    *,
+    act: bool = True,
+    force: bool = False,
+    in_use: TableSource | None = None,
+    wall: Callable[[], float] = time.time,
+) -> PullResult:
+    """Plan a pull, and apply it if it is to ``act``. A failure is a result, not an exception, and the file stays."""
+    try:
+        found = plan_pull(
+            path,
+            sources.places,
+            requirements=sources.requirements,
+            cafile=sources.cafile,
+            force=force,
+            seconds=sources.seconds,
+            in_use=in_use,
+            wall=wall,
+        )
+        if act:
+            apply_pull(found, wall=wall)
+    except (MaptrError, OSError) as error:
+        return PullResult.failed(path, error)
+    return PullResult(found, tuple(_lines_about(found, is_applied=act)))
 
 
 def plan_pull(

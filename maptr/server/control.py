@@ -21,7 +21,7 @@ from typing import Any
 from maptr.daemon.process import in_thread
 from maptr.daemon.request_server import RequestServer
 from maptr.daemon.sockets import MAX_REQUESTS, explained
-from maptr.errors import ConfigError, json_text
+from maptr.errors import ConfigError, MaptrError, json_text, reason_of
 from maptr.files import locked
 
 log = logging.getLogger("maptr.serve")
@@ -142,6 +142,8 @@ class ControlServer(RequestServer):
             return {"error": "a request is one JSON object on a line"}
         try:
             return await self._execute(request)
+        except MaptrError as error:  # what it asks for cannot be done
+            return {"error": reason_of(error)}
         except Exception:
             log.exception("internal error, request dropped: %.200r", line)
             return {"error": "internal error; the log has it"}

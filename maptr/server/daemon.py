@@ -12,7 +12,7 @@ import functools
 import logging
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict
 from types import MappingProxyType
 from typing import Any
@@ -26,9 +26,9 @@ from maptr.daemon.process import in_thread
 from maptr.daemon.progress import StartProgress
 from maptr.daemon.pulling import TableStatus
 from maptr.daemon.sockets import Sockets, bound_at, limits_within_descriptors
-from maptr.errors import ConfigError, MaptrError, reason_of
+from maptr.errors import ConfigError
 from maptr.protocol.address import Address
-from maptr.protocol.names import to_text
+from maptr.protocol.names import Labels, to_text
 from maptr.server import control, settings, state_folder, udp
 from maptr.server.alarm import Alarm, AlarmKind, AlarmLog
 from maptr.server.counters import Counters, total
@@ -195,7 +195,8 @@ class Daemon:
 
     async def execute(self, request: dict[str, Any]) -> dict[str, Any]:
         """Execute a control request: ``{"command": "status"}``, ``pull``, ``sign``, ``notify``, ``freeze`` or ``thaw``
-        with an optional ``zone``, or ``reload`` with optional ``zone`` and ``force``."""
+        with an optional ``zone``, or ``reload`` with optional ``zone`` and ``force``. Raises ConfigError and ZoneError.
+        """
         zone, force = request.get("zone"), request.get("force", False)
         match request.get("command"):
             case "status":
@@ -210,7 +211,8 @@ class Daemon:
                 found = await self.reloader.sign_now(retry=True)
                 return await in_thread(lambda: asdict(found))
             case "reload" if isinstance(force, bool) and (zone is None or isinstance(zone, str)):
-                found = await self.reloader.reload_now(zone, force=force, by_operator=True)
+                origin = await in_thread(lambda: self._origin(zone, self.reloader.served))
+                found = await self.reloader.reload_now(origin, force=force, by_operator=True)
                 return await in_thread(lambda: asdict(found))
         known = "status, pull, notify, sign, freeze, thaw, or reload, with zone (a text) and force (true or false)"
         return {"error": f"no such command: {known}"}
@@ -229,18 +231,17 @@ class Daemon:
 
     async def _set_frozen(self, verb: str, zone: str | None) -> dict[str, Any]:
         change = self.reloader.freeze if verb == "freeze" else self.reloader.thaw
-        try:
-            done, unstored = await change(zone)
-        except MaptrError as error:
-            return {"error": reason_of(error)}
+        done, unstored = await change(self._origin(zone, self.reloader.served))
         return {"done": done, **({"warning": unstored} if unstored else {})}
 
     def _notify(self, zone: str | None) -> dict[str, Any]:
-        try:
-            origin = None if zone is None else settings.served_origin(zone, self.responder.state.access.secondaries)
-        except ConfigError as error:
-            return {"error": str(error)}
+        origin = self._origin(zone, self.responder.state.access.secondaries)
         return {"notified": self.reloader.monitor.notify_again(origin)}
+
+    @staticmethod
+    def _origin(zone: str | None, served: Iterable[Labels]) -> Labels | None:
+        """Return the zone that a request names; None for all. Raises ConfigError for one that is not served."""
+        return None if zone is None else settings.served_origin(zone, served)
 
     def status(self) -> Status:
         """Return the status. It takes long with many zones: call it in a thread."""

@@ -1,4 +1,4 @@
-"""The access to the zones of a configuration, and the journals from which IXFR is answered.
+"""The journals of the served zones, from which IXFR is answered.
 
 A zone's journal is one file, written atomically. The zone file is authoritative: if the journal is damaged or does not
 end at the zone's version, secondaries get one AXFR.
@@ -7,18 +7,17 @@ end at the zone's version, secondaries get one AXFR.
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 from pathlib import Path
 
-from maptr.config import Config, ZoneConfig
+from maptr.config import ZoneConfig
 from maptr.daemon.background import Repetitions
 from maptr.errors import JournalError
 from maptr.files import name_for, read_whole, write_private
 from maptr.protocol.names import Labels, to_text
 from maptr.protocol.serial import is_newer
-from maptr.server.catalog import Catalog
-from maptr.server.publisher import Others, nobody
 from maptr.server.responder import ServerState
-from maptr.server.settings import keys_of, secondaries_of
+from maptr.server.state import Served
 from maptr.transfer.journal import MAX_BYTES, Journal, decode, encode
 from maptr.transfer.session import Access
 from maptr.zone.diff import ZoneDiff
@@ -30,54 +29,38 @@ JOURNAL_SUFFIX = ".journal"
 MAX_JOURNAL_FILE = 2 * MAX_BYTES  # bytes; a larger file is not a journal
 
 
-def access_of(
-    config: Config,
-    snapshot: Snapshot,
-    now: float,
-    logged: Repetitions,
-    before: ServerState | None = None,
-    *,
-    catalog: Catalog | None = None,
-    others: Others = nobody,
-    passing: bool = False,
-) -> Access:
-    """Return the access to a snapshot, which replaces ``before`` if that is not None.
+def journals_of(
+    zones: Iterable[ZoneConfig], served: Served, before: ServerState | None, logged: Repetitions
+) -> dict[Labels, Journal]:
+    """Return the journals of the zones that may be transferred, with the changes from ``before`` to what is served now.
 
-    Reads and extends the journals: call it in a thread. ``logged`` has the journals that
-    cannot be written. ``others`` and ``passing`` are as in ``Catalog.following``.
+    Reads and writes the journals: call it in a thread. ``logged`` has the journals that cannot be written.
     """
-    catalog = catalog or Catalog(logged)
     access, old = (Access(), Snapshot.of(())) if before is None else (before.access, before.snapshot)
     journals: dict[Labels, Journal] = {}
-    for zone in config.zones:
-        view, known = snapshot.zones.get(zone.name), old.zones.get(zone.name)
-        if view is None:
+    for zone in zones:
+        state, known = served.get(zone.name), old.zones.get(zone.name)
+        if state is None or state.view is None:
             continue
+        view = state.view
         try:
             if known is not None and known is not view:
                 _warn_of_serial(known, view)
-            if zone.transfer:
-                path, journal = journal_path(zone), access.journals.get(zone.name)
-                journals[zone.name] = _extended(path, journal, known, view, logged)
+            if not zone.transfer:
+                continue
+            path, last = journal_path(zone), access.journals.get(zone.name)
+            if known is None or (last is None and known is view):
+                journal = read_journal(path, view)
+            else:
+                last = last or Journal.start(known)
+                journal = last if known is view else last.extend(known, view, state.changed)
+                if journal is not last:
+                    write_journal(path, journal, logged)
+            journals[zone.name] = journal
         except Exception:  # of one zone: the others go on, and its secondaries get AXFR
             log.exception("internal error, zone %s: its journal is not used", to_text(zone.name))
             journals[zone.name] = Journal.start(view)
-    view = catalog.following(config, access.catalog, now, others, passing=passing)
-    return Access(keys_of(config), secondaries_of(config), journals, view)
-
-
-def _extended(
-    path: Path, journal: Journal | None, before: ZoneView | None, view: ZoneView, logged: Repetitions
-) -> Journal:
-    """Return the journal with the changes from ``before`` to ``view``. Writes it if it has changed."""
-    if before is None or (journal is None and before is view):
-        return read_journal(path, view)
-    if before is view and journal is not None:
-        return journal
-    longer = (journal or Journal.start(before)).extend(before, view)
-    if longer is not journal:
-        write_journal(path, longer, logged)
-    return longer
+    return journals
 
 
 def _warn_of_serial(before: ZoneView, view: ZoneView) -> None:

@@ -211,14 +211,17 @@ def _publish(
             checked = read_checked(reading.file, zone.name, lint=zone.lint, to_sign=zone.keys is not None)
             view = checked.view if zone.keys is None else stripped(checked.view)
             view = _with_serial(zone, old, view, published, now, to_pass, force)
-            view = view if old is None else decide(old, view, zone.max_shrink, force=force)
+            changes = None if old is None else decide(old, view, zone.max_shrink, force=force)
+            if old is not None and not changes:
+                view = old
             state = _with_stored_serial(state, view, starting=starting)
     except (ZoneError, OSError) as error:
         return _refuse(state, error, now, starting=starting)
     sources = tuple(one._replace(path=zone.file) if one.path == reading.file else one for one in checked.sources)
     state = replace(state.accepted(sources), left_out=left_out)
     warnings = checked.first_warnings()
-    return _adopt(state, view, now, warnings, is_new=view is not old, force=force, others=others)
+    changed = None if changes is None else changes.names
+    return _adopt(state, view, now, warnings, changed, is_new=view is not old, force=force, others=others)
 
 
 def _published(state: ZoneState, old: ZoneView | None, *, starting: bool) -> tuple[ZoneState, Published | None]:
@@ -275,6 +278,7 @@ def _adopt(
     view: ZoneView,
     now: float,
     warnings: tuple[str, ...],
+    changed: tuple[bytes, ...] | None,
     *,
     is_new: bool,
     force: bool,
@@ -290,7 +294,7 @@ def _adopt(
         return _sign(state, view, now, warnings, changed=is_new, others=others, force=force)
     if not is_new and state.view is not None:
         return state, ZoneResult(to_text(state.zone.name), "unchanged", state.view.serial, state.view.serial)
-    return _serve(state, view, now, warnings)
+    return _serve(state, view, now, warnings, changed)
 
 
 def check_after(last: Kept, new: ZoneView, zone: ZoneConfig, now: float) -> None:
@@ -366,10 +370,12 @@ def _sign(
     return state.serving(view, now), ZoneResult(name, "signed", serial, old.serial)
 
 
-def _serve(state: ZoneState, view: ZoneView, now: float, warnings: tuple[str, ...]) -> tuple[ZoneState, ZoneResult]:
+def _serve(
+    state: ZoneState, view: ZoneView, now: float, warnings: tuple[str, ...], changed: tuple[bytes, ...] | None = None
+) -> tuple[ZoneState, ZoneResult]:
     name, old = to_text(state.zone.name), state.view
     result, was = ("loaded", None) if old is None else ("reloaded", old.serial)
-    state = replace(state.serving(view, now), warnings=warnings)
+    state = replace(state.serving(view, now, changed), warnings=warnings)
     return state, ZoneResult(name, result, view.serial, was, "", warnings)
 
 

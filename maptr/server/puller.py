@@ -16,11 +16,12 @@ from maptr.client import Client
 from maptr.config import Config
 from maptr.daemon.background import Repetitions
 from maptr.daemon.process import in_thread
-from maptr.daemon.pulling import ServerDrift, TablePulls, TableStatus, kept_text
+from maptr.daemon.pulling import ServerDrift, TablePulls, TableStatus
 from maptr.errors import MaptrError, reason_of
 from maptr.files import read_whole, signature_if_any
-from maptr.protocol.names import fold, parse, to_text
+from maptr.protocol.names import Labels, to_text
 from maptr.reconcile.verdict import Drift
+from maptr.registry.plan import kept_text
 from maptr.server.alarm import Alarm, AlarmKind
 from maptr.server.freeze import Frozen
 from maptr.server.state import Clock
@@ -32,7 +33,7 @@ DRIFT_WAITS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)  # seconds for secondaries to cat
 DRIFT_RATE = 100.0  # queries per second: servers limit the rate of responses, NSD to 200 by default
 HISTORY = "drift.sqlite"  # the history of verdicts, in the state folder
 
-Publish = Callable[[str], Awaitable[ReloadResult]]  # reloads a zone by its name
+Publish = Callable[[Labels], Awaitable[ReloadResult]]  # reloads a zone
 
 
 class Puller:
@@ -53,7 +54,7 @@ class Puller:
         self._config = config
         self._publish_zone = publish
         self._frozen = frozen
-        self._held: set[str] = set()  # frozen zones that were to be published
+        self._held: set[Labels] = set()  # frozen zones that were to be published
         self._clock = clock
         self._known: tuple[int, ...] | None = None  # the signature of the table's file after the last pull
         self.wanted = asyncio.Event()
@@ -102,9 +103,9 @@ class Puller:
         built = [zone.name for zone in config.zones if zone.table is not None and zone.table == config.table.file]
         return self._frozen().table_reason(built)
 
-    async def _publish(self, zone: str) -> ReloadResult:
+    async def _publish(self, zone: Labels) -> ReloadResult:
         self._held.discard(zone)
-        if self._frozen().since(fold(parse(zone))) is None:
+        if self._frozen().since(zone) is None:
             return await self._publish_zone(zone)
         self._held.add(zone)
         return ReloadResult(())
@@ -113,10 +114,10 @@ class Puller:
         """Return the seconds until the next pull, with a random variation; fewer after a failure."""
         return self.pulls.pause(self._config().table.every)
 
-    def _zones(self, table: Path | None) -> list[str]:
+    def _zones(self, table: Path | None) -> list[Labels]:
         """Return the zones that are built from this table, or, with None, from any table that exists."""
-        tables = {zone.name: zone.table for zone in self._config().zones if table in (None, zone.table)}
-        return [to_text(name) for name, built_from in tables.items() if built_from is not None and built_from.exists()]
+        built = [zone for zone in self._config().zones if zone.table is not None and table in (None, zone.table)]
+        return [zone.name for zone in built if zone.table is not None and zone.table.exists()]
 
     # ---- drift
 
@@ -153,10 +154,10 @@ class Puller:
     def alarms(self) -> Iterator[Alarm]:
         state = self.pulls.state
         if state.error:
-            text = f"the table was not pulled, the old one stays: {state.error}; maptr control pull tries again"
+            text = f"the table was not pulled, keeping the old one: {state.error}; maptr control pull tries again"
             yield Alarm(AlarmKind.TABLE_NOT_PULLED, text)
         if state.kept:
-            yield Alarm(AlarmKind.RECORDS_KEPT, kept_text(state.kept))
+            yield Alarm(AlarmKind.RECORDS_KEPT, kept_text([(each.record, each.reason) for each in state.kept]))
         for report in self._drift:
             if report.is_bad:
                 text = f"drift of {report.server} against the table: {report}"

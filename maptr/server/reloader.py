@@ -23,13 +23,14 @@ from maptr.protocol.names import Labels, to_text
 from maptr.server import catalog, freeze, settings, signer, state_folder
 from maptr.server.catalog import Catalog
 from maptr.server.freeze import Frozen
-from maptr.server.journals import access_of
+from maptr.server.journals import journals_of
 from maptr.server.publisher import Others, keep, log_results, publish, sign_again
 from maptr.server.responder import Responder, ServerState
 from maptr.server.secondaries import SecondaryMonitor
 from maptr.server.serials import SecondarySerials
 from maptr.server.state import Clock, Served, snapshot_of
 from maptr.server.status import ReloadResult, Reloads, ZoneResult
+from maptr.transfer.session import Access
 
 if TYPE_CHECKING:
     from maptr.server.puller import Puller
@@ -90,9 +91,9 @@ class Reloader:
         await self.monitor.stop()
 
     async def reload_now(
-        self, zone: str | None = None, *, force: bool = False, by_operator: bool = False
+        self, zone: Labels | None = None, *, force: bool = False, by_operator: bool = False
     ) -> ReloadResult:
-        """Reload one zone, or the configuration and all zones.
+        """Reload one of the served zones, or the configuration and all zones.
 
         One that is ``by_operator``, or of all zones, ends the alarms about damaged files of the state folder.
         """
@@ -104,7 +105,7 @@ class Reloader:
         self.reloads = replace(self.reloads, last=self._clock(), **counted)
         return found
 
-    async def _reload(self, zone: str | None, force: bool, *, by_operator: bool) -> ReloadResult:
+    async def _reload(self, zone: Labels | None, force: bool, *, by_operator: bool) -> ReloadResult:
         error = ""
         try:
             # In a thread, because parsing takes far longer than a query may wait.
@@ -120,7 +121,7 @@ class Reloader:
             if self.certificate is not None:
                 await in_thread(self.certificate.reload)
                 if self.certificate.error:
-                    error = f"certificate not reloaded, the old one stays: {self.certificate.error}"
+                    error = f"certificate not reloaded, keeping the old one: {self.certificate.error}"
             self.config_error = ""
             await in_thread(lambda: state_folder.tidy(catalog.in_effect(config, self.served), self._clock()))
             self._pull()
@@ -148,14 +149,13 @@ class Reloader:
             self.background.repeat(0.0, self.puller.look_for_drift, "servers not compared with the table")
 
     def _read(
-        self, zone: str | None, force: bool, *, by_operator: bool
+        self, zone: Labels | None, force: bool, *, by_operator: bool
     ) -> tuple[Config, Context, Served, list[ZoneResult]]:
         """Read one zone, or the configuration and all zones. Raises ConfigError; OSError for the configuration file."""
-        config, context, only = self.config, self._responder.state.context, None
+        config, context = self.config, self._responder.state.context
         if zone is not None:
-            only = settings.served_origin(zone, self.served)
-            if only in catalog.held_in(config, self.served):
-                raise ConfigError(f"zone {to_text(only)} is not configured; maptr reload --force removes it")
+            if zone in catalog.held_in(config, self.served):
+                raise ConfigError(f"zone {to_text(zone)} is not configured; maptr reload --force removes it")
         elif self._reread is not None:
             new = self._reread()
             settings.check_change(config, new)
@@ -166,14 +166,14 @@ class Reloader:
         if by_operator:
             self.catalog.damaged = ""
             current = {
-                origin: replace(state, damaged=()) if only in (None, origin) else state
+                origin: replace(state, damaged=()) if zone in (None, origin) else state
                 for origin, state in current.items()
             }
         served, results = publish(
             config.zones,
             current,
             clock=self._clock,
-            only=only,
+            only=zone,
             force=force,
             frozen=self.frozen,
             others=self.others(config),
@@ -220,25 +220,24 @@ class Reloader:
                 self.frozen = await in_thread(partial(freeze.stored, folder, self.frozen))
             await in_thread(lambda: state_folder.tidy(catalog.in_effect(self.config, self.served), self._clock()))
 
-    async def freeze(self, zone: str | None) -> tuple[str, str]:
+    async def freeze(self, zone: Labels | None) -> tuple[str, str]:
         """Freeze a zone, or all. Returns what was done, and why that holds until a restart only; "" if it does not.
 
         Raises ConfigError.
         """
         return await self._set_frozen(zone, Frozen.freeze, "frozen")
 
-    async def thaw(self, zone: str | None) -> tuple[str, str]:
+    async def thaw(self, zone: Labels | None) -> tuple[str, str]:
         """Thaw a zone, or all, and pull the table if that is due. Returns as ``freeze``. Raises ZoneError, too."""
         return await self._set_frozen(zone, lambda frozen, origin, now: frozen.thaw(origin), "thawed")
 
     async def _set_frozen(
-        self, zone: str | None, change: Callable[[Frozen, Labels | None, float], Frozen], done: str
+        self, origin: Labels | None, change: Callable[[Frozen, Labels | None, float], Frozen], done: str
     ) -> tuple[str, str]:
         folder = self.config.serve.state
         if folder is None:
             raise ConfigError("a freeze lasts over restarts, so it needs a state folder: set serve.state")
         async with self._busy:
-            origin = None if zone is None else settings.served_origin(zone, self.served)
             changed = change(self.frozen, origin, self._clock())
             self.frozen = frozen = await in_thread(lambda: freeze.stored(folder, changed))
             self.served = {name: replace(each, frozen=frozen.since(name)) for name, each in self.served.items()}
@@ -296,21 +295,16 @@ class Reloader:
         passing: bool = False,
     ) -> ServerState:
         """Return the state of the responder. ``passing``: the catalog passes secondaries that are ahead of it."""
-        held = catalog.held_in(config, served)
+        held, others = catalog.held_in(config, served), self.others(config)
         self.catalog.held = tuple(held)
         if self._logged.is_new("held", tuple(held)):
             log.error("catalog: %s", catalog.held_text(held, served))
-        access = access_of(
-            catalog.in_effect(config, served),
-            snapshot := snapshot_of(served),
-            self._clock(),
-            self._logged,
-            before,
-            catalog=self.catalog,
-            others=self.others(config),
-            passing=passing,
-        )
-        return ServerState(snapshot, access, context)
+        config = catalog.in_effect(config, served)
+        journals = journals_of(config.zones, served, before, self._logged)
+        last = None if before is None else before.access.catalog
+        members = self.catalog.following(config, last, self._clock(), others, passing=passing)
+        access = Access(settings.keys_of(config), settings.secondaries_of(config), journals, members)
+        return ServerState(snapshot_of(served), access, context)
 
     async def _log_alarms(self) -> None:
         await in_thread(lambda: log_alarms(self.served, self._clock(), self._logged))

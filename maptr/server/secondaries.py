@@ -182,10 +182,6 @@ class SecondaryMonitor:
             return f"give {expected.file} a greater one, then run maptr reload {zone}"
         return f"the next one passes it, which maptr reload {zone} --force publishes now"
 
-    @property
-    def _if_different(self) -> float:
-        return min(IF_DIFFERENT, self.settings.interval)
-
     def state(self, origin: Labels, target: NotifyTarget) -> SecondaryStatus:
         return self._states.get((origin, target), SecondaryStatus(str(target)))
 
@@ -220,36 +216,45 @@ class SecondaryMonitor:
     async def _inform(self, replica: Replica, expected: Expected) -> None:
         """Send NOTIFY and ask for the serial, for as long as the zone has this version.
 
-        What is done next follows from the progress of the secondary:
-
-        ========== ========================================= ==========================================
-        progress   what is known                             next
-        ========== ========================================= ==========================================
-        NOTIFYING  it has not acknowledged NOTIFY            NOTIFY, NOTIFY_TIMEOUTS apart, and SOA queries
-        TOLD       it acknowledged NOTIFY                    SOA queries, after the pauses of AFTER_NOTIFY
-        BEHIND     it has another serial after these         NOTIFY, unless that was given up: then as SILENT
-        IN_STEP    it has the serial                         an SOA query after ``interval``
-        UNTOLD     the consumer of a catalog does not tell   an SOA query after ``interval``
-        AHEAD      it has a greater serial                   an SOA query after IF_DIFFERENT
-        SILENT     it does not answer SOA queries            an SOA query after IF_DIFFERENT
-        ========== ========================================= ==========================================
+        ============== =================== ====================================================================
+        progress       next                after a pause of
+        ============== =================== ====================================================================
+        NOTIFYING      NOTIFY, SOA query   NOTIFY_TIMEOUTS, each once; then it is given up
+        TOLD           SOA query           AFTER_NOTIFY, each once, until an answer has the serial
+        BEHIND         NOTIFY              0; if NOTIFY was given up, an SOA query after IF_DIFFERENT
+        AHEAD, SILENT  SOA query           IF_DIFFERENT
+        IN_STEP        SOA query           ``interval``
+        UNTOLD         SOA query           ``interval``
+        ============== =================== ====================================================================
         """
-        level = logging.INFO
+        is_first = True
         while True:
-            is_acknowledged = await self._notify(replica, expected, level)
-            progress = Progress.SILENT
-            for pause in AFTER_NOTIFY if is_acknowledged else (0.0,):
-                if is_acknowledged and level == logging.INFO:  # later, it is behind
-                    self._note(replica, progress=Progress.TOLD)
-                await asyncio.sleep(pause)
+            is_acknowledged = await self._notify(replica, expected, logging.INFO if is_first else logging.DEBUG)
+            if is_acknowledged:
+                progress = await self._await_transfer(replica, expected, is_first=is_first)
+            else:
                 progress = await self._observe(replica, expected)
-                if progress not in (Progress.BEHIND, Progress.SILENT):
-                    break
             while not (progress is Progress.BEHIND and is_acknowledged):
-                is_well = progress in (Progress.IN_STEP, Progress.UNTOLD)
-                await asyncio.sleep(self.settings.interval if is_well else self._if_different)
+                await asyncio.sleep(self._pause_after(progress))
                 progress = await self._observe(replica, expected)
-            level = logging.DEBUG
+            is_first = False
+
+    async def _await_transfer(self, replica: Replica, expected: Expected, *, is_first: bool) -> Progress:
+        """Ask a secondary that acknowledged NOTIFY for its serial, until it has the zone or had the time to get it."""
+        progress = Progress.SILENT
+        for pause in AFTER_NOTIFY:
+            if is_first:  # later, it is known to be behind
+                self._note(replica, progress=Progress.TOLD)
+            await asyncio.sleep(pause)
+            progress = await self._observe(replica, expected)
+            if progress not in (Progress.BEHIND, Progress.SILENT):
+                break
+        return progress
+
+    def _pause_after(self, progress: Progress) -> float:
+        if progress in (Progress.IN_STEP, Progress.UNTOLD):
+            return self.settings.interval
+        return min(IF_DIFFERENT, self.settings.interval)
 
     async def _notify(self, replica: Replica, expected: Expected, level: int) -> bool:
         """Send NOTIFY, and ask for the serial after each failure. Returns whether NOTIFY was acknowledged."""

@@ -17,7 +17,7 @@ from maptr.config import Config, KeyConfig, ZoneConfig
 from maptr.config.model import read_name
 from maptr.config.reader import check_references
 from maptr.daemon import process
-from maptr.daemon.pulling import requirements_of
+from maptr.daemon.pulling import sources_of
 from maptr.errors import ConfigError
 from maptr.protocol.cookies import KEY_SIZE, CookieSettings, is_installed
 from maptr.protocol.names import Labels, to_text
@@ -70,7 +70,7 @@ def mistakes(config: Config) -> list[ConfigError]:
         _check_twice,
         _check_metrics,
         silences_of,
-        requirements_of,
+        sources_of,
     ]
     for check in checks:
         try:

@@ -86,8 +86,9 @@ class ZoneState:
     the serial in the state folder, None if it is not known.
 
     The view was first served at ``published``, from ``sources``, checked with ``settings`` (``kept.settings_of``).
-    ``is_kept`` says that it is in the state folder for the next start, ``keep_error`` why that failed. ``is_forcible``:
-    with force, the refused file would be accepted.
+    ``changed`` are the names at which the view differs from the one before (``ZoneDiff.names``), None if that is not
+    known. ``is_kept`` says that the view is in the state folder for the next start, ``keep_error`` why that failed.
+    ``is_forcible``: with force, the refused file would be accepted.
     ``frozen`` is the time since when the zone is frozen, None if it is not. ``damaged`` is what was wrong with files of
     the state folder, until an operator reloads the zone.
     """
@@ -112,6 +113,7 @@ class ZoneState:
     is_forcible: bool = False
     frozen: float | None = None
     damaged: tuple[str, ...] = ()
+    changed: tuple[bytes, ...] | None = None
 
     @classmethod
     def restored(
@@ -162,7 +164,7 @@ class ZoneState:
             self.signed.key_files,
         )
 
-    def serving(self, view: ZoneView, now: float) -> ZoneState:
+    def serving(self, view: ZoneView, now: float, changed: tuple[bytes, ...] | None = None) -> ZoneState:
         """Return the state with this view as the served version."""
         validity, names = Validity.of(view, now), view.nodes.count()
         longest = None if self.zone.keys is None else view.longest_ttl()
@@ -175,6 +177,7 @@ class ZoneState:
             validity=validity,
             longest_ttl=longest,
             is_kept=False,
+            changed=changed,
         )
 
     def refused(self) -> ZoneResult:

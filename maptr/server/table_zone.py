@@ -36,13 +36,11 @@ def candidate(
         yield zone, None
         return
     last = build.serial_of(old)
-    serial = choose(None, last, zone.style, now)
-    built = _build(zone, zone.table, serial)
-    if build.is_same(built.text, old):
+    built = _build(zone, zone.table, last or 0)
+    if built.text == old:
         yield zone, built.left_out
         return
-    if (passing := choose(None, last, zone.style, now, others())) != serial:
-        built = _build(zone, zone.table, passing)
+    built = built.with_serial(choose(None, last, zone.style, now, others()))
     path = zone.file.with_name(f".{zone.file.name}.next")
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, built.text.encode())

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from maptr.errors import JournalError
@@ -57,12 +58,13 @@ class Journal:
                 return self.differences[number:]
         return None
 
-    def extend(self, old: ZoneView, new: ZoneView) -> Journal:
+    def extend(self, old: ZoneView, new: ZoneView, changed: Sequence[bytes] | None = None) -> Journal:
         """Return the journal after a reload, without the oldest differences if it would exceed its limits.
 
         If the serial did not increase (RFC 1982), a new journal starts, because secondaries cannot follow the change.
+        ``changed`` is as in ``Difference.between``.
         """
-        change = Difference.between(old, new)
+        change = Difference.between(old, new, changed)
         if change is None:
             return self
         after = digest(new)

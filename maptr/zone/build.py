@@ -8,7 +8,7 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from maptr.errors import TableError, ZoneError
 from maptr.naptr.record import MAX_STRING, quote
@@ -91,6 +91,11 @@ class Build:
     delegated: tuple[str, ...] = ()
     counts: dict[str, int] = field(default_factory=dict)
     parts: tuple[tuple[str, int], ...] = ()
+
+    def with_serial(self, serial: int) -> Build:
+        """Return the same zone with another serial."""
+        text = _SOA_TO_SERIAL.sub(rf"\g<1>{serial}", self.text, count=1)
+        return replace(self, text=text, serial=serial)
 
     def place(self, filename: str, line: int) -> tuple[str, int]:
         """Return the included file and its line that a line of the text is from; for others, both as they are."""
@@ -178,11 +183,6 @@ def _delegations(file: str, data: bytes, origin: Labels) -> Iterable[Labels]:
         reason = f"cannot be included: {error.reason}"
         raise ZoneError(reason, filename=error.filename, line=error.line, owner=error.owner) from None
     return {names.fold(owner) for owner, rdtype, _, _ in records if rdtype == NS} - {origin}
-
-
-def is_same(text: str, other: str) -> bool:
-    """Return whether two texts differ at most in their serials."""
-    return _SOA_TO_SERIAL.sub(r"\1", text, count=1) == _SOA_TO_SERIAL.sub(r"\1", other, count=1)
 
 
 def serial_of(text: str) -> int | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -78,22 +78,24 @@ class Change:
 class ZoneDiff:
     """The changes between two zones in canonical order (RFC 4034 6.1), by type within a name. False if there are none.
 
-    ``lost`` counts the names that had records and now have none, ``size`` the names of the old zone.
+    ``lost`` counts the names that had records and now have none, ``size`` the names of the old zone. ``names`` are
+    those that differ, in folded wire format.
     """
 
     changes: tuple[Change, ...]
     lost: int
     size: int
+    names: tuple[bytes, ...] = ()
 
     @classmethod
     def between(cls, old: ZoneView, new: ZoneView) -> ZoneDiff:
         changes: list[Change] = []
-        lost = 0
-        for owner in map(from_wire, _changed_names(old.nodes, new.nodes)):
+        lost, names = 0, _changed_names(old.nodes, new.nodes)
+        for owner in map(from_wire, names):
             before, after = old.nodes.get(owner, {}), new.nodes.get(owner, {})
             changes += _changes(before, after)
             lost += has_data(before) and not has_data(after)
-        return cls(tuple(changes), lost, old.nodes.count())
+        return cls(tuple(changes), lost, old.nodes.count(), tuple(names))
 
     def __bool__(self) -> bool:
         return bool(self.changes)
@@ -151,21 +153,29 @@ def _rrset_dict(rrset: RRset | None) -> dict[str, Any] | None:
 
 def content_digest(zone: ZoneView) -> str:
     """Digest everything in a zone except its serial."""
-    digest(zone)  # so that the next line takes it over
-    return digest(with_serial(zone, 0)).hex()
+    return _digest_with(zone, _packed_origin(zone, _soa_rdata(zone, 0))).to_bytes(DIGEST_SIZE, "big").hex()
 
 
 def with_serial(zone: ZoneView, serial: int) -> ZoneView:
-    old, apex = zone.soa.rdatas[0], to_wire(zone.origin)
-    rdata = old[: SERIAL.start] + serial.to_bytes(4, "big") + old[SERIAL.stop :]
-    rrsets = {**dict(split_rrsets(zone.nodes.table[apex])), SOA: pack_record(SOA, zone.soa.ttl, rdata)}
+    rdata = _soa_rdata(zone, serial)
+    packed = _packed_origin(zone, rdata)
     soa, negative_soa = (rrset._replace(rdatas=(rdata,)) for rrset in (zone.soa, zone.negative_soa))
-    packed = pack_rrsets(rrsets)
-    nodes = zone.nodes.replaced({apex: packed})
-    if zone.nodes.digest is not None:
-        before, after = (_digest_of_name(nodes, apex, value) for value in (zone.nodes.table[apex], packed))
-        nodes.digest = (zone.nodes.digest - before + after) % _MODULUS
+    known = zone.nodes
+    nodes = PackedNodes({**known.table, to_wire(zone.origin): packed}, known.spelled, known.special)
+    if known.digest is not None:
+        nodes.digest = _digest_with(zone, packed)
     return zone._replace(serial=serial, soa=soa, negative_soa=negative_soa, nodes=nodes)
+
+
+def _soa_rdata(zone: ZoneView, serial: int) -> bytes:
+    old = zone.soa.rdatas[0]
+    return old[: SERIAL.start] + serial.to_bytes(4, "big") + old[SERIAL.stop :]
+
+
+def _packed_origin(zone: ZoneView, soa_rdata: bytes) -> bytes:
+    """Pack the records of the origin, with other rdata of its SOA."""
+    rrsets = dict(split_rrsets(zone.nodes.table[to_wire(zone.origin)]))
+    return pack_rrsets({**rrsets, SOA: pack_record(SOA, zone.soa.ttl, soa_rdata)})
 
 
 def stripped(view: ZoneView, serial: int | None = None) -> ZoneView:
@@ -236,16 +246,14 @@ class UnsafeChange(ZoneError):
     """A version that is not served after the old one, unless a person forces it."""
 
 
-def decide(old: ZoneView, new: ZoneView, max_shrink: float = REMOVAL_LIMIT, *, force: bool = False) -> ZoneView:
-    """Return the version to serve: the new one, or the old one if nothing changed.
+def decide(old: ZoneView, new: ZoneView, max_shrink: float = REMOVAL_LIMIT, *, force: bool = False) -> ZoneDiff:
+    """Return what changes with the new version. If nothing does, the old one is still to be served.
 
     Raises UnsafeChange if the new version lost too many names or its serial did not advance, unless ``force`` is set.
     """
     difference = ZoneDiff.between(old, new)
-    if not difference:
-        return old
-    if force:
-        return new
+    if force or not difference:
+        return difference
     if not is_newer(new.serial, old.serial):
         how = "did not advance" if new.serial == old.serial else f"went back from {old.serial}"
         count = len(difference.changes)
@@ -254,7 +262,7 @@ def decide(old: ZoneView, new: ZoneView, max_shrink: float = REMOVAL_LIMIT, *, f
             " secondaries would not follow (RFC 1982)"
         )
     check_shrinkage(difference, max_shrink)
-    return new
+    return difference
 
 
 def check_shrinkage(difference: ZoneDiff, max_shrink: float = REMOVAL_LIMIT) -> None:
@@ -307,14 +315,15 @@ class Difference:
     data: bytes
 
     @classmethod
-    def between(cls, old: ZoneView, new: ZoneView) -> Difference | None:
+    def between(cls, old: ZoneView, new: ZoneView, changed: Sequence[bytes] | None = None) -> Difference | None:
         """Compare two versions, in canonical order of names. Returns None if nothing differs.
 
-        A record whose TTL or case of the owner changed is removed and added again.
+        A record whose TTL or case of the owner changed is removed and added again. ``changed`` are the ``names`` of the
+        ZoneDiff of the two; None if that was not made.
         """
         removed: list[ZoneRecord] = []
         added: list[ZoneRecord] = []
-        for key in _changed_names(old.nodes, new.nodes):
+        for key in _changed_names(old.nodes, new.nodes) if changed is None else changed:
             before, after = ({*_records_at(view, key)} - {soa_of(view)} for view in (old, new))
             removed += sorted(before - after)
             added += sorted(after - before)
@@ -361,6 +370,13 @@ def _digest_number(nodes: PackedNodes) -> int:
         total = sum(_digest_of_name(nodes, key, packed) for key, packed in nodes.table.items())
         nodes.digest = total % _MODULUS
     return nodes.digest
+
+
+def _digest_with(zone: ZoneView, packed: bytes) -> int:
+    """Return the number of the zone's digest if its origin had these packed records."""
+    nodes, origin = zone.nodes, to_wire(zone.origin)
+    before, after = (_digest_of_name(nodes, origin, value) for value in (nodes.table[origin], packed))
+    return (_digest_number(nodes) - before + after) % _MODULUS
 
 
 def _digest_of_name(nodes: PackedNodes, key: bytes, packed: bytes) -> int:

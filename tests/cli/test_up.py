@@ -261,9 +261,11 @@ def test_the_registry_is_pulled_and_served_and_the_table_stays(user: User) -> No
     content = natab(10000)
     with http_server(lambda request: sends(content)(request)) as url:
         refused = user.up(url).said_until_end()
-        assert re.search(r"registry  refused: .*\(--force overrides\)(?s:.*)the pulled one of", refused)
+        assert re.search(r"registry  not pulled, .*pull --force --apply(?s:.*)the pulled one of", refused)
         assert "2 names" in user.up(url, "--force").said_until_end()
-    assert re.search(r"registry  not pulled: (?s:.*)the pulled one of", user.up(url).said_until_end())
+    assert re.search(
+        r"registry  not pulled, keeping the old one: (?s:.*)the pulled one of", user.up(url).said_until_end()
+    )
     offline = user.up("--offline").said_until_end()
     assert ("registry  the pulled one of" in offline, "pulling from" in offline) == (True, False)
 

@@ -18,7 +18,7 @@ from maptr.daemon import kept
 from maptr.dnssec import keys as zonekeys
 from maptr.dnssec.keys import Algorithm, KeyState, Role
 from maptr.errors import ZoneError
-from maptr.protocol.names import parse
+from maptr.protocol.names import Labels, parse
 from maptr.server import freeze, publisher
 from maptr.server.freeze import Frozen
 from maptr.server.puller import Puller
@@ -294,7 +294,7 @@ def test_what_was_held_is_published_after_a_thaw(tmp_path: Path) -> None:
     (tmp_path / "maptr.toml").write_text(f'[serve]\nstate = "."\n{zone}')
     config, frozen, published = configuration.load(tmp_path / "maptr.toml"), [Frozen(NOW)], []
 
-    async def publish(name: str) -> ReloadResult:
+    async def publish(name: Labels) -> ReloadResult:
         published.append(name)
         return ReloadResult(())
 

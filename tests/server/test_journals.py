@@ -12,10 +12,13 @@ from maptr.config import Config, ServeConfig, ZoneConfig
 from maptr.config.model import CatalogConfig
 from maptr.daemon.background import Repetitions
 from maptr.protocol.names import Labels, parse
-from maptr.server.journals import access_of
+from maptr.server.catalog import Catalog
+from maptr.server.journals import journals_of
 from maptr.server.responder import ServerState
+from maptr.server.state import ZoneState
 from maptr.transfer.acl import AccessRule
 from maptr.transfer.journal import Journal
+from maptr.transfer.session import Access
 from maptr.zone.snapshot import Snapshot, ZoneView
 from tests.transfer.test_session import EXAMPLE, NOW, view_of
 
@@ -30,8 +33,11 @@ def config_of(tmp_path: Path, *rules: str, catalog: Labels | None = None) -> Con
 def state_of(
     config: Config, *views: ZoneView, before: ServerState | None = None, logged: Repetitions | None = None
 ) -> ServerState:
-    snapshot = Snapshot.of(views)
-    return ServerState(snapshot, access_of(config, snapshot, NOW, logged or Repetitions(), before), PLAIN)
+    logged, last = logged or Repetitions(), None if before is None else before.access.catalog
+    served = {zone.name: ZoneState(zone, view) for zone in config.zones for view in views}
+    journals = journals_of(config.zones, served, before, logged)
+    access = Access(journals=journals, catalog=Catalog(logged).following(config, last, NOW))
+    return ServerState(Snapshot.of(views), access, PLAIN)
 
 
 def test_a_reload_extends_the_journal_and_its_file(tmp_path: Path) -> None:

@@ -185,10 +185,10 @@ class Pulling(Site):
 
     def __init__(self, folder: Path, table: str = "") -> None:
         super().__init__(folder, f'[table]\nfile = "naans"\n{table}' if table else "")
-        self.published: list[str] = []
+        self.published: list[Labels] = []
         self.puller = Puller(lambda: self.config, self.publish, clock=self.clock)
 
-    async def publish(self, zone: str) -> ReloadResult:
+    async def publish(self, zone: Labels) -> ReloadResult:
         self.published.append(zone)
         return ReloadResult()
 
@@ -226,7 +226,7 @@ def pulling(tmp_path: Path, url: str) -> Pulling:
 def test_a_pull_publishes_changed_tables_only(pulling: Pulling, url: str, answers: dict[str, bytes]) -> None:
     pulling.pull()
     pulling.pull()
-    assert pulling.published == ["ark.arpa."]
+    assert pulling.published == [ORIGIN]
     answers["/naans"] = natab(*ELEVEN)
     pulling.pull()
     assert len(pulling.published) == 2
@@ -242,11 +242,11 @@ def test_a_pull_publishes_a_table_that_an_operator_has_changed(pulling: Pulling,
     assert [text.partition("(60%, the limit is 30%)")[2] for text in alarms_of(pulling.puller)] == [
         "; if this is intended, run maptr table pull --force --apply; maptr control pull tries again"
     ]
-    assert pulling.published == ["ark.arpa."]
+    assert pulling.published == [ORIGIN]
     pulling.table.write_bytes(answers["/naans"])
     pulling.pull()
     pulling.pull()
-    assert (pulling.published, alarms_of(pulling.puller)) == (["ark.arpa."] * 2, [])
+    assert (pulling.published, alarms_of(pulling.puller)) == ([ORIGIN] * 2, [])
 
 
 def test_a_failed_pull_is_logged_once_and_retried_soon(
@@ -257,18 +257,18 @@ def test_a_failed_pull_is_logged_once_and_retried_soon(
     for _ in range(3):
         pulling.pull()
     assert [record.message for record in caplog.records] == [
-        f"table {tmp_path}/naans not pulled, the old one stays: {url}: the server answers 404 Not Found"
+        f"table {tmp_path}/naans: not pulled, there is none: {url}: the server answers 404 Not Found"
     ]
     assert 108 <= pulling.puller.pause() <= 132
     error = pulling.puller.pulls.state.error
     assert alarms_of(pulling.puller) == [
-        f"the table was not pulled, the old one stays: {error}; maptr control pull tries again"
+        f"the table was not pulled, keeping the old one: {error}; maptr control pull tries again"
     ]
     assert pulling.published == []
     answers["/naans"] = good
     pulling.pull()
     assert alarms_of(pulling.puller) == []
-    assert pulling.published == ["ark.arpa."]
+    assert pulling.published == [ORIGIN]
     del answers["/naans"]
     pulling.pull()
     assert len([record for record in caplog.records if record.levelname == "ERROR"]) == 2, "it came back"
@@ -291,7 +291,7 @@ def test_a_record_that_became_unreadable_is_an_alarm_until_it_is_repaired(
     assert [told in alarm for alarm in alarms_of(pulling.puller)] == [True]
     assert [kept["record"] for kept in pulling.described("kept")] == ["10003"]
     assert "10003" in registry.read(pulling.table.read_bytes())
-    assert pulling.published == ["ark.arpa."], "nothing changed"
+    assert pulling.published == [ORIGIN], "nothing changed"
     answers["/naans"] = good
     pulling.pull()
     assert alarms_of(pulling.puller) == []
@@ -336,7 +336,7 @@ def test_drift_report_as_text() -> None:
 
 
 async def test_a_request_during_a_pull_causes_another_pull(pulling: Pulling, answers: dict[str, bytes]) -> None:
-    async def publish(zone: str) -> ReloadResult:
+    async def publish(zone: Labels) -> ReloadResult:
         pulling.published.append(zone)
         if len(pulling.published) == 1:
             answers["/naans"] = natab(*range(10000, 10012))

@@ -21,7 +21,7 @@ from maptr.protocol.numbers import SOA
 from maptr.server.journals import journal_path, read_journal, write_journal
 from maptr.transfer import journal as transfer_journal
 from maptr.transfer.journal import Journal, decode, encode
-from maptr.zone.diff import Difference, digest
+from maptr.zone.diff import Difference, ZoneDiff, digest
 from tests.support.random_zones import random_zone, zone_text
 from tests.support.zones import view_zone
 from tests.transfer.test_session import journal_of, view_of, zone_of
@@ -85,6 +85,8 @@ def test_encode_and_decode_round_trip(seed: int, steps: int) -> None:
     views = [view_zone(zone_of(text)) for text in texts]
     journal = journal_of(*views)
     assert decode(encode(journal)) == journal
+    for old, new in itertools.pairwise(views):
+        assert Difference.between(old, new, ZoneDiff.between(old, new).names) == Difference.between(old, new)
     assert journal.fits(views[-1])
     assert len(journal.differences) == steps
 

@@ -137,25 +137,25 @@ def test_a_change_without_a_higher_serial_is_refused() -> None:
         with pytest.raises(ZoneError, match=rf"serial {new} {how} while the zone changed"):
             decide(view_of("a A 192.0.2.1", old), view_of("a A 192.0.2.2", new))
     wrapped = view_of("a A 192.0.2.2", 0)
-    assert decide(view_of("a A 192.0.2.1", 0xFFFFFFFF), wrapped) is wrapped
+    assert decide(view_of("a A 192.0.2.1", 0xFFFFFFFF), wrapped)
 
 
 def test_force_allows_a_version_that_the_guards_refuse() -> None:
     old, new = view_of(TEN, 5), view_of("", 4)
-    assert decide(old, new, force=True) is new
+    assert decide(old, new, force=True)
 
 
 @pytest.mark.parametrize("force", [False, True])
 def test_an_unchanged_file_changes_nothing(force: bool) -> None:
     old = view_of("a A 192.0.2.1\na A 192.0.2.2")
-    assert decide(old, view_of("a A 192.0.2.2\na A 192.0.2.1"), force=force) is old
+    assert not decide(old, view_of("a A 192.0.2.2\na A 192.0.2.1"), force=force)
 
 
 @pytest.mark.parametrize(("kept", "limit", "good"), [(5, 0.3, True), (4, 0.3, False), (0, 0.8, True), (7, 0.0, False)])
 def test_version_that_lost_too_many_names_is_refused(kept: int, limit: float, good: bool) -> None:
     new = view_of("".join(TEN.splitlines(keepends=True)[:kept]), 2)
     if good:
-        assert decide(view_of(TEN), new, limit) is new
+        assert decide(view_of(TEN), new, limit)
         return
     with pytest.raises(ZoneError, match=rf"lost {8 - kept} of 10 names \({8 - kept}0%, max_shrink is {limit:.0%}\)"):
         decide(view_of(TEN), new, limit)
