@@ -26,7 +26,7 @@ from maptr.protocol.numbers import SOA
 from maptr.registry.table import Entry, Nma, Table, parse_key
 from maptr.registry.target import unusable
 from maptr.resolver.bulk import Item, Token
-from maptr.resolver.call import StepHook, TimedWalk
+from maptr.resolver.call import Lifetime, StepHook
 from maptr.resolver.resolver import Resolver
 from maptr.walk import Answer, Question
 from maptr.zone.rules import records_by_name, unwritable
@@ -128,24 +128,24 @@ class OfflineResolver(Resolver):
         return "the answers of a test"
 
     def discover(
-        self, ark: Ark, lifetime: float, on_step: StepHook | None = None, heard: Heard | None = None
+        self, ark: Ark, lifetime: Lifetime, on_step: StepHook | None = None, heard: Heard | None = None
     ) -> Discovery:
-        run = TimedWalk(ark, self.settings, lifetime, on_step, clock=self.clock)
+        run = self._timed(ark, lifetime, on_step)
         heard = {} if heard is None else heard
         while questions := run.walk.next():
-            answers, seconds = self._answers(questions, run.left, heard)
+            answers, seconds = self._answers(questions, run.deadline.left(), heard)
             if seconds:
                 time.sleep(seconds)
             run.tell(questions, answers)
         return run.result()
 
     async def discover_async(
-        self, ark: Ark, lifetime: float, on_step: StepHook | None = None, heard: Heard | None = None
+        self, ark: Ark, lifetime: Lifetime, on_step: StepHook | None = None, heard: Heard | None = None
     ) -> Discovery:
-        run = TimedWalk(ark, self.settings, lifetime, on_step, clock=self.clock)
+        run = self._timed(ark, lifetime, on_step)
         heard = {} if heard is None else heard
         while questions := run.walk.next():
-            answers, seconds = self._answers(questions, run.left, heard)
+            answers, seconds = self._answers(questions, run.deadline.left(), heard)
             if seconds:
                 await asyncio.sleep(seconds)
             run.tell(questions, answers)

@@ -53,7 +53,7 @@ class TaskDriver:
     async def _look_up(self, pending: PendingLookup) -> None:
         result: Discovery | Exception | None = None
         try:
-            result = await self._resolver.discover_async(pending.ark, pending.lifetime)
+            result = await self._resolver.discover_async(pending.ark, pending.deadline)
         except Exception as error:
             result = error
         finally:  # without a result if it is cancelled

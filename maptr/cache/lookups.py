@@ -19,12 +19,13 @@ from maptr.ark import Ark
 from maptr.discovery import Discovery
 from maptr.files import ForkLock
 from maptr.protocol.names import Labels
+from maptr.resolver.call import Deadline, Lifetime
 
 if TYPE_CHECKING:
     from maptr.resolver.resolver import Resolver
 
 MAX_PENDING = 256  # lookups in flight; beyond that, callers get what is kept
-LOST_AFTER = 5.0  # seconds past its lifetime after which a lookup is considered lost
+LOST_AFTER = 5.0  # seconds past its deadline after which a lookup is considered lost
 
 # Of circuit breakers.
 OPEN_AFTER = 3  # failures in a row
@@ -37,15 +38,15 @@ MAX_BREAKERS = 10_000
 class PendingLookup:
     """The lookup of an ARK in flight, which serves other ARKs of the same ``name``, too.
 
-    ``started`` and ``ends`` are times of the monotonic clock. ``done`` receives the discovery, complete or not, or an
-    exception that is not an error of DNS. ``is_lost`` returns whether the event loop that runs it was closed.
+    ``deadline`` is that of the caller that began it, at the time ``started`` of the monotonic clock. ``done`` receives
+    the discovery, complete or not, or an exception that is not an error of DNS. ``is_lost`` returns whether the event
+    loop that runs it was closed.
     """
 
     ark: Ark
     name: Labels
-    lifetime: float
+    deadline: Deadline
     started: float
-    ends: float
     done: Future[Discovery] = field(default_factory=Future)
     is_lost: Callable[[], bool] = lambda: False
 
@@ -63,20 +64,19 @@ class PendingLookups:
         self._process = os.getpid()
         self._lock = ForkLock()
 
-    def join(self, ark: Ark, name: Labels, lifetime: float) -> tuple[PendingLookup | None, bool]:
+    def join(self, ark: Ark, name: Labels, lifetime: Lifetime) -> tuple[PendingLookup | None, bool]:
         """Return the pending lookup of the same name, and whether it is new, so that the caller must start it.
 
         (None, False) at the limit.
         """
         with self._lock:
-            now = self._clock()
-            self._drop_lost(name, now)
+            self._drop_lost(name)
             pending = self._pending.get(name)
             if pending is not None:
                 return pending, False
             if len(self._pending) >= MAX_PENDING:
                 return None, False
-            pending = PendingLookup(ark, name, lifetime, now, now + lifetime + LOST_AFTER)
+            pending = PendingLookup(ark, name, Deadline.of(lifetime, self._clock), self._clock())
             self._pending[name] = pending
             return pending, True
 
@@ -95,12 +95,12 @@ class PendingLookups:
         else:
             pending.done.set_result(result)
 
-    def _drop_lost(self, name: Labels, now: float) -> None:
+    def _drop_lost(self, name: Labels) -> None:
         if self._process != os.getpid():
             self._process, self._pending = os.getpid(), {}
         for each in [*self._pending] if len(self._pending) >= MAX_PENDING else [name]:
             pending = self._pending.get(each)
-            if pending is not None and (pending.ends < now or pending.is_lost()):
+            if pending is not None and (pending.deadline.left() < -LOST_AFTER or pending.is_lost()):
                 del self._pending[each]
 
 
@@ -214,7 +214,7 @@ class ThreadDriver:
     def _look_up(self, pending: PendingLookup) -> None:
         result: Discovery | Exception | None = None
         try:
-            result = self.resolver.discover(pending.ark, pending.lifetime)
+            result = self.resolver.discover(pending.ark, pending.deadline)
         except Exception as error:
             result = error
         finally:  # without a result after Ctrl-C, which ends this caller alone

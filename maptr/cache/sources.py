@@ -17,7 +17,7 @@ from maptr.cache.lookups import ThreadDriver
 from maptr.cache.store import LruDict
 from maptr.discovery import Discovery, NoServer
 from maptr.registry.followed_file import TableSource
-from maptr.resolver.call import NO_OPTIONS, Call, Options, log_discovery, prefer
+from maptr.resolver.call import NO_OPTIONS, Call, Deadline, Options, log_discovery, prefer
 
 if TYPE_CHECKING:
     from maptr.cache.aio import TaskDriver
@@ -48,8 +48,8 @@ class Sources:
         if text is not None and (recent := self._recent.get(text)) and recent[0] > self._clock():
             log_discovery(recent[1])
             return recent[1]
-        call = Call(ark, options, self._resolver.lifetime)
-        found, until = self._threads.run(self.engine.discover(call.ark, call.lifetime))
+        call = Call(ark, options, self._resolver.lifetime, self._resolver.clock)
+        found, until = self._threads.run(self.engine.discover(call.ark, call.deadline))
         return prefer(self._finish(text, call, found, until), call.chooser)
 
     async def discover_async(self, ark: Ark | str | bytes, options: Options = NO_OPTIONS) -> Discovery:
@@ -58,15 +58,18 @@ class Sources:
         if text is not None and (recent := self._recent.get(text)) and recent[0] > self._clock():
             log_discovery(recent[1])
             return recent[1]
-        call = Call(ark, options, self._resolver.lifetime)
+        call = Call(ark, options, self._resolver.lifetime, self._resolver.clock)
         tasks = await self._ready_to_await()
-        found, until = await tasks.run(self.engine.discover(call.ark, call.lifetime))
+        found, until = await tasks.run(self.engine.discover(call.ark, call.deadline))
         found = self._finish(text, call, found, until)
         if call.chooser is None:
             return found
         from maptr.resolver.aio import prefer_async  # as above
 
         return await prefer_async(found, call.chooser)
+
+    def _deadline(self, seconds: float) -> Deadline:
+        return Deadline(seconds, self._resolver.clock)
 
     async def _ready_to_await(self) -> TaskDriver:
         """Return the driver of lookups, after reading the table in a thread if that was not done yet."""
@@ -95,7 +98,7 @@ class Sources:
             for token, item in pairs:
                 found = self._at_once(item)
                 if isinstance(found, Ark) and self.engine.is_impatient(found):
-                    found, _ = self._threads.run(self.engine.discover(found, lifetime))
+                    found, _ = self._threads.run(self.engine.discover(found, self._deadline(lifetime)))
                 yield (token, isinstance(found, Ark)), found
 
         asked = prepare()
@@ -119,7 +122,7 @@ class Sources:
             async for token, item in pairs:
                 found = self._at_once(item)
                 if isinstance(found, Ark) and self.engine.is_impatient(found):
-                    found, _ = await tasks.run(self.engine.discover(found, lifetime))
+                    found, _ = await tasks.run(self.engine.discover(found, self._deadline(lifetime)))
                 yield (token, isinstance(found, Ark)), found
 
         asked = prepare()
@@ -151,7 +154,7 @@ class Sources:
 
         A stale answer is incomplete.
         """
-        _, found, _ = self._threads.run(self.engine.from_dns(ark, self._resolver.lifetime))
+        _, found, _ = self._threads.run(self.engine.from_dns(ark, self._deadline(self._resolver.lifetime)))
         return found.replace(complete=False) if found.stale else found
 
     def fetch(self, arks: Iterable[Ark]) -> Generator[Discovery | None, None, None]:

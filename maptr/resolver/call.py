@@ -26,6 +26,29 @@ Clock = Callable[[], float]
 _RECEIVED = (Ark, str, bytes)
 
 
+class Deadline:
+    """The time at which a look-up ends, by a monotonic clock: ``seconds`` from now."""
+
+    __slots__ = ("clock", "until")
+
+    def __init__(self, seconds: float, clock: Clock = time.monotonic) -> None:
+        self.clock = clock
+        self.until = clock() + seconds
+
+    @classmethod
+    def of(cls, lifetime: Lifetime, clock: Clock) -> Deadline:
+        """Return a deadline as it is, and for a number of seconds one that is counted from now."""
+        return lifetime if isinstance(lifetime, Deadline) else cls(lifetime, clock)
+
+    def left(self) -> float:
+        """Return the seconds until it; less than 0 after it."""
+        return self.until - self.clock()
+
+
+Lifetime = float | Deadline
+"""How long a look-up may take: seconds from its start, or the deadline of the call that needs it."""
+
+
 class Options(NamedTuple):
     """The options of one call, as given. ``help(maptr.Client.discover)`` explains them."""
 
@@ -40,15 +63,18 @@ NO_OPTIONS = Options()
 
 
 class Call:
-    """The ARK and the options of one call, read and checked. Raises ArkSyntaxError, ConfigError and TypeError."""
+    """The ARK and the options of one call, read and checked; its time begins. ``default`` is its lifetime in seconds.
 
-    def __init__(self, ark: Ark | str | bytes, options: Options, default: float) -> None:
+    Raises ArkSyntaxError, ConfigError and TypeError.
+    """
+
+    def __init__(self, ark: Ark | str | bytes, options: Options, default: float, clock: Clock) -> None:
         lifetime, self.chooser, self.on_step, self._raise_on_none, profile = options
         for name in ("chooser", "on_step"):
             if (given := getattr(self, name)) is not None and not callable(given):
                 raise TypeError(f"{name}: {given!r:.60} is not a function")
         self.ark = as_ark(ark, profile)
-        self.lifetime = default if lifetime is None else checked(lifetime, "lifetime")
+        self.deadline = Deadline(default if lifetime is None else checked(lifetime, "lifetime"), clock)
 
     def raise_for(self, found: Discovery, require: str | None) -> None:
         """Raise what ``discover`` raises for this discovery."""
@@ -59,20 +85,13 @@ class Call:
 
 
 class TimedWalk:
-    """A walk in progress, with its deadline and its hook. ``seconds`` are those of the whole walk."""
+    """A walk in progress, with its deadline and its hook."""
 
-    def __init__(
-        self, ark: Ark, settings: Settings, seconds: float, on_step: StepHook | None = None, *, clock: Clock
-    ) -> None:
+    def __init__(self, ark: Ark, settings: Settings, deadline: Deadline, on_step: StepHook | None = None) -> None:
         self.walk = Walk(ark, settings)
-        self.clock = clock
-        self.deadline = clock() + seconds
+        self.deadline = deadline
         self._on_step = on_step
         self._shown = 0
-
-    @property
-    def left(self) -> float:
-        return self.deadline - self.clock()
 
     def tell(self, questions: list[Question], answers: list[Answer]) -> None:
         for question, answer in zip(questions, answers, strict=True):

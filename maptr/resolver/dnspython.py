@@ -120,13 +120,14 @@ class _Lookup:
         self._asked = question.name
         self._aliases: list[Alias] = []
         self._rdtype = dns.rdatatype.RdataType(question.rdtype)
-        self._run = run
-        self._started = run.clock()
+        self._deadline = run.deadline
+        self._started = run.deadline.clock()
         self._validation = None if validator is None else validator.start(question.name, question.rdtype)
 
     def arguments(self) -> dict[str, Any]:
         """Return the arguments of the next ``resolve``. Raises dns.exception.Timeout if the walk's time is over."""
-        if (left := self._run.left) <= 0:
+        left = self._deadline.left()
+        if left <= 0:
             raise dns.exception.Timeout(timeout=0)  # type: ignore[no-untyped-call]
         name, rdtype = self._validation.lookup if self._validation else (self._name, self._rdtype)
         return {
@@ -139,7 +140,7 @@ class _Lookup:
 
     def tell(self, found: dns.resolver.Answer | Exception) -> None:
         """Raise an exception again that is not about DNS."""
-        elapsed = self._run.clock() - self._started
+        elapsed = self._deadline.clock() - self._started
         if self._validation is not None:
             self._validation.tell(_resolved(found, elapsed))
             self.answer = self._validation.answer and self._validation.answer.after(elapsed)

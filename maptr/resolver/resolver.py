@@ -21,7 +21,7 @@ from maptr.errors import ConfigError
 from maptr.protocol import names
 from maptr.protocol.names import Labels
 from maptr.protocol.numbers import SOA
-from maptr.resolver.call import LIFETIME, Clock, StepHook, TimedWalk, checked
+from maptr.resolver.call import LIFETIME, Clock, Deadline, Lifetime, StepHook, TimedWalk, checked
 from maptr.resolver.connections import MAX_CONNECTIONS, TcpPool, Waiter
 from maptr.resolver.multiplexer import CONCURRENCY, MAX_CONCURRENCY, Multiplexer, SelectorWaiter
 from maptr.resolver.servers import HTTPS, TCP, TLS, FailedServers, check_server, is_address, system_servers
@@ -135,8 +135,8 @@ class Resolver:
                 self._asked = Stub(self.given, trust_ad=self.trust_ad, validator=self.validator, lifetime=seconds)
         return self._asked
 
-    def discover(self, ark: Ark, lifetime: float, on_step: StepHook | None = None) -> Discovery:
-        run = TimedWalk(ark, self.settings, lifetime, on_step, clock=self.clock)
+    def discover(self, ark: Ark, lifetime: Lifetime, on_step: StepHook | None = None) -> Discovery:
+        run = self._timed(ark, lifetime, on_step)
         return self._walk(run, self._opened_for(run))
 
     def _walk(self, run: TimedWalk, asked: Stub | dns.resolver.BaseResolver) -> Discovery:
@@ -147,14 +147,17 @@ class Resolver:
                 )
         return run.result()
 
-    async def discover_async(self, ark: Ark, lifetime: float, on_step: StepHook | None = None) -> Discovery:
+    def _timed(self, ark: Ark, lifetime: Lifetime, on_step: StepHook | None = None) -> TimedWalk:
+        return TimedWalk(ark, self.settings, Deadline.of(lifetime, self.clock), on_step)
+
+    async def discover_async(self, ark: Ark, lifetime: Lifetime, on_step: StepHook | None = None) -> Discovery:
         """``discover``, awaited. Cancelling it cancels its queries. The questions of one depth are asked together."""
         import asyncio  # it doubles the start time of a program
 
         from maptr.resolver.aio import need_asyncio
 
         need_asyncio()
-        run = TimedWalk(ark, self.settings, lifetime, on_step, clock=self.clock)
+        run = self._timed(ark, lifetime, on_step)
         asked = await asyncio.to_thread(self._opened_for, run) if self.blocks else self._opened_for(run)
         return await self._walk_async(run, asked)
 
@@ -195,7 +198,7 @@ class Resolver:
     def _opened_for(self, run: TimedWalk) -> Stub | dns.resolver.BaseResolver:
         """Return what asks, within the time of a walk. The discovery of a NoServer has the ARK."""
         try:
-            return self.opened(run.left)
+            return self.opened(run.deadline.left())
         except NoServer as error:
             error.discovery = error.discovery.replace(ark=run.walk.ark)
             raise
@@ -210,7 +213,7 @@ class Resolver:
         if isinstance(asked, Stub):
             made = waiter()
             multiplexer = Multiplexer(
-                asked, made, max_connections=self.max_connections, tcp=tcp, failed=self.failed, clock=run.clock
+                asked, made, max_connections=self.max_connections, tcp=tcp, failed=self.failed, clock=run.deadline.clock
             )
             return StubLookups(multiplexer, run, made)
         from maptr.resolver.dnspython import DnspythonLookups  # dnspython takes 70 ms to import
@@ -258,7 +261,7 @@ class Resolver:
             asked = self._for_run(stub)
             async for token, item in pairs:
                 if not isinstance(item, Discovery):
-                    item = await self._walk_async(TimedWalk(item, self.settings, lifetime, clock=self.clock), asked)
+                    item = await self._walk_async(self._timed(item, lifetime), asked)
                 yield token, item
             return
         waiter = LoopWaiter()
@@ -302,7 +305,7 @@ class Resolver:
         def ask(item: Item) -> Discovery:
             if isinstance(item, Discovery):
                 return item
-            return self._walk(TimedWalk(item, self.settings, lifetime, clock=self.clock), asked)
+            return self._walk(self._timed(item, lifetime), asked)
 
         if self.is_dnspython:
             yield from ((token, ask(item)) for token, item in pairs)
@@ -358,7 +361,7 @@ class StubLookups:
         answers: dict[Labels, Answer] = {}
         for question in questions:
             done = partial(answers.__setitem__, question.name)
-            self._multiplexer.ask(question.name, done, question.rdtype, deadline=self._run.deadline)
+            self._multiplexer.ask(question.name, done, question.rdtype, deadline=self._run.deadline.until)
         return answers
 
     def ask(self, questions: list[Question]) -> list[Answer]:

@@ -6,7 +6,6 @@ single RRsets are tampered with, and children whose keys, times or DS are wrong.
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
@@ -33,7 +32,7 @@ from maptr import Discovery
 from maptr.ark import Ark
 from maptr.discovery import Outcome
 from maptr.protocol import names
-from maptr.resolver.call import TimedWalk
+from maptr.resolver.call import Deadline, TimedWalk
 from maptr.resolver.multiplexer import Multiplexer, SelectorWaiter
 from maptr.resolver.resolver import StubLookups
 from maptr.resolver.stub import Stub
@@ -284,9 +283,9 @@ def test_every_verdict_is_that_of_unbound(tree: Tree, server: Bind, resolver: Un
     seen: Counter[str] = Counter()
     stub = Stub([at(server)], validator=validator)
     for name in tree.questions:
-        run = TimedWalk(Ark("1", "x"), DEFAULTS, 20.0, clock=time.monotonic)
+        run = TimedWalk(Ark("1", "x"), DEFAULTS, Deadline(20.0))
         waiter = SelectorWaiter()
-        with closing(StubLookups(Multiplexer(stub, waiter, clock=run.clock), run, waiter)) as lookups:
+        with closing(StubLookups(Multiplexer(stub, waiter), run, waiter)) as lookups:
             (answer,) = lookups.ask([Question(names.parse(name))])
         security, outcomes = judged(resolver, name)
         if answer.outcome is Outcome.SERVFAIL:  # BIND finds no proof itself: there is nothing to judge
