@@ -285,8 +285,8 @@ class Client:
         options = self._options(lifetime, chooser, on_step, raise_on_none, profile)
         if self._sources is not None:
             return self._sources.discover(ark, options)
-        call = Call(ark, options, self.resolver.lifetime)
-        found = self.resolver.discover(call.ark, call.lifetime, on_step)
+        call = Call(ark, options, self.resolver.lifetime, self.resolver.clock)
+        found = self.resolver.discover(call.ark, call.deadline, on_step)
         call.raise_for(found, self._require)
         return prefer(found, options.chooser)
 
@@ -308,10 +308,10 @@ class Client:
         options = self._options(lifetime, chooser, on_step, raise_on_none, profile)
         if self._sources is not None:
             return await self._sources.discover_async(ark, options)
-        call = Call(ark, options, self.resolver.lifetime)
+        call = Call(ark, options, self.resolver.lifetime, self.resolver.clock)
         from maptr.resolver.aio import prefer_async  # asyncio doubles the start time of a program
 
-        found = await self.resolver.discover_async(call.ark, call.lifetime, on_step)
+        found = await self.resolver.discover_async(call.ark, call.deadline, on_step)
         call.raise_for(found, self._require)
         return await prefer_async(found, options.chooser)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import random
+from typing import NamedTuple
 
 import dns.exception
 
@@ -15,23 +16,32 @@ from maptr.ark import Ark
 from maptr.cache import PATIENCE
 from maptr.cache.lookups import CircuitBreakers, PendingLookup, PendingLookups, Steps, Wait
 from maptr.cache.policy import Choice, SourcePolicy, Take
-from maptr.cache.store import Store
+from maptr.cache.store import Fresh, Store
 from maptr.cache.table import TableAnswer, TableReader
 from maptr.discovery import CLOCK_SLACK, Discovery, DiscoveryError, NoServer, Outcome, Step
 from maptr.protocol.names import Labels, fold
 from maptr.registry.followed_file import TableSource
+from maptr.resolver.call import Deadline, Lifetime
 from maptr.states import Dns, Natab, States
 from maptr.walk import root_name
 
 log = logging.getLogger("maptr.cache")
 
-GRACE = 0.5  # seconds past its lifetime in which a lookup may report that its time is over
+GRACE = 0.5  # seconds past its deadline in which a lookup may report that its time is over
 ROUNDS = 3  # lookups that one caller waits for: the redirects of one ARK need not be those of another
 OVERHEAD = 0.004  # seconds of the patience that are left for waking up and for answering from the table
 ALL = "all servers"  # the one key of the circuit breaker of all servers
 # Failures that affect every name. Others, such as SERVFAIL, may be limited to one delegation.
 SHARED = frozenset({Outcome.TIMEOUT, Outcome.UNREACHABLE, Outcome.REFUSED, Outcome.NO_ORIGIN})
 REUSE_SECONDS = 1.0  # for which a discovery is handed out unchanged: its TTL counts whole seconds
+
+
+class FromDns(NamedTuple):
+    """What DNS says of an ARK: its state, the discovery, and the time at which that must be fetched again."""
+
+    state: Dns
+    found: Discovery
+    refresh_at: float = 0.0
 
 
 class Engine:
@@ -66,12 +76,13 @@ class Engine:
         self._answers: bool | None = None  # whether DNS answered when a caller waited for it; None: none did yet
         self._logged = ""  # the last internal error
 
-    def discover(self, ark: Ark, lifetime: float) -> Steps[tuple[Discovery, float]]:
+    def discover(self, ark: Ark, lifetime: Lifetime) -> Steps[tuple[Discovery, float]]:
         """Return the discovery, and the time of the monotonic clock until which it may be handed out again.
 
         A policy with ``takes_dns`` does not wait until the table is read if a fresh answer is kept.
         """
         policy = self.policy
+        kept = None
         if policy.takes_dns:
             kept = self.store.fresh(ark)
             if kept.found and kept.refresh_at > self._clock():
@@ -81,7 +92,8 @@ class Engine:
         natab, from_table = self._read_table(ark)
         state, found, until = Dns.UNASKED, None, 0.0  # the table answers as fast as a kept discovery
         if policy.asks(natab):
-            state, found, refresh_at = yield from self.from_dns(ark, lifetime, table_helps=self._table_helps(natab))
+            helps = self._table_helps(natab)
+            state, found, refresh_at = yield from self.from_dns(ark, lifetime, table_helps=helps, fresh=kept)
             until = min(self._clock() + REUSE_SECONDS, refresh_at)
         return self._make(ark, policy.choose(state, natab), found, from_table), until
 
@@ -196,59 +208,76 @@ class Engine:
         )
         return self._table_reader.read(ark, self._settings, state, too_old=too_old)
 
-    def from_dns(self, ark: Ark, lifetime: float, *, table_helps: bool = False) -> Steps[tuple[Dns, Discovery, float]]:
-        """Return the state of DNS, its discovery, and the time at which that must be fetched again."""
-        outcome, note = Outcome.UNREACHABLE, ""
-        deadline, root = self._clock() + lifetime + GRACE, self.store.root(ark)
+    def from_dns(
+        self, ark: Ark, lifetime: Lifetime, *, table_helps: bool = False, fresh: Fresh | None = None
+    ) -> Steps[FromDns]:
+        """Return what DNS says: what is kept if that is fresh, else what a lookup finds, which other callers share.
+
+        Without an answer in time it is what is kept, of any age. ``table_helps``: the table answers if DNS does not.
+        ``fresh`` is what is kept, if the caller has it already.
+        """
+        deadline = Deadline.of(lifetime, self._clock)
+        note = ""
         for _ in range(ROUNDS):
-            kept = self.store.fresh(ark)
+            kept = fresh or self.store.fresh(ark)
+            fresh = None
             if kept.found is not None:
-                if kept.refresh_at <= self._clock() and self._may_ask(root):
-                    pending, is_new = self._pending.join(ark, root, lifetime)
-                    if pending is not None and is_new:
-                        yield Wait(pending, start=True, seconds=0.0)
-                return _state(kept.found), kept.found, kept.refresh_at
-            name = kept.missing
-            troubled = self._servers.is_open(ALL) or self._names.is_open(name)
-            if not self._may_ask(name):
-                note = f"not asked again yet: {self._names.why(name) or self._servers.why(ALL)}"
-                break
-            pending, is_new = self._pending.join(ark, root, lifetime)
+                yield from self._refresh(ark, kept, deadline)
+                return FromDns(_state(kept.found), kept.found, kept.refresh_at)
+            if not self._may_ask(kept.missing):
+                why = self._names.why(kept.missing) or self._servers.why(ALL)
+                return self._any_age(ark, Outcome.UNREACHABLE, f"not asked again yet: {why}")
+            pending, is_new = self._pending.join(ark, self.store.root(ark), deadline)
             if pending is None:
-                note = "not asked: too many lookups in flight"
-                break
-            other_source = table_helps or self.store.has_candidate(ark)
-            seconds = max(0.001, deadline - self._clock())
-            if other_source:
-                patience = self._patience - OVERHEAD - (self._clock() - pending.started)
-                seconds = 0.0 if troubled or self._answers is False else min(max(0.0, patience), seconds)
-            yield Wait(pending, is_new, seconds, inline=not other_source)
+                return self._any_age(ark, Outcome.UNREACHABLE, "not asked: too many lookups in flight")
+            is_troubled = self._servers.is_open(ALL) or self._names.is_open(kept.missing)
+            if table_helps or (kept.has_some and self.store.has_candidate(ark)):
+                yield Wait(pending, is_new, self._patience_left(pending, deadline, is_troubled=is_troubled))
+            else:
+                yield Wait(pending, is_new, _seconds(deadline), inline=True)
             if not pending.done.done():
-                outcome, note = Outcome.TIMEOUT, "still being asked"
-                if is_new and not troubled:
+                if is_new and not is_troubled:
                     self._answers = False
-                    self._servers.failed(ALL, outcome.value)
-                break
+                    self._servers.failed(ALL, Outcome.TIMEOUT.value)
+                return self._any_age(ark, Outcome.TIMEOUT, "still being asked")
             if pending.done.cancelled():
                 note = "the program stopped waiting"
                 continue
-            result = pending.done.result()
-            if result.security == "bogus":
-                return Dns.BOGUS, result.replace(candidates=(), complete=False), 0.0
-            found = result if is_new else self.store.combine(ark, result)
-            if found is not None and (found.complete or found.candidates):
-                return _state(found), found.replace(fetched=self._wall()), 0.0
-            if not result.complete:
-                outcome, note = _failure(result)
-                break
-        return self._any_age(ark, outcome, note)
+            ended = self._ended(ark, pending.done.result(), is_own=is_new)
+            if ended is not None:
+                return ended
+        return self._any_age(ark, Outcome.UNREACHABLE, note)
 
-    def _any_age(self, ark: Ark, outcome: Outcome, note: str) -> tuple[Dns, Discovery, float]:
-        """Return the same from fresh and stale answers, because DNS does not answer now."""
+    def _refresh(self, ark: Ark, kept: Fresh, deadline: Deadline) -> Steps[None]:
+        """Start a lookup in the background if a fresh answer soon expires."""
+        root = self.store.root(ark)
+        if kept.refresh_at <= self._clock() and self._may_ask(root):
+            pending, is_new = self._pending.join(ark, root, deadline)
+            if pending is not None and is_new:
+                yield Wait(pending, start=True, seconds=0.0)
+
+    def _patience_left(self, pending: PendingLookup, deadline: Deadline, *, is_troubled: bool) -> float:
+        """Return the seconds to wait for a lookup if another source can answer, too."""
+        if is_troubled or self._answers is False:
+            return 0.0
+        patience = self._patience - OVERHEAD - (self._clock() - pending.started)
+        return min(max(0.0, patience), _seconds(deadline))
+
+    def _ended(self, ark: Ark, result: Discovery, *, is_own: bool) -> FromDns | None:
+        """Return what a lookup says of an ARK; None if it was for another one, whose redirects were others."""
+        if result.security == "bogus":
+            return FromDns(Dns.BOGUS, result.replace(candidates=(), complete=False))
+        found = result if is_own else self.store.combine(ark, result)
+        if found is not None and (found.complete or found.candidates):
+            return FromDns(_state(found), found.replace(fetched=self._wall()))
+        return None if result.complete else self._any_age(ark, *_failure(result))
+
+    def _any_age(self, ark: Ark, outcome: Outcome, note: str) -> FromDns:
+        """Return what fresh and stale answers say, because DNS does not answer now."""
         found = self.store.any_age(ark, outcome, note)
         if found.candidates:
-            return (Dns.KEPT if found.stale else Dns.ANSWERS), found, 0.0
-        return Dns.UNKNOWN, found.replace(complete=False), 0.0
+            return FromDns(Dns.KEPT if found.stale else Dns.ANSWERS, found)
+        return FromDns(Dns.UNKNOWN, found.replace(complete=False))
 
     def _may_ask(self, name: Labels) -> bool:
         return self._names.admits(name) and self._servers.admits(ALL)
@@ -270,6 +299,11 @@ class Engine:
             why = self.table.current().trouble if from_table is None else from_table.reason
             reason = f"{reason}: {why}" if why else reason
         return made.expiring(self._wall(), reason=reason, states=states)
+
+
+def _seconds(deadline: Deadline) -> float:
+    """Return how long a caller waits for a lookup; never 0, which would be no wait."""
+    return max(0.001, deadline.left() + GRACE)
 
 
 def _state(discovery: Discovery) -> Dns:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Coroutine, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from maptr.ark import NO_ARK, Ark, Profile
 from maptr.discovery import Discovery, Step
@@ -19,11 +19,36 @@ if TYPE_CHECKING:
 
 LIFETIME = 5.0  # seconds for a whole walk; dnspython's default for one resolution
 
+T = TypeVar("T")
+
 log = logging.getLogger("maptr.client")  # DEBUG: one line a query, and one a discovery
 
 StepHook = Callable[[Step], object]  # what it returns is not used
 Clock = Callable[[], float]
 _RECEIVED = (Ark, str, bytes)
+
+
+class Deadline:
+    """The time at which a look-up ends, by a monotonic clock: ``seconds`` from now."""
+
+    __slots__ = ("clock", "until")
+
+    def __init__(self, seconds: float, clock: Clock = time.monotonic) -> None:
+        self.clock = clock
+        self.until = clock() + seconds
+
+    @classmethod
+    def of(cls, lifetime: Lifetime, clock: Clock) -> Deadline:
+        """Return a deadline as it is, and for a number of seconds one that is counted from now."""
+        return lifetime if isinstance(lifetime, Deadline) else cls(lifetime, clock)
+
+    def left(self) -> float:
+        """Return the seconds until it; less than 0 after it."""
+        return self.until - self.clock()
+
+
+Lifetime = float | Deadline
+"""How long a look-up may take: seconds from its start, or the deadline of the call that needs it."""
 
 
 class Options(NamedTuple):
@@ -40,15 +65,18 @@ NO_OPTIONS = Options()
 
 
 class Call:
-    """The ARK and the options of one call, read and checked. Raises ArkSyntaxError, ConfigError and TypeError."""
+    """The ARK and the options of one call, read and checked; its time begins. ``default`` is its lifetime in seconds.
 
-    def __init__(self, ark: Ark | str | bytes, options: Options, default: float) -> None:
+    Raises ArkSyntaxError, ConfigError and TypeError.
+    """
+
+    def __init__(self, ark: Ark | str | bytes, options: Options, default: float, clock: Clock) -> None:
         lifetime, self.chooser, self.on_step, self._raise_on_none, profile = options
         for name in ("chooser", "on_step"):
             if (given := getattr(self, name)) is not None and not callable(given):
                 raise TypeError(f"{name}: {given!r:.60} is not a function")
         self.ark = as_ark(ark, profile)
-        self.lifetime = default if lifetime is None else checked(lifetime, "lifetime")
+        self.deadline = Deadline(default if lifetime is None else checked(lifetime, "lifetime"), clock)
 
     def raise_for(self, found: Discovery, require: str | None) -> None:
         """Raise what ``discover`` raises for this discovery."""
@@ -59,20 +87,13 @@ class Call:
 
 
 class TimedWalk:
-    """A walk in progress, with its deadline and its hook. ``seconds`` are those of the whole walk."""
+    """A walk in progress, with its deadline and its hook."""
 
-    def __init__(
-        self, ark: Ark, settings: Settings, seconds: float, on_step: StepHook | None = None, *, clock: Clock
-    ) -> None:
+    def __init__(self, ark: Ark, settings: Settings, deadline: Deadline, on_step: StepHook | None = None) -> None:
         self.walk = Walk(ark, settings)
-        self.clock = clock
-        self.deadline = clock() + seconds
+        self.deadline = deadline
         self._on_step = on_step
         self._shown = 0
-
-    @property
-    def left(self) -> float:
-        return self.deadline - self.clock()
 
     def tell(self, questions: list[Question], answers: list[Answer]) -> None:
         for question, answer in zip(questions, answers, strict=True):
@@ -91,6 +112,19 @@ class TimedWalk:
             for step in steps[self._shown :]:
                 self._on_step(step)
             self._shown = len(steps)
+
+
+def complete(steps: Coroutine[Any, Any, T]) -> T:
+    """Return what a coroutine returns that blocks where others wait, so that it needs no event loop.
+
+    What looks an ARK up is written once, as coroutines. Those of a task wait in its event loop, those of a thread here.
+    """
+    try:
+        steps.send(None)
+    except StopIteration as end:
+        result: T = end.value
+        return result
+    raise RuntimeError("a coroutine that was to block waits for an event loop")
 
 
 def logs() -> bool:

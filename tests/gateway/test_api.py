@@ -34,6 +34,7 @@ from maptr.reconcile.probes import Liveness
 from maptr.reconcile.verdict import Drift, Verdict
 from maptr.registry import json_records
 from maptr.registry.table import Entry, Nma, Table, Who
+from maptr.resolver.call import Lifetime
 from tests.support import command_line
 from tests.support.caching import ONE_HOST, SILENT, FakeDns, Rig, dns_answer, host
 from tests.support.entries import written
@@ -520,7 +521,7 @@ def test_lines_are_in_order_though_the_first_is_the_slowest() -> None:
     asked: list[str] = []
 
     class Slow(FakeDns):
-        async def discover_async(self, ark: Ark, lifetime: float, *given: Any, **options: Any) -> Discovery:
+        async def discover_async(self, ark: Ark, lifetime: Lifetime, *given: Any, **options: Any) -> Discovery:
             asked.append(ark.naan)
             while ark.naan == "12345" and len(asked) < AT_ONCE:
                 await asyncio.sleep(0.001)

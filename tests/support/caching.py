@@ -27,6 +27,7 @@ from maptr.reconcile.drift import VerdictLog, verdicts
 from maptr.reconcile.verdict import Drift
 from maptr.registry.followed_file import TableSource, table_source
 from maptr.registry.table import Entry, Nma, Table
+from maptr.resolver.call import Lifetime
 from maptr.testing import Answers, OfflineResolver
 from maptr.walk import DEFAULTS, Answer, Question, Settings
 from tests.support.waiting import PATIENCE
@@ -90,7 +91,7 @@ class FakeDns(OfflineResolver):
         answer = self.answers.get(text, Answer(Outcome.NXDOMAIN, ttl=60, zone=ZONE))
         return answer._replace(security=self.security), 0.0
 
-    def discover(self, ark: Ark, lifetime: float, *given: Any, **options: Any) -> Discovery:
+    def discover(self, ark: Ark, lifetime: Lifetime, *given: Any, **options: Any) -> Discovery:
         self.calls += 1
         if self.gate is not None:
             self.gate.wait(PATIENCE)
@@ -98,7 +99,7 @@ class FakeDns(OfflineResolver):
             raise self.error
         return super().discover(ark, lifetime, *given, **options)
 
-    async def discover_async(self, ark: Ark, lifetime: float, *given: Any, **options: Any) -> Discovery:
+    async def discover_async(self, ark: Ark, lifetime: Lifetime, *given: Any, **options: Any) -> Discovery:
         self.calls += 1
         while self.gate is not None and not self.gate.is_set():
             await asyncio.sleep(0.005)
