@@ -159,7 +159,9 @@ def with_serial(zone: ZoneView, serial: int) -> ZoneView:
     old, apex = zone.soa.rdatas[0], to_wire(zone.origin)
     rdata = old[: SERIAL.start] + serial.to_bytes(4, "big") + old[SERIAL.stop :]
     rrsets = {**dict(split_rrsets(zone.nodes.table[apex])), SOA: pack_record(SOA, zone.soa.ttl, rdata)}
-    soa, negative_soa = (rrset._replace(rdatas=(rdata,)) for rrset in (zone.soa, zone.negative_soa))
+    soa, negative_soa = (
+        rrset._replace(records=pack_record(SOA, rrset.ttl, rdata)) for rrset in (zone.soa, zone.negative_soa)
+    )
     packed = pack_rrsets(rrsets)
     nodes = zone.nodes.replaced({apex: packed})
     if zone.nodes.digest is not None:
