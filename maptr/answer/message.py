@@ -142,6 +142,7 @@ class Message(DNSRecord):  # type: ignore[misc]
 
     wire: bytes
     end: int
+    _buffer: MessageBuffer
 
     @classmethod
     def parse(cls, packet: bytes, most: int = MAX_QUERY_RECORDS) -> Message:
@@ -155,20 +156,20 @@ class Message(DNSRecord):  # type: ignore[misc]
     def parse_header(cls, packet: bytes) -> Message:
         """Return a message of which only the header is read. Raises DNSError."""
         message = cls(DNSHeader(0, 0))
-        message.header = DNSHeader.parse(MessageBuffer(packet[: numbers.HEADER_SIZE]))
         message.wire, message.end = packet, numbers.HEADER_SIZE
+        message._buffer = MessageBuffer(packet)
+        message.header = DNSHeader.parse(message._buffer)
         return message
 
     def parse_question(self) -> None:
         """Read the question if QDCOUNT is 1. Raises DNSError, also for a compressed name."""
         if self.header.q != 1:
             return
-        buffer = MessageBuffer(self.wire)
-        buffer.offset = numbers.HEADER_SIZE
-        question = DNSQuestion.parse(buffer)
-        if buffer.offset != numbers.HEADER_SIZE + wire_length(question.qname.label) + 4:
+        question = DNSQuestion.parse(self._buffer)
+        end = self._buffer.offset
+        if end != numbers.HEADER_SIZE + wire_length(question.qname.label) + 4:
             raise DNSError("the name in the question is compressed")
-        self.questions, self.end = [question], buffer.offset
+        self.questions, self.end = [question], end
 
     def parse_records(self, most: int = MAX_QUERY_RECORDS) -> None:
         """Read the records after the question. Raises DNSError."""
@@ -176,9 +177,8 @@ class Message(DNSRecord):  # type: ignore[misc]
         counts = header.a, header.auth, header.ar
         if sum(counts) > most:
             raise DNSError(f"more than {most} records")
-        buffer = MessageBuffer(self.wire)
-        buffer.offset = self.end
-        self.rr, self.auth, self.ar = ([read_record(buffer) for _ in range(count)] for count in counts)
+        self._buffer.offset = self.end
+        self.rr, self.auth, self.ar = ([read_record(self._buffer) for _ in range(count)] for count in counts)
 
     def find_opt(self) -> RR | None:
         """Return the OPT record or None. Raises DNSError for two, or for one in another section (RFC 6891 6.1.1)."""
