@@ -28,7 +28,7 @@ from maptr.daemon.sockets import Sockets, bound_at, limits_within_descriptors
 from maptr.errors import ConfigError, MaptrError, reason_of
 from maptr.protocol.address import Address
 from maptr.protocol.names import to_text
-from maptr.server import control, settings, state_folder, udp
+from maptr.server import batch, control, settings, state_folder, udp
 from maptr.server.alarm import Alarm, AlarmKind, AlarmLog
 from maptr.server.counters import Counters, total
 from maptr.server.reloader import Reloader
@@ -166,7 +166,7 @@ class Daemon:
         main = self._counters[0]
         self._counters = [main, *(Counters() for _ in sockets.udp)]
         answer, tls = functools.partial(self.responder.answers, counters=main), self.reloader.certificate
-        listen = UdpListener if udp.why_not() else BatchListener
+        listen = UdpListener if batch.why_not() else BatchListener
         return [
             *(TcpListener(sock, answer, self._connections) for sock in sockets.tcp),
             *(TcpListener(sock, answer, self._connections, tls) for sock in sockets.tls if tls),
@@ -181,7 +181,7 @@ class Daemon:
             ", ".join(map(str, self.bound)),
             f", {', '.join(map(str, self.tls_bound))} (tls)" if self.tls_bound else "",
         )
-        why_not = udp.why_not()
+        why_not = batch.why_not()
         log.info("udp %s", f"in batches of {udp.BATCH}" if why_not is None else f"one by one, {why_not}")
         self.reloader.log_cookies()
         if self.metrics_bound is not None:
