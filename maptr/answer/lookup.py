@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from maptr.answer.context import Identity
 from maptr.protocol.names import MAX_NAME, Labels, fold, is_below, to_wire, wire_length
 from maptr.protocol.numbers import AAAA, ANY, CNAME, DNAME, DS, NOERROR, NS, NXDOMAIN, RRSIG, TXT, YXDOMAIN, A
-from maptr.zone.rrset import Node, RRset, rdata_name
+from maptr.zone.rrset import Node, RRset, pack_record, rdata_name
 from maptr.zone.snapshot import Snapshot, ZoneView
 
 # CNAME and DNAME records followed for one question. No RFC sets a limit; Knot stops at 20, BIND at 16 (later 11).
@@ -158,9 +158,10 @@ class _ZoneLookup:
             result.authority.append(node[DS])
         elif result.dnssec and denial:
             result.prove(denial.no_data(to_wire(cut)))
-        inside = [host for host in ns.hosts if host[-len(cut) :] == cut]
+        hosts = ns.hosts
+        inside = [host for host in hosts if host[-len(cut) :] == cut]
         result.glue += self._addresses(inside)
-        result.additional += self._addresses([host for host in ns.hosts if host not in inside])
+        result.additional += self._addresses([host for host in hosts if host not in inside])
 
     def _redirect(self, name: Labels, start: int, dname: RRset) -> Labels | None:
         """Add a DNAME and the CNAME made from it (RFC 6672 3.1), or set YXDOMAIN if the target is too long.
@@ -176,7 +177,7 @@ class _ZoneLookup:
         if wire_length(target) > MAX_NAME:
             result.rcode = YXDOMAIN
             return None
-        result.answer.append(RRset(name, CNAME, dname.ttl, (to_wire(target),)))
+        result.answer.append(RRset(name, CNAME, pack_record(CNAME, dname.ttl, to_wire(target))))
         return target
 
     def _addresses(self, hosts: Iterable[Labels]) -> list[RRset]:
@@ -208,5 +209,5 @@ def look_up_chaos(name: Labels, rdtype: int, identity: Identity) -> LookupResult
         return None
     data = text.encode()
     # There is no zone, so AA is clear, as in NSD and Knot. The TTL is 0, as in BIND, NSD, Knot and PowerDNS.
-    record = RRset(name, TXT, 0, (bytes((len(data),)) + data,))
+    record = RRset(name, TXT, pack_record(TXT, 0, bytes((len(data),)) + data))
     return LookupResult(authoritative=False, answer=[record], source=key)

@@ -27,7 +27,7 @@ from maptr.answer.lookup import LookupResult
 from maptr.protocol import numbers
 from maptr.protocol.cookies import is_well_formed
 from maptr.protocol.names import MAX_NAME, Labels, fold, read_name, read_wire, to_wire, wire_length
-from maptr.zone.rrset import RDATA_NAMES, RRset
+from maptr.zone.rrset import RDATA_NAMES, RECORD, RRset, split_records
 
 MAX_POINTER = 0x3FFF  # RFC 1035 4.1.4: fourteen bits
 # A query has OPT and perhaps TSIG or SIG(0), an IXFR query also an SOA record. No valid query needs more records.
@@ -51,7 +51,7 @@ class MessageBuffer(DNSBuffer):  # type: ignore[misc] # dnslib has no types
     def __init__(self, data: bytes = b"") -> None:
         super().__init__(data)
         self._read = data
-        self.pointers: list[int] = []  # offsets of the compression pointers
+        self.pointers: list[int] = []  # offsets of the compression pointers, without those to the whole question
 
     def decode_name(self, last: int = -1) -> DNSLabel:
         """Read a name with ``read_name``. Raises dnslib's BufferError instead of ValueError."""
@@ -68,7 +68,8 @@ class MessageBuffer(DNSBuffer):  # type: ignore[misc] # dnslib has no types
         for at, label in enumerate(labels):
             known = self.names.get(keys[at:])
             if known is not None:
-                self.pointers.append(self.offset)
+                if known != numbers.HEADER_SIZE:
+                    self.pointers.append(self.offset)
                 self.append((0xC000 | known).to_bytes(2, "big"))
                 return
             if self.offset <= MAX_POINTER:
@@ -92,11 +93,18 @@ class MessageBuffer(DNSBuffer):  # type: ignore[misc] # dnslib has no types
 
         Returns the number of records, 0 if nothing was appended.
         """
+        packed = rrset.records + rrset.signatures if signed else rrset.records
+        records = split_records(packed)
+        is_of_question = self.names.get(fold(rrset.owner)) == numbers.HEADER_SIZE
+        if is_of_question and rdclass == numbers.IN and rrset.rdtype not in RDATA_NAMES:
+            if self.offset + len(packed) > limit:
+                return 0
+            self.append(packed)  # it is packed as a response to a question for its owner has it
+            return len(records)
         mark = self.offset
-        records = [(rrset.rdtype, rdata) for rdata in rrset.rdatas]
-        records += [(numbers.RRSIG, rdata) for rdata in rrset.signatures if signed]
-        for rdtype, rdata in records:
-            self.put_record(rrset.owner, rdtype, rdclass, rrset.ttl, rdata)
+        for record in records:
+            _, rdtype, _, ttl, _ = RECORD.unpack_from(record)
+            self.put_record(rrset.owner, rdtype, rdclass, ttl, record[RECORD.size :])
             if self.offset > limit:
                 self.cut(mark)
                 return 0
@@ -134,6 +142,7 @@ class Message(DNSRecord):  # type: ignore[misc]
 
     wire: bytes
     end: int
+    _buffer: MessageBuffer
 
     @classmethod
     def parse(cls, packet: bytes, most: int = MAX_QUERY_RECORDS) -> Message:
@@ -147,20 +156,20 @@ class Message(DNSRecord):  # type: ignore[misc]
     def parse_header(cls, packet: bytes) -> Message:
         """Return a message of which only the header is read. Raises DNSError."""
         message = cls(DNSHeader(0, 0))
-        message.header = DNSHeader.parse(MessageBuffer(packet[: numbers.HEADER_SIZE]))
         message.wire, message.end = packet, numbers.HEADER_SIZE
+        message._buffer = MessageBuffer(packet)
+        message.header = DNSHeader.parse(message._buffer)
         return message
 
     def parse_question(self) -> None:
         """Read the question if QDCOUNT is 1. Raises DNSError, also for a compressed name."""
         if self.header.q != 1:
             return
-        buffer = MessageBuffer(self.wire)
-        buffer.offset = numbers.HEADER_SIZE
-        question = DNSQuestion.parse(buffer)
-        if buffer.offset != numbers.HEADER_SIZE + wire_length(question.qname.label) + 4:
+        question = DNSQuestion.parse(self._buffer)
+        end = self._buffer.offset
+        if end != numbers.HEADER_SIZE + wire_length(question.qname.label) + 4:
             raise DNSError("the name in the question is compressed")
-        self.questions, self.end = [question], buffer.offset
+        self.questions, self.end = [question], end
 
     def parse_records(self, most: int = MAX_QUERY_RECORDS) -> None:
         """Read the records after the question. Raises DNSError."""
@@ -168,9 +177,8 @@ class Message(DNSRecord):  # type: ignore[misc]
         counts = header.a, header.auth, header.ar
         if sum(counts) > most:
             raise DNSError(f"more than {most} records")
-        buffer = MessageBuffer(self.wire)
-        buffer.offset = self.end
-        self.rr, self.auth, self.ar = ([read_record(buffer) for _ in range(count)] for count in counts)
+        self._buffer.offset = self.end
+        self.rr, self.auth, self.ar = ([read_record(self._buffer) for _ in range(count)] for count in counts)
 
     def find_opt(self) -> RR | None:
         """Return the OPT record or None. Raises DNSError for two, or for one in another section (RFC 6891 6.1.1)."""
@@ -220,7 +228,7 @@ class Reply(NamedTuple):
 
     ``kind`` is equal for responses that the rate limit counts together. ``verified``: the cookie of the query proved
     the client's address. ``cookie``: the response ends with a cookie. ``cut``: records were left out because they did
-    not fit. ``for_one``: the response is for this client only. ``pointers``: offsets of the compression pointers.
+    not fit. ``for_one``: the response is for this client only. ``pointers``: as of the buffer.
     """
 
     wire: bytes

@@ -5,40 +5,32 @@ caller asks the general path (``respond.py``), and ``Ready.learn`` keeps its res
 
 **The key** of a query has two parts: the name in lower case, and the *form*, which is everything else except the ID and
 the cookie: header, type, class and EDNS. The spelling of the name and the cookie do not matter, because the caller
-sends the question of the query and appends a new cookie.
+sends the question of the query and appends a new cookie. Forms with the same responses share their ``Tables``.
 
-**The tables**, each with its key:
+**A look-up** tries three things, in this order:
 
-* ``known``: the whole query without its ID. Most queries are found here.
-* ``_forms``: the form. Forms with the same responses share their ``Tables``.
-* ``Tables.answers``: the name, for the response of one existing name.
-* ``Tables.enclosers``: an encloser of the name (RFC 4592 3.3.1), for responses that the names below this encloser
-  share. These are the denials: NXDOMAIN for names without an existing name between them and the encloser (in a
-  signed zone, with DO, one response for each gap of the NSEC chain), NODATA for names with one RRset of another type,
-  REFUSED for names outside all zones, and referrals. Once the general path has answered for one of these names with
-  its only RRset, the zone's table gives the answers for the others in the same way.
+1. ``Ready.known`` has the whole query without its ID. The caller looks here for most queries.
+2. ``Tables.answers`` has the name: the response of one existing name.
+3. ``Tables.enclosers`` has an encloser of the name (RFC 4592 3.3.1): the ``Encloser`` has the responses that names
+   below it share. Nonexistent names are never stored.
 
-The denials of two names differ only in the length of the question, by which compression pointers move. Nonexistent
-names are never stored.
+The responses that names share differ only in the length of the question, by which compression pointers move
+(``SharedResponse``); for names with one RRset, also in this RRset, which the zone's table has (``Template``).
 
-**The arena** holds the part of a response between the question and the cookie: records and OPT. A ready response is one
-``RECORD``: three iovecs for the kernel (the question, a part of the arena, the cookie), the header, and values for the
-counters and the rate limit. ``udp.py`` copies such records side by side; ``Ready.response`` joins the bytes for others.
-
-**Expiry:** a response is valid as long as the zones are. A reload makes new zones, for which the server makes a new
-``Ready``. When a table or the arena is full, the next ``tidy`` clears all tables and the arena.
+A ready response is a record that points into an arena (``arena.py``). It is valid as long as the zones are: a reload
+makes new zones, for which the server makes a new ``Ready``. When a table or the arena is full, the next ``tidy`` clears
+all tables and the arena.
 """
 
 from __future__ import annotations
 
-import ctypes
-import mmap
 import struct
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from maptr.answer.arena import HEADER, ID, Arena, has_cookie, kind_number, make_record, of_kind
 from maptr.answer.context import MIN_PAYLOAD
 from maptr.answer.message import OPT_SIZE, OPTION_HEADER, Reply
 from maptr.protocol.cookies import CLIENT_COOKIE, WHOLE_COOKIE
@@ -47,65 +39,24 @@ from maptr.protocol.numbers import COOKIE, HEADER_SIZE, MAX_MESSAGE, NOERROR, NX
 from maptr.zone.rrset import RRSET
 from maptr.zone.snapshot import INERT, Snapshot, ZoneView
 
-# Three iovecs (address and size): the question, the part of the arena, the cookie. The first and the third address are
-# set on sending. Then the header without the ID (8 and 2 bytes), the size of OPT without the cookie, the rcode,
-# and the number of the kind of response for the rate limit.
-RECORD = struct.Struct("=6Q8s2sHB3xQ")
-COOKIE_FIELD = 40  # the offset of the low byte of the cookie's size
-RCODE_FIELD = 60
-KIND = struct.Struct("=Q")
-KIND_FIELD = 64
-SILENCE = 16  # in place of an rcode: no response is sent
-NO_RESPONSE = RECORD.pack(0, 0, 0, 0, 0, 0, bytes(8), bytes(2), 0, SILENCE, 0)
-
-ID = 2  # bytes
-HEADER = HEADER_SIZE - ID  # bytes of the header without the ID
-TYPE_AND_CLASS = 4
+TYPE_AND_CLASS = 4  # bytes
 COOKIE_START = TYPE_AND_CLASS + OPT_SIZE + OPTION_HEADER  # the offset from the end of the name
 OPT_START = b"\0\0\x29"  # the root as owner name, and type 41 (RFC 6891 6.1.2)
+NO_FLAGS, DO = b"\0\0", b"\x80\0"  # the flags of an OPT
 CLASS_IN = b"\0\1"
 # The flags, QDCOUNT, ANCOUNT and NSCOUNT of an ordinary query: RD, AD and CD may be set.
 FLAGS = frozenset(bytes((rd, ad_cd)) for rd in (0, 1) for ad_cd in (0, 0x10, 0x20, 0x30))
 ONE_QUESTION = b"\0\1\0\0\0\0"
 CLIENT_OPTION, WHOLE_OPTION = (struct.pack("!HH", COOKIE, size) for size in (CLIENT_COOKIE, WHOLE_COOKIE))
-TC = 0x02  # in the first byte of the flags
-# Keys in place of the number of a gap, for denials that need no proof.
-ABSENT, NO_DATA = -1, -2
+COOKIES = {CLIENT_OPTION: CLIENT_COOKIE, WHOLE_OPTION: WHOLE_COOKIE}
 
 ARENA_SIZE = 1 << 26  # bytes; unwritten pages take no memory
 MAX_RECORDS = 1 << 17  # answers and denials, of about 300 bytes each, and as many whole queries
 MAX_TABLES = 1 << 14  # forms and enclosers
 
 Find = Callable[[bytes], bytes | None]
+Gap = Callable[[bytes], int]
 _INERT = frozenset(rdtype.to_bytes(2, "big") for rdtype in INERT)
-
-
-class Arena:
-    """Memory for responses, filled from the start and cleared as a whole."""
-
-    def __init__(self, size: int) -> None:
-        self._memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-        self._start = ctypes.addressof(ctypes.c_char.from_buffer(self._memory))
-        self._end = 0
-        self.is_full = False
-
-    def put(self, data: bytes) -> int | None:
-        """Return the address of a copy of the data; None if the arena is full."""
-        at, end = self._end, self._end + len(data)
-        if end > len(self._memory):
-            self.is_full = True
-            return None
-        self._memory[at:end] = data
-        self._end = end
-        return self._start + at
-
-    def get(self, address: int, size: int) -> bytes:
-        at = address - self._start
-        return self._memory[at : at + size]
-
-    def clear(self) -> None:
-        self._end = 0
-        self.is_full = False
 
 
 class Template(NamedTuple):
@@ -121,7 +72,7 @@ class Template(NamedTuple):
 
 
 @dataclass(slots=True)
-class Denial:
+class SharedResponse:
     """A response that many names share, and its records by the offset of the end of the question."""
 
     reply: Reply
@@ -130,20 +81,25 @@ class Denial:
 
 @dataclass(slots=True)
 class Encloser:
-    """The responses that the names below one encloser share.
+    """The responses that the names below one encloser share, by what ``find`` returns for a name.
 
-    ``find`` returns the packed RRsets of a name, None if it does not exist. ``others`` are the names one label below
-    the encloser that are, or have below them, other zones. ``gap`` returns the number of the gap that a name is in, if
-    its denial needs a proof. ``denials`` has the denial of each gap. The denial under ABSENT is for names at any depth;
-    with ``only_direct`` it is a referral for names one label below.
+    * None: the name does not exist, and ``absent`` has its response: NXDOMAIN, REFUSED outside all zones, or a
+      referral. In a signed zone, with DO, there is one for each gap of the chain, and ``gap`` returns the number of
+      the gap that a name is in; otherwise there is one, under 0.
+    * one RRset of the query type: ``answer`` and this RRset are the response.
+    * one RRset of another type: ``no_data`` is the response.
+
+    The last two are for names one label below. ``absent`` is for names at any depth, with ``only_direct`` for those one
+    label below. ``others`` are the names one label below that are, or have below them, other zones.
     """
 
     find: Find
     others: AbstractSet[bytes]
     only_direct: bool = False
+    gap: Gap | None = None
+    absent: dict[int, SharedResponse] = field(default_factory=dict)
     answer: Template | None = None
-    gap: Callable[[bytes], int] | None = None
-    denials: dict[int, Denial] = field(default_factory=dict)
+    no_data: SharedResponse | None = None
 
 
 @dataclass(slots=True)
@@ -151,6 +107,7 @@ class Tables:
     """The responses to queries that differ only in the name and in fields that do not affect a response.
 
     ``rdtype`` is the query type, ``limit`` the maximum size of a response in bytes. ``do``: the client set DO.
+    ``answers`` has records by name, ``enclosers`` what names share by their encloser.
     """
 
     rdtype: bytes
@@ -158,6 +115,19 @@ class Tables:
     do: bool = False
     answers: dict[bytes, bytes] = field(default_factory=dict)
     enclosers: dict[bytes, Encloser] = field(default_factory=dict)
+
+    def closest(self, name: bytes) -> tuple[Encloser, bytes] | None:
+        """Return the closest encloser with responses, and the next closer name (RFC 5155 1.3)."""
+        at, root = 0, len(name) - 1
+        while at < root:
+            above = at + 1 + name[at]
+            if name[at] > MAX_LABEL or above > root:
+                return None  # not a name
+            encloser = self.enclosers.get(name[above:])
+            if encloser is not None:
+                return encloser, name[at:]
+            at = above
+        return None
 
 
 class ZoneNames(NamedTuple):
@@ -190,19 +160,38 @@ class ZoneNames(NamedTuple):
 class Ready:
     """The ready responses for zones, for one thread and one kind of transport.
 
-    ``payload`` is the maximum size of a UDP response in bytes, None for streams.
+    ``payload`` is the maximum size of a UDP response in bytes, None for streams. ``known`` has the records of whole
+    queries without their IDs.
     """
 
     def __init__(self, names: ZoneNames, payload: int | None) -> None:
         self.known: dict[bytes, bytes] = {}
+        self._names = names
         self._payload = payload
         self._arena = Arena(ARENA_SIZE)
-        # The value is the number of bytes after the name in a query, and the tables.
+        # By form; the value is the number of bytes after the name in a query, and the tables.
         self._forms: dict[bytes, tuple[int, Tables]] = {}
-        self._tables: dict[Hashable, Tables] = {}
-        self._gaps: dict[bytes, Callable[[bytes], int] | None] = {}
-        self._records = self._enclosers = 0
-        self._zones, self._others, self._above, self._soa_names = names
+        self._tables: dict[Hashable, Tables] = {}  # by what affects a response
+        self._gaps: dict[bytes, Gap | None] = {}  # of each encloser whose denials need a proof
+        self._records = self._enclosers = 0  # in all tables
+
+    def tidy(self) -> None:
+        """Clear everything if a table or the arena is full. Records found before are then invalid."""
+        if (
+            self._arena.is_full
+            or max(len(self.known), self._records) >= MAX_RECORDS
+            or max(len(self._forms), self._enclosers) >= MAX_TABLES
+        ):
+            for table in (self.known, self._forms, self._tables, self._gaps):
+                table.clear()
+            self._arena.clear()
+            self._records = self._enclosers = 0
+
+    def response(self, query: bytes, record: bytes, cookie: bytes) -> bytes:
+        """Return the bytes of a record's response to a query, with the cookie for the client."""
+        return self._arena.response(query, record, cookie)
+
+    # ---- finding
 
     def find(self, key: bytes) -> tuple[bytes, bytes] | None:
         """Return the record for a query without its ID, and the client's cookie or ``b""``; None if not ready."""
@@ -219,71 +208,57 @@ class Ready:
         name = spelled.lower()
         record = tables.answers.get(name)
         if record is None:
-            record = self._find_denial(tables, name, ID + end + TYPE_AND_CLASS)
+            record = self._find_shared(tables, name, ID + end + TYPE_AND_CLASS)
             if record is None:
                 return None
         elif name == spelled and size < COOKIE_START:
             self.known[key] = record
-        return record, key[cookie_start:] if record[COOKIE_FIELD] else b""
+        return record, key[cookie_start:] if has_cookie(record) else b""
 
-    def _find_denial(self, tables: Tables, name: bytes, end: int) -> bytes | None:
-        """Return the record for a question that ends at an offset, from the closest encloser with responses."""
-        at, last, get = 0, len(name) - 1, tables.enclosers.get
-        while 0 < (size := name[at]) <= MAX_LABEL and (above := at + 1 + size) <= last:
-            shared = get(name[above:])
-            if shared is not None:
-                break
-            at = above
-        else:
+    def _find_shared(self, tables: Tables, name: bytes, end: int) -> bytes | None:
+        """Return the record that a name shares with others. ``end`` is the offset of the end of the question."""
+        found = tables.closest(name)
+        if found is None:
             return None
-        closer = name[at:]  # the next closer name (RFC 5155 1.3)
-        if closer in shared.others or (at and (shared.only_direct or closer in self._soa_names)):
+        encloser, closer = found
+        if closer in encloser.others:
             return None
-        packed = shared.find(closer)
-        gap = NO_DATA
+        is_direct = len(closer) == len(name)
+        if not is_direct and (encloser.only_direct or closer in self._names.soa):
+            return None
+        packed = encloser.find(closer)
         if packed is None:
-            gap = ABSENT if shared.gap is None else shared.gap(closer)
-        elif at or not _is_only_inert(packed):
+            gap = 0 if encloser.gap is None else encloser.gap(closer)
+            return self._moved(encloser.absent.get(gap), tables, end)
+        if not is_direct or not _is_only_inert(packed):
             return None
-        elif packed[:2] == tables.rdtype:
-            return None if shared.answer is None else self._answer(tables, name, end, shared.answer, packed)
-        denial = shared.denials.get(gap)
-        if denial is None:
-            return None
-        record = denial.records.get(end)
+        if packed[:2] == tables.rdtype:
+            return self._fill_in(encloser.answer, tables, name, end, packed)
+        record = self._moved(encloser.no_data, tables, end)
         if record is None:
-            reply = denial.reply.moved(end, tables.limit)
-            record = None if reply is None else self._share(shared, gap, reply)
-        if record is not None and packed is not None:
-            return self._keep(tables, name, record[:KIND_FIELD] + KIND.pack(kind_number((NOERROR, name, None))))
+            return None
+        return self._keep(tables, name, of_kind(record, (NOERROR, name, None)))
+
+    def _moved(self, shared: SharedResponse | None, tables: Tables, end: int) -> bytes | None:
+        """Return the record of a shared response for a question that ends at ``end``."""
+        if shared is None:
+            return None
+        record = shared.records.get(end)
+        if record is None:
+            reply = shared.reply.moved(end, tables.limit)
+            record = None if reply is None else self._share(shared, reply)
         return record
 
-    def _answer(self, tables: Tables, name: bytes, end: int, template: Template, packed: bytes) -> bytes | None:
+    def _fill_in(self, template: Template | None, tables: Tables, name: bytes, end: int, packed: bytes) -> bytes | None:
         """Return the record of the response with a name's only RRset; None if it would exceed the limit."""
+        if template is None:
+            return None
         body = packed[RRSET.size :] + template.opt
         if end + len(body) + template.cookie > tables.limit:
             return None
         kind = NOERROR, name, packed[0] << 8 | packed[1]
-        record = self._pack(end, template.head(packed), body, len(template.opt), template.cookie, kind)
+        record = self._pack(template.head(packed), end, body, len(template.opt), template.cookie, kind)
         return self._keep(tables, name, record)
-
-    def tidy(self) -> None:
-        """Clear everything if a table or the arena is full. Records found before are then invalid."""
-        if (
-            self._arena.is_full
-            or max(len(self.known), self._records) >= MAX_RECORDS
-            or max(len(self._forms), self._enclosers) >= MAX_TABLES
-        ):
-            for table in (self.known, self._forms, self._tables, self._gaps):
-                table.clear()
-            self._arena.clear()
-            self._records = self._enclosers = 0
-
-    def response(self, query: bytes, record: bytes, cookie: bytes) -> bytes:
-        """Return the bytes of a record's response to a query, with the cookie for the client."""
-        _, end, body, size, _, with_cookie, head, rest, _, _, _ = RECORD.unpack(record)
-        parts = query[:ID], head, rest, query[HEADER_SIZE:end], self._arena.get(body, size)
-        return b"".join(parts) + (cookie if with_cookie else b"")
 
     # ---- learning
 
@@ -292,27 +267,67 @@ class Ready:
         tables = None if reply.for_one else self._tables_of(query[ID:], reply.question_end - ID - TYPE_AND_CLASS)
         if tables is None:
             return
+        names = self._names
         name = query[HEADER_SIZE : reply.question_end - TYPE_AND_CLASS].lower()
-        if not self._others.isdisjoint(_upwards(name)):
+        if not names.others.isdisjoint(_upwards(name)):
             return
-        zone = next((self._zones[above] for above in _upwards(name) if above in self._zones), None)
-        if not isinstance(reply.kind, tuple) and (zone is not None or reply.kind != REFUSED):
-            return  # an error may depend on the client
-        packed = None if zone is None else zone.nodes.table.get(name)
-        if name in self._above:
+        zone = next((names.zones[above] for above in _upwards(name) if above in names.zones), None)
+        is_error = not isinstance(reply.kind, tuple)
+        if is_error and (zone is not None or reply.kind != REFUSED):
+            return  # it may depend on the client
+        if name in names.above:
             self._keep(tables, name, self._record(reply))
         elif zone is None:
-            encloser = next(above for above in _upwards(name) if above in self._above)
-            self._share(self._encloser(tables, encloser, lambda _: None), ABSENT, reply)
-        elif packed is None:
-            self._learn_absent(tables, name, zone, reply)
-        elif name in self._zones or not _is_only_inert(packed) or (tables.do and zone.denial is not None):
-            self._keep(tables, name, self._record(reply))  # with DO, a NODATA response with its proof is for one name
+            above = next(above for above in _upwards(name) if above in names.above)
+            self._learn_absent(self._encloser(tables, above, _nothing), 0, reply)
+        elif zone.nodes.table.get(name) is None:
+            self._learn_missing(tables, name, zone, reply)
+        else:
+            self._learn_existing(tables, name, zone, reply)
+
+    def _learn_existing(self, tables: Tables, name: bytes, zone: ZoneView, reply: Reply) -> None:
+        """Keep the response for an existing name, and what other names with one RRset share with it."""
+        packed = zone.nodes.table[name]
+        has_proof = tables.do and zone.denial is not None  # which is for one name
+        if name in self._names.zones or not _is_only_inert(packed) or has_proof:
+            self._keep(tables, name, self._record(reply))
         elif packed[:2] == tables.rdtype:
             self._keep(tables, name, self._record(reply))
-            self._learn_template(tables, name, zone, reply, packed)
+            template = _template(reply, packed)
+            if template is not None:
+                self._encloser(tables, parent(name), zone.nodes.table.get).answer = template
         elif reply.kind == (NOERROR, name, None):
-            self._share(self._encloser(tables, parent(name), zone.nodes.table.get), NO_DATA, reply)
+            encloser = self._encloser(tables, parent(name), zone.nodes.table.get)
+            encloser.no_data = encloser.no_data or SharedResponse(reply)
+            self._share(encloser.no_data, reply)
+
+    def _learn_missing(self, tables: Tables, name: bytes, zone: ZoneView, reply: Reply) -> None:
+        """Keep the response for a name that does not exist: a referral or NXDOMAIN."""
+        assert isinstance(reply.kind, tuple)  # noqa: S101 - the caller has checked this
+        rcode, source, rdtype = reply.kind
+        if rdtype is not None:
+            return  # the response has an answer, or had one that was truncated
+        if rcode == NOERROR and source in _upwards(parent(name)):  # a referral; otherwise from a wildcard
+            encloser = self._encloser(tables, parent(name), _nothing)
+            encloser.only_direct = True
+            self._learn_absent(encloser, 0, reply)
+        elif rcode == NXDOMAIN:
+            self._learn_nxdomain(tables, name, zone, reply)
+
+    def _learn_nxdomain(self, tables: Tables, name: bytes, zone: ZoneView, reply: Reply) -> None:
+        above = next(above for above in _upwards(parent(name)) if zone.nodes.table.get(above) is not None)
+        closer = next_closer(name, above)
+        if closer != name and closer in self._names.soa:
+            return
+        encloser = self._encloser(tables, above, zone.nodes.table.get)
+        if not tables.do or zone.denial is None:
+            self._learn_absent(encloser, 0, reply)
+            return
+        if above not in self._gaps:
+            self._gaps[above] = zone.denial.gap(above, apex=above in self._names.zones)
+        encloser.gap = self._gaps[above]
+        if encloser.gap is not None:
+            self._learn_absent(encloser, encloser.gap(closer), reply)
 
     def _tables_of(self, key: bytes, end: int) -> Tables | None:
         """Return the tables for a query without its ID, whose name ends at ``end``; None if it is not ordinary."""
@@ -321,11 +336,11 @@ class Ready:
             return None
         if header[8:] != bytes((0, bool(opt))):
             return None
-        cookie = {CLIENT_OPTION: CLIENT_COOKIE, WHOLE_OPTION: WHOLE_COOKIE}.get(opt[OPT_SIZE : OPT_SIZE + 4], 0)
+        cookie = COOKIES.get(opt[OPT_SIZE : OPT_SIZE + OPTION_HEADER], 0)
         if opt:
             options = OPTION_HEADER + cookie if cookie else 0
             # The extended rcode, the version and all flags but DO must be 0.
-            if opt[:3] != OPT_START or opt[5:7] != b"\0\0" or opt[7:9] not in (b"\0\0", b"\x80\0"):
+            if opt[:3] != OPT_START or opt[5:7] != b"\0\0" or opt[7:9] not in (NO_FLAGS, DO):
                 return None
             if len(opt) != OPT_SIZE + options or opt[9:OPT_SIZE] != options.to_bytes(2, "big"):
                 return None
@@ -334,62 +349,33 @@ class Ready:
             limit = MAX_MESSAGE
             if self._payload is not None:
                 limit = min(max(int.from_bytes(opt[3:5], "big"), MIN_PAYLOAD), self._payload)
-            do, rdtype = opt[7:9] == b"\x80\0", rest[:2]
+            do, rdtype = opt[7:9] == DO, rest[:2]
             shared = header, rdtype, limit, do, bool(cookie)
             self._forms[form] = len(rest), self._tables.setdefault(shared, Tables(rdtype, limit, do))
         return self._forms[form][1]
 
-    def _learn_absent(self, tables: Tables, name: bytes, zone: ZoneView, reply: Reply) -> None:
-        """Keep the response for a name that does not exist: a referral or NXDOMAIN."""
-        assert isinstance(reply.kind, tuple)  # noqa: S101 - the caller has checked this
-        rcode, source, rdtype = reply.kind
-        if rdtype is not None:
-            return  # the response has an answer, or had one that was truncated
-        if rcode == NOERROR and source in _upwards(parent(name)):  # a referral; otherwise from a wildcard
-            shared = self._encloser(tables, parent(name), lambda _: None)
-            shared.only_direct = True
-            self._share(shared, ABSENT, reply)
-        elif rcode == NXDOMAIN:
-            encloser = next(above for above in _upwards(parent(name)) if zone.nodes.table.get(above) is not None)
-            closer = next_closer(name, encloser)
-            if closer != name and closer in self._soa_names:
-                return
-            shared = self._encloser(tables, encloser, zone.nodes.table.get)
-            if not tables.do or zone.denial is None:
-                self._share(shared, ABSENT, reply)
-                return
-            if encloser not in self._gaps:
-                self._gaps[encloser] = zone.denial.gap(encloser, apex=encloser in self._zones)
-            shared.gap = self._gaps[encloser]
-            if shared.gap is not None:
-                self._share(shared, shared.gap(closer), reply)
-
-    def _encloser(self, tables: Tables, encloser: bytes, find: Find) -> Encloser:
-        shared = tables.enclosers.get(encloser)
-        if shared is None:
-            shared = tables.enclosers[encloser] = Encloser(find, self._above.get(encloser, frozenset()))
+    def _encloser(self, tables: Tables, name: bytes, find: Find) -> Encloser:
+        encloser = tables.enclosers.get(name)
+        if encloser is None:
+            encloser = tables.enclosers[name] = Encloser(find, self._names.above.get(name, frozenset()))
             self._enclosers += 1
-        return shared
+        return encloser
 
-    def _share(self, shared: Encloser, gap: int, reply: Reply) -> bytes | None:
-        denial = shared.denials.setdefault(gap, Denial(reply))
+    # ---- storing
+
+    def _learn_absent(self, encloser: Encloser, gap: int, reply: Reply) -> None:
+        self._share(encloser.absent.setdefault(gap, SharedResponse(reply)), reply)
+
+    def _share(self, shared: SharedResponse, reply: Reply) -> bytes | None:
+        """Store a shared response for the length of its question, and return its record; None if the arena is full."""
         record = self._record(reply)
         if record is not None:
-            denial.records[reply.question_end] = record
+            shared.records[reply.question_end] = record
             self._records += 1
         return record
 
-    def _learn_template(self, tables: Tables, name: bytes, zone: ZoneView, reply: Reply, packed: bytes) -> None:
-        """Answer names below the encloser from the zone's table, if this gives the same bytes for this response."""
-        cookie = WHOLE_COOKIE if reply.cookie else 0
-        wire = reply.wire[: len(reply.wire) - cookie]
-        opt = wire[len(reply.wire) - reply.opt_size :] if reply.opt_size else b""
-        template = Template(wire[ID : ID + 2], opt, cookie)
-        start = template.head(packed) + wire[HEADER_SIZE : reply.question_end]
-        if start + packed[RRSET.size :] + opt == wire[ID:]:
-            self._encloser(tables, parent(name), zone.nodes.table.get).answer = template
-
     def _keep(self, tables: Tables, name: bytes, record: bytes | None) -> bytes | None:
+        """Store the record of one name, and return it; None if the arena is full."""
         if record is not None:
             tables.answers[name] = record
             self._records += 1
@@ -399,32 +385,36 @@ class Ready:
         cookie = WHOLE_COOKIE if reply.cookie else 0
         body = reply.wire[reply.question_end : len(reply.wire) - cookie]
         opt_size = max(reply.opt_size - cookie, 0)
-        return self._pack(reply.question_end, reply.wire[ID:HEADER_SIZE], body, opt_size, cookie, reply.kind)
+        return self._pack(reply.wire[ID:HEADER_SIZE], reply.question_end, body, opt_size, cookie, reply.kind)
 
-    def _pack(self, end: int, head: bytes, body: bytes, opt_size: int, cookie: int, kind: Hashable) -> bytes | None:
+    def _pack(self, header: bytes, end: int, body: bytes, opt_size: int, cookie: int, kind: Hashable) -> bytes | None:
         address = self._arena.put(body)
         if address is None:
             return None
-        rcode, number = head[1] & RCODE_BITS, kind_number(kind)
-        return RECORD.pack(0, end, address, len(body), 0, cookie, head[:8], head[8:], opt_size, rcode, number)
+        return make_record(
+            header,
+            end,
+            address,
+            len(body),
+            rcode=header[1] & RCODE_BITS,
+            cookie_size=cookie,
+            opt_size=opt_size,
+            kind=kind_number(kind),
+        )
 
 
-def truncated(record: bytes) -> bytes:
-    """Return the record of the response with TC and only OPT, so that a genuine client retries over TCP."""
-    _, end, body, size, _, cookie, head, _, opt_size, rcode, kind = RECORD.unpack(record)
-    head = bytes((head[0] | TC,)) + head[1:4] + bytes(4)
-    rest = bytes((0, bool(opt_size)))
-    return RECORD.pack(0, end, body + size - opt_size, opt_size, 0, cookie, head, rest, opt_size, rcode, kind)
+def _nothing(name: bytes) -> None:
+    """``Encloser.find`` where no name exists for us: outside all zones, and below a delegation."""
 
 
-def kind_number(kind: Hashable) -> int:
-    """Return the number that a record has for a kind of response."""
-    return hash(kind) & 0xFFFFFFFFFFFFFFFF
-
-
-def kind_of(record: bytes) -> int:
-    """Return the number of the kind of response from a record."""
-    return int(KIND.unpack_from(record, KIND_FIELD)[0])
+def _template(reply: Reply, packed: bytes) -> Template | None:
+    """Return the template of a response with a name's only RRset; None if it does not give the same bytes."""
+    cookie = WHOLE_COOKIE if reply.cookie else 0
+    wire = reply.wire[: len(reply.wire) - cookie]
+    opt = wire[len(reply.wire) - reply.opt_size :] if reply.opt_size else b""
+    template = Template(wire[ID : ID + 2], opt, cookie)
+    made = template.head(packed) + wire[HEADER_SIZE : reply.question_end] + packed[RRSET.size :] + opt
+    return template if made == wire[ID:] else None
 
 
 def _upwards(name: bytes) -> Iterator[bytes]:

@@ -2,7 +2,7 @@
 
 The steps are taken in this order; the first one that decides the response ends the sequence:
 
-1. No response to a message without a whole header, or to a response.
+1. No response to a message without a whole header, or to a response (``read_question``).
 2. The opcode and the question: NOTIMP or FORMERR (``_check_question``).
 3. EDNS and the cookie: FORMERR, BADVERS or BADCOOKIE (``_check_edns``).
 4. Responses that are the same for all names: cookies without a question, refused classes and types
@@ -15,6 +15,8 @@ Pure: no socket, thread, clock, log or file. ``lookup.py`` has the algorithm for
 """
 
 from __future__ import annotations
+
+import contextlib
 
 from dnslib import DNSError
 
@@ -46,24 +48,37 @@ def respond(
     return None if reply is None else reply.wire
 
 
+def read_question(wire: bytes) -> Message | None:
+    """Read a query up to its question, if it has a valid one. Returns None if the server sends no response."""
+    if len(wire) < numbers.HEADER_SIZE or wire[2] & 0x80:
+        return None  # a response to a response could start a loop
+    message = Message.parse_header(wire)
+    with contextlib.suppress(DNSError):
+        message.parse_question()
+    return message
+
+
 def make_reply(
     query: ReceivedQuery,
     snapshot: Snapshot,
     context: Context = PLAIN,
     *,
+    message: Message | None = None,
     reserve: int = 0,
     rcode: int | None = None,
     ede: int | None = None,
 ) -> Reply | None:
     """Return the response as ``respond`` does, with the information that the rate limit and the shortcut need.
 
+    ``message`` is what ``read_question`` returns for the query, if the caller has it; its records are read here.
     ``reserve`` bytes of the limit are left free for a signature. ``rcode`` is the response to a well-formed query: an
     error, with the extended error ``ede``, or NOERROR with AA for the start of a zone transfer. With either, the
     response is for one client.
     """
-    if len(query.wire) < numbers.HEADER_SIZE or query.wire[2] & 0x80:
-        return None  # a response to a response could start a loop
-    asked = Query(Message.parse_header(query.wire), query.transport, context, reserve=reserve)
+    message = message or read_question(query.wire)
+    if message is None:
+        return None
+    asked = Query(message, query.transport, context, reserve=reserve)
     reply = (
         _check_question(asked, rcode)
         or _check_edns(asked, rcode, query.client)
@@ -74,17 +89,14 @@ def make_reply(
 
 
 def _check_question(asked: Query, rcode: int | None) -> Reply | None:
-    """Check the opcode, and read the question. Returns an error response, or None."""
+    """Check the opcode and the question. Returns an error response, or None."""
     message = asked.message
     opcode = message.header.opcode
     if opcode not in (numbers.QUERY, numbers.NOTIFY, numbers.UPDATE):
         return lay_out(asked, numbers.NOTIMP if rcode is None else rcode)
-    try:
-        message.parse_question()
-    except DNSError:
+    if len(message.questions) != message.header.q:
+        # It cannot be read, or there are more: QDCOUNT is 1, or 0 to ask for a cookie (RFC 9619).
         return lay_out(asked, numbers.FORMERR)
-    if message.header.q > 1:
-        return lay_out(asked, numbers.FORMERR)  # RFC 9619: QDCOUNT is 1, or 0 to ask for a cookie
     question = message.questions[0] if message.questions else None
     if opcode == numbers.UPDATE:  # RFC 2136 2.3
         if question is None or question.qtype != numbers.SOA:

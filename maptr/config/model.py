@@ -506,8 +506,8 @@ class CookieConfig:
 
 
 @dataclass(frozen=True)
-class TcpConfig:
-    """``[serve.tcp]``: limits on TCP and TLS connections, for all addresses together."""
+class ConnectionLimits:
+    """Limits on the open connections of all addresses together: ``[serve.tcp]``. The gateway has its own."""
 
     max_connections: int = setting(integer(1, 100_000), MAX_CONNECTIONS)
     max_per_client: int = setting(integer(1, 100_000), MAX_PER_CLIENT)
@@ -558,7 +558,7 @@ class ServeConfig:
     tls: TlsConfig = section(TlsConfig)
     rrl: RrlConfig = section(RrlConfig)
     cookies: CookieConfig = section(CookieConfig)
-    tcp: TcpConfig = section(TcpConfig)
+    tcp: ConnectionLimits = section(ConnectionLimits)
     catalog: CatalogConfig = section(CatalogConfig)
     secondaries: SecondariesConfig = section(SecondariesConfig)
     silence: tuple[str, ...] = setting(list_of(TEXT), ())  # alarms that someone else takes care of

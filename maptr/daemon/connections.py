@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar, cast
 
-from maptr.config.model import TcpConfig
+from maptr.config.model import ConnectionLimits
 from maptr.daemon.background import Repetitions
 from maptr.daemon.log_limit import LogLimit
 from maptr.protocol.address import client_of
@@ -53,7 +53,7 @@ class OpenConnections(Generic[C]):
     A connection is idle until ``busy``, and again after ``idle``.
     """
 
-    def __init__(self, limits: TcpConfig, counts: Counts) -> None:
+    def __init__(self, limits: ConnectionLimits, counts: Counts) -> None:
         self.limits = limits
         self.counts = counts
         self.failed_handshakes = LogLimit()

@@ -6,7 +6,7 @@ import asyncio
 import socket
 from collections.abc import Awaitable, Callable, Mapping
 
-from maptr.config.model import TcpConfig
+from maptr.config.model import ConnectionLimits
 from maptr.daemon.connections import Acceptor, Counts, OpenConnections
 from maptr.daemon.sockets import MAX_REQUESTS
 
@@ -34,7 +34,7 @@ class RequestServer(Acceptor[_Connection]):
         self, sock: socket.socket, respond: Callable[[bytes], Awaitable[bytes]], *, end: bytes, limit: int
     ) -> None:
         # A client may have all of them: at the limit, its oldest makes room for its newest.
-        super().__init__(OpenConnections(TcpConfig(MAX_REQUESTS, MAX_REQUESTS + 1, TIMEOUT), Counts()))
+        super().__init__(OpenConnections(ConnectionLimits(MAX_REQUESTS, MAX_REQUESTS + 1, TIMEOUT), Counts()))
         self._sock = sock
         self._respond = respond
         self._end = end

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from maptr.config import Config
-from maptr.config.model import TcpConfig
+from maptr.config.model import ConnectionLimits
 from maptr.errors import ConfigError
 from maptr.protocol.address import Address
 from maptr.resolver.servers import socket_address
@@ -139,7 +139,7 @@ def is_wildcard(sock: socket.socket) -> bool:
     return ipaddress.ip_address(sock.getsockname()[0]).is_unspecified
 
 
-def limits_within_descriptors(limits: TcpConfig, listening: int) -> TcpConfig:
+def limits_within_descriptors(limits: ConnectionLimits, listening: int) -> ConnectionLimits:
     """Return the limits, with fewer connections if the system does not allow that many open files (getrlimit(2)).
 
     First raises the soft limit as far as needed and possible. ``listening`` is the number of listening sockets. Without

@@ -19,7 +19,7 @@ from typing import Any, cast
 
 from aiohttp import web
 
-from maptr.config.model import GatewayConfig, TcpConfig
+from maptr.config.model import ConnectionLimits, GatewayConfig
 from maptr.daemon.background import Repetitions
 from maptr.daemon.connections import Acceptor, Counts, OpenConnections
 from maptr.daemon.private import has_further_requests, shrink_tls_buffers
@@ -127,7 +127,7 @@ class HttpListener(Acceptor[HttpConnection]):
     at_once = ACCEPT_AT_ONCE
 
     def __init__(self, counts: Counts, refuse: Refuse, *, is_admin: bool = False) -> None:
-        super().__init__(OpenConnections(TcpConfig(), counts))
+        super().__init__(OpenConnections(ConnectionLimits(), counts))
         self.refuse = refuse
         self._is_admin = is_admin
         self.is_stopping = False
@@ -139,7 +139,7 @@ class HttpListener(Acceptor[HttpConnection]):
         self._settings = settings
         self._proxies = proxies
         self.tls = tls
-        limits = TcpConfig(settings.max_connections, settings.max_per_client, settings.idle_timeout)
+        limits = ConnectionLimits(settings.max_connections, settings.max_per_client, settings.idle_timeout)
         if self._is_admin:
             self.connections.limits = replace(limits, max_connections=min(MAX_FOR_OPERATORS, limits.max_connections))
         else:

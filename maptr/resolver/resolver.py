@@ -1,7 +1,8 @@
 """``Resolver``: where and how a client asks DNS, for one ARK or for many, by plain servers or a dnspython resolver.
 
 ``walk`` decides what to ask and what an answer means. ``multiplexer`` asks plain servers, ``dnspython`` its resolvers,
-and ``bulk`` has the walks of a stream. A look-up is a coroutine: in a thread it blocks (``complete``), in a task it waits.
+and ``bulk`` has the walks of a stream. A look-up is a coroutine: ``complete`` has it block in a thread; in a task it
+waits.
 """
 
 from __future__ import annotations

@@ -9,13 +9,13 @@ from operator import add
 
 import dns.rcode
 
+from maptr.answer.arena import SILENCE
 from maptr.answer.context import Transport
 from maptr.protocol.numbers import HEADER_SIZE
 
 # RFC 1035 4.1.1, RFC 2136 2.2 and RFC 6891 9. In the header's four bits, 7 means YXRRSET, which maptr never sends, or
 # BADCOOKIE, which is 23 (RFC 7873 8).
 RCODES = {code: "BADCOOKIE" if code == 7 else dns.rcode.Rcode(code).name for code in (0, 1, 2, 3, 4, 5, 6, 7, 9)}
-SILENCE = 16  # no response; not a value of the header's four bits
 BADVERS = 17  # its lower four bits, in the header, are 0; its upper bits are in the OPT (RFC 6891 6.1.3)
 _NAMES = {**{code: f"RCODE{code}" for code in range(SILENCE)}, **RCODES, SILENCE: "dropped", BADVERS: "BADVERS"}
 

@@ -29,7 +29,7 @@ from maptr.daemon.sockets import Sockets, bound_at, limits_within_descriptors
 from maptr.errors import ConfigError
 from maptr.protocol.address import Address
 from maptr.protocol.names import Labels, to_text
-from maptr.server import control, settings, state_folder, udp
+from maptr.server import batch, control, settings, state_folder, udp
 from maptr.server.alarm import Alarm, AlarmKind, AlarmLog
 from maptr.server.counters import Counters, total
 from maptr.server.reloader import Reloader
@@ -169,7 +169,7 @@ class Daemon:
         answer, tls = functools.partial(self.responder.answers, counters=main), self.reloader.certificate
         if tls is not None:
             shrink_tls_buffers()
-        listen = UdpListener if udp.why_not() else BatchListener
+        listen = UdpListener if batch.why_not() else BatchListener
         return [
             *(TcpListener(sock, answer, self._connections) for sock in sockets.tcp),
             *(TcpListener(sock, answer, self._connections, tls) for sock in sockets.tls if tls),
@@ -184,7 +184,7 @@ class Daemon:
             ", ".join(map(str, self.bound)),
             f", {', '.join(map(str, self.tls_bound))} (tls)" if self.tls_bound else "",
         )
-        why_not = udp.why_not()
+        why_not = batch.why_not()
         log.info("udp %s", f"in batches of {udp.BATCH}" if why_not is None else f"one query at a time ({why_not})")
         self.reloader.log_cookies()
         if self.metrics_bound is not None:

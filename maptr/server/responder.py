@@ -8,9 +8,10 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
+from maptr.answer.arena import ID, kind_number, kind_of, truncated
 from maptr.answer.context import Context, ReceivedQuery, Transport
 from maptr.answer.message import Reply
-from maptr.answer.ready import ID, Ready, ZoneNames, kind_number, kind_of, truncated
+from maptr.answer.ready import Ready, ZoneNames
 from maptr.answer.rrl import Action, RateLimiter, RateLimits
 from maptr.daemon.log_limit import LogLimit
 from maptr.errors import ZoneError

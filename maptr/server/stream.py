@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import cast
 
 from maptr.answer.context import ReceivedQuery, Transport
-from maptr.config.model import TcpConfig
+from maptr.config.model import ConnectionLimits
 from maptr.daemon.certificate import Certificate
 from maptr.daemon.connections import Acceptor, Counts, OpenConnections
 from maptr.errors import ZoneError
@@ -274,7 +274,7 @@ class Connections(OpenConnections[Stream]):
     They may be closed to make room even while being answered.
     """
 
-    def __init__(self, limits: TcpConfig) -> None:
+    def __init__(self, limits: ConnectionLimits) -> None:
         super().__init__(limits, Counts())
         self.turns = RoundRobin()
         shortest = min(limits.idle_timeout, WRITE_TIMEOUT, HANDSHAKE_TIMEOUT)

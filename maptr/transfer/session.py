@@ -24,10 +24,11 @@ from maptr.answer.respond import (
     EDE_NOT_READY,
     EDE_PROHIBITED,
     make_reply,
+    read_question,
 )
 from maptr.errors import ZoneError
 from maptr.protocol import numbers
-from maptr.protocol.names import Labels, fold, is_below, read_name, to_text
+from maptr.protocol.names import Labels, fold, is_below, to_text
 from maptr.protocol.serial import is_newer
 from maptr.transfer.acl import Secondaries, TsigKey
 from maptr.transfer.journal import Journal
@@ -87,36 +88,38 @@ def answer(checked: CheckedQuery, snapshot: Snapshot, access: Access, context: C
 
     Raises nothing; the messages of a transfer raise ZoneError for a record that is too large for a message.
     """
-    wire, client = checked.query.wire, checked.query.client
-    question = _read_question(wire)
-    catalog = access.catalog
+    query, catalog = checked.query, access.catalog
+    message = read_question(query.wire)
+    if message is None:
+        return Answered(None)
+    question = message.questions[0] if message.questions else None
     if (
         catalog is not None
-        and is_below(question.name, catalog.origin)
-        and access.secondaries_of(catalog.origin).allows(client, checked.key)
+        and question is not None
+        and is_below(question.qname.label, catalog.origin)
+        and access.secondaries_of(catalog.origin).allows(query.client, checked.key)
     ):
         snapshot = Snapshot.of((catalog,))
-    make = partial(make_reply, checked.query, snapshot, context, reserve=checked.size)
-    if checked.rcode is not None or question.rdtype not in (numbers.AXFR, numbers.IXFR):
+    make = partial(make_reply, query, snapshot, context, message=message, reserve=checked.size)
+    if checked.rcode is not None or question is None or not _is_transfer(message):
         return _one_message(make(rcode=checked.rcode))
-    kind, key = "AXFR" if question.rdtype == numbers.AXFR else "IXFR", checked.key
-    transport = checked.query.transport
-    secondary = client if key is None else f"{client} key {to_text(key)}"
-    secondary += "" if transport is Transport.TCP else f" by {transport.value}"
-    event = partial(TransferEvent, kind, to_text(question.name), secondary)
-    refusal = _refuse(question, checked, snapshot, access)
+    origin = fold(question.qname.label)
+    kind, key = "AXFR" if question.qtype == numbers.AXFR else "IXFR", checked.key
+    secondary = query.client if key is None else f"{query.client} key {to_text(key)}"
+    secondary += "" if query.transport is Transport.TCP else f" by {query.transport.value}"
+    event = partial(TransferEvent, kind, to_text(origin), secondary)
+    refusal = _refuse(question, origin, checked, snapshot, access)
     if refusal is not None:
         rcode, ede, reason = refusal
         return _one_message(make(rcode=rcode, ede=ede), None if reason is None else event(reason, refused=True))
     reply = make(rcode=numbers.NOERROR)
     if reply is None or not int.from_bytes(reply.wire[2:4], "big") & numbers.AA:  # an error
         return _one_message(reply)
-    query = Message.parse(wire)
-    content = _content(query, checked.query.transport, snapshot.zones[question.name], access)
+    content = _content(message, query.transport, snapshot.zones[origin], access)
     if content is None:
         return _one_message(make(rcode=numbers.FORMERR))
     records, result = content
-    sent = messages(reply.wire, query.questions[0], records, reserve=checked.size)
+    sent = messages(reply.wire, question, records, reserve=checked.size)
     return Answered(reply, sent, event(result, refused=False) if result else None)
 
 
@@ -124,28 +127,13 @@ def _one_message(reply: Reply | None, event: TransferEvent | None = None) -> Ans
     return Answered(reply, () if reply is None else (reply.wire,), event)
 
 
-class _Question(NamedTuple):
-    """The question of a query, with a folded name; type 0 if it is malformed, a response, or of another opcode."""
-
-    rdtype: int
-    rdclass: int
-    name: Labels
-
-
-def _read_question(query: bytes) -> _Question:
-    """Read the question without the objects of the general path, which most queries need only once."""
-    try:
-        name, end = read_name(query, numbers.HEADER_SIZE)
-    except ValueError:
-        return _Question(0, 0, ())
-    rdtype, rdclass = query[end : end + 2], query[end + 2 : end + 4]
-    if query[2] >> 3 != numbers.QUERY or query[4:6] != b"\0\1" or len(rdclass) < 2:
-        rdtype = b""
-    return _Question(int.from_bytes(rdtype, "big"), int.from_bytes(rdclass, "big"), fold(name))
+def _is_transfer(message: Message) -> bool:
+    """Return whether a message with a question asks for a zone transfer."""
+    return message.header.opcode == numbers.QUERY and message.questions[0].qtype in (numbers.AXFR, numbers.IXFR)
 
 
 def _refuse(
-    question: _Question, checked: CheckedQuery, snapshot: Snapshot, access: Access
+    question: DNSQuestion, origin: Labels, checked: CheckedQuery, snapshot: Snapshot, access: Access
 ) -> tuple[int, int | None, str | None] | None:
     """Return the rcode of a refusal, its extended error (RFC 8914), and the reason for the log, None for no line; or
     None for an allowed transfer.
@@ -153,8 +141,9 @@ def _refuse(
     NOTAUTH for a zone that is not served (RFC 5936 2.2.1), SERVFAIL for a zone that could not be loaded, REFUSED
     for a client that may not transfer it, and for AXFR over UDP, which is not defined (RFC 5936 4.2).
     """
-    rdtype, rdclass, origin = question
-    if rdclass != numbers.IN or (rdtype == numbers.AXFR and checked.query.transport is Transport.UDP):
+    if question.qclass != numbers.IN:
+        return numbers.REFUSED, None, None
+    if question.qtype == numbers.AXFR and checked.query.transport is Transport.UDP:
         return numbers.REFUSED, None, None
     if snapshot.is_starting:
         return numbers.SERVFAIL, EDE_NOT_READY, "not loaded yet"

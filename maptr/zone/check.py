@@ -269,8 +269,7 @@ def _too_large(zone: ZoneView, *, to_sign: bool) -> Iterator[Finding]:
         owner = zone.nodes.owner(key)
         question = MAX_NAME if owner[:1] == (b"*",) else len(key)
         for rdtype, rrset in read_node(owner, packed).items():
-            signatures = () if to_sign else rrset.signatures
-            records = sum(_RECORD + len(rdata) for rdata in (*rrset.rdatas, *signatures))
+            records = len(rrset.records) + (0 if to_sign else len(rrset.signatures))
             if question + records > room:
                 size = question + records + MAX_MESSAGE - room
                 reason = f"a response with its {type_text(rdtype)} records, signatures, OPT and TSIG has {size} bytes"

@@ -159,7 +159,9 @@ def content_digest(zone: ZoneView) -> str:
 def with_serial(zone: ZoneView, serial: int) -> ZoneView:
     rdata = _soa_rdata(zone, serial)
     packed = _packed_origin(zone, rdata)
-    soa, negative_soa = (rrset._replace(rdatas=(rdata,)) for rrset in (zone.soa, zone.negative_soa))
+    soa, negative_soa = (
+        rrset._replace(records=pack_record(SOA, rrset.ttl, rdata)) for rrset in (zone.soa, zone.negative_soa)
+    )
     known = zone.nodes
     nodes = PackedNodes({**known.table, to_wire(zone.origin): packed}, known.spelled, known.special)
     if known.digest is not None:

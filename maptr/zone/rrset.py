@@ -42,21 +42,38 @@ DELETE_CDS, DELETE_CDNSKEY = b"\0\0\0\0\0", b"\0\0\3\0\0"  # rdata that asks the
 
 
 class RRset(NamedTuple):
-    """Records of one owner and type. ``hosts`` has the folded names of hosts in the rdata.
+    """Records of one owner and type, packed.
 
-    ``signatures`` has the rdata of the RRSIG records that cover it, which are sent with it if the query has DO.
+    ``signatures`` has the RRSIG records that cover it, packed, with its TTL (RFC 4034 3). They are sent with it if the
+    query has DO.
     """
 
     owner: Labels
     rdtype: int
-    ttl: int
-    rdatas: tuple[bytes, ...]
-    hosts: tuple[Labels, ...] = ()
-    signatures: tuple[bytes, ...] = ()
+    records: bytes
+    signatures: bytes = b""
+
+    @property
+    def ttl(self) -> int:
+        return ttl_of(self.records)
+
+    @property
+    def rdatas(self) -> tuple[bytes, ...]:
+        return tuple(rdatas_of(self.records))
+
+    @property
+    def hosts(self) -> tuple[Labels, ...]:
+        """The folded names of the hosts whose addresses are additional data."""
+        offset = _HOST_OFFSET.get(self.rdtype)
+        return () if offset is None else tuple(fold(from_wire(rdata, offset)) for rdata in self.rdatas)
 
     def at(self, owner: Labels) -> RRset:
         """Return the same records with another owner, as a wildcard does (RFC 4592 3.3)."""
         return self._replace(owner=owner)
+
+    def with_ttl(self, ttl: int) -> RRset:
+        """Return the same records and signatures with another TTL."""
+        return self._replace(records=_with_ttl(self.records, ttl), signatures=_with_ttl(self.signatures, ttl))
 
 
 Node = Mapping[int, RRset]
@@ -65,7 +82,7 @@ Node = Mapping[int, RRset]
 
 def rdata_name(rrset: RRset) -> Labels:
     """Return the name that is the rdata of a CNAME or DNAME."""
-    return from_wire(rrset.rdatas[0])
+    return from_wire(rrset.records, RECORD.size)
 
 
 def canonical_rdata(rdtype: int, wire: bytes) -> bytes:
@@ -147,16 +164,24 @@ def records_of(packed: bytes) -> Iterator[tuple[int, int, bytes]]:
 def read_node(owner: Labels, packed: bytes, types: Container[int] | None = None) -> Node:
     """Return the RRsets of a name as objects: those of some types, or all."""
     rrsets = dict(split_rrsets(packed))
-    signatures = rdatas_of(rrsets.get(RRSIG, b""))
-    node: dict[int, RRset] = {}
-    for rdtype, records in rrsets.items():
-        if types is not None and rdtype not in types:
-            continue
-        rdatas, offset = tuple(rdatas_of(records)), _HOST_OFFSET.get(rdtype)
-        hosts = () if offset is None else tuple(fold(from_wire(wire, offset)) for wire in rdatas)
-        covering = tuple(rdata for rdata in signatures if rdata[:2] == rdtype.to_bytes(2, "big"))
-        node[rdtype] = RRset(owner, rdtype, ttl_of(records), rdatas, hosts, covering)
+    node = {
+        rdtype: RRset(owner, rdtype, records) for rdtype, records in rrsets.items() if types is None or rdtype in types
+    }
+    for record in split_records(rrsets.get(RRSIG, b"")):
+        covered = node.get(type_covered(record))
+        if covered is not None:
+            signature = _with_ttl(record, covered.ttl)
+            node[covered.rdtype] = covered._replace(signatures=covered.signatures + signature)
     return node
+
+
+def type_covered(record: bytes) -> int:
+    """Return the type that an RRSIG record covers (RFC 4034 3.1.1)."""
+    return record[RECORD.size] << 8 | record[RECORD.size + 1]
+
+
+def _with_ttl(records: bytes, ttl: int) -> bytes:
+    return b"".join([record[:6] + ttl.to_bytes(4, "big") + record[10:] for record in split_records(records)])
 
 
 def pack_record(rdtype: int, ttl: int, rdata: bytes) -> bytes:

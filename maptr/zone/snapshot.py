@@ -65,7 +65,8 @@ class PackedNodes(Mapping[Labels, Node]):
     def __getitem__(self, name: Labels) -> Node:
         key = to_wire(name)
         packed = self.table[key]
-        return read_node(self.owner(key), packed) if packed else _EMPTY
+        spelled = self.spelled.get(key)
+        return read_node(name if spelled is None else from_wire(spelled), packed) if packed else _EMPTY
 
     def __iter__(self) -> Iterator[Labels]:
         return map(from_wire, self.table)
@@ -166,7 +167,7 @@ class ZoneView(NamedTuple):
             if NSEC3 in types and _HASHED.issuperset(types):
                 hashed.append(from_wire(key))
         denial = chain_of(proofs, origin) if proofs else None
-        negative_soa = soa._replace(ttl=min(soa.ttl, minimum))
+        negative_soa = soa.with_ttl(min(soa.ttl, minimum))
         return cls(origin, serial, soa, negative_soa, nodes, frozenset(cuts), frozenset(hashed), denial)
 
     def find(self, name: Labels) -> Node | None:

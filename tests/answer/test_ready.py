@@ -12,8 +12,9 @@ import dns.name
 import pytest
 
 from maptr.answer import ready as shortcut
+from maptr.answer.arena import kind_number, kind_of, truncated
 from maptr.answer.context import Context, Identity, ReceivedQuery, Transport
-from maptr.answer.ready import Ready, ZoneNames, kind_number, kind_of, truncated
+from maptr.answer.ready import Ready, ZoneNames
 from maptr.answer.respond import make_reply
 from maptr.protocol.cookies import CookieSettings, answer_cookie, packed_address, sign, timestamp
 from maptr.protocol.names import Labels

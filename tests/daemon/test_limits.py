@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from maptr.config.model import TcpConfig
+from maptr.config.model import ConnectionLimits
 from maptr.daemon.connections import Counts, OpenConnections
 
 
@@ -15,7 +15,7 @@ class Link:
 
 def opened(most: int = 3, per_client: int = 3) -> tuple[OpenConnections[Link], Counts]:
     counts = Counts()
-    return OpenConnections(TcpConfig(most, per_client), counts), counts
+    return OpenConnections(ConnectionLimits(most, per_client), counts), counts
 
 
 def test_the_connection_that_is_idle_longest_makes_room() -> None:

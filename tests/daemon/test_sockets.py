@@ -16,7 +16,7 @@ import dns.query
 import pytest
 
 from maptr.config import Config, ServeConfig
-from maptr.config.model import TcpConfig
+from maptr.config.model import ConnectionLimits
 from maptr.daemon import sockets
 from maptr.daemon.sockets import RESERVED, limits_within_descriptors
 from maptr.errors import ConfigError
@@ -49,7 +49,7 @@ def test_the_limit_of_open_files_limits_connections(
     monkeypatch.setattr(resource, "getrlimit", lambda _: given[-1])
     monkeypatch.setattr(resource, "setrlimit", lambda _, both: given.append(both))
     with caplog.at_level(logging.WARNING, "maptr.serve"):
-        assert limits_within_descriptors(TcpConfig(), 2) == TcpConfig(max_connections=allowed)
+        assert limits_within_descriptors(ConnectionLimits(), 2) == ConnectionLimits(max_connections=allowed)
     assert given[-1] == (raised, hard)
     line = f"max_connections is {allowed} instead of 500, as a process may have {raised} files open: raise LimitNOFILE"
     assert caplog.messages == ([] if allowed == 500 else [line])

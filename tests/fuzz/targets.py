@@ -21,7 +21,7 @@ from dns.rdatatype import ANY, CNAME, DNAME, NSEC, NSEC3, RRSIG, SOA
 from maptr.answer.context import PLAIN, Context, Identity, ReceivedQuery, Transport
 from maptr.answer.message import Message
 from maptr.answer.respond import make_reply
-from maptr.config.model import TcpConfig
+from maptr.config.model import ConnectionLimits
 from maptr.errors import ZoneError
 from maptr.protocol.cookies import CookieSettings
 from maptr.server.stream import Connections, Stream
@@ -147,7 +147,7 @@ def converse_over(pieces: list[bytes], answer: Callable[[bytes], bytes | None]) 
         return [] if reply is None else [reply]
 
     async def run() -> bytes:
-        sink, conversation = Sink(), Stream(replies, Connections(TcpConfig()))
+        sink, conversation = Sink(), Stream(replies, Connections(ConnectionLimits()))
         conversation.connection_made(sink)
         for piece in pieces:
             conversation.data_received(piece)

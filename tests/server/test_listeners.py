@@ -34,7 +34,7 @@ def test_the_source_of_a_response_is_the_destination_of_its_query(
     batched: bool, host: str, asked: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not batched:
-        monkeypatch.setattr("maptr.server.udp.why_not", lambda: "for a test")
+        monkeypatch.setattr("maptr.server.batch.why_not", lambda: "for a test")
     with streams.serving(Address(host, 0)) as daemon, contextlib.ExitStack() as stack:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         socks = [stack.enter_context(socket.socket(family, socket.SOCK_DGRAM)) for _ in asked]

@@ -13,9 +13,10 @@ import dns.message
 import dns.query
 import pytest
 
+from maptr.answer.arena import SILENCE
 from maptr.answer.context import ReceivedQuery, Transport
 from maptr.daemon.log_limit import INTERVAL, MAX_LINES
-from maptr.server.counters import SILENCE, Counters
+from maptr.server.counters import Counters
 from maptr.server.query_log import QueryLog
 from maptr.zone.snapshot import Snapshot
 from tests.support.caching import Clock

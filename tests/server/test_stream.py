@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from maptr.answer.context import Transport
 from maptr.answer.respond import respond
-from maptr.config.model import TcpConfig
+from maptr.config.model import ConnectionLimits
 from maptr.errors import ZoneError
 from maptr.server.stream import HELD_BUFFER, MAX_TURN, Connections, RoundRobin, Stream
 from tests.fuzz.targets import converse_over
@@ -39,7 +39,7 @@ def talking(answer: Callable[[bytes], Iterator[bytes]], talk: Callable[[Stream, 
 
     async def run() -> Mock:
         transport = transport_of_test()
-        stream = Stream(answer, Connections(TcpConfig()))
+        stream = Stream(answer, Connections(ConnectionLimits()))
         stream.connection_made(transport)
         talk(stream, transport)
         for _ in range(10):
@@ -91,7 +91,7 @@ def test_messages_are_made_only_as_the_client_reads() -> None:
 
 async def test_the_responses_of_all_connections_progress_evenly() -> None:
     responses = [Messages() for _ in range(6)]
-    connections = Connections(TcpConfig())
+    connections = Connections(ConnectionLimits())
     streams = [Stream(each, connections) for each in responses]
     for stream in streams:
         stream.connection_made(transport_of_test())

@@ -31,7 +31,7 @@ from maptr.config.model import RrlConfig
 from maptr.daemon import sockets
 from maptr.protocol.address import read_network
 from maptr.protocol.cookies import CookieSettings
-from maptr.server import udp
+from maptr.server import batch, udp
 from maptr.server.counters import Counters
 from maptr.server.responder import Responder, ServerState
 from maptr.transfer.session import Access
@@ -53,7 +53,7 @@ ABSENT = dns.message.make_query("nowhere.example.", "NAPTR", use_edns=0).to_wire
 UPDATE = dns.message.make_query("example.", "SOA")
 UPDATE.set_opcode(dns.opcode.UPDATE)
 
-needs_batches = pytest.mark.skipif(udp.why_not() is not None, reason=f"no batches: {udp.why_not()}")
+needs_batches = pytest.mark.skipif(batch.why_not() is not None, reason=f"no batches: {batch.why_not()}")
 
 
 def make_responder(**settings: Any) -> Responder:
@@ -69,7 +69,7 @@ def swap(responder: Responder, snapshot: Snapshot, **context: Any) -> None:
 @contextlib.contextmanager
 def listening(responder: Responder, host: str = "127.0.0.1") -> Iterator[tuple[Counters, tuple[str, int]]]:
     """Run a batch listener. Yields its counters and its address. Skips the test if batches are not supported."""
-    if reason := udp.why_not():
+    if reason := batch.why_not():
         pytest.skip(f"no batches: {reason}")
     sock = sockets.open_udp(host, 0)
     port = sock.getsockname()[1]

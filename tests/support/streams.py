@@ -20,7 +20,7 @@ import dns.zone
 import pytest
 
 from maptr.config import Config
-from maptr.config.model import TcpConfig, TlsConfig
+from maptr.config.model import ConnectionLimits, TlsConfig
 from maptr.daemon.certificate import Certificate
 from maptr.daemon.sockets import open_tcp
 from maptr.protocol.address import Address
@@ -70,7 +70,7 @@ def responding(snapshot: Snapshot = SNAPSHOT, *, context: dict[str, Any] | None 
 
 
 @contextlib.contextmanager
-def limited(**limits: Any) -> Iterator[TcpConfig]:
+def limited(**limits: Any) -> Iterator[ConnectionLimits]:
     """Limits of the test's own, in the configuration and, in capitals, among the constants of ``stream.py``.
 
     Times are longer than a slow machine needs, unless they are given.
@@ -79,13 +79,13 @@ def limited(**limits: Any) -> Iterator[TcpConfig]:
     with pytest.MonkeyPatch.context() as patch:
         for name in filter(str.isupper, limits):
             patch.setattr(stream, name, limits[name])
-        yield TcpConfig(**{name: limit for name, limit in limits.items() if name.islower()})
+        yield ConnectionLimits(**{name: limit for name, limit in limits.items() if name.islower()})
 
 
 class Listening:
     """A TcpListener on a port of its own, with its counters."""
 
-    def __init__(self, certificate: Certificate | None, limits: TcpConfig) -> None:
+    def __init__(self, certificate: Certificate | None, limits: ConnectionLimits) -> None:
         sock = open_tcp("127.0.0.1", 0)
         self.port = sock.getsockname()[1]
         self.connections = Connections(limits)
