@@ -125,9 +125,7 @@ class Client:
 
     ``concurrency``: questions outstanding in ``discover_many`` (default 256). ``rate``: packets a second to one server
     in ``discover_many`` and ``drift_many``; None for no limit. ``max_connections``: TCP connections of these at a time
-    (default 8, and fewer if the server or the process does not allow that many).
-
-    Many parameters, many attributes: one for each option, all documented here. Raises ConfigError, and TypeError for
+    (default 8, and fewer if the server or the process does not allow that many). Raises ConfigError, and TypeError for
     a wrong type. A client that was closed raises RuntimeError.
 
     >>> with Client([server], cache=":memory:") as client:

@@ -231,7 +231,6 @@ class Step(Value):
     ``limit`` is the limit for which the query was not sent, or not all of its records were read.
     ``extended`` are the extended DNS errors (RFC 8914) of servers that failed.
     ``ttl``, ``server``, ``elapsed``, ``links`` and ``extended`` are not compared.
-    Many parameters: one for each fact about the query, as in its JSON.
     """
 
     name: Labels
@@ -381,7 +380,6 @@ class Candidate(Value):
     last. ``ttl`` is the shortest of these records, in seconds. ``ark`` is the ARK for which it was found, and
     ``substitution`` makes URLs for other ARKs. An ``h`` record's URL has the ``default_scheme``, unless a chooser that
     connected has set ``scheme``. ``status`` is the HTTP status that the registry asks for in redirects, or None.
-    Many parameters: one for each fact about the record, as in its JSON.
     Comparison ignores ``ttl``, ``ark``, ``substitution``, the schemes and ``status``.
 
     >>> best = discover("ark:12345/x6np1wh8k", nameservers=[server])[0]
@@ -549,8 +547,6 @@ class Discovery(Value, Sequence[Candidate]):
     since 1970, and ``fetched`` when its source confirmed them.
 
     ``work`` is what its walk took to read and match rules, in steps of regexp matching of about 0.25 µs.
-
-    Many parameters: one for each fact about the result, as in its JSON.
 
     It is immutable; ``replace`` makes a copy with other values. Two are equal whatever their times, ``scheme``,
     ``reason`` and ``work``.

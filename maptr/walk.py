@@ -135,8 +135,7 @@ class Walk:
     A negative answer for the root name means that there is no mapping authority only if the origin exists. If the
     response does not show that, as those of servers that filter or do not know NAPTR, and the caller does not know it
     (``origin_known``), the SOA of the origin is one more question.
-    ``root`` is the result of ``root_name``, if the caller already has it. Many attributes: the variables of the
-    algorithm and its limits, which are set while a depth is read and change together.
+    ``root`` is the result of ``root_name``, if the caller already has it.
 
     Raises ValueError if NAAN and origin do not make a valid domain name.
     """

@@ -129,7 +129,6 @@ class Disk:
     media or a file of which nothing can be said only warn. A directory raises ConfigError in any case. The methods do
     not raise. In a thread with a running event loop they wait for nothing: they give nothing while the file is busy or
     slow, and a thread writes.
-    Many attributes: the file as it is open, what is known of its faults, and what waits to be written.
     ``wall`` is the wall clock, which dates the entries; ``clock`` is monotonic.
     """
 

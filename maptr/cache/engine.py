@@ -47,8 +47,7 @@ class FromDns(NamedTuple):
 class Engine:
     """Cached answers, pending lookups, circuit breakers, table and policy. Safe for threads and tasks.
 
-    Settings and clocks are those of the store. The other options are those of ``maptr.Client``. Many attributes: each
-    source, and what is known of it.
+    Settings and clocks are those of the store. The other options are those of ``maptr.Client``.
     """
 
     def __init__(

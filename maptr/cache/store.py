@@ -215,7 +215,6 @@ class Replay:
 
     ``found`` is its discovery; None if ``missing`` has no answer. ``refresh_at``: when the first answer should be
     fetched again. Stale answers count only if ``absent``, the answer for names without any, is given.
-    Many attributes: the inputs of the walk, and what its answers add to the discovery.
     """
 
     def __init__(self, store: Store, ark: Ark, settings: Settings, *, absent: Answer | None = None) -> None:

@@ -82,7 +82,7 @@ class RequestMetrics(Collector):
 
 
 class Metrics:
-    """The counters of one gateway. Many attributes: one for each metric."""
+    """The counters of one gateway."""
 
     def __init__(self) -> None:
         registry = self._registry = CollectorRegistry()

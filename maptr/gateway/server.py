@@ -108,8 +108,6 @@ class HttpServer:
 
     ``is_admin``: the sockets are those of the operator. ``is_local``: only this machine's users shall reach them. Both
     answer no request for the name of another host. ``bound`` are the addresses with their actual ports.
-    Many parameters: what two servers of one gateway share, and in what they differ.
-    Many attributes: each limit, and what counts, besides what answers.
     """
 
     def __init__(

@@ -70,7 +70,6 @@ class Service:
 
     ``zones`` gives the zones for DNS over HTTPS if a server in this process has them; by default they are read from the
     files of the configuration. ``chooser`` chooses among several mapping authorities.
-    Many attributes: one for each part that it owns.
     Raises ConfigError for a certificate or a file of statistics that cannot be used: for all of them. Own objects that
     cannot be read do not stop a start: ARKs that may be among them get 503. ``is_check`` raises for them, too.
     ``is_local``: it is for the users of this machine, and answers no request for the name of another host.

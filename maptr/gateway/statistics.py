@@ -302,7 +302,6 @@ class Statistics:
     The file is made by ``open``, or at the first use of what is kept, unless ``is_read_only``: then nothing is made or
     changed. Counts go one way: from ``count`` to ``_handed``, in batches that do not change, and from there to the
     file, under the lock. So a report has each batch once, and none is lost to a thread that outlives its task.
-    Many attributes: the counts of each of these steps.
     """
 
     def __init__(self, file: Path | None = None, *, wall: Callable[[], float], is_read_only: bool = False) -> None:

@@ -254,10 +254,7 @@ def plan_pull(
 
 
 class _Puller:
-    """The current file, and the options of a pull. Raises OSError if the file cannot be read.
-
-    Many attributes: each option, and what is known of the file before a source is asked.
-    """
+    """The current file, and the options of a pull. Raises OSError if the file cannot be read."""
 
     def __init__(
         self,

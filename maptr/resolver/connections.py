@@ -80,10 +80,7 @@ class _Asked(NamedTuple):
 
 
 class TcpConnection:
-    """One connection without blocking, and the queries outstanding on it by ID. Raises OSError.
-
-    Many attributes: the socket, its buffers, and how far it may be used.
-    """
+    """One connection without blocking, and the queries outstanding on it by ID. Raises OSError."""
 
     def __init__(self, server: Server, waiter: Waiter, pool: TcpPool) -> None:
         self.server = server

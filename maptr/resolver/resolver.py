@@ -49,8 +49,6 @@ ORIGIN_SECONDS = 60.0  # for which the answer whether the origin exists is kept
 
 class Resolver:
     """Runs walks over DNS. The options are those of ``maptr.Client``. Threads and tasks may share one.
-
-    Many parameters: one for each option of the client that it uses. Many attributes: these, and what its calls share.
     Raises ConfigError and TypeError. The methods
     return an incomplete discovery if DNS does not answer. They raise NoServer if no server can be asked.
     """

@@ -60,7 +60,7 @@ class Daemon:
 
     ``served`` has these zones as loaded; if ``bind`` comes before, ``reloader.served`` gets them. A reload reads the
     configuration again with ``reread``. ``bound`` has the sockets if they are already bound. ``clock`` is in seconds
-    since 1970. Many attributes: one for each part that it owns. Raises ConfigError for an unusable certificate.
+    since 1970. Raises ConfigError for an unusable certificate.
     """
 
     def __init__(

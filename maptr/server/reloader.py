@@ -45,8 +45,7 @@ ALARM_INTERVAL = 86400.0  # seconds between two log lines about signatures that 
 class Reloader:
     """Keeps the responder's state up to date.
 
-    ``config`` is the current configuration, which a reload reads again with ``reread``. Many attributes: the values of
-    the configuration in use, and the parts that follow it.
+    ``config`` is the current configuration, which a reload reads again with ``reread``.
     """
 
     def __init__(

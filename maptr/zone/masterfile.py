@@ -223,7 +223,7 @@ class MasterFileReader:
     all others, both by folded owner in wire format. ``spelled`` and ``special`` are those of ``PackedNodes``.
 
     ``default_ttl`` is the TTL without $TTL, and then that of $TTL. Limits stop a file that includes itself, a pipe or a
-    device, or that generates too many records. Many attributes: the parts of a zone, what is wrong with it, and limits.
+    device, or that generates too many records.
     """
 
     def __init__(

@@ -105,11 +105,6 @@ def test_a_start_loads_nothing_heavy(code: str) -> None:
 MANY_ATTRIBUTES, MANY_PARAMETERS = 12, 8
 
 
-def has_reason(node: ast.ClassDef, what: str) -> bool:
-    """Whether the docstring says why there are so many: ``Many attributes: one for each metric``."""
-    return re.search(rf"\bmany {what}\b[^:]*: ", ast.get_docstring(node) or "", re.IGNORECASE) is not None
-
-
 def classes(trees: dict[Path, ast.Module]) -> list[tuple[Path, ast.ClassDef]]:
     return [(path, node) for path, tree in trees.items() for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
 
@@ -122,27 +117,57 @@ def state_of(node: ast.ClassDef) -> Iterator[str]:
                 yield name
 
 
-def test_a_class_with_much_state_says_why(trees: dict[Path, ast.Module]) -> None:
+# The classes and constructors with more. Each may lose some; a further one is a reason to look for a value in between.
+MUCH_STATE = {
+    "cache/disk.py: Disk": 16,
+    "cache/engine.py: Engine": 14,
+    "cache/store.py: Replay": 15,
+    "client.py: Client": 14,
+    "gateway/links/checker.py: LinkChecker": 14,
+    "gateway/metrics.py: Metrics": 16,
+    "gateway/redirects/importing.py: Staged": 15,
+    "gateway/redirects/store.py: ObjectStore": 21,
+    "gateway/server.py: HttpServer": 15,
+    "gateway/service.py: Service": 15,
+    "gateway/statistics.py: Statistics": 13,
+    "registry/pull.py: _Puller": 14,
+    "resolver/connections.py: TcpConnection": 13,
+    "resolver/multiplexer.py: Multiplexer": 13,
+    "resolver/resolver.py: Resolver": 13,
+    "server/daemon.py: Daemon": 15,
+    "server/reloader.py: Reloader": 17,
+    "walk.py: Walk": 19,
+    "zone/masterfile.py: MasterFileReader": 15,
+}
+MANY_OPTIONS = {
+    "client.py: Client.__init__": 18,
+    "discovery.py: Step.__init__": 14,
+    "discovery.py: Candidate.__init__": 14,
+    "discovery.py: Discovery.__init__": 19,
+    "gateway/server.py: HttpServer.__init__": 9,
+    "resolver/resolver.py: Resolver.__init__": 10,
+}
+
+
+def test_a_class_with_much_state_is_known(trees: dict[Path, ast.Module]) -> None:
     """Attributes that cannot be said in one breath are several values."""
-    assert {
-        f"{path.relative_to(PACKAGE)}: {node.name}": found
-        for path, node in classes(trees)
-        if len(found := {*state_of(node)}) > MANY_ATTRIBUTES and not has_reason(node, "attributes")
-    } == {}
+    found = {f"{path.relative_to(PACKAGE)}: {node.name}": len({*state_of(node)}) for path, node in classes(trees)}
+    assert {name: count for name, count in found.items() if count > MUCH_STATE.get(name, MANY_ATTRIBUTES)} == {}
 
 
-def test_a_function_with_many_parameters_says_why(trees: dict[Path, ast.Module]) -> None:
+def test_a_function_with_many_parameters_is_known(trees: dict[Path, ast.Module]) -> None:
     """Too many are a value without a name. Commands, which are decorated, have a parameter for each option."""
     owners = {method: node for _, node in classes(trees) for method in node.body}
+    found: dict[str, int] = {}
     for path, tree in trees.items():
         for node in ast.walk(tree):
             match node:
                 case ast.FunctionDef(decorator_list=[]) | ast.AsyncFunctionDef(decorator_list=[]):
                     owner, of = owners.get(node), node.args
                     count = len([*of.posonlyargs, *of.args, *of.kwonlyargs]) - (owner is not None)
-                    if count > MANY_PARAMETERS:
-                        assert owner is not None, f"{path}:{node.lineno}"
-                        assert has_reason(owner, "parameters"), f"{path}:{node.lineno}"
+                    name = f"{path.relative_to(PACKAGE)}: {f'{owner.name}.' if owner is not None else ''}{node.name}"
+                    found[name] = count
+    assert {name: count for name, count in found.items() if count > MANY_OPTIONS.get(name, MANY_PARAMETERS)} == {}
 
 
 def test_a_class_has_a_name_of_its_own(trees: dict[Path, ast.Module]) -> None:

@@ -50,7 +50,6 @@ class LinkChecker:
 
     It goes through the store slowly, and spaces its requests, because its gateway has something better to do. Without a
     store, the links are those that ``follow`` has found.
-    Many attributes: the two files, the requests under way, and the clocks.
     """
 
     def __init__(

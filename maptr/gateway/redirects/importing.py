@@ -105,7 +105,7 @@ class Staged:
     """The rows of a file in a new store beside its place, until ``put``. Use it as a context manager.
 
     ``name`` is that of the file in errors. Raises ConfigError. A bad row, or a second one of an ARK, is passed to
-    ``on_bad`` and left out. Many attributes: what a file, its place and its rows have.
+    ``on_bad`` and left out.
     """
 
     def __init__(

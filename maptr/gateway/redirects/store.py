@@ -135,7 +135,6 @@ class ObjectStore(OwnObjects):
 
     ``public`` are the columns without a meaning that are shown; by default those that the store says. With others
     (``is_overruled``), its index is not used. ``searching`` is a second connection to the same file.
-    Many attributes: the connection, the patience with it, and what is known of the file.
     """
 
     def __init__(
