@@ -95,7 +95,7 @@ def connected(path: Path, mode: str = "ro") -> sqlite3.Connection:
     return made
 
 
-class Deadline:
+class StatementLimit:
     """Ends statements of SQLite that take too long, whatever a file makes them do. It belongs to one connection."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:

@@ -50,7 +50,7 @@ from maptr.gateway.redirects.rows import (
     MAX_COLUMNS,
     MAX_LINE,
     VERSION,
-    Deadline,
+    StatementLimit,
     check_tables,
     connected,
     fault_of,
@@ -149,14 +149,14 @@ class ObjectStore(OwnObjects):
         self._connection = connection
         self._searching = searching  # so that no look-up waits for a search
         self._turn = threading.Lock()  # of the searches
-        self._until = Deadline(searching)
+        self._until = StatementLimit(searching)
         self.filename = filename
         self._allow_private = allow_private
         self._public = public
         self._columns: Mapping[str, bool] = {}
         self._logged = Repetitions()
         self._lock = threading.Lock()  # of the connection: SQLite's own would let the event loop wait
-        self._deadline = Deadline(connection)
+        self._deadline = StatementLimit(connection)
         self._slow = 0  # look-ups of threads that must be fast before the event loop looks up again
         self.quiet_after = math.inf
         self._fast_at = time.monotonic()  # of the last fast look-up
