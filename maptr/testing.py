@@ -52,7 +52,7 @@ TTL = 300  # seconds, of every answer
 
 
 class Slow(NamedTuple):
-    """An answer that comes after so many seconds, or a timeout if the caller does not wait for it."""
+    """An answer that comes after that many seconds, or a timeout if the caller does not wait for it."""
 
     reply: str | Sequence[str] = "none"
     seconds: float = 1.0

@@ -104,7 +104,7 @@ class TablePulls:
         return jittered(every, random.uniform)
 
     def pull(self, config: Config, file: Path, *, seconds: float = SECONDS) -> bool:
-        """Pull the table into this file, with so many seconds for each source. Returns whether it has changed.
+        """Pull the table into this file, with that many seconds for each source. Returns whether it has changed.
 
         It takes long: call it in a thread.
         """

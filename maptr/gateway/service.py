@@ -467,7 +467,7 @@ class CurrentSite:
         return tuple(found)
 
     async def probe(self, every: float) -> None:
-        """Probe a few of the servers of the table that were not probed for so many seconds, 0 for none. Read the
+        """Probe a few of the servers of the table that were not probed for that many seconds, 0 for none. Read the
         results, and those of ``maptr table probe``."""
         if self._client.history is not None:
             probes = ProbeLog(self._client.history)

@@ -63,7 +63,7 @@ class Site:
     ``has_admin``: metrics and statistics are at an address of their own. ``hyphens`` is as in ``Settings``. ``zones``,
     if there are any, and ``dns_context`` answer DNS over HTTPS. ``compares``: it compares the table with DNS.
     ``pull_failed``: the last pull of the table failed; None if this gateway pulls none.
-    ``patience``: for so many seconds, look-ups of own objects may wait; 0 in the event loop, which must not.
+    ``patience``: for that many seconds, look-ups of own objects may wait; 0 in the event loop, which must not.
     ``links`` is what is known of the links of own objects, None without any check of them.
     ``sources`` are what the gateway answers from, None before the first look; ``troubles`` why it is not ready, as
     clients may read it. ``alarms`` are what its operator must mend while it answers, by their kind. ``index`` is that

@@ -234,7 +234,7 @@ class Prober:
         self.is_offline = False  # whether no server answered in the last round of ``probe_some``
 
     def may_try(self, place: str, seconds: float) -> bool:
-        """Return whether a place was not tried for so many seconds, whether the result was kept or not."""
+        """Return whether a place was not tried for that many seconds, whether the result was kept or not."""
         return self._clock() - self._tried.get(place, float("-inf")) >= seconds
 
     def probe(self, servers: Mapping[str, str]) -> Iterator[Probe]:

@@ -240,7 +240,7 @@ class Scheduler(Generic[Token]):
             self._begin(token, walk, elapsed)
 
     def _begin(self, token: Token, walk: Walk, elapsed: float) -> None:
-        """Continue a walk whose first packet was sent so many seconds ago."""
+        """Continue a walk whose first packet was sent that many seconds ago."""
         if walk.over:
             found = self._finish(token, walk)
             if walk.budget.shared is not None and (shared := SharedWalk.of(walk, found)) is not None:

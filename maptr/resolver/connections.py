@@ -39,7 +39,7 @@ Ready = Callable[[], object]
 Reply = Callable[[bytes | OSError], None]
 """Receives the response to a query, or what went wrong."""
 Later = Callable[[float, Callable[[], None]], object]
-"""Calls a function after so many seconds, as ``call_later`` of an event loop does."""
+"""Calls a function after that many seconds, as ``call_later`` of an event loop does."""
 
 
 class Waiter(Protocol):

@@ -124,7 +124,7 @@ class Resolver:
 
     def opened(self, seconds: float) -> Stub | dns.resolver.BaseResolver:
         """Return the stub or the dnspython resolver that asks. The first call looks up servers given by name, each for
-        so many seconds. Raises NoServer."""
+        that many seconds. Raises NoServer."""
         if self._asked is None:
             seconds = max(0.0, seconds)
             if self.is_dnspython:

@@ -264,7 +264,7 @@ class Stream(asyncio.Protocol):
         self._writer.close()
 
     def _extend(self, seconds: float) -> None:
-        """Let ``check_deadline`` end the stream after so many seconds."""
+        """Let ``check_deadline`` end the stream after that many seconds."""
         self.deadline = min(asyncio.get_running_loop().time() + seconds, self._reply_deadline)
 
 

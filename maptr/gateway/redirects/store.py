@@ -216,7 +216,7 @@ class ObjectStore(OwnObjects):
         return _Within(self, seconds)
 
     def look_up(self, ark: str, seconds: float) -> OwnObject | None:
-        """``get``, which waits at most so many seconds. With 0 it raises Busy where it would have to wait."""
+        """``get``, which waits at most that many seconds. With 0 it raises Busy where it would have to wait."""
         until = time.monotonic() + seconds
         if seconds <= 0:
             is_quiet = time.monotonic() - self._fast_at > self.quiet_after
@@ -500,7 +500,7 @@ def locked_store(path: Path, seconds: float) -> Iterator[int]:
     """Exclude other writers of a store, before SQLite opens it, and yield a descriptor of the file.
 
     A journal has its name from the file, so that a connection to a file which an import has replaced would take the
-    journal of the new one for its own. Raises OSError, and BlockingIOError after so many seconds.
+    journal of the new one for its own. Raises OSError, and BlockingIOError after that many seconds.
     """
     until = time.monotonic() + seconds
     while True:
