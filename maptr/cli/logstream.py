@@ -45,7 +45,7 @@ def configure(level: str, form: str = "") -> None:
     logging.basicConfig(level=level.upper(), handlers=[handler])
     context = click.get_current_context(silent=True)
     if isinstance(handler.formatter, JsonFormatter | JournalFormatter) and context is not None:  # a program reads it
-        context.meta[output.ERROR_LOG] = logging.getLogger("maptr.serve").error
+        context.meta[output.ERROR_LOG] = logging.getLogger("maptr.daemon").error
     for name in SWITCHED:
         logging.getLogger(name).setLevel(logging.INFO)
 
@@ -175,7 +175,7 @@ class _Writer(QueueListener):
         lost, text = vars(record)["lost"] + self._not_written - self._reported, record.msg
         if lost:
             log_line = f"{lost} lines of the log lost: the queue was full, or they could not be written"
-            notice = logging.LogRecord("maptr.serve", logging.WARNING, "", 0, log_line, (), None)
+            notice = logging.LogRecord("maptr.daemon", logging.WARNING, "", 0, log_line, (), None)
             text = f"{self._format(notice)}\n{text}"
         line = f"{text}\n".encode(self._encoding, "backslashreplace")
         try:

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Hashable, Iterator
 
 from maptr.daemon import process
 
-log = logging.getLogger("maptr.serve")
+log = logging.getLogger("maptr.daemon")
 
 Work = Callable[[], Awaitable[object]]
 

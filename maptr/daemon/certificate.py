@@ -19,7 +19,7 @@ from maptr.daemon.background import Repetitions
 from maptr.errors import ConfigError, Time, time_text
 from maptr.files import read_whole, secret_fault
 
-log = logging.getLogger("maptr.serve")
+log = logging.getLogger("maptr.daemon")
 
 ALPN = "dot"  # registered with IANA by RFC 7858
 MINIMUM_VERSION = ssl.TLSVersion.TLSv1_2  # RFC 9325 3.1.1

@@ -22,7 +22,7 @@ from maptr.daemon.background import Repetitions
 from maptr.daemon.log_limit import LogLimit
 from maptr.protocol.address import client_of
 
-log = logging.getLogger("maptr.serve")
+log = logging.getLogger("maptr.daemon")
 
 ACCEPT_AT_ONCE = 4  # connections accepted before the event loop continues, so that it notices closed ones
 ACCEPT_PAUSE = 1.0  # seconds to wait if the system has no more file descriptors, as in asyncio's own servers

@@ -35,7 +35,7 @@ from maptr.protocol.names import Labels, to_wire
 from maptr.zone.masterfile import Source
 from maptr.zone.snapshot import PackedNodes, ZoneView
 
-log = logging.getLogger("maptr.serve")
+log = logging.getLogger("maptr.daemon")
 
 SUFFIX = ".kept"
 FORMAT = b"maptr kept zone 1\n"

@@ -26,7 +26,7 @@ from maptr.errors import ConfigError
 
 T = TypeVar("T")
 
-log = logging.getLogger("maptr.serve")
+log = logging.getLogger("maptr.daemon")
 
 KEY = "serve.user"
 MAX_ID = 0xFFFF_FFFF  # which stands for "unchanged" in setresuid(2)

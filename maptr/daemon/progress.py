@@ -7,7 +7,7 @@ import threading
 import time
 from types import TracebackType
 
-log = logging.getLogger("maptr.serve")
+log = logging.getLogger("maptr.daemon")
 
 EVERY = 1.0  # seconds between two log lines
 

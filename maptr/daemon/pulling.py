@@ -27,7 +27,7 @@ from maptr.registry.pull import (
 )
 from maptr.web import SECONDS
 
-log = logging.getLogger("maptr.serve")
+log = logging.getLogger("maptr.daemon")
 
 MAX_NAMED = 5  # records named in the text of a drift
 START_SECONDS = 10.0  # for each source of a first start: other zones wait, and systemd for TimeoutStartSec

@@ -20,7 +20,7 @@ from maptr.errors import ConfigError
 from maptr.protocol.address import Address
 from maptr.resolver.servers import socket_address
 
-log = logging.getLogger("maptr.serve")
+log = logging.getLogger("maptr.daemon")
 
 PORT_TRIES = 20  # further attempts to find a port that is free for both UDP and TCP, for port 0
 BACKLOG = 128  # connections that wait to be accepted

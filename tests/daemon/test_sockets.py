@@ -48,7 +48,7 @@ def test_the_limit_of_open_files_limits_connections(
     given = [(soft, hard)]
     monkeypatch.setattr(resource, "getrlimit", lambda _: given[-1])
     monkeypatch.setattr(resource, "setrlimit", lambda _, both: given.append(both))
-    with caplog.at_level(logging.WARNING, "maptr.serve"):
+    with caplog.at_level(logging.WARNING, "maptr.daemon"):
         assert limits_within_descriptors(ConnectionLimits(), 2) == ConnectionLimits(max_connections=allowed)
     assert given[-1] == (raised, hard)
     line = f"max_connections is {allowed} instead of 500, as a process may have {raised} files open: raise LimitNOFILE"

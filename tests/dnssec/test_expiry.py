@@ -37,7 +37,7 @@ def test_signature_state_and_alarm_at_each_time(keys: dict[Role, ZoneKey], caplo
         found = signature_state(view, now)
         assert (found.state, found.expires) == (state, end)
         caplog.clear()
-        with caplog.at_level(logging.WARNING, "maptr.serve"):
+        with caplog.at_level(logging.WARNING, "maptr"):
             log_alarms({view.origin: ZoneState(source).serving(view, now)}, now, Repetitions())
         assert bool(caplog.records) is found.is_alarm
         assert all("zone example.: signatures" in record.getMessage() for record in caplog.records)

@@ -393,7 +393,7 @@ def reloaded(daemon: Daemon, running: Running) -> None:
 def test_a_failed_handshake_is_logged_with_its_reason(
     port: int, directory: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level("INFO", "maptr.serve")
+    caplog.set_level("INFO", "maptr")
 
     def wait_for_line(said: str) -> None:
         streams.wait_for(lambda: f"TLS handshake with 127.0.0.1 failed: {said}" in caplog.messages)
@@ -416,7 +416,7 @@ def test_a_failed_handshake_is_logged_with_its_reason(
 
 
 def test_failed_handshakes_fill_no_log(directory: Path, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level("INFO", "maptr.serve")
+    caplog.set_level("INFO", "maptr")
     certificate = Certificate(directory / "tls.crt", directory / "tls.key")
     with streams.listening(certificate) as listening:
         for _ in range(MAX_LINES + 20):

@@ -548,7 +548,7 @@ def test_a_state_folder_that_cannot_be_written_to_stops_nothing(server: Server) 
 
 
 def test_a_long_start_says_what_it_does(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
-    caplog.set_level("INFO", "maptr.serve")
+    caplog.set_level("INFO", "maptr")
     monkeypatch.setattr(progress, "EVERY", 0.01)
     with progress.StartProgress() as doing:
         doing.doing = "loading zone a.test., 3 of 7"

@@ -33,7 +33,7 @@ def test_forged_queries_do_not_flood_the_log(caplog: pytest.LogCaptureFixture) -
     clock, counters = Clock(), Counters()
     responder = responding(Snapshot.of([]), clock=clock)
     query = dns.message.make_query("ark.arpa.", "IXFR").to_wire()
-    with caplog.at_level(logging.INFO, "maptr.serve"):
+    with caplog.at_level(logging.INFO, "maptr"):
         for _ in range(10 * MAX_LINES):
             assert responder.answer(ReceivedQuery(query, Transport.UDP, "127.0.0.1"), counters) is not None
         clock.now += INTERVAL

@@ -195,7 +195,7 @@ def test_rfc1996_3_7_notify_message_and_rfc1035_3_3_13_soa_query() -> None:
 def test_notify_is_repeated_until_it_is_acknowledged_or_given_up(
     rcodes: list[int], timeouts: tuple[float, ...], count: int, logged: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level("INFO", "maptr.serve")
+    caplog.set_level("INFO", "maptr")
     replies = iter(rcodes)
     received = notifying(
         lambda request: [answer(request, each) for each in islice(replies, 1)], NOTIFY_TIMEOUTS=timeouts
@@ -421,7 +421,7 @@ def asking(reply: Reply, **constants: Any) -> Watch:
 async def test_a_secondary_that_lags_behind_is_an_alarm_until_it_has_the_serial(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    caplog.set_level("INFO", "maptr.serve")
+    caplog.set_level("INFO", "maptr")
     serial = 6
     async with asking(lambda query: [soa(query, serial)]) as watch:
         watch.follow(7)
@@ -552,7 +552,7 @@ async def test_a_secondary_that_does_not_acknowledge_is_asked_meanwhile() -> Non
 async def test_a_secondary_that_acknowledges_but_stays_behind_gets_notify_again(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    caplog.set_level("INFO", "maptr.serve")
+    caplog.set_level("INFO", "maptr")
     notified = 0
 
     def reply(query: bytes) -> list[bytes]:
@@ -632,7 +632,7 @@ async def test_requests_come_from_the_source_of_their_family(host: str, source: 
 async def test_a_source_that_is_not_on_the_machine_is_an_alarm_until_it_is(caplog: pytest.LogCaptureFixture) -> None:
     """Nothing is sent from another address, and NOTIFY is not given up meanwhile."""
     constants: dict[str, Any] = {"SOURCE_RETRY": 0.01, "NOTIFY_TIMEOUTS": (PATIENCE,)}
-    caplog.set_level("INFO", "maptr.serve")
+    caplog.set_level("INFO", "maptr")
     missing = "192.0.2.77"  # RFC 5737: of no machine
 
     def reply(query: bytes) -> list[bytes]:

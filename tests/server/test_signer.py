@@ -298,7 +298,7 @@ BREAK: dict[str, Callable[[Site], object]] = {
 def test_after_a_failure_the_old_zone_stays_and_signing_is_retried(
     site: Site, error: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.INFO, "maptr.serve")
+    caplog.set_level(logging.INFO, "maptr")
     shutil.copytree(site.keys, site.directory / "saved")
     before = site.view
     BREAK[error](site)
@@ -407,7 +407,7 @@ def test_a_restart_continues_with_the_stored_version(site: Site, caplog: pytest.
     site.now += 8 * DAY
     site.look()
     before = site.view
-    caplog.set_level(logging.INFO, "maptr.serve")
+    caplog.set_level(logging.INFO, "maptr")
     site.start()
     assert (site.serial, site.signed.unsigned) == (2, 1)
     assert not ZoneDiff.between(before, site.view)
@@ -466,7 +466,7 @@ def test_a_start_with_unusable_keys_serves_the_stored_version(site: Site) -> Non
 def test_servfail_after_a_start_with_unusable_keys_and_no_stored_version(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.INFO, "maptr.serve")
+    caplog.set_level(logging.INFO, "maptr")
     site = Site(tmp_path)
     site.key().chmod(0o644)
     assert site.start() is None
