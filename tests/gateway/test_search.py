@@ -41,6 +41,7 @@ ROWS = HEAD + "".join(
         "12345/b4,https://h.example/4,302,紫式部,源氏物語 第一帖,1008,,",
         "12345/c5,https://h.example/5,302,A. Author,L'arbre: a study of reports,2001-05,,",
         "54321/a1,https://h.example/6,302,Другой,Война и мир,1869,,",
+        "12345/d6,https://h.example/7,302,Weiß,L’Œuvre au noir,1968,,",
     )
 )
 TABLE = Table(
@@ -77,6 +78,8 @@ def gateway(store: Any, **values: Any) -> Gateway:
         ("LES MISÉRABLES", ["12345/a1", "12345/b3"]),
         ("les", ["12345/a1", "12345/a2", "12345/b3"]),
         ("Hugo 1862", ["12345/a1"]),
+        ("oeuvre", ["12345/d6"]),
+        ("l’œuvre weiss", ["12345/d6"]),
         ("hug", ["12345/a1", "12345/b3"]),
         ("hug miserables", []),
         ("miserables, hug", ["12345/a1", "12345/b3"]),

@@ -37,15 +37,27 @@ _INDEX = (
     "(what, other, content='', columnsize=0, tokenize='unicode61 remove_diacritics 2')"
 )
 _SHOWN = "SELECT name FROM columns WHERE public"
+LETTERS = {"œ": "oe", "Œ": "OE", "æ": "ae", "Æ": "AE", "ß": "ss"}  # which the index takes for letters without a base
+
+
+def _spelled_out(sql: str) -> str:
+    """Return an expression of SQL for a text with two letters in place of each of LETTERS."""
+    for letter, two in LETTERS.items():
+        sql = f"replace({sql}, '{letter}', '{two}')"
+    return sql
+
+
 # The public texts of a row. That it has columns without a meaning which are public is seldom.
-_TEXTS = f"""
-SELECT number, what, who || ' ' || "when" || CASE
+_OTHER = f"""(who || ' ' || "when" || CASE
     WHEN more IS NOT NULL AND EXISTS ({_SHOWN}) AND json_valid(more)
     THEN ' ' || coalesce((SELECT group_concat(value, ' ') FROM json_each(more) WHERE key IN ({_SHOWN})), '')
-    ELSE '' END AS other
+    ELSE '' END)"""
+_TEXTS = f"""
+SELECT number, {_spelled_out("what")} AS what, {_spelled_out(_OTHER)} AS other
 FROM numbers JOIN redirects USING (ark)
 """
 _ROW = "SELECT {}, more FROM redirects AS r".format(", ".join(f'r."{name}"' for name in COLUMNS))
+_TWO_LETTERS = str.maketrans(LETTERS)
 _BEGINNING = re.compile(rf"[^\s?#]{{{MIN_BEGINNING},{MAX_QUERY}}}")
 
 
@@ -143,7 +155,8 @@ def _beginnings(text: str, naans: Iterable[str]) -> Iterator[str]:
 
 def _expressions(text: str) -> list[str]:
     """Return expressions of FTS5, the narrowest first. The last word may be the beginning of one."""
-    words = text[:MAX_QUERY].encode("utf-8", "ignore").decode().replace("\0", " ").split()
+    text = text[:MAX_QUERY].encode("utf-8", "ignore").decode().replace("\0", " ")
+    words = text.translate(_TWO_LETTERS).split()
     known = [*dict.fromkeys(word for word in words if any(map(str.isalnum, word)))][:MAX_WORDS]
     if not known:
         return []
