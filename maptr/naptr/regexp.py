@@ -219,6 +219,7 @@ _NAMED = frozenset(b".=:")
 _REPEATS = frozenset(b"*+?")
 _ANCHORS = frozenset(b"^$")
 _ALL = frozenset(range(256))
+_OPEN, _CLASS, _RANGE = -1, -2, -3  # what a hyphen in a bracket may follow, besides a byte: its start, a class, a range
 
 
 class Expression(NamedTuple):
@@ -376,35 +377,35 @@ class _Parser:
         negated = self._peek() == 0x5E
         self.at += negated
         octets: set[int] = set()
-        start: int | None = None  # where a following "-" would start a range
-        ranged = False  # directly after a range, where "-" is an error
-        first = True
-        while (octet := self._next("a bracket")) != 0x5D or first:
+        before = _OPEN
+        while (octet := self._next("a bracket")) != 0x5D or before == _OPEN:
             if octet == 0x5B and self._peek() in _NAMED:
                 octets |= self._named(self._next("a bracket"))
-                start, ranged, first = None, False, False
-                continue
-            if octet == 0x2D and not first:
-                if ranged:
-                    raise RegexpError("a bad range")
-                if self._peek() == 0x5D:
-                    octets.add(octet)
-                    continue
-                if self.ere[self.at : self.at + 2] in (b"[=", b"[:"):
-                    raise RegexpError("a class as the end of a range")
-                if start is None or self.ere[self.at : self.at + 2] == b"[.":
-                    self.unsupported = self.unsupported or "a range with a class"
-                    start = 0
-                    continue
-                last = self._next("a range")
-                if last < start:
-                    raise RegexpError("a range out of order")
-                octets |= set(range(start, last + 1))
-                start, ranged = None, True
-                continue
-            octets.add(octet)
-            start, ranged, first = octet, False, False
+                before = _CLASS
+            elif octet != 0x2D or before == _OPEN:
+                octets.add(octet)
+                before = octet
+            elif before == _RANGE:
+                raise RegexpError("a bad range")
+            elif self._peek() == 0x5D:
+                octets.add(octet)
+            else:
+                before = self._range(before, octets)
         return self._set(_ALL - octets if negated else octets)
+
+    def _range(self, first: int, octets: set[int]) -> int:
+        """Read the end of a range after its hyphen, and add its bytes. Returns what a further hyphen would follow."""
+        following = self.ere[self.at : self.at + 2]
+        if following in (b"[=", b"[:"):
+            raise RegexpError("a class as the end of a range")
+        if first == _CLASS or following == b"[.":
+            self.unsupported = self.unsupported or "a range with a class"
+            return 0
+        last = self._next("a range")
+        if last < first:
+            raise RegexpError("a range out of order")
+        octets.update(range(first, last + 1))
+        return _RANGE
 
     def _named(self, mark: int) -> frozenset[int]:
         end = self.ere.find(bytes((mark, 0x5D)), self.at)
