@@ -42,9 +42,10 @@ LETTERS = {"œ": "oe", "Œ": "OE", "æ": "ae", "Æ": "AE", "ß": "ss"}  # which 
 
 def _spelled_out(sql: str) -> str:
     """Return an expression of SQL for a text with two letters in place of each of LETTERS."""
+    spelled = sql
     for letter, two in LETTERS.items():
-        sql = f"replace({sql}, '{letter}', '{two}')"
-    return sql
+        spelled = f"replace({spelled}, '{letter}', '{two}')"
+    return f"CASE WHEN {sql} GLOB '*[{''.join(LETTERS)}]*' THEN {spelled} ELSE {sql} END"
 
 
 # The public texts of a row. That it has columns without a meaning which are public is seldom.
