@@ -262,7 +262,7 @@ def test_a_failed_pull_is_logged_once_and_retried_soon(
     assert 108 <= pulling.puller.pause() <= 132
     error = pulling.puller.pulls.state.error
     assert alarms_of(pulling.puller) == [
-        f"the table was not pulled, the old one stays: {error}; maptr control pull tries again"
+        f"table {tmp_path}/naans: not pulled, there is none: {error}; maptr control pull tries again"
     ]
     assert pulling.published == []
     answers["/naans"] = good
