@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl  # noqa: F401 - Windows has neither this nor a control socket, and the command then says so
 import json
 import os
 import socket

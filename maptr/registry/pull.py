@@ -242,7 +242,10 @@ def plan_pull(
 
 
 class _Puller:
-    """The current file, and the options of a pull. Raises OSError if the file cannot be read."""
+    """The current file, and the options of a pull. Raises OSError if the file cannot be read.
+
+    Many attributes: each option, and what is known of the file before a source is asked.
+    """
 
     def __init__(
         self, path: Path, sources: PullSources, force: bool, in_use: TableSource, wall: Callable[[], float]
