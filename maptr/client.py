@@ -478,7 +478,7 @@ class Client:
 
         from maptr.registry.followed_file import WatchedTable, table_source  # a discovery does not need these
         from maptr.registry.found import FoundTable
-        from maptr.registry.pull import OFFICIAL, apply_pull, plan_pull
+        from maptr.registry.pull import OFFICIAL, PullSources, apply_pull, plan_pull
 
         table = self.table
         if not isinstance(table, WatchedTable | FoundTable):
@@ -486,7 +486,8 @@ class Client:
         in_use = table if isinstance(table, FoundTable) else None
         path = table.path if isinstance(table, WatchedTable) else Path(paths.table_file(os.environ))
         paths.make_parent(str(path))
-        pulled = plan_pull(path, [os.fspath(source) for source in sources] or [OFFICIAL], force=force, in_use=in_use)
+        places = tuple(os.fspath(source) for source in sources) or (OFFICIAL,)
+        pulled = plan_pull(path, PullSources(places), force=force, in_use=in_use)
         apply_pull(pulled, wall=time.time)
         scheme = self.resolver.settings.scheme
         is_found = isinstance(table, FoundTable)  # the rule for older data holds then, as at the next start

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl  # noqa: F401 - Windows has neither this nor a control socket, and the command then says so
 import json
 import os
 import socket
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -19,28 +21,25 @@ from maptr.cli.group import command
 from maptr.cli.lookup import day_text, duration_text
 from maptr.cli.options import JSON_OPTION, NAME_TEXT, PATH
 from maptr.cli.output import Painted
-from maptr.errors import ConfigError, json_text, time_text
+from maptr.errors import ConfigError, json_text
 from maptr.paths import LOCAL_CONFIG
-from maptr.server.alarm import Alarm, not_served
-from maptr.server.status import (
-    CatalogStatus,
-    Progress,
-    ReloadResult,
-    SecondaryStatus,
-    Status,
-    ZoneResult,
-    ZoneStatus,
-    read,
-    to_json,
-)
+from maptr.server.alarm import not_served
+
+
+class Document(dict[str, Any]):
+    """A reply of the server, or a part of it. A field that a server of an older version does not send is None."""
+
+    def __missing__(self, name: str) -> None:
+        return None
+
 
 STATUS_SECONDS = 10.0
 RELOAD_SECONDS = 600.0  # a zone of 100,000 names takes tens of seconds to read
-# Of a secondary that may still get the zone in time.
-_UNDER_WAY: Mapping[str | None, str] = {
-    Progress.NOTIFYING: "NOTIFY not acknowledged yet",
-    Progress.TOLD: "told of the new one",
-}
+# Values of ``Progress`` in ``server/status.py``, which this command need not import: of a secondary that may still get
+# the zone in time, and of one of the catalog.
+_UNDER_WAY = {"notifying": "NOTIFY not acknowledged yet", "told": "told of the new one"}
+UNTOLD = "does not tell"
+REFUSED = "refused"  # the result of a zone
 MAX_REPLY = 64 * 1024 * 1024  # bytes; a status takes about 300 for each zone
 
 _FILE = click.option(
@@ -91,27 +90,28 @@ def reload(zone: str | None, force: bool, file: str | None, path: str | None, as
     """
     request = {"command": "reload", "zone": zone, "force": force}
     try:
-        found = read(ReloadResult, _ask(_socket(file, path), request, RELOAD_SECONDS))
+        found = _ask(_socket(file, path), request, RELOAD_SECONDS)
     except KeyboardInterrupt:
         output.interrupted("the server finishes the reload; maptr status shows the result")
     if as_json:
-        output.json_data({name: value for name, value in to_json(found).items() if value not in (None, "")})
+        output.json_data({name: value for name, value in found.items() if value not in (None, "")})
     else:
-        for zone_result in found.zones or ():
+        for zone_result in found["zones"] or ():
             _show_result(zone_result)
     _exit_if_refused(found)
 
 
-def _show_result(found: ZoneResult) -> None:
-    if found.is_refused:
-        kept = "queries get SERVFAIL" if found.serial is None else f"serial {found.serial} stays"
-        output.inform(f"zone {found.zone} ", Painted("refused", output.BAD), f", {kept}: {found.reason}")
+def _show_result(found: Document) -> None:
+    name, serial, was = found["zone"], found["serial"], found["was"]
+    if found["result"] == REFUSED:
+        kept = "queries get SERVFAIL" if serial is None else f"serial {serial} stays"
+        output.inform(f"zone {name} ", Painted(REFUSED, output.BAD), f", {kept}: {found['reason']}")
         return
-    was = f" (was {found.was})" if found.was not in (None, found.serial) else ""
-    numbers = "" if found.serial is None else f", serial {found.serial}{was}"
-    output.data(f"zone {found.zone} ", Painted(found.result, output.GOOD), numbers)
-    for warning in found.warnings:
-        output.inform(f"zone {found.zone}: ", Painted(warning, output.DOUBTFUL))
+    before = f" (was {was})" if was not in (None, serial) else ""
+    numbers = "" if serial is None else f", serial {serial}{before}"
+    output.data(f"zone {name} ", Painted(found["result"], output.GOOD), numbers)
+    for warning in found["warnings"]:
+        output.inform(f"zone {name}: ", Painted(warning, output.DOUBTFUL))
 
 
 @command(
@@ -134,35 +134,35 @@ def status(file: str | None, path: str | None, as_json: bool) -> None:
     """
     found = _status(_socket(file, path))
     if as_json:
-        output.json_data(to_json(found))
+        output.json_data(found)
     else:
         _show_status(found)
-    sys.exit(output.EXIT_NONE if found.alarms else output.EXIT_OK)
+    sys.exit(output.EXIT_NONE if found["alarms"] else output.EXIT_OK)
 
 
-def _status(where: tuple[Path, str]) -> Status:
+def _status(where: tuple[Path, str]) -> Document:
     reply = _ask(where, {"command": "status"}, STATUS_SECONDS)
     if "error" in reply:
         output.fail(str(reply["error"]), output.EXIT_INTERNAL)
-    return read(Status, reply)
+    return reply
 
 
-def _show_status(found: Status) -> None:
-    output.data(f"maptr {found.version}, process {found.pid}, up {duration_text(found.uptime)}")
-    tls = f"; by TLS on {', '.join(found.listen_tls)}" if found.listen_tls else ""
-    output.data(f"listening on {', '.join(found.listen)}{tls}")
-    _show_zones(found.zones, found.catalog)
-    if table := found.table:
-        source = f", from {table.source}" if table.source else ""
-        pulled = f"pulled {time_text(table.checked)}" if table.checked else "not pulled since the start"
-        data = f", data of {day_text(table.date)}" if table.date is not None else ""
-        output.data(f"table {table.file}, {pulled}{source}{data}")
-        for report in table.drift:
-            drift = report.error or f"{len(report.deviating)} of {report.records} records deviate"
-            output.data(f"  {report.server} at {time_text(report.at)}: {drift}")
-    for transport, counts in found.queries.items():
+def _show_status(found: Document) -> None:
+    output.data(f"maptr {found['version']}, process {found['pid']}, up {duration_text(found['uptime'])}")
+    tls = f"; by TLS on {', '.join(found['listen_tls'])}" if found["listen_tls"] else ""
+    output.data(f"listening on {', '.join(found['listen'])}{tls}")
+    _show_zones(found["zones"], found["catalog"])
+    if table := found["table"]:
+        source = f", from {table['source']}" if table["source"] else ""
+        pulled = f"pulled {table['checked']}" if table["checked"] else "not pulled since the start"
+        data = f", data of {day_text(_seconds(table['date']))}" if table["date"] else ""
+        output.data(f"table {table['file']}, {pulled}{source}{data}")
+        for report in table["drift"]:
+            drift = report["error"] or f"{len(report['deviating'])} of {report['records']} records deviate"
+            output.data(f"  {report['server']} at {report['at']}: {drift}")
+    for transport, counts in found["queries"].items():
         output.data(f"queries by {transport}: " + ", ".join(f"{count} {what}" for what, count in counts.items()))
-    limited, connections = found.rate_limit, found.connections
+    limited, connections = found["rate_limit"], found["connections"]
     if any(limited.values()):
         output.data(f"rate limit: {limited['dropped']} replies dropped, {limited['truncated']} truncated")
     if connections["accepted"] or connections["refused"]:
@@ -170,15 +170,21 @@ def _show_status(found: Status) -> None:
             f"connections: {connections['open']} open, {connections['accepted']} accepted, "
             f"{connections['refused']} refused, {connections['shed']} closed to make room"
         )
-    _show_alarms(found, found.alarms, found.silenced)
+    _show_alarms(found, found["alarms"], found["silenced"])
 
 
-def _show_alarms(found: Status, alarms: Iterable[Alarm], silenced: Iterable[Alarm]) -> None:
-    now = found.started + found.uptime
+def _show_alarms(found: Document, alarms: Iterable[Document], silenced: Iterable[Document]) -> None:
+    now = _seconds(found["started"]) + found["uptime"]
     for word, color, some in (("ALARM", output.BAD, alarms), ("silenced", output.MINOR, silenced)):
         for alarm in some:
-            age = "" if alarm.since is None else f" (for {duration_text(max(0.0, now - alarm.since))})"
-            output.data(Painted(word, color), f" {alarm.text}{age}")
+            since = alarm["since"]
+            age = f" (for {duration_text(max(0.0, now - _seconds(since)))})" if since else ""
+            output.data(Painted(word, color), f" {alarm['text']}{age}")
+
+
+def _seconds(time: str) -> float:
+    """Return a time of the document as a Unix time."""
+    return datetime.fromisoformat(time).timestamp()
 
 
 @command(
@@ -219,101 +225,107 @@ def control(verb: str, zone: str | None, file: str | None, path: str | None, as_
         return
     request = {"command": verb} | ({"zone": zone} if zone is not None else {})
     reply = _ask(where, request, RELOAD_SECONDS)
-    found = read(ReloadResult, reply)
+    zones = reply["zones"] or ()
     if as_json:
         output.json_data({"verb": verb, **reply})
-    elif not found.error:
+    elif not reply["error"]:
         if verb == "pull":
             changed = reply["changed"] is not None and reply["changed"] == reply["checked"]
             output.data(f"table {reply['file']} {'changed' if changed else 'up to date'}, from {reply['source']}")
         elif verb == "notify":
             output.data("\n".join(f"NOTIFY {one}" for one in reply["notified"]) or "there is no secondary to notify")
-        elif verb == "sign" and not found.zones:
+        elif verb == "sign" and not zones:
             output.data("no signature is due")
         elif verb in ("freeze", "thaw"):
             output.data(reply["done"])
-            if warning := reply.get("warning"):
+            if warning := reply["warning"]:
                 output.warning(warning)
-        for each in found.zones or ():
+        for each in zones:
             _show_result(each)
-    _exit_if_refused(found)
+    _exit_if_refused(reply)
 
 
-def _exit_if_refused(found: ReloadResult) -> None:
-    if found.error:
-        output.fail(found.error, output.EXIT_NONE)
-    if found.is_refused:
+def _exit_if_refused(found: Document) -> None:
+    if found["error"]:
+        output.fail(str(found["error"]), output.EXIT_NONE)
+    if any(zone["result"] == REFUSED for zone in found["zones"] or ()):
         sys.exit(output.EXIT_NONE)
 
 
 def _zone_status(where: tuple[Path, str], zone: str | None, *, as_json: bool) -> None:
     """Show one zone or all of them. Exits with 1 if one of them has an alarm, as a zone that is not served has."""
     found = _status(where)
-    wanted = None if zone is None else zone.lower()
-    zones = [each for each in found.zones if wanted in (None, each.zone.lower())]
-    catalog = found.catalog if found.catalog and wanted in (None, found.catalog.zone.lower()) else None
-    names = {each.zone.lower() for each in (*zones, catalog) if each}
+    wanted, catalog = None if zone is None else zone.lower(), found["catalog"]
+    zones = [each for each in found["zones"] or () if wanted in (None, each["zone"].lower())]
+    if catalog and wanted not in (None, catalog["zone"].lower()):
+        catalog = None
+    names = {each["zone"].lower() for each in (*zones, catalog) if each}
     if not names:
-        output.fail(not_served(zone or "", [each.zone for each in found.zones]), output.EXIT_NONE)
-    alarms, silenced = ([one for one in some if one.zone.lower() in names] for some in (found.alarms, found.silenced))
+        output.fail(not_served(zone or "", [each["zone"] for each in found["zones"] or ()]), output.EXIT_NONE)
+    alarms, silenced = (
+        [each for each in found[kind] or () if each["zone"].lower() in names] for kind in ("alarms", "silenced")
+    )
     if as_json:
-        output.json_data(
-            {"zones": to_json(tuple(zones)), "catalog": to_json(catalog), "alarms": to_json(tuple(alarms))}
-        )
+        output.json_data({"zones": zones, "catalog": catalog, "alarms": alarms})
     else:
         _show_zones(zones, catalog)
         _show_alarms(found, alarms, silenced)
     sys.exit(output.EXIT_NONE if alarms else output.EXIT_OK)
 
 
-def _show_zones(zones: Iterable[ZoneStatus], catalog: CatalogStatus | None) -> None:
+def _show_zones(zones: Iterable[Document], catalog: Document | None) -> None:
     for zone in zones:
         _show_zone(zone)
     if catalog:
-        output.data(f"catalog {catalog.zone} serial {catalog.serial}")
-        for secondary in catalog.secondaries:
+        output.data(f"catalog {catalog['zone']} serial {catalog['serial']}")
+        for secondary in catalog["secondaries"]:
             _show_secondary(secondary)
 
 
-def _show_zone(zone: ZoneStatus) -> None:
-    if zone.serial is None:
-        output.data("zone ", Painted(zone.zone, output.STRONG), " ", Painted("NOT LOADED", output.BAD))
+def _show_zone(zone: Document) -> None:
+    signing = zone["signing"] or Document()
+    if zone["serial"] is None:
+        output.data("zone ", Painted(zone["zone"], output.STRONG), " ", Painted("NOT LOADED", output.BAD))
     else:
-        loaded = f", loaded {time_text(zone.loaded)}" if zone.loaded else ""
-        signed = f", signed until {time_text(zone.signatures_expire)}" if zone.signatures_expire else ""
-        due = f", to be signed again {time_text(zone.signing.due)}" if zone.signing and zone.signing.due else ""
-        state = f" serial {zone.serial}, {zone.names} names{loaded}{signed}{due}"
-        output.data("zone ", Painted(zone.zone, output.STRONG), state)
-    if zone.frozen is not None:
-        output.data("  ", Painted(f"FROZEN since {time_text(zone.frozen)}", output.DOUBTFUL))
-    for key in zone.signing.key_states if zone.signing else ():
-        step = f"; {key.advice}" if key.advice else ""
-        output.data(f"  key {key.tag:05d} {key.role} {key.algorithm} {key.state} since {time_text(key.since)}{step}")
-    for secondary in zone.secondaries:
+        loaded = f", loaded {zone['loaded']}" if zone["loaded"] else ""
+        signed = f", signed until {zone['signatures_expire']}" if zone["signatures_expire"] else ""
+        due = f", to be signed again {signing['due']}" if signing["due"] else ""
+        state = f" serial {zone['serial']}, {zone['names']} names{loaded}{signed}{due}"
+        output.data("zone ", Painted(zone["zone"], output.STRONG), state)
+    if zone["frozen"]:
+        output.data("  ", Painted(f"FROZEN since {zone['frozen']}", output.DOUBTFUL))
+    for key in signing["key_states"] or ():
+        step = f"; {key['advice']}" if key["advice"] else ""
+        name = f"{key['tag']:05d} {key['role']} {key['algorithm']}"
+        output.data(f"  key {name} {key['state']} since {key['since']}{step}")
+    for secondary in zone["secondaries"]:
         _show_secondary(secondary)
-    for warning in zone.warnings:
+    for warning in zone["warnings"]:
         output.data("  ", Painted(warning, output.DOUBTFUL))
-    if zone.left_out and zone.left_out.findings:
-        output.data(f"  {zone.left_out.text}")
+    if zone["left_out"] and zone["left_out"]["findings"]:
+        output.data(f"  {zone['left_out']['text']}")
 
 
-def _show_secondary(known: SecondaryStatus) -> None:
+def _show_secondary(known: Document) -> None:
     """Print the last serial that a secondary acknowledged, and the last one that it served."""
-    serial = "no serial acknowledged" if known.serial is None else f"serial {known.serial}"
-    age = "" if known.age is None else f", {duration_text(known.age)} ago"
-    state = "no NOTIFY sent yet" if known.notify is None else f"NOTIFY {known.notify}"
-    output.data(f"  secondary {known.secondary} {serial}, {state}{age}")
-    if known.observed_serial is not None:
-        seen = f"has serial {known.observed_serial}, seen {duration_text(known.observed_age or 0)} ago"
-        if known.lags and (doing := _UNDER_WAY.get(known.progress)) and not known.is_ahead:
+    serial = "no serial acknowledged" if known["serial"] is None else f"serial {known['serial']}"
+    age = "" if known["age"] is None else f", {duration_text(known['age'])} ago"
+    state = f"NOTIFY {known['notify']}" if known["notify"] else "no NOTIFY sent yet"
+    output.data(f"  secondary {known['secondary']} {serial}, {state}{age}")
+    if known["observed_serial"] is not None:
+        seen = f"has serial {known['observed_serial']}, seen {duration_text(known['observed_age'] or 0)} ago"
+        doing = _UNDER_WAY.get(known["progress"])
+        if not known["lags"]:
+            output.data(f"    {seen}")
+        elif doing and not known["is_ahead"]:
             output.data(f"    {seen}, {doing}")
         else:
-            other = "IS AHEAD" if known.is_ahead else "LAGS BEHIND"
-            output.data("    ", Painted(f"{seen}, {other}", output.DOUBTFUL) if known.lags else seen)
-    if known.progress == Progress.UNTOLD:
+            other = "IS AHEAD" if known["is_ahead"] else "LAGS BEHIND"
+            output.data("    ", Painted(f"{seen}, {other}", output.DOUBTFUL))
+    if known["progress"] == UNTOLD:
         output.data("    does not tell its serial, as a secondary of a catalog may")
-    if known.observed_error:
-        output.data("    ", Painted(f"SERIAL UNKNOWN: {known.observed_error}", output.DOUBTFUL))
+    if known["observed_error"]:
+        output.data("    ", Painted(f"SERIAL UNKNOWN: {known['observed_error']}", output.DOUBTFUL))
 
 
 def _socket(file: str | None, path: str | None) -> tuple[Path, str]:
@@ -345,7 +357,7 @@ def _socket(file: str | None, path: str | None) -> tuple[Path, str]:
     return config.serve.control, ""
 
 
-def _ask(where: tuple[Path, str], request: dict[str, Any], seconds: float) -> dict[str, Any]:
+def _ask(where: tuple[Path, str], request: dict[str, Any], seconds: float) -> Document:
     """Send a request and return the reply. Exits without a reply. ``where`` is the result of ``_socket``."""
     path, source = where
     try:
@@ -355,7 +367,7 @@ def _ask(where: tuple[Path, str], request: dict[str, Any], seconds: float) -> di
             sock.sendall(json_text(request).encode() + b"\n")
             with sock.makefile("rb") as stream:
                 line = stream.readline(MAX_REPLY)
-        reply = json.loads(line)
+        reply = json.loads(line, object_hook=Document)
     except TimeoutError:
         output.fail(f"{path}: no answer within {seconds:.0f} seconds", output.EXIT_NOT_RUNNING)
     except PermissionError as error:
@@ -373,4 +385,4 @@ def _ask(where: tuple[Path, str], request: dict[str, Any], seconds: float) -> di
         output.fail(f"not running: {path}: {error.strerror or error}", output.EXIT_NOT_RUNNING)
     except ValueError:
         output.fail(f"{path}: the server closed the connection; its log may have the reason", output.EXIT_NOT_RUNNING)
-    return dict(reply)
+    return Document(reply)

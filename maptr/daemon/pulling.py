@@ -86,7 +86,7 @@ class TableStatus:
 
 
 class TablePulls:
-    """Pulls a table, again and again. ``state`` has the result."""
+    """Pulls a table, again and again. ``state`` has the result, and ``failure`` the line about a pull that failed."""
 
     def __init__(self, *, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -94,7 +94,7 @@ class TablePulls:
 
     def forget(self) -> None:
         """Begin again, for a configuration without a table."""
-        self.state, self._failures = TableStatus(), 0
+        self.state, self.failure, self._failures = TableStatus(), "", 0
         self._lines: tuple[PullLine, ...] = ()  # about the last pull
 
     def pause(self, every: float) -> float:
@@ -117,9 +117,10 @@ class TablePulls:
         now, found = self._clock(), result.pull
         if found is None:
             self._failures += 1
+            self.failure = f"table {file}: {result.lines[0].text}"
             self.state = replace(self.state, error=result.reason, failed=now)
             return False
-        self._failures = 0
+        self.failure, self._failures = "", 0
         changed = now if found.changes else self.state.changed
         kept = tuple(KeptRecord(*each) for each in found.plan.kept)
         self.state = TableStatus(str(file), found.source, now, changed, kept=kept, date=found.date)

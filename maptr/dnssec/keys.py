@@ -202,13 +202,13 @@ class KeyStep:
     since: Time
     next: str = ""
     at: Time | None = None
+    advice: str = ""  # the next step as a text
 
-    @property
-    def advice(self) -> str:
-        """The next step for an operator; "" without one."""
-        needs_ds = self.next == "retire" and self.role != Role.ZSK
+    def to_be(self, next: str, at: float) -> KeyStep:
+        """Return the key with its next step."""
+        needs_ds = next == "retire" and self.role != Role.ZSK
         parent = ", once the parent has the DS of the other key" if needs_ds else ""
-        return "" if self.at is None else f"next: {self.next}, not before {time_text(self.at)}{parent}"
+        return replace(self, next=next, at=at, advice=f"next: {next}, not before {time_text(at)}{parent}")
 
 
 def steps_of(files: Iterable[tuple[str, float]], ttl: int, ds_ttl: int | None = None) -> list[KeyStep]:
@@ -224,15 +224,15 @@ def steps_of(files: Iterable[tuple[str, float]], ttl: int, ds_ttl: int | None = 
 
 def _with_step(key: KeyStep, keys: Iterable[KeyStep], ttl: int, ds_ttl: int | None) -> KeyStep:
     if _is_left_over(key, keys):
-        return replace(key, next="remove", at=key.since)
+        return key.to_be("remove", key.since)
     since = math.ceil(key.since)  # at the second that is shown, a step is not too early
     if key.state == KeyState.PUBLISHED:
-        return replace(key, next="activate", at=since + ttl + MARGIN)
+        return key.to_be("activate", since + ttl + MARGIN)
     if key.state == KeyState.RETIRED:
         wait = ttl if ds_ttl is None or key.role == Role.ZSK else max(ttl, ds_ttl)
-        return replace(key, next="remove", at=since + wait + MARGIN)
+        return key.to_be("remove", since + wait + MARGIN)
     later = [new.since for new in keys if new.since > key.since and _replaces(new, key)]
-    return replace(key, next="retire", at=min(later)) if later else key
+    return key.to_be("retire", min(later)) if later else key
 
 
 def _is_left_over(key: ZoneKey | KeyStep, keys: Iterable[ZoneKey | KeyStep]) -> bool:

@@ -199,16 +199,7 @@ def pull_table(
 ) -> PullResult:
     """Plan a pull, and apply it if it is to ``act``. A failure is a result, not an exception, and the file stays."""
     try:
-        found = plan_pull(
-            path,
-            sources.places,
-            requirements=sources.requirements,
-            cafile=sources.cafile,
-            force=force,
-            seconds=sources.seconds,
-            in_use=in_use,
-            wall=wall,
-        )
+        found = plan_pull(path, sources, force=force, in_use=in_use, wall=wall)
         if act:
             apply_pull(found, wall=wall)
     except (MaptrError, OSError) as error:
@@ -218,16 +209,13 @@ def pull_table(
 
 def plan_pull(
     path: Path,
-    sources: Sequence[str],
+    sources: PullSources,
     *,
-    requirements: Requirements = Requirements(),
-    cafile: str | Path | None = None,
     force: bool = False,
-    seconds: float = SECONDS,
     in_use: TableSource | None = None,
     wall: Callable[[], float] = time.time,
 ) -> Pull:
-    """Plan to turn the file at ``path`` into a source's table. Sources are URLs or files, tried in order.
+    """Plan to turn the file at ``path`` into a source's table.
 
     ``force`` accepts a plan beyond the removal limit, older data and an older signature, and keeps no entries. If the
     current file is not a table (``broken``), the plan starts from the last good state beside it. Without one, and if
@@ -237,10 +225,10 @@ def plan_pull(
     OSError if the current file cannot be read.
     """
     in_use = FoundTable(clock=time.monotonic, wall=wall) if in_use is None else in_use
-    puller = _Puller(path, requirements, partial(_get, cafile=cafile, seconds=seconds), force, in_use, wall)
+    puller = _Puller(path, sources, force, in_use, wall)
     reasons: list[str] = []
     unsafe: UnsafePlan | None = None
-    for source in sources:
+    for source in sources.places:
         try:
             return replace(puller.pull(source), skipped=tuple(reasons))
         except UnsafePlan as error:
@@ -257,15 +245,10 @@ class _Puller:
     """The current file, and the options of a pull. Raises OSError if the file cannot be read."""
 
     def __init__(
-        self,
-        path: Path,
-        requirements: Requirements,
-        get: Callable[..., Fetched],
-        force: bool,
-        in_use: TableSource,
-        wall: Callable[[], float],
+        self, path: Path, sources: PullSources, force: bool, in_use: TableSource, wall: Callable[[], float]
     ) -> None:
-        self._path, self._requirements, self._get, self._force = path, requirements, get, force
+        self._path, self._requirements, self._force = path, sources.requirements, force
+        self._get = partial(_get, cafile=sources.cafile, seconds=sources.seconds)
         self._in_use, self._wall = in_use, wall
         self._table, self._broken, self._sha256 = Table(), "", ""
         self._content: bytes | None = None

@@ -35,7 +35,7 @@ from maptr.server.counters import Counters, total
 from maptr.server.reloader import Reloader
 from maptr.server.starting import NotReady
 from maptr.server.state import Clock, Served
-from maptr.server.status import CatalogStatus, Status, age
+from maptr.server.status import CatalogStatus, Status, age, to_json
 from maptr.server.stream import Connections, TcpListener
 from maptr.server.udp import BatchListener, UdpListener
 
@@ -200,7 +200,7 @@ class Daemon:
         zone, force = request.get("zone"), request.get("force", False)
         match request.get("command"):
             case "status":
-                return await in_thread(lambda: asdict(self.status()))
+                return await in_thread(lambda: to_json(self.status()))
             case "pull" if zone is None:
                 return await self._pull()
             case "notify" if zone is None or isinstance(zone, str):

@@ -14,7 +14,7 @@ from pathlib import Path
 from maptr.config import ZoneConfig
 from maptr.daemon import kept
 from maptr.daemon.kept import Kept
-from maptr.errors import ZoneError, reason_of, time_text
+from maptr.errors import ZoneError, reason_of
 from maptr.protocol.names import Labels, to_text
 from maptr.protocol.serial import is_newer
 from maptr.server import signer, state_folder
@@ -216,7 +216,7 @@ def _publish(
                 view = old
             state = _with_stored_serial(state, view, starting=starting)
     except (ZoneError, OSError) as error:
-        return _refuse(state, error, now, starting=starting)
+        return _refuse(state, error, now)
     sources = tuple(one._replace(path=zone.file) if one.path == reading.file else one for one in checked.sources)
     state = replace(state.accepted(sources), left_out=left_out)
     warnings = checked.first_warnings()
@@ -258,18 +258,12 @@ def _with_serial(
     return view
 
 
-def _refuse(state: ZoneState, error: Exception, now: float, *, starting: bool) -> tuple[ZoneState, ZoneResult]:
+def _refuse(state: ZoneState, error: Exception, now: float) -> tuple[ZoneState, ZoneResult]:
     """Keep what is served, if anything is, and log the reason; once, because each pull may find the same."""
-    name, served, reason = to_text(state.zone.name), state.view, text_of(error)
+    reason = text_of(error)
     level = logging.INFO if reason == state.error else logging.ERROR
-    if served is None:
-        log.log(level, "zone %s not loaded, queries get SERVFAIL: %s", name, reason)
-    elif starting:
-        when = time_text(state.published or 0.0)
-        log.error("zone %s not loaded, serial %d, published %s, stays: %s", name, served.serial, when, reason)
-    else:
-        log.log(level, "zone %s not reloaded, serial %d stays: %s", name, served.serial, reason)
     state = replace(state, error=reason, failed_at=now, is_forcible=isinstance(error, UnsafeChange))
+    log.log(level, "%s", state.refusal())
     return state, state.refused()
 
 

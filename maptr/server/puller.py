@@ -153,9 +153,8 @@ class Puller:
 
     def alarms(self) -> Iterator[Alarm]:
         state = self.pulls.state
-        if state.error:
-            text = f"the table was not pulled, keeping the old one: {state.error}; maptr control pull tries again"
-            yield Alarm(AlarmKind.TABLE_NOT_PULLED, text)
+        if failure := self.pulls.failure:
+            yield Alarm(AlarmKind.TABLE_NOT_PULLED, f"{failure}; maptr control pull tries again")
         if state.kept:
             yield Alarm(AlarmKind.RECORDS_KEPT, kept_text([(each.record, each.reason) for each in state.kept]))
         for report in self._drift:

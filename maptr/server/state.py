@@ -180,6 +180,18 @@ class ZoneState:
             changed=changed,
         )
 
+    def refusal(self) -> str:
+        """Say why the last file is not served, what is served, and what to do, for the log and the alarm."""
+        name = to_text(self.zone.name)
+        if self.view is None:
+            reason = self.error or f"not signed: {self.signed.error}"
+            return f"zone {name} is not loaded, queries get SERVFAIL: {reason}"
+        since = "" if self.published is None else f", published {time_text(self.published)},"
+        mend = f"mend it, then maptr reload {name}"
+        if self.is_forcible:
+            mend = f"maptr reload {name} --force takes it as it is"
+        return f"zone {name} was not reloaded, serial {self.view.serial}{since} stays: {self.error}; {mend}"
+
     def refused(self) -> ZoneResult:
         """Return the result of a file that was refused for ``error``."""
         serial = None if self.view is None else self.view.serial
@@ -215,16 +227,9 @@ class ZoneState:
     def alarms(self, now: float) -> Iterator[Alarm]:
         """Yield the alarms of the zone, without those of its secondaries."""
         name, signing_error = to_text(self.zone.name), self.signed.error
-        if self.view is None:
-            reason = self.error or f"not signed: {signing_error}"
-            yield Alarm(AlarmKind.ZONE_NOT_LOADED, f"zone {name} is not loaded, queries get SERVFAIL: {reason}", name)
-        elif self.error:
-            since = "" if self.published is None else f", published {time_text(self.published)},"
-            mend = f"mend it, then maptr reload {name}"
-            if self.is_forcible:
-                mend = f"maptr reload {name} --force takes it as it is"
-            text = f"zone {name} was not reloaded, serial {self.view.serial}{since} stays: {self.error}; {mend}"
-            yield Alarm(AlarmKind.ZONE_REFUSED, text, name)
+        if self.view is None or self.error:
+            kind = AlarmKind.ZONE_NOT_LOADED if self.view is None else AlarmKind.ZONE_REFUSED
+            yield Alarm(kind, self.refusal(), name)
         if self.view is not None and signing_error:
             text = f"zone {name} was not signed, serial {self.view.serial} stays: {signing_error}"
             text += f"; maptr control sign {name} tries again"

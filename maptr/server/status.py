@@ -1,7 +1,7 @@
 """The status of a running server, and the result of a reload, as values for ``maptr status``, metrics and health.
 
-Times are in seconds since 1970, ages in seconds. Secrets are left out. The control socket sends a status as JSON with
-the names of the fields; ``to_json`` is what ``maptr status --json`` prints, with times in the format of RFC 3339.
+Times are in seconds since 1970, ages in seconds. Secrets are left out. The control socket sends what ``to_json``
+returns, with times in the format of RFC 3339; ``maptr status --json`` prints it, and without ``--json`` prints from it.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import enum
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import cache
-from typing import Any, TypeVar, cast, get_args, get_origin, get_type_hints
+from typing import Any, get_args, get_type_hints
 
 from maptr.daemon.pulling import TableStatus
 from maptr.dnssec.keys import KeyStep
@@ -18,7 +18,6 @@ from maptr.errors import Time, time_text
 from maptr.protocol.serial import is_newer
 from maptr.server.alarm import Alarm
 
-T = TypeVar("T")
 Counts = Mapping[str, int]
 
 
@@ -227,18 +226,3 @@ def to_json(value: Any) -> Any:
             for name, found in document.items()
         }
     return [*map(to_json, value)] if isinstance(value, tuple) else value
-
-
-def read(kind: type[T], document: Mapping[str, Any]) -> T:
-    """Return the dataclass that the control socket sent, also of a request that it refused, or of a newer server."""
-    return cast(T, _read(kind, document))
-
-
-def _read(hint: Any, value: Any) -> Any:
-    if value is None or not (is_dataclass(hint) or get_args(hint)):
-        return value
-    if not is_dataclass(hint):  # tuple[ZoneStatus, ...], or TableStatus | None
-        part = get_args(hint)[0]
-        return tuple(_read(part, each) for each in value) if get_origin(hint) is tuple else _read(part, value)
-    types = get_type_hints(hint).items()
-    return hint(**{name: _read(kind, value[name]) for name, kind in types if name in value})  # type: ignore[operator]

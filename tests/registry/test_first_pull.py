@@ -16,10 +16,10 @@ from maptr.daemon.pulling import TablePulls
 from maptr.errors import PullFailed, UnsafePlan
 from maptr.registry import builtin, followed_file, pull
 from maptr.registry import found as found_table
-from maptr.registry.pull import apply_pull, plan_pull
+from maptr.registry.pull import apply_pull
 from maptr.web.http import Fetched
 from tests.support.command_line import run
-from tests.support.registries import natab
+from tests.support.registries import natab, plan_pull
 
 
 @pytest.fixture

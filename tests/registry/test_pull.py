@@ -21,10 +21,10 @@ from maptr import registry
 from maptr.errors import PullFailed, TableError, UnsafePlan
 from maptr.files import write_atomically
 from maptr.registry.followed_file import WatchedTable, pull_file, read_pull_file
-from maptr.registry.pull import Requirements, apply_pull, plan_pull
+from maptr.registry.pull import Requirements, apply_pull
 from tests.support import command_line
 from tests.support.http_server import http_server, sends
-from tests.support.registries import KEY, NEW, OLD, PUB, json_v1, natab, signature
+from tests.support.registries import KEY, NEW, OLD, PUB, json_v1, natab, plan_pull, signature
 
 REGISTRIES = ("naan_records_2024-06-21.json.gz", "naan_records_2026-07-14.json.gz")
 

@@ -262,7 +262,7 @@ def test_a_failed_pull_is_logged_once_and_retried_soon(
     assert 108 <= pulling.puller.pause() <= 132
     error = pulling.puller.pulls.state.error
     assert alarms_of(pulling.puller) == [
-        f"the table was not pulled, keeping the old one: {error}; maptr control pull tries again"
+        f"table {tmp_path}/naans: not pulled, there is none: {error}; maptr control pull tries again"
     ]
     assert pulling.published == []
     answers["/naans"] = good
@@ -447,5 +447,5 @@ def test_a_table_that_is_pulled_often_repeats_no_warning(tmp_path: Path, caplog:
         site = Site(tmp_path, f'listen = ["127.0.0.1:0"]\n[table]\nfile = "naans"\n{sources}')
         asyncio.run(work())
     said = [record.getMessage() for record in caplog.records if record.levelname in ("WARNING", "ERROR")]
-    parts = ("not loaded, queries get SERVFAIL", "source skipped: http://127.0.0.1:9/", "2 records left out")
+    parts = ("is not loaded, queries get SERVFAIL", "source skipped: http://127.0.0.1:9/", "2 records left out")
     assert [[part in text for part in parts].index(True) for text in said] == [0, 1, 2]

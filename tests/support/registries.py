@@ -5,13 +5,19 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from maptr.registry import pull
 from maptr.registry.minisign import PublicKey
 from maptr.registry.plan import Plan
+from maptr.registry.pull import Requirements
 from maptr.registry.table import Entry, Table
+
+ANY = Requirements()
 
 
 def natab(*naans: int, host: str = "h.example.org") -> bytes:
@@ -94,3 +100,7 @@ GOOD_RECORDS: dict[str, Callable[[int], str]] = {
     "prefixes": lambda count: "---\n" + "".join(f"ark:/{n}:\n  redirect: h.example/$id\n" for n in range(count)),
 }
 """Files with a number of good records, by format."""
+
+
+def plan_pull(target: Path, places: Iterable[str], requirements: Requirements = ANY, **given: Any) -> pull.Pull:
+    return pull.plan_pull(target, pull.PullSources(tuple(places), requirements), **given)
