@@ -226,7 +226,7 @@ _PROXIES = {header: Proxies([read_network("192.0.2.0/24")], header) for header i
 _COUNTS = statistics.Statistics(wall=lambda: 0.0)
 _QUERY = make_query(names.parse("12345.ark.arpa"), bytes, mix=False)
 _SNAPSHOT = Snapshot.of(())
-_ORIGIN = names.parse("ark.arpa.")
+_ORIGIN = names.fold(names.parse("ark.arpa."))
 _KEYS: dict[names.Labels, TsigKey] = {(b"a",): TsigKey((b"a",), "hmac-sha256", b"secret")}
 _KEY = "RWQf6LRCGA9i53mlYecO4IzT51TGPpvWucNSCh1CBM0QTaLn73Y7GFO3"
 _IN_REGISTRY = [
