@@ -44,6 +44,7 @@ from maptr.answer.respond import respond
 from maptr.ark import Ark, find_arks
 from maptr.cli import bulk
 from maptr.config import model, reader
+from maptr.config.lines import key_lines
 from maptr.daemon import kept
 from maptr.daemon.certificate import CertificatePeriod
 from maptr.daemon.hosts import is_for_operators
@@ -333,7 +334,7 @@ def _bulk_find(text: str) -> object:
 
 def _key_lines(text: str) -> object:
     tomli.loads(text)
-    return reader.key_lines(text)
+    return key_lines(text)
 
 
 def _matched(field: bytes, text: str) -> object:

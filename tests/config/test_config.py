@@ -14,8 +14,9 @@ import tomli
 from maptr.cache import POLICIES, policy
 from maptr.client import Client
 from maptr.config import Config, load, model, parse, reader
+from maptr.config.lines import key_lines
 from maptr.config.model import CacheConfig, ClientConfig, Removed, ZoneConfig, all_keys
-from maptr.config.reader import environment_names, key_lines
+from maptr.config.reader import environment_names
 from maptr.errors import ConfigError, ConfigErrors
 from maptr.protocol.address import Address, read_network
 from maptr.protocol.names import ARK_ARPA, Folded
