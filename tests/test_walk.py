@@ -99,7 +99,7 @@ def test_vector(case: dict[str, Any]) -> None:
         names.fold(names.parse(name)): Outcome[records] if isinstance(records, str) else [naptr(r) for r in records]
         for name, records in case["dns"].items()
     }
-    ttls = {names.fold(names.parse(name)): ttl for name, ttl in case.get("ttls", {}).items()}
+    ttls: dict[names.Labels, int] = {names.fold(names.parse(name)): ttl for name, ttl in case.get("ttls", {}).items()}
     settings = Settings(origin=names.parse(case.get("origin", "ark.arpa.")), scheme=case.get("scheme", "https"))
     soa = names.parse(case["soa"]) if "soa" in case else None
     discovery = run(Ark.parse(case["ark"]), table, settings, ttls=ttls, soa=soa)

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from maptr.answer.context import Identity
-from maptr.protocol.names import MAX_NAME, Labels, fold, is_below, to_wire, wire_length
+from maptr.protocol.names import MAX_NAME, Folded, Labels, fold, is_below, to_wire, wire_length
 from maptr.protocol.numbers import AAAA, ANY, CNAME, DNAME, DS, NOERROR, NS, NXDOMAIN, RRSIG, TXT, YXDOMAIN, A
 from maptr.zone.rrset import Node, RRset, pack_record, rdata_name
 from maptr.zone.snapshot import Snapshot, ZoneView
@@ -48,20 +48,20 @@ class LookupResult:
                 self.authority.append(rrset)
 
 
-def find_zone(snapshot: Snapshot, name: Labels, rdtype: int) -> ZoneView | None:
+def find_zone(snapshot: Snapshot, name: Folded, rdtype: int) -> ZoneView | None:
     """Return the closest zone to a folded name; for DS at an apex, the parent zone if served (RFC 4035 3.1.4.1)."""
     zone = snapshot.closest(name)
     if zone is not None and rdtype == DS and name and name == zone.origin:
-        return snapshot.closest(name[1:]) or zone
+        return snapshot.closest(Folded(name[1:])) or zone
     return zone
 
 
-def is_broken(snapshot: Snapshot, name: Labels, rdtype: int, zone: ZoneView | None) -> bool:
+def is_broken(snapshot: Snapshot, name: Folded, rdtype: int, zone: ZoneView | None) -> bool:
     """Return whether a zone that could not be loaded is closer to the name than ``zone``, the closest loaded one."""
     if rdtype == DS and name in snapshot.broken and zone is not None:
         return False  # the parent zone has the answer
     nearest = len(zone.origin) if zone is not None else -1
-    return any(name[start:] in snapshot.broken for start in range(len(name) - nearest))
+    return any(Folded(name[start:]) in snapshot.broken for start in range(len(name) - nearest))
 
 
 def look_up(zone: ZoneView, name: Labels, rdtype: int, *, minimal_any: bool, dnssec: bool) -> LookupResult:
@@ -72,7 +72,7 @@ def look_up(zone: ZoneView, name: Labels, rdtype: int, *, minimal_any: bool, dns
     """
     key = fold(name)
     lookup = _ZoneLookup(zone, rdtype, minimal_any, LookupResult(source=key, dnssec=dnssec, base=len(zone.origin)))
-    seen: set[Labels] = set()
+    seen: set[Folded] = set()
     while key not in seen and len(seen) < MAX_CHAIN:
         seen.add(key)
         target = lookup.step(name, key)
@@ -89,13 +89,13 @@ class _ZoneLookup:
     minimal_any: bool
     result: LookupResult
 
-    def step(self, name: Labels, key: Labels) -> Labels | None:
+    def step(self, name: Labels, key: Folded) -> Labels | None:
         """Add the records for one name; ``key`` is its folded form. Returns the target if the name is an alias."""
         zone, result = self.zone, self.result
         node: Node | None = None
         encloser = zone.origin
         for start in range(len(key) - len(zone.origin), -1, -1):
-            suffix = key[start:]
+            suffix = Folded(key[start:])
             node = zone.find(suffix)
             if node is None:
                 break
@@ -113,7 +113,7 @@ class _ZoneLookup:
             if denial and not found:
                 result.prove(denial.no_data(to_wire(key)))
             return target
-        wildcard = (b"*", *encloser)
+        wildcard = Folded((b"*", *encloser))
         node = zone.find(wildcard)
         if node is None:
             result.rcode, result.source = NXDOMAIN, zone.origin
@@ -146,7 +146,7 @@ class _ZoneLookup:
             return False, None
         return True, None
 
-    def _refer(self, cut: Labels) -> None:
+    def _refer(self, cut: Folded) -> None:
         """Add a referral: the NS records of the delegation, and its glue (RFC 9471 3.1)."""
         result, denial, node = self.result, self.zone.denial, self.zone.nodes[cut]
         ns = node[NS]
@@ -180,23 +180,23 @@ class _ZoneLookup:
         result.answer.append(RRset(name, CNAME, pack_record(CNAME, dname.ttl, to_wire(target))))
         return target
 
-    def _addresses(self, hosts: Iterable[Labels]) -> list[RRset]:
+    def _addresses(self, hosts: Iterable[Folded]) -> list[RRset]:
         """Return the address RRsets of the hosts, each once."""
         nodes = [self._host(host) for host in dict.fromkeys(hosts)]
         return [node[rdtype] for node in nodes for rdtype in (A, AAAA) if rdtype in node]
 
-    def _host(self, host: Labels) -> Node:
+    def _host(self, host: Folded) -> Node:
         """Return the records of a host, including glue; if the host does not exist, the addresses of the wildcard."""
         zone = self.zone
         for start in range(len(host) - len(zone.origin) + 1):
-            encloser = host[start:]
+            encloser = Folded(host[start:])
             node = zone.find(encloser)
             if node is None:
                 continue
             if start == 0:
                 return node
-            delegated = any(host[above:] in zone.cuts for above in range(start, len(host) - len(zone.origin)))
-            wildcard = {} if delegated else zone.find((b"*", *encloser)) or {}
+            delegated = any(Folded(host[above:]) in zone.cuts for above in range(start, len(host) - len(zone.origin)))
+            wildcard = {} if delegated else zone.find(Folded((b"*", *encloser))) or {}
             return {rdtype: wildcard[rdtype].at(host) for rdtype in (A, AAAA) if rdtype in wildcard}
         return {}
 

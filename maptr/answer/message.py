@@ -26,7 +26,7 @@ from maptr.answer.context import MIN_PAYLOAD, Context, Transport
 from maptr.answer.lookup import LookupResult
 from maptr.protocol import numbers
 from maptr.protocol.cookies import is_well_formed
-from maptr.protocol.names import MAX_NAME, Labels, fold, read_name, read_wire, to_wire, wire_length
+from maptr.protocol.names import MAX_NAME, Folded, Labels, fold, read_name, read_wire, to_wire, wire_length
 from maptr.zone.rrset import RDATA_NAMES, RECORD, RRset, split_records
 
 MAX_POINTER = 0x3FFF  # RFC 1035 4.1.4: fourteen bits
@@ -46,7 +46,7 @@ class MessageBuffer(DNSBuffer):  # type: ignore[misc] # dnslib has no types
 
     data: bytearray
     offset: int
-    names: dict[Labels, int]  # folded labels -> their offset
+    names: dict[Folded, int]  # the offset of each name
 
     def __init__(self, data: bytes = b"") -> None:
         super().__init__(data)
@@ -66,14 +66,14 @@ class MessageBuffer(DNSBuffer):  # type: ignore[misc] # dnslib has no types
         labels: Labels = name.label if isinstance(name, DNSLabel) else name
         keys = fold(labels)
         for at, label in enumerate(labels):
-            known = self.names.get(keys[at:])
+            known = self.names.get(Folded(keys[at:]))
             if known is not None:
                 if known != numbers.HEADER_SIZE:
                     self.pointers.append(self.offset)
                 self.append((0xC000 | known).to_bytes(2, "big"))
                 return
             if self.offset <= MAX_POINTER:
-                self.names[keys[at:]] = self.offset
+                self.names[Folded(keys[at:])] = self.offset
             self.append(bytes((len(label),)) + label)
         self.append(b"\0")
 
@@ -82,7 +82,7 @@ class MessageBuffer(DNSBuffer):  # type: ignore[misc] # dnslib has no types
         question.pack(self)
         labels = fold(question.qname.label)
         for at in range(len(labels) - shared):
-            self.names.pop(labels[at:], None)
+            self.names.pop(Folded(labels[at:]), None)
 
     def put_record(self, owner: Labels, rdtype: int, rdclass: int, ttl: int, rdata: bytes) -> None:
         """Append a record with uncompressed rdata."""

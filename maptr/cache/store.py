@@ -160,7 +160,9 @@ class Store:
     def combine(self, ark: Ark, other: Discovery) -> Discovery | None:
         """Return the discovery from another ARK's discovery and the fresh answers; None if an answer is missing."""
         told = reusable_answers(other).items()
-        new = {names.fold(name): _for_replay(answer) for name, answer in told if answer.outcome.answered}
+        new: dict[Labels, Answer] = {
+            names.fold(name): _for_replay(answer) for name, answer in told if answer.outcome.answered
+        }
         kept = Replay(self, ark, self.settings)
         walk = replay(ark, self.settings, lambda name: new.get(name) or kept.answer(name), reader=self.rule)
         return None if walk is None else walk.result()

@@ -32,7 +32,7 @@ from maptr.dnssec.expiry import signature_state
 from maptr.dnssec.keys import require_cryptography
 from maptr.errors import ConfigError, SigningError, ZoneError, raise_all, reason_of, time_text
 from maptr.files import name_for, read_whole
-from maptr.protocol.names import to_text
+from maptr.protocol.names import Folded, to_text
 from maptr.protocol.numbers import NS, SERVER_PORT
 from maptr.server import freeze, publisher, settings, signer, state_folder, table_zone
 from maptr.server.control import check_path
@@ -389,9 +389,11 @@ def _check(config: Config, *, as_json: bool) -> None:
                 errors.append(_located(config, index, error))
     snapshot, zones = Snapshot.of(view for _, view in found), [each for each, _ in found]
     for each, view in found:
-        origin, above = view.origin, snapshot.closest(view.origin[1:])
-        cuts = () if above is None else (above.find(origin[at:]) for at in range(len(origin) - len(above.origin)))
-        if above is not None and not any(NS in (node or ()) for node in cuts):
+        origin, above = view.origin, snapshot.closest(Folded(view.origin[1:]))
+        if above is None:
+            continue
+        names = [Folded(origin[at:]) for at in range(len(origin) - len(above.origin))]
+        if not any(NS in (above.find(name) or ()) for name in names):
             said = f"{to_text(above.origin)}, which is served too, has no NS records for it"
             each["warnings"].append(f"{said}: if that zone is signed, validating resolvers refuse this one")
     serve, served = config.serve, {**NOTHING, "zones": zones, "warnings": warnings}

@@ -33,7 +33,7 @@ from maptr.files import name_for, open_to_all
 from maptr.protocol import names
 from maptr.protocol.address import Address, Network, check_scope, read_network
 from maptr.protocol.cookies import KEY_SIZE, MAX_SECRETS
-from maptr.protocol.names import ARK_ARPA, Labels
+from maptr.protocol.names import ARK_ARPA, Folded, Labels
 from maptr.protocol.numbers import HTTP_PORT, MAX_TTL, SERVER_PORT, UDP_PAYLOAD
 from maptr.registry.plan import REMOVAL_LIMIT
 from maptr.resolver import call
@@ -84,7 +84,7 @@ def read_duration(text: str) -> int:
     return seconds
 
 
-def read_name(text: str) -> Labels:
+def read_name(text: str) -> Folded:
     """Read a domain name, and convert it to lower case. Raises ValueError."""
     return names.fold(names.required(text))
 
@@ -598,7 +598,7 @@ def signed_path(folder: Path, origin: Labels) -> Path:
 class ZoneConfig:
     """``[[zone]]``: a zone, its file, its secondaries, and the publication of a new file."""
 
-    name: Labels = setting(NAME)
+    name: Folded = setting(NAME)
     file: Path = setting(FILE, content=ZONE)
     transfer: tuple[AccessRule, ...] = setting(_ACCESS, ())
     notify: tuple[NotifyTarget, ...] = setting(_NOTIFY, ())

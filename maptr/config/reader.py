@@ -6,7 +6,6 @@ import dataclasses
 import errno
 import os
 import re
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING
 from functools import cache, cached_property
@@ -17,6 +16,7 @@ from typing import Any, TypedDict, TypeVar, Unpack
 
 from maptr import url
 from maptr.config import model
+from maptr.config.lines import KeyPath, key_lines
 from maptr.config.model import Config, ElementError, NotInstalled, read_cookie_secrets, read_tsig_secret
 from maptr.errors import ConfigError, SigningError, ZoneError, nearest, raise_all
 from maptr.files import AT_ONCE, read_up_to, secret_fault
@@ -28,7 +28,6 @@ from maptr.transfer.acl import AccessRule, NotifyTarget
 T = TypeVar("T")
 Flags = Mapping[str, tuple[object, str]]
 """For each dotted key, a TOML value and the option that has it."""
-KeyPath = tuple[str | int, ...]
 """Keys from the root, with an index after each array of tables: ``("zone", 0, "name")``."""
 Mistakes = Iterator[tuple[KeyPath, str]]
 """The path of each wrong key or table, and the reason."""
@@ -357,108 +356,6 @@ def _dotted(path: KeyPath) -> str:
 def _indexed(path: KeyPath) -> str:
     """Write a key with the index of its table: ``zone[0].file``."""
     return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path).removeprefix(".")
-
-
-# ---- Lines
-
-
-def key_lines(text: str) -> dict[KeyPath, int]:
-    """Return the line number, from 1, of every table, key and array element of a text that tomli accepts.
-
-    tomli does not report lines, so it parses each statement alone: a table header, or a key and its value. It gets an
-    array on several lines element by element.
-    """
-    found: dict[KeyPath, int] = {}
-    tables: Counter[KeyPath] = Counter()  # the number of tables in each array of tables so far
-    table: KeyPath = ()
-    array: KeyPath = ()  # the array that is open
-    size = 0  # its number of elements so far
-    lines: list[str] = []  # of the statement
-    first = 1
-    ends = _statement_ends(text)
-    for number, line in enumerate(text.split("\n"), 1):
-        lines.append(line.lstrip(" ,") if array else line)
-        if number not in ends:
-            continue
-        statement = "\n".join([*lines, ""])
-        value, is_open = _parse(statement)
-        if value is None:
-            continue
-        if array:
-            for index, *below in _paths(value["_"]):
-                found.setdefault((*array, size + index, *below), number)
-            size += len(value["_"])
-        elif statement.lstrip().startswith("["):
-            table = ()
-            *_, header = _paths(value)
-            for part in header:
-                if part == 0:  # of [[table]]
-                    tables[table] += 1
-                if table in tables:
-                    table = (*table, tables[table] - 1)
-                if part != 0:
-                    table = (*table, part)
-                found.setdefault(table, number)
-        else:
-            for path in _paths(value):
-                found.setdefault((*table, *path), first)
-            if is_open:
-                array = table
-                while isinstance(value, dict):
-                    ((part, value),) = value.items()
-                    array = (*array, part)
-                size = len(value)
-        if is_open:
-            lines = ["_ = ["]
-        else:
-            lines, first, array = [], number + 1, ()
-    return found
-
-
-# What may have brackets or line ends in it, which are then no part of the syntax; of a string on many lines, its start.
-_TOML_TOKEN = re.compile(
-    r'''"""|"(?:[^"\\\n]|\\.)*"'''
-    r"""|'''|'[^'\n]*'|#[^\n]*|[][{}\n]"""
-)
-_LONG_STRINGS = {'"""': re.compile(r'\\.|"{3,5}', re.DOTALL), "'''": re.compile("'{3,5}")}
-
-
-def _statement_ends(text: str) -> set[int]:
-    """Return the numbers of the lines of a text that tomli accepts at whose end a statement, or an element of an array,
-    may end: the end is in no string, and in no brackets but those of one array.
-
-    A statement on many lines would otherwise be parsed with each line.
-    """
-    found: set[int] = set()
-    number, brackets, at = 1, "", 0
-    text += "\n"
-    while token := _TOML_TOKEN.search(text, at):
-        mark, at = token[0], token.end()
-        if mark == "\n":
-            if brackets in ("", "["):
-                found.add(number)
-            number += 1
-        elif mark in ("[", "{"):
-            brackets += mark
-        elif mark in ("]", "}"):
-            brackets = brackets[:-1]
-        elif mark in _LONG_STRINGS:
-            parts = _LONG_STRINGS[mark].finditer(text, at)
-            at = next((part.end() for part in parts if part[0][0] != "\\"), len(text))
-            number += text.count("\n", token.end(), at)
-    return found
-
-
-def _parse(statement: str) -> tuple[Any, bool]:
-    """Return the value of a statement, None if it ends in a string or a nested array, and whether its array is open."""
-    import tomli  # as above
-
-    for end in ("", "]"):
-        try:
-            return tomli.loads(statement + end), bool(end)
-        except tomli.TOMLDecodeError:
-            pass
-    return None, True
 
 
 def _paths(value: object, path: KeyPath = ()) -> Iterator[Any]:

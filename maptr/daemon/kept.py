@@ -31,7 +31,7 @@ from maptr import __version__
 from maptr.config import ZoneConfig
 from maptr.config.model import signed_path
 from maptr.files import CHUNK, digest_of, name_for, opened, write_private_parts
-from maptr.protocol.names import Labels, to_wire
+from maptr.protocol.names import Folded, Labels, to_wire
 from maptr.zone.masterfile import Source
 from maptr.zone.snapshot import PackedNodes, ZoneView
 
@@ -105,7 +105,7 @@ class OtherFormat(ValueError):
     """The file is of another version of maptr."""
 
 
-def read(folder: Path, origin: Labels, tell: Callable[[str], object] = lambda trouble: None) -> Kept | None:
+def read(folder: Path, origin: Folded, tell: Callable[[str], object] = lambda trouble: None) -> Kept | None:
     """Return the kept version of a zone, whatever became of its source; None without one.
 
     One that cannot be used is logged, and told unless it is of another version of maptr.
@@ -167,7 +167,7 @@ def _with_digest(parts: Iterable[bytes]) -> Iterator[bytes]:
     yield made.digest()
 
 
-def _read(file: BinaryIO, origin: Labels) -> Kept:
+def _read(file: BinaryIO, origin: Folded) -> Kept:
     """Read a file. Raises ValueError, and any exception for one that was forged."""
     size = os.fstat(file.fileno()).st_size
     if size <= CHUNK:  # most of thousands of zones: fewer system calls

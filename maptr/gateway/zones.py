@@ -17,7 +17,7 @@ from maptr.daemon import kept
 from maptr.errors import MaptrError
 from maptr.files import Followed
 from maptr.gateway.message import published
-from maptr.protocol.names import Labels, to_text
+from maptr.protocol.names import Folded, to_text
 from maptr.zone.check import read_checked
 from maptr.zone.diff import decide
 from maptr.zone.finding import text_of
@@ -44,7 +44,7 @@ class ZoneFiles:
 
     def __init__(self, zones: Sequence[ZoneConfig] = (), *, clock: Callable[[], float] = time.monotonic) -> None:
         self.snapshot: Snapshot | None = None
-        self._files: dict[Labels, Followed[FollowedZone]] = {}
+        self._files: dict[Folded, Followed[FollowedZone]] = {}
         self._read: list[FollowedZone] = []
         self._clock = clock
         self._lock = threading.Lock()
@@ -60,7 +60,7 @@ class ZoneFiles:
     def follow(self, zones: Sequence[ZoneConfig]) -> None:
         """Read the files of these zones, now and when they change. Reading takes long: for a thread."""
         with self._lock:
-            files: dict[Labels, Followed[FollowedZone]] = {}
+            files: dict[Folded, Followed[FollowedZone]] = {}
             for zone in zones:
                 known = self._files.get(zone.name)
                 first = FollowedZone() if known is None else known.value

@@ -7,10 +7,13 @@ dnspython's, which take longer to import and to create.
 from __future__ import annotations
 
 import re
+from typing import NewType
 
 Labels = tuple[bytes, ...]
+Folded = NewType("Folded", Labels)
+"""Labels in lower case, which are compared and looked up. Take a part of one as ``Folded(name[1:])``."""
 
-ARK_ARPA: Labels = (b"ark", b"arpa")  # the origin of Maptr (draft-kunze-ark appendix B)
+ARK_ARPA = Folded((b"ark", b"arpa"))  # the origin of Maptr (draft-kunze-ark appendix B)
 
 MAX_LABEL = 63  # RFC 1035 2.3.4
 MAX_NAME = 255  # RFC 1035 2.3.4, in bytes of wire format, the root label included
@@ -120,6 +123,11 @@ def from_wire(octets: bytes, at: int = 0) -> Labels:
     return read_wire(octets, at)[0]
 
 
+def folded_from_wire(octets: bytes) -> Folded:
+    """Return the labels of a name in folded, uncompressed wire format, as the names of a packed table are."""
+    return Folded(read_wire(octets, 0)[0])
+
+
 def read_wire(octets: bytes, at: int) -> tuple[Labels, int]:
     """Return the labels of an uncompressed name in wire format, and the offset of its end. Raises IndexError."""
     labels: list[bytes] = []
@@ -163,9 +171,9 @@ def wire_length(labels: Labels) -> int:
     return sum(map(len, labels)) + len(labels) + 1
 
 
-def fold(labels: Labels) -> Labels:
+def fold(labels: Labels) -> Folded:
     """Return the form to compare: ASCII lower case (RFC 4343)."""
-    return tuple(map(bytes.lower, labels))
+    return Folded(tuple(map(bytes.lower, labels)))
 
 
 def is_below(labels: Labels, origin: Labels) -> bool:

@@ -201,7 +201,7 @@ def held_state(state: ZoneState, config: Config) -> ZoneState:
 
 def kept_state(origin: Labels, folder: Path, config: Config, now: float) -> ZoneState:
     """Return the state of a zone that is not configured at a start: that of its last good version."""
-    zone = _held_zone(ZoneConfig(origin, kept.path_of(folder, origin), state=folder), config)
+    zone = _held_zone(ZoneConfig(fold(origin), kept.path_of(folder, origin), state=folder), config)
     version = state_folder.last_version(zone, is_signed=True)
     if version is None:
         return ZoneState(zone, error="it is no longer configured, and no version of it is kept", failed_at=now)

@@ -157,7 +157,7 @@ def keys_of(config: Config) -> dict[Labels, TsigKey]:
 
 def secondaries_of(config: Config) -> dict[Labels, Secondaries]:
     """Return the secondaries of each zone, and of the catalog."""
-    found = {zone.name: Secondaries(zone.transfer, zone.notify) for zone in config.zones}
+    found: dict[Labels, Secondaries] = {zone.name: Secondaries(zone.transfer, zone.notify) for zone in config.zones}
     catalog = config.serve.catalog
     return found if catalog.name is None else {**found, catalog.name: Secondaries(catalog.transfer, catalog.notify)}
 

@@ -264,5 +264,5 @@ Served = Mapping[Labels, ZoneState]
 
 def snapshot_of(served: Served) -> Snapshot:
     views = [state.view for state in served.values() if state.view is not None]
-    broken = [origin for origin, state in served.items() if state.view is None]
+    broken = [state.zone.name for state in served.values() if state.view is None]
     return Snapshot.of(views, broken=broken)

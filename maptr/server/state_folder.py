@@ -26,7 +26,7 @@ from maptr.daemon import kept
 from maptr.daemon.kept import Kept
 from maptr.errors import json_text, reason_of
 from maptr.files import MAX_WHOLE, name_for, opened, read_whole, write_private
-from maptr.protocol.names import Labels, to_text
+from maptr.protocol.names import Folded, Labels, to_text
 from maptr.zone.diff import Published
 from maptr.zone.masterfile import read_master_file
 from maptr.zone.snapshot import ZoneView
@@ -186,7 +186,7 @@ def last_version(zone: ZoneConfig, tell: Tell = ignore, *, is_signed: bool | Non
 
 def read_signed(
     folder: Path,
-    origin: Labels,
+    origin: Folded,
     *,
     path: Path | None = None,
     instead: str = "the zone's serial may go backwards",
@@ -226,7 +226,7 @@ def mend_signed(zone: ZoneConfig, version: Kept) -> None:
         log.warning("zone %s: its signed version cannot be written again: %s", to_text(zone.name), reason_of(error))
 
 
-def last_removed(folder: Path, origin: Labels) -> ZoneView | None:
+def last_removed(folder: Path, origin: Folded) -> ZoneView | None:
     """Return the signed version of a zone that was configured earlier, from which its serials go on."""
     try:
         path = kept.last_set_aside(folder, signed_path(folder, origin).name)

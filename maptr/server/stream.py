@@ -70,6 +70,33 @@ class RoundRobin:
             self._schedule()
 
 
+class HeldQueries:
+    """Received bytes as messages with their length before them (RFC 1035 4.2.2); the last may be incomplete."""
+
+    def __init__(self) -> None:
+        self._data = b""
+        self._at = 0  # where the next message begins
+
+    def __len__(self) -> int:
+        return len(self._data) - self._at
+
+    def add(self, data: bytes) -> None:
+        self._data = self._data[self._at :] + data
+        self._at = 0
+
+    def take(self) -> bytes | None:
+        """Remove and return the next message; None if it is not complete."""
+        data, at = self._data, self._at
+        start = at + 2
+        if len(data) < start:
+            return None
+        end = start + (data[at] << 8 | data[at + 1])
+        if len(data) < end:
+            return None
+        self._at = end
+        return data[start:end]
+
+
 class StreamState(enum.Enum):
     CONNECTING = "during the TLS handshake, before there is a transport"
     WAITING = "for a message"
@@ -98,11 +125,11 @@ class Stream(asyncio.Protocol):
         self._connections = connections
         self._sock = sock
         self._transport: asyncio.Transport | None = None
-        self._held = b""  # received data: an incomplete message, or messages that wait for their turn
+        self._held = HeldQueries()  # an incomplete query, or queries that wait for their turn
         self._replies: Iterator[bytes] | None = None  # the rest of the response that is being sent
+        self._reply_deadline = math.inf  # until it is sent; set once it takes more than a turn
         self._write_paused = False  # the client does not read
         self.state = StreamState.CONNECTING
-        self._reply_deadline = math.inf
         self._extend(HANDSHAKE_TIMEOUT)
 
     # ---- callbacks of the transport
@@ -119,11 +146,11 @@ class Stream(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self.state in OVER:
             return
-        self._held = self._held + data if self._held else data
+        self._held.add(data)
         if self.state is WAITING:
             self._turn()
         elif len(self._held) > HELD_BUFFER:
-            self._writer.pause_reading()  # until ``_after``; a second call does nothing
+            self._writer.pause_reading()  # until ``_go_on``; a second call does nothing
 
     def eof_received(self) -> bool:
         self.end()
@@ -136,7 +163,7 @@ class Stream(asyncio.Protocol):
     def resume_writing(self) -> None:
         self._write_paused = False
         if self.state not in OVER:
-            self._go_on()
+            self._schedule()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.state = StreamState.GONE
@@ -184,65 +211,65 @@ class Stream(asyncio.Protocol):
         """Answer the received queries, up to the limits of a turn, and send the responses in one write."""
         if self.state in OVER or self._writer.is_closing():  # the client may have closed the connection
             return
-        data, at, replies = self._held, 0, self._replies
         out: list[bytes] = []
-        size = count = 0
-        more = failed = False
-        while not more:
-            if replies is None:
-                end = at + 2
-                if len(data) < end or len(data) < (end := end + (data[at] << 8 | data[at + 1])):
-                    break
-                if count == MAX_TURN:
-                    more = True
-                    break
-                replies = iter(self._answer(data[at + 2 : end]))
-                at = end
-                count += 1
-                self._reply_deadline = math.inf
-            try:
-                for reply in replies:
-                    out += (len(reply).to_bytes(2, "big"), reply)
-                    size += len(reply) + 2
-                    if size >= TURN_SIZE:
-                        more = True
-                        break
-                else:
-                    replies = None
-            except ZoneError:  # the protocol has no message for a failed transfer
-                failed = more = True
-            except BaseException:
-                self.abort()
-                raise
-        self._held, self._replies = data[at:], replies
-        if out:
-            self._writer.write(b"".join(out))
-        if failed:
+        try:
+            queries, is_full = self._fill(out)
+        except ZoneError:  # the protocol has no message for a failed transfer
+            if out:
+                self._writer.write(b"".join(out))
             self.abort()
             return
-        if out or count:
+        except BaseException:
+            self.abort()
+            raise
+        if out:
+            self._writer.write(b"".join(out))
+        if out or queries:
             self._connections.idle(self)
-        self._after(more, answered=bool(out or count))
+        if self.state not in OVER:
+            self._go_on(is_full, bool(out or queries))
 
-    def _after(self, more: bool, *, answered: bool) -> None:
-        """Continue after a turn: wait for the client to read, schedule another turn, or wait for the next query."""
-        if self.state in OVER:
-            return
+    def _fill(self, out: list[bytes]) -> tuple[int, bool]:
+        """Append what a turn sends: the rest of the last response, and the responses to held queries.
+
+        Returns the number of these queries, and whether a limit ended the turn before all were answered.
+        """
+        size = queries = 0
+        while queries < MAX_TURN:
+            if self._replies is None:
+                query = self._held.take()
+                if query is None:
+                    return queries, False
+                queries += 1
+                self._replies = iter(self._answer(query))
+                self._reply_deadline = math.inf
+            for reply in self._replies:
+                out += (len(reply).to_bytes(2, "big"), reply)
+                size += len(reply) + 2
+                if size >= TURN_SIZE:
+                    return queries, True
+            self._replies = None
+        return queries, True
+
+    def _go_on(self, is_full: bool, is_active: bool) -> None:
+        """After a turn: wait for the client to read, schedule another turn, end the stream, or wait for a query."""
         if self._replies is not None and self._reply_deadline == math.inf:
             self._reply_deadline = asyncio.get_running_loop().time() + REPLY_TIMEOUT
         if self._write_paused:
             self._be_busy()
             self._extend(WRITE_TIMEOUT)
-        elif more:
-            self._go_on()
+        elif is_full:
+            self._schedule()
         elif self.state is ENDING:
             self._finish()
-        elif answered or self.state is BUSY:
+            return
+        elif is_active or self.state is BUSY:
             self._wait()  # only a complete message extends the deadline
-        if len(self._held) <= HELD_BUFFER and self.state not in OVER:
+        if len(self._held) <= HELD_BUFFER:
             self._writer.resume_reading()
 
-    def _go_on(self) -> None:
+    def _schedule(self) -> None:
+        """Schedule another turn."""
         self._be_busy()
         self.deadline = self._reply_deadline
         self._connections.turns.add(self._turn)

@@ -23,8 +23,10 @@ from maptr.naptr.record import HOST_VARIES, SERVICE, Kind, Naptr, quote, read
 from maptr.naptr.regexp import RegexpError, Substitution
 from maptr.protocol.names import (
     ARK_ARPA,
+    Folded,
     Labels,
     fold,
+    folded_from_wire,
     from_wire,
     is_below,
     parse,
@@ -128,7 +130,7 @@ class Checked(NamedTuple):
         return self.warnings[:MAX_WARNINGS] + ((f"and {more} more findings",) if more > 0 else ())
 
 
-def read_checked(path: Path, name: Labels, *, lint: str = "warn", to_sign: bool = False) -> Checked:
+def read_checked(path: Path, name: Folded, *, lint: str = "warn", to_sign: bool = False) -> Checked:
     """Read a zone file, verify its ZONEMD, and check the zone as a whole. ``lint`` is that of a zone's configuration.
     ``to_sign``: as in ``check_integrity``.
 
@@ -149,7 +151,7 @@ def read_checked(path: Path, name: Labels, *, lint: str = "warn", to_sign: bool 
     return Checked(view, tuple(map(str, findings)), sources)
 
 
-def read_zone(data: bytes, name: Labels, path: Path) -> ZoneFile:
+def read_zone(data: bytes, name: Folded, path: Path) -> ZoneFile:
     """Read the zone in the content of a file, and verify its ZONEMD.
 
     Raises ZoneError with file and line. Data outside the zone is an error.
@@ -179,7 +181,7 @@ def check_integrity(zone: ZoneView, *, to_sign: bool = False) -> Iterator[Findin
     """
     table = zone.nodes.table
     checked = (key for key in zone.nodes.special if not _OF_INTEGRITY.isdisjoint(types_of(table[key])))
-    special = [(name, zone.nodes[name]) for name in map(from_wire, checked)]
+    special = [(name, zone.nodes[name]) for name in map(folded_from_wire, checked)]
     if any(DNAME in node for _, node in special):
         for owner in zone.nodes:
             if above := next((name for name in _above(zone, owner) if DNAME in zone.nodes.get(name, {})), None):
@@ -211,7 +213,7 @@ def check_hostnames(zone: ZoneView) -> Iterator[Finding]:
     Also yields the hosts that no client can find, unless the zone is not public itself.
     """
     is_public = not url.Host(to_text(zone.origin)).is_local
-    for name in map(from_wire, zone.nodes.special):
+    for name in map(folded_from_wire, zone.nodes.special):
         yield from _targets(name, zone.nodes[name], is_public)
     for key, packed in zone.nodes.table.items():
         if _OF_HOSTS.isdisjoint(types_of(packed)):
@@ -223,7 +225,7 @@ def check_hostnames(zone: ZoneView) -> Iterator[Finding]:
 
 
 def _targets(owner: Labels, node: Node, is_public: bool) -> Iterator[Finding]:
-    hosts = [host for rdtype in (NS, MX, SRV) if rdtype in node for host in node[rdtype].hosts]
+    hosts: list[Labels] = [host for rdtype in (NS, MX, SRV) if rdtype in node for host in node[rdtype].hosts]
     mailbox: Labels = ()
     if SOA in node:
         primary, at = read_wire(node[SOA].rdatas[0], 0)
@@ -276,22 +278,22 @@ def _too_large(zone: ZoneView, *, to_sign: bool) -> Iterator[Finding]:
                 yield error("too-large", to_text(owner), f"{reason}, and {MAX_MESSAGE} at most can be sent")
 
 
-def _above(zone: ZoneView, name: Labels) -> list[Labels]:
+def _above(zone: ZoneView, name: Folded) -> list[Folded]:
     """Return the names above a name, up to the origin, the longest first."""
-    return [name[start:] for start in range(1, len(name) - len(zone.origin) + 1)]
+    return [Folded(name[start:]) for start in range(1, len(name) - len(zone.origin) + 1)]
 
 
-def _cut_above(zone: ZoneView, name: Labels) -> Labels:
+def _cut_above(zone: ZoneView, name: Folded) -> Labels:
     """Return the topmost delegation at or above a name; empty if there is none."""
     return next((cut for cut in reversed([name, *_above(zone, name)]) if cut in zone.cuts), ())
 
 
-def _from_wildcard(zone: ZoneView, name: Labels) -> Node:
+def _from_wildcard(zone: ZoneView, name: Folded) -> Node:
     """Return the node that a wildcard gives a name without records (RFC 4592 3.3): glue, for NSD and Knot."""
     if name in zone.nodes:
         return {}
     encloser = next(above for above in _above(zone, name) if above in zone.nodes)
-    return zone.nodes.get((b"*", *encloser), {})
+    return zone.nodes.get(Folded((b"*", *encloser)), {})
 
 
 # ---- the NAPTR records
@@ -319,9 +321,10 @@ class _RuleChecks:
         self.zone = zone
         self.locations = locations
         self.origin = zone.origin
+        nodes = zone.nodes if names is None else map(folded_from_wire, names)
         self.rules = [
             _Rule(node[NAPTR].owner, rdata, Naptr.from_wire(rdata))
-            for node in (zone.nodes.values() if names is None else map(zone.nodes.__getitem__, map(from_wire, names)))
+            for node in map(zone.nodes.__getitem__, nodes)
             if NAPTR in node
             for rdata in node[NAPTR].rdatas
         ]
@@ -387,7 +390,7 @@ class _RuleChecks:
 
     def _redirects(self) -> Iterator[Finding]:
         """Find each loop of redirects once, and redirects to names that do not exist in the zone."""
-        targets: dict[Labels, list[Labels]] = {}
+        targets: dict[Folded, list[Folded]] = {}
         for rule in self.ark:
             if rule.naptr.flags == b"" and rule.naptr.replacement:
                 targets.setdefault(fold(rule.owner), []).append(fold(rule.naptr.replacement))
@@ -410,10 +413,10 @@ class _RuleChecks:
                 if self._is_absent(target):
                     yield self._found(warning, "redirect-nowhere", owner, "the zone has no such name", to_text(target))
 
-    def _is_absent(self, name: Labels) -> bool:
+    def _is_absent(self, name: Folded) -> bool:
         if not is_below(name, self.origin) or _cut_above(self.zone, name):
             return False
-        wildcards = [(b"*", *above) for above in _above(self.zone, name)]
+        wildcards = [Folded((b"*", *above)) for above in _above(self.zone, name)]
         return not any(self.zone.nodes.get(owner) for owner in (name, *wildcards))
 
     def _owners(self) -> Iterator[Finding]:

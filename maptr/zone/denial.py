@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from maptr.errors import ZoneError
-from maptr.protocol.names import ROOT, WILDCARD, Labels, from_wire, next_closer, parent, to_text
+from maptr.protocol.names import ROOT, WILDCARD, Folded, Labels, from_wire, next_closer, parent, to_text
 from maptr.protocol.numbers import NSEC, NSEC3, NSEC3PARAM
 from maptr.zone.rrset import Node, RRset
 
@@ -24,7 +24,7 @@ MAX_ITERATIONS = 150
 MAX_GAPS = 1 << 14  # in a chain whose gaps are numbered
 
 
-def chain_of(nodes: Mapping[Labels, Node], origin: Labels) -> Denial | None:
+def chain_of(nodes: Mapping[Folded, Node], origin: Folded) -> Denial | None:
     """Return the chain of a zone: NSEC3 if its apex has NSEC3PARAM, else NSEC; None for an unsigned zone.
 
     Raises ZoneError if no NSEC3 parameters can be used (unknown hash algorithm, more than MAX_ITERATIONS).
@@ -154,7 +154,7 @@ def nsec3_hash(name: bytes, salt: bytes, iterations: int) -> bytes:
     return digest
 
 
-def _nsec3_chain(nodes: Mapping[Labels, Node], origin: Labels, parameters: Iterable[bytes]) -> Nsec3Chain | None:
+def _nsec3_chain(nodes: Mapping[Folded, Node], origin: Folded, parameters: Iterable[bytes]) -> Nsec3Chain | None:
     """Return the chain of the first parameters that have one. A zone may be changing its parameters (RFC 5155 4)."""
     refusal = ""
     for wire in sorted(parameters):

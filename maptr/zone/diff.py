@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from maptr.errors import ZoneError
-from maptr.protocol.names import Labels, from_wire, read_wire, to_text, to_wire
+from maptr.protocol.names import Labels, folded_from_wire, read_wire, to_text, to_wire
 from maptr.protocol.numbers import DNSKEY, MADE_BY_SIGNERS, RRSIG, SOA, ZONEMD
 from maptr.protocol.serial import choose, is_newer
 from maptr.registry.plan import REMOVAL_LIMIT
@@ -91,7 +91,7 @@ class ZoneDiff:
     def between(cls, old: ZoneView, new: ZoneView) -> ZoneDiff:
         changes: list[Change] = []
         lost, names = 0, _changed_names(old.nodes, new.nodes)
-        for owner in map(from_wire, names):
+        for owner in map(folded_from_wire, names):
             before, after = old.nodes.get(owner, {}), new.nodes.get(owner, {})
             changes += _changes(before, after)
             lost += has_data(before) and not has_data(after)

@@ -33,7 +33,7 @@ import dns.ttl
 from maptr.errors import ZoneError, reason_of
 from maptr.files import MAX_WHOLE, read_whole
 from maptr.protocol import names
-from maptr.protocol.names import ARK_ARPA, WILDCARD, Labels, fold, from_wire, is_below, to_text, to_wire
+from maptr.protocol.names import ARK_ARPA, WILDCARD, Folded, Labels, fold, from_wire, is_below, to_text, to_wire
 from maptr.protocol.numbers import CNAME, IN, MAX_TTL, NAPTR, NS, NSEC, NSEC3, RRSIG, SOA
 from maptr.zone.finding import NOT_LOADED, Finding, error, warning
 from maptr.zone.plain_lines import SINGLE, LineGroup, PlainLines, Ttls
@@ -138,12 +138,12 @@ class ZoneFile(NamedTuple):
     sources: tuple[Source, ...]
 
 
-def read_master_file(filename: str, data: bytes, apex: Labels, locations: Locations | None = None) -> ZoneView:
+def read_master_file(filename: str, data: bytes, apex: Folded, locations: Locations | None = None) -> ZoneView:
     """Read the zone in the content of a file, as ``read_zone_file`` does."""
     return read_zone_file(filename, data, apex, locations).view
 
 
-def read_zone_file(filename: str, data: bytes, apex: Labels, locations: Locations | None = None) -> ZoneFile:
+def read_zone_file(filename: str, data: bytes, apex: Folded, locations: Locations | None = None) -> ZoneFile:
     """Read the zone in the content of a file, and note its records and findings in ``locations``.
 
     ``apex`` is folded. Raises ZoneError with file and line for the first error, which includes records outside the

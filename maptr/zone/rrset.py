@@ -16,7 +16,7 @@ import struct
 from collections.abc import Container, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from maptr.protocol.names import Labels, fold, from_wire, read_wire
+from maptr.protocol.names import Folded, Labels, fold, from_wire, read_wire
 from maptr.protocol.numbers import HTTPS, IN, MX, NAPTR, NS, RRSIG, SRV, SVCB
 
 RRSET = struct.Struct("!HHI")  # type, records, bytes
@@ -62,7 +62,7 @@ class RRset(NamedTuple):
         return tuple(rdatas_of(self.records))
 
     @property
-    def hosts(self) -> tuple[Labels, ...]:
+    def hosts(self) -> tuple[Folded, ...]:
         """The folded names of the hosts whose addresses are additional data."""
         offset = _HOST_OFFSET.get(self.rdtype)
         return () if offset is None else tuple(fold(from_wire(rdata, offset)) for rdata in self.rdatas)

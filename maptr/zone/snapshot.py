@@ -16,7 +16,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from maptr.errors import ZoneError
-from maptr.protocol.names import WILDCARD, Labels, fold, from_wire, to_text, to_wire
+from maptr.protocol.names import WILDCARD, Folded, Labels, fold, folded_from_wire, from_wire, to_text, to_wire
 from maptr.protocol.numbers import AAAA, NAPTR, NS, NSEC, NSEC3, NSEC3PARAM, RRSIG, SOA, TXT, A
 from maptr.zone.denial import Denial, chain_of
 from maptr.zone.rrset import Node, RRset, pack_record, pack_records, read_node, split_rrsets, ttl_of, types_of
@@ -29,7 +29,7 @@ _PROOFS = frozenset({NSEC, NSEC3, NSEC3PARAM})
 _HASHED = frozenset({NSEC3, RRSIG})
 
 
-class PackedNodes(Mapping[Labels, Node]):
+class PackedNodes(Mapping[Folded, Node]):
     """A mapping of names to RRsets over a packed table. Each look-up makes new RRset objects.
 
     ``spelled`` has the owners that are not in lower case. ``special`` has the wildcards and the names with a type that
@@ -62,14 +62,14 @@ class PackedNodes(Mapping[Labels, Node]):
         add_empty_names(table, min(table, key=len, default=b""))
         return cls(table, spelled)
 
-    def __getitem__(self, name: Labels) -> Node:
+    def __getitem__(self, name: Folded) -> Node:
         key = to_wire(name)
         packed = self.table[key]
         spelled = self.spelled.get(key)
         return read_node(name if spelled is None else from_wire(spelled), packed) if packed else _EMPTY
 
-    def __iter__(self) -> Iterator[Labels]:
-        return map(from_wire, self.table)
+    def __iter__(self) -> Iterator[Folded]:
+        return map(folded_from_wire, self.table)
 
     def __len__(self) -> int:
         return len(self.table)
@@ -139,38 +139,39 @@ class ZoneView(NamedTuple):
     the owners of NSEC3 alone. ``denial`` proves that names and types do not exist; it is None for an unsigned zone.
     """
 
-    origin: Labels
+    origin: Folded
     serial: int
     soa: RRset
     negative_soa: RRset
     nodes: PackedNodes
-    cuts: frozenset[Labels]
-    hashed: frozenset[Labels] = frozenset()
+    cuts: frozenset[Folded]
+    hashed: frozenset[Folded] = frozenset()
     denial: Denial | None = None
 
     @classmethod
-    def of(cls, origin: Labels, nodes: PackedNodes) -> ZoneView:
+    def of(cls, origin: Folded, nodes: PackedNodes) -> ZoneView:
         """Make the view of nodes with a SOA at the origin. Raises ZoneError if the chain cannot be used."""
         apex = to_wire(origin)
         soa = read_node(nodes.owner(apex), nodes.table[apex], (SOA,))[SOA]
         serial, _, _, _, minimum = struct.unpack("!5I", soa.rdatas[0][-20:])
-        cuts: list[Labels] = []
-        hashed: list[Labels] = []
-        proofs: dict[Labels, Node] = {}
+        cuts: list[Folded] = []
+        hashed: list[Folded] = []
+        proofs: dict[Folded, Node] = {}
         for key in nodes.special:
             packed = nodes.table[key]
             types = types_of(packed)
+            name = folded_from_wire(key)
             if NS in types and key != apex:
-                cuts.append(from_wire(key))
+                cuts.append(name)
             if not _PROOFS.isdisjoint(types):
-                proofs[from_wire(key)] = read_node(nodes.owner(key), packed, _PROOFS)
+                proofs[name] = read_node(nodes.owner(key), packed, _PROOFS)
             if NSEC3 in types and _HASHED.issuperset(types):
-                hashed.append(from_wire(key))
+                hashed.append(name)
         denial = chain_of(proofs, origin) if proofs else None
         negative_soa = soa.with_ttl(min(soa.ttl, minimum))
         return cls(origin, serial, soa, negative_soa, nodes, frozenset(cuts), frozenset(hashed), denial)
 
-    def find(self, name: Labels) -> Node | None:
+    def find(self, name: Folded) -> Node | None:
         """Find the node for a query of a folded name. Hashed owner names do not match (RFC 5155 7.2.8)."""
         return None if name in self.hashed else self.nodes.get(name)
 
@@ -185,15 +186,15 @@ class Snapshot(NamedTuple):
     ``is_starting``: the zones are not loaded yet, so that nothing is known of any name.
     """
 
-    zones: Mapping[Labels, ZoneView]
+    zones: Mapping[Folded, ZoneView]
     depth: int  # labels of the longest origin
-    broken: frozenset[Labels] = frozenset()  # origins of configured zones that could not be loaded
+    broken: frozenset[Folded] = frozenset()  # origins of configured zones that could not be loaded
     is_starting: bool = False
 
     @classmethod
-    def of(cls, zones: Iterable[ZoneView], *, broken: Iterable[Labels] = ()) -> Snapshot:
+    def of(cls, zones: Iterable[ZoneView], *, broken: Iterable[Folded] = ()) -> Snapshot:
         """Make a snapshot of views. Raises ZoneError for two of one origin."""
-        views: dict[Labels, ZoneView] = {}
+        views: dict[Folded, ZoneView] = {}
         for view in zones:
             if view.origin in views:
                 raise ZoneError(f"zone {to_text(view.origin)} is given twice")
@@ -205,10 +206,10 @@ class Snapshot(NamedTuple):
         """Return the snapshot of a server that has not loaded its zones yet."""
         return cls(MappingProxyType({}), 0, is_starting=True)
 
-    def closest(self, name: Labels) -> ZoneView | None:
+    def closest(self, name: Folded) -> ZoneView | None:
         """Return the zone with the longest origin at or above a folded name."""
         for start in range(max(0, len(name) - self.depth), len(name) + 1):
-            view = self.zones.get(name[start:])
+            view = self.zones.get(Folded(name[start:]))
             if view is not None:
                 return view
         return None

@@ -44,6 +44,7 @@ from maptr.answer.respond import respond
 from maptr.ark import Ark, find_arks
 from maptr.cli import bulk
 from maptr.config import model, reader
+from maptr.config.lines import key_lines
 from maptr.daemon import kept
 from maptr.daemon.certificate import CertificatePeriod
 from maptr.daemon.hosts import is_for_operators
@@ -226,7 +227,7 @@ _PROXIES = {header: Proxies([read_network("192.0.2.0/24")], header) for header i
 _COUNTS = statistics.Statistics(wall=lambda: 0.0)
 _QUERY = make_query(names.parse("12345.ark.arpa"), bytes, mix=False)
 _SNAPSHOT = Snapshot.of(())
-_ORIGIN = names.parse("ark.arpa.")
+_ORIGIN = names.fold(names.parse("ark.arpa."))
 _KEYS: dict[names.Labels, TsigKey] = {(b"a",): TsigKey((b"a",), "hmac-sha256", b"secret")}
 _KEY = "RWQf6LRCGA9i53mlYecO4IzT51TGPpvWucNSCh1CBM0QTaLn73Y7GFO3"
 _IN_REGISTRY = [
@@ -333,7 +334,7 @@ def _bulk_find(text: str) -> object:
 
 def _key_lines(text: str) -> object:
     tomli.loads(text)
-    return reader.key_lines(text)
+    return key_lines(text)
 
 
 def _matched(field: bytes, text: str) -> object:

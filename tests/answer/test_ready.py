@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import itertools
 import random
 from collections.abc import Sequence
@@ -12,12 +13,12 @@ import dns.name
 import pytest
 
 from maptr.answer import ready as shortcut
-from maptr.answer.arena import kind_number, kind_of, truncated
+from maptr.answer.arena import ReadyRecord, has_cookie, kind_number, kind_of, make_record, rcodes, truncated
 from maptr.answer.context import Context, Identity, ReceivedQuery, Transport
 from maptr.answer.ready import Ready, ZoneNames
 from maptr.answer.respond import make_reply
 from maptr.protocol.cookies import CookieSettings, answer_cookie, packed_address, sign, timestamp
-from maptr.protocol.names import Labels
+from maptr.protocol.names import Folded, Labels
 from maptr.zone.snapshot import Snapshot
 from tests.support import signers
 from tests.support.answers import SNAPSHOT, snapshot_of
@@ -130,7 +131,7 @@ def test_random_zones(seed: int) -> None:
         zones.append((zone_text(random_zone(rng)).replace(ORIGIN, f"a.{ORIGIN}"), f"a.{ORIGIN}"))
     snapshot = snapshot_of(*zones)
     if seed % 2:
-        snapshot = snapshot._replace(broken=frozenset({(b"broken",), (b"b", b"example")}))
+        snapshot = snapshot._replace(broken=frozenset({Folded((b"broken",)), Folded((b"b", b"example"))}))
     server = Server(snapshot)
     ask_around(server, TYPES, rng)
     assert server.found > 50
@@ -260,3 +261,14 @@ def test_a_dname_response_is_not_learned_as_a_denial() -> None:
     server = Server(snapshot_of(text))
     for label, rdtype in itertools.product(("aa", "ab", "zz", "ns", "**", "z*", "aa"), ("SOA", "A", "TYPE0")):
         server.ask(plain_query(f"{label}.d.example.", rdtype, "020000008000"))
+
+
+def test_a_record_has_the_layout_that_the_kernel_and_the_listener_read() -> None:
+    header = bytes.fromhex("81030001000200030004")
+    packed = make_record(header, 40, 7, 9, rcode=3, cookie_size=24, opt_size=11, kind=6)
+    record = ReadyRecord.from_buffer_copy(packed)
+    assert len(packed) == ctypes.sizeof(ReadyRecord)
+    assert bytes(packed[ReadyRecord.head.offset :][:10]) == header
+    assert (record.question, record.question_end, record.body, record.body_size) == (0, 40, 7, 9)
+    assert (record.cookie, record.cookie_size, record.opt_size, record.rcode, record.kind) == (0, 24, 11, 3, 6)
+    assert (has_cookie(packed), rcodes(packed * 2), kind_of(packed)) == (True, b"\3\3", 6)

@@ -17,6 +17,7 @@ from maptr.answer.lookup import MAX_CHAIN
 from maptr.answer.message import Message, MessageBuffer
 from maptr.answer.respond import respond
 from maptr.protocol.cookies import CookieSettings
+from maptr.protocol.names import Folded
 from maptr.zone.snapshot import Snapshot
 from tests.support.answers import ANSWER, PACKETS, SNAPSHOT, snapshot_of
 
@@ -125,7 +126,7 @@ def test_responses_keep_the_case_of_the_question_and_compress_against_it() -> No
 def test_rfc3597_naptr_and_srv_names_are_not_compressed() -> None:
     for name, rdtype in (("12345", "NAPTR"), ("_s._tcp", "SRV"), ("red", "NAPTR"), ("d", "DNAME")):
         wire = wire_of(f"{name}.example.", rdtype)
-        node = SNAPSHOT.zones[(b"example",)].nodes[(*map(str.encode, name.split(".")), b"example")]
+        node = SNAPSHOT.zones[Folded((b"example",))].nodes[Folded((*map(str.encode, name.split(".")), b"example"))]
         for rdata in node[dns.rdatatype.from_text(rdtype)].rdatas:
             assert len(rdata).to_bytes(2, "big") + rdata in wire
 
@@ -210,7 +211,7 @@ def test_rfc1034_the_closest_zone_answers_and_the_parent_has_ds() -> None:
 )
 def test_rfc8914_4_25_invalid_data_for_a_zone_that_could_not_be_loaded(name: str, rdtype: str, rcode: str) -> None:
     loaded = snapshot_of(ANSWER["zone"], (APEX, "child.other.test."))
-    snapshot = loaded._replace(broken=frozenset({(b"sub", b"example"), (b"other", b"test")}))
+    snapshot = loaded._replace(broken=frozenset({Folded((b"sub", b"example")), Folded((b"other", b"test"))}))
     reply = ask(name, rdtype, snapshot, payload=1232)
     assert dns.rcode.to_text(reply.rcode()) == rcode
     reasons = [option.code for option in reply.options if isinstance(option, dns.edns.EDEOption)]

@@ -24,6 +24,7 @@ from click.testing import Result
 from maptr.dnssec.keys import MARGIN, ZoneKey, read_keys
 from maptr.errors import ZoneError
 from maptr.protocol.address import Address
+from maptr.protocol.names import Folded
 from maptr.zone import text as zonetext
 from maptr.zone.check import read_zone
 from tests.support import command_line
@@ -266,7 +267,7 @@ def test_a_byte_order_mark_is_refused_with_its_file(work: Path, name: str) -> No
         run("sign", work / name, work / "keys", code=1, out="", said=said)
         assert "byte-order-mark" in run("check", work / name).output
     with pytest.raises(ZoneError, match=re.escape(f"{work / name}:1: {reason}")):
-        read_zone((work / "in.zone").read_bytes(), (b"example",), work / "in.zone")
+        read_zone((work / "in.zone").read_bytes(), Folded((b"example",)), work / "in.zone")
 
 
 def test_a_rollover_in_the_order_of_the_page_waits_for_caches(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:

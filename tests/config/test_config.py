@@ -14,11 +14,12 @@ import tomli
 from maptr.cache import POLICIES, policy
 from maptr.client import Client
 from maptr.config import Config, load, model, parse, reader
+from maptr.config.lines import key_lines
 from maptr.config.model import CacheConfig, ClientConfig, Removed, ZoneConfig, all_keys
-from maptr.config.reader import environment_names, key_lines
+from maptr.config.reader import environment_names
 from maptr.errors import ConfigError, ConfigErrors
 from maptr.protocol.address import Address, read_network
-from maptr.protocol.names import ARK_ARPA
+from maptr.protocol.names import ARK_ARPA, Folded
 from maptr.transfer.acl import AccessRule, NotifyTarget
 from maptr.zone import build
 
@@ -518,7 +519,7 @@ def test_the_defaults_for_cache_and_built_zones_are_those_of_the_library() -> No
     assert CacheConfig().policy == defaults["policy"].default
     assert ClientConfig().origin == ARK_ARPA
     assert [policy.named(name).name for name in POLICIES] == list(POLICIES)
-    built = ZoneConfig((b"a",), Path("a"))
+    built = ZoneConfig(Folded((b"a",)), Path("a"))
     assert (built.ttl, built.contact) == (build.TTL, build.ZoneSettings().contact)
 
 

@@ -30,6 +30,7 @@ from maptr.gateway.route import route
 from maptr.gateway.server import MAX_BODY
 from maptr.gateway.service import Service
 from maptr.gateway.site import Site
+from maptr.protocol.names import Folded
 from maptr.registry.table import Table
 from maptr.transfer.acl import TsigKey
 from maptr.transfer.tsig import BADKEY, find, sign_query
@@ -201,7 +202,7 @@ def test_rfc8945_5_2_1_a_signed_query_gets_badkey_because_there_are_no_keys() ->
 
 
 def test_a_zone_that_could_not_be_read_is_a_server_failure() -> None:
-    broken = TTLS._replace(zones={}, broken=frozenset({(b"example",)}), depth=1)
+    broken = TTLS._replace(zones={}, broken=frozenset({Folded((b"example",))}), depth=1)
     response = get(query("www.example.", "A"), Site(zones=broken))
     assert response.status == HTTPStatus.OK
     assert dns.message.from_wire(response.body).rcode() == dns.rcode.SERVFAIL

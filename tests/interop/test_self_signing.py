@@ -15,7 +15,7 @@ from maptr.config import Config, ServeConfig, ZoneConfig
 from maptr.config.model import signed_path
 from maptr.dnssec.keys import Algorithm, KeyState, Role, ZoneKey, add_key, ds_rdata, read_keys, remove_key, set_state
 from maptr.protocol.address import Address
-from maptr.protocol.names import parse
+from maptr.protocol.names import fold, parse
 from maptr.protocol.numbers import DS
 from maptr.registry.table import Entry, Nma, Table
 from maptr.server import publisher
@@ -112,7 +112,7 @@ def test_signatures_are_renewed_before_they_expire_and_unbound_accepts_them(tmp_
     key = add_key(keys, Role.CSK, Algorithm.ED25519, KeyState.ACTIVE).key
     (tmp_path / "zone").write_text(TEXT)
     now = start = float(int(time.time()))
-    zone = ZoneConfig(parse(ORIGIN), tmp_path / "zone", state=tmp_path / "state", keys=keys)
+    zone = ZoneConfig(fold(parse(ORIGIN)), tmp_path / "zone", state=tmp_path / "state", keys=keys)
     served = publisher.start([zone], clock=lambda: now)
     daemon = Daemon(Config(ServeConfig((Address(HOST, 0),)), zones=(zone,)), served, clock=lambda: now)
     with answering(daemon) as running:

@@ -14,7 +14,7 @@ import pytest
 
 from maptr.config import Config, ServeConfig, ZoneConfig
 from maptr.config.model import CatalogConfig
-from maptr.protocol.names import parse
+from maptr.protocol.names import fold, parse
 from maptr.server import catalog
 from maptr.server.catalog import Catalog
 from maptr.transfer.catalog import member_label
@@ -33,7 +33,7 @@ ZONES = ("a.test", "b.test", "c.test", "d.test")
 
 
 def config_of(folder: Path | None, *zones: str) -> Config:
-    named = tuple(ZoneConfig(parse(name), Path("z")) for name in zones)
+    named = tuple(ZoneConfig(fold(parse(name)), Path("z")) for name in zones)
     return Config(ServeConfig(state=folder, catalog=CatalogConfig(NAME)), zones=named)
 
 

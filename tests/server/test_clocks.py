@@ -17,7 +17,7 @@ from maptr.config import ZoneConfig
 from maptr.daemon.certificate import CertificatePeriod
 from maptr.dnssec.keys import Algorithm, KeyState, Role, add_key
 from maptr.protocol.cookies import answer_cookie, sign, timestamp
-from maptr.protocol.names import parse
+from maptr.protocol.names import fold, parse
 from maptr.server import publisher
 from maptr.server.alarm import Alarm, AlarmKind, AlarmLog
 from maptr.server.state import Served
@@ -30,7 +30,7 @@ from tests.support.zone_site import ZoneSite
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "admin.md").read_text("utf-8")
 NOW = 1_800_000_000.0  # 2027-01-15
 DAY, YEAR = 86400.0, 365 * 86400.0
-NAME = parse("ark.arpa.")
+NAME = fold(parse("ark.arpa."))
 ORIGIN = dns.name.from_text("ark.arpa.")
 AHEAD_AND_BEHIND = pytest.mark.parametrize("shift", [YEAR, -YEAR], ids=["ahead", "behind"])
 

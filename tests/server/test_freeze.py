@@ -18,7 +18,7 @@ from maptr.daemon import kept
 from maptr.dnssec import keys as zonekeys
 from maptr.dnssec.keys import Algorithm, KeyState, Role
 from maptr.errors import ZoneError
-from maptr.protocol.names import Labels, parse
+from maptr.protocol.names import Labels, fold, parse
 from maptr.server import freeze, publisher
 from maptr.server.freeze import Frozen
 from maptr.server.puller import Puller
@@ -29,7 +29,7 @@ from tests.support.server_process import Site, address_of, zone_text
 from tests.support.server_process import site as site
 from tests.support.waiting import until
 
-NAME = parse("ark.arpa.")
+NAME = fold(parse("ark.arpa."))
 NOW = 1_800_000_000.0
 DAY = 86400.0
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "admin.md"

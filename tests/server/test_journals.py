@@ -15,7 +15,7 @@ from maptr.protocol.names import Labels, parse
 from maptr.server.catalog import Catalog
 from maptr.server.journals import journals_of
 from maptr.server.responder import ServerState
-from maptr.server.state import ZoneState
+from maptr.server.state import Served, ZoneState
 from maptr.transfer.acl import AccessRule
 from maptr.transfer.journal import Journal
 from maptr.transfer.session import Access
@@ -34,7 +34,7 @@ def state_of(
     config: Config, *views: ZoneView, before: ServerState | None = None, logged: Repetitions | None = None
 ) -> ServerState:
     logged, last = logged or Repetitions(), None if before is None else before.access.catalog
-    served = {zone.name: ZoneState(zone, view) for zone in config.zones for view in views}
+    served: Served = {zone.name: ZoneState(zone, view) for zone in config.zones for view in views}
     journals = journals_of(config.zones, served, before, logged)
     access = Access(journals=journals, catalog=Catalog(logged).following(config, last, NOW))
     return ServerState(Snapshot.of(views), access, PLAIN)

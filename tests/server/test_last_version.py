@@ -25,7 +25,7 @@ from maptr.daemon import kept, progress
 from maptr.dnssec import keys as zonekeys
 from maptr.dnssec.keys import Algorithm, KeyState, Role
 from maptr.gateway.zones import ZoneFiles
-from maptr.protocol.names import parse
+from maptr.protocol.names import fold, parse
 from maptr.server import publisher, state_folder
 from maptr.zone.check import read_checked
 from maptr.zone.diff import Published, ZoneDiff
@@ -41,7 +41,7 @@ from tests.support.zone_site import ZoneSite
 
 pytest.importorskip("cryptography", reason="signing needs maptr[dnssec]")
 
-NAME = parse("ark.arpa.")
+NAME = fold(parse("ark.arpa."))
 NOW = 1_800_000_000.0
 DAY = 86400.0
 YEAR = 365 * DAY
@@ -431,7 +431,7 @@ def test_an_unexpected_exception_is_the_error_of_one_zone(
     zones = []
     for name in ("a", "b", "c"):
         (tmp_path / name).write_text(text(1))
-        zones.append(ZoneConfig(parse(name), tmp_path / name, state=tmp_path / "state"))
+        zones.append(ZoneConfig(fold(parse(name)), tmp_path / name, state=tmp_path / "state"))
 
     def broken(path: Path, *arguments: object, **options: object) -> object:
         if path.name == "b":
@@ -590,7 +590,9 @@ def test_the_gateway_reads_the_file_without_a_usable_kept_version(tmp_path: Path
 
 def test_a_restart_opens_two_files_for_each_zone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The kept version and the zone file: with thousands of zones, each more is felt."""
-    zones = [ZoneConfig(parse(f"z{number}."), tmp_path / f"z{number}", state=tmp_path / "state") for number in range(5)]
+    zones = [
+        ZoneConfig(fold(parse(f"z{number}.")), tmp_path / f"z{number}", state=tmp_path / "state") for number in range(5)
+    ]
     for zone in zones:
         zone.file.write_text(text(1))
     publisher.keep(publisher.start(zones, clock=lambda: NOW))

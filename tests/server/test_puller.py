@@ -19,7 +19,7 @@ from maptr.daemon.background import Background, Repetitions
 from maptr.daemon.pulling import ServerDrift
 from maptr.dnssec import keys as zonekeys
 from maptr.dnssec.keys import Algorithm, KeyState, Role
-from maptr.protocol.names import Labels
+from maptr.protocol.names import Folded, Labels
 from maptr.protocol.numbers import RRSIG
 from maptr.server.alarm import AlarmLog
 from maptr.server.daemon import Daemon
@@ -34,7 +34,7 @@ from tests.support.registries import natab
 from tests.support.waiting import PATIENCE
 from tests.support.zone_site import ZoneSite
 
-ORIGIN: Labels = (b"ark", b"arpa")
+ORIGIN = Folded((b"ark", b"arpa"))
 ZONE = '[[zone]]\nname = "ark.arpa"\nfile = "ark.arpa.zone"\ntable = "naans"\n'
 
 

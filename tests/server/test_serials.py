@@ -13,7 +13,7 @@ import pytest
 from maptr.config import Config, ServeConfig, ZoneConfig
 from maptr.config.model import CatalogConfig, SecondariesConfig
 from maptr.protocol.address import Address
-from maptr.protocol.names import Labels, parse
+from maptr.protocol.names import Labels, fold, parse
 from maptr.protocol.serial import MAX_AHEAD
 from maptr.server import serials
 from maptr.server.alarm import AlarmKind, Silence
@@ -25,8 +25,8 @@ from tests.server.test_secondaries import Secondary, soa
 from tests.support.ports import free_port
 from tests.support.zone_site import ZoneSite
 
-NAME = parse("ark.arpa.")
-EXAMPLE = parse("example.")
+NAME = fold(parse("ark.arpa."))
+EXAMPLE = fold(parse("example."))
 NOW = 1_800_000_000
 YEAR = 365 * 86400
 
@@ -288,7 +288,7 @@ async def test_a_silent_secondary_of_many_zones_hides_no_other(monkeypatch: pyte
     monkeypatch.setattr(serials, "WAIT", 2.0)
     async with Secondary(lambda query: []) as silent, Secondary(lambda query: [soa(query, 9)]) as other:
         targets = (target_of(silent), target_of(other))
-        names = [*(parse(f"z{number}.") for number in range(20)), EXAMPLE]
+        names = [*(fold(parse(f"z{number}.")) for number in range(20)), EXAMPLE]
         zones = tuple(ZoneConfig(name, Path("zone"), notify=targets, serial="increment") for name in names)
         assert await asyncio.to_thread(asked, Config(zones=zones)) == [9]
 

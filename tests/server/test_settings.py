@@ -21,6 +21,7 @@ import pytest
 from maptr.config import Config, KeyConfig, ServeConfig, ZoneConfig, parse
 from maptr.config.model import CatalogConfig
 from maptr.errors import ConfigError
+from maptr.protocol.names import Folded
 from maptr.server import settings
 from maptr.server.settings import overridden
 from maptr.transfer.acl import AccessRule
@@ -193,7 +194,7 @@ def test_secrets_are_in_neither_log_nor_status(keyed: Site) -> None:
 def test_options_override_the_configuration() -> None:
     text = '[[key]]\nname = "k"\nsecret = "YQ=="\n'
     text += '[[zone]]\nname = "a"\nfile = "x"\ntable = "t"\ntransfer = ["192.0.2.1"]\n'
-    zones = ZoneConfig((b"a",), Path("y")), ZoneConfig((b"b",), Path("z"))
+    zones = ZoneConfig(Folded((b"a",)), Path("y")), ZoneConfig(Folded((b"b",)), Path("z"))
     keys, transfer = (KeyConfig((b"k",), "hmac-sha512", b"b"),), (AccessRule.from_text("key:k"),)
     config = overridden(parse(text), zones=zones, keys=keys, transfer=transfer)
     assert [(str(zone.file), zone.table) for zone in config.zones] == [("y", None), ("z", None)]

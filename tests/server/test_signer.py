@@ -21,7 +21,7 @@ from maptr.config.model import SigningConfig, signed_path
 from maptr.daemon import kept
 from maptr.dnssec import keys as zonekeys
 from maptr.dnssec.keys import Algorithm, KeyState, Role
-from maptr.protocol.names import parse
+from maptr.protocol.names import fold, parse
 from maptr.server import publisher, state_folder
 from maptr.server.state import RETRY, SigningState, snapshot_of
 from maptr.server.status import ZoneResult, to_json
@@ -34,7 +34,7 @@ pytest.importorskip("cryptography", reason="signing needs maptr[dnssec]")
 
 NOW = 1_800_000_000
 DAY = 86400
-NAME = parse("ark.arpa.")
+NAME = fold(parse("ark.arpa."))
 ORIGIN = dns.name.from_text("ark.arpa.")
 BASE = "".join(f"n{number} A 192.0.2.{number}\n" for number in range(9))
 

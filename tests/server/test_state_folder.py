@@ -19,7 +19,7 @@ import dns.rrset
 import pytest
 
 from maptr.config import Config, ServeConfig, ZoneConfig
-from maptr.protocol.names import parse
+from maptr.protocol.names import fold, parse
 from maptr.server import state_folder
 from maptr.zone.diff import Published
 from tests.support.command_line import run
@@ -35,7 +35,7 @@ def full(*_: object) -> None:
 
 def test_serials_continue_after_a_restart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     state = tmp_path / "state"
-    site = ZoneSite(ZoneConfig(parse("ark.arpa"), tmp_path / "z", serial="increment", state=state), now=0.0)
+    site = ZoneSite(ZoneConfig(fold(parse("ark.arpa")), tmp_path / "z", serial="increment", state=state), now=0.0)
 
     def write(more: str = "") -> None:
         site.zone.file.write_text(f"$TTL 60\n@ SOA ns host 7 7200 3600 1209600 300\n@ NS ns\nns A 192.0.2.1\n{more}")
@@ -86,7 +86,7 @@ def test_a_pipe_in_place_of_a_file_holds_nothing_up(tmp_path: Path) -> None:
     told: list[str] = []
     assert state_folder.read_serial(tmp_path, parse("ark.arpa"), told.append) is None
     assert told == [f"{tmp_path}/ark.arpa.serial: Is not a regular file"]
-    assert state_folder.read_signed(tmp_path, parse("ark.arpa")) is None
+    assert state_folder.read_signed(tmp_path, fold(parse("ark.arpa"))) is None
 
 
 # --- the backup of docs/admin.md

@@ -68,7 +68,7 @@ SOA_RDATA = names.to_wire((b"a",)) * 2 + struct.pack("!5I", 1, 2, 3, 4, 60)
 
 def hosts(zone: dict[str, list[bytes]]) -> Script:
     """A correct server with NAPTR rdata by name."""
-    table = {names.fold(names.parse(name)): rdatas for name, rdatas in zone.items()}
+    table: dict[names.Labels, list[bytes]] = {names.fold(names.parse(name)): rdatas for name, rdatas in zone.items()}
 
     def answer(query: bytes, transport: str) -> list[bytes]:
         rdatas = table.get(question(query)[0])

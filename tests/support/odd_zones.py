@@ -13,11 +13,12 @@ from pathlib import Path
 from unittest import mock
 
 from maptr.errors import ZoneError
+from maptr.protocol.names import Folded
 from maptr.zone.masterfile import FileState, Locations, MasterFileReader, read_master_file, read_zone_file
 from maptr.zone.plain_lines import LineGroup, PlainLines
 from tests.support.answers import load_vectors
 
-ORIGIN = (b"example",)
+ORIGIN = Folded((b"example",))
 ROUNDS = 8  # in which lines are removed, because some are refused only after others are gone
 _LINE = re.compile(rb"[^\r\n]*(?:\r\n|\r|\n|\Z)")
 HEAD = "$TTL 60\n@ IN SOA ns host 1 7200 3600 1209600 300\n@ IN NS ns\nns IN A 192.0.2.1\n"

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from maptr.config import ZoneConfig
 from maptr.daemon.background import Repetitions
 from maptr.errors import JournalError, ZoneError
-from maptr.protocol.names import parse
+from maptr.protocol.names import Folded, fold, parse
 from maptr.protocol.numbers import SOA
 from maptr.server.journals import journal_path, read_journal, write_journal
 from maptr.transfer import journal as transfer_journal
@@ -179,10 +179,10 @@ def test_read_and_write_errors_are_logged(tmp_path: Path, caplog: pytest.LogCapt
 
 def test_journal_paths() -> None:
     file, state = Path("zones/ark.arpa.zone"), Path("state")
-    assert journal_path(ZoneConfig(parse("ark.arpa."), file)) == Path("zones/ark.arpa.zone.journal")
+    assert journal_path(ZoneConfig(fold(parse("ark.arpa.")), file)) == Path("zones/ark.arpa.zone.journal")
     for name, path in ("ark.arpa.", "ark.arpa.journal"), (".", "%root.journal"):
-        assert journal_path(ZoneConfig(parse(name), file, state=state)) == state / path
-    assert journal_path(ZoneConfig((b"a/b", b"..", b"x"), file, state=state)).parent == state
+        assert journal_path(ZoneConfig(fold(parse(name)), file, state=state)) == state / path
+    assert journal_path(ZoneConfig(Folded((b"a/b", b"..", b"x")), file, state=state)).parent == state
 
 
 def test_a_damaged_difference_raises_zone_error() -> None:

@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 
 from maptr.answer.context import PLAIN, ReceivedQuery, Transport
 from maptr.errors import ConfigError, ZoneError
-from maptr.protocol.names import fold, parse
+from maptr.protocol.names import Folded, fold, parse
 from maptr.server.counters import Counters
 from maptr.server.responder import Responder, ServerState
 from maptr.transfer import session, tsig
@@ -38,7 +38,7 @@ from tests.support.transfers import HERE, allowing, answered, keyring
 from tests.support.zones import view_zone
 
 NOW = 1_800_000_000
-EXAMPLE = (b"example",)
+EXAMPLE = Folded((b"example",))
 KEY = TsigKey((b"xfr",), "hmac-sha256", b"a secret of thirty-two octets...")
 OPEN = allowing(HERE)
 TRANSFER = dns.message.make_query(ORIGIN, "AXFR")

@@ -18,7 +18,7 @@ from maptr.answer.respond import respond
 from maptr.daemon.process import in_thread
 from maptr.errors import ZoneError
 from maptr.files import read_whole
-from maptr.protocol.names import Labels, parse
+from maptr.protocol.names import ARK_ARPA, Folded, fold, parse
 from maptr.protocol.numbers import UDP_PAYLOAD
 from maptr.zone import masterfile
 from maptr.zone.check import Checked, check_hostnames, check_integrity, examine, read_checked
@@ -194,7 +194,7 @@ def test_each_integrity_error_is_found(case: dict[str, str]) -> None:
 def read(folder: Path, text: str | bytes, lint: str = "warn") -> Checked:
     path = folder / "z"
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
-    return read_checked(path, parse("ark.arpa"), lint=lint)
+    return read_checked(path, fold(parse("ark.arpa")), lint=lint)
 
 
 @pytest.mark.parametrize(
@@ -266,7 +266,7 @@ def test_endless_zone_files_are_refused(included: bool, what: str, tmp_path: Pat
         path = tmp_path / "z"
         path.write_text(HEAD + f"$INCLUDE {endless}\n")
     with pytest.raises(ZoneError if included else OSError, match="Is not a regular file") as caught:
-        asyncio.run(asyncio.wait_for(in_thread(lambda: read_checked(path, parse("ark.arpa"))), 20))
+        asyncio.run(asyncio.wait_for(in_thread(lambda: read_checked(path, fold(parse("ark.arpa")))), 20))
     assert str(endless) in str(caught.value)
 
 
@@ -314,7 +314,7 @@ def test_the_sources_have_the_digest_of_what_was_read(tmp_path: Path, monkeypatc
 
 
 def test_a_file_that_changes_during_reading_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def slow(name: str, data: bytes, origin: Labels) -> ZoneFile:
+    def slow(name: str, data: bytes, origin: Folded) -> ZoneFile:
         found = read_zone_file(name, data, origin)
         with Path(name).open("a") as file:
             file.write("late A 192.0.2.1\n")
@@ -342,7 +342,7 @@ def test_an_rrset_that_no_response_can_hold_is_an_error_with_its_line_and_is_not
     )
     file = tmp_path / "zone"
     file.write_text(text)
-    name = (b"ark", b"arpa")
+    name = Folded((b"ark", b"arpa"))
     if is_refused:
         with pytest.raises(ZoneError, match=r"TXT records, signatures, OPT and TSIG has [67]\d{4} bytes"):
             read_checked(file, name)
@@ -352,7 +352,7 @@ def test_an_rrset_that_no_response_can_hold_is_an_error_with_its_line_and_is_not
 
 @pytest.mark.parametrize(("count", "is_refused"), [(62, False), (63, True)])
 def test_signatures_to_come_need_room_in_a_response(count: int, is_refused: bool, tmp_path: Path) -> None:
-    file, name = tmp_path / "zone", (b"ark", b"arpa")
+    file, name = tmp_path / "zone", ARK_ARPA
     file.write_text(too_large(count, 1004))
     assert read_checked(file, name).view.serial == 1
     if is_refused:

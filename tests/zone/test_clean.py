@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from maptr.ark import BETANUMERIC
 from maptr.errors import ZoneError
 from maptr.naptr.record import Naptr, quote
-from maptr.protocol.names import ARK_ARPA, Labels
+from maptr.protocol.names import ARK_ARPA, Folded
 from maptr.protocol.numbers import NAPTR
 from maptr.zone.check import check_rules
 from maptr.zone.clean import FRAGMENTS, HOST_RULE, MAX_CLEAN, MAX_RRSET, URL_RULE, Fragment, is_naan
@@ -21,11 +21,11 @@ from maptr.zone.masterfile import ZoneFile, read_zone_file
 from maptr.zone.rrset import rdatas_of, split_rrsets
 from tests.support.odd_zones import HEAD, HOSTS, PATTERNS, URLS, loadable_zone
 
-EXAMPLE = (b"example",)
+EXAMPLE = Folded((b"example",))
 ROUNDS = 100  # seeds of random zones
 
 
-def read(lines: str, origin: Labels = EXAMPLE) -> ZoneFile:
+def read(lines: str, origin: Folded = EXAMPLE) -> ZoneFile:
     return read_zone_file("zone", f"{HEAD}{lines}\n".encode(), origin)
 
 

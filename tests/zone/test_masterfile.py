@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from maptr.errors import ZoneError
-from maptr.protocol.names import to_text
+from maptr.protocol.names import Folded, to_text
 from maptr.zone.masterfile import Locations, read_master_file
 from maptr.zone.rdata import type_text
 from maptr.zone.rrset import records_of
@@ -19,7 +19,7 @@ from maptr.zone.snapshot import ZoneView
 from maptr.zone.text import rdata_text
 from tests.support.answers import load_vectors
 
-EXAMPLE = (b"example",)
+EXAMPLE = Folded((b"example",))
 ZONES = load_vectors("master_files")["zone"]
 LINES = load_vectors("zone_lines")
 HEAD = "$TTL 60\n@ IN SOA ns host 1 7200 3600 1209600 300\n@ IN NS ns\nns IN A 192.0.2.1\n"
@@ -150,4 +150,4 @@ def test_odd_numbers_are_refused_with_their_line(line: str, reason: str) -> None
 
 def test_a_name_has_its_first_spelling() -> None:
     view = read_master_file("zone", (HEAD + "WwW A 192.0.2.1\nwww A 192.0.2.2\nwwW TXT x\n").encode(), EXAMPLE)
-    assert {rrset.owner[0] for rrset in view.nodes[(b"www", b"example")].values()} == {b"WwW"}
+    assert {rrset.owner[0] for rrset in view.nodes[Folded((b"www", b"example"))].values()} == {b"WwW"}

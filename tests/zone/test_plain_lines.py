@@ -9,12 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from maptr.protocol.names import Folded
 from maptr.zone.masterfile import MAX_REFUSED
 from maptr.zone.rdata import PLAIN
 from tests.support.answers import load_vectors
 from tests.support.odd_zones import HEAD, HOSTS, OWNERS, RDATA, URLS, assert_read_alike, loadable_zone, odd_zone
 
-EXAMPLE = (b"example",)
+EXAMPLE = Folded((b"example",))
 LINES = load_vectors("zone_lines")
 ZONES = 50  # random zones in one test
 

@@ -6,7 +6,7 @@ import dns.zone
 import pytest
 
 from maptr.errors import ZoneError
-from maptr.protocol.names import parse, to_wire
+from maptr.protocol.names import Folded, parse, to_wire
 from maptr.zone.snapshot import PackedNodes
 from tests.support.zones import snapshot_of_zones, view_zone
 
@@ -21,7 +21,7 @@ def zone(text: str = "", origin: str = "example.", relativize: bool = False) -> 
 def test_owners_are_folded_keys_and_keep_their_case(relativize: bool) -> None:
     view = view_zone(zone("WwW 60 A 192.0.2.1", "EXAMPLE.", relativize))
     assert view.origin == (b"example",)
-    rrset = view.nodes[(b"www", b"example")][1]
+    rrset = view.nodes[Folded((b"www", b"example"))][1]
     assert rrset.owner == (b"WwW", b"EXAMPLE")
     assert rrset.rdatas == (bytes([192, 0, 2, 1]),)
 
