@@ -12,7 +12,17 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import UserDict
-from collections.abc import AsyncGenerator, AsyncIterator, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Generator,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from functools import partial
 from typing import Any, Final, Literal, NamedTuple, TypeAlias, Unpack, get_args
 
@@ -26,7 +36,7 @@ from maptr.protocol.numbers import SOA
 from maptr.registry.table import Entry, Nma, Table, parse_key
 from maptr.registry.target import unusable
 from maptr.resolver.bulk import Item, Token
-from maptr.resolver.call import Lifetime, StepHook
+from maptr.resolver.call import Lifetime, StepHook, TimedWalk, complete
 from maptr.resolver.resolver import Resolver
 from maptr.walk import Answer, Question
 from maptr.zone.rules import records_by_name, unwritable
@@ -131,23 +141,19 @@ class OfflineResolver(Resolver):
         self, ark: Ark, lifetime: Lifetime, on_step: StepHook | None = None, heard: Heard | None = None
     ) -> Discovery:
         run = self._timed(ark, lifetime, on_step)
-        heard = {} if heard is None else heard
-        while questions := run.walk.next():
-            answers, seconds = self._answers(questions, run.deadline.left(), heard)
-            if seconds:
-                time.sleep(seconds)
-            run.tell(questions, answers)
-        return run.result()
+        return complete(self._look_up(run, {} if heard is None else heard, _sleep))
 
     async def discover_async(
         self, ark: Ark, lifetime: Lifetime, on_step: StepHook | None = None, heard: Heard | None = None
     ) -> Discovery:
         run = self._timed(ark, lifetime, on_step)
-        heard = {} if heard is None else heard
+        return await self._look_up(run, {} if heard is None else heard, asyncio.sleep)
+
+    async def _look_up(self, run: TimedWalk, heard: Heard, sleep: Callable[[float], Awaitable[None]]) -> Discovery:
         while questions := run.walk.next():
             answers, seconds = self._answers(questions, run.deadline.left(), heard)
             if seconds:
-                await asyncio.sleep(seconds)
+                await sleep(seconds)
             run.tell(questions, answers)
         return run.result()
 
@@ -180,6 +186,11 @@ class OfflineResolver(Resolver):
             if answer.outcome is not Outcome.TIMEOUT:
                 heard[question.name] = answer, 0.0
         return answers, max(0.0, min(left, max(seconds for _, seconds in made)))
+
+
+async def _sleep(seconds: float) -> None:
+    """Sleep in a coroutine that has no event loop."""
+    time.sleep(seconds)
 
 
 class _OfflineClient(Client):

@@ -1,7 +1,7 @@
 """Lookups in DNS: at most one in flight for a name, circuit breakers, and the driver that runs them in threads.
 
-The engine decides what to do next and yields it as a ``Wait``. A driver starts the lookup and waits as that says, so
-this driver and the one for asyncio (``aio``) differ only in how they wait. A lookup goes on without its caller.
+The engine decides what to do next and yields it as a ``Wait``. A ``Driver`` starts the lookup and waits as that says;
+``aio`` has that of asyncio. A lookup goes on without its caller.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ from maptr.ark import Ark
 from maptr.discovery import Discovery
 from maptr.files import ForkLock
 from maptr.protocol.names import Labels
-from maptr.resolver.call import Deadline, Lifetime
+from maptr.resolver.call import Deadline, Lifetime, complete, prefer
 
 if TYPE_CHECKING:
+    from maptr.choose import Chooser
     from maptr.resolver.resolver import Resolver
 
 MAX_PENDING = 256  # lookups in flight; beyond that, callers get what is kept
@@ -189,33 +190,66 @@ Finish = Callable[[PendingLookup, Discovery | Exception | None], None]
 """Receives the result of a lookup: its discovery, the exception that it raised, or None if it was cancelled."""
 
 
-@dataclass(frozen=True, slots=True)
-class ThreadDriver:
-    """Runs lookups in threads. ``finish`` takes the result."""
+class Driver:
+    """Runs lookups and waits for them; ``finish`` takes the result of each.
 
-    resolver: Resolver
-    finish: Finish
+    A thread and a task differ in how they start a lookup, wait for its end, and ask DNS.
+    """
 
-    def run(self, steps: Steps[Result]) -> Result:
+    def __init__(self, resolver: Resolver, finish: Finish) -> None:
+        self._resolver = resolver
+        self._finish = finish
+
+    async def run(self, steps: Steps[Result]) -> Result:
         """Run the steps to their end, and return what they return."""
         try:
             while True:
                 wait = next(steps)
-                if wait.start and wait.inline:
-                    self._look_up(wait.pending)
-                elif wait.start:
-                    threading.Thread(target=self._look_up, args=(wait.pending,), name="maptr-ask", daemon=True).start()
-                if wait.seconds:
-                    concurrent.futures.wait([wait.pending.done], timeout=wait.seconds)
+                if wait.start:
+                    self._start(wait)
+                if wait.seconds and not wait.pending.done.done():
+                    await self._wait(wait.pending.done, wait.seconds)
         except StopIteration as end:
             result: Result = end.value
         return result
 
-    def _look_up(self, pending: PendingLookup) -> None:
+    async def prefer(self, found: Discovery, chooser: Chooser | None) -> Discovery:
+        """Return the discovery with the chooser's choice first."""
+        return prefer(found, chooser)
+
+    async def _look_up(self, pending: PendingLookup) -> None:
         result: Discovery | Exception | None = None
         try:
-            result = self.resolver.discover(pending.ark, pending.deadline)
+            result = await self._discover(pending)
         except Exception as error:
             result = error
-        finally:  # without a result after Ctrl-C, which ends this caller alone
-            self.finish(pending, result)
+        finally:  # without a result if it is cancelled, or after Ctrl-C, which ends this caller alone
+            self._finish(pending, result)
+
+    def _start(self, wait: Wait) -> None:
+        raise NotImplementedError
+
+    async def _wait(self, done: Future[Discovery], seconds: float) -> None:
+        raise NotImplementedError
+
+    async def _discover(self, pending: PendingLookup) -> Discovery:
+        raise NotImplementedError
+
+
+class ThreadDriver(Driver):
+    """Runs lookups in threads. Its coroutines block: ``complete`` runs them."""
+
+    def _start(self, wait: Wait) -> None:
+        if wait.inline:
+            self._run_lookup(wait.pending)
+        else:
+            threading.Thread(target=self._run_lookup, args=(wait.pending,), name="maptr-ask", daemon=True).start()
+
+    def _run_lookup(self, pending: PendingLookup) -> None:
+        complete(self._look_up(pending))
+
+    async def _wait(self, done: Future[Discovery], seconds: float) -> None:
+        concurrent.futures.wait([done], timeout=seconds)
+
+    async def _discover(self, pending: PendingLookup) -> Discovery:
+        return self._resolver.discover(pending.ark, pending.deadline)

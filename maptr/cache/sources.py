@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 
 from maptr.ark import Ark
 from maptr.cache.engine import Engine
-from maptr.cache.lookups import ThreadDriver
+from maptr.cache.lookups import Driver, ThreadDriver
 from maptr.cache.store import LruDict
 from maptr.discovery import Discovery, NoServer
 from maptr.registry.followed_file import TableSource
-from maptr.resolver.call import NO_OPTIONS, Call, Deadline, Options, log_discovery, prefer
+from maptr.resolver.call import NO_OPTIONS, Call, Deadline, Options, complete, log_discovery
 
 if TYPE_CHECKING:
     from maptr.cache.aio import TaskDriver
@@ -48,9 +48,7 @@ class Sources:
         if text is not None and (recent := self._recent.get(text)) and recent[0] > self._clock():
             log_discovery(recent[1])
             return recent[1]
-        call = Call(ark, options, self._resolver.lifetime, self._resolver.clock)
-        found, until = self._threads.run(self.engine.discover(call.ark, call.deadline))
-        return prefer(self._finish(text, call, found, until), call.chooser)
+        return complete(self._look_up(text, self._call(ark, options), self._threads))
 
     async def discover_async(self, ark: Ark | str | bytes, options: Options = NO_OPTIONS) -> Discovery:
         """``discover``, awaited. Cancelling it does not cancel the DNS lookup, which other callers may wait for."""
@@ -58,15 +56,21 @@ class Sources:
         if text is not None and (recent := self._recent.get(text)) and recent[0] > self._clock():
             log_discovery(recent[1])
             return recent[1]
-        call = Call(ark, options, self._resolver.lifetime, self._resolver.clock)
-        tasks = await self._ready_to_await()
-        found, until = await tasks.run(self.engine.discover(call.ark, call.deadline))
-        found = self._finish(text, call, found, until)
-        if call.chooser is None:
-            return found
-        from maptr.resolver.aio import prefer_async  # as above
+        return await self._look_up(text, self._call(ark, options), await self._ready_to_await())
 
-        return await prefer_async(found, call.chooser)
+    def _call(self, ark: Ark | str | bytes, options: Options) -> Call:
+        return Call(ark, options, self._resolver.lifetime, self._resolver.clock)
+
+    async def _look_up(self, text: str | None, call: Call, driver: Driver) -> Discovery:
+        """Call the hook, raise what ``discover`` raises, and keep the discovery by the text of its ARK, if given."""
+        found, until = await driver.run(self.engine.discover(call.ark, call.deadline))
+        if call.on_step is not None:
+            for step in found.trace:
+                call.on_step(step)
+        call.raise_for(found, self._require)
+        if text is not None and found.candidates and until > self._clock():
+            self._recent.put(text, (until, found if found.source != "dns" else found.replace(source="memory")))
+        return found if call.chooser is None else await driver.prefer(found, call.chooser)
 
     def _deadline(self, seconds: float) -> Deadline:
         return Deadline(seconds, self._resolver.clock)
@@ -74,7 +78,7 @@ class Sources:
     async def _ready_to_await(self) -> TaskDriver:
         """Return the driver of lookups, after reading the table in a thread if that was not done yet."""
         if self._tasks is None:
-            # Late, as in the methods: asyncio doubles the start time of a program that does not await.
+            # Late: asyncio doubles the start time of a program that does not await.
             from maptr.cache.aio import TaskDriver
             from maptr.resolver.aio import need_asyncio
 
@@ -98,7 +102,7 @@ class Sources:
             for token, item in pairs:
                 found = self._at_once(item)
                 if isinstance(found, Ark) and self.engine.is_impatient(found):
-                    found, _ = self._threads.run(self.engine.discover(found, self._deadline(lifetime)))
+                    found, _ = complete(self._threads.run(self.engine.discover(found, self._deadline(lifetime))))
                 yield (token, isinstance(found, Ark)), found
 
         asked = prepare()
@@ -154,7 +158,7 @@ class Sources:
 
         A stale answer is incomplete.
         """
-        _, found, _ = self._threads.run(self.engine.from_dns(ark, self._deadline(self._resolver.lifetime)))
+        _, found, _ = complete(self._threads.run(self.engine.from_dns(ark, self._deadline(self._resolver.lifetime))))
         return found.replace(complete=False) if found.stale else found
 
     def fetch(self, arks: Iterable[Ark]) -> Generator[Discovery | None, None, None]:
@@ -185,16 +189,6 @@ class Sources:
         """Cancel the lookups in flight in the current event loop."""
         if self._tasks is not None:
             await self._tasks.stop()
-
-    def _finish(self, text: str | None, call: Call, found: Discovery, until: float) -> Discovery:
-        """Call the hook, raise what ``discover`` raises, and keep the discovery by the text of its ARK, if given."""
-        if call.on_step is not None:
-            for step in found.trace:
-                call.on_step(step)
-        call.raise_for(found, self._require)
-        if text is not None and found.candidates and until > self._clock():
-            self._recent.put(text, (until, found if found.source != "dns" else found.replace(source="memory")))
-        return found
 
 
 def _text(ark: Ark | str | bytes) -> str | None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Coroutine, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from maptr.ark import NO_ARK, Ark, Profile
 from maptr.discovery import Discovery, Step
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from maptr.choose import Chooser
 
 LIFETIME = 5.0  # seconds for a whole walk; dnspython's default for one resolution
+
+T = TypeVar("T")
 
 log = logging.getLogger("maptr.client")  # DEBUG: one line a query, and one a discovery
 
@@ -110,6 +112,19 @@ class TimedWalk:
             for step in steps[self._shown :]:
                 self._on_step(step)
             self._shown = len(steps)
+
+
+def complete(steps: Coroutine[Any, Any, T]) -> T:
+    """Return what a coroutine returns that blocks where others wait, so that it needs no event loop.
+
+    What looks an ARK up is written once, as coroutines. Those of a task wait in its event loop, those of a thread here.
+    """
+    try:
+        steps.send(None)
+    except StopIteration as end:
+        result: T = end.value
+        return result
+    raise RuntimeError("a coroutine that was to block waits for an event loop")
 
 
 def logs() -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import ssl
-from collections.abc import Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -55,47 +55,49 @@ class DnspythonLookups:
     """
 
     def __init__(
-        self, resolver: dns.resolver.BaseResolver, run: TimedWalk, validator: Validator | None, *, trust_ad: bool
+        self,
+        resolver: dns.resolver.BaseResolver,
+        run: TimedWalk,
+        validator: Validator | None,
+        *,
+        trust_ad: bool,
+        side_by_side: bool,
     ) -> None:
         self._resolver = resolver
+        self._side_by_side = side_by_side
         self._start = partial(_Lookup, run=run, validator=validator, trust_ad=trust_ad)
         self._with_bits = partial(_with_bits, trust_ad=trust_ad, validate=validator is not None)
 
-    def ask(self, questions: list[Question]) -> list[Answer]:
-        """Return the answers to questions that are asked one after the other."""
-        resolver = self._with_bits(of_kind(self._resolver, dns.resolver.Resolver))
-        return [self._ask(resolver, self._start(question)) for question in questions]
-
-    def _ask(self, resolver: dns.resolver.Resolver, lookup: _Lookup) -> Answer:
-        while lookup.answer is None:
-            try:
-                found: Any = resolver.resolve(**lookup.arguments())
-            except Exception as error:
-                found = error
-            lookup.tell(found)
-        return lookup.answer
-
-    async def ask_async(self, questions: list[Question]) -> list[Answer]:
-        """Return the answers to questions that are asked side by side."""
-        resolver = self._with_bits(of_kind(self._resolver, dns.asyncresolver.Resolver))
+    async def ask(self, questions: list[Question]) -> list[Answer]:
+        """Return the answers to questions: asked side by side in an event loop, else one after the other."""
+        if not self._side_by_side:
+            resolver = self._with_bits(of_kind(self._resolver, dns.resolver.Resolver))
+            return [await _ask(partial(_resolve, resolver), self._start(question)) for question in questions]
+        waiting = self._with_bits(of_kind(self._resolver, dns.asyncresolver.Resolver))
         try:
             async with asyncio.TaskGroup() as group:
-                tasks = [group.create_task(self._ask_async(resolver, self._start(question))) for question in questions]
+                tasks = [group.create_task(_ask(waiting.resolve, self._start(question))) for question in questions]
         except ExceptionGroup as errors:
             raise errors.exceptions[0] from None
         return [task.result() for task in tasks]
 
-    async def _ask_async(self, resolver: dns.asyncresolver.Resolver, lookup: _Lookup) -> Answer:
-        while lookup.answer is None:
-            try:
-                found: Any = await resolver.resolve(**lookup.arguments())
-            except Exception as error:
-                found = error
-            lookup.tell(found)
-        return lookup.answer
-
     def close(self) -> None:
         """Do nothing: the resolver belongs to the client."""
+
+
+async def _resolve(resolver: dns.resolver.Resolver, **arguments: Any) -> dns.resolver.Answer:
+    """``resolve`` in a coroutine that has no event loop."""
+    return resolver.resolve(**arguments)
+
+
+async def _ask(resolve: Callable[..., Awaitable[Any]], lookup: _Lookup) -> Answer:
+    while lookup.answer is None:
+        try:
+            found: Any = await resolve(**lookup.arguments())
+        except Exception as error:
+            found = error
+        lookup.tell(found)
+    return lookup.answer
 
 
 class Alias(NamedTuple):

@@ -66,6 +66,10 @@ class SelectorWaiter:
         for key, _ in self._selector.select(seconds):
             key.data()
 
+    async def block(self, seconds: float | None) -> None:
+        """``wait`` in a coroutine that has no event loop."""
+        self.wait(seconds)
+
     def wake(self) -> None:
         """Do nothing: whoever waits is woken by the sockets themselves."""
 

@@ -1,7 +1,7 @@
 """``Resolver``: where and how a client asks DNS, for one ARK or for many, by plain servers or a dnspython resolver.
 
 ``walk`` decides what to ask and what an answer means. ``multiplexer`` asks plain servers, ``dnspython`` its resolvers,
-and ``bulk`` has the walks of a stream. The two forms of a method differ only in how they wait.
+and ``bulk`` has the walks of a stream. A look-up is a coroutine, which blocks in a thread and waits in a task.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator, Iterable
 from contextlib import closing
 from functools import partial
 from math import inf
@@ -21,7 +21,7 @@ from maptr.errors import ConfigError
 from maptr.protocol import names
 from maptr.protocol.names import Labels
 from maptr.protocol.numbers import SOA
-from maptr.resolver.call import LIFETIME, Clock, Deadline, Lifetime, StepHook, TimedWalk, checked
+from maptr.resolver.call import LIFETIME, Clock, Deadline, Lifetime, StepHook, TimedWalk, checked, complete
 from maptr.resolver.connections import MAX_CONNECTIONS, TcpPool, Waiter
 from maptr.resolver.multiplexer import CONCURRENCY, MAX_CONCURRENCY, Multiplexer, SelectorWaiter
 from maptr.resolver.servers import HTTPS, TCP, TLS, FailedServers, check_server, is_address, system_servers
@@ -39,6 +39,9 @@ if TYPE_CHECKING:
     from maptr.resolver.bulk import Item, Run, Token
     from maptr.resolver.dnspython import DnspythonLookups
     from maptr.resolver.validation.validator import TrustAnchors, Validator
+
+Wait = Callable[[float], Awaitable[None]]
+"""Waits, for that many seconds at most, until there may be something to read."""
 
 ORIGIN_SECONDS = 60.0  # for which the answer whether the origin exists is kept
 
@@ -137,15 +140,7 @@ class Resolver:
 
     def discover(self, ark: Ark, lifetime: Lifetime, on_step: StepHook | None = None) -> Discovery:
         run = self._timed(ark, lifetime, on_step)
-        return self._walk(run, self._opened_for(run))
-
-    def _walk(self, run: TimedWalk, asked: Stub | dns.resolver.BaseResolver) -> Discovery:
-        with closing(self._lookups(asked, run, SelectorWaiter)) as lookups:
-            while questions := run.walk.next():
-                run.tell(
-                    questions, self._kept_origin(questions) or self._keep_origin(questions, lookups.ask(questions))
-                )
-        return run.result()
+        return self._complete(run, self._opened_for(run))
 
     def _timed(self, ark: Ark, lifetime: Lifetime, on_step: StepHook | None = None) -> TimedWalk:
         return TimedWalk(ark, self.settings, Deadline.of(lifetime, self.clock), on_step)
@@ -159,22 +154,34 @@ class Resolver:
         need_asyncio()
         run = self._timed(ark, lifetime, on_step)
         asked = await asyncio.to_thread(self._opened_for, run) if self.blocks else self._opened_for(run)
-        return await self._walk_async(run, asked)
+        return await self._await(run, asked)
 
-    async def _walk_async(self, run: TimedWalk, asked: Stub | dns.resolver.BaseResolver) -> Discovery:
+    def _complete(self, run: TimedWalk, asked: Stub | dns.resolver.BaseResolver) -> Discovery:
+        """Run a walk in this thread."""
+        if not isinstance(asked, Stub):
+            return complete(self._walk(run, self._dnspython_lookups(asked, run, side_by_side=False)))
+        waiter = SelectorWaiter()
+        return complete(self._walk(run, self._stub_lookups(asked, run, waiter, waiter.block)))
+
+    async def _await(self, run: TimedWalk, asked: Stub | dns.resolver.BaseResolver) -> Discovery:
+        """Run a walk in this task."""
+        if not isinstance(asked, Stub):
+            return await self._walk(run, self._dnspython_lookups(asked, run, side_by_side=True))
         from maptr.resolver.aio import LoopWaiter, SharedConnections
 
-        tcp = None
-        if isinstance(asked, Stub):
-            if self._shared is None:
-                self._shared = SharedConnections(asked, self.max_connections)
-            tcp = self._shared.here()
-        with closing(self._lookups(asked, run, LoopWaiter, tcp)) as lookups:
+        if self._shared is None:
+            self._shared = SharedConnections(asked, self.max_connections)
+        waiter = LoopWaiter()
+        return await self._walk(run, self._stub_lookups(asked, run, waiter, waiter.wait, self._shared.here()))
+
+    async def _walk(self, run: TimedWalk, lookups: StubLookups | DnspythonLookups) -> Discovery:
+        with closing(lookups):
             while questions := run.walk.next():
-                run.tell(
-                    questions,
-                    self._kept_origin(questions) or self._keep_origin(questions, await lookups.ask_async(questions)),
-                )
+                answers = self._kept_origin(questions)
+                if not answers:
+                    answers = await lookups.ask(questions)
+                    self._keep_origin(questions, answers)
+                run.tell(questions, answers)
         return run.result()
 
     def close(self) -> None:
@@ -189,11 +196,9 @@ class Resolver:
         until, answers = self._origin
         return answers if questions[0].rdtype == SOA and until > self.clock() else []
 
-    def _keep_origin(self, questions: list[Question], answers: list[Answer]) -> list[Answer]:
-        """Return the same answers, after keeping that of the origin."""
+    def _keep_origin(self, questions: list[Question], answers: list[Answer]) -> None:
         if questions[0].rdtype == SOA and answers[0].outcome.answered:
             self._origin = self.clock() + ORIGIN_SECONDS, answers
-        return answers
 
     def _opened_for(self, run: TimedWalk) -> Stub | dns.resolver.BaseResolver:
         """Return what asks, within the time of a walk. The discovery of a NoServer has the ARK."""
@@ -203,22 +208,25 @@ class Resolver:
             error.discovery = error.discovery.replace(ark=run.walk.ark)
             raise
 
-    def _lookups(
-        self,
-        asked: Stub | dns.resolver.BaseResolver,
-        run: TimedWalk,
-        waiter: Callable[[], Waiter],
-        tcp: TcpPool | None = None,
-    ) -> StubLookups | DnspythonLookups:
-        if isinstance(asked, Stub):
-            made = waiter()
-            multiplexer = Multiplexer(
-                asked, made, max_connections=self.max_connections, tcp=tcp, failed=self.failed, clock=run.deadline.clock
-            )
-            return StubLookups(multiplexer, run, made)
+    def _stub_lookups(
+        self, stub: Stub, run: TimedWalk, waiter: Waiter, wait: Wait, tcp: TcpPool | None = None
+    ) -> StubLookups:
+        multiplexer = Multiplexer(
+            stub,
+            waiter,
+            max_connections=self.max_connections,
+            tcp=tcp,
+            failed=self.failed,
+            clock=run.deadline.clock,
+        )
+        return StubLookups(multiplexer, run.deadline, wait)
+
+    def _dnspython_lookups(
+        self, asked: dns.resolver.BaseResolver, run: TimedWalk, *, side_by_side: bool
+    ) -> DnspythonLookups:
         from maptr.resolver.dnspython import DnspythonLookups  # dnspython takes 70 ms to import
 
-        return DnspythonLookups(asked, run, self.validator, trust_ad=self.trust_ad)
+        return DnspythonLookups(asked, run, self.validator, trust_ad=self.trust_ad, side_by_side=side_by_side)
 
     def discover_many(
         self, pairs: Iterable[tuple[Token, Item]], lifetime: float, *, ordered: bool = True
@@ -261,7 +269,7 @@ class Resolver:
             asked = self._for_run(stub)
             async for token, item in pairs:
                 if not isinstance(item, Discovery):
-                    item = await self._walk_async(self._timed(item, lifetime), asked)
+                    item = await self._await(self._timed(item, lifetime), asked)
                 yield token, item
             return
         waiter = LoopWaiter()
@@ -305,7 +313,7 @@ class Resolver:
         def ask(item: Item) -> Discovery:
             if isinstance(item, Discovery):
                 return item
-            return self._walk(self._timed(item, lifetime), asked)
+            return self._complete(self._timed(item, lifetime), asked)
 
         if self.is_dnspython:
             yield from ((token, ask(item)) for token, item in pairs)
@@ -350,32 +358,20 @@ class Resolver:
 class StubLookups:
     """The lookups of one walk at plain servers. A failure is an answer, too."""
 
-    def __init__(self, multiplexer: Multiplexer, run: TimedWalk, waiter: Any) -> None:
+    def __init__(self, multiplexer: Multiplexer, deadline: Deadline, wait: Wait) -> None:
         self._multiplexer = multiplexer
-        self._waiter = waiter
+        self._deadline = deadline
+        self._wait = wait
         self.close = multiplexer.close
-        self._run = run
 
-    def _start(self, questions: list[Question]) -> dict[Labels, Answer]:
-        """Queue questions, to be answered within the time of the walk. Returns a dictionary that the answers fill."""
+    async def ask(self, questions: list[Question]) -> list[Answer]:
+        """Return the answers to questions, which are asked side by side within the time of the walk."""
         answers: dict[Labels, Answer] = {}
         for question in questions:
             done = partial(answers.__setitem__, question.name)
-            self._multiplexer.ask(question.name, done, question.rdtype, deadline=self._run.deadline.until)
-        return answers
-
-    def ask(self, questions: list[Question]) -> list[Answer]:
-        """Return the answers to questions, which are asked side by side."""
-        answers = self._start(questions)
+            self._multiplexer.ask(question.name, done, question.rdtype, deadline=self._deadline.until)
         while len(answers) < len(questions):
-            self._waiter.wait(self._multiplexer.tick() or 0)
-        return [answers[question.name] for question in questions]
-
-    async def ask_async(self, questions: list[Question]) -> list[Answer]:
-        """``ask``, awaited."""
-        answers = self._start(questions)
-        while len(answers) < len(questions):
-            await self._waiter.wait(self._multiplexer.tick() or 0)
+            await self._wait(self._multiplexer.tick() or 0)
         return [answers[question.name] for question in questions]
 
 

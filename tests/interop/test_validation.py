@@ -29,15 +29,14 @@ import pytest
 from dns.rdatatype import DNSKEY, DS, NAPTR, NSEC, NSEC3, RRSIG
 
 from maptr import Discovery
-from maptr.ark import Ark
 from maptr.discovery import Outcome
 from maptr.protocol import names
-from maptr.resolver.call import Deadline, TimedWalk
+from maptr.resolver.call import Deadline, complete
 from maptr.resolver.multiplexer import Multiplexer, SelectorWaiter
 from maptr.resolver.resolver import StubLookups
 from maptr.resolver.stub import Stub
 from maptr.resolver.validation.validator import Validator
-from maptr.walk import DEFAULTS, Question
+from maptr.walk import Question
 from tests.support.drivers import RESOLVER_DRIVERS, STUB_DRIVERS, at, by_discover
 from tests.support.peers import Bind, Nsd, Peer, Unbound
 from tests.support.signers import KNOT_WAYS, NS_RECORDS, WAYS, sign, signed_zone
@@ -283,10 +282,9 @@ def test_every_verdict_is_that_of_unbound(tree: Tree, server: Bind, resolver: Un
     seen: Counter[str] = Counter()
     stub = Stub([at(server)], validator=validator)
     for name in tree.questions:
-        run = TimedWalk(Ark("1", "x"), DEFAULTS, Deadline(20.0))
         waiter = SelectorWaiter()
-        with closing(StubLookups(Multiplexer(stub, waiter), run, waiter)) as lookups:
-            (answer,) = lookups.ask([Question(names.parse(name))])
+        with closing(StubLookups(Multiplexer(stub, waiter), Deadline(20.0), waiter.block)) as lookups:
+            (answer,) = complete(lookups.ask([Question(names.parse(name))]))
         security, outcomes = judged(resolver, name)
         if answer.outcome is Outcome.SERVFAIL:  # BIND finds no proof itself: there is nothing to judge
             assert name.startswith("m."), answer
