@@ -322,7 +322,7 @@ class Multiplexer:
                 self._finish(pending, now)
                 continue
             pause = self._packets.wait(attempt.server)
-            if pause or not self._has_room(attempt):
+            if pause or (attempt.tcp and not self._has_room(attempt.server)):
                 held.append(pending)
                 continue
             pending.start(now)
@@ -333,9 +333,9 @@ class Multiplexer:
             self._next_timeout = min(self._next_timeout, pending.deadline)
         return pause
 
-    def _has_room(self, attempt: Attempt) -> bool:
-        """Return whether a connection can take an attempt by TCP; if none can, have the waiter woken when one can."""
-        if not attempt.tcp or self._tcp.has_room(attempt.server):
+    def _has_room(self, server: Server) -> bool:
+        """Return whether a TCP connection can take an attempt; if none can, have the waiter woken when one can."""
+        if self._tcp.has_room(server):
             return True
         self._tcp.wake_later(self._waiter)
         return False
