@@ -66,7 +66,7 @@ class SelectorWaiter:
         for key, _ in self._selector.select(seconds):
             key.data()
 
-    async def block(self, seconds: float | None) -> None:
+    async def pause(self, seconds: float | None) -> None:
         """``wait`` in a coroutine that has no event loop."""
         self.wait(seconds)
 
