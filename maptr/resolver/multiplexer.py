@@ -216,6 +216,7 @@ class Multiplexer:
     ``rate`` is the number of packets a second to each server, None for no limit; ``max_connections`` are those by TCP.
     ``tcp`` are connections that other multiplexers share; else they are its own.
     ``failed`` are servers that are not asked for a while, and takes those that fail.
+    Many attributes: its limits, and the queues between them.
     """
 
     def __init__(
