@@ -104,6 +104,34 @@ class Answer(NamedTuple):
         """Return a copy with the seconds since the question."""
         return _new(Answer, (*self[:5], elapsed, *self[6:]))  # _replace takes twice the time
 
+    def as_step(
+        self,
+        name: Labels,
+        rdtype: int,
+        depth: int = 0,
+        *,
+        outcome: Outcome | None = None,
+        note: str | None = None,
+        readings: tuple[Reading, ...] = (),
+        limit: Limit | None = None,
+    ) -> Step:
+        """Return the step of a trace that this answer makes, with its own outcome and note unless others are given."""
+        return Step(
+            name,
+            depth,
+            outcome or self.outcome,
+            readings=readings,
+            note=self.note if note is None else note,
+            ttl=self.ttl,
+            server=self.server,
+            elapsed=self.elapsed,
+            security=self.security,
+            links=self.links,
+            rdtype="SOA" if rdtype == SOA else "NAPTR",
+            limit=limit,
+            extended=self.extended,
+        )
+
 
 _REUSABLE = "_reusable_answers"  # an attribute of a Discovery; it is no part of its value, text or JSON
 
@@ -249,7 +277,7 @@ class Walk:
         return zone is not None and (answer.outcome is _NODATA or names.is_below(zone, self.settings.origin))
 
     def _read_answer(self, question: Question, answer: Answer, onward: dict[Labels, Question]) -> Step:
-        outcome, records, ttl, note, server, took, security, links, _, extended = answer
+        outcome, records, ttl, note, security = answer.outcome, answer.records, answer.ttl, answer.note, answer.security
         if security != self._security:
             self._security = max(self._security or security, security, key=SECURITY.index)
         if question.rdtype == SOA:  # records, or NODATA with a SOA: the origin exists
@@ -276,21 +304,14 @@ class Walk:
             note = f"{note}; {over}" if note else over
             records, self._records_left = records[:left], 0
         readings = tuple([self._read_record(here, naptr, onward) for naptr in records])
-        rdtype = "NAPTR" if question.rdtype == NAPTR else "SOA"
-        return Step(
+        return answer.as_step(
             question.name,
+            question.rdtype,
             len(question.path),
-            outcome,
-            readings=readings,
+            outcome=outcome,
             note=note,
-            ttl=ttl,
-            server=server,
-            elapsed=took,
-            security=security,
-            links=links,
-            rdtype=rdtype,
+            readings=readings,
             limit=self._limit,
-            extended=extended,
         )
 
     def _read_record(self, here: Question, naptr: Naptr, onward: dict[Labels, Question]) -> Reading:

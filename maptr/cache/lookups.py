@@ -191,9 +191,9 @@ Finish = Callable[[PendingLookup, Discovery | Exception | None], None]
 
 
 class Driver:
-    """Runs lookups and waits for them; ``finish`` takes the result of each.
+    """Runs lookups in threads; ``finish`` takes the result of each. ``aio.TaskDriver`` runs them in tasks.
 
-    A thread and a task differ in how they start a lookup, wait for its end, and ask DNS.
+    Its coroutines block, so that ``complete`` runs them; those of a task wait.
     """
 
     def __init__(self, resolver: Resolver, finish: Finish) -> None:
@@ -225,19 +225,6 @@ class Driver:
             result = error
         finally:  # without a result if it is cancelled, or after Ctrl-C, which ends this caller alone
             self._finish(pending, result)
-
-    def _start(self, wait: Wait) -> None:
-        raise NotImplementedError
-
-    async def _wait(self, done: Future[Discovery], seconds: float) -> None:
-        raise NotImplementedError
-
-    async def _discover(self, pending: PendingLookup) -> Discovery:
-        raise NotImplementedError
-
-
-class ThreadDriver(Driver):
-    """Runs lookups in threads. Its coroutines block: ``complete`` runs them."""
 
     def _start(self, wait: Wait) -> None:
         if wait.inline:

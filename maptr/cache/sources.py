@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from maptr.ark import Ark
 from maptr.cache.engine import Engine
-from maptr.cache.lookups import Driver, ThreadDriver
+from maptr.cache.lookups import Driver
 from maptr.cache.store import LruDict
 from maptr.discovery import Discovery, NoServer
 from maptr.registry.followed_file import TableSource
@@ -37,7 +37,7 @@ class Sources:
         self._resolver = resolver
         self._require = require
         self._clock = engine.store.clock
-        self._threads = ThreadDriver(resolver, self.engine.finish)
+        self._threads = Driver(resolver, self.engine.finish)
         self._tasks: TaskDriver | None = None
         # Discoveries by the text of their ARK, with the time until which they may be handed out unchanged. A discovery
         # made of cached answers takes ten times as long as the budget of a hit in memory.

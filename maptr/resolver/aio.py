@@ -58,10 +58,10 @@ class LoopWaiter:
         self.wake()
 
     def wake(self) -> None:
-        """End a ``wait``, or the next one."""
+        """End a ``pause``, or the next one."""
         self._event.set()
 
-    async def wait(self, seconds: float | None) -> None:
+    async def pause(self, seconds: float | None) -> None:
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._event.wait()

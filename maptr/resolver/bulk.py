@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
 from math import inf
-from typing import Generic, TypeAlias, TypeVar
+from typing import Generic, NamedTuple, TypeAlias, TypeVar
 
 from maptr.ark import Ark
 from maptr.discovery import Discovery, Outcome
@@ -43,6 +43,14 @@ _NOT_ASKED = Answer(Outcome.TIMEOUT, note=TIME_OVER)
 Key = tuple[int, Labels]  # of a question: its type and folded name
 
 
+class NewWalk(NamedTuple, Generic[Token]):
+    """A walk that has not begun: the answer to its first question, for ``name``, is not known or not read."""
+
+    token: Token
+    ark: Ark
+    name: Labels
+
+
 @dataclass(slots=True, eq=False)
 class ActiveWalk(Generic[Token]):
     """A walk that asks further questions until its ``deadline``; ``open`` are those it waits for."""
@@ -55,14 +63,14 @@ class ActiveWalk(Generic[Token]):
 
 @dataclass(slots=True, eq=False)
 class SharedQuestion(Generic[Token]):
-    """A question, the ``arks`` whose first question it is, and the ``walks`` that a redirect led to it.
+    """A question, the ``new`` walks that begin with it, and the ``walks`` that a redirect led to it.
 
     If a redirect led to it first, its ``deadline`` is that of the redirected walk.
     """
 
     key: Key
     name: Labels
-    arks: list[tuple[Token, Ark, Labels]] = field(default_factory=list)
+    new: list[NewWalk[Token]] = field(default_factory=list)
     walks: dict[ActiveWalk[Token], None] = field(default_factory=dict)
     deadline: float | None = None
 
@@ -71,30 +79,55 @@ class SharedQuestion(Generic[Token]):
         return self.key[0]
 
 
-class _KnownAnswers:
-    """The answers of a run by question, while there is room for their records.
+class _Questions(Generic[Token]):
+    """The questions of a run. Each is asked once, and its answer kept while there is room for the records.
 
-    ``walks`` has, by NAAN, the walk that serves all of its ARKs.
+    ``shared`` has, by NAAN, the walk that serves all of its ARKs.
     """
 
     def __init__(self) -> None:
         self.answers: dict[Key, Answer] = {}
-        self.walks: dict[str, SharedWalk] = {}
+        self.shared: dict[str, SharedWalk] = {}
+        self.asked: dict[Key, SharedQuestion[Token]] = {}  # and not answered
+        self.unsent: list[SharedQuestion[Token]] = []
         self._room = MAX_KEPT
 
-    def add(self, key: Key, answer: Answer) -> None:
+    def ask(self, key: Key, name: Labels, deadline: float | None = None) -> SharedQuestion[Token]:
+        """Return the outstanding question with this key, or a new one."""
+        question = self.asked.get(key)
+        if question is None:
+            question = self.asked[key] = SharedQuestion(key, name, deadline=deadline)
+            self.unsent.append(question)
+        return question
+
+    def take(self) -> list[SharedQuestion[Token]]:
+        """Return those that are to be sent. One whose walks have all ended meanwhile is dropped."""
+        unsent, self.unsent = self.unsent, []
+        wanted: list[SharedQuestion[Token]] = []
+        for question in unsent:
+            if question.new or question.walks:
+                wanted.append(question)
+            else:
+                del self.asked[question.key]
+        return wanted
+
+    def answered(self, question: SharedQuestion[Token], answer: Answer) -> None:
+        """Keep an answer. A time-out is of the question only if it was not asked for the time of one walk."""
+        del self.asked[question.key]
+        if question.deadline is not None and answer.outcome is Outcome.TIMEOUT:
+            return
         size = len(answer.records) or 1
         if size > self._room:
             self.answers.clear()
-            self.walks.clear()
+            self.shared.clear()
             self._room = MAX_KEPT
         self._room -= size
-        self.answers[key] = answer
+        self.answers[question.key] = answer
 
-    def add_walk(self, naan: str, walk: SharedWalk) -> None:
-        if len(self.walks) >= MAX_NAANS:
-            self.walks.clear()
-        self.walks[naan] = walk
+    def share(self, naan: str, walk: SharedWalk) -> None:
+        if len(self.shared) >= MAX_NAANS:
+            self.shared.clear()
+        self.shared[naan] = walk
 
 
 class _WalkMaker:
@@ -125,11 +158,14 @@ class _WalkMaker:
 
 
 class Scheduler(Generic[Token]):
-    """Walks in progress, and the answers known so far; ``done`` holds the discoveries that are ready.
+    """The walks of a run; ``done`` holds the discoveries that are ready, ``open`` counts the others.
 
-    An answer holds for the whole run, whatever its TTL, while there is room for it. ``lifetime`` bounds each walk, in
-    seconds of ``clock`` from the first packet of its first question; the driver bounds that question. Call ``tick()``
-    as often as it says.
+    A walk is *new* until its first question is answered: all that begin with the same question wait for it together.
+    One that needs further questions is *active* until they are answered or its time is over. An answer holds for the
+    whole run, whatever its TTL, while there is room for it.
+
+    ``lifetime`` bounds each walk, in seconds of ``clock`` from the first packet of its first question; the driver
+    bounds that question. Call ``tick()`` again when the delay that it returns is over.
     """
 
     def __init__(
@@ -142,70 +178,47 @@ class Scheduler(Generic[Token]):
     ) -> None:
         self.done: deque[tuple[Token, Discovery]] = deque()
         self.open = 0
-        self._walks = _WalkMaker(settings)
-        self._known = _KnownAnswers()
+        self._maker = _WalkMaker(settings)
+        self._questions: _Questions[Token] = _Questions()
         self._now = now
         self._clock = clock
-        # ARKs whose walks have not begun, each with its first answer, and the seconds that this took.
-        self._answered: deque[tuple[tuple[Token, Ark, Labels], Answer, float]] = deque()
-        self._asked: dict[Key, SharedQuestion[Token]] = {}  # and not answered
         self._lifetime = lifetime
+        # New walks that can begin, each with its first answer and the seconds that this took.
+        self._ready: deque[tuple[NewWalk[Token], Answer, float]] = deque()
         self._active: dict[ActiveWalk[Token], None] = {}
-        self._next_deadline = inf  # no active walk ends before this
-        self._new: list[SharedQuestion[Token]] = []
-
-    def start(self, token: Token, ark: Ark) -> None:
-        """Begin the walk of one ARK. Raises ValueError if NAAN and origin do not make a valid domain name."""
-        settings = self._walks.settings
-        ark = ark.sent(settings.hyphens)
-        shared = self._known.walks.get(ark.naan)
-        if shared is not None and (found := shared.discovery(ark, self._walks.budget(ark.naan))) is not None:
-            self.done.append((token, found.expiring(self._now())))
-            return
-        name = root_name(ark, settings.origin)
-        key = NAPTR, (name[0].lower(), *self._walks.origin)
-        self.open += 1
-        question = self._asked.get(key)
-        if question is not None and question.arks:
-            question.arks.append((token, ark, name))
-            return
-        if question is not None:  # a redirect of another walk led there
-            self._begin(token, self._walks.make(ark, name), 0.0)
-            return
-        known = self._known.answers.get(key)
-        if known is not None:
-            self._answered.append(((token, ark, name), known, 0.0))
-            return
-        self._asked[key] = question = SharedQuestion(key, name, [(token, ark, name)])
-        self._new.append(question)
-
-    def take(self) -> list[SharedQuestion[Token]]:
-        """Return the new questions. No question is asked again while it is outstanding or its answer is cached."""
-        new, self._new = self._new, []
-        questions: list[SharedQuestion[Token]] = []
-        for question in new:
-            if question.arks or question.walks:
-                questions.append(question)
-            else:  # the time of its walks is over
-                del self._asked[question.key]
-        return questions
+        self._next_deadline = inf  # no active walk ends before
 
     @property
     def has_new(self) -> bool:
-        """Whether there are new questions, or ARKs whose walk can begin."""
-        return bool(self._new or self._answered)
+        """Whether there are new questions, or walks that can begin."""
+        return bool(self._questions.unsent or self._ready)
 
-    def tick(self, now: float) -> float | None:
-        """Compute the walks that can go on, and end those whose time is over at ``now``.
+    def start(self, token: Token, ark: Ark) -> None:
+        """Start the walk of one ARK. Raises ValueError if NAAN and origin do not make a valid domain name."""
+        settings = self._maker.settings
+        ark = ark.sent(settings.hyphens)
+        shared = self._questions.shared.get(ark.naan)
+        if shared is not None:
+            found = shared.discovery(ark, self._maker.budget(ark.naan))
+            if found is not None:
+                self.done.append((token, found.expiring(self._now())))
+                return
+        self.open += 1
+        name = root_name(ark, settings.origin)
+        key = NAPTR, (name[0].lower(), *self._maker.origin)
+        answer = self._questions.answers.get(key)
+        if answer is not None:
+            self._ready.append((NewWalk(token, ark, name), answer, 0.0))
+            return
+        outstanding = self._questions.asked.get(key)
+        if outstanding is not None and not outstanding.new:  # a redirect led there, so this walk has a deadline, too
+            self._begin(token, self._maker.make(ark, name), 0.0)
+        else:
+            self._questions.ask(key, name).new.append(NewWalk(token, ark, name))
 
-        Returns the seconds until the next call is due, None for never.
-        """
-        self._walk_answered()
-        if self._next_deadline <= now:
-            for active in [active for active in self._active if active.deadline <= now]:
-                self._end(active)
-            self._next_deadline = min((active.deadline for active in self._active), default=inf)
-        return max(0.0, self._next_deadline - now) if self._active else None
+    def take(self) -> list[SharedQuestion[Token]]:
+        """Return the questions to send now. Each answer is passed to ``tell``."""
+        return self._questions.take()
 
     def tell(self, question: SharedQuestion[Token], answer: Answer) -> None:
         """Pass the answer to a question to every walk that waits for it."""
@@ -213,38 +226,52 @@ class Scheduler(Generic[Token]):
             log_answer(question.name, question.rdtype, answer)
         if len(answer.records) > 1:  # each walk that reads it would sort the records
             answer = answer._replace(records=NaptrRRset.of(answer.records))
-        key = question.key
-        if question.deadline is None or answer.outcome is not Outcome.TIMEOUT:
-            self._known.add(key, answer)
-        del self._asked[key]
-        self._answered.extend((begun, answer, answer.elapsed or 0.0) for begun in question.arks)
-        cut_off = inf
-        if question.deadline is not None and answer.outcome is Outcome.TIMEOUT and question.deadline <= self._clock():
-            cut_off = question.deadline
+        self._questions.answered(question, answer)
+        self._ready.extend((new, answer, answer.elapsed or 0.0) for new in question.new)
+        given_up = self._given_up(question, answer)
         for active in question.walks:
-            asked = active.open.pop(key)
-            if active.deadline > cut_off:  # it joined the question of a walk with less time
-                self._wait_for(active, key, asked)
-                continue
-            active.walk.tell(asked, answer)
-            self._continue(active)
+            asked = active.open.pop(question.key)
+            if active.deadline > given_up:
+                self._wait_for(active, question.key, asked)
+            else:
+                active.walk.tell(asked, answer)
+                self._continue(active)
 
-    def _walk_answered(self) -> None:
-        """Compute the walks of the ARKs whose root name is answered, for a SLICE of time at most."""
-        waiting = self._answered
+    def _given_up(self, question: SharedQuestion[Token], answer: Answer) -> float:
+        """Return the deadline of the walk for which a question was asked, if it was given up then: walks with more time
+        ask it again. Else inf, because no walk has more time."""
+        deadline = question.deadline
+        if deadline is None or answer.outcome is not Outcome.TIMEOUT or deadline > self._clock():
+            return inf
+        return deadline
+
+    def tick(self, now: float) -> float | None:
+        """Compute the walks that can go on, and end those whose time is over at ``now``.
+
+        Returns the seconds until the next call is due, None for never.
+        """
+        self._begin_ready()
+        if self._next_deadline <= now:
+            for active in [active for active in self._active if active.deadline <= now]:
+                self._time_out(active)
+            self._next_deadline = min((active.deadline for active in self._active), default=inf)
+        return max(0.0, self._next_deadline - now) if self._active else None
+
+    def _begin_ready(self) -> None:
+        """Begin new walks whose first question is answered, for a SLICE of time at most."""
         end = self._clock() + SLICE
-        while waiting and self._clock() < end:
-            (token, ark, name), answer, elapsed = waiting.popleft()
-            walk = self._walks.make(ark, name)
+        while self._ready and self._clock() < end:
+            new, answer, elapsed = self._ready.popleft()
+            walk = self._maker.make(new.ark, new.name)
             walk.tell(walk.next()[0], answer)
-            self._begin(token, walk, elapsed)
+            self._begin(new.token, walk, elapsed)
 
     def _begin(self, token: Token, walk: Walk, elapsed: float) -> None:
-        """Continue a walk whose first packet was sent that many seconds ago."""
+        """Finish a walk that needs no further question, or make it active. Its time began ``elapsed`` seconds ago."""
         if walk.over:
             found = self._finish(token, walk)
             if walk.budget.shared is not None and (shared := SharedWalk.of(walk, found)) is not None:
-                self._known.add_walk(walk.ark.naan, shared)  # from the second of a NAAN on: many have one
+                self._questions.share(walk.ark.naan, shared)  # from the second of a NAAN on: many have one
             return
         active = ActiveWalk(token, walk, self._clock() - elapsed + self._lifetime)
         self._active[active] = None
@@ -252,32 +279,30 @@ class Scheduler(Generic[Token]):
         self._continue(active)
 
     def _continue(self, active: ActiveWalk[Token]) -> None:
+        """Answer the questions of a walk that are known, and have it wait for the others."""
         walk = active.walk
         while not walk.over and (questions := walk.next()):
             for question in questions:
                 key = question.rdtype, names.fold(question.name)
-                known = self._known.answers.get(key)
-                if known is not None:
-                    walk.tell(question, known)
-                    continue
-                self._wait_for(active, key, question)
+                answer = self._questions.answers.get(key)
+                if answer is None:
+                    self._wait_for(active, key, question)
+                else:
+                    walk.tell(question, answer)
         if walk.over:
-            del self._active[active]
-            self._finish(active.token, walk)
+            self._end(active)
 
     def _wait_for(self, active: ActiveWalk[Token], key: Key, question: Question) -> None:
-        """Have a walk wait for the answer to a question, which is asked unless it is outstanding."""
-        shared = self._asked.get(key)
-        if shared is None:
-            shared = self._asked[key] = SharedQuestion(key, question.name, deadline=active.deadline)
-            self._new.append(shared)
-        shared.walks[active] = None
+        self._questions.ask(key, question.name, active.deadline).walks[active] = None
         active.open[key] = question
 
-    def _end(self, active: ActiveWalk[Token]) -> None:
+    def _time_out(self, active: ActiveWalk[Token]) -> None:
         for key, question in active.open.items():
             active.walk.tell(question, _NOT_ASKED)
-            del self._asked[key].walks[active]
+            del self._questions.asked[key].walks[active]
+        self._end(active)
+
+    def _end(self, active: ActiveWalk[Token]) -> None:
         del self._active[active]
         self._finish(active.token, active.walk)
 

@@ -11,7 +11,6 @@ from maptr.ark import NO_ARK, Ark, Profile
 from maptr.discovery import Discovery, Step
 from maptr.errors import ArkSyntaxError, ConfigError
 from maptr.protocol.names import Labels
-from maptr.protocol.numbers import SOA
 from maptr.walk import Answer, Question, Settings, Walk
 
 if TYPE_CHECKING:
@@ -134,19 +133,7 @@ def logs() -> bool:
 
 def log_answer(name: Labels, rdtype: int, answer: Answer) -> None:
     """Write a line on the answer to a query."""
-    kind = "SOA" if rdtype == SOA else "NAPTR"
-    step = Step(
-        name,
-        0,
-        answer.outcome,
-        note=answer.note,
-        server=answer.server,
-        elapsed=answer.elapsed,
-        security=answer.security,
-        rdtype=kind,
-        extended=answer.extended,
-    )
-    log.debug("query %s: %d records", step, len(answer.records))
+    log.debug("query %s: %d records", answer.as_step(name, rdtype), len(answer.records))
 
 
 def log_discovery(found: Discovery) -> None:

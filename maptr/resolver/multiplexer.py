@@ -66,7 +66,7 @@ class SelectorWaiter:
         for key, _ in self._selector.select(seconds):
             key.data()
 
-    async def block(self, seconds: float | None) -> None:
+    async def pause(self, seconds: float | None) -> None:
         """``wait`` in a coroutine that has no event loop."""
         self.wait(seconds)
 
@@ -78,10 +78,14 @@ class SelectorWaiter:
 
 
 class Pending:
-    """One question that is queued or outstanding; ``seconds`` bound it from its first packet on."""
+    """One question. It is queued until an attempt is sent, and again after each attempt until the next one is sent, so
+    it is *outstanding* from its first turn in the queue until its answer is passed to ``done``.
 
-    attempt: Attempt | None = None
-    until = inf  # when the attempt that was sent times out; inf while it is queued
+    ``deadline`` bounds it, and ``seconds`` do from its first packet on.
+    """
+
+    attempt: Attempt | None = None  # the one that was sent, or that is to be sent next
+    until = inf  # when the attempt that was sent times out; inf while the question is queued
     deadline = inf
     started: float | None = None  # when its first packet was sent
     tcp: tuple[TcpConnection, bytes] | None = None  # and the ID there
@@ -92,6 +96,16 @@ class Pending:
         self.exchange = exchange
         self.done = done
         self.seconds = seconds
+
+    @property
+    def is_queued(self) -> bool:
+        return self.until == inf
+
+    def start(self, now: float) -> None:
+        """Count the time of the question from its first packet."""
+        if self.started is None:
+            self.started = now
+            self.deadline = min(self.deadline, now + self.seconds)
 
 
 SentByUdp = tuple[Pending, Attempt, "UdpSocket", bytes]
@@ -196,7 +210,8 @@ class _Queues:
 
 
 class Multiplexer:
-    """Sends the questions given to ``ask``, within limits. Call ``tick()`` after every wait, and as often as it says.
+    """Sends the questions given to ``ask``, within limits. Call ``tick()`` after every wait, and when the delay that it
+    returns is over.
 
     ``rate`` is the number of packets a second to each server, None for no limit; ``max_connections`` are those by TCP.
     ``tcp`` are connections that other multiplexers share; else they are its own.
@@ -295,32 +310,35 @@ class Multiplexer:
 
     def _send(self, now: float) -> float:
         """Send until the queues are empty or a limit is reached. Returns the seconds to wait for the rate, or 0."""
-        held = 0.0
-        waiting: list[Pending] = []
-        while (pending := self._queues.next(new=len(self._outstanding) < self._concurrency)) is not None:
+        pause = 0.0
+        held: list[Pending] = []  # by a limit, in their order
+        while not pause:
+            pending = self._queues.next(new=len(self._outstanding) < self._concurrency)
+            if pending is None:
+                break
             self._outstanding[pending] = None
             pending.attempt = attempt = pending.attempt or self._next_attempt(pending)
             if attempt is None or pending.deadline <= now or pending.seconds <= 0:
                 self._finish(pending, now)
                 continue
             pause = self._packets.wait(attempt.server)
-            has_room = not attempt.tcp or self._tcp.has_room(attempt.server)
-            if not has_room:
-                self._tcp.wake_later(self._waiter)
-            if pause or not has_room:
-                held = max(held, pause)
-                waiting.append(pending)
-                if pause:
-                    break
+            if pause or (attempt.tcp and not self._has_room(attempt.server)):
+                held.append(pending)
                 continue
-            if pending.started is None:
-                pending.started, pending.deadline = now, min(pending.deadline, now + pending.seconds)
+            pending.start(now)
             if not self._start(pending, attempt, now):
-                waiting.append(pending)
-        for pending in reversed(waiting):
+                held.append(pending)
+        for pending in reversed(held):
             self._queues.again.appendleft(pending)
             self._next_timeout = min(self._next_timeout, pending.deadline)
-        return held
+        return pause
+
+    def _has_room(self, server: Server) -> bool:
+        """Return whether a TCP connection can take an attempt; if none can, have the waiter woken when one can."""
+        if self._tcp.has_room(server):
+            return True
+        self._tcp.wake_later(self._waiter)
+        return False
 
     def _next_attempt(self, pending: Pending) -> Attempt | None:
         """Return the next attempt at a server that may be asked; None if the question is settled."""
@@ -338,7 +356,7 @@ class Multiplexer:
             if attempt.tcp:
                 connection = self._tcp.connection(attempt.server)
                 if connection is None:
-                    pending.until = inf
+                    pending.until = inf  # still queued
                     return False
                 self._send_tcp(pending, attempt, connection)
             else:
@@ -403,7 +421,7 @@ class Multiplexer:
             ) and attempt.exchange.receive(attempt, packet):
                 self._responded(pending, attempt.server)
                 del one.pending[packet[:2]]  # a copy of the packet says nothing new
-                self._next(pending)
+                self._ended(pending)
                 if not one.pending:
                     return False
         return True
@@ -412,17 +430,17 @@ class Multiplexer:
         pending.tcp = None
         self._waiter.wake()  # the connection may be watched by another waiter
         if isinstance(came, UnansweredError):
-            self._next(pending)
+            self._ended(pending)
         elif isinstance(came, CLOSED):
             attempt.exchange.closed_early(attempt)
-            self._next(pending)
+            self._ended(pending)
         elif isinstance(came, OSError):
             self._fail(pending, attempt, came)
         elif self._clock() >= pending.deadline:
             self._time_out(pending, attempt)
         elif attempt.exchange.receive(attempt, came):
             self._responded(pending, attempt.server)
-            self._next(pending)
+            self._ended(pending)
         else:
             self._fail(pending, attempt, OSError(OTHER_QUESTION))
 
@@ -431,7 +449,7 @@ class Multiplexer:
         self._stub.demote(attempt.server)
         if self._failed is not None and _is_of_server(attempt) and error.errno not in TOO_MANY_FILES:
             self._failed.add(attempt.server, Outcome.UNREACHABLE, str(error.strerror or error))
-        self._next(pending)
+        self._ended(pending)
 
     def _time_out(self, pending: Pending, attempt: Attempt) -> None:
         attempt.exchange.timed_out(attempt)
@@ -439,20 +457,22 @@ class Multiplexer:
             pending.silent |= {attempt.server}
         self._concurrency = self.concurrency
         self._stub.demote(attempt.server)
-        self._next(pending)
+        self._ended(pending)
 
-    def _next(self, pending: Pending) -> None:
-        """After an attempt: the answer, or a place at the head of the queue for the next attempt."""
+    def _ended(self, pending: Pending) -> None:
+        """After an attempt: finish a question that is settled or whose time is over, else queue the next attempt."""
         self._withdraw(pending)
-        is_queued, pending.until = pending.until == inf, inf
+        was_queued = pending.is_queued  # and a late response came
+        pending.until = inf
         pending.attempt = None if pending.exchange.answer else self._next_attempt(pending)
         now = self._clock()
-        if pending.attempt is None or pending.deadline <= now:
-            if is_queued:  # and a late response came
-                self._queues.again.remove(pending)
-            self._finish(pending, now)
-        elif not is_queued:
-            self._queues.again.append(pending)
+        if pending.attempt is not None and now < pending.deadline:
+            if not was_queued:
+                self._queues.again.append(pending)
+            return
+        if was_queued:
+            self._queues.again.remove(pending)
+        self._finish(pending, now)
 
     def _finish(self, pending: Pending, now: float) -> None:
         del self._outstanding[pending]

@@ -1,8 +1,7 @@
 """``Resolver``: where and how a client asks DNS, for one ARK or for many, by plain servers or a dnspython resolver.
 
 ``walk`` decides what to ask and what an answer means. ``multiplexer`` asks plain servers, ``dnspython`` its resolvers,
-and ``bulk`` has the walks of a stream. A look-up is a coroutine: ``complete`` has it block in a thread; in a task it
-waits.
+and ``bulk`` has the walks of a stream. A look-up is a coroutine, which blocks in a thread and waits in a task.
 """
 
 from __future__ import annotations
@@ -36,13 +35,10 @@ if TYPE_CHECKING:
     import dns.name
     import dns.resolver
 
-    from maptr.resolver.aio import SharedConnections
+    from maptr.resolver.aio import LoopWaiter, SharedConnections
     from maptr.resolver.bulk import Item, Run, Token
     from maptr.resolver.dnspython import DnspythonLookups
     from maptr.resolver.validation.validator import TrustAnchors, Validator
-
-Wait = Callable[[float], Awaitable[None]]
-"""Waits, for that many seconds at most, until there may be something to read."""
 
 ORIGIN_SECONDS = 60.0  # for which the answer whether the origin exists is kept
 
@@ -139,7 +135,7 @@ class Resolver:
 
     def discover(self, ark: Ark, lifetime: Lifetime, on_step: StepHook | None = None) -> Discovery:
         run = self._timed(ark, lifetime, on_step)
-        return self._complete(run, self._opened_for(run))
+        return complete(self._walk(run, self._opened_for(run), SelectorWaiter()))
 
     def _timed(self, ark: Ark, lifetime: Lifetime, on_step: StepHook | None = None) -> TimedWalk:
         return TimedWalk(ark, self.settings, Deadline.of(lifetime, self.clock), on_step)
@@ -148,33 +144,17 @@ class Resolver:
         """``discover``, awaited. Cancelling it cancels its queries. The questions of one depth are asked together."""
         import asyncio  # it doubles the start time of a program
 
-        from maptr.resolver.aio import need_asyncio
+        from maptr.resolver.aio import LoopWaiter, need_asyncio
 
         need_asyncio()
         run = self._timed(ark, lifetime, on_step)
         asked = await asyncio.to_thread(self._opened_for, run) if self.blocks else self._opened_for(run)
-        return await self._await(run, asked)
+        return await self._walk(run, asked, LoopWaiter())
 
-    def _complete(self, run: TimedWalk, asked: Stub | dns.resolver.BaseResolver) -> Discovery:
-        """Run a walk in this thread."""
-        if not isinstance(asked, Stub):
-            return complete(self._walk(run, self._dnspython_lookups(asked, run, side_by_side=False)))
-        waiter = SelectorWaiter()
-        return complete(self._walk(run, self._stub_lookups(asked, run, waiter, waiter.block)))
-
-    async def _await(self, run: TimedWalk, asked: Stub | dns.resolver.BaseResolver) -> Discovery:
-        """Run a walk in this task."""
-        if not isinstance(asked, Stub):
-            return await self._walk(run, self._dnspython_lookups(asked, run, side_by_side=True))
-        from maptr.resolver.aio import LoopWaiter, SharedConnections
-
-        if self._shared is None:
-            self._shared = SharedConnections(asked, self.max_connections)
-        waiter = LoopWaiter()
-        return await self._walk(run, self._stub_lookups(asked, run, waiter, waiter.wait, self._shared.here()))
-
-    async def _walk(self, run: TimedWalk, lookups: StubLookups | DnspythonLookups) -> Discovery:
-        with closing(lookups):
+    async def _walk(
+        self, run: TimedWalk, asked: Stub | dns.resolver.BaseResolver, waiter: SelectorWaiter | LoopWaiter
+    ) -> Discovery:
+        with closing(self._lookups(run, asked, waiter)) as lookups:
             while questions := run.walk.next():
                 answers = self._kept_origin(questions)
                 if not answers:
@@ -207,25 +187,31 @@ class Resolver:
             error.discovery = error.discovery.replace(ark=run.walk.ark)
             raise
 
-    def _stub_lookups(
-        self, stub: Stub, run: TimedWalk, waiter: Waiter, wait: Wait, tcp: TcpPool | None = None
-    ) -> StubLookups:
+    def _lookups(
+        self, run: TimedWalk, asked: Stub | dns.resolver.BaseResolver, waiter: SelectorWaiter | LoopWaiter
+    ) -> StubLookups | DnspythonLookups:
+        in_task = not isinstance(waiter, SelectorWaiter)
+        if not isinstance(asked, Stub):
+            from maptr.resolver.dnspython import DnspythonLookups  # dnspython takes 70 ms to import
+
+            return DnspythonLookups(asked, run, self.validator, trust_ad=self.trust_ad, side_by_side=in_task)
         multiplexer = Multiplexer(
-            stub,
+            asked,
             waiter,
             max_connections=self.max_connections,
-            tcp=tcp,
+            tcp=self._shared_tcp(asked) if in_task else None,
             failed=self.failed,
             clock=run.deadline.clock,
         )
-        return StubLookups(multiplexer, run.deadline, wait)
+        return StubLookups(multiplexer, run.deadline, waiter.pause)
 
-    def _dnspython_lookups(
-        self, asked: dns.resolver.BaseResolver, run: TimedWalk, *, side_by_side: bool
-    ) -> DnspythonLookups:
-        from maptr.resolver.dnspython import DnspythonLookups  # dnspython takes 70 ms to import
+    def _shared_tcp(self, stub: Stub) -> TcpPool:
+        """Return the connections that awaited look-ups share in the running event loop."""
+        from maptr.resolver.aio import SharedConnections  # it imports asyncio
 
-        return DnspythonLookups(asked, run, self.validator, trust_ad=self.trust_ad, side_by_side=side_by_side)
+        if self._shared is None:
+            self._shared = SharedConnections(stub, self.max_connections)
+        return self._shared.here()
 
     def discover_many(
         self, pairs: Iterable[tuple[Token, Item]], lifetime: float, *, ordered: bool = True
@@ -268,7 +254,7 @@ class Resolver:
             asked = self._for_run(stub)
             async for token, item in pairs:
                 if not isinstance(item, Discovery):
-                    item = await self._await(self._timed(item, lifetime), asked)
+                    item = await self._walk(self._timed(item, lifetime), asked, LoopWaiter())
                 yield token, item
             return
         waiter = LoopWaiter()
@@ -283,7 +269,7 @@ class Resolver:
                         for done in run.ready():
                             yield done
                     if not run.over:
-                        await waiter.wait(0 if feed and run.wanted else pause)
+                        await waiter.pause(0 if feed and run.wanted else pause)
             finally:
                 await feed.close()
 
@@ -312,7 +298,7 @@ class Resolver:
         def ask(item: Item) -> Discovery:
             if isinstance(item, Discovery):
                 return item
-            return self._complete(self._timed(item, lifetime), asked)
+            return complete(self._walk(self._timed(item, lifetime), asked, SelectorWaiter()))
 
         if self.is_dnspython:
             yield from ((token, ask(item)) for token, item in pairs)
@@ -357,10 +343,10 @@ class Resolver:
 class StubLookups:
     """The lookups of one walk at plain servers. A failure is an answer, too."""
 
-    def __init__(self, multiplexer: Multiplexer, deadline: Deadline, wait: Wait) -> None:
+    def __init__(self, multiplexer: Multiplexer, deadline: Deadline, pause: Callable[[float], Awaitable[None]]) -> None:
         self._multiplexer = multiplexer
         self._deadline = deadline
-        self._wait = wait
+        self._pause = pause
         self.close = multiplexer.close
 
     async def ask(self, questions: list[Question]) -> list[Answer]:
@@ -370,7 +356,7 @@ class StubLookups:
             done = partial(answers.__setitem__, question.name)
             self._multiplexer.ask(question.name, done, question.rdtype, deadline=self._deadline.until)
         while len(answers) < len(questions):
-            await self._wait(self._multiplexer.tick() or 0)
+            await self._pause(self._multiplexer.tick() or 0)
         return [answers[question.name] for question in questions]
 
 

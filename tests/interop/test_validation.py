@@ -283,7 +283,7 @@ def test_every_verdict_is_that_of_unbound(tree: Tree, server: Bind, resolver: Un
     stub = Stub([at(server)], validator=validator)
     for name in tree.questions:
         waiter = SelectorWaiter()
-        with closing(StubLookups(Multiplexer(stub, waiter), Deadline(20.0), waiter.block)) as lookups:
+        with closing(StubLookups(Multiplexer(stub, waiter), Deadline(20.0), waiter.pause)) as lookups:
             (answer,) = complete(lookups.ask([Question(names.parse(name))]))
         security, outcomes = judged(resolver, name)
         if answer.outcome is Outcome.SERVFAIL:  # BIND finds no proof itself: there is nothing to judge
