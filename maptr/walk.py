@@ -13,7 +13,7 @@ passes the answers to ``tell()`` in any order: a depth is read only when all of 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from maptr import url
@@ -105,16 +105,6 @@ class Answer(NamedTuple):
         return _new(Answer, (*self[:5], elapsed, *self[6:]))  # _replace takes twice the time
 
 
-_REUSABLE = "_reusable_answers"  # an attribute of a Discovery; it is no part of its value, text or JSON
-
-
-def reusable_answers(found: Discovery) -> Mapping[Labels, Answer]:
-    """Return the answers that the walk of a discovery was told, by the name that was asked: those that hold for other
-    ARKs whose origin is known to exist. None of a discovery that was read from JSON."""
-    answers: Mapping[Labels, Answer] = vars(found).get(_REUSABLE, {})
-    return answers
-
-
 Reader = Callable[..., Rule]
 """``naptr.record.read``, or a RuleCache."""
 
@@ -163,8 +153,7 @@ class Walk:
         self._reader = reader or read
         root = root or root_name(ark, settings.origin)
         self._open = [_new(Question, (root, (), MAX_TTL, NAPTR))]  # the questions of the current depth
-        self._answers: dict[Labels, Answer] = {}  # to these
-        self._reusable: dict[Labels, Answer] = {}  # answers that serve the other ARKs of the NAAN
+        self._answers: dict[Labels, Answer] = {}
         self._asked = {names.fold(root)}
         # The draft prints hosts below ark.arpa without a final dot.
         has_undotted = settings.origin is ARK_ARPA or names.fold(settings.origin) == ARK_ARPA
@@ -216,9 +205,7 @@ class Walk:
         until = None if ttl is None or now is None else now + ttl
         scheme = self.settings.scheme
         made = (self.ark, ranked[:most], trace, complete, source, self._security, ttl, until, scheme, stale)
-        found = Discovery(*made, fetched=fetched, work=self._work())
-        vars(found)[_REUSABLE] = self._reusable
-        return found
+        return Discovery(*made, fetched=fetched, work=self._work())
 
     def _work(self) -> int:
         records = self.settings.max_records - max(0, self._records_left)
@@ -230,12 +217,7 @@ class Walk:
         answers, self._answers = self._answers, {}
         root = not self.steps
         for question in self._open:
-            step = self._read_answer(question, answers[question.name], onward)
-            self.steps.append(step)
-            if question.rdtype == NAPTR and self._limit is not Limit.RECORDS:
-                self._reusable[question.name] = answers[question.name]
-            elif question.rdtype == SOA and not step.outcome.answered:
-                self._reusable.clear()  # "no such name" says nothing if the origin is not known to exist
+            self.steps.append(self._read_answer(question, answers[question.name], onward))
         self._open = self._admit(onward) if onward else []
         if root and not self._has_origin(answers.popitem()[1]):
             self._open = [Question(self.settings.origin, rdtype=SOA)]

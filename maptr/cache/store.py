@@ -1,26 +1,26 @@
 """The answers that a cache keeps in memory and on disk, replayed for any ARK of their NAAN.
 
-The answers that one walk was told also serve the other ARKs of its NAAN: ``Store`` runs the walk again over the kept
-answers. It sends no queries.
+The trace of a discovery holds every record that a server sent, so the answers that one discovery received also serve
+the other ARKs of its NAAN: ``Store`` runs the walk again over the kept answers. It sends no queries.
 """
 
 from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 from maptr.ark import Ark
 from maptr.cache import MAX_NAMES, STALE_LIMIT
-from maptr.discovery import CLOCK_SLACK, Discovery, Outcome
+from maptr.discovery import CLOCK_SLACK, Discovery, Limit, Outcome
 from maptr.files import ForkLock
 from maptr.naptr.automaton import Budget
 from maptr.naptr.record import Naptr, NaptrRRset, Rule, RuleCache
 from maptr.protocol import names
 from maptr.protocol.names import Labels
-from maptr.walk import Answer, Reader, Settings, SharedWalk, Walk, reusable_answers, root_name
+from maptr.walk import Answer, Reader, Settings, SharedWalk, Walk
 
 if TYPE_CHECKING:
     from maptr.cache.disk import Disk
@@ -119,13 +119,12 @@ class Store:
 
     def learn(self, discovery: Discovery) -> None:
         now, wall = self.clock(), self.wall()
-        for name, told in reusable_answers(discovery).items():
-            lifetime = min(told.ttl or 0, _longest_lifetime(told))
+        for name, answer in answers_of(discovery):
+            lifetime = min(answer.ttl or 0, _longest_lifetime(answer))
             if lifetime > 0:
-                key, answer = names.fold(name), _for_replay(told)
-                self._memory.put(key, CachedAnswer(answer, wall, now + lifetime, lifetime))
+                self._memory.put(name, CachedAnswer(answer, wall, now + lifetime, lifetime))
                 if self._disk is not None:
-                    self._disk.put(self.view, key, answer, wall, wall + lifetime)
+                    self._disk.put(self.view, name, answer, wall, wall + lifetime)
 
     def rule(self, naptr: Naptr, *, undotted: Labels | None, budget: Budget) -> Rule:
         """``naptr.record.read``, with a memory for regexps."""
@@ -161,10 +160,7 @@ class Store:
 
     def combine(self, ark: Ark, other: Discovery) -> Discovery | None:
         """Return the discovery from another ARK's discovery and the fresh answers; None if an answer is missing."""
-        told = reusable_answers(other).items()
-        new: dict[Labels, Answer] = {
-            names.fold(name): _for_replay(answer) for name, answer in told if answer.outcome.answered
-        }
+        new = {name: answer for name, answer in answers_of(other) if answer.outcome.answered}
         kept = Replay(self, ark, self.settings)
         walk = replay(ark, self.settings, lambda name: new.get(name) or kept.answer(name), reader=self.rule)
         return None if walk is None else walk.result()
@@ -271,10 +267,19 @@ class Replay:
         return kept.answer._replace(ttl=STALE_TTL)
 
 
-def _for_replay(answer: Answer) -> Answer:
-    """Return an answer without what is true only of the query that brought it: its time and its chain of trust."""
-    records = NaptrRRset.of(answer.records)
-    return Answer(answer.outcome, records, answer.ttl, answer.note, answer.server, security=answer.security)
+def answers_of(discovery: Discovery) -> Iterator[tuple[Labels, Answer]]:
+    """Yield each question that was sent, as its case-folded name and its answer.
+
+    NXDOMAIN for the root name is left out unless the origin is known to exist, because ``replay`` assumes that.
+    """
+    origin_unknown = any(step.rdtype == "SOA" and not step.outcome.answered for step in discovery.trace)
+    for step in discovery.trace:
+        is_whole = step.outcome is not Outcome.LIMIT and step.limit is not Limit.RECORDS
+        if not is_whole or step.rdtype != "NAPTR" or (origin_unknown and step is discovery.trace[0]):
+            continue
+        records = NaptrRRset.of([reading.naptr for reading in step.readings])
+        answer = Answer(step.outcome, records, step.ttl, step.note, step.server, security=step.security)
+        yield names.fold(step.name), answer
 
 
 def replay(
@@ -288,12 +293,7 @@ def replay(
 
     Raises ValueError if NAAN and origin do not make a valid domain name.
     """
-    root = root_name(ark, settings.origin)
-    first = answer(names.fold(root))
-    if first is None:
-        return None
-    walk = Walk(ark, settings, reader=reader, origin_known=True, root=root)
-    walk.tell(walk.next()[0], first)
+    walk = Walk(ark, settings, reader=reader, origin_known=True)
     while questions := walk.next():
         for question in questions:
             known = answer(names.fold(question.name))
