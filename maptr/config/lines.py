@@ -13,8 +13,8 @@ KeyPath = tuple[str | int, ...]
 
 # A string on many lines, whose three last quotes may follow two more; a string on one line; a comment; a mark; a word.
 _TOKEN = re.compile(
-    r'''"""(?:[^"\\]++|\\.|"(?!""))*+"{3,5}|"(?:[^"\\\n]++|\\.)*+"'''
-    r"""|'''(?:[^']++|'(?!''))*+'{3,5}|'[^'\n]*'|#[^\n]*|[][{}=,.\n]|[^][{}=,.\s"'#]+""",
+    r'''"""(?:[^"\\]++|\\.|"(?!""))*"{3,5}|"(?:[^"\\\n]++|\\.)*"'''
+    r"""|'''(?:[^']++|'(?!''))*'{3,5}|'[^'\n]*'|#[^\n]*|[][{}=,.\n]|[^][{}=,.\s"'#]+""",
     re.DOTALL,
 )
 
