@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol, Self, overload
 import dns.exception
 
 from maptr import url
-from maptr.ark import NO_ARK, PROFILES, Ark
+from maptr.ark import NO_ARK, PROFILES, Ark, Profile
 from maptr.errors import ArkSyntaxError, MaptrError, error_fields, json_text, printable
 from maptr.members import Members
 from maptr.naptr.automaton import Budget, BudgetSpent
@@ -878,22 +878,28 @@ def _read_ark(members: Members) -> Ark:
     """Return the ARK of a discovery, which any profile may have read."""
     text, received = members.get(str, "ark"), members.inner("received")
     resolution = received.get(str, "resolution")
-    for profile in PROFILES:
-        with suppress(ArkSyntaxError):
-            ark = Ark.parse(text, profile=profile, bare=True)
-            if str(ark) == text and ark == Ark.parse(resolution, profile=profile, bare=True):
-                break
-    else:
-        if text == str(NO_ARK):  # of a discovery that never began
-            return NO_ARK
-        raise members.error("ark", f"{text!r:.60} is not an ARK in normal form, or {resolution!r:.60} is another one")
-    return ark.with_received(
+    if text == str(NO_ARK):  # of a discovery that never began
+        return NO_ARK
+    profiles = [profile for profile in PROFILES if _reads_as(text, profile) == text]
+    if not profiles:
+        raise members.error("ark", f"{text!r:.60} is not an ARK in normal form")
+    profile = next((profile for profile in profiles if _reads_as(resolution, profile) == text), None)
+    if profile is None:
+        raise received.error("resolution", f"{resolution!r:.60} is another one")
+    return Ark.parse(text, profile=profile, bare=True).with_received(
         resolution=resolution,
         tail=received.get(str, "tail"),
         nma=received.get(str, "nma"),
         hyphenated=received.get(str, "hyphenated"),
         notes=received.all_of(str, "notes"),
     )
+
+
+def _reads_as(text: str, profile: Profile) -> str | None:
+    """Return the normal form of an ARK; None for other text."""
+    with suppress(ArkSyntaxError):
+        return str(Ark.parse(text, profile=profile, bare=True))
+    return None
 
 
 def _read_states(members: Members) -> States:

@@ -11,7 +11,7 @@ from itertools import product
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from maptr import (
@@ -197,6 +197,7 @@ JSON = st.recursive(
 )
 
 
+@example(("received", "resolution"), "", False)
 @given(st.sampled_from(PLACES), JSON, st.booleans())
 def test_any_other_value_is_read_or_an_error_that_names_its_member(
     path: tuple[str | int, ...], value: Any, drop: bool
