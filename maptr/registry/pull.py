@@ -71,7 +71,7 @@ class Requirements:
 
 @dataclass(frozen=True, slots=True)
 class PullSources:
-    """Where a table is pulled from: URLs or files, which are tried in order, each for so many ``seconds``."""
+    """Where a table is pulled from: URLs or files, which are tried in order, each for that many ``seconds``."""
 
     places: tuple[str, ...]
     requirements: Requirements = Requirements()

@@ -571,7 +571,7 @@ def test_one_configuration_pulls_publishes_notifies_and_checks_drift(sample: Pat
             until(lambda: serial_at(secondary) == second, "the secondary follows")
             assert discover(NEW, nameservers=f"{HOST}#{secondary.port}")
             site.server.wait_for(rf"IXFR of zone ark\.arpa\. to .*: from serial {first} to {second}")
-            site.server.wait_for(r"table .*naans\.json pulled from http.*: 1 added, 0 changed, 0 removed")
+            site.server.wait_for(r"table .*naans\.json: pulled from http.*: 1 added, 0 changed, 0 removed")
             until(
                 lambda: [(one["deviating"], one["records"]) for one in site.table()["drift"]] == [([], len(more))],
                 "a report without drift",
