@@ -200,7 +200,9 @@ class Containers:
             (self.files / name).mkdir(parents=True)
         for name in ("state", "nsd", "caddy"):
             (self.volumes / name).mkdir(parents=True)
-        for line in re.findall(r"^head .*\n|^printf .*\n", (RECIPES / "README.md").read_text("utf-8"), re.MULTILINE):
+        for line in re.findall(
+            r"^(?:head|printf) .*(?:xfr|nsd|objects).*\n", (RECIPES / "README.md").read_text("utf-8"), re.M
+        ):
             subprocess.run(["sh", "-e", "-c", line], cwd=self.files, check=True)
         (self.files / "maptr" / "xfr.key").chmod(0o600)
         self.copy("primary", "maptr/maptr.toml")
