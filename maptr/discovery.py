@@ -92,9 +92,10 @@ class Value:
 
     def replace(self, **changes: Any) -> Self:
         """Return a copy with other values, by the names of the constructor's arguments."""
-        values = self.__dict__ | changes
-        if len(values) != len(self.__dict__):
-            unknown = sorted(changes.keys() - self.__dict__.keys())
+        own = self.__dict__
+        values = own | changes
+        if len(values) != len(own):
+            unknown = sorted(changes.keys() - own.keys())
             raise TypeError(f"a {type(self).__name__} has no {', '.join(unknown)}")
         made = object.__new__(type(self))
         object.__setattr__(made, "__dict__", values)

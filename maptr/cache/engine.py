@@ -33,6 +33,12 @@ OVERHEAD = 0.004  # seconds of the patience that are left for waking up and for 
 ALL = "all servers"  # the one key of the circuit breaker of all servers
 # Failures that affect every name. Others, such as SERVFAIL, may be limited to one delegation.
 SHARED = frozenset({Outcome.TIMEOUT, Outcome.UNREACHABLE, Outcome.REFUSED, Outcome.NO_ORIGIN})
+# What may be taken, by where it comes from.
+_OF_TABLE, _OF_DNS, _WITHOUT = (
+    (Take.NATAB, Take.NATAB_STALE),
+    (Take.DNS, Take.KEPT, Take.NONE),
+    (Take.NONE, Take.UNKNOWN),
+)
 REUSE_SECONDS = 1.0  # for which a discovery is handed out unchanged: its TTL counts whole seconds
 
 
@@ -97,7 +103,7 @@ class Engine:
         return self._make(ark, policy.choose(state, natab), found, from_table), until
 
     def _table_helps(self, natab: Natab) -> bool:
-        return self.policy.choose(Dns.UNKNOWN, natab).take in (Take.NATAB, Take.NATAB_STALE)
+        return self.policy.choose(Dns.UNKNOWN, natab).take in _OF_TABLE
 
     def is_impatient(self, ark: Ark) -> bool:
         """Return whether to wait for DNS no longer than the patience: it does not answer, as far as is known, and there
@@ -283,18 +289,18 @@ class Engine:
 
     def _make(self, ark: Ark, choice: Choice, from_dns: Discovery | None, from_table: TableAnswer | None) -> Discovery:
         reason, states = choice.reason, States(choice.dns, choice.natab)
-        if choice.take in (Take.NATAB, Take.NATAB_STALE) and from_table is not None:
+        if choice.take in _OF_TABLE and from_table is not None:
             stale, before = choice.take is Take.NATAB_STALE, () if from_dns is None else from_dns.trace
             reason = f"{reason}: {from_table.reason}"
             return from_table.discovery(self._wall(), reason, states, stale=stale, before=before)
-        if choice.take in (Take.DNS, Take.KEPT, Take.NONE) and from_dns is not None:
+        if choice.take in _OF_DNS and from_dns is not None:
             made = from_dns
         else:
             complete = choice.take is Take.NONE
             source = "natab" if from_dns is None else from_dns.source
             trace, security = ((), "indeterminate") if from_dns is None else (from_dns.trace, from_dns.security)
             made = Discovery(ark, (), trace, complete, source, security, scheme=self._settings.scheme)
-        if choice.take in (Take.NONE, Take.UNKNOWN) and choice.natab is not Natab.UNASKED:
+        if choice.take in _WITHOUT and choice.natab is not Natab.UNASKED:
             why = self.table.current().trouble if from_table is None else from_table.reason
             reason = f"{reason}: {why}" if why else reason
         return made.expiring(self._wall(), reason=reason, states=states)

@@ -107,7 +107,7 @@ class Store:
         self.clock = clock
         self.wall = wall
         self._stale_limit = stale_limit
-        self._replays: LruDict[Labels, Replay] = LruDict(MAX_REPLAYS)  # those that serve every ARK of a NAAN
+        self._replays: LruDict[str, Replay] = LruDict(MAX_REPLAYS)  # those that serve every ARK of a NAAN
         self._rules = RuleCache()
         self._rules_lock = ForkLock()
 
@@ -133,13 +133,12 @@ class Store:
     def fresh(self, ark: Ark) -> Fresh:
         """Return the walk over fresh answers; from that of another ARK of the NAAN if they ask the same questions, for
         the second in which the TTLs are the same."""
-        root = self.root(ark)
-        known = self._replays.get(root)
+        known = self._replays.get(ark.naan)
         if known is not None and known.holds() and (same := known.of(ark)) is not None:
             return same
         made = Replay(self, ark, self.settings).run()
         if made.shared is not None:
-            self._replays.put(root, made)
+            self._replays.put(ark.naan, made)
         return Fresh(made.found, made.refresh_at, made.missing, made.has_some)
 
     def is_kept(self, name: Labels, answer: CachedAnswer) -> bool:
