@@ -28,6 +28,7 @@ REGEXPS = (
     rb"!^ark:/?12345/(.*)$!https://h.example/a b/\1!",
     rb"!^ark:/?12345/([a-z]*|[a-z0-9]+(x|y)?)*$!https://long.example/\1/\1/\1/\1/\1/\1!",
     rb"!.*!https://h.example/same!",
+    rb"!^ark:/?12345/(.*)$!https://h.example/\1 x!",  # unsafe after a good start
     rb"!^ark:/?12345/(.*)$!https://h.example/" + b"p" * 200 + rb"/\1!i",
     rb"!bad(!",
 )
@@ -115,3 +116,15 @@ def test_an_ark_whose_own_walk_reaches_a_limit_has_no_shared_one() -> None:
     assert found is not None
     assert found.urls() == ["https://h.example/x2"]
     assert budget.steps < 100
+
+
+def test_a_url_with_a_good_start_is_read_to_its_end() -> None:
+    rules = [Naptr(order, 0, b"u", b"ark", regexp, ()) for order, regexp in enumerate(REGEXPS)]
+    first, other = Ark.parse("ark:12345/x1"), Ark.parse("ark:12345/x2?info")
+    walk = walked(first, {ROOT: rules}, Settings())
+    shared = SharedWalk.of(walk, walk.result())
+    assert shared is not None
+    found = shared.discovery(other)
+    assert found is not None
+    assert said(found) == said(walked(other, {ROOT: rules}, Settings()).result())
+    assert "https://h.example/x2 x" not in found.urls()
