@@ -443,7 +443,7 @@ class SharedWalk:
                     sources.append(_Source(rank, candidate, rule, start, depth, nth))
         if len(sources) > settings.max_candidates:
             return None
-        return cls(found, sorted(sources, key=_Source.by_rank), budget, settings)
+        return cls(found, sorted(sources, key=lambda source: source.rank), budget, settings)
 
     def discovery(self, ark: Ark, shared: Budget | None = None) -> Discovery | None:
         """Return the discovery that the walk of another ARK would have; None if it would reach a limit.
@@ -492,16 +492,13 @@ class _Source(NamedTuple):
     depth: int = 0
     nth: int = 0
 
-    def by_rank(self) -> tuple[object, ...]:
-        return self.rank
-
 
 def _make_url(rule: Rule, ark: Ark, budget: Budget) -> str:
     """Return the URL that a rule makes of an ARK. Raises _Skipped, _TooLong and BudgetSpent."""
     try:
         return _apply(rule, ark, budget)
     except ResultTooLongError as error:
-        raise _TooLong(f"{error}; records of a worse rank are left out") from None
+        raise _TooLong(error) from None
 
 
 def _place(made: str, rule: Rule, settings: Settings) -> tuple[str, int | None]:
@@ -509,7 +506,7 @@ def _place(made: str, rule: Rule, settings: Settings) -> tuple[str, int | None]:
     try:
         where = url.parse_allowed(made, allow_private=settings.allow_private)
     except url.TooLongError as error:
-        raise _TooLong(f"{error}; records of a worse rank are left out") from None
+        raise _TooLong(error) from None
     except ValueError as error:
         raise _Skipped(f"makes {made[:200]!a}: {error}") from None
     # The text after the match stays: it must not become a part of the host of a URL without path.
@@ -581,6 +578,9 @@ class _Skipped(Exception):
 
 class _TooLong(_Skipped):
     """A rule is for this ARK, but its URL is too long."""
+
+    def __init__(self, error: ValueError) -> None:
+        super().__init__(f"{error}; records of a worse rank are left out")
 
 
 class Found(NamedTuple):

@@ -239,7 +239,7 @@ class Replay:
         walk = replay(self._ark, self._settings, self.answer, reader=self._store.rule)
         if walk is not None:
             self.found = walk.result(source=self._source, fetched=self._fetched, stale=self._stale)
-            if self._source == "memory" and not self._stale:
+            if self._absent is None and self._source == "memory":
                 self.shared = SharedWalk.of(walk, self.found)
         return self
 

@@ -247,7 +247,7 @@ def probe(
     probe_log = ProbeLog(disk)
     found = probes.servers_of(table, wanted)
     asked = dict(probes.due(found, probe_log, 0.0 if again else probes.MIN_AGE))
-    contact = settings.gateway.public_url or settings.gateway.contact if settings is not None else ""
+    contact = settings.gateway.asks_as if settings is not None else ""
     prober = Prober(concurrency=concurrency, seconds=timeout, allow_private=allow_private, contact=contact)
     done: list[Probe] = []
     try:

@@ -74,7 +74,7 @@ def probe(file: Path | None, config: str | None, again: bool, allow_private: boo
         path = files.path(file, SUFFIX)
         kept = LinkStore(path, time.time())
         click.get_current_context().call_on_close(kept.close)
-        contact = settings.gateway.public_url or settings.gateway.contact if settings is not None else ""
+        contact = settings.gateway.asks_as if settings is not None else ""
         checker = LinkChecker(None, kept, contact=contact, allow_private=allow_private)
         left = ""
         with alone(path) as is_alone:

@@ -34,7 +34,7 @@ def contrast(one: str, other: str) -> float:
 
 
 def readable(colour: str, background: str, ratio: float = LEAST_CONTRAST) -> str:
-    """Return the colour, or the first mixture of it with black or white that has so much contrast to a background."""
+    """Return the colour, or the first mixture of it with black or white that has enough contrast to a background."""
     end = 0 if _luminance(background) > 0.18 else 255  # 0.18 has the same contrast to both
     for step in range(_STEPS + 1):
         mixed = "#" + "".join(f"{round(part + (end - part) * step / _STEPS):02x}" for part in _channels(colour))

@@ -724,6 +724,11 @@ class GatewayConfig:
     access_log: bool = setting(BOOLEAN, False)
     access_log_format: str = setting(choice("maptr", "combined"), "maptr")
 
+    @property
+    def asks_as(self) -> str:
+        """What tells the operators of other servers who asks them: a URL or an e-mail address, or ""."""
+        return self.public_url or self.contact
+
 
 @dataclass(frozen=True)
 class Config:

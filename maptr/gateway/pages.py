@@ -34,8 +34,7 @@ from maptr.errors import ArkSyntaxError, cell, json_text, time_text, visible
 from maptr.gateway import drawing, servers
 from maptr.gateway.drawing import MARKS, RANKS, shorten
 from maptr.gateway.language import ENGLISH, Language, built_in, preferred
-from maptr.gateway.links.check import LINK_COLUMNS, LinkRow, LinkState, link_cells
-from maptr.gateway.links.monitor import LinkReport
+from maptr.gateway.links.check import LINK_COLUMNS, LinkReport, LinkRow, LinkState, link_cells
 from maptr.gateway.message import HTML, Headers, Request, Response, Work, not_kept, text
 from maptr.gateway.objects import FoundObjects, OwnDiscovery, OwnObject
 from maptr.gateway.site import DriftReport, Site, Traffic

@@ -351,7 +351,7 @@ class CurrentSite:
         self._redirects: Followed[Redirects] | None = None
         self._naans = OwnNaans(client.history)
         self._refreshing = asyncio.Lock()
-        self._prober = Prober(contact=config.gateway.public_url or config.gateway.contact)
+        self._prober = Prober(contact=config.gateway.asks_as)
         self._dns_trouble = "" if self.asks_no_dns else "not tested yet"
         if self.asks_no_dns:
             self.tested.set()

@@ -14,7 +14,7 @@ from maptr.config.model import GatewayConfig
 from maptr.discovery import Candidate, Discovery
 from maptr.errors import ArkSyntaxError
 from maptr.gateway.appearance import Appearance
-from maptr.gateway.links.monitor import LinkReport
+from maptr.gateway.links.check import LinkReport
 from maptr.gateway.message import Request, Response
 from maptr.gateway.objects import UNREAD, FoundObjects, OwnObjects, Redirects, match, target_of
 from maptr.gateway.statistics import Readings

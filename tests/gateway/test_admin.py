@@ -200,7 +200,7 @@ def test_the_status_has_the_file_of_own_objects(tmp_path: Path) -> None:
         )
         assert state()["own_objects"]["redirects"] == 9
         assert f"redirects: {lost}" in state()["troubles"]
-        assert "is refused; the last good one stays in use" in page()
+        assert "is refused; the last good one is still in use" in page()
 
 
 def test_without_own_objects_the_status_has_none() -> None:

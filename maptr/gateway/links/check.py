@@ -7,8 +7,8 @@ HEAD, and those after redirects. A link is dead after DEAD_AFTER failed checks i
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from email.utils import parsedate_to_datetime
 from enum import IntEnum, StrEnum
 from typing import Any, NamedTuple
@@ -26,9 +26,7 @@ MAX_PAUSES = 10_000  # hosts whose pause is remembered
 DEAD_AFTER, DEAD_SECONDS = 3, 172_800.0  # failed checks in a row, and the time from the first to the last: two days
 AGAIN = 86_400.0  # seconds until a link that has failed is checked again, before the others of its host
 MAX_REST = 7 * 86_400.0  # seconds for which a host may ask to be left alone
-UNTOLD_REST = (
-    3_600.0  # seconds for which a host is left alone that gets too many requests, and does not say for how long
-)
+UNTOLD_REST = 3_600.0  # the same, if it gets too many requests and does not say for how long
 NO_NETWORK = 600.0  # seconds until the next request if no server sends anything
 SILENT_HOSTS = 2  # hosts in a row that send nothing, from which the network of this machine may be the reason
 ALARM_OBJECTS, ALARM_SHARE = 10, 0.01  # objects with a dead link that are an alarm, whichever is less
@@ -149,8 +147,31 @@ class LinkCounts(NamedTuple):
 
     @property
     def is_alarm(self) -> bool:
-        """Return whether so many objects lead nowhere that their operator must know."""
+        """Return whether enough objects lead nowhere that their operator must know."""
         return self.dead >= min(ALARM_OBJECTS, max(1, math.ceil(ALARM_SHARE * sum(self))))
+
+
+LinkRows = Callable[[Iterable[LinkState], str, int], Sequence[LinkRow]]
+"""Returns the objects after an ARK, at most that many, whose links are in one of these states."""
+
+
+@dataclass(frozen=True, slots=True)
+class LinkReport:
+    """What is known of the links of own objects. ``lacks_network``: no server answers. ``rows`` may be called by any
+    thread, and raises Unreadable."""
+
+    counts: LinkCounts
+    lacks_network: bool = False
+    rows: LinkRows = field(default=lambda states, after, most: (), compare=False)
+
+    @property
+    def alarm(self) -> str:
+        """What the operator must mend; "" for nothing."""
+        if self.lacks_network:
+            return "no server answers a check, perhaps because of the network of this machine"
+        if self.counts.is_alarm:
+            return f"{self.counts.dead} of {sum(self.counts)} objects lead nowhere: /links has them"
+        return ""
 
 
 # ---- one check
@@ -305,9 +326,8 @@ class CheckQueue:
                 return None
         found = check.tell(response)
         if found is None and PAUSE < self._opens.get(check.host, now) - now < math.inf:
-            return CheckResult(
-                CheckOutcome.NOT_KNOWN, response.status
-            )  # it leads to a host that wants to be left alone
+            # It leads to a host that wants to be left alone.
+            return CheckResult(CheckOutcome.NOT_KNOWN, response.status)
         if found is None:
             self._waiting.append(check)
         return found

@@ -92,10 +92,9 @@ class LinkChecker:
             pass
 
     def work(self, seconds: float, due: Callable[[float], Due]) -> bool:
-        """Check links that are due for so long. False if there is nothing to do. Raises ConfigError, sqlite3.Error and
-        OSError.
+        """Check links that are due, for that many seconds. False if there is nothing to do.
 
-        ``due`` is asked with the time of the wall clock.
+        ``due`` is asked with the time of the wall clock. Raises ConfigError, sqlite3.Error and OSError.
         """
         until = self._clock() + seconds
         while not self._is_stopped and (now := self._clock()) < until:
@@ -122,7 +121,7 @@ class LinkChecker:
                 self.kept.record(link, CheckResult(CheckOutcome.NOT_KNOWN), wall)
 
     def _take(self, seconds: float) -> None:
-        """Take the responses that are there, and wait so long for the first one."""
+        """Take the responses that are there, and wait that many seconds for the first one."""
         with suppress(queue.Empty):
             done = self._done.get(timeout=seconds)
             while done is not None:

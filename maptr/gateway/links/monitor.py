@@ -9,15 +9,14 @@ import logging
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from maptr.config.model import GatewayConfig
 from maptr.daemon.background import Repetitions
 from maptr.errors import ConfigError, reason_of
-from maptr.gateway.links.check import AGAIN, LinkCounts, LinkRow, LinkState
+from maptr.gateway.links.check import AGAIN, LinkReport, LinkRow, LinkRows, LinkState
 from maptr.gateway.links.checker import LinkChecker
 from maptr.gateway.links.store import Due, LinkStore, alone
 from maptr.gateway.message import Unreadable
@@ -32,28 +31,6 @@ TURN = 2.0  # seconds of checks, after which the settings are looked at again
 IDLE = 5.0  # seconds until the next turn if nothing is to be done
 COUNT_EVERY = 60.0  # seconds between two counts of all links
 STOPPING = 1.0  # seconds that a stop waits for the thread that checks
-
-LinkRows = Callable[[Iterable[LinkState], str, int], Sequence[LinkRow]]
-"""Returns the objects after an ARK, at most so many, whose links are in one of these states."""
-
-
-@dataclass(frozen=True, slots=True)
-class LinkReport:
-    """What is known of the links of own objects. ``lacks_network``: no server answers. ``rows`` may be called by any
-    thread, and raises Unreadable."""
-
-    counts: LinkCounts
-    lacks_network: bool = False
-    rows: LinkRows = field(default=lambda states, after, most: (), compare=False)
-
-    @property
-    def alarm(self) -> str:
-        """What the operator must mend; "" for nothing."""
-        if self.lacks_network:
-            return "no server answers a check, perhaps because of the network of this machine"
-        if self.counts.is_alarm:
-            return f"{self.counts.dead} of {sum(self.counts)} objects lead nowhere: /links has them"
-        return ""
 
 
 class LinkMonitor:
@@ -102,8 +79,7 @@ class LinkMonitor:
         kept = self._opened[1]
         checker = None
         if every:
-            contact = settings.public_url or settings.contact
-            checker = self._checker_of(Path(objects.filename), kept, contact)
+            checker = self._checker_of(Path(objects.filename), kept, settings.asks_as)
         else:
             self._end_checks()
         if checker is not None:
