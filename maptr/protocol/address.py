@@ -55,7 +55,7 @@ def read_ip(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
 def check_scope(address: str) -> None:
     """Raise ValueError for a link-local IPv6 address without an interface: nothing can be sent to it (RFC 4007 6)."""
     if ":" in address and "%" not in address and ipaddress.IPv6Address(address).is_link_local:
-        raise ValueError(f"{address} is link-local: write its interface, too, as in {address}%eth0")
+        raise ValueError(f"{address} is link-local: add its interface, as in {address}%eth0")
 
 
 CLIENT_IPV6_PREFIX = 64  # bits: a client can use every address of its link (RFC 4291 2.5.1)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 try:
     from siphashc import siphash
-except ImportError:  # an extra, because it is compiled
+except ImportError:  # an optional dependency, because it is compiled
     siphash = None  # type: ignore[assignment]
 
 from maptr.protocol.address import read_ip
@@ -39,11 +39,11 @@ MAX_SECRETS = 2  # the secret in use, and the previous or the next one (RFC 9018
 
 @dataclass(frozen=True, slots=True)
 class CookieSettings:
-    """The settings for cookies. The first secret makes cookies, all secrets verify them; without secrets, they are off.
+    """Cookie settings. The first secret makes cookies, all of them verify; without secrets, cookies are off.
 
-    A secret has KEY_SIZE bytes; there are MAX_SECRETS at most. They need ``is_installed``. All servers behind one
-    address need the same secrets. ``required``: a client that sends a cookie over UDP gets BADCOOKIE until its server
-    cookie is valid.
+    A secret has KEY_SIZE bytes; there are at most MAX_SECRETS. They need the package siphashc (``is_installed``). All
+    servers behind one address need the same secrets. ``required``: a client that sends a cookie over UDP gets BADCOOKIE
+    until its server cookie is valid.
     """
 
     secrets: tuple[bytes, ...] = ()
@@ -51,7 +51,7 @@ class CookieSettings:
 
 
 def is_installed() -> bool:
-    """Return whether the package siphashc, of the extra ``server``, is installed: cookies cannot be made without it."""
+    """Return whether the package siphashc (extra ``server``), which computes cookies, is installed."""
     return siphash is not None
 
 
@@ -61,10 +61,10 @@ def is_well_formed(option: bytes) -> bool:
 
 
 def answer_cookie(option: bytes, address: bytes, secrets: Sequence[bytes], stamp: bytes) -> tuple[bytes, bool]:
-    """Return the COOKIE option for the response to a well-formed one, and whether the client's cookie is valid.
+    """Return the response's COOKIE option for a well-formed one in a query, and whether the client's cookie is valid.
 
-    ``address`` is in packed form, ``stamp`` is ``timestamp`` of now, and ``secrets`` is not empty. A valid cookie is
-    sent back while it is younger than RENEW_AGE and made with the first secret; otherwise the client gets a new one.
+    ``address`` is in packed form, ``stamp`` is the current ``timestamp``, and ``secrets`` is not empty. A valid cookie
+    is sent back while it is younger than RENEW_AGE and made with the first secret; otherwise the client gets a new one.
     """
     verified = False
     if len(option) == WHOLE_COOKIE and option[CLIENT_COOKIE] == VERSION:

@@ -1,4 +1,4 @@
-"""Extended DNS errors (RFC 8914): why a server does not answer, beside its rcode."""
+"""Extended DNS errors (RFC 8914): why a server does not answer, in addition to its RCODE."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ NAMES = (
 
 
 class ExtendedError(NamedTuple):
-    """An extended error of a response. ``text`` is as the server sent it, but for its length."""
+    """An extended error of a response. ``text`` is the server's, cut to MAX_TEXT."""
 
     code: int
     text: str = ""

@@ -1,7 +1,7 @@
 """Domain names as tuples of labels, without the root: presentation format, wire format, and comparison.
 
-Labels keep their case; ``fold`` returns the form to compare. The walk and the zone writer use these names instead of
-dnspython's, which take longer to import and to create.
+Labels keep their case; ``fold`` returns the form for comparison. The walk and the zone writer use these names instead
+of dnspython's, which take longer to import and to create.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import NewType
 
 Labels = tuple[bytes, ...]
 Folded = NewType("Folded", Labels)
-"""Labels in lower case, which are compared and looked up. Take a part of one as ``Folded(name[1:])``."""
+"""Labels in lower case, for comparison and lookup. Take a part of one as ``Folded(name[1:])``."""
 
 ARK_ARPA = Folded((b"ark", b"arpa"))  # the origin of Maptr (draft-kunze-ark appendix B)
 
@@ -21,7 +21,7 @@ MAX_JUMPS = 126  # a name of 255 bytes has at most 127 labels, so it needs no mo
 ROOT, WILDCARD = b"\0", b"\1*"  # in wire format: RFC 1035 3.1, RFC 4592 2.1.1
 
 # The bytes that presentation format writes unescaped. All others are written as \DDD, which every zone reader accepts;
-# they include the colon, because Knot refuses an unescaped colon.
+# they include the colon, because Knot rejects an unescaped colon.
 _PLAIN = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_/=~*+"
 _PLAIN_NAME = _PLAIN + b"."
 _SHOWN = [chr(octet) if octet in _PLAIN else f"\\{octet:03d}" for octet in range(256)]
@@ -53,8 +53,8 @@ def parse(text: str) -> Labels:
 
 
 def required(text: str) -> Labels:
-    """Return the labels of a name that a person wrote, where an empty text is not the root. Raises ValueError."""
-    if not text:  # an empty variable of a script
+    """Return the labels of a name that a person typed; an empty text does not mean the root. Raises ValueError."""
+    if not text:  # perhaps a script's empty variable
         raise ValueError("is empty: a domain name is required")
     try:
         return parse(text)
@@ -74,7 +74,7 @@ def _unescape(escaped: bytes) -> int:
     if not escaped.isdigit():
         return escaped[0]
     if len(escaped) != 3:
-        raise ValueError("an escape of digits needs three of them")
+        raise ValueError("a numeric escape needs three digits")
     if int(escaped) > 255:
         raise ValueError(f"\\{int(escaped)} is not a byte")
     return int(escaped)
@@ -124,7 +124,7 @@ def from_wire(octets: bytes, at: int = 0) -> Labels:
 
 
 def folded_from_wire(octets: bytes) -> Folded:
-    """Return the labels of a name in folded, uncompressed wire format, as the names of a packed table are."""
+    """Return the labels of a name in folded, uncompressed wire format, as in a packed table."""
     return Folded(read_wire(octets, 0)[0])
 
 
@@ -172,7 +172,7 @@ def wire_length(labels: Labels) -> int:
 
 
 def fold(labels: Labels) -> Folded:
-    """Return the form to compare: ASCII lower case (RFC 4343)."""
+    """Return the form for comparison: ASCII lower case (RFC 4343)."""
     return Folded(tuple(map(bytes.lower, labels)))
 
 

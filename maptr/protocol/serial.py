@@ -1,6 +1,6 @@
 """Serial numbers of zones: comparison (RFC 1982), and the next serial.
 
-A serial names one content: a secondary that has it takes no other content under it, and none under an older one.
+A serial stands for one version: a secondary that has it accepts no other content with that serial or an older one.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from collections.abc import Iterable
 
 _HALF = 1 << 31  # RFC 1982 3.2
 _MASK = 0xFFFF_FFFF
-# How far ahead a serial of a secondary may be to be passed: 4 years of seconds, and 134 of dates. One that is further
-# ahead is of another numbering: a date is greater than the present time in seconds by more.
+# A secondary's serial is passed if it is at most this far ahead: 4 years of seconds, or 134 years of dates. One further
+# ahead uses another numbering: a date exceeds the current time in seconds by more than this.
 MAX_AHEAD = 1 << 27
 
 
@@ -21,7 +21,7 @@ def is_newer(serial: int, than: int) -> bool:
 
 
 def is_far_ahead(serial: int, than: int) -> bool:
-    """Return whether a serial is so much newer that it is not passed."""
+    """Return whether a serial is more than MAX_AHEAD newer, and so is not passed."""
     return is_newer(serial, than) and (serial - than) & _MASK > MAX_AHEAD
 
 
@@ -55,11 +55,11 @@ def following_serial(before: int, style: str, now: float) -> int:
 
 
 def choose(own: int | None, published: int | None, style: str, now: float, others: Iterable[int] = ()) -> int:
-    """Return the serial of new content, which passes every serial that is known to name other content.
+    """Return the serial for new content, newer than every serial known to belong to other content.
 
-    That is ``own``, the one that its source gives (None: it gives none), if it passes them, otherwise the next one in
-    the style. ``published`` is the last one that was published; None if that is not known. ``others`` are the serials
-    of the secondaries. One that is more than MAX_AHEAD ahead does not count.
+    That is ``own``, the serial given by its source (or None), if it is new enough, otherwise the next one in the style.
+    ``published`` is the last published serial, None if unknown. ``others`` are the secondaries' serials; those more
+    than MAX_AHEAD ahead do not count.
     """
     first = next_serial("1" if style in ("increment", "file") else style, now)
     start = published if published is not None else own if own is not None else first

@@ -25,7 +25,7 @@ def test_invalid_address_text(text: str) -> None:
 @pytest.mark.parametrize("text", ["[fe80::1]:53", "[febf::1]:0"])
 def test_rfc4007_6_a_link_local_address_needs_its_interface(text: str) -> None:
     for read, given in ((Address.from_text, text), (read_target, text), (read_target, text[1 : text.index("]")])):
-        with pytest.raises(ValueError, match=r"write its interface, too, as in fe[0-9a-f]+::1%eth0"):
+        with pytest.raises(ValueError, match=r"add its interface, as in fe[0-9a-f]+::1%eth0"):
             read(given)
     assert Address.from_text(text.replace("]", "%eth1]")).host.endswith("::1%eth1")
     assert read_target("fec0::1").host == "fec0::1"

@@ -39,7 +39,7 @@ NOT_SERVERS = (
 @pytest.mark.parametrize("text", ["fe80::1", "fe80::1#5300", "tcp://fe80::1", "tls://fe80::1"])
 def test_rfc4007_6_a_link_local_server_needs_its_interface(text: str) -> None:
     for ask in (discover, lambda ark, nameservers: next(discover_many([ark], nameservers=nameservers))):
-        with pytest.raises(ConfigError, match="write its interface, too, as in fe80::1%eth0"):
+        with pytest.raises(ConfigError, match="add its interface, as in fe80::1%eth0"):
             ask("ark:12345/x", nameservers=[text])
         with pytest.raises(DiscoveryFailed, match=r"the server fe80::1%none cannot be reached: no interface"):
             ask("ark:12345/x", nameservers=[text.replace("::1", "::1%none")])
@@ -125,7 +125,7 @@ def test_a_server_that_cannot_be_asked_is_skipped_with_a_line_in_the_log(
 ) -> None:
     conf = resolv_conf("nameserver fe80::1\nnameserver fe80::1%none\nnameserver fe80::1%1\nnameserver 192.0.2.1#53\n")
     assert system_servers() == ["fe80::1%1"]
-    reasons = ("fe80::1 is link-local: write its interface", "no interface with this name", "is not an IP address")
+    reasons = ("fe80::1 is link-local: add its interface", "no interface with this name", "is not an IP address")
     assert [reason in line for reason, line in zip(reasons, caplog.messages, strict=True)] == [True] * 3
     assert caplog.messages[0].startswith(f"{conf}: nameserver fe80::1 is skipped: ")
 
