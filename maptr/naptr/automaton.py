@@ -17,7 +17,7 @@ class BudgetSpent(Exception):
 
 
 class Budget:
-    """Steps left for matching the rules of a walk. ``shared`` is a budget of several walks, which is charged too."""
+    """Steps left for matching a walk's rules. They are also charged to ``shared``, a budget for several walks."""
 
     __slots__ = ("shared", "steps")
 
@@ -41,7 +41,7 @@ SET, SAVE, SPLIT, JUMP, START, END, MATCH = range(7)  # codes of instructions; S
 
 
 class Instruction(NamedTuple):
-    """One step. ``octets`` is for SET; ``first`` is the slot of SAVE, or how far JUMP goes and SPLIT goes first."""
+    """One step. ``octets`` is for SET; ``first`` is the slot of SAVE, the offset of JUMP or of SPLIT's first branch."""
 
     code: int
     octets: frozenset[int] = frozenset()
@@ -117,7 +117,7 @@ def either(left: Program, right: Program) -> Program:
 
 
 def repeat(body: Program, least: int, most: int | None) -> Program:
-    """From ``least`` to ``most`` times; without limit if ``most`` is None."""
+    """Return the body repeated ``least`` to ``most`` times; without limit if ``most`` is None."""
     steps = body * least
     if most is None:
         split = Instruction(SPLIT, first=1, second=len(body) + 2)

@@ -39,7 +39,7 @@ class Naptr(NamedTuple):
 
     @classmethod
     def read(cls, packet: bytes, start: int, end: int) -> Naptr:
-        """From the rdata between two places of a message, its name compressed or not (RFC 3597 4).
+        """Read the rdata between two offsets of a message; its name may be compressed (RFC 3597 4).
 
         Raises ValueError; IndexError or struct.error for a packet that ends too soon.
         """
@@ -57,7 +57,7 @@ class Naptr(NamedTuple):
 
     @classmethod
     def from_text(cls, text: str) -> Naptr:
-        """From presentation format as ``to_text`` writes it. Raises ValueError."""
+        """Read presentation format, as ``to_text`` writes it. Raises ValueError."""
         fields = re.fullmatch(_TEXT, text) if text.isascii() else None
         if fields is None:
             raise ValueError(f"{text!r:.60} is not the text of a NAPTR record")
@@ -69,7 +69,7 @@ class Naptr(NamedTuple):
 
     @classmethod
     def from_wire(cls, rdata: bytes) -> Naptr:
-        """From uncompressed rdata. Raises ValueError if it is cut short, too long, or its name is compressed."""
+        """Read uncompressed rdata. Raises ValueError if it is cut short, too long, or its name is compressed."""
         try:
             naptr = cls.read(rdata, 0, len(rdata))
         except (IndexError, struct.error):
@@ -216,7 +216,7 @@ def _read_host(naptr: Naptr, notes: list[str], undotted: Labels | None) -> Rule:
 
 
 def _looks_whole(labels: Labels) -> bool:
-    """Return True for two labels or more of which the last, without a port, could be a top-level domain."""
+    """Return whether there are two labels or more and the last, without its port, could be a top-level domain."""
     return len(labels) > 1 and labels[-1].partition(b":")[0].isalpha() and len(labels[-1].partition(b":")[0]) > 1
 
 
@@ -264,10 +264,10 @@ def host_port(labels: Labels) -> tuple[url.Host, int | None]:
 
 
 class RuleCache:
-    """``read`` with a memory: many ARKs share few rules, and compiling a regexp costs more than matching it.
+    """``read`` with a cache: many ARKs share few rules, and compiling a regexp costs more than matching it.
 
-    The budget of a walk is charged for a cached rule too, so that each walk ends as it would alone.
-    The oldest rules go first.
+    A cached rule costs a walk's budget as much as a new one, so that each walk ends as it would alone. The oldest rules
+    are dropped first.
     """
 
     def __init__(self) -> None:

@@ -16,7 +16,7 @@ Unsupported:    back-references inside the expression, collating elements ``[.x.
                 BIND accepts these. Such a rule is skipped, and the trace says why.
 
 The match is the leftmost, and of several the longest (POSIX). The groups inside it are those of the first alternatives
-that lead to it. As with sed, the text around the match stays.
+that lead to it. As with sed, the text around the match is kept.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Substitution(NamedTuple):
     def parse(cls, field: bytes, budget: Budget | None = None) -> Substitution:
         """Read a field. Raises RegexpError with the reason, and BudgetSpent if compiling costs more than is left."""
         if budget is not None:
-            budget.spend(0)  # raises at once if nothing is left: reading the field would take time, too
+            budget.spend(0)  # raises at once if nothing is left: even reading the field takes time
         ere, replacement, flags = _split(field)
         groups = max((part for part in replacement if isinstance(part, int)), default=0)
         prefix = None if flags else Prefix.parse(ere, groups_used=groups, budget=budget)
@@ -68,8 +68,8 @@ class Substitution(NamedTuple):
 
     @property
     def fixes_host(self) -> bool:
-        """Whether the URLs that it makes of ARKs are at one host: no group is in the scheme or authority of the
-        replacement, or directly after it. The replacement may also be one text, or no URL of http or https."""
+        """Whether all URLs that it makes have one host: no group is in the replacement's scheme or authority, or
+        directly after it. Also true if the replacement has no groups, or a scheme other than http and https."""
         first, *more = self.replacement or (b"",)
         if isinstance(first, int):
             return False
@@ -80,7 +80,7 @@ class Substitution(NamedTuple):
         groups = self.expression.match(text, budget)
         if groups is None:
             return None
-        made = b"".join(  # of a list, which takes half the time of a generator
+        made = b"".join(  # of a list: join would make one of a generator
             [
                 part if isinstance(part, bytes) else text[groups.get(2 * part, 0) : groups.get(2 * part + 1, 0)]
                 for part in self.replacement
@@ -160,8 +160,8 @@ _WRAPPED = re.compile(rb"\\(.)|\[(.)\]", re.DOTALL)  # a literal that is escaped
 class Prefix(NamedTuple):
     """A fixed text and a rest, such as ``^ark:/?12345/(x6.*)$``: the shape of nearly every rule, matched by comparison.
 
-    ``prefixes`` are the texts that may come first, the preferred one first, each with the place at which the group
-    begins, None without one. A property test shows that an Expression gives the same groups.
+    ``prefixes`` are the texts that may come first, the preferred one first, each with the offset of the group, None
+    without one. A property test shows that an Expression gives the same groups.
     """
 
     prefixes: tuple[tuple[bytes, int | None], ...]
@@ -184,7 +184,7 @@ class Prefix(NamedTuple):
 
     @property
     def size(self) -> int:
-        """The memory it takes, in instructions of a program."""
+        """Its memory use, counted in program instructions."""
         return sum(len(prefix) for prefix, _ in self.prefixes) // 10
 
     def match(self, text: bytes, budget: Budget) -> Groups | None:
@@ -233,8 +233,8 @@ class Expression(NamedTuple):
     ) -> Expression:
         """Compile an expression. ``groups_used`` is the highest group that the replacement uses.
 
-        Each instruction costs a step of the budget, because 20 bytes of text can make 2000 instructions.
-        Raises RegexpError and BudgetSpent.
+        Each instruction costs a step of the budget, because 20 bytes of text can compile to 2000 instructions. Raises
+        RegexpError and BudgetSpent.
         """
         parser = _Parser(ere, ignore_case)
         program = [*parser.alternatives(), Instruction(MATCH)]
@@ -256,8 +256,8 @@ class Expression(NamedTuple):
 
 
 class _Parser:
-    """A recursive-descent parser. It notes unsupported constructs that BIND accepts, and goes on, so that an error
-    after them is still found."""
+    """A recursive-descent parser. It notes an unsupported construct that BIND accepts and goes on, to find later
+    errors."""
 
     def __init__(self, ere: bytes, ignore_case: bool) -> None:
         self.ere = ere
@@ -273,7 +273,7 @@ class _Parser:
         return not self.unsupported
 
     def _set(self, octets: Iterable[int]) -> Program:
-        """Return one of these bytes, in both cases if case is ignored."""
+        """Return a program for one of these bytes, in both cases if case is ignored."""
         found = frozenset(octets)
         both = found.union(bytes(found).swapcase()) if self.ignore_case else found  # bytes: ASCII letters only
         return [Instruction(SET, octets=both)]
