@@ -3,4 +3,4 @@
 Internal: it may change in any release. ``help(maptr)`` lists the public names.
 """
 
-SECONDS = 60.0  # for one file, redirects included; here, because HTTP takes 13 ms to import
+SECONDS = 60.0  # for one file, including redirects; here, because ``http`` is slow to import

@@ -2,12 +2,12 @@
 
     get(url, ...)       a page of a mapping authority, cut at a limit
     fetch(url, ...)     a file, if it has changed
-    head(url, ...)      whether a server answers, and when its certificate ends
+    head(url, ...)      whether a server answers, and when its certificate expires
     ask(url, ...)       the status and headers of one response
 
-A host name is looked up once, addresses that are not public are refused, and the connection goes to an address that
-was checked, so that DNS rebinding has no effect. A file may come by a proxy of the environment (``proxy``), which then
-looks up and checks addresses; pages and heads never do.
+A host name is looked up once, addresses that are not public are refused, and the connection goes to an address that was
+checked, so that DNS rebinding has no effect. A file may be fetched through the environment's proxy (``proxy``), which
+then looks up and checks addresses; pages and heads never are.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ from maptr.web import SECONDS
 from maptr.web.proxy import Proxy, proxy_for
 
 MAX_REDIRECTS = 5  # RFC 9110 15.4 leaves the limit to the client; RFC 2068 10.3 had five
-MAX_HEAD = 4096  # bytes that are read of the response to HEAD
-MAX_ASKED = 65_536  # bytes that are read of a response whose body is not wanted
+MAX_HEAD = 4096  # bytes read of the response to HEAD
+MAX_ASKED = 65_536  # bytes read of a response whose body is not wanted
 MAX_PAGE = 262_144  # bytes of a page; an ERC record has hundreds
 MAX_FILE = 64 << 20  # bytes of a file
 MAX_ADDRESSES = 4  # of one host
@@ -83,9 +83,9 @@ def connection(
     context: ssl.SSLContext | None = None,
     proxy: Proxy | None = None,
 ) -> Iterator[socket.socket]:
-    """Connect a socket to the server of an http or https URL, with TLS verified. It is closed after the seconds.
+    """Connect a socket to the server of an http or https URL, with TLS verified. It is closed after ``seconds``.
 
-    With a ``proxy``, to that one, which for https connects to the server; its own address may be private.
+    With a ``proxy``, the socket goes to the proxy, whose address may be private, and for https on to the server.
 
     Raises NmaError, also in place of an OSError, HTTPException or ValueError in the ``with`` block.
     """
@@ -154,7 +154,7 @@ def try_connection(where: url.Url, seconds: float, *, allow_private: bool = Fals
 
 
 class Head(NamedTuple):
-    """The status of a response to HEAD, and the end of the server's certificate (seconds since 1970, None for http)."""
+    """The status of a response to HEAD, and the expiry of the server's certificate (Unix time, None for http)."""
 
     status: int
     certificate_end: float | None
@@ -163,7 +163,7 @@ class Head(NamedTuple):
 def head(where: url.Url, seconds: float, *, allow_private: bool = False, user_agent: str = USER_AGENT) -> Head:
     """Send a HEAD request (RFC 9110 9.3.2), with TLS verified, and follow no redirect. Raises NmaError.
 
-    One status line is read, so that a server cannot send more, and an interim response (1xx) is an answer too.
+    Only one status line is read, whatever the server sends, and an interim response (1xx) counts as an answer.
     """
     with connection(where, seconds=seconds, allow_private=allow_private) as sock:
         certificate = sock.getpeercert() if isinstance(sock, ssl.SSLSocket) else None
@@ -178,7 +178,7 @@ def head(where: url.Url, seconds: float, *, allow_private: bool = False, user_ag
 
 
 def user_agent(contact: str) -> str:
-    """Return the User-Agent header that tells the operators of servers who asks: a URL or an e-mail address."""
+    """Return the User-Agent header that tells server operators who sends the requests: a URL or an e-mail address."""
     return f"{USER_AGENT} (+{contact})" if contact.isascii() and contact else USER_AGENT
 
 
@@ -198,7 +198,7 @@ def ask(
     user_agent: str = USER_AGENT,
     context: ssl.SSLContext | None = None,
 ) -> ResponseHead:
-    """Send one request, and return the start of its response, of which MAX_ASKED bytes are read at most. No redirect is
+    """Send one request and return the start of its response, reading at most MAX_ASKED bytes. Redirects are not
     followed. Raises NmaError, and NotPublicAddress unless ``allow_private``."""
     with connection(where, seconds=seconds, allow_private=allow_private, context=context) as sock:
         send(sock, where, {"User-Agent": user_agent, "Accept": "*/*"}, method)
@@ -272,7 +272,7 @@ def get(target: str, *, seconds: float, accept: str = "*/*", allow_private: bool
             return page
         try:
             target = urljoin(target, location)
-        except ValueError:  # for example a bracket without its pair
+        except ValueError:  # such as an unbalanced bracket
             raise NmaError(f"{where.host.text}: redirects to {location[:200]!a}, which is not a valid URL") from None
     raise NmaError(f"more than {MAX_REDIRECTS} redirects")
 
@@ -298,8 +298,8 @@ def fetch(
 ) -> Fetched:
     """Fetch the file at an http or https URL; with ``etag`` or ``modified`` only if it changed (RFC 9110 section 13).
 
-    Certificates are verified, against ``cafile`` if given. A redirect from https to http is refused, and so is one from
-    a server at a public address to one that is not; where a proxy looks the host up, by its name or literal address.
+    Certificates are verified, against ``cafile`` if given. Redirects from https to http are refused, and so are those
+    from a public address to one that is not; if a proxy does the lookup, the host's name or literal address decides.
     Raises FetchError.
     """
     deadline = time.monotonic() + seconds
@@ -346,7 +346,7 @@ def fetch(
                 if not location:
                     return _receive(current, response, etag, modified, max_bytes, proxy)
         except NmaError as error:
-            raise failed(f"no whole answer in time{_by(proxy)}" if time.monotonic() >= deadline else error) from None
+            raise failed(f"no complete answer in time{_by(proxy)}" if time.monotonic() >= deadline else error) from None
         try:
             target = urljoin(current, location)
         except ValueError:
@@ -360,8 +360,8 @@ def fetch(
 def _receive(
     source: str, response: http.client.HTTPResponse, etag: str, modified: str, max_bytes: int, proxy: Proxy | None
 ) -> Fetched:
-    """Return the file in a response that is no redirect, and may be the ``proxy``'s own. Raises NmaError, OSError and
-    HTTPException."""
+    """Return the file in a response that is not a redirect, and may come from the ``proxy`` itself. Raises NmaError,
+    OSError and HTTPException."""
     if response.status == 304 and (etag or modified):
         return Fetched(source, None, etag, modified)
     if response.status != 200:
@@ -388,7 +388,7 @@ def _validator(value: str) -> str:
 
 
 def connect(host: str, port: int, seconds: float, *, allow_private: bool) -> socket.socket:
-    """Open a TCP connection within a number of seconds for all addresses together. Raises NmaError."""
+    """Open a TCP connection; ``seconds`` is the limit for all addresses together. Raises NmaError."""
     deadline = time.monotonic() + seconds
     failures, fault = [], Fault.TIMEOUT
     addresses = look_up(host, port, seconds)
@@ -414,7 +414,7 @@ def connect(host: str, port: int, seconds: float, *, allow_private: bool) -> soc
 
 
 def _interleaved(addresses: list[str]) -> list[str]:
-    """Sort addresses of IPv6 and IPv4 in turn (RFC 8305 section 4), so that both are tried."""
+    """Alternate IPv6 and IPv4 addresses (RFC 8305 section 4), so that both are tried."""
     first = [address for address in addresses if (":" in address) == (":" in addresses[0])]
     others = [address for address in addresses if address not in first]
     return [one for pair in zip_longest(first, others) for one in pair if one]
@@ -458,4 +458,4 @@ def _reason(error: Exception) -> str:
     if isinstance(error, http.client.IncompleteRead):
         return f"cut short after {len(error.partial)} bytes"
     text = getattr(error, "strerror", None) or str(error).strip() or type(error).__name__
-    return printable(text[:MAX_REASON])  # it may be a line of the server
+    return printable(text[:MAX_REASON])  # it may be a line from the server

@@ -1,7 +1,7 @@
-"""The proxy of the environment for a URL: HTTPS_PROXY, HTTP_PROXY, ALL_PROXY and NO_PROXY, by the rules of urllib.
+"""The environment's proxy for a URL: HTTPS_PROXY, HTTP_PROXY, ALL_PROXY and NO_PROXY, by urllib's rules.
 
-A variable in lower case counts before the same in upper case. Where REQUEST_METHOD is set, as for a CGI program,
-HTTP_PROXY is ignored, because there a client sets it by a header ``Proxy`` (CVE-2016-1000110, "httpoxy").
+A lower-case variable takes precedence over its upper-case form. Where REQUEST_METHOD is set, as for a CGI program,
+HTTP_PROXY is ignored, because a client can set it with the header ``Proxy`` (CVE-2016-1000110, "httpoxy").
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from maptr import url
 
 @dataclass(frozen=True, slots=True)
 class Proxy:
-    """An HTTP proxy. It is written without its credentials; ``authorization`` has them, "" for none."""
+    """An HTTP proxy. Its text omits the credentials, which are in ``authorization`` ("" for none)."""
 
     host: url.Host
     port: int
@@ -31,9 +31,9 @@ class Proxy:
 
 
 def proxy_for(where: url.Url) -> Proxy | None:
-    """Return the proxy of the environment for requests to this server; None if they go there directly.
+    """Return the environment's proxy for requests to this server, or None to connect directly.
 
-    Raises ValueError for a proxy that cannot be used, without its credentials in the message.
+    Raises ValueError for an unusable proxy; the message omits its credentials.
     """
     proxies = getproxies_environment()
     kind = where.scheme if where.scheme in proxies else "all"
@@ -42,7 +42,7 @@ def proxy_for(where: url.Url) -> Proxy | None:
     try:
         return _read(proxies[kind])
     except ValueError as error:
-        raise ValueError(f"{kind.upper()}_PROXY is not a proxy that can be used: {error}") from None
+        raise ValueError(f"{kind.upper()}_PROXY is not a usable proxy: {error}") from None
 
 
 def _is_excepted(where: url.Url, proxies: dict[str, str]) -> bool:
@@ -57,14 +57,14 @@ def _read(text: str) -> Proxy:
     if not mark:
         scheme, rest = "http", text.strip()
     if scheme.lower() != "http":
-        raise ValueError("only http:// proxies can be, not those of SOCKS or https://")
+        raise ValueError("only http:// proxies are supported, not SOCKS or https://")
     credentials, mark, server = rest.rpartition("@")
     try:
         where = url.parse(f"http://{server}")
-    except ValueError:  # whose text may be a part of the password
+    except ValueError:  # its text may contain part of the password
         where = None
     if where is None or where.rest not in ("", "/") or set(credentials) & set("/?#"):
-        raise ValueError("write http://USER:PASSWORD@HOST:PORT, with / ? # @ of the password as %2F %3F %23 %40")
+        raise ValueError("write http://USER:PASSWORD@HOST:PORT, with / ? # @ in the password as %2F %3F %23 %40")
     authorization = ""
     if mark:
         user, _, password = credentials.partition(":")

@@ -228,7 +228,7 @@ def test_dns_over_https_by_a_proxy_that_fails(bind: Https, monkeypatch: pytest.M
         with pytest.raises(DiscoveryTimeout):
             asyncio.run(discover_async(ARK, nameservers=bind.url(), lifetime=0.5))
     set_proxies(monkeypatch, HTTPS_PROXY="socks5://u:s3cret@p.example")
-    with pytest.raises(DiscoveryFailed, match="HTTPS_PROXY is not a proxy that can be used") as unusable:
+    with pytest.raises(DiscoveryFailed, match="HTTPS_PROXY is not a usable proxy") as unusable:
         discover(ARK, nameservers=bind.url())
     assert "s3cret" not in str(unusable.value)
     assert discover(ARK, nameservers=[f"{bind.host}#{bind.port}"])

@@ -101,7 +101,7 @@ def test_a_proxy_that_cannot_be_used_is_an_error_without_its_password(
     given: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     set_proxies(monkeypatch, ALL_PROXY=given)
-    with pytest.raises(FetchError, match=f"^{PLAIN}: ALL_PROXY is not a proxy that can be used: ") as failed:
+    with pytest.raises(FetchError, match=f"^{PLAIN}: ALL_PROXY is not a usable proxy: ") as failed:
         fetch(PLAIN)
     assert "secret" not in str(failed.value)
     assert "ret@" not in str(failed.value)
