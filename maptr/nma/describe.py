@@ -11,8 +11,8 @@
     erc-support:
     what:  (:permanence) ...
 
-Segments are Electronic Resource Citations (Kernel Metadata, 2002 draft section 7). An authority that returns anything
-else gives a Description without segments and with a note.
+Segments are Electronic Resource Citations (Kernel Metadata, 2002 draft section 7). Any other response becomes a
+Description with a note and no segments.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ ACCEPT = "text/plain, text/anvl;q=0.9, */*;q=0.1"
 # Python codecs that no page uses and that raise odd errors or produce surrogates.
 NO_CHARSETS = frozenset({"idna", "punycode", "raw-unicode-escape", "undefined", "unicode-escape", "utf-7"})
 
-_SCHEMAS = ("dc", "datacite", "crossref")  # of EZID, beside erc
+_SCHEMAS = ("dc", "datacite", "crossref")  # EZID's, besides erc
 KERNEL = ("who", "what", "when", "where")  # the four elements of an ERC written on one line
 
-# A year, to a second; months 21 to 34 are seasons and quarters (2002 draft 7.6).
+# From a year to a second; months 21 to 34 are seasons and quarters (2002 draft 7.6).
 _MONTH, _DAY, _HOUR, _MINUTE = r"(?:0\d|1[0-2]|2[1-8]|3[1-4])", r"(?:[0-2]\d|3[01])", r"(?:[01]\d|2[0-3])", r"[0-5]\d"
 _DATE = rf"(?:BCE)?\d{{4}}(?:{_MONTH}(?:{_DAY}(?:{_HOUR}(?:{_MINUTE}(?:[0-6]\d)?)?)?)?)?~?"
 _DATES = rf"{_DATE}(?:-{_DATE})?(?:,{_DATE}(?:-{_DATE})?)*"
@@ -54,10 +54,10 @@ _PUNCTUATED = r"(?a)(?<!\d)(\d{4})([.-])(\d\d)(?:\2(\d\d)(?:T(\d\d):(\d\d)(?::(\
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """``erc``, ``erc-support`` and so on: elements in their order; a label may come more than once.
+    """A segment such as ``erc`` or ``erc-support``: its elements in order; a label may occur more than once.
 
-    The four kernel elements are in lower case. Other schemas that EZID has are segments of their own (``dc``); its
-    internal elements, such as ``_owner``, are in the segment ``_``.
+    The four kernel elements are in lower case. EZID's other schemas are separate segments (``dc``); its internal
+    elements, such as ``_owner``, are in the segment ``_``.
     """
 
     name: str
@@ -91,8 +91,8 @@ class Segment:
 class Description:
     """The response of an authority. ``spoken`` is False if it was not a description; ``note`` then gives the reason.
 
-    ``asked`` is the URL of the request, ``url`` that of the response, after redirects, and ``status`` its HTTP status.
-    ``thump`` is the header ``THUMP-Status`` (or ``HKMP-Status``), ``links`` are the values of ``Link``.
+    ``asked`` is the request's URL, ``url`` the response's, after redirects, and ``status`` its HTTP status. ``thump``
+    is the header ``THUMP-Status`` (or ``HKMP-Status``), ``links`` are the values of ``Link``.
     """
 
     ark: Ark
@@ -141,12 +141,12 @@ def describe(
     seconds: float = SECONDS,
     allow_private: bool = False,
 ) -> Description:
-    """Ask the chosen mapping authority of an ARK to describe it, and the next ones if it cannot be reached.
+    """Ask an ARK's chosen mapping authority to describe it, or the next ones if that cannot be reached.
 
-    ``inflections`` are tried in turn until one is understood: ``?info``, and ``?`` and ``??`` for older authorities.
-    An ``h`` candidate is asked by https, then by http. Redirects are limited, servers at addresses that are not public
-    are refused unless ``allow_private``, and ``seconds`` is the limit for all requests. Each URL gets half of the time
-    that is left, the last one all of it. A ``Reachable`` chooser is told which candidates failed.
+    ``inflections`` are tried in turn until one is understood: ``?info``, and ``?`` and ``??`` for older authorities. An
+    ``h`` candidate is asked over https, then over http. Redirects are limited, servers at addresses that are not public
+    are refused unless ``allow_private``, and ``seconds`` is the limit for all requests. Each URL gets half of the
+    remaining time, the last one all of it. A ``Reachable`` chooser is told which candidates failed.
 
     Raises what ``Discovery.choose`` raises, NmaError if no authority could be asked, and ConfigError for invalid
     ``inflections`` or ``seconds``.
@@ -154,7 +154,7 @@ def describe(
     checked(seconds, "seconds")
     wanted = tuple(inflections)
     if not wanted:
-        raise ConfigError("must have one inflection at least", key="inflections")
+        raise ConfigError("must have at least one inflection", key="inflections")
     if unknown := [text for text in wanted if text not in INFLECTIONS]:
         raise ConfigError(f"{unknown[0]!r} is not one of {', '.join(INFLECTIONS)}", key="inflections")
     chosen = found.choose(chooser)
@@ -178,7 +178,7 @@ def describe(
 def _ask(
     candidate: Candidate, found: Discovery, inflections: tuple[str, ...], deadline: float, allow_private: bool
 ) -> Description:
-    """Return the first response that is a description, else the first of all."""
+    """Return the first response that is a description, else the first one."""
     ark = found.ark
     responses: list[Description] = []
     for inflection in inflections:
@@ -225,7 +225,7 @@ def _charset(parameters: str) -> str:
 
 
 def segments(text: str) -> tuple[Segment, ...]:
-    """Return the ``erc...:`` segments of an ANVL text, with or without empty lines between them, and those of EZID.
+    """Return the ``erc...:`` segments of an ANVL text, with or without empty lines between them, and EZID's.
 
     EZID indents the elements of a segment (``erc:``, then `` who: ...``), or names it in each label (``erc.who:``).
     Without an ERC there are none.

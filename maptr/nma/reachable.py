@@ -3,7 +3,7 @@
     find = Reachable()  # use it for many ARKs: it remembers which servers answer
     discover("ark:12345/x6np1wh8k", chooser=find).url()
 
-They try the candidates in their order, those of higher orders too, and an ``h`` candidate by https, then by http.
+They try the candidates in order, including those of higher orders, and an ``h`` candidate over https, then over http.
 Servers at addresses that are not public are refused.
 """
 
@@ -29,18 +29,18 @@ from maptr.web.http import ProbeFunction, try_connection
 SECONDS = 2.0  # for one probe of a chooser
 ALL_SECONDS = 6.0  # for one choice
 REMEMBER = 300.0  # seconds to remember a success
-REMEMBER_FAILURE = 60.0  # seconds to remember a failure; shorter, because it may be the network's (RFC 2308 7.2)
+REMEMBER_FAILURE = 60.0  # seconds to remember a failure; shorter, because the network may be the cause (RFC 2308 7.2)
 MAX_REMEMBERED = 4096  # places; the oldest is forgotten first
 
 
 class Reachable:
     """A chooser that takes the first candidate that answers, or the best candidate if none does. It is thread-safe.
 
-    Use one for many ARKs, because it remembers which servers answer. ``schemes`` are tried in turn for a candidate
-    without a scheme. ``lifetime``: seconds for one server; a choice takes 6 at most. ``allow_private`` allows
-    servers at addresses that are not public. ``probe`` contacts a server and raises NmaError if it does not answer; by
-    default it sets up TCP, and TLS for https. ``suspects`` tells which servers are likely down: their candidates are
-    tried after the others. Raises ConfigError for other schemes, or a negative number of seconds.
+    Use one for many ARKs: it remembers which servers answer. ``schemes`` are tried in turn for a candidate without a
+    scheme. ``lifetime``: seconds for one server; a choice takes at most 6. ``allow_private`` allows servers at
+    addresses that are not public. ``probe`` contacts a server and raises NmaError if it does not answer; by default it
+    sets up TCP, and TLS for https. ``suspects`` tells which servers are likely down: their candidates are tried last.
+    Raises ConfigError for other schemes, or a negative number of seconds.
 
     >>> chooser = Reachable(lifetime=0.1)
     >>> discover("ark:12345/x1", nameservers=[server], chooser=chooser)[0].host
@@ -112,7 +112,7 @@ class Own(Reachable):
 
     ``https://example.org/ark:12345/x1`` was received with ``https://example.org/``. If a candidate has that host, it is
     taken. If none has, a new candidate with the ``source`` ``ark`` is made, which neither DNS nor a table confirms;
-    ``found_only`` prevents this. The other options and the errors are those of Reachable.
+    ``found_only`` prevents this. Other options and errors are Reachable's.
 
     >>> received = "https://ark.example.org/ark:12345/x1"
     >>> discover(received, nameservers=[server], chooser=Own(found_only=True, lifetime=0.1))[0].host
@@ -143,7 +143,7 @@ class Own(Reachable):
 
 
 def with_schemes(candidate: Candidate, schemes: Iterable[str]) -> list[Candidate]:
-    """Return a candidate with each of the schemes; alone if its record says the scheme, as port 80 does."""
+    """Return a candidate with each of the schemes, or unchanged if its record fixes the scheme, as port 80 does."""
     if candidate.target or candidate.scheme or candidate.port == 80:
         return [candidate]
     return [candidate.replace(scheme=scheme) for scheme in schemes]
@@ -160,10 +160,10 @@ def named(
     require: str | None = None,
     suspects: Callable[[url.Url], bool] | None = None,
 ) -> Chooser:
-    """Return the chooser with a name in CHOOSERS, or of an installed package. Raises ConfigError, PluginError.
+    """Return the chooser with a name from CHOOSERS, or from an installed package. Raises ConfigError, PluginError.
 
     It connects to public hosts only, unless ``allow_private``. With ``require`` (see ``raise_for_security``), only
-    candidates of the discovery are chosen. ``suspects`` is that of Reachable.
+    candidates of the discovery are chosen. ``suspects``: see Reachable.
     """
     match name:
         case "random":

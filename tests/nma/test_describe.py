@@ -175,7 +175,7 @@ def test_the_next_authority_is_asked_if_one_is_down() -> None:
     ("options", "why"),
     [
         ({"inflections": ("?x",)}, r"inflections: '\?x' is not one of \?info, \?, \?\?"),
-        ({"inflections": ()}, "inflections: must have one"),
+        ({"inflections": ()}, "inflections: must have at least one"),
         ({"seconds": -1.0}, "seconds: -1.0 is not a number of seconds"),
         ({"seconds": float("nan")}, "seconds: nan is not a number of seconds"),
     ],
