@@ -1,4 +1,4 @@
-"""The comparison of a table with DNS, record by record, by the URLs that both give one example ARK of the record."""
+"""Compares a table with DNS, record by record, by the URLs that each gives one example ARK of the record."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _SHOULDER_RULE = re.compile(rb".\^\(?ark:/\?[0-9a-z]+/\(*((?:[A-Za-z0-9=~@_%-]|\
 def verdicts(sources: Sources, kept: VerdictLog | None, naans: Iterable[str] | None = None) -> Iterator[list[Drift]]:
     """Yield the verdicts on each NAAN and its shoulders; None for every NAAN of the table and of the history.
 
-    DNS is asked only for answers that are not kept.
+    DNS is queried only for answers that are not cached.
     """
     table = sources.engine.table.current().table or Table()
     histories = kept.changes(sources.view) if kept is not None else {}
@@ -51,9 +51,9 @@ def verdicts(sources: Sources, kept: VerdictLog | None, naans: Iterable[str] | N
 
 
 def _discover(sources: Sources, asked: Discovery | None, ark: Ark) -> Discovery:
-    """Return what DNS says of an ARK. ``asked`` is the discovery of the NAAN's probe if it was made now.
+    """Return what DNS says about an ARK. ``asked`` is the discovery of the NAAN's probe if this run made it.
 
-    If DNS gave no complete answer then, it is not asked for another ARK.
+    If DNS gave it no complete answer, DNS is not queried for another ARK.
     """
     if asked is not None and (ark.resolution == asked.ark.resolution or not asked.complete):
         return asked.replace(ark=ark)
@@ -151,12 +151,12 @@ def probe_of(naan: str, shoulder: str, shoulders: Iterable[str]) -> Ark:
     taken = {other.removeprefix(shoulder) for other in shoulders if other.startswith(shoulder)} - {""}
     letters = BETANUMERIC[::-1]
     blades = ("".join(part) for length in (3, 4) for part in product(letters, repeat=length))
-    free = (blade for blade in blades if taken.isdisjoint(accumulate(blade)))  # the starts of the blade
+    free = (blade for blade in blades if taken.isdisjoint(accumulate(blade)))  # the blade's prefixes
     return Ark.parse(f"ark:{naan}/{shoulder}{next(free, 'zzz')}")
 
 
 def expected(entry: Entry, probe: Ark) -> Urls:
-    """Return the URLs that the table gives an ARK, without those of unusable mapping authorities."""
+    """Return the URLs that the table gives an ARK, leaving out unusable mapping authorities."""
     made: dict[str, str] = {}
     for nma in entry.nmas:
         if unusable(nma.target) is None:
@@ -171,7 +171,7 @@ def urls_of(found: Discovery) -> Urls:
 
 
 def shoulders_in_dns(found: Discovery) -> set[str]:
-    """Return the shoulders of the u rules at the NAAN, if the rules have the form that this project writes."""
+    """Return the shoulders of the u rules at the NAAN, if the rules have the form that maptr writes."""
     rules = (_SHOULDER_RULE.match(naptr.regexp) for naptr in _rules_of(found))
     return {re.sub(r"\[(.)\]", r"\1", rule[1].decode("ascii")) for rule in rules if rule}
 
@@ -198,7 +198,7 @@ class VerdictLog:
     disk: Disk
 
     def record(self, view: str, verdicts: list[Drift]) -> bool:
-        """Keep each verdict that differs from the last one of its record. False if the file cannot be written."""
+        """Store each verdict that differs from its record's last one. False if the file cannot be written."""
 
         def write(connection: sqlite3.Connection) -> None:
             for drift in verdicts:
@@ -225,7 +225,7 @@ class VerdictLog:
         )
 
     def changes(self, view: str) -> dict[str, list[PastVerdict]]:
-        """Return the verdicts on each record that has any, the latest first; each as long as it did not change."""
+        """Return each record's verdicts, the latest first: one for each change."""
         query = "SELECT record, at, verdict, reason, in_table, in_dns FROM verdict WHERE view = ? ORDER BY id DESC"
         found: dict[str, list[PastVerdict]] = {}
         for record, at, verdict, reason, *urls in (

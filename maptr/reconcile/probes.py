@@ -1,7 +1,7 @@
 """Probes of mapping authorities: HEAD requests, and the liveness that follows from them, in the cache's SQLite file.
 
-A server is probed by one request, to the ARK that its registrant names for tests, else to its root. Any response below
-500 is an answer. A ``Prober`` has a few connections at a time, and never two at once to one address.
+A server is probed with one request, for the ARK that its registrant names for tests, else for its root. Any response
+below 500 is an answer. A ``Prober`` has a few connections at a time, never two to one address.
 
 Liveness is advisory: it never removes a candidate. A server that did not answer several probes in a row is *suspect*:
 its candidates are tried last, and reports name it.
@@ -38,12 +38,12 @@ MAX_SERVERS = 50_000  # more than the servers of any table that is pulled
 KEPT_FOR = 90 * 86_400.0  # seconds
 SUSPECT_AFTER = 3  # unanswered probes in a row
 TRUSTED_FOR = 604_800.0  # seconds for which the last probe is valid
-CERTIFICATE_WARNING = 14 * 86_400.0  # seconds before the end of a certificate; many are renewed 30 days before it
+CERTIFICATE_WARNING = 14 * 86_400.0  # seconds before a certificate expires; many are renewed 30 days before
 
 CONCURRENCY = 8  # probes of a Prober at a time
 PAUSE = 2.0  # seconds between two probes of one address, whatever the host names
 PROBE_SECONDS = 5.0  # for one probe of a Prober
-AT_ONCE = 20  # servers that a gateway probes in a minute, at most
+AT_ONCE = 20  # the most servers that a gateway probes in a minute
 MIN_AGE = 3600.0  # seconds before the same place may be probed again
 _FAULTS = {str(fault): fault for fault in Fault}  # another release may have others
 _UNSUPPORTED = 501  # the server does not know the method (RFC 9110 15.6.2)
@@ -69,7 +69,7 @@ class ProbeResult(StrEnum):
 class Probe:
     """A probe of a place, such as ``https://ark.example.org:8443``; ``at`` is in seconds since 1970.
 
-    ``status`` is that of the HTTP response. ``certificate_end`` is known if the certificate is valid.
+    ``status`` is the HTTP response's. ``certificate_end`` is known if the certificate is valid.
     """
 
     place: str
@@ -86,8 +86,8 @@ class Probe:
 
 @dataclass(frozen=True, slots=True)
 class Period:
-    """The time from the first probe of one result to the last, both in seconds since 1970: a server answered (no
-    ``fault``), or it did not, and the fault is that of the last probe."""
+    """Successive probes with one result, the first at ``since``, the last at ``at`` (seconds since 1970): the server
+    answered (no ``fault``), or it did not, and ``fault`` is the last probe's."""
 
     since: float
     at: float
@@ -98,9 +98,9 @@ class Period:
 
 @dataclass(frozen=True, slots=True)
 class Liveness:
-    """The state of a place since ``since``, by the last probe at ``at``, after so many ``failures`` in a row.
+    """A place's state since ``since``, by its last probe at ``at``; ``failures`` counts unanswered probes in a row.
 
-    ``history`` has the periods, the latest first. ``certificate_end`` is that of the last valid certificate.
+    ``history`` has the periods, the latest first. ``certificate_end`` is the last valid certificate's.
     """
 
     place: str
@@ -118,7 +118,7 @@ class Liveness:
     def of(
         cls, place: str, periods: Sequence[Period], status: int | None = None, certificate_end: float | None = None
     ) -> Liveness:
-        """Return the state after some periods, the latest first."""
+        """Return the state after these periods, given latest first."""
         last = periods[0]
         answered_at = next((one.at for one in periods if one.fault is None), None)
         failures = 0 if last.fault is None else last.probes
@@ -129,7 +129,7 @@ class Liveness:
         return self.failures >= SUSPECT_AFTER and abs(now - self.at) <= TRUSTED_FOR
 
     def certificate_ends_soon(self, now: float) -> bool:
-        """Return whether the certificate has ended, or ends within CERTIFICATE_WARNING, if the last probe saw it."""
+        """Return whether the certificate has expired, or will within CERTIFICATE_WARNING, if the last probe saw it."""
         seen = self.fault in (None, Fault.EXPIRED, Fault.SERVER_ERROR)
         return seen and self.certificate_end is not None and self.certificate_end - now < CERTIFICATE_WARNING
 
@@ -139,16 +139,16 @@ class Liveness:
 
 @dataclass(frozen=True, slots=True)
 class ProbeLog:
-    """The log of probes in the file ``disk``, of each server the last MAX_PERIODS periods.
+    """The log of probes in the file ``disk``: each server's last MAX_PERIODS periods.
 
-    Safe for threads. A file that cannot be read has no probes. Periods before KEPT_FOR, or after now, are not read, but
-    not deleted either: perhaps the clock is wrong, or was.
+    Thread-safe. A file that cannot be read has no probes. Periods older than KEPT_FOR, or in the future, are ignored
+    but not deleted, because the clock may be wrong, or was.
     """
 
     disk: Disk
 
     def record(self, probes: Iterable[Probe]) -> bool:
-        """Keep the probes of servers that were asked. False if the file cannot be written."""
+        """Store the probes of servers that were asked. False if the file cannot be written."""
         asked = [probe for probe in probes if probe.outcome is not ProbeResult.NOT_ASKED]
 
         def write(connection: sqlite3.Connection) -> None:
@@ -189,7 +189,7 @@ class ProbeLog:
 
 
 def _write(connection: sqlite3.Connection, probe: Probe) -> None:
-    """Extend the last period of a place until a probe by one with its result, or begin another one."""
+    """Extend a place's last period by a probe with the same result, or begin a new period."""
     place, at, fault = probe.place, probe.at, probe.fault
     known = "SELECT since, fault IS NULL, certificate_end FROM period WHERE place = ? AND since <= ?"
     last = connection.execute(f"{known} ORDER BY since DESC LIMIT 1", (place, at)).fetchone()
@@ -234,11 +234,11 @@ class Prober:
         self.is_offline = False  # whether no server answered in the last round of ``probe_some``
 
     def may_try(self, place: str, seconds: float) -> bool:
-        """Return whether a place was not tried for that many seconds, whether the result was kept or not."""
+        """Return whether a place was not tried for that many seconds, whether or not the result was kept."""
         return self._clock() - self._tried.get(place, float("-inf")) >= seconds
 
     def probe(self, servers: Mapping[str, str]) -> Iterator[Probe]:
-        """Probe each place once, by the URL that is given for it; the results come as the probes end."""
+        """Probe each place once, at the URL given for it; yield results as probes end."""
         now = self._clock()
         self._open_at = {address: at for address, at in self._open_at.items() if at > now}
         self._locks = {address: lock for address, lock in self._locks.items() if lock.locked()}
@@ -265,7 +265,7 @@ class Prober:
             waiting.clear()
 
     def probe_one(self, place: str, target: str) -> Probe:
-        """Probe one place by a URL of it, after the pause that its address needs."""
+        """Probe one place at a URL, after the pause that its address needs."""
         made = partial(Probe, place)
         self._tried[place] = self._clock()
         try:
@@ -285,7 +285,7 @@ class Prober:
 
     @contextmanager
     def _turn(self, address: str) -> Iterator[None]:
-        """Keep other probes of an address out, and wait for the pause since the last one."""
+        """Exclude other probes of an address, and wait until PAUSE after its last one."""
         with self._locks.setdefault(address, threading.Lock()):
             if (wait := self._open_at.get(address, 0.0) - self._clock()) > 0:
                 self._sleep(wait)
@@ -298,14 +298,14 @@ class Prober:
 def probe_some(table: Table, history: ProbeLog, every: float, prober: Prober) -> int:
     """Probe AT_ONCE servers of a table that were not probed for ``every`` seconds, and keep the results.
 
-    Returns the number that is kept: none if ``is_offline``. A server whose result is not kept has to wait, too.
+    Returns the number that is kept: none if ``is_offline``. A server whose result is not kept waits just as long.
     """
     servers = [one for one in due(servers_of(table), history, every) if prober.may_try(one[0], min(every, MIN_AGE))]
     probes = list(prober.probe(dict(servers[:AT_ONCE])))
     asked = [probe for probe in probes if probe.outcome is not ProbeResult.NOT_ASKED]
     if is_offline(asked):
         if not prober.is_offline:
-            log.warning("no probe was answered, perhaps because of the network of this machine: %s", asked[0].note)
+            log.warning("no probe was answered, perhaps because of this machine's network: %s", asked[0].note)
         prober.is_offline = True
         return 0
     prober.is_offline = prober.is_offline and not asked
@@ -322,7 +322,7 @@ def due(servers: Mapping[str, str], history: ProbeLog, every: float) -> list[tup
 
 
 def is_offline(probes: Sequence[Probe]) -> bool:
-    """Return whether none of several servers sent a response, perhaps because of the network of this machine."""
+    """Return whether none of several servers sent a response, perhaps because of this machine's network."""
     asked = [probe for probe in probes if probe.outcome is not ProbeResult.NOT_ASKED]
     return len(asked) > 1 and all(probe.status is None for probe in asked)
 

@@ -1,4 +1,4 @@
-"""Verdicts on the records of a table, each with the evidence of both sides, and earlier ones."""
+"""Verdicts on a table's records, each with the evidence from both sides, and past verdicts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Urls = tuple[str, ...]
 
 
 class Verdict(enum.StrEnum):
-    """How a record of the table compares with DNS. ``is_drift`` is True if somebody should look at it."""
+    """How a record of the table compares with DNS. ``is_drift`` is True if it needs a person's attention."""
 
     SAME = "same"  # the same URLs in the same order
     LOSSY = "lossy"  # equal as far as an h record, or natab, can tell

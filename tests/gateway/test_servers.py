@@ -96,7 +96,7 @@ def test_nothing_is_kept_if_no_server_answers(
             assert len(network.asked) == asked, "they are not asked again and again"
         assert log.all() == {}
         assert [record.getMessage().partition(":")[0] for record in caplog.records] == [
-            "no probe was answered, perhaps because of the network of this machine"
+            "no probe was answered, perhaps because of this machine's network"
         ], "once, and not at each round"
 
 
