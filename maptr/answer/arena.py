@@ -2,7 +2,7 @@
 
 A response is sent from three places: the query that it answers (ID and question), the arena (records and OPT), and the
 cookie that was made for the client. A record has an iovec for each, and the values that counters and the rate limit
-need. ``server/batch.py`` copies records side by side for the kernel; ``Arena.response`` joins the bytes for others.
+need. ``server/batch.py`` copies records side by side for the kernel; ``Arena.response`` joins the bytes otherwise.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def make_record(
     opt_size: int = 0,
     kind: int = 0,
 ) -> bytes:
-    """Return a record. ``header`` is that of the response without the ID, ``body`` an address."""
+    """Return a record. ``header`` is the response's without the ID, ``body`` an address."""
     iovecs = 0, question_end, body, body_size, 0, cookie_size
     return RECORD.pack(*iovecs, header[:HEAD], header[HEAD:], opt_size, rcode, kind)
 
@@ -85,17 +85,17 @@ def rcodes(records: bytes) -> bytes:
 
 
 def kind_number(kind: Hashable) -> int:
-    """Return the number that a record has for a kind of response."""
+    """Return the number that stands for a kind of response in a record."""
     return hash(kind) & 0xFFFFFFFFFFFFFFFF
 
 
 def kind_of(record: bytes) -> int:
-    """Return the number of the kind of response from a record."""
+    """Return the number that stands for the record's kind of response."""
     return int(_NUMBER.unpack_from(record, _KIND)[0])
 
 
 def of_kind(record: bytes, kind: Hashable) -> bytes:
-    """Return the record of the same response, which the rate limit counts under another kind."""
+    """Return a record of the same response that the rate limit counts under another kind."""
     return record[:_KIND] + _NUMBER.pack(kind_number(kind))
 
 

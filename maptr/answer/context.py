@@ -56,7 +56,7 @@ NO_COOKIES = CookieSettings()
 class Context:
     """The settings for responses.
 
-    ``idle_timeout`` is the time in seconds that a TCP connection may be idle, which clients can ask for (RFC 7828).
+    ``idle_timeout`` is how many seconds a TCP connection may be idle, which is sent to clients that ask (RFC 7828).
     ``clock`` returns the Unix time for cookies. ``udp_payload`` is the maximum size of a UDP response in bytes, from
     MIN_PAYLOAD to MAX_PAYLOAD.
     """

@@ -186,7 +186,7 @@ class _ZoneLookup:
         return [node[rdtype] for node in nodes for rdtype in (A, AAAA) if rdtype in node]
 
     def _host(self, host: Folded) -> Node:
-        """Return the records of a host, including glue; if the host does not exist, the addresses of the wildcard."""
+        """Return the records of a host, including glue; if the host does not exist, the wildcard's addresses."""
         zone = self.zone
         for start in range(len(host) - len(zone.origin) + 1):
             encloser = Folded(host[start:])

@@ -1,8 +1,8 @@
 """DNS messages: subclasses of dnslib's classes that read queries and lay out responses.
 
-The subclasses differ from dnslib in four points. Names are 8-bit clean, with limits on their length and on compression
-pointers. All rdata but that of OPT is opaque. Option lists are read to their end. No compression pointer points
-beyond offset 16383. This module also reads and writes the EDNS(0) options (RFC 6891) that the server supports.
+The subclasses differ from dnslib in four ways. Names are 8-bit clean, with limits on their length and on compression
+pointers. All rdata except OPT's is opaque. Option lists are read to their end. No compression pointer points beyond
+offset 16383. This module also reads and writes the EDNS(0) options (RFC 6891) that the server supports.
 
 Names are compressed case-insensitively (RFC 4343), and in rdata only for the types of RFC 1035 (RFC 3597 4). In a
 response without an answer, no compression pointer points to the first label of the question, unless the name is the
@@ -51,7 +51,7 @@ class MessageBuffer(DNSBuffer):  # type: ignore[misc] # dnslib has no types
     def __init__(self, data: bytes = b"") -> None:
         super().__init__(data)
         self._read = data
-        self.pointers: list[int] = []  # offsets of the compression pointers, without those to the whole question
+        self.pointers: list[int] = []  # offsets of the compression pointers, except those to the whole question
 
     def decode_name(self, last: int = -1) -> DNSLabel:
         """Read a name with ``read_name``. Raises dnslib's BufferError instead of ValueError."""
@@ -99,7 +99,7 @@ class MessageBuffer(DNSBuffer):  # type: ignore[misc] # dnslib has no types
         if is_of_question and rdclass == numbers.IN and rrset.rdtype not in RDATA_NAMES:
             if self.offset + len(packed) > limit:
                 return 0
-            self.append(packed)  # it is packed as a response to a question for its owner has it
+            self.append(packed)  # already packed as in a response to a question for its owner
             return len(records)
         mark = self.offset
         for record in records:
@@ -135,7 +135,7 @@ class OpaqueRD(RD):  # type: ignore[misc]
 
 
 class Message(DNSRecord):  # type: ignore[misc]
-    """A dnslib message that parses only the rdata of OPT. ``pack()`` returns the bytes that were read.
+    """A dnslib message that parses no rdata except OPT's. ``pack()`` returns the bytes that were read.
 
     ``end`` is the offset of the end of the question.
     """
@@ -146,7 +146,8 @@ class Message(DNSRecord):  # type: ignore[misc]
 
     @classmethod
     def parse(cls, packet: bytes, most: int = MAX_QUERY_RECORDS) -> Message:
-        """Read a message. Ignores bytes after the last record. Raises only DNSError, also for over ``most`` records."""
+        """Read a message, ignoring bytes after the last record. Raises only DNSError, also for over ``most``
+        records."""
         message = cls.parse_header(packet)
         message.parse_question()
         message.parse_records(most)
@@ -154,7 +155,7 @@ class Message(DNSRecord):  # type: ignore[misc]
 
     @classmethod
     def parse_header(cls, packet: bytes) -> Message:
-        """Return a message of which only the header is read. Raises DNSError."""
+        """Return a message, reading only its header. Raises DNSError."""
         message = cls(DNSHeader(0, 0))
         message.wire, message.end = packet, numbers.HEADER_SIZE
         message._buffer = MessageBuffer(packet)
@@ -226,9 +227,9 @@ def first_options(opt: RR) -> dict[int, bytes]:
 class Reply(NamedTuple):
     """A response, with the information that the rate limit and the shortcut need.
 
-    ``kind`` is equal for responses that the rate limit counts together. ``verified``: the cookie of the query proved
-    the client's address. ``cookie``: the response ends with a cookie. ``cut``: records were left out because they did
-    not fit. ``for_one``: the response is for this client only. ``pointers``: as of the buffer.
+    ``kind`` is equal for responses that the rate limit counts together. ``verified``: the query's cookie proved the
+    client's address. ``cookie``: the response ends with a cookie. ``cut``: records were left out because they did not
+    fit. ``for_one``: the response is for this client only. ``pointers``: the buffer's.
     """
 
     wire: bytes
@@ -242,7 +243,7 @@ class Reply(NamedTuple):
     pointers: tuple[int, ...] = ()
 
     def moved(self, end: int, limit: int) -> Reply | None:
-        """Return the response to another question that ends at the offset; None if its records might differ."""
+        """Return the response to another question that ends at ``end``; None if its records might differ."""
         distance = end - self.question_end
         size = len(self.wire) + distance
         name_size = end - numbers.HEADER_SIZE - 4
@@ -271,8 +272,8 @@ class Query:
     context: Context
     question: DNSQuestion | None = None
     opt: RR | None = None
-    wanted: dict[int, bytes] = field(default_factory=dict)  # the options of the query; the first of each code counts
-    cookie: bytes | None = None  # the option of the response
+    wanted: dict[int, bytes] = field(default_factory=dict)  # the query's options; the first of each code counts
+    cookie: bytes | None = None  # the response's option
     verified: bool = False
     reserve: int = 0  # bytes to leave free for a signature
     limit: int = numbers.MAX_MESSAGE  # bytes of the response; the transport and the client may set lower limits
@@ -317,7 +318,7 @@ def lay_out(query: Query, rcode: int, result: LookupResult = NO_RECORDS, *, ede:
 def _reply_options(query: Query, ede: int | None) -> list[EDNSOption]:
     """Return the options of a response except padding: those that the query asks for, and EDE.
 
-    The cookie is the last, so that the bytes before it are the same for all clients (``ready.py``).
+    The cookie comes last, so that the bytes before it are the same for all clients (``ready.py``).
     """
     wanted, nsid, idle = query.wanted, query.context.identity.nsid, query.context.idle_timeout
     options = []

@@ -1,11 +1,11 @@
-"""The response cache, called the shortcut: ready responses that were learned from the general path.
+"""The response cache, called the shortcut: ready responses, cached from the general path.
 
 This module does not decide the content of a response. ``Ready.find`` looks for a ready one. If there is none, the
-caller asks the general path (``respond.py``), and ``Ready.learn`` keeps its response if other queries have the same.
+caller asks the general path (``respond.py``), and ``Ready.learn`` caches its response if other queries share it.
 
 **The key** of a query has two parts: the name in lower case, and the *form*, which is everything else except the ID and
 the cookie: header, type, class and EDNS. The spelling of the name and the cookie do not matter, because the caller
-sends the question of the query and appends a new cookie. Forms with the same responses share their ``Tables``.
+sends the query's question and appends a new cookie. Forms with the same responses share their ``Tables``.
 
 **A look-up** tries three things, in this order:
 
@@ -14,8 +14,8 @@ sends the question of the query and appends a new cookie. Forms with the same re
 3. ``Tables.enclosers`` has an encloser of the name (RFC 4592 3.3.1): the ``Encloser`` has the responses that names
    below it share. Nonexistent names are never stored.
 
-The responses that names share differ only in the length of the question, by which compression pointers move
-(``SharedResponse``); for names with one RRset, also in this RRset, which the zone's table has (``Template``).
+Shared responses differ only in the question's length, which moves compression pointers (``SharedResponse``), and for
+names with one RRset in this RRset, which is in the zone's table (``Template``).
 
 A ready response is a record that points into an arena (``arena.py``). It is valid as long as the zones are: a reload
 makes new zones, for which the server makes a new ``Ready``. When a table or the arena is full, the next ``tidy`` clears
@@ -60,7 +60,7 @@ _INERT = frozenset(rdtype.to_bytes(2, "big") for rdtype in INERT)
 
 
 class Template(NamedTuple):
-    """The response with a name's only RRset, without this RRset: flags, OPT before the cookie, size of the cookie."""
+    """The response for a name's only RRset, without this RRset: flags, OPT before the cookie, size of the cookie."""
 
     flags: bytes
     opt: bytes
@@ -73,7 +73,7 @@ class Template(NamedTuple):
 
 @dataclass(slots=True)
 class SharedResponse:
-    """A response that many names share, and its records by the offset of the end of the question."""
+    """A response that many names share, and its records by the offset of the question's end."""
 
     reply: Reply
     records: dict[int, bytes] = field(default_factory=dict)
@@ -107,7 +107,7 @@ class Tables:
     """The responses to queries that differ only in the name and in fields that do not affect a response.
 
     ``rdtype`` is the query type, ``limit`` the maximum size of a response in bytes. ``do``: the client set DO.
-    ``answers`` has records by name, ``enclosers`` what names share by their encloser.
+    ``answers`` has records by name, ``enclosers`` shared responses by encloser.
     """
 
     rdtype: bytes
@@ -131,7 +131,7 @@ class Tables:
 
 
 class ZoneNames(NamedTuple):
-    """What ready responses need of a snapshot, in wire format. Making it takes long with thousands of zones.
+    """What ready responses need from a snapshot, in wire format. It takes long to make with thousands of zones.
 
     ``others`` are the origins of zones without ready responses. ``above`` has each name above an origin, with the names
     one label below it that lead to an origin. ``soa`` has the names in SOA records, and those between them and their
@@ -169,7 +169,7 @@ class Ready:
         self._names = names
         self._payload = payload
         self._arena = Arena(ARENA_SIZE)
-        # By form; the value is the number of bytes after the name in a query, and the tables.
+        # By form: the number of bytes after the name in a query, and the tables.
         self._forms: dict[bytes, tuple[int, Tables]] = {}
         self._tables: dict[Hashable, Tables] = {}  # by what affects a response
         self._gaps: dict[bytes, Gap | None] = {}  # of each encloser whose denials need a proof
@@ -216,7 +216,7 @@ class Ready:
         return record, key[cookie_start:] if has_cookie(record) else b""
 
     def _find_shared(self, tables: Tables, name: bytes, end: int) -> bytes | None:
-        """Return the record that a name shares with others. ``end`` is the offset of the end of the question."""
+        """Return the record that a name shares with others. ``end`` is the offset of the question's end."""
         found = tables.closest(name)
         if found is None:
             return None
@@ -250,7 +250,7 @@ class Ready:
         return record
 
     def _fill_in(self, template: Template | None, tables: Tables, name: bytes, end: int, packed: bytes) -> bytes | None:
-        """Return the record of the response with a name's only RRset; None if it would exceed the limit."""
+        """Return the record of the response for a name's only RRset; None if it would exceed the limit."""
         if template is None:
             return None
         body = packed[RRSET.size :] + template.opt
@@ -263,7 +263,7 @@ class Ready:
     # ---- learning
 
     def learn(self, query: bytes, reply: Reply) -> None:
-        """Keep a response of the general path over this transport if it also fits other queries."""
+        """Cache a response from the general path over this transport if it also fits other queries."""
         tables = None if reply.for_one else self._tables_of(query[ID:], reply.question_end - ID - TYPE_AND_CLASS)
         if tables is None:
             return
@@ -286,9 +286,9 @@ class Ready:
             self._learn_existing(tables, name, zone, reply)
 
     def _learn_existing(self, tables: Tables, name: bytes, zone: ZoneView, reply: Reply) -> None:
-        """Keep the response for an existing name, and what other names with one RRset share with it."""
+        """Cache the response for an existing name, and what other names with one RRset share with it."""
         packed = zone.nodes.table[name]
-        has_proof = tables.do and zone.denial is not None  # which is for one name
+        has_proof = tables.do and zone.denial is not None  # a proof is for one name
         if name in self._names.zones or not _is_only_inert(packed) or has_proof:
             self._keep(tables, name, self._record(reply))
         elif packed[:2] == tables.rdtype:
@@ -302,7 +302,7 @@ class Ready:
             self._share(encloser.no_data, reply)
 
     def _learn_missing(self, tables: Tables, name: bytes, zone: ZoneView, reply: Reply) -> None:
-        """Keep the response for a name that does not exist: a referral or NXDOMAIN."""
+        """Cache the response for a name that does not exist: a referral or NXDOMAIN."""
         assert isinstance(reply.kind, tuple)  # noqa: S101 - the caller has checked this
         rcode, source, rdtype = reply.kind
         if rdtype is not None:
@@ -408,7 +408,7 @@ def _nothing(name: bytes) -> None:
 
 
 def _template(reply: Reply, packed: bytes) -> Template | None:
-    """Return the template of a response with a name's only RRset; None if it does not give the same bytes."""
+    """Return the template of a response for a name's only RRset; None if it does not give the same bytes."""
     cookie = WHOLE_COOKIE if reply.cookie else 0
     wire = reply.wire[: len(reply.wire) - cookie]
     opt = wire[len(reply.wire) - reply.opt_size :] if reply.opt_size else b""

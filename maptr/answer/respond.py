@@ -2,14 +2,14 @@
 
 The steps are taken in this order; the first one that decides the response ends the sequence:
 
-1. No response to a message without a whole header, or to a response (``read_question``).
+1. No response to a message without a complete header, or to a response (``read_question``).
 2. The opcode and the question: NOTIMP or FORMERR (``_check_question``).
 3. EDNS and the cookie: FORMERR, BADVERS or BADCOOKIE (``_check_edns``).
 4. Responses that are the same for all names: cookies without a question, refused classes and types
    (``_answer_without_lookup``).
-5. UPDATE, NOTIFY and class CHAOS; then the answer of the zone, or SERVFAIL or REFUSED without a zone (``_answer``).
+5. UPDATE, NOTIFY and class CHAOS; then the zone's answer, or SERVFAIL or REFUSED without a zone (``_answer``).
 
-An error has an extended one (RFC 8914) if the query has OPT.
+An error response has an extended error (RFC 8914) if the query has OPT.
 
 Pure: no socket, thread, clock, log or file. ``lookup.py`` has the algorithm for zones, ``message.py`` reads and writes.
 """
@@ -71,9 +71,8 @@ def make_reply(
     """Return the response as ``respond`` does, with the information that the rate limit and the shortcut need.
 
     ``message`` is what ``read_question`` returns for the query, if the caller has it; its records are read here.
-    ``reserve`` bytes of the limit are left free for a signature. ``rcode`` is the response to a well-formed query: an
-    error, with the extended error ``ede``, or NOERROR with AA for the start of a zone transfer. With either, the
-    response is for one client.
+    ``reserve`` bytes of the limit are left free for a signature. ``rcode`` sets the response to a well-formed query: an
+    error, with the extended error ``ede``, or NOERROR with AA to start a zone transfer. Either is for one client.
     """
     message = message or read_question(query.wire)
     if message is None:
@@ -95,7 +94,7 @@ def _check_question(asked: Query, rcode: int | None) -> Reply | None:
     if opcode not in (numbers.QUERY, numbers.NOTIFY, numbers.UPDATE):
         return lay_out(asked, numbers.NOTIMP if rcode is None else rcode)
     if len(message.questions) != message.header.q:
-        # It cannot be read, or there are more: QDCOUNT is 1, or 0 to ask for a cookie (RFC 9619).
+        # It cannot be read, or there are several: QDCOUNT is 1, or 0 to ask for a cookie (RFC 9619).
         return lay_out(asked, numbers.FORMERR)
     question = message.questions[0] if message.questions else None
     if opcode == numbers.UPDATE:  # RFC 2136 2.3
@@ -156,7 +155,7 @@ def _answer_without_lookup(asked: Query, rcode: int | None, ede: int | None) -> 
 
 
 def _answer(asked: Query, snapshot: Snapshot) -> Reply:
-    """Return the response for the name of the question."""
+    """Return the response for the question's name."""
     question = asked.question
     assert question is not None  # noqa: S101 - ``_answer_without_lookup`` answers queries without a question
     name, opcode = question.qname.label, asked.message.header.opcode
@@ -188,7 +187,7 @@ def _answer(asked: Query, snapshot: Snapshot) -> Reply:
     if asked.transport is not Transport.UDP or not amplifies:
         return lay_out(asked, result.rcode, result)
     # Answers at the apex and to type RRSIG amplify traffic most, because they grow with the keys and signatures.
-    # Without a valid cookie, the client's address may be forged, so their limit is that of a response without EDNS.
+    # Without a valid cookie, the client's address may be forged, so they are limited like responses without EDNS.
     if not asked.verified:
         asked.limit = MIN_PAYLOAD
     reply = lay_out(asked, result.rcode, result)

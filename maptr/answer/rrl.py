@@ -73,7 +73,7 @@ class RateLimiter:
         self._clock = clock
         self._limits = limits
         rate = limits.responses_per_second
-        # The value of an account is the time at which its debt ends; each response moves this time by the price.
+        # An account's value is the time when its debt ends; each response moves this time by the price.
         self._price = 1 / rate if rate else 0.0
         # The largest debt with which responses are still sent: at least one response, however low the rate.
         self._credit = max(1.0, rate) * self._price + ROUNDING
