@@ -122,7 +122,7 @@ class Secondaries:
     notify: tuple[NotifyTarget, ...] = ()
 
     def allows(self, client: str, key: Labels | None) -> bool:
-        """Return whether a client may transfer the zone. ``key`` is the folded name of the key of its query."""
+        """Return whether a client may transfer the zone. ``key`` is the folded name of its query's key."""
         address = read_ip(client)
         return any(rule.allows(address, key) for rule in self.transfer)
 

@@ -1,4 +1,4 @@
-"""The catalog zone (RFC 9432), which lists the zones of the server, so that secondaries know which to serve."""
+"""The catalog zone (RFC 9432), which lists the server's zones, so that secondaries know which to serve."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """The response to one query: zone transfers (RFC 5936, RFC 1995), and the general path for other queries.
 
-The second step of the path of a query: verify (``tsig.check_query``), answer, limit, sign (``CheckedQuery.sign``).
-Pure: no socket, thread, clock, log or file. Over UDP a response is one message. Over TCP and TLS a transfer has many
-messages, made one at a time on demand, so a slow secondary keeps one message in memory, not the zone.
+The second step of a query's path: verify (``tsig.check_query``), answer, limit, sign (``CheckedQuery.sign``). Pure: no
+socket, thread, clock, log or file. Over UDP a response is one message. Over TCP and TLS a transfer has many messages,
+made one at a time on demand, so a slow secondary keeps one message in memory, not the zone.
 """
 
 from __future__ import annotations
@@ -59,9 +59,9 @@ class Access:
 
 
 class TransferEvent(NamedTuple):
-    """A zone transfer that begins, or is refused, for the log. ``result`` has its serials, or the reason, or is "".
+    """A zone transfer that begins or is refused, for the log. ``result`` has its serials or the reason, or is "".
 
-    ``client`` has the name of its key and, if that is not TCP, the transport, too.
+    ``client`` includes the key's name, and the transport unless it is TCP.
     """
 
     kind: str  # AXFR or IXFR
@@ -74,8 +74,8 @@ class TransferEvent(NamedTuple):
 class Answered(NamedTuple):
     """The response to a query, before it is limited and signed.
 
-    ``reply`` is that of the general path, None if the server sends no response. ``messages`` are those to send: that of
-    ``reply``, or those of a transfer, which have its header and question. ``event`` is for the log.
+    ``reply`` is the general path's, None if the server sends no response. ``messages`` are to be sent: the one of
+    ``reply``, or a transfer's, which have its header and question. ``event`` is for the log.
     """
 
     reply: Reply | None
@@ -135,8 +135,8 @@ def _is_transfer(message: Message) -> bool:
 def _refuse(
     question: DNSQuestion, origin: Labels, checked: CheckedQuery, snapshot: Snapshot, access: Access
 ) -> tuple[int, int | None, str | None] | None:
-    """Return the rcode of a refusal, its extended error (RFC 8914), and the reason for the log, None for no line; or
-    None for an allowed transfer.
+    """Return a refusal's rcode, its extended error (RFC 8914), and the reason for the log (None for no line); or None
+    for an allowed transfer.
 
     NOTAUTH for a zone that is not served (RFC 5936 2.2.1), SERVFAIL for a zone that could not be loaded, REFUSED
     for a client that may not transfer it, and for AXFR over UDP, which is not defined (RFC 5936 4.2).
@@ -200,7 +200,7 @@ def ixfr(view: ZoneView, journal: Journal | None, serial: int) -> Iterable[ZoneR
     if serial == view.serial or is_newer(serial, view.serial):
         return (soa,)
     known = journal.since(serial) if journal is not None and journal.serial == view.serial else None
-    # As many records of the zone as there are changes are counted: all of a large zone would hold up other queries.
+    # The zone's records are counted up to the number of changes: all of a large zone would hold up other queries.
     if known is None or next(islice(records(view), sum(map(len, known)) - 2, None), None) is None:
         return None
     return chain((soa,), *known, (soa,))
@@ -209,7 +209,7 @@ def ixfr(view: ZoneView, journal: Journal | None, serial: int) -> Iterable[ZoneR
 def messages(template: bytes, question: DNSQuestion, content: Iterable[ZoneRecord], *, reserve: int) -> Iterator[bytes]:
     """Yield the messages of a transfer, each with the header, question and OPT of ``template``, an empty response.
 
-    ``reserve`` bytes are left free for a signature. The first record, that of SOA, always fits. Raises ZoneError for a
+    ``reserve`` bytes are left free for a signature. The first record, the SOA, always fits. Raises ZoneError for a
     record that is too large for a message.
     """
 

@@ -31,7 +31,7 @@ FUDGE = 300  # permitted difference between two clocks in seconds, "RECOMMENDED"
 
 _TYPE = TSIG.to_bytes(2, "big")
 _COUNTS = struct.Struct("!4H")  # record counts of the four sections, RFC 1035 4.1.1
-_FIXED = 16  # bytes of TSIG rdata beside algorithm, MAC and other data, RFC 8945 4.2
+_FIXED = 16  # bytes of TSIG rdata besides algorithm, MAC and other data, RFC 8945 4.2
 _RECORD = struct.Struct("!HHIH")  # type, class, TTL and length of rdata, RFC 1035 4.1.3
 
 
@@ -72,7 +72,7 @@ class Signer:
 
 @dataclass(frozen=True, slots=True)
 class CheckedQuery:
-    """A query without its TSIG record, and the result of the checks of this record.
+    """A query without its TSIG record, and the result of checking that record.
 
     ``rcode`` is the rcode of the response, None if the checks succeeded. ``signer`` signs the response. ``unsigned`` is
     the TSIG record of a response with an error that cannot be signed (RFC 8945 5.3.2).
@@ -96,7 +96,7 @@ class CheckedQuery:
 
     @property
     def fault(self) -> str:
-        """A text with the key and the name of the error."""
+        """A text with the names of the key and the error."""
         key = self.unsigned.key if self.unsigned else self.signer.key.name if self.signer else ()
         return f"key {to_text(key)} {_ERRORS[self.error]}"
 
@@ -241,7 +241,7 @@ def sign_query(message: bytes, key: TsigKey, now: int) -> tuple[bytes, Signer]:
 def refusal(reply: bytes, asked: Signer) -> str:
     """Return the error of an unsigned response that refuses the signature of a query (RFC 8945 5.2, 5.3.2), or "".
 
-    Anyone can forge one: it says what may be wrong, and is no answer.
+    Anyone can forge one, so it only hints at what is wrong.
     """
     try:
         record = find(reply)
