@@ -1,4 +1,4 @@
-"""How long the signatures of a zone are valid, read from the zone as it is served.
+"""The validity of a zone's signatures, read from the zone as it is served.
 
 Nothing here needs the package cryptography.
 """

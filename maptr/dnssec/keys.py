@@ -34,7 +34,7 @@ if TYPE_CHECKING:  # these modules and the late imports below need the package c
 FOLDER_MODE = 0o700
 OTHERS = 0o077  # permission bits of group and others
 MAX_PEM = 4096  # bytes; a PKCS #8 key of either algorithm has about 240
-MAX_KEYS = 16  # keys in a folder: no rollover needs more, and the DNSKEY response stays small
+MAX_KEYS = 16  # keys in a folder: no rollover needs more, and the DNSKEY response remains small
 CURVE = "secp256r1"  # the curve of ECDSAP256SHA256 (RFC 6605)
 MAX_TTL_OF_ZONE = 86_400  # seconds; of the zones that maptr builds, and the usual TTL of a DS
 MARGIN = 3_600  # seconds for secondaries, or the parent's servers, to get a new version
@@ -191,8 +191,8 @@ class KeyStep:
     ``next`` is "activate", "retire", "remove" or "". A published key may become active, and a retired one may be
     removed, when its last change has reached every secondary or the parent (MARGIN), and then every cache (the longest
     TTL; RFC 7583 3.2 and 3.3). A ZSK may be retired as soon as another one of its algorithm is active; a KSK or CSK
-    only when the parent has the DS of the other one, which no file shows. A ZSK goes without a wait once its algorithm
-    has no KSK or CSK: an algorithm signs the whole zone or nothing (RFC 4035 2.2).
+    only when the parent has the DS of the other one, which no file shows. A ZSK may be removed at once when its
+    algorithm has no KSK or CSK: an algorithm signs the whole zone or nothing (RFC 4035 2.2).
     """
 
     tag: int
@@ -212,10 +212,9 @@ class KeyStep:
 
 
 def steps_of(files: Iterable[tuple[str, float]], ttl: int, ds_ttl: int | None = None) -> list[KeyStep]:
-    """Return the steps of keys by the names of their files, and the times at which those were written, in order.
+    """Return the steps of keys, in order, from the names and modification times of their files.
 
-    ``ttl`` is the longest one of the zone, ``ds_ttl`` that of the DS, in seconds; by default the same. Skips files that
-    are not keys.
+    ``ttl`` is the zone's longest, ``ds_ttl`` the DS's, in seconds; by default the same. Skips files that are not keys.
     """
     found = [(match, since) for name, since in files if (match := _NAME.fullmatch(name))]
     keys = [KeyStep(int(it["tag"]), it["role"], it["algorithm"], it["state"], since) for it, since in found]
@@ -225,7 +224,7 @@ def steps_of(files: Iterable[tuple[str, float]], ttl: int, ds_ttl: int | None = 
 def _with_step(key: KeyStep, keys: Iterable[KeyStep], ttl: int, ds_ttl: int | None) -> KeyStep:
     if _is_left_over(key, keys):
         return key.to_be("remove", key.since)
-    since = math.ceil(key.since)  # at the second that is shown, a step is not too early
+    since = math.ceil(key.since)  # rounded up: at the second that is shown, a step is not too early
     if key.state == KeyState.PUBLISHED:
         return key.to_be("activate", since + ttl + MARGIN)
     if key.state == KeyState.RETIRED:
@@ -236,7 +235,7 @@ def _with_step(key: KeyStep, keys: Iterable[KeyStep], ttl: int, ds_ttl: int | No
 
 
 def _is_left_over(key: ZoneKey | KeyStep, keys: Iterable[ZoneKey | KeyStep]) -> bool:
-    """Return whether some algorithm has a KSK or CSK among the keys, and that of this key has none."""
+    """Return whether some algorithm has a KSK or CSK among the keys, but this key's has none."""
     entries = {each.algorithm for each in keys if each.role != Role.ZSK}
     return bool(entries) and key.algorithm not in entries
 
@@ -255,7 +254,7 @@ def key_steps(files: Iterable[KeyFile], ttl: int, ds_ttl: int | None = None) -> 
 def check_change(
     folder: Path, tag: int, state: KeyState | None, now: float, ttl: int, ds_ttl: int | None = None
 ) -> tuple[ZoneKey, list[ZoneKey]]:
-    """Return a key and the others, unless a rollover must not change the state of the key now; None is its removal.
+    """Return a key and the others, if a rollover may give it this ``state`` now; None removes it.
 
     Raises SigningError if caches would have data that no key verifies: see ``KeyStep``. A key stops being active only
     while another one is.
@@ -286,7 +285,7 @@ class KeyFile(NamedTuple):
 
 
 def read_keys(folder: Path) -> list[KeyFile]:
-    """Return the keys in the folder, sorted by file name: of files that end in ``.pem``, or as BIND's in ``.private``.
+    """Return the keys in the folder, sorted by file name: from files in ``.pem``, or BIND's ``.private``.
 
     Raises SigningError for a folder or file that other users can read, for a file name that does not match its key
     (BIND's never does), and if the package cryptography is missing; OSError if the folder or a file cannot be read.
@@ -357,7 +356,7 @@ def set_state(folder: Path, tag: int, state: KeyState) -> KeyFile:
         return KeyFile(path, key)
     key = replace(key, state=state)
     moved = path.rename(folder / _name(key))
-    os.utime(moved)  # the time of the change, from which ``KeyStep`` counts
+    os.utime(moved)  # ``KeyStep`` counts from the time of the change
     flush_to_disk(folder)
     return KeyFile(moved, key)
 

@@ -3,7 +3,7 @@
 Pure functions over values. dnspython's private keys (``dns.dnssecalgs``) make the signature over an RRset. The rest
 works on packed tables (``zone/rrset.py``), because ``dns.dnssec.sign`` and ``dns.dnssec.sign_zone``
 
-* need a dnspython object for each name, record and RRset, which takes five times as long,
+* need a dnspython object for each name, record and RRset, which takes longer,
 * renew every signature: a change of one name would be an IXFR of the whole zone,
 * list glue among the types of the NSEC at a delegation, and support neither CDS nor ZONEMD.
 
@@ -42,8 +42,8 @@ class Renewal:
 
     A new version has the serial of the unsigned zone if that is newer than the old version's, otherwise the next serial
     in the style ("increment", "date", "unix"). Signatures that last long enough are kept, unless ``force`` is set.
-    ``last`` is the last serial that is known to be published, if the old version may be older. ``others`` gives the
-    serials of secondaries, which a new serial passes.
+    ``last`` is the last serial known to be published, in case the old version is older. ``others`` returns the
+    secondaries' serials, which a new serial passes.
     """
 
     keys: KeySet
@@ -55,7 +55,7 @@ class Renewal:
     others: Callable[[], Iterable[int]] = tuple
 
     def renew(self, zone: ZoneView, old: ZoneView | None, progress: Progress = lambda done, total: None) -> ZoneView:
-        """Return the signed zone, or ``old``, the version that was signed before, if nothing has to change."""
+        """Return the signed zone, or ``old``, the version signed before, if nothing has to change."""
         if old is not None and self.is_good(old, zone):
             return old
         return self.sign(zone, old, progress)
@@ -110,7 +110,7 @@ class Renewal:
 
 
 def is_current(old: ZoneView, zone: ZoneView, keys: KeySet, policy: SigningPolicy) -> bool:
-    """Return whether ``old`` is this zone, signed by these keys. Ignores the serial and the times of signatures."""
+    """Return whether ``old`` is this zone, signed by these keys. Ignores the serial and signature times."""
     if old.origin != zone.origin or ZoneDiff.between(stripped(old, zone.serial), stripped(zone)):
         return False
     ttl = zone.soa.ttl if policy.dnskey_ttl is None else policy.dnskey_ttl
@@ -235,7 +235,7 @@ class _Signer:
         return made
 
     def known(self, owner: _Owner) -> _Known:
-        """Return the old signatures over exactly the records of a name that last long enough."""
+        """Return the old signatures that cover exactly a name's records and last long enough."""
         rrsets = owner.rrsets
         before = {} if self._old is None else dict(rrset.split_rrsets(self._old.table.get(owner.name) or b""))
         found: dict[tuple[int, int, int], bytes] = {}
