@@ -11,10 +11,10 @@ JSON keeps everything. natab cannot, so its writer lists what it left out. These
 reads a file.
 
 A new format is a module with a function ``read(text, builder)``, which collects entries and bad records in a
-``TableBuilder`` (``table.py``) and returns its table, and a line in ``read`` or ``_line_reader`` below. A package that
-is installed beside maptr declares a ``Reader`` as an entry point of ``maptr.readers``.
+``TableBuilder`` (``table.py``) and returns its table, and a line in ``read`` or ``_line_reader`` below. A separate
+package declares a ``Reader`` as an entry point of ``maptr.readers``.
 
-These names are public, as those of ``help(maptr)``. Internal: its modules may change in any release.
+These names are public, like those of ``help(maptr)``. Internal: its modules may change in any release.
 """
 
 from __future__ import annotations
@@ -107,10 +107,10 @@ def read(
 ) -> Table:
     """Read the table in a registry file of any format, recognised by its content, never by the file's name.
 
-    A bad record raises TableError with file and line or record; with ``on_bad`` it is passed to that and left out. Data
-    that is not a registry (empty, cut short, a web page, not UTF-8, beyond a limit) always raises TableError. No other
-    exception is raised, except by ``on_bad``. ``scheme`` is that of the hosts of a natab (port 80 means http).
-    ``is_pulled``: the data come from another machine, so that its limits are lower.
+    A bad record raises TableError with file and line or record; with ``on_bad`` it is passed to that function and left
+    out. Data that is not a registry (empty, cut short, a web page, not UTF-8, beyond a limit) always raises TableError.
+    No other exception is raised, except by ``on_bad``. ``scheme`` applies to a natab's hosts (port 80 means http).
+    ``is_pulled``: the data come from another machine, so the limits are lower.
     """
     builder = TableBuilder(filename, on_bad, is_pulled=is_pulled)
     text = _text(data, builder)
@@ -144,7 +144,7 @@ def _line_reader(text: str, scheme: str) -> Callable[[str, TableBuilder], Table]
 
 
 def _read_by_plugin(text: str, filename: str, on_bad: OnBad | None) -> Table | None:
-    """Return the table of the first reader of an installed package that recognises the text; None without one."""
+    """Return the table of the first reader of an installed package that recognises the text, or None."""
     for name in entry_points.names(entry_points.READERS):
         builder = TableBuilder(filename, on_bad)
         try:
@@ -153,7 +153,7 @@ def _read_by_plugin(text: str, filename: str, on_bad: OnBad | None) -> Table | N
                 return builder.table()
         except TableError:
             raise
-        except Exception as error:  # the code of the package is run
+        except Exception as error:  # the package's code may raise anything
             reason = str(error) if isinstance(error, PluginError) else f"{type(error).__name__}: {error}"
             raise builder.error(f"the reader {name!r} failed: {reason}", line=1) from error
     return None

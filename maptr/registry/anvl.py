@@ -60,7 +60,7 @@ class Block:
         if not label.startswith(_PRIVATE) and not (colon and label):
             self.flaw = self.flaw or (number, "not a label and a colon")
             label = _PRIVATE
-        # The label is kept without its value, so that its continuation lines are dropped too.
+        # The label is kept without its value, so that its continuation lines are also dropped.
         self.pairs.append((label, [] if label.startswith(_PRIVATE) else [text.strip()]))
 
     @property
@@ -107,7 +107,7 @@ def blocks(text: str) -> Iterator[Block]:
 def decode(value: str) -> str:
     """Decode the escapes of ANVL and ERC in a value, and remove white space between ``%{`` and ``%}``.
 
-    A ``%`` that does not begin an escape is kept, also before two hexadecimal digits.
+    A ``%`` that does not begin an escape is kept, even before two hexadecimal digits.
     """
     pieces = _ESCAPE.split(value)  # texts and codes alternate
     closed = len(pieces) - 1 - pieces[::-1].index("}") if "}" in pieces[1::2] else 0
@@ -131,7 +131,7 @@ def encode(value: str) -> str:
 
 
 def one_line(value: str) -> str:
-    """Remove characters that cannot be printed, and replace white space by single spaces."""
+    """Remove characters that cannot be printed, and replace white space with single spaces."""
     return " ".join(filter(None, ("".join(filter(str.isprintable, word)) for word in value.split())))
 
 
@@ -147,7 +147,7 @@ def joined(label: str, parts: list[str]) -> str:
 
 
 def code_of(value: str) -> str | None:
-    """Return the controlled code at the start of a value: ``unkn`` of ``(:unkn) Anonymous``."""
+    """Return the controlled code at the start of a value: ``unkn`` for ``(:unkn) Anonymous``."""
     found = _CODE.match(value)
     return found[1] if found else None
 

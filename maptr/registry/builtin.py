@@ -1,8 +1,8 @@
-"""The built-in registry: the public NAAN registry as this version of maptr carries it, with its date.
+"""The built-in registry: the copy of the public NAAN registry in this version of maptr, with its date.
 
-``builtin.json`` is in the registry's own JSON, one record a line; ``scripts/registry`` writes it. A record is parsed
-when it is needed, because most programs need one. The digest in its metadata is that of the other lines. A program in
-which it is missing or damaged gets a ConfigError that says what to do.
+``builtin.json`` is in the registry's own JSON, one record per line; ``scripts/registry`` writes it. Records are parsed
+when needed, because most programs need only one. The digest in its metadata covers the other lines. If the file is
+missing or damaged, a ConfigError says what to do.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The date of a table's data, which is not the date at which a source confirmed it.
+"""The date of a table's data, as opposed to the date when a source confirmed it.
 
-It is that of the registry's ``metadata``, or else of the newest record, or else of the file. A date in the future is
-not a date: the clock of the machine that wrote it was wrong, and no later table could be newer. What is in the future
-is decided by ``latest``, because the clock of this machine may be wrong, too.
+It comes from the registry's ``metadata``, or else from the newest record, or else from the file. A date in the future
+is ignored: the clock that gave it was wrong, and no later table could be newer. ``latest`` decides what is in the
+future, because this machine's clock may also be wrong.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any
 
-SLACK = 86_400.0  # seconds by which a date may be in the future: a date without a time may be of another time zone
+SLACK = 86_400.0  # seconds by which a date may be in the future: a date without a time may be in another time zone
 NAMES = ("date", "updated", "modified_date", "date_modified", "modified", "created_date", "date_created", "created")
 """The members of a registry's metadata with a date. The newest counts."""
 
 _DATE = re.compile(r"(\d{4})(?:[-.](\d\d)(?:[-.](\d\d))?|(\d\d)(\d\d))?(?![\d.-])")
-LATEST = 253_402_300_799.0  # the last second of the year 9999, the latest that a date can show, since 1970
+LATEST = 253_402_300_799.0  # seconds from 1970 to the end of the year 9999, the latest that a date can show
 MAX_DATE = 40  # characters of a date
 
 
 def parse(text: object) -> float | None:
     """Return the time of a date such as ``2026-07-14``, ``2026-07-14T12:00:00+00:00``, ``2001.03.08`` or ``2001``.
 
-    It is in seconds since 1970; None for anything else. A date without a time is the begin of the day in UTC.
+    It is in seconds since 1970; None for anything else. A date without a time is the start of the day in UTC.
     """
     if not isinstance(text, str) or not (text := text.strip()[:MAX_DATE]):
         return None
@@ -47,7 +47,7 @@ def parse(text: object) -> float | None:
     return seconds if seconds <= LATEST else None
 
 
-@lru_cache(maxsize=16)  # of the tables in use, which every redirect names
+@lru_cache(maxsize=16)  # for the tables in use, whose date is in every redirect
 def day(seconds: float | None) -> str:
     """Return a date as text, such as ``2026-07-14``, in UTC; "an unknown date" if it is not known."""
     return "an unknown date" if seconds is None else time.strftime("%Y-%m-%d", time.gmtime(seconds))
@@ -65,6 +65,6 @@ def of_metadata(metadata: Mapping[str, Any], until: float) -> float | None:
 
 
 def newest(texts: Iterable[object], until: float) -> float | None:
-    """Return the newest of some dates that is not after ``until``; None without one."""
+    """Return the newest of some dates that is not after ``until``, or None."""
     found = (parse(text) for text in texts)
     return max((each for each in found if each is not None and 0 <= each <= until), default=None)

@@ -50,10 +50,10 @@ _RE2 = _PCRE.replace("(?>", "(?:").replace("++", "+").replace("*+", "*")
 
 class RedirectRule(NamedTuple):
     """The redirect of one record. ``pieces`` has pairs of a literal text and the slot after it: ``name``, ``suffix`` or
-    "". Without pieces, no rule redirects its ARKs, not even that of a shorter shoulder or of the NAAN.
+    "". Without pieces, no rule redirects its ARKs, not even a shorter shoulder's or the NAAN's.
 
-    That of an own object of a gateway has its whole name as ``shoulder``. ``rest`` is the pattern of what may follow,
-    and ``takes_tail`` whether the inflection or query string is added to its URL.
+    The rule of a gateway's own object has the whole name as ``shoulder``. ``rest`` is the pattern of what may follow,
+    and ``takes_tail`` tells whether the inflection or query string is appended to its URL.
     """
 
     naan: str
@@ -86,8 +86,7 @@ Export = Callable[[Table], tuple[str, list[Loss]]]
 def write(table: Table, form: str, own: Iterable[RedirectRule] = ()) -> tuple[str, list[Loss]]:
     """Write a format of FORMATS or of an installed package, and return a Loss for everything that it cannot hold.
 
-    ``own`` are rules of single ARKs, which precede those of the table in the configuration of a server. Raises
-    PluginError.
+    ``own`` are rules for single ARKs, which precede the table's in a server's configuration. Raises PluginError.
     """
     if form in _WRITERS:
         return _WRITERS[form](table)

@@ -1,8 +1,8 @@
 """A table that follows its file: the file is reread when it changes, and a damaged version is ignored.
 
 A hash of the content shows a change; the file's status only avoids needless reading. If the file is missing,
-unreadable, not a registry, cut short, or lacks a third of its records, the last good table stays in use and ``trouble``
-has the reason.
+unreadable, not a registry, cut short, or lacks a third of its records, the last good table is kept and ``trouble`` has
+the reason.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ OFFICIAL = "https://cdluc3.github.io/naan_reg_priv/naan_records.json"
 class WatchedTable(Followed[TableState]):
     """The table in a file of any registry format. A thread reads a changed file, so only the first look-up waits.
 
-    ``scheme`` is that of the hosts of a natab.
+    ``scheme`` applies to a natab's hosts.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class WatchedTable(Followed[TableState]):
         self._wall = wall
         self._scheme = scheme
         self._marked_end = False
-        self._bad_records: set[tuple[str, str]] = set()  # that the log has, by record and reason
+        self._bad_records: set[tuple[str, str]] = set()  # already logged, by record and reason
 
     def __repr__(self) -> str:
         return f"<table {str(self.path)!r}>"
@@ -72,7 +72,7 @@ class WatchedTable(Followed[TableState]):
     def _keep(self, last: TableState, error: MaptrError | OSError) -> TableState:
         trouble = _trouble(error)
         if trouble != last.trouble:
-            effect = "there is no table" if last.table is None else "the last good table stays in use"
+            effect = "there is no table" if last.table is None else "keeping the last good table"
             log.warning("%s: %s; %s", self.path, trouble, effect)
         return replace(last, trouble=trouble)
 
@@ -104,7 +104,7 @@ class WatchedTable(Followed[TableState]):
         return TableState(table, "", fetched, digest, origin, kind, self._date(table, confirmed))
 
     def _date(self, table: Table | None, confirmed: float | None) -> float | None:
-        """Return the date of the data: that of the metadata, else of the newest record, else of the file."""
+        """Return the date of the data: from the metadata, else the newest record, else the file."""
         until = builtin.latest(self._wall(), confirmed)
         found = None
         if table is not None:
@@ -137,7 +137,7 @@ def pull_file(path: Path) -> Path:
 
 
 def read_pull_file(path: Path) -> dict[str, Any]:
-    """Read the note beside a table; empty if there is none that can be read."""
+    """Read the note beside a table; empty if none can be read."""
     with suppress(OSError, ValueError, RecursionError):
         note = json.loads(read_whole(pull_file(path)))
         return note if isinstance(note, dict) else {}
@@ -158,8 +158,8 @@ def _confirmed(path: Path, digest: str) -> tuple[float | None, str]:
 def table_source(
     table: str | os.PathLike[str] | Table | TableSource | None, clock: Callable[[], float], scheme: str = "https"
 ) -> TableSource:
-    """Return the source for the ``table`` of a caller: a file, a table, a source or None; "builtin" is the built-in
-    table, and "./builtin" a file.
+    """Return the source for a caller's ``table``: a file, a table, a source or None; "builtin" is the built-in table,
+    and "./builtin" a file.
 
     Raises ConfigError if a file does not exist or cannot be read. The file of a ``WatchedTable`` may appear later.
     """

@@ -1,14 +1,14 @@
-"""Where a table comes from: one order for every command, the library, the gateway and the server.
+"""Finds the table, in one order for every command, the library, the gateway and the server.
 
-1. the table of the caller: ``--table``, or ``table=`` of a client
-2. the table of the configuration, ``cache.natab`` or ``table.file``
+1. the caller's table: ``--table``, or ``table=`` of a client
+2. the configured table, ``cache.natab`` or ``table.file``
 3. the table that ``maptr table pull`` wrote for this user
-4. the table of the system, ``/etc/natab`` (the place in the drafts), then ``/etc/maptr/naans``
+4. the system's table, ``/etc/natab`` (the place in the drafts), then ``/etc/maptr/naans``
 5. the built-in registry
 
-The first that exists is used. But between a table that was pulled from the official registry, or that an older version
-of maptr carried, and the built-in one, the one with the newer data is used. ``FoundTable`` is the source of a table by
-this order; it looks again while it is used.
+The first that exists is used. But if it was pulled from the official registry, or came with an older version of maptr,
+and the built-in one has newer data, that one is used. ``FoundTable`` is the table source in this order; it looks again
+while it is in use.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ class FoundTable:
 
     ``configured`` may be the file of the built-in table, which is then used under any origin.
 
-    If its file cannot be read, the built-in table answers, as a stale one. So does the next table if the configured
-    file does not exist: a NAAN that it lacks may be in that file, and is not known.
+    If its file cannot be read, the built-in table is used, as a stale one. So is the next table if the configured file
+    does not exist: a NAAN that it lacks may be in that file.
     """
 
     def __init__(
@@ -94,9 +94,9 @@ class FoundTable:
 
     @property
     def location(self) -> TableLocation:
-        """The file whose table is used. One that was removed stays in use, with its last good table.
+        """The file whose table is used. After its removal, its last good table is used.
 
-        To compare its data with those of the built-in table, it is read.
+        It is read, to compare its data with the built-in table's.
         """
         self._look()
         return self.locations[-1] if self._is_outdated(self._source.current()) else self._used
@@ -145,7 +145,7 @@ class FoundTable:
         return self.locations[-1].kind == BUILT_IN
 
     def _is_outdated(self, state: TableState) -> bool:
-        """Return whether a table is from the registry that the built-in table is from, which has newer data."""
+        """Return whether a table is from the built-in table's registry, and the built-in table has newer data."""
         if not self._has_built_in or state.table is None or state.origin not in (OFFICIAL, BUILT_IN):
             return False
         try:

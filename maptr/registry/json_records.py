@@ -1,13 +1,13 @@
-"""The registry's JSON, versions 1 and 2: read, and written as version 1.
+"""The registry's JSON: versions 1 and 2 are read, version 1 is written.
 
     {"metadata": {...}, "data": [record, ...]}
 
 A record has ``what where target{url,http_code} when who{name,name_native,acronym}
-na_policy{orgtype,policy,tenure,policy_url} rtype``; that of a shoulder also has ``naan`` and ``shoulder``. Version 2
-has no published description. It adds dates (``date_created``, ``date_modified``), ``who.location`` and an ``index``.
-The reader accepts records in ``data``, ``records`` or ``index``, as a list or as an object from key to record. An
-``index`` beside the records lists keys, or pairs of a key and a position; a file with fewer records than its index was
-cut and is refused.
+na_policy{orgtype,policy,tenure,policy_url} rtype``; a shoulder's also has ``naan`` and ``shoulder``. Version 2 has no
+published description. It adds dates (``date_created``, ``date_modified``), ``who.location`` and an ``index``. The
+reader accepts records in ``data``, ``records`` or ``index``, as a list or as an object from key to record. An ``index``
+beside the records lists keys, or pairs of a key and a position; a file with fewer records than its index was cut and is
+refused.
 
 Members without an attribute in Entry are kept in ``Entry.extra`` and written back. Nothing is lost, so this is also
 maptr's own format: an entry that does not fit version 1 (several NMAs, or an NMA with its own acronym) is written with
@@ -70,7 +70,7 @@ def _parse(text: str, builder: TableBuilder) -> Any:
 
     An object with repeated names becomes a ``Repeated``, so that the error can name the record.
     """
-    builder.limit(text, ",[{", MAX_VALUES, "JSON values")  # commas in strings count too
+    builder.limit(text, ",[{", MAX_VALUES, "JSON values")  # including commas in strings
     try:
         return json.loads(text, object_pairs_hook=_object)
     except json.JSONDecodeError as error:

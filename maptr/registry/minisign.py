@@ -2,7 +2,7 @@
 
 A public key is 42 bytes in base64: "Ed", a key ID of 8 bytes, an Ed25519 key. A signature file has four lines: an
 untrusted comment; in base64 "ED" (the BLAKE2b-512 hash is signed) or "Ed" (the content itself is signed, as in older
-versions), the key ID and the signature; a trusted comment; and a signature of the first signature and that comment.
+versions), the key ID and the signature; a trusted comment; and a signature over the first signature and that comment.
 The comment's ``timestamp:`` shows whether a validly signed file is older than another one.
 """
 

@@ -6,11 +6,11 @@
         mirror.example.net:8080     MIRR
     #--- end of data ---
 
-A comment of one line above an entry is the organisation's name. Text after ``end of data`` (a script in the drafts) is
+A one-line comment above an entry is the organisation's name. Text after ``end of data`` (a script in the drafts) is
 ignored. An NMA is a host with an optional port, and means ``https://host[:port]/ark:/${content}``, or http if the port
 is 80. The writer lists what it left out.
 
-An entry has its line and the lines below it, up to the next line that is not indented, empty or a comment. Reading is
+An entry is its line and the lines below it, up to the next line that is not indented, empty or a comment. Reading is
 lazy: a pattern recognises lines that are certainly valid, and an entry that has only such lines is made when it is
 first looked up. Any other entry is made at once, by the same function.
 """
@@ -64,10 +64,10 @@ class Loss(NamedTuple):
 def read(text: str, builder: TableBuilder, *, scheme: str = "https") -> Table:
     """Read the table in a natab. A line that is not a comment, entry or NMA is a bad record, reported by line.
 
-    Copies of the natabs in the drafts are damaged (a lost ``#``, tags around hosts), so the first word of an NMA must
-    be a host, and an invalid NAAN makes the NMAs below it invalid. Policies and acronyms may be any text, as for the
-    script in the draft. Text that is indented as a whole, as in the drafts, is dedented. ``scheme`` is that of hosts
-    without port 80.
+    Copies of the drafts' natabs are damaged (a lost ``#``, tags around hosts), so the first word of an NMA must be a
+    host, and an invalid NAAN makes the NMAs below it invalid. Policies and acronyms may be any text, as for the script
+    in the draft. Text that is indented as a whole, as in the drafts, is dedented. ``scheme`` applies to hosts without
+    port 80.
     """
     natab = _Lines(text, scheme, builder)
     builder.metadata |= natab.metadata
@@ -80,7 +80,7 @@ def read(text: str, builder: TableBuilder, *, scheme: str = "https") -> Table:
 
 
 class _Lines:
-    """The lines of a natab by number, up to its end. Comments begin with ``#``, NMAs with a space. Line 0 is empty.
+    """A natab's lines by number, up to its end. Comments begin with ``#``, NMAs with a space. Line 0 is empty.
 
     ``starts`` has the lines that begin an entry, and 0 for the lines before the first. ``odd`` has those of them whose
     entries have lines that may be invalid.

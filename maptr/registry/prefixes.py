@@ -1,4 +1,4 @@
-"""The prefixes file of the central resolver, of which only ARK prefixes are read.
+"""Reads the ARK prefixes in the central resolver's prefixes file.
 
     ark:/12345:
       type: "naan"
@@ -10,9 +10,9 @@
 A redirect is complete: nothing is appended to one without variables. ``name`` and ``na_policy`` have the same parts as
 ``who`` and ``how`` in ANVL.
 
-The file is YAML. Each prefix, with the indented lines below it, is read as a document of its own, so that a mistake in
-one does not lose the others, and an anchor is not known in another. A value that is not a scalar is kept as text, but
-makes the record bad if it is the redirect. Prefixes of other schemes (``doi:``, ``hdl:``, ``ark:`` itself) are ignored.
+The file is YAML. Each prefix, with the indented lines below it, is read as a separate document, so that a mistake in
+one does not lose the others, and no anchor reaches another. A value that is not a scalar is kept as text, but makes the
+record bad if it is the redirect. Prefixes of other schemes (``doi:``, ``hdl:``, ``ark:`` itself) are ignored.
 
 It needs the extra ``maptr[prefixes]``.
 """
@@ -93,7 +93,7 @@ def _entry(prefix: _Prefix, builder: TableBuilder) -> Entry:
 
 def _fields(prefix: _Prefix, entry: Entry, builder: TableBuilder) -> Iterator[tuple[int, str, str | None]]:
     """Yield line, name and value of each field. Raises TableError."""
-    import yaml  # late: an extra
+    import yaml  # imported late: an optional dependency
 
     text = "\n".join(prefix.lines)
     try:

@@ -1,4 +1,4 @@
-"""Search for NAANs by number, acronym or name of the organisation, in any case, without accents and punctuation."""
+"""Search for NAANs by number, acronym or name of the organisation, ignoring case, accents and punctuation."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from itertools import chain
 
 from maptr.registry.table import Entry, Table
 
-MAX_QUERY = 200  # characters that are read
-MAX_WORDS = 8  # of them
+MAX_QUERY = 200  # characters that are used
+MAX_WORDS = 8  # words that are used
 NO_MATCH = 4  # the rank of an entry that does not match
 LABELS = ("ark", "naan")  # what people write before a number
 
 
 class NaanIndex:
-    """The NAANs of a table by what they can be found by. Folding the names takes longest, so it is made once."""
+    """A search index of a table's NAANs. It is made once, because folding the names takes most of the time."""
 
     def __init__(self, table: Table) -> None:
         entries = [table[naan] for naan in table.naans()]
         self._rows = [(entry, *_folded_names(entry)) for entry in entries]
 
     def search(self, query: str) -> list[Entry]:
-        """Return the NAANs that match, best first: the number or acronym itself, its start, the start of the name, and
-        last every record that has all words of the query. Equal ones are in the order of the table."""
+        """Return the NAANs that match, best first: the number or acronym itself, a prefix of it, a prefix of the name,
+        and last every record that has all words of the query. Equal ones are in table order."""
         given = _folded(query[:MAX_QUERY]).split()[:MAX_WORDS]
         said = [word for word in given if word not in LABELS] or given
         words = dict.fromkeys(said)

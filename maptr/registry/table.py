@@ -23,16 +23,16 @@ from maptr.registry.target import DEFAULT_STATUS, as_format
 MAX_TABLE = 64 << 20  # bytes of a registry file; the real one has 1.2 million, natab for 100,000 NAANs 8 million
 MAX_SHOULDER = 63  # characters; the longest registered one has 8, and a regexp field of 255 bytes must hold it
 
-MAX_EXAMPLE = 400  # characters of a record's text in which an ARK is searched
+MAX_EXAMPLE = 400  # characters of a record's text that are searched for an ARK
 
 # A file is read in the process that answers queries. With these limits, a hostile source takes about a second
 # and 210 MB (docs/security.md).
 MAX_SOURCE = 10 << 20  # bytes of a file that is pulled
-LOCAL = 10  # times as many lines, separators and records as a pulled file may a file of this machine have
+LOCAL = 10  # a local file may have this many times the lines, separators and records of a pulled one
 MAX_LINES = 1 << 21  # lines; a natab of 100,000 NAANs has 400,000
 MAX_PARTS = 100_000  # lines and separators of ANVL and prefixes, unusual lines of a natab; the real registry has 25,000
 MAX_ENTRIES = 500_000  # records; the real registry has 2,232
-MAX_PARSED = 40_000  # entries and NMAs that are parsed at once; those of a natab are when they are looked up
+MAX_PARSED = 40_000  # entries and NMAs that are parsed at once; a natab's are parsed when they are looked up
 MAX_NMAS = 64  # NMAs of one record, as many as a walk has candidates
 MAX_BAD = 10_000  # bad records of one file
 
@@ -152,9 +152,9 @@ class Entry:
 
     @property
     def test_ark(self) -> Ark | None:
-        """The ARK that the registrant allows to ask for tests: an ARK of this record, or its name without the NAAN.
+        """The ARK that the registrant offers for tests: an ARK of this record, or its name without the NAAN.
 
-        None without one, and for examples of the registry's form, such as ``ark:00000/x8rd9``.
+        None without one, and for examples in the registry's form, such as ``ark:00000/x8rd9``.
         """
         text = self.extra.get("test_identifier")
         text = text[:MAX_EXAMPLE].strip() if isinstance(text, str) else ""
@@ -169,8 +169,8 @@ class Entry:
 class Table(Mapping[str, Entry]):
     """An immutable mapping of keys (``12345``, ``12345/x6``) to entries, in the order of their source.
 
-    Tables are equal if their entries have the same order. ``read`` makes one from a file of any registry format. Raises
-    ValueError if two entries have one key.
+    Tables are equal if they have the same entries in the same order. ``read`` makes one from a file of any registry
+    format. Raises ValueError if two entries have the same key.
 
     ``metadata`` is what the source says about itself (version, dates, description). ``unread`` has the keys of the
     records that could not be read.
@@ -194,9 +194,9 @@ class Table(Mapping[str, Entry]):
 
     @classmethod
     def read(cls, path: str | os.PathLike[str], *, on_bad: OnBad | None = None, scheme: str = "https") -> Table:
-        """Read a registry file of any format, recognised by its content. The options are those of ``registry.read``.
+        """Read a registry file of any format, recognised by its content. Its options are those of ``registry.read``.
 
-        Raises TableError with the line or the record, and OSError, also for what is not a regular file.
+        Raises TableError with the line or the record, and OSError, as for anything but a regular file.
         """
         from maptr import registry  # late: its readers make tables
 
@@ -236,7 +236,7 @@ class Table(Mapping[str, Entry]):
             entry = self._entries[key] = self._make(entry)
         return entry
 
-    def __contains__(self, key: object) -> bool:  # a mapping would make the entry
+    def __contains__(self, key: object) -> bool:  # Mapping's own would make the entry
         return key in self._entries
 
     def __iter__(self) -> Iterator[str]:
@@ -260,7 +260,7 @@ class Table(Mapping[str, Entry]):
         return f"<Table of {len(self.naans())} NAANs, {len(self) - len(self.naans())} shoulders>"
 
     def dates(self) -> set[object]:
-        """Return the dates of the records as their source has them, without records that were not made yet."""
+        """Return the records' dates as in their source, except for records that were not made yet."""
         made = [entry for entry in self._entries.values() if isinstance(entry, Entry)]
         modified = (entry.extra.get(name) for entry in made for name in ("date_modified", "date_created"))
         return {entry.when for entry in made} | {text for text in modified if isinstance(text, str)}
@@ -281,7 +281,7 @@ class Table(Mapping[str, Entry]):
         return self.get(next(matching, ark.naan))
 
     def without(self, keys: Iterable[str]) -> Table:
-        """Return a copy of the table without some records."""
+        """Return a copy of the table without the records with these keys."""
         gone = frozenset(keys)
         return Table((self[key] for key in self if key not in gone), metadata=self.metadata, unread=self.unread)
 
@@ -312,13 +312,13 @@ class TableBuilder:
         return key in self._entries
 
     def add(self, entry: Entry) -> None:
-        """Add an entry. A second entry with one key is a bad record."""
+        """Add an entry. A second entry with the same key is a bad record."""
         self._parsed += 1 + len(entry.nmas)
         self.allow(self._parsed, MAX_PARSED, "records and mapping authorities")
         self.put(entry.key, entry, entry.line)
 
     def put(self, key: str, source: Entry | int, line: int) -> None:
-        """Add an entry, or the line from which ``lazy_table`` makes it. A second one with one key is a bad record."""
+        """Add an entry, or the line from which ``lazy_table`` makes it. A second one with its key is a bad record."""
         first = self._entries.setdefault(key, source)
         if first is not source:
             at = first.line if isinstance(first, Entry) else first
@@ -373,7 +373,7 @@ class TableBuilder:
         return self.lazy_table(lambda entry: entry)
 
     def lazy_table(self, make: Callable[[Any], Entry]) -> Table:
-        """Return the table, whose entries that are lines are made when they are looked up."""
+        """Return the table; an entry put as a line is made when it is looked up."""
         unread = filter(None, map(normal_key, self.refused))
         return Table.lazy(self._entries, make, metadata=self.metadata, unread=unread)
 

@@ -1,4 +1,4 @@
-"""A table at one moment, with its dates and where it is from; and the source of one, which may change."""
+"""A table at one moment, with its dates and origin; and the source of a table, which may change."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class TableState:
     """A table at one moment, and also the source of a table that does not change.
 
     ``table`` is None if there was never a valid one. ``trouble`` is the reason if the file is invalid now. ``fetched``
-    is when the source last confirmed the content, in seconds since 1970, and ``date`` that of its data (see ``dates``).
+    is when the source last confirmed the content, in seconds since 1970, and ``date`` its data's date (see ``dates``).
     ``origin`` is the source that it was pulled from. ``kind`` says where the table comes from (see ``found``).
     """
 
@@ -38,7 +38,7 @@ class TableState:
 
 
 class TableSource(Protocol):
-    """A source of the table of a client. ``is_read``: ``current`` need not read a file first."""
+    """A source of a client's table. ``is_read``: ``current`` need not read a file first."""
 
     @property
     def is_read(self) -> bool: ...

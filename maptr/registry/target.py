@@ -25,7 +25,7 @@ VARIABLES: Mapping[str, str] = MappingProxyType(
 )
 """The variables of a target, written ``${name}``, and the value of each for ark:12345/x6np1 in the record 12345/x6."""
 
-NATAB_PATH = "/ark:/${content}"  # the path of the target of a host in a natab
+NATAB_PATH = "/ark:/${content}"  # the path in the target of a natab's host
 DEFAULT_STATUS = 302  # the redirect code of the central resolver for a record without one
 UNKNOWN = "(:unkn)"  # the registry's mark for an unknown value (a convention of ANVL)
 
@@ -48,7 +48,7 @@ _MEANING = {
 
 @lru_cache(maxsize=10_000)
 def as_format(target: str) -> str:
-    """Return a target as a format string for a mapping of all known variables; an unknown one stays as it is."""
+    """Return a target as a format string for a mapping of all known variables; an unknown one is kept as it is."""
     pieces = _pieces(target.replace("%", "%%"))
     pieces[1::2] = [f"%({name})s" if name in VARIABLES else f"${{{name}}}" for name in pieces[1::2]]
     return "".join(pieces)
@@ -60,7 +60,7 @@ def example_url(target: str) -> str:
 
 
 def variables(target: str) -> list[str]:
-    """Return the names of the variables in a target, unknown ones included."""
+    """Return the names of a target's variables, including unknown ones."""
     return _pieces(target)[1::2]
 
 
