@@ -1,4 +1,4 @@
-"""The builder of zones: the text of a master file (RFC 1035 5), which depends only on table and serial.
+"""Builds zones as master file text (RFC 1035 5), which depends only on table and serial.
 
 ``rules.py`` makes the NAPTR records.
 """
@@ -98,7 +98,7 @@ class Build:
         return replace(self, text=text, serial=serial)
 
     def place(self, filename: str, line: int) -> tuple[str, int]:
-        """Return the included file and its line that a line of the text is from; for others, both as they are."""
+        """Return the included file and the line in it from which a line of the text comes; others unchanged."""
         return next(((file, line - before) for file, before in reversed(self.parts) if line > before), (filename, line))
 
 
@@ -163,7 +163,7 @@ def _header(serial: int, settings: ZoneSettings) -> Iterator[str]:
 
 
 def _who(entry: Entry) -> Iterator[str]:
-    """Yield TXT rdata, one ``key=value`` a record (RFC 1464), with UTF-8 as ``\\DDD``.
+    """Yield TXT rdata, one ``key=value`` per record (RFC 1464), with UTF-8 as ``\\DDD``.
 
     A long value is split into several strings, and cut: a record has at most 65,535 bytes (RFC 1035 3.2.1).
     """

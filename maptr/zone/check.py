@@ -1,4 +1,4 @@
-"""Checks of a zone: those of any zone checker, and those that only Maptr needs.
+"""Checks of a zone: what any zone checker finds, and what only Maptr needs.
 
 ``examine`` reads the text, in which ``masterfile.py`` finds what a loaded zone does not show. It then checks the zone
 that a server would load: ``check_integrity`` finds what every name server would report, and ``check_rules`` checks each
@@ -61,12 +61,12 @@ MAX_MESSAGE = 65_535  # bytes (RFC 1035 4.2.2)
 MAX_NAME = 255  # bytes (RFC 1035 3.1)
 TSIG_SIZE = MAX_NAME + 10 + 13 + 80  # the longest name of a key, hmac-sha512 (RFC 8945 4.2)
 MAX_SIGNATURE = 512  # bytes: RSA with 4096 bits (RFC 3110 3)
-RRSIG_FIXED = 18  # bytes before the name of the signer (RFC 4034 3.1)
-_OF_INTEGRITY = frozenset({*_SERVERS, *OBSOLETE, DNAME, DS, NSEC3})  # all other types are right beside all others
+RRSIG_FIXED = 18  # bytes before the signer's name (RFC 4034 3.1)
+_OF_INTEGRITY = frozenset({*_SERVERS, *OBSOLETE, DNAME, DS, NSEC3})  # a name without these types needs no check
 _RECORD = 12  # compressed owner, type, class, TTL, length
 _REGEXP_STEPS = 20_000
 MAX_WARNINGS = 10  # findings of a zone in the log and the status; ``maptr zone check`` shows all
-# BIND refuses a zone with these errors. NSD, Knot and PowerDNS serve it; maptr serves it with a warning.
+# BIND rejects a zone with these errors. NSD, Knot and PowerDNS serve it; maptr serves it with a warning.
 SERVED_WITH_ERROR = ("no-address", "server-alias", "wildcard-delegation", "ds-at-apex", "owner-not-a-hash")
 
 
@@ -82,7 +82,7 @@ def examine(text: str, *, origin: str | None = None, filename: str = "") -> Exam
     """Check a zone's text, which is decoded by ``AS_TEXT``. The findings are sorted by file, line and owner.
 
     Without ``origin``, the zone is named by the owner of its SOA, or ``ark.arpa.`` if it has none. A text that cannot
-    be loaded is a finding too, as is an unreadable file that it includes.
+    be loaded is a finding, and so is an unreadable file that it includes.
     """
     origin = origin or soa_owner(text)
     locations = Locations()
@@ -103,7 +103,7 @@ def examine(text: str, *, origin: str | None = None, filename: str = "") -> Exam
 
 
 def _located(finding: Finding, locations: Locations) -> Finding:
-    """Add file and line to a finding: those of its NS record, or of the first record of the owner."""
+    """Add file and line to a finding: those of its NS record, or of the owner's first record."""
     owner = fold(parse(finding.record))
     file, line = locations.find(owner, NS, to_wire(parse(finding.value))) if finding.value else ("", 0)
     if not line:
@@ -131,8 +131,8 @@ class Checked(NamedTuple):
 
 
 def read_checked(path: Path, name: Folded, *, lint: str = "warn", to_sign: bool = False) -> Checked:
-    """Read a zone file, verify its ZONEMD, and check the zone as a whole. ``lint`` is that of a zone's configuration.
-    ``to_sign``: as in ``check_integrity``.
+    """Read a zone file, verify its ZONEMD, and check the zone as a whole. ``lint`` is the setting of a zone's
+    configuration. ``to_sign``: as in ``check_integrity``.
 
     Raises ZoneError with file and line, also for errors that prevent a zone from being served and for a file that
     changed during reading, and OSError for the file.
@@ -175,7 +175,7 @@ def _refuse(findings: Sequence[Finding], path: Path) -> None:
 
 
 def check_integrity(zone: ZoneView, *, to_sign: bool = False) -> Iterator[Finding]:
-    """Yield what kzonecheck, nsd-checkzone or named-checkzone report too.
+    """Yield what kzonecheck, nsd-checkzone or named-checkzone also report.
 
     ``to_sign``: the zone will be signed, so that each RRset needs room for its signatures.
     """
@@ -208,7 +208,7 @@ def check_integrity(zone: ZoneView, *, to_sign: bool = False) -> Iterator[Findin
 
 
 def check_hostnames(zone: ZoneView) -> Iterator[Finding]:
-    """Yield the owners and hosts that are not host names (RFC 1123 2.1): BIND refuses them as a primary.
+    """Yield the owners and hosts that are not host names (RFC 1123 2.1): BIND rejects them as a primary.
 
     Also yields the hosts that no client can find, unless the zone is not public itself.
     """
@@ -220,7 +220,7 @@ def check_hostnames(zone: ZoneView) -> Iterator[Finding]:
             continue
         owner = zone.nodes.owner(key)
         if not _is_hostname(owner[owner[:1] == (b"*",) :]):
-            reason = "has an address or MX, and BIND refuses the zone for it as a primary (check-names)"
+            reason = "has an address or MX, and BIND, as a primary, rejects the zone because of it (check-names)"
             yield warning("not-a-hostname", to_text(owner), reason)
 
 
@@ -234,7 +234,7 @@ def _targets(owner: Labels, node: Node, is_public: bool) -> Iterator[Finding]:
     for host in dict.fromkeys((*hosts, mailbox)):
         shown = to_text(host)
         if not _is_hostname(host):
-            reason = f"names {shown}, and BIND refuses the zone for it as a primary (check-names)"
+            reason = f"names {shown}, and BIND, as a primary, rejects the zone because of it (check-names)"
             yield warning("not-a-hostname", to_text(owner), reason, shown)
         elif is_public and host and host != mailbox and url.Host(shown).is_local:
             reason = f"names {shown}, which is not public: other machines cannot find it"
@@ -246,22 +246,22 @@ def _is_hostname(name: Labels) -> bool:
 
 
 def _refused_by_bind(owner: Labels, node: Node) -> Iterator[Finding]:
-    """Yield what makes BIND refuse a zone, in files and in transfers, though other servers load it."""
+    """Yield what makes BIND reject a zone, in files and in transfers, though other servers load it."""
     if owner[:1] == (b"*",) and NS in node:
-        yield error("wildcard-delegation", to_text(owner), "BIND refuses the zone for NS records at a wildcard")
+        yield error("wildcard-delegation", to_text(owner), "BIND rejects a zone with NS records at a wildcard")
     if DS in node and SOA in node:
-        yield error("ds-at-apex", to_text(owner), "BIND refuses the zone for a DS at its origin, which is the parent's")
+        yield error("ds-at-apex", to_text(owner), "BIND rejects a DS at a zone's origin: it belongs to the parent")
     if NSEC3 in node and not hash_of(owner[0]):
-        yield error("owner-not-a-hash", to_text(owner), "BIND refuses the zone for an NSEC3 owner that is not a hash")
+        yield error("owner-not-a-hash", to_text(owner), "BIND rejects a zone with an NSEC3 owner that is not a hash")
     for rdtype in OBSOLETE & node.keys():
-        reason = f"BIND refuses the zone for the obsolete type {type_text(rdtype)} (RFC 973)"
+        reason = f"BIND rejects a zone with the obsolete type {type_text(rdtype)} (RFC 973)"
         yield warning("obsolete-type", to_text(owner), reason)
 
 
 def _too_large(zone: ZoneView, *, to_sign: bool) -> Iterator[Finding]:
     """Yield the RRsets that no response can hold, with their signatures, OPT and TSIG, over any transport.
 
-    Of signatures to come, only the largest size is known: two by RSA keys, as while one replaces the other.
+    Of signatures to come, only the largest size is known: two by RSA keys, as during a rollover.
     """
     signature = _RECORD + RRSIG_FIXED + wire_length(zone.origin) + MAX_SIGNATURE
     room = MAX_MESSAGE - OVERHEAD - TSIG_SIZE - (2 * signature if to_sign else 0)
@@ -275,7 +275,7 @@ def _too_large(zone: ZoneView, *, to_sign: bool) -> Iterator[Finding]:
             if question + records > room:
                 size = question + records + MAX_MESSAGE - room
                 reason = f"a response with its {type_text(rdtype)} records, signatures, OPT and TSIG has {size} bytes"
-                yield error("too-large", to_text(owner), f"{reason}, and {MAX_MESSAGE} at most can be sent")
+                yield error("too-large", to_text(owner), f"{reason}, but at most {MAX_MESSAGE} can be sent")
 
 
 def _above(zone: ZoneView, name: Folded) -> list[Folded]:
@@ -302,7 +302,7 @@ def _from_wildcard(zone: ZoneView, name: Folded) -> Node:
 def check_rules(
     zone: ZoneView, locations: Locations | None = None, *, names: Iterable[bytes] | None = None
 ) -> list[Finding]:
-    """Check the NAPTR records of the names, or all if they are None.
+    """Check the NAPTR records of ``names``, or all if it is None.
 
     The findings are sorted by owner and have file and line from ``locations``.
     """
@@ -439,7 +439,7 @@ class _RuleChecks:
             sizes.setdefault(rule.owner, []).append(_RECORD + len(rule.naptr.to_wire()))
         for owner, of_records in sizes.items():
             if len(of_records) > MAX_RRSET:
-                limit = f"beyond {MAX_RRSET} a BIND server refuses the zone, by max-records-per-type"
+                limit = f"BIND rejects a zone with more than {MAX_RRSET} (max-records-per-type)"
                 yield self._found(warning, "large-rrset", owner, f"{len(of_records)} NAPTR records: {limit}")
             total = sum(of_records) + OVERHEAD + wire_length(owner)
             if total > UDP_PAYLOAD:

@@ -3,10 +3,10 @@ r"""Clean NAPTR records: the two usual records of a NAAN, in which ``check.py`` 
     12345 IN NAPTR 10 10 "u" "ark" "!^ark:/?12345/(.*)$!https://h.example/ark:/12345/\\1!" .
     12345 IN NAPTR 100 10 "h" "ark" "" h.example.
 
-``check_rules`` takes most of the time in which a zone is loaded, so the reader of zone files leaves out the names that
-have only clean records. It knows them by the expressions of this module, which use the constants of the checks. They
-match less than what is without a finding, never more. A NAAN is clean if it has at most ``MAX_RRSET`` records, and at
-most ``MAX_CLEAN`` bytes of them.
+``check_rules`` takes most of the time of loading a zone, so the reader of zone files leaves out the names that have
+only clean records. It recognises them by this module's expressions, which use the constants of the checks. They may
+miss records without a finding, but never match one with a finding. A NAAN is clean if it has at most ``MAX_RRSET``
+records, and at most ``MAX_CLEAN`` bytes of them.
 
 Each expression takes linear time: no part of it can match text of more than one label that the next part can match.
 """

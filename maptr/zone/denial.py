@@ -1,7 +1,7 @@
 """Authenticated denial of existence: the NSEC or NSEC3 records that prove absence (RFC 4035 3.1.3, RFC 5155 7.2).
 
 A zone has one chain, made when it is loaded. Each record of a proof then takes one bisection, and for NSEC3 one hash.
-``answer/lookup.py`` chooses the proof. All names are folded. If the chain is incomplete, the proofs are too.
+``answer/lookup.py`` chooses the proof. All names are folded. If the chain is incomplete, so are the proofs.
 """
 
 from __future__ import annotations
@@ -183,7 +183,7 @@ def _nsec3_chain(nodes: Mapping[Folded, Node], origin: Folded, parameters: Itera
 
 
 def hash_of(label: bytes) -> bytes:
-    """Return the hash that a label is in Base 32 with the extended hex alphabet (RFC 4648 7); b"" if it is none."""
+    """Return the hash that a label encodes in Base 32 with the extended hex alphabet (RFC 4648 7), or b""."""
     try:
         digest = base64.b32hexdecode(label, casefold=True)
     except ValueError:

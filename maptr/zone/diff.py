@@ -76,7 +76,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class ZoneDiff:
-    """The changes between two zones in canonical order (RFC 4034 6.1), by type within a name. False if there are none.
+    """The changes between two zones in canonical order (RFC 4034 6.1), by type within a name. Falsy if there are none.
 
     ``lost`` counts the names that had records and now have none, ``size`` the names of the old zone. ``names`` are
     those that differ, in folded wire format.
@@ -103,7 +103,7 @@ class ZoneDiff:
     @property
     def shrinkage(self) -> float:
         """The fraction of the old zone's names that is lost."""
-        return self.lost / self.size  # the origin has records, so there is one name at least
+        return self.lost / self.size  # the origin has records, so there is at least one name
 
     def to_dict(self) -> dict[str, Any]:
         return {"changes": [change.to_dict() for change in self.changes], "names": self.size, "names_lost": self.lost}
@@ -175,7 +175,7 @@ def _soa_rdata(zone: ZoneView, serial: int) -> bytes:
 
 
 def _packed_origin(zone: ZoneView, soa_rdata: bytes) -> bytes:
-    """Pack the records of the origin, with other rdata of its SOA."""
+    """Pack the origin's records, with other rdata for its SOA."""
     rrsets = dict(split_rrsets(zone.nodes.table[to_wire(zone.origin)]))
     return pack_rrsets({**rrsets, SOA: pack_record(SOA, zone.soa.ttl, soa_rdata)})
 
@@ -183,7 +183,7 @@ def _packed_origin(zone: ZoneView, soa_rdata: bytes) -> bytes:
 def stripped(view: ZoneView, serial: int | None = None) -> ZoneView:
     """Remove the records that signing makes, and set the serial if one is given.
 
-    A name without other records stays as an empty non-terminal if a name below it exists.
+    A name without other records remains as an empty non-terminal if a name below it exists.
     """
     bare: dict[bytes, bytes] = {}
     for key in view.nodes.special:
@@ -222,9 +222,9 @@ def choose_serial(
     """Return the new version with its serial.
 
     The serial is the published one if nothing else changed, and otherwise as ``protocol.serial.choose`` says: the
-    file's own if that advanced. ``others`` gives the serials of the secondaries, which a new one passes; it is called
-    only if it matters. ``force``: pass one that is ahead even if nothing changed. ``published`` is None if it is not
-    known. ``now`` is in seconds since 1970. Raises ZoneError if the serial must change and is signed.
+    file's own if that advanced. ``others`` returns the secondaries' serials, which a new one passes; it is called only
+    if needed. ``force``: pass one that is ahead even if nothing changed. ``published`` is None if unknown. ``now`` is
+    in seconds since 1970. Raises ZoneError if the serial must change and is signed.
     """
     if style == "file":
         return new
@@ -239,7 +239,7 @@ def choose_serial(
         return new
     if {RRSIG, DNSKEY, ZONEMD} & new.nodes[new.origin].keys():
         if has_advanced:
-            return new  # as its signer has chosen
+            return new  # its signer has chosen the serial
         raise ZoneError(f"serial {new.serial} did not advance, and is signed: the signer of the zone must raise it")
     return with_serial(new, serial)
 
@@ -249,7 +249,7 @@ class UnsafeChange(ZoneError):
 
 
 def decide(old: ZoneView, new: ZoneView, max_shrink: float = REMOVAL_LIMIT, *, force: bool = False) -> ZoneDiff:
-    """Return what changes with the new version. If nothing does, the old one is still to be served.
+    """Return what changes with the new version. If nothing does, the old one should still be served.
 
     Raises UnsafeChange if the new version lost too many names or its serial did not advance, unless ``force`` is set.
     """
@@ -320,8 +320,8 @@ class Difference:
     def between(cls, old: ZoneView, new: ZoneView, changed: Sequence[bytes] | None = None) -> Difference | None:
         """Compare two versions, in canonical order of names. Returns None if nothing differs.
 
-        A record whose TTL or case of the owner changed is removed and added again. ``changed`` are the ``names`` of the
-        ZoneDiff of the two; None if that was not made.
+        A record whose TTL or owner's case changed is removed and added again. ``changed`` are the ``names`` of their
+        ZoneDiff, None if there is none.
         """
         removed: list[ZoneRecord] = []
         added: list[ZoneRecord] = []
@@ -361,8 +361,8 @@ def soa_of(view: ZoneView) -> ZoneRecord:
 def digest(view: ZoneView) -> bytes:
     """Digest all records, so that equal zones have equal digests: the sum of the SHA-256 digests of its names.
 
-    The order of names has no part in it, so that they need not be sorted, and the digest of a changed zone follows from
-    that of the old one. It finds accidents. It is no protection against a person who may write the zone.
+    It does not depend on the order of names, so they need not be sorted, and a changed zone's digest follows from the
+    old one's. It detects accidents, not changes by a person who may write the zone.
     """
     return _digest_number(view.nodes).to_bytes(DIGEST_SIZE, "big")
 
@@ -375,7 +375,7 @@ def _digest_number(nodes: PackedNodes) -> int:
 
 
 def _digest_with(zone: ZoneView, packed: bytes) -> int:
-    """Return the number of the zone's digest if its origin had these packed records."""
+    """Return the number of the zone's digest, were these its origin's packed records."""
     nodes, origin = zone.nodes, to_wire(zone.origin)
     before, after = (_digest_of_name(nodes, origin, value) for value in (nodes.table[origin], packed))
     return (_digest_number(nodes) - before + after) % _MODULUS
@@ -386,7 +386,7 @@ def _digest_of_name(nodes: PackedNodes, key: bytes, packed: bytes) -> int:
     if not packed:
         return 0
     rrsets = dict(split_rrsets(packed))
-    if RRSIG in rrsets:  # whose TTL is that of the RRset that it covers
+    if RRSIG in rrsets:  # its TTL is the covered RRset's
         records = sorted(ZoneRecord((), *record).pack() for record in records_of(packed))
     else:
         records = sorted(packed_record for some in rrsets.values() for packed_record in split_records(some))

@@ -57,5 +57,5 @@ warning = partial(Finding, Severity.WARNING)
 
 
 def text_of(exception: BaseException) -> str:
-    """Return the text of an error: that of a finding if the reader of zone files raised it."""
+    """Return the text of an error, or of its finding if the reader of zone files raised it."""
     return str(Finding.of(exception)) if isinstance(exception, ZoneError) and exception.code else reason_of(exception)

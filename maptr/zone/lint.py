@@ -1,7 +1,7 @@
-"""Checks of the records of a table.
+"""Checks of a table's records.
 
 An *error* means that the record cannot be published: it has no usable public http or https host, or needs a rule longer
-than DNS allows. If rules of another record then match its ARKs, that is a second error. A *warning* does not stop
+than DNS allows. If another record's rules then match its ARKs, that is a second error. A *warning* does not stop
 publication. Only problems on which an operator would act are reported: a ``where`` without a scheme, a shoulder that is
 not primordinal and an http target are common, and work. Names are not looked up.
 
@@ -135,7 +135,7 @@ def _left_out(table: Table, origin: Labels, unread: Iterable[TableError]) -> dic
 
 
 def _answers_instead(table: Table, gone: Collection[str], record: str) -> str | None:
-    """Return the key of the record whose rules match the ARKs of a shoulder that the zone lacks; None without one."""
+    """Return the key of the record whose rules match the ARKs of a shoulder that the zone lacks, or None."""
     try:
         naan, shoulder = parse_key(record)
     except ValueError:
@@ -189,7 +189,7 @@ def _nma_warnings(entry: Entry) -> Iterator[Finding]:
 
 
 def _target_warnings(entry: Entry, nma: Nma) -> Iterator[Finding]:
-    """Yield warnings about the path of a target, usable or not."""
+    """Yield warnings about a target's path, usable or not."""
     if not target.variables(nma.target):
         reason = f"the target has no variable, so every ARK leads to {nma.target}"
         yield warning("no-variable", entry.key, reason, nma.target)

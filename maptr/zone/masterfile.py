@@ -1,11 +1,11 @@
 """Master files (RFC 1035 5): records of any type, with the file and line of each error, and the directives.
 
-$TTL and the last TTL hold for all records after them, in other files too (RFC 2308 4); the origin and the owner are
-those of one file (RFC 1035 5.1).
+$TTL and the last TTL apply to all later records, even in other files (RFC 2308 4); the origin and the owner apply to
+one file (RFC 1035 5.1).
 
-A plain line is a whole record in printable ASCII, in the layout of any server (``_PLAIN_LINE``). Of the types in
-``rdata.PLAIN``, it is read without tokenizer and dnspython. Plain lines of one name are packed together, at the next
-name; what may be wrong with them, and all other lines, goes record by record through ``_add``.
+A plain line is a whole record in printable ASCII, in any server's layout (``plain_lines.py``). Those of the types in
+``rdata.PLAIN`` are read without tokenizer or dnspython. Plain lines of one name are packed together when the next name
+begins; those that may be wrong, and all other lines, go record by record through ``_add``.
 
 The same expression tells NAPTR records in which ``check.py`` finds nothing: the names of all others are *doubtful*.
 
@@ -68,9 +68,9 @@ _RAW = NOT_LOADED, "is in BIND's raw format: named-compilezone -f raw -o OUT ZON
 _NOT_A_ZONE_FILE = {codecs.BOM_UTF8: _MARK, codecs.BOM_UTF16_LE: _UTF16, codecs.BOM_UTF16_BE: _UTF16, b"\0\0\0\2": _RAW}
 # Bytes of a word, and words of a record: 65,535 bytes of rdata need no more, each as \DDD or as a word.
 MAX_WORD = 1 << 18
-MAX_REFUSED = 100  # lines that cannot be read, after which the reader stops
-NOT_ASCII = "Knot and PowerDNS refuse the zone for it, and others serve its bytes: write its A-label"
-DATA_NOT_ASCII = "Knot refuses the zone for it: write \\DDD for each byte"
+MAX_REFUSED = 100  # unreadable lines after which the reader stops
+NOT_ASCII = "Knot and PowerDNS reject the zone because of it, and others serve its bytes: write its A-label"
+DATA_NOT_ASCII = "Knot rejects the zone because of it: write \\DDD for each byte"
 UNBALANCED_QUOTES, UNBALANCED_GROUP = "unbalanced quotes", "unbalanced parentheses"
 TOO_LONG = f"a record has more than {MAX_WORD} words, or a word of more than {MAX_WORD} bytes"
 
@@ -80,7 +80,7 @@ _SPAN = re.compile(r"(?a)(\d{1,10})-(\d{1,10})(?:/(\d{1,10}))?")
 # An escape, $$, or the number of a $GENERATE with its offset, width and base.
 _PLACE = re.compile(r"(?a)\\.|\$\$|\$(?:\{([+-]?\d{1,10})(?:,(\d{1,3})(?:,([doxXnN]))?)?\})?", re.DOTALL)
 _MAX_WIDTH = 127  # BIND's
-_MAX_NUMBER = 0x7FFF_FFFF  # of a $GENERATE line: BIND refuses greater ones, or makes others of them
+_MAX_NUMBER = 0x7FFF_FFFF  # of a $GENERATE line: BIND rejects or changes greater ones
 _CLASSES = ("IN", "CH", "HS", "CS")  # RFC 1035 3.2.4
 
 # A word may end with a quoted value directly after "=", as SvcParams do (RFC 9460 2.1).
@@ -95,7 +95,7 @@ _PART = re.compile(
 _END_OF_LINE = re.compile(rb"[\r\n]|\Z")
 _NOT_ASCII = re.compile(rb"\\(?s:.)|[\x80-\xff]")
 
-AS_TEXT = "utf-8", "surrogateescape"  # a zone file is bytes: other text than UTF-8 is kept as it is
+AS_TEXT = "utf-8", "surrogateescape"  # a zone file is bytes: text that is not UTF-8 is kept as it is
 Record = tuple[Labels, int, int, bytes]  # owner, type, TTL in seconds, rdata
 
 
@@ -128,7 +128,7 @@ class Source(NamedTuple):
 
 
 class ZoneFile(NamedTuple):
-    """A zone that was read from a file. ``doubtful`` are the names whose NAPTR records to check.
+    """A zone that was read from a file. ``doubtful`` are the names whose NAPTR records need a check.
 
     ``sources`` has the zone file, and then each file that it includes, in the order of reading.
     """
@@ -146,8 +146,8 @@ def read_master_file(filename: str, data: bytes, apex: Folded, locations: Locati
 def read_zone_file(filename: str, data: bytes, apex: Folded, locations: Locations | None = None) -> ZoneFile:
     """Read the zone in the content of a file, and note its records and findings in ``locations``.
 
-    ``apex`` is folded. Raises ZoneError with file and line for the first error, which includes records outside the
-    zone and an included file that cannot be read. ``locations`` then has the errors of the other lines, too.
+    ``apex`` is folded. Raises ZoneError with file and line for the first error, which includes records outside the zone
+    and an included file that cannot be read. ``locations`` then also has the errors of other lines.
     """
     reader = MasterFileReader(apex, locations)
     reader.read_all(filename, data)
@@ -191,7 +191,7 @@ def _type(tokens: Sequence[str]) -> str:
 
 
 def _absolute(name: str, base: str) -> str:
-    """Complete a name of the file with an absolute name, both in presentation format."""
+    """Complete a name from the file with an absolute name, both in presentation format."""
     if name == "@" or _is_absolute(name):
         return base if name == "@" else name
     return f"{name}.{base.removeprefix('.')}"
@@ -217,12 +217,12 @@ class _Set:
 
 
 class MasterFileReader:
-    """Reader of the records of a zone. ``refused`` has the errors.
+    """Reads a zone's records. ``refused`` has the errors.
 
     ``table`` has the packed values of names whose plain lines stood together and are in order, ``nodes`` the RRsets of
-    all others, both by folded owner in wire format. ``spelled`` and ``special`` are those of ``PackedNodes``.
+    all others, both by folded owner in wire format. ``spelled`` and ``special`` are as in ``PackedNodes``.
 
-    ``default_ttl`` is the TTL without $TTL, and then that of $TTL. Limits stop a file that includes itself, a pipe or a
+    ``default_ttl`` is the TTL without $TTL; $TTL replaces it. Limits stop a file that includes itself, a pipe or a
     device, or that generates too many records.
     """
 
@@ -281,7 +281,7 @@ class MasterFileReader:
             raise self.refused[0]
 
     def read(self, file: FileState, data: bytes) -> None:
-        """Read the records of a file, and go on after a line that is refused."""
+        """Read the records of a file, continuing after a refused line."""
         try:
             for start, (code, reason) in _NOT_A_ZONE_FILE.items():
                 if data.startswith(start):
@@ -303,7 +303,7 @@ class MasterFileReader:
             self._refuse(file, refused)
 
     def _is_full(self, file: FileState) -> bool:
-        """Return whether so many lines were refused that the rest is not read, which is then a finding, too."""
+        """Return whether MAX_REFUSED lines were refused, so that the rest is not read, which is a finding."""
         if len(self.refused) == MAX_REFUSED:
             self._refuse(file, ZoneError(f"{MAX_REFUSED} lines cannot be read; what follows is not checked"))
         return len(self.refused) > MAX_REFUSED
@@ -321,7 +321,7 @@ class MasterFileReader:
         self.findings.append(Finding.of(located))
 
     def _plain_lines(self, file: FileState, data: bytes, at: int, number: int) -> tuple[int, int]:
-        """Read the plain lines that follow; return the place and number of the first line for the tokenizer."""
+        """Read the plain lines that follow; return the offset and number of the first line for the tokenizer."""
         lines = self._lines
         for group in lines.groups(data, at, number, file.origin, file.owner):
             self._add_group(file, group)
@@ -448,7 +448,7 @@ class MasterFileReader:
         raise ZoneError(MISSING)
 
     def _add(self, file: FileState, ttl: int | None, rdtype: int, rdata: bytes) -> None:
-        """Add a record. Equal records are one, and an RRset has the least TTL of its records (RFC 2181 5).
+        """Add a record. Equal records count once, and an RRset has the lowest TTL of its records (RFC 2181 5).
 
         Raises ZoneError for a record outside the zone or without a TTL, and for one that must not stand beside others.
         """
@@ -465,7 +465,7 @@ class MasterFileReader:
         self._merge(file, to_wire(owner), to_wire(file.owner), ttl, rdtype, rdata)
 
     def _ttl(self, file: FileState, token: str, record: str = "") -> int | None:
-        """Return the TTL of a word such as ``3600`` or ``1h``; None for another word."""
+        """Return the TTL in a word such as ``3600`` or ``1h``; None for any other word."""
         if not token.isascii():  # dnspython reads digits of other scripts
             return None
         try:
@@ -482,7 +482,7 @@ class MasterFileReader:
     @staticmethod
     @lru_cache(maxsize=16)  # lines of one name are usually adjacent
     def _name(token: str, origin: Labels) -> Labels:
-        """Return a name of the file. Raises ZoneError."""
+        """Return a name in the file. Raises ZoneError."""
         if token == "@":  # noqa: S105
             return origin
         if _is_quoted(token):
@@ -538,7 +538,7 @@ class MasterFileReader:
         self.read(FileState(str(path), origin, file.owner, depth=file.depth + 1), data)
 
     def _generate(self, file: FileState, span: str, owner: str, tokens: list[str]) -> None:
-        """Add the records of a $GENERATE line, as BIND makes them. The owner of the last record stays."""
+        """Add the records of a $GENERATE line, as BIND makes them. The last record's owner does not change."""
         match = _SPAN.fullmatch(span)
         start, stop, step = (int(number or 1) for number in match.groups()) if match else (1, 0, 1)
         if start > stop or not step:
@@ -562,7 +562,7 @@ class MasterFileReader:
 
 
 def _class(token: str) -> int | None:
-    """Return the number of a class; None for a word that is none."""
+    """Return the number of a class; None for any other word."""
     try:
         return int(dns.rdataclass.from_text(token))
     except (dns.exception.DNSException, ValueError):
@@ -570,7 +570,7 @@ def _class(token: str) -> int | None:
 
 
 def _numbered(template: str, number: int) -> str:
-    """Put a number into a text of a $GENERATE line.
+    """Insert a number into a text of a $GENERATE line.
 
     Raises ZoneError for a bad modifier.
 
@@ -623,7 +623,7 @@ def _logical_lines(data: bytes) -> Iterator[RecordLine]:
 
 
 def _logical_line(data: bytes, at: int, number: int) -> tuple[RecordLine | None, int, int]:
-    """Read the logical line at a place and line number (None: it has no token), and return where the next begins.
+    """Read the logical line at an offset and line number (None: it has no token), and return where the next begins.
 
     Raises ZoneError, with the line, for data that cannot be split.
     """
@@ -640,7 +640,7 @@ def _logical_line(data: bytes, at: int, number: int) -> tuple[RecordLine | None,
             raise ZoneError(reason, line=began)
         kind, found, at = part.lastgroup, part[0], part.end()
         if kind in ("word", "quoted"):
-            # A word that fills the room may go on, and an escape at its end is not in it.
+            # A word that reaches the limit may go on, and an escape at its end is not in it.
             if len(found) >= MAX_WORD - 1 or len(tokens) == MAX_WORD:
                 raise ZoneError(TOO_LONG, line=began)
             tokens.append(found.decode(*AS_TEXT))

@@ -4,10 +4,10 @@ A *plain line* has, in the layout of any server and in any case::
 
     [owner] [TTL] [IN] TYPE rdata [; comment]
 
-with a type of ``rdata.PLAIN`` and an owner without escapes. Empty lines and comments are plain, too. One expression
+with a type of ``rdata.PLAIN`` and an owner without escapes. Empty lines and comments are also plain. One expression
 reads a line. ``PlainLines.groups`` packs adjacent records of one owner together, and ends before the first line that it
-cannot read: one with a directive, a group in parentheses, generic data, an error, or anything unusual. The tokenizer
-of ``masterfile.py`` reads that line, and both read each plain line alike.
+cannot read: one with a directive, a group in parentheses, generic data, an error, or anything unusual. The tokenizer of
+``masterfile.py`` reads that line, and both read each plain line alike.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ _BEFORE_COMMENT = re.compile(rb'(?:[^";\\]|\\.|"(?:[^"\\]|\\.)*")*')
 
 _BYTES = [bytes((size,)) for size in range(256)]
 SINGLE = frozenset(int(rdtype) for rdtype in dns.rdatatype.RdataType if dns.rdatatype.is_singleton(rdtype))
-"""Types of which a name has one record at most."""
+"""Types of which a name has at most one record."""
 _SINGLE_WIRE = frozenset(rdtype.to_bytes(2, "big") for rdtype in SINGLE)
 _CNAME_WIRE, _NAPTR_WIRE = CNAME.to_bytes(2, "big"), NAPTR.to_bytes(2, "big")
 
 
 @dataclass(slots=True)
 class Ttls:
-    """The TTL of a record without one: that of $TTL, else the last TTL (RFC 1035 5.1), else the minimum of the SOA."""
+    """The TTL for a record without one: from $TTL, else the last TTL (RFC 1035 5.1), else the SOA's minimum."""
 
     default: int | None = None
     last: int | None = None
@@ -91,7 +91,7 @@ class _Base(NamedTuple):
 class LineGroup:
     """Adjacent records of one owner, each with the number of its line.
 
-    ``is_clean``: no check can find anything in the NAPTR records. ``is_special`` is that of ``PackedNodes``.
+    ``is_clean``: no check can find anything in the NAPTR records. ``is_special`` is as in ``PackedNodes``.
     """
 
     owner: Owner
@@ -105,7 +105,7 @@ class LineGroup:
         return cls(owner, owner.is_naan, owner.key[:2] == WILDCARD)
 
     def packed(self) -> bytes:
-        """Pack the records; return b"" if one may be there twice, or must stand alone."""
+        """Pack the records; return b"" if one may be a duplicate, or must stand alone."""
         records = self.records
         kinds = {record[2:10] for record in records}  # type, class and TTL
         rrsets = {records[0][2:4]: records} if len(kinds) == 1 else _by_type(records)
@@ -139,8 +139,8 @@ def _by_type(records: list[bytes]) -> dict[bytes, list[bytes]]:
 class PlainLines:
     """Reader of plain lines.
 
-    ``at`` and ``number`` are the place and the number of the line that follows those that were read, ``owner`` is the
-    last owner. ``finds``: the findings in the text are wanted, so a line that has one is left to the tokenizer.
+    ``at`` and ``number`` are the offset and number of the line after those that were read, ``owner`` is the last owner.
+    ``finds``: findings in the text are wanted, so a line with one is left to the tokenizer.
     """
 
     def __init__(self, apex: Labels, ttls: Ttls, *, finds: bool) -> None:
@@ -157,9 +157,9 @@ class PlainLines:
         self._base: _Base | None = None
 
     def groups(self, data: bytes, at: int, number: int, origin: Labels, owner: Labels) -> Iterator[LineGroup]:
-        """Yield the groups of the plain lines that follow a place. ``owner`` is that of the line before it.
+        """Yield the groups of the plain lines from an offset. ``owner`` is the previous line's.
 
-        When a group is yielded, ``at`` and ``number`` are those of the line behind it.
+        When a group is yielded, ``at`` and ``number`` are those of the line after it.
         """
         if origin != self._origin:
             self._origin, self._suffix = origin, None
@@ -284,7 +284,7 @@ class PlainLines:
 
 
 def _without_comment(text: bytes) -> bytes:
-    """Return rdata without the comment and the blanks behind it."""
+    """Return rdata without the comment and trailing blanks."""
     if b";" in text and (before := _BEFORE_COMMENT.match(text)) and text[before.end() : before.end() + 1] == b";":
         text = before[0]
     return text.rstrip()

@@ -1,7 +1,7 @@
 """Rdata in presentation format (RFC 1035 5.1, RFC 3597 5), read into uncompressed wire format.
 
-dnspython reads the fields of the types that it knows. The reasons for a refusal are our own, in the words of the
-checkers of name servers.
+dnspython reads the fields of the types that it knows. The reasons for a refusal are our own, worded like those of name
+servers' checkers.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from maptr.zone.rrset import RRSIG_HEAD, bitmap
 MAX_RDATA = 0xFFFF  # bytes (RFC 1035 3.2.1)
 # Type 0, OPT, NXNAME (RFC 9824 2), and the Q and meta types (RFC 6895 3.1): no zone has records of them.
 META_TYPES = frozenset({0, 41, 128, *range(249, 256)})
-NOT_OF_ZONES = "the type is one of queries and messages, not of zones"
+NOT_OF_ZONES = "the type is for queries and messages, not for zones"
 _NOT_THE_DATA = "generic data (RFC 3597 5) that is not the data of {}"
 MISSING = "unexpected end of line: a field is missing"
 BAD_ESCAPE = "bad escape: \\DDD has three digits, up to 255, and \\\\ is a backslash"
@@ -53,8 +53,8 @@ _PRIVATE = 65280  # RFC 6895 3.1
 _NXT_BYTES = 16
 # Types with the fields of one that dnspython knows: MD, MF, MB, MG, MR and MINFO (RFC 1035 3.3), TALINK, TA.
 _FIELDS_OF = {3: NS, 4: NS, 7: NS, 8: NS, 9: NS, 14: _RP, 58: _RP, 32768: DS}
-# The least bytes of types with a last field of any length: NSAP, EID, NIMLOC, CERT, SINK, DS, DNSKEY, DHCID, TLSA,
-# SMIMEA, CDS, CDNSKEY, OPENPGPKEY, HHIT, BRID, TA, DLV.
+# The minimum size in bytes of types with a last field of any length: NSAP, EID, NIMLOC, CERT, SINK, DS, DNSKEY, DHCID,
+# TLSA, SMIMEA, CDS, CDNSKEY, OPENPGPKEY, HHIT, BRID, TA, DLV.
 _LEAST = {22: 1, 31: 1, 32: 1, 37: 6, 40: 3, 43: 5, 48: 5, 49: 1, 52: 4, 53: 4, 59: 5, 60: 5, 61: 1, 67: 1, 68: 1}
 _LEAST |= {32768: 5, 32769: 5}
 _TEXTS = frozenset({TXT, 56, 99, 258, 261, 262})  # types of any number of character-strings (RFC 1035 3.3)
@@ -89,7 +89,7 @@ class _Fields(dns.tokenizer.Tokenizer):
     def get_eol_as_token(self) -> dns.tokenizer.Token:
         token = self.get()
         if not token.is_eol_or_eof():
-            raise _FieldError("more fields than the record has")  # type: ignore[no-untyped-call]
+            raise _FieldError("too many fields for this record type")  # type: ignore[no-untyped-call]
         return token
 
 
@@ -100,7 +100,7 @@ def type_text(rdtype: int) -> str:
 
 
 def type_number(text: str) -> int:
-    """Return the number of a type from its mnemonic or ``TYPE65280``. Raises ZoneError for another word."""
+    """Return the number of a type from its mnemonic or ``TYPE65280``. Raises ZoneError for any other word."""
     try:
         return int(dns.rdatatype.from_text(text))
     except (dns.exception.DNSException, ValueError):
@@ -117,14 +117,14 @@ def read_rdata(rdtype: int, tokens: Sequence[str], origin: Labels) -> bytes:
     read = _READERS.get(rdtype, _known)
     wire = read(rdtype, tokens, dns.name.Name((*origin, b"")))
     if _is_invalid(rdtype, wire):
-        raise ZoneError(f"data of {type_text(rdtype)} with an empty or invalid field: BIND refuses the zone")
+        raise ZoneError(f"data of {type_text(rdtype)} with an empty or invalid field: BIND rejects the zone")
     if len(wire) > MAX_RDATA:
         raise ZoneError(f"the rdata has {len(wire)} bytes, {MAX_RDATA} at most")
     return wire
 
 
 def _is_invalid(rdtype: int, wire: bytes) -> bool:
-    """Return whether dnspython accepts a field that is empty or invalid, and BIND does not."""
+    """Return whether a field is empty or invalid, which dnspython accepts and BIND does not."""
     match rdtype:
         case 11:  # WKS: a bitmap ends at its last bit (RFC 1035 3.4.2)
             return len(wire) > 5 and not wire[-1]
@@ -219,7 +219,7 @@ def _checked(rdtype: int, octets: bytes, end: int) -> bytes:
 
 
 def _name_end(octets: bytes, at: int) -> int:
-    """Return the end of an uncompressed name; -1 for octets that are none."""
+    """Return the end of an uncompressed name; -1 if the octets are not a name."""
     try:
         labels, end = read_name(octets, at)
     except ValueError:
@@ -246,7 +246,7 @@ def _next(rdtype: int, tokens: Sequence[str], origin: dns.name.Name) -> bytes:
 
 
 def _prefixed(rdtype: int, tokens: Sequence[str], origin: dns.name.Name) -> bytes:
-    """Read A6: the length of the prefix, the rest of an address, and the name of the prefix (RFC 2874 3.1)."""
+    """Read A6: the prefix length, the rest of an address, and the prefix's name (RFC 2874 3.1)."""
     if (octets := _octets(tokens)) is not None:
         bits = octets[0] if octets else 129
         end = 1 + (128 - bits + 7) // 8
@@ -260,7 +260,7 @@ def _prefixed(rdtype: int, tokens: Sequence[str], origin: dns.name.Name) -> byte
     if len(rest) < wanted:
         raise ZoneError(MISSING)
     if len(rest) > wanted:
-        raise bad_field(rest[wanted], "more fields than the record has")
+        raise bad_field(rest[wanted], "too many fields for this record type")
     suffix = b""
     if bits < 128:
         try:
@@ -284,7 +284,7 @@ def _service(rdtype: int, tokens: Sequence[str], origin: dns.name.Name) -> bytes
 
 
 def _association(rdtype: int, tokens: Sequence[str], origin: dns.name.Name) -> bytes:
-    """Read TLSA and SMIMEA. BIND, NSD and Knot load data of any length, dnspython only that of the matching type."""
+    """Read TLSA and SMIMEA. BIND, NSD and Knot load data of any length, dnspython only the matching type's length."""
     if (octets := _octets(tokens)) is not None:
         return octets
     if tokens[2:3] not in (["1"], ["2"]):
@@ -311,7 +311,7 @@ _READERS: dict[int, Callable[[int, Sequence[str], dns.name.Name], bytes]] = {
 }
 
 
-# ---- plain rdata: the forms that maptr writes, of types of which a zone may have many records
+# ---- plain rdata: the forms that maptr writes, for types that may be many in a zone
 
 
 def _plain_name(text: str, origin: Labels) -> bytes:

@@ -1,4 +1,4 @@
-r"""NAPTR records of the entries of a table, in their order.
+r"""NAPTR records for a table's entries, in their order.
 
     12345 IN NAPTR   9 10 "u" "ark" "!^ark:/?12345/(x6.*)$!https://x6.example/ark:/12345/\\1!" .
     12345 IN NAPTR  10 10 "u" "ark" "!^ark:/?12345/(.*)$!https://h.example:8443/p/ark:/12345/\\1!" .
@@ -31,7 +31,7 @@ PREFERENCE_STEP = 10  # between the NMAs of one entry, in the order of the regis
 MAX_RECORDS = 100
 """NAPTR records of one name: BIND's max-records-per-type since 9.18.28. They have at most 54,000 bytes, which leaves
 room for signatures, OPT and TSIG in a response."""
-MAX_NESTED = 16  # groups that one ARK may be redirected to; a walk has 32 questions
+MAX_NESTED = 16  # groups that one ARK may be redirected to; a walk has at most 32 questions
 MAX_HEX = 60  # digits of a label
 
 _DELIMITERS = "!#~,;@%&=<"  # no pattern or URL has the last one
@@ -39,7 +39,7 @@ _LABEL = re.compile(r"[a-z0-9]+\Z")
 
 
 class Layout(NamedTuple):
-    """The records of a NAAN in a zone, each with its owner, and the shoulders for which there is no room."""
+    """The records of a NAAN in a zone, each with its owner, and the shoulders that do not fit."""
 
     records: tuple[tuple[Labels, Naptr], ...]
     left_out: tuple[Entry, ...] = ()
@@ -48,16 +48,16 @@ class Layout(NamedTuple):
 def lay_out(entry: Entry, shoulders: Sequence[Entry], origin: Labels) -> Layout:
     """Return the records of a NAAN in a zone. ``unwritable`` must be None for every NMA.
 
-    The owner is the NAAN. If the rule of a shoulder would be too long, the NAAN has a redirect to a name of the
-    shoulder, where a shorter rule need not match NAAN and shoulder.
+    The owner is the NAAN. If the rule of a shoulder would be too long, the NAAN has a redirect to the shoulder's own
+    name, where a shorter rule need not match NAAN and shoulder.
 
     A name has at most MAX_RECORDS records. While the NAAN has more, the largest group of shoulders that begin with the
-    same text, and that fits there, moves to a name of its own, to which one redirect leads. The order of the redirect
-    is that of the group's shortest shoulder, so that candidates keep their order: of two shoulders of one ARK, the
-    longer one is in the same group, or in one that moved earlier, from within the other.
+    same text, and that fits there, moves to a separate name, to which one redirect leads. The redirect has the order of
+    the group's shortest shoulder, so that candidates keep their order: of two shoulders of one ARK, the longer one is
+    in the same group, or in one that moved earlier, from within the other.
 
-    If that is not enough, the shoulders with the most records are left out. The NAAN never is. Before that, only its
-    first host keeps an ``h`` record.
+    If that is not enough, only the NAAN's first host keeps an ``h`` record, and then the shoulders with the most
+    records are left out. The NAAN never is.
     """
     root = (entry.naan.encode(), *origin)
     ordered, host_order = _orders(entry, shoulders)
@@ -97,8 +97,8 @@ def records_by_name(entry: Entry, shoulders: Sequence[Entry], origin: Labels) ->
 class _Item:
     """A shoulder that needs rules, and their order.
 
-    ``is_short``: it has a name of its own, because a rule would be too long. ``count`` is the number of records at the
-    name that has its rules, or the redirect to them.
+    ``is_short``: it has its own name, because a rule would be too long. ``count`` is the number of records at the name
+    that has its rules, or the redirect to them.
     """
 
     entry: Entry
@@ -122,7 +122,7 @@ class _Item:
 
 @dataclass(frozen=True, slots=True)
 class _Group:
-    """Shoulders that have the name of the text with which they begin, and the redirect to it."""
+    """Shoulders that share a name, made from the text with which they begin, and the redirect to it."""
 
     items: tuple[_Item, ...]
     name: Labels
@@ -130,7 +130,7 @@ class _Group:
 
 
 def _groups(items: Sequence[_Item], room: int, origin: Labels) -> list[_Group]:
-    """Return the groups that move, so that redirects and the other shoulders have ``room`` records, or few more."""
+    """Return the groups that move, so that redirects and the other shoulders have ``room`` records, or a few more."""
     counts: Counter[str] = Counter()
     for item in items:
         for prefix in _prefixes(item):

@@ -1,8 +1,8 @@
 """Snapshots: immutable views of one or more zones, from which ``answer/lookup.py`` answers.
 
 A zone has a *packed table*. Its keys are the names that exist, empty non-terminals included, in folded, uncompressed
-wire format. Its values are the packed RRsets of each name (``rrset.py``), ready to be copied into responses, in a fifth
-of the memory of RRset objects.
+wire format. Its values are the packed RRsets of each name (``rrset.py``), ready to be copied into responses, in less
+memory than RRset objects.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class PackedNodes(Mapping[Folded, Node]):
     """A mapping of names to RRsets over a packed table. Each look-up makes new RRset objects.
 
     ``spelled`` has the owners that are not in lower case. ``special`` has the wildcards and the names with a type that
-    is not inert, such as delegations, aliases and signed names. ``digest`` keeps the number that ``diff.digest``
+    is not inert, such as delegations, aliases and signed names. ``digest`` caches the number that ``diff.digest``
     computes from all names, once it is known.
     """
 
@@ -83,7 +83,7 @@ class PackedNodes(Mapping[Folded, Node]):
         return in_canonical_order(self.table)
 
     def replaced(self, values: Mapping[bytes, bytes]) -> PackedNodes:
-        """Return a copy with other values for some names. A name whose value is empty stays if one below it exists."""
+        """Return a copy with other values for some names. A name with an empty value is kept if one below it exists."""
         table = {**self.table, **values}
         if not all(values.values()):
             apex = min(table, key=len)
@@ -183,7 +183,7 @@ class ZoneView(NamedTuple):
 class Snapshot(NamedTuple):
     """All zones of a server, by folded origin. It never changes: a reload makes another one.
 
-    ``is_starting``: the zones are not loaded yet, so that nothing is known of any name.
+    ``is_starting``: the zones are not loaded yet, so that nothing is known about any name.
     """
 
     zones: Mapping[Folded, ZoneView]
@@ -193,7 +193,7 @@ class Snapshot(NamedTuple):
 
     @classmethod
     def of(cls, zones: Iterable[ZoneView], *, broken: Iterable[Folded] = ()) -> Snapshot:
-        """Make a snapshot of views. Raises ZoneError for two of one origin."""
+        """Make a snapshot of views. Raises ZoneError for two with the same origin."""
         views: dict[Folded, ZoneView] = {}
         for view in zones:
             if view.origin in views:

@@ -1,6 +1,6 @@
 """Writer of zone files: master file text that all name servers read alike, even with unusual bytes in names.
 
-dnspython's own writer does not escape a colon in a name, and Knot then refuses the zone.
+dnspython's own writer does not escape a colon in a name, so that Knot rejects the zone.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from maptr.zone.snapshot import ZoneView
 
 
 def to_text(zone: ZoneView) -> str:
-    """Write one record a line, with absolute names, the SOA first and the rest in canonical order (RFC 4034 6).
+    """Write one record per line, with absolute names, the SOA first and the rest in canonical order (RFC 4034 6).
 
     Signatures follow the records they cover. The order of records in the zone does not affect the text.
     """
@@ -46,7 +46,7 @@ def rdata_text(rdtype: int, octets: bytes) -> str:
         rdata = dns.rdata.from_wire(dns.rdataclass.IN, dns.rdatatype.RdataType.make(rdtype), octets, 0, len(octets))
     except (ValueError, dns.exception.DNSException):
         return f"\\# {len(octets)} {octets.hex()}"
-    # All read an escaped dot alike, which the mailbox of a SOA may have (RFC 1035 8).
+    # All servers read an escaped dot alike, which a SOA's mailbox may have (RFC 1035 8).
     if any(names.to_text(name.labels[:-1]).replace("\\046", "\\.") != name.to_text() for name in _names(rdata)):
         return str(rdata.to_generic().to_text())
     return str(rdata.to_text(chunksize=0))  # a key or signature in one word

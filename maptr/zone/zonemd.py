@@ -1,6 +1,6 @@
 """ZONEMD: the digest of a whole zone (RFC 8976), computed from its packed table.
 
-``dns.zone.Zone.compute_digest`` needs a zone of dnspython objects, with ten times the time and memory.
+``dns.zone.Zone.compute_digest`` needs a zone of dnspython objects, which take more time and memory.
 """
 
 from __future__ import annotations
