@@ -1,4 +1,4 @@
-"""Names and defaults of policies and cached answers, for what starts without them.
+"""Names and defaults of policies and cached answers, for modules that start without them.
 
 Internal: it may change in any release. ``help(maptr)`` lists the public names.
 """
@@ -16,6 +16,6 @@ NATAB_FIRST: Final = "natab-first"
 DNS_ONLY: Final = "dns-only"
 NATAB_ONLY: Final = "natab-only"
 
-PATIENCE = 0.3  # seconds that a caller waits for DNS if a stale answer or the table has one; RFC 8767 section 5: 1.8
+PATIENCE = 0.3  # seconds to wait for DNS when a stale answer or the table could answer; RFC 8767 section 5: 1.8
 STALE_LIMIT = 86_400  # seconds past expiration; RFC 8767 section 5: one to three days
 MAX_NAMES = 100_000  # kept in memory, about 1 kB each

@@ -1,4 +1,4 @@
-"""The asyncio side of a cache. A module of its own, because a program that does not use asyncio starts without it."""
+"""The asyncio side of a cache. A separate module, so that a program that does not use asyncio starts without it."""
 
 from __future__ import annotations
 

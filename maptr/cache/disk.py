@@ -1,7 +1,7 @@
 """The SQLite file of a cache, shared by the processes of a machine: cached answers, drift verdicts and probes.
 
-No fault of the file costs an answer. A file that is full, busy, read-only or gone gives nothing, and the log says so. A
-corrupt file is renamed, reported and built anew, but only if it is a cache (``_is_ours``) or at maptr's default path.
+A fault of the file never costs an answer. A file that is full, busy, read-only or gone gives nothing, which is logged.
+A corrupt file is renamed, reported and rebuilt, but only if it is a cache (``_is_ours``) or at maptr's default path.
 
 Before a fork every file of the process is locked and closed; parent and child open it again when they need it. SQLite
 requires that (https://sqlite.org/howtocorrupt.html 2.6): a child inherits SQLite's mutexes as they are, and takes the
@@ -35,14 +35,14 @@ from maptr.walk import Answer
 log = logging.getLogger("maptr.cache")
 
 VERSION = 1  # of the schema, in user_version; a file with another version belongs to another release
-MAX_BYTES = 256 << 20  # of the file; beyond, the answers that expire first are deleted
+MAX_BYTES = 256 << 20  # of the file; beyond that, the answers that expire first are deleted
 PRUNE_EVERY = 1_000  # writes
 USELESS_AFTER = 259_200.0  # seconds past expiration; RFC 8767 section 5: stale for one to three days at most
 
 PAGE = 4096
-BUSY_MS = 20  # to wait for another process's write; then the caller does without
+BUSY_MS = 20  # to wait for another process's write; then the caller goes without the file
 BUSY_HISTORY_MS = 5_000  # the same for a verdict or a probe, which unlike an answer cannot be fetched again
-AT_ONCE = 0.005  # seconds that an operation may take in an event loop; after a longer one it does without for REST
+AT_ONCE = 0.005  # seconds that an operation may take in an event loop; after a longer one the file is not used for REST
 REST = 1.0
 MAX_PENDING = 1_000  # writes that wait for their thread; more are left out
 OPENING = 1.0  # seconds that opening waits for other processes that open the file or make its tables
@@ -78,7 +78,7 @@ Write = Callable[[sqlite3.Connection], object]
 
 
 class _ForeignError(sqlite3.DatabaseError):
-    """A database whose tables are not those of a cache."""
+    """A database whose tables are not a cache's."""
 
 
 class _ForkGuard:
@@ -122,13 +122,13 @@ _forks = _ForkGuard()
 
 
 class Disk:
-    """The cache file at ``path``. Safe for threads, and across a fork.
+    """The cache file at ``path``. Thread-safe, and safe across a fork.
 
     ``own``: the path is maptr's default, so any damaged file there is replaced. Otherwise a path that the user may not
     use or a file that is certainly not a maptr cache raises ConfigError; a damaged cache is replaced, and read-only
-    media or a file of which nothing can be said only warn. A directory raises ConfigError in any case. The methods do
-    not raise. In a thread with a running event loop they wait for nothing: they give nothing while the file is busy or
-    slow, and a thread writes.
+    media or a file that cannot be identified only cause a warning. A directory raises ConfigError in any case. The
+    methods do not raise. In a thread with a running event loop they never wait: they return nothing while the file is
+    busy or slow, and a thread writes.
     ``wall`` is the wall clock, which dates the entries; ``clock`` is monotonic.
     """
 
@@ -166,7 +166,7 @@ class Disk:
         return f"<disk {str(self.path)!r}>"
 
     def run(self, operation: Callable[[sqlite3.Connection], T]) -> T | None:
-        """Return the result of an operation; None if the file cannot be used. Rebuilds a corrupt file, once a call."""
+        """Return an operation's result; None if the file cannot be used. Rebuilds a corrupt file, once per call."""
         if not _is_event_loop():
             return self.run_waiting(operation)
         if self._clock() < self._rest_until or self._writer is not None:  # what is to be dropped must not be found
@@ -184,12 +184,12 @@ class Disk:
                 self._rest_until = self._clock() + REST
 
     def run_waiting(self, operation: Callable[[sqlite3.Connection], T]) -> T | None:
-        """As ``run``, but also in a thread with an event loop, whose caller has chosen to wait."""
+        """``run``, but waiting even in a thread with an event loop: the caller has chosen to wait."""
         with self._lock:
             return self._run(operation, BUSY_MS)
 
     def _run(self, operation: Callable[[sqlite3.Connection], T], busy_ms: int) -> T | None:
-        """``run``, which waits so many milliseconds for another process."""
+        """``run``, which waits ``busy_ms`` milliseconds for another process."""
         if self._connection is None and self._clock() < self._open_at:
             return None
         for attempt in (1, 2):
@@ -278,7 +278,7 @@ class Disk:
         return self.transaction(lambda connection: None)
 
     def get(self, view: str, name: names.Labels) -> tuple[Answer, float, float] | None:
-        """Return the answer kept for a name, when it was fetched, and when it expires; None if there is none."""
+        """Return the cached answer for a name, when it was fetched, and when it expires; None if there is none."""
         query = "SELECT * FROM answer WHERE view = ? AND name = ?"
         key = (view, names.to_wire(name))
         row = self.run(lambda connection: connection.execute(query, key).fetchone())
@@ -291,12 +291,12 @@ class Disk:
             answer = Answer(Outcome[outcome], _unpack(records), None, note, server, security=security)
             return answer, float(fetched), float(expires)
         except (KeyError, TypeError, ValueError) as error:
-            log.warning("%s: cannot read the answer kept for %s: %s", self.path, names.to_text(name), error)
+            log.warning("%s: cannot read the cached answer for %s: %s", self.path, names.to_text(name), error)
             self.drop(view, name)
             return None
 
     def put(self, view: str, name: names.Labels, answer: Answer, fetched: float, expires: float) -> None:
-        """Keep an answer. The times are those of the wall clock."""
+        """Store an answer. The times are wall-clock times."""
         records = _pack(answer.records)
         said = (answer.outcome.name, records, answer.note, answer.server, answer.security)
         row = (view, names.to_wire(name), *said, fetched, expires)
@@ -390,7 +390,7 @@ class Disk:
                 return self._connection
             self._close()
         self._identity = _identify(self.path)
-        deadline = time.monotonic() + OPENING  # of the real clock, as SQLite's own waiting
+        deadline = time.monotonic() + OPENING  # by the real clock, like SQLite's own waiting
         while True:
             try:
                 connection = self._connect(BUSY_MS if may_wait else 0)
@@ -443,11 +443,11 @@ class Disk:
         except OSError as error:
             self._report(f"{why}; it cannot be set aside: {error.strerror or error}")
             return False
-        log.warning("%s: %s; set aside as %s and built anew", self.path, why, aside.name)
+        log.warning("%s: %s; set aside as %s and rebuilt", self.path, why, aside.name)
         return True
 
     def _report(self, trouble: str) -> None:
-        """Log a trouble, the same one once in REPORT_EVERY: while the disk is full, every write fails."""
+        """Log a problem, the same one once per REPORT_EVERY: while the disk is full, every write fails."""
         now = self._clock()
         if now >= self._reported.get(trouble, float("-inf")) + REPORT_EVERY:
             self._reported[trouble] = now
@@ -463,8 +463,8 @@ class Disk:
 
 
 def _is_event_loop() -> bool:
-    """Return whether an event loop of asyncio runs in this thread, which nothing must hold up."""
-    asyncio = sys.modules.get("asyncio")  # which doubles the start time of a program that does not need it
+    """Return whether an event loop of asyncio runs in this thread, which must not be held up."""
+    asyncio = sys.modules.get("asyncio")  # not imported, which would double a program's start time
     if asyncio is None:
         return False
     try:
@@ -490,7 +490,7 @@ def _version(connection: sqlite3.Connection) -> int:
 
 
 def _code(error: sqlite3.Error) -> int:
-    """Return the primary result code of SQLite; 0 for an error of ours. Text in a row that is not UTF-8 is Python's."""
+    """Return SQLite's primary result code; 0 for errors of ours, CORRUPT for Python's about text that is not UTF-8."""
     damaged = isinstance(error, sqlite3.OperationalError)
     code: int = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT if damaged else 0)
     return code & 0xFF
@@ -518,14 +518,14 @@ def _is_ours(path: Path) -> bool | None:
 
 
 def _may_write(path: Path, mode: int) -> bool:
-    """Return whether the user's permissions allow to write; read-only media do not count against it."""
+    """Return whether the user's permissions allow writing; read-only media do not count against it."""
     return os.access(path, mode) or (hasattr(os, "statvfs") and bool(os.statvfs(path).f_flag & os.ST_RDONLY))
 
 
 def _identify(path: Path) -> tuple[int, int] | None:
     """Device and inode of the file; None if there is none."""
     try:
-        status = os.stat(path)  # noqa: PTH116 - for every answer from disk, and Path takes twice as long
+        status = os.stat(path)  # noqa: PTH116 - for every answer from disk, and Path is slower
     except OSError:
         return None
     return status.st_dev, status.st_ino

@@ -1,4 +1,4 @@
-"""The decisions between cached answers, DNS and the table: which of these sources answers.
+"""Decides which source answers: cached answers, DNS or the table.
 
 ``Engine.discover`` is a generator that sends no queries: it yields a ``Wait`` for each lookup, and a driver starts the
 lookup and waits. Threads and tasks share one engine.
@@ -30,7 +30,7 @@ log = logging.getLogger("maptr.cache")
 GRACE = 0.5  # seconds past its deadline in which a lookup may report that its time is over
 ROUNDS = 3  # lookups that one caller waits for: the redirects of one ARK need not be those of another
 OVERHEAD = 0.004  # seconds of the patience that are left for waking up and for answering from the table
-ALL = "all servers"  # the one key of the circuit breaker of all servers
+ALL = "all servers"  # the key of the circuit breaker for all servers
 # Failures that affect every name. Others, such as SERVFAIL, may be limited to one delegation.
 SHARED = frozenset({Outcome.TIMEOUT, Outcome.UNREACHABLE, Outcome.REFUSED, Outcome.NO_ORIGIN})
 # What may be taken, by where it comes from.
@@ -43,7 +43,7 @@ REUSE_SECONDS = 1.0  # for which a discovery is handed out unchanged: its TTL co
 
 
 class FromDns(NamedTuple):
-    """What DNS says of an ARK: its state, the discovery, and the time at which that must be fetched again."""
+    """What DNS says about an ARK: its state, the discovery, and the time at which to fetch it again."""
 
     state: Dns
     found: Discovery
@@ -53,7 +53,7 @@ class FromDns(NamedTuple):
 class Engine:
     """Cached answers, pending lookups, circuit breakers, table and policy. Safe for threads and tasks.
 
-    Settings and clocks are those of the store. The other options are those of ``maptr.Client``.
+    Settings and clocks are the store's. The other options are those of ``maptr.Client``.
     """
 
     def __init__(
@@ -78,13 +78,13 @@ class Engine:
         self._names = CircuitBreakers(rng, self._clock, threshold=1)
         self._pending = PendingLookups(self._clock)
         self._table_reader = TableReader()
-        self._answers: bool | None = None  # whether DNS answered when a caller waited for it; None: none did yet
+        self._answers: bool | None = None  # whether DNS answered when a caller waited for it; None: none has waited yet
         self._logged = ""  # the last internal error
 
     def discover(self, ark: Ark, lifetime: Lifetime) -> Steps[tuple[Discovery, float]]:
         """Return the discovery, and the time of the monotonic clock until which it may be handed out again.
 
-        A policy with ``takes_dns`` does not wait until the table is read if a fresh answer is kept.
+        A policy with ``takes_dns`` does not wait until the table is read if a fresh answer is cached.
         """
         policy = self.policy
         kept = None
@@ -95,7 +95,7 @@ class Engine:
                 until = min(self._clock() + REUSE_SECONDS, kept.refresh_at)
                 return self._make(ark, choice, kept.found, None), until
         natab, from_table = self._read_table(ark)
-        state, found, until = Dns.UNASKED, None, 0.0  # the table answers as fast as a kept discovery
+        state, found, until = Dns.UNASKED, None, 0.0  # the table answers as fast as a cached discovery
         if policy.asks(natab):
             helps = self._table_helps(natab)
             state, found, refresh_at = yield from self.from_dns(ark, lifetime, table_helps=helps, fresh=kept)
@@ -106,14 +106,14 @@ class Engine:
         return self.policy.choose(Dns.UNKNOWN, natab).take in _OF_TABLE
 
     def is_impatient(self, ark: Ark) -> bool:
-        """Return whether to wait for DNS no longer than the patience: it does not answer, as far as is known, and there
-        is another source that answers."""
+        """Return whether to wait for DNS no longer than the patience: as far as is known it does not answer, and
+        another source does."""
         if self._answers and not self._servers.is_open(ALL):
             return False
         return self._table_helps(self._read_table(ark)[0]) or self.store.has_candidate(ark)
 
     def at_once(self, ark: Ark) -> Discovery | None:
-        """Return the discovery that needs no query now; None if DNS must be asked."""
+        """Return the discovery that needs no query now; None if DNS must be queried."""
         if (found := self.from_table(ark)) is not None:
             return found
         kept = self.store.fresh(ark).found
@@ -129,7 +129,7 @@ class Engine:
         return self._make(ark, self.policy.choose(Dns.UNASKED, natab), None, from_table)
 
     def choose(self, result: Discovery) -> Discovery:
-        """Return the discovery that the policy chooses, given one that DNS gave now. Keeps its answers."""
+        """Return the discovery that the policy chooses, given one that DNS just gave. Caches its answers."""
         self.learn(result)
         return self._from_both(result.replace(fetched=self._wall()))
 
@@ -147,9 +147,9 @@ class Engine:
         return self._make(ark, self.policy.choose(state, natab), found, from_table)
 
     def finish(self, pending: PendingLookup, result: Discovery | Exception | None) -> None:
-        """Learn from the end of a lookup, and hand the result to all that wait.
+        """Record the result of a lookup, and hand it to all that wait.
 
-        None: the caller that asked has stopped, and the others ask themselves. An error of DNS becomes an incomplete
+        None: the caller that asked has stopped, and the others ask themselves. A DNS error becomes an incomplete
         discovery; any other exception is raised to the callers.
         """
         ark = pending.ark
@@ -167,7 +167,7 @@ class Engine:
             self._pending.finish(pending, result)
 
     def learn(self, result: Discovery) -> None:
-        """Keep the answers of a discovery, and record which names and servers failed."""
+        """Cache the answers of a discovery, and record which names and servers failed."""
         bogus = result.security == "bogus"
         if not bogus:
             self.store.learn(result)
@@ -187,7 +187,7 @@ class Engine:
                 self._servers.failed(ALL, f"{outcome.value} {note}".strip())
 
     def forget(self, naan: str | None) -> None:
-        """Drop the cached answer of DNS for a NAAN, and ask for it again even if that has failed; None: all answers."""
+        """Drop DNS's cached answer for a NAAN, and query it again even if that has failed; None: all answers."""
         if naan is None:
             self.store.clear()
             self._names.clear()
@@ -208,7 +208,7 @@ class Engine:
         too_old = (
             self._table_limit is not None
             and state.fetched is not None
-            # A time in the future is an unknown age, because the clock was set since; that is too old as well.
+            # A time in the future means an unknown age, because the clock was set back, and counts as too old.
             and not -CLOCK_SLACK <= self._wall() - state.fetched <= self._table_limit
         )
         return self._table_reader.read(ark, self._settings, state, too_old=too_old)
@@ -216,10 +216,10 @@ class Engine:
     def from_dns(
         self, ark: Ark, lifetime: Lifetime, *, table_helps: bool = False, fresh: Fresh | None = None
     ) -> Steps[FromDns]:
-        """Return what DNS says: what is kept if that is fresh, else what a lookup finds, which other callers share.
+        """Return what DNS says: cached answers if they are fresh, else what a lookup finds, which other callers share.
 
-        Without an answer in time it is what is kept, of any age. ``table_helps``: the table answers if DNS does not.
-        ``fresh`` is what is kept, if the caller has it already.
+        Without an answer in time, cached answers of any age count. ``table_helps``: the table answers if DNS does not.
+        ``fresh`` are the cached answers, if the caller already has them.
         """
         deadline = Deadline.of(lifetime, self._clock)
         note = ""
@@ -262,14 +262,14 @@ class Engine:
                 yield Wait(pending, start=True, seconds=0.0)
 
     def _patience_left(self, pending: PendingLookup, deadline: Deadline, *, is_troubled: bool) -> float:
-        """Return the seconds to wait for a lookup if another source can answer, too."""
+        """Return the seconds to wait for a lookup when another source can answer."""
         if is_troubled or self._answers is False:
             return 0.0
         patience = self._patience - OVERHEAD - (self._clock() - pending.started)
         return min(max(0.0, patience), _seconds(deadline))
 
     def _ended(self, ark: Ark, result: Discovery, *, is_own: bool) -> FromDns | None:
-        """Return what a lookup says of an ARK; None if it was for another one, whose redirects were others."""
+        """Return what a lookup says about an ARK; None if it was for another one, with other redirects."""
         if result.security == "bogus":
             return FromDns(Dns.BOGUS, result.replace(candidates=(), complete=False))
         found = result if is_own else self.store.combine(ark, result)

@@ -1,7 +1,7 @@
 """Lookups in DNS: at most one in flight for a name, circuit breakers, and the driver that runs them in threads.
 
-The engine decides what to do next and yields it as a ``Wait``. A ``Driver`` starts the lookup and waits as that says;
-``aio`` has that of asyncio. A lookup goes on without its caller.
+The engine decides what to do next and yields it as a ``Wait``. A ``Driver`` starts the lookup and waits accordingly;
+``aio`` has asyncio's. A lookup continues without its caller.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ if TYPE_CHECKING:
     from maptr.choose import Chooser
     from maptr.resolver.resolver import Resolver
 
-MAX_PENDING = 256  # lookups in flight; beyond that, callers get what is kept
+MAX_PENDING = 256  # lookups in flight; beyond that, callers get cached answers
 LOST_AFTER = 5.0  # seconds past its deadline after which a lookup is considered lost
 
-# Of circuit breakers.
+# Circuit breakers.
 OPEN_AFTER = 3  # failures in a row
-FIRST_PAUSE = 1.0  # seconds; RFC 9520 section 3.2: a failure is kept for a second at least
+FIRST_PAUSE = 1.0  # seconds; RFC 9520 section 3.2: a failure is cached for at least a second
 LONGEST_PAUSE = 30.0  # seconds; RFC 8767 section 5: the failure recheck timer. RFC 9520 allows five minutes
 MAX_BREAKERS = 10_000
 
 
 @dataclass(slots=True, eq=False)
 class PendingLookup:
-    """The lookup of an ARK in flight, which serves other ARKs of the same ``name``, too.
+    """The lookup of an ARK in flight, which also serves other ARKs of the same ``name``.
 
-    ``deadline`` is that of the caller that began it, at the time ``started`` of the monotonic clock. ``done`` receives
-    the discovery, complete or not, or an exception that is not an error of DNS. ``is_lost`` returns whether the event
-    loop that runs it was closed.
+    ``deadline`` is that of the caller that started it, at the time ``started`` of the monotonic clock. ``done``
+    receives the discovery, complete or not, or an exception that is not a DNS error. ``is_lost`` returns whether the
+    event loop that runs it was closed.
     """
 
     ark: Ark
@@ -53,10 +53,10 @@ class PendingLookup:
 
 
 class PendingLookups:
-    """The lookups that a cache has in flight, at most MAX_PENDING. Safe for threads.
+    """The lookups that a cache has in flight, at most MAX_PENDING. Thread-safe.
 
     A lookup is lost if its event loop was closed or does not run, or if it runs in a thread of the process that this
-    one was forked from. A lost lookup is dropped at once, or when its time is over if its event loop only stands still.
+    one was forked from. A lost lookup is dropped at once, or at its deadline if its event loop is only stalled.
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:
@@ -90,7 +90,7 @@ class PendingLookups:
             return
         if result is None:
             pending.done.cancel()
-            pending.done.set_running_or_notify_cancel()  # which wakes those that wait
+            pending.done.set_running_or_notify_cancel()  # wakes those that wait
         elif isinstance(result, Exception):
             pending.done.set_exception(result)
         else:
@@ -113,11 +113,11 @@ class _Breaker:
 
 
 class CircuitBreakers:
-    """Circuit breakers by key; ``threshold`` failures in a row open one. Safe for threads.
+    """Circuit breakers by key; ``threshold`` failures in a row open one. Thread-safe.
 
-    While a breaker is open, its server or name is not asked for pauses that grow and are jittered. After each pause one
-    caller may try; the first success closes the breaker. The same pauses serve a name whose lookup keeps failing
-    (RFC 9520 section 3.2).
+    While a breaker is open, its server or name is not queried, for growing, jittered pauses. After each pause one
+    caller may try; the first success closes the breaker. The same pauses serve a name whose lookup keeps failing (RFC
+    9520 section 3.2).
 
     Beyond MAX_BREAKERS, those whose last failure is oldest are dropped.
     """
@@ -193,7 +193,7 @@ Finish = Callable[[PendingLookup, Discovery | Exception | None], None]
 class Driver:
     """Runs lookups in threads; ``finish`` takes the result of each. ``aio.TaskDriver`` runs them in tasks.
 
-    Its coroutines block, so that ``complete`` runs them; those of a task wait.
+    Its coroutines block, so that ``complete`` can run them; those of tasks wait.
     """
 
     def __init__(self, resolver: Resolver, finish: Finish) -> None:

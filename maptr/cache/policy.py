@@ -1,6 +1,6 @@
 """Policies: which source of a cache answers, DNS or the table. A policy is a function of values and does no I/O.
 
-Every policy keeps two rules. "None" is said only if a source that may deny an ARK did so; a source that is silent,
+Every policy obeys two rules. "None" is reported only if a source that may deny an ARK did so; a source that is silent,
 bogus, missing or too old to deny is "not known". An answer that is not fresh is marked as stale.
 """
 
@@ -27,7 +27,7 @@ class Take(State):
 
 
 class Choice(NamedTuple):
-    """The source that is taken, and the states of DNS and of the table for which it is."""
+    """The source that is taken, and the states of DNS and the table that led to it."""
 
     take: Take
     dns: Dns
@@ -57,14 +57,14 @@ def _reason(choice: Choice) -> str:
 class SourcePolicy(Protocol):
     """Chooses the source that answers.
 
-    ``takes_dns``: it takes an answer of DNS whatever the table says, which is not read while a fresh answer is kept.
+    ``takes_dns``: it takes DNS's answer whatever the table says, which is not read while a fresh answer is cached.
     """
 
     name: ClassVar[str]
     takes_dns: ClassVar[bool] = False
 
     def asks(self, natab: Natab) -> bool:
-        """Return whether DNS must be asked, given what the table says."""
+        """Return whether DNS must be queried, given what the table says."""
         ...
 
     def choose(self, dns: Dns, natab: Natab) -> Choice:
@@ -149,7 +149,7 @@ _POLICIES = {policy.name: policy for policy in _BUILT_IN}
 
 
 def named(policy: str | SourcePolicy) -> SourcePolicy:
-    """Return the policy of that name, built in or of an installed package, or the policy itself.
+    """Return the policy of that name, built in or from an installed package, or the policy itself.
 
     Raises ConfigError for an unknown name, PluginError, and TypeError.
     """

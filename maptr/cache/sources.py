@@ -39,8 +39,8 @@ class Sources:
         self._clock = engine.store.clock
         self._threads = Driver(resolver, self.engine.finish)
         self._tasks: TaskDriver | None = None
-        # Discoveries by the text of their ARK, with the time until which they may be handed out unchanged. A discovery
-        # made of cached answers takes ten times as long as the budget of a hit in memory.
+        # Discoveries by the text of their ARK, with the time until which they may be handed out unchanged. Making one
+        # from cached answers takes too long for a hit in memory (scripts/bench cache).
         self._recent: LruDict[str, tuple[float, Discovery]] = LruDict(MAX_RECENT)
 
     def discover(self, ark: Ark | str | bytes, options: Options = NO_OPTIONS) -> Discovery:
@@ -78,7 +78,7 @@ class Sources:
     async def _ready_to_await(self) -> TaskDriver:
         """Return the driver of lookups, after reading the table in a thread if that was not done yet."""
         if self._tasks is None:
-            # Late: asyncio doubles the start time of a program that does not await.
+            # Imported late: asyncio doubles the start time of a program that does not await.
             from maptr.cache.aio import TaskDriver
             from maptr.resolver.aio import need_asyncio
 
@@ -93,9 +93,9 @@ class Sources:
     def discover_many(
         self, pairs: Iterable[tuple[Token, Item]], lifetime: float, *, ordered: bool = True
     ) -> Generator[tuple[Token, Discovery], None, None]:
-        """Yield each token with its discovery. DNS is asked where no cached answer is fresh and the policy needs it.
+        """Yield each token with its discovery. DNS is queried where no cached answer is fresh and the policy needs it.
 
-        If no server can be asked, the table and older answers are left.
+        If no server can be queried, the table and older answers are used.
         """
 
         def prepare() -> Iterator[tuple[tuple[Token, bool], Item]]:
@@ -139,7 +139,7 @@ class Sources:
                 yield token, self._without_dns(item, error)
 
     def _at_once(self, item: Item) -> Item:
-        """Return the discovery of an item that needs no query now; the ARK if DNS must be asked."""
+        """Return the discovery of an item that needs no query now; the ARK if DNS must be queried."""
         found = item if isinstance(item, Discovery) else self.engine.at_once(item)
         return item if found is None else found
 
@@ -154,7 +154,7 @@ class Sources:
         return found
 
     def from_dns(self, ark: Ark) -> Discovery:
-        """Return what DNS says of an ARK, from cached answers or asked now, without the table. Raises nothing.
+        """Return what DNS says about an ARK, from cached answers or queried now, without the table. Raises nothing.
 
         A stale answer is incomplete.
         """
@@ -162,7 +162,7 @@ class Sources:
         return found.replace(complete=False) if found.stale else found
 
     def fetch(self, arks: Iterable[Ark]) -> Generator[Discovery | None, None, None]:
-        """Yield the discovery of each ARK that DNS gives now, in order, or None if fresh answers of it are kept."""
+        """Yield the discovery of each ARK that DNS gives now, in order, or None if fresh answers for it are cached."""
         pairs = ((self.engine.store.fresh(ark).found is not None, ark) for ark in arks)
         skipped = ((is_kept, Discovery(ark) if is_kept else ark) for is_kept, ark in pairs)
         for is_kept, found in self._resolver.discover_many(skipped, self._resolver.lifetime, ordered=True):
@@ -171,7 +171,7 @@ class Sources:
             yield None if is_kept else found
 
     def follow(self, table: TableSource) -> None:
-        """Use another table from now on. Cached answers of DNS stay."""
+        """Use another table from now on. Cached DNS answers are kept."""
         self.engine.table = table
         self._recent.clear()
 

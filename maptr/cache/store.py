@@ -1,7 +1,7 @@
 """The answers that a cache keeps in memory and on disk, replayed for any ARK of their NAAN.
 
-The answers that one walk was told also serve the other ARKs of its NAAN: ``Store`` runs the walk again over the
-cached answers. It sends no queries.
+The answers that one walk received also serve the other ARKs of its NAAN: ``Store`` runs the walk again over the cached
+answers. It sends no queries.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from maptr.cache.disk import Disk
 
 MAX_KEEP = 604_800  # seconds; RFC 8767 section 4: a TTL of more than a week is capped
-MAX_REPLAYS = 1_000  # NAANs of which a walk is kept
+MAX_REPLAYS = 1_000  # NAANs with a cached walk
 MAX_NEGATIVE = 10_800  # seconds; RFC 2308 section 5: one to three hours work well
 STALE_TTL = 30  # seconds; RFC 8767 section 4: the TTL of a stale answer
 REFRESH_PART = 0.1  # of a lifetime: an answer used in this last part of it is fetched again in the background
@@ -36,7 +36,7 @@ V = TypeVar("V")
 
 
 class LruDict(Generic[K, V]):
-    """A bounded mapping that drops its least recently used entries. Safe for threads, and across a fork."""
+    """A bounded mapping that drops its least recently used entries. Thread-safe, and safe across a fork."""
 
     def __init__(self, size: int) -> None:
         self._size = size
@@ -85,8 +85,8 @@ class CachedAnswer:
 class Store:
     """Memory in front of disk. ``clock`` is monotonic and decides what is fresh; ``wall`` dates the entries on disk.
 
-    ``view`` is a text that names the servers that are asked and how DNSSEC is checked: the answers on disk are those of
-    one view. Names are case-folded.
+    ``view`` is a text that names the servers and how DNSSEC is checked: answers on disk belong to one view. Names are
+    case-folded.
     """
 
     def __init__(
@@ -112,7 +112,7 @@ class Store:
         self._rules_lock = ForkLock()
 
     def root(self, ark: Ark) -> Labels:
-        """Return the first name that is asked for an ARK."""
+        """Return the first name that is queried for an ARK."""
         return names.fold((ark.naan.encode(), *self.settings.origin))
 
     def learn(self, discovery: Discovery) -> None:
@@ -126,12 +126,12 @@ class Store:
                     self._disk.put(self.view, key, answer, wall, wall + lifetime)
 
     def rule(self, naptr: Naptr, *, undotted: Labels | None, budget: Budget) -> Rule:
-        """``naptr.record.read``, with a memory for regexps."""
+        """``naptr.record.read``, with a cache for regexps."""
         with self._rules_lock:
             return self._rules(naptr, undotted=undotted, budget=budget)
 
     def fresh(self, ark: Ark) -> Fresh:
-        """Return the walk over fresh answers; from that of another ARK of the NAAN if they ask the same questions, for
+        """Return the walk over fresh answers, reused from another ARK of the NAAN if both ask the same questions, for
         the second in which the TTLs are the same."""
         known = self._replays.get(ark.naan)
         if known is not None and known.holds() and (same := known.of(ark)) is not None:
@@ -178,7 +178,7 @@ class Store:
             self._disk.clear(self.view)
 
     def get(self, name: Labels, now: float) -> CachedAnswer | None:
-        """Return the answer for a name, the one from the disk if memory has no fresh one. None past the stale limit."""
+        """Return the answer for a name, from disk if memory has no fresh one; None past the stale limit."""
         kept = self._memory.get(name)
         if kept is None or kept.expires <= now:
             kept = self._from_disk(name, now) or kept
@@ -202,7 +202,7 @@ class Store:
 class Fresh(NamedTuple):
     """The discovery from fresh answers, None if ``missing`` has none, and when the first of them should be fetched.
 
-    ``has_some``: an answer is kept for a name on the way, fresh or stale.
+    ``has_some``: an answer is cached for a name on the way, fresh or stale.
     """
 
     found: Discovery | None
@@ -249,7 +249,7 @@ class Replay:
         return self._now <= now < self._until and all(self._store.is_kept(name, kept) for name, kept in self._used)
 
     def of(self, ark: Ark) -> Fresh | None:
-        """Return the same for another ARK of the NAAN; None if its walk must run by itself."""
+        """Return the walk for another ARK of the NAAN; None if that one must run by itself."""
         found = None if self.shared is None else self.shared.discovery(ark.sent(self._settings.hyphens))
         return None if found is None else Fresh(found, self.refresh_at)
 
@@ -306,7 +306,7 @@ def replay(
 
 
 def _longest_lifetime(answer: Answer) -> int:
-    """Return the longest time that an answer may be kept, in seconds; 0 if DNS did not say (RFC 2308 section 5)."""
+    """Return the longest time that an answer may be cached, in seconds; 0 if DNS did not say (RFC 2308 section 5)."""
     if not answer.outcome.answered:
         return 0
     return MAX_KEEP if answer.outcome is Outcome.ANSWER and answer.records else MAX_NEGATIVE

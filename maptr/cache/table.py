@@ -29,7 +29,7 @@ class TableReader:
     even where a rule would be longer than DNS can carry.
 
     A record without a usable mapping authority gives no candidates, and no shorter shoulder of the same NAAN answers in
-    its place, because where its ARKs lead is not known.
+    its place, because it is not known where its ARKs lead.
     """
 
     def __init__(self) -> None:
@@ -63,7 +63,7 @@ class TableReader:
         return natab, TableAnswer(ark, settings, state, record.entry.key, found, limit, fault)
 
     def _records(self, naan: str, allow_private: bool, table: Table) -> NaanRecords:
-        """Return the records of a NAAN. They are kept as long as the table: there may be hundreds of shoulders."""
+        """Return the records of a NAAN. They are cached as long as the table: there may be hundreds of shoulders."""
         of, kept = self._kept
         if table is not of:
             kept = {}
@@ -77,8 +77,8 @@ class TableReader:
 
 
 class NaanRecords:
-    """The records of a NAAN by their shoulder. The shoulders that an ARK starts with are those that the longest of them
-    starts with, so that is all there is to find."""
+    """The records of a NAAN by their shoulder. Every shoulder that an ARK starts with is a prefix of the longest one,
+    so only the longest is looked up."""
 
     def __init__(self, records: Iterable[Record]) -> None:
         known = {record.entry.shoulder: record for record in records}
@@ -102,8 +102,8 @@ class NaanRecords:
 
 
 class TableAnswer(NamedTuple):
-    """What a table says of an ARK: the candidates from the record with this key, best first, and the limit because of
-    which there are no more; or the reason why there are none."""
+    """What a table says about an ARK: the candidates from the record with this key, best first, and the limit that cut
+    them off, if any; or the reason why there are none."""
 
     ark: Ark
     settings: Settings
@@ -218,8 +218,8 @@ def _record(entry: Entry, allow_private: bool) -> Record:
 
 
 def _candidates(ark: Ark, settings: Settings, targets: Sequence[Target]) -> tuple[tuple[Candidate, ...], Limit | None]:
-    """Return the candidates, best first, and the limit because of which there are no more. A target is for this ARK
-    even if its URL is too long, so that no later one replaces it."""
+    """Return the candidates, best first, and the limit that cut them off, if any. A target counts even if its URL is
+    too long, so that no later one replaces it."""
     found: dict[str, Candidate] = {}
     for target in targets:
         made = target.nma.expanded(ark, target.entry.shoulder)
