@@ -289,7 +289,7 @@ def test_the_origin_of_the_settings_is_honoured(server: Maptr, maptr_dns: Answer
 
 @pytest.mark.parametrize("nothing", [[], (), iter([]), {}, set()], ids=lambda nothing: type(nothing).__name__)
 def test_no_server_is_an_error(nothing: Any) -> None:
-    with pytest.raises(ConfigError, match="nameservers: is empty: name a server; None stands for those of the system"):
+    with pytest.raises(ConfigError, match="nameservers: is empty: name a server; None means the system's servers"):
         Client(nothing)
     with pytest.raises(ConfigError, match="nameservers: "):
         maptr.discover(ARK, nameservers="")
@@ -372,7 +372,7 @@ async def test_a_context_closes_the_file_of_answers(server: Maptr, tmp_path: Pat
 def test_its_text_names_servers_policy_table_and_file(tmp_path: Path) -> None:
     natab, kept = tmp_path / "natab", tmp_path / "c"
     natab.touch()
-    assert repr(Client(table=None)) == "<Client of the servers of the system>"
+    assert repr(Client(table=None)) == "<Client of the system's servers>"
     assert re.search(r"dns-first, <table '.*builtin.json', builtin>, no disk>$", repr(Client()))
     whole = Client(["192.0.2.1", "::1#53"], table=natab, cache=kept, policy="natab-first")
     shown = f"<table {str(natab)!r}>, <disk {str(kept)!r}>"

@@ -1,4 +1,4 @@
-"""The asyncio side of a resolver: a module of its own, because a program that does not await starts without it."""
+"""The asyncio side of a resolver: a separate module, so that a program that does not await starts without it."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class LoopWaiter:
 class SharedConnections:
     """The TCP connections that awaited look-ups share (RFC 7766 6.2.1): a pool for each event loop.
 
-    Threads with event loops of their own may share one.
+    Threads with their own event loops may share one.
     """
 
     def __init__(self, stub: Stub, most: int) -> None:
@@ -93,7 +93,7 @@ class SharedConnections:
         return pool
 
     def close(self) -> None:
-        """Close the connections of the running event loop, if one runs here, and those of closed ones."""
+        """Close the connections of the running event loop, if one runs here, and of closed ones."""
         self._abandon()
         with suppress(RuntimeError):
             if (pool := self._pools.pop(asyncio.get_running_loop(), None)) is not None:
@@ -106,9 +106,9 @@ class SharedConnections:
 
 
 class Feed(Generic[T]):
-    """Takes the items of a stream in a task of its own, so that waiting for one delays nothing else.
+    """Takes the items of a stream in a separate task, so that waiting for one delays nothing else.
 
-    It holds INTAKE of them at most, and calls ``wake`` for the first one that it holds, and at the end of the stream.
+    It holds at most INTAKE of them, and calls ``wake`` for the first one that it holds, and at the end of the stream.
     """
 
     def __init__(self, stream: AsyncIterator[T], wake: Callable[[], None]) -> None:
@@ -134,7 +134,7 @@ class Feed(Generic[T]):
         return bool(self._taken)
 
     def take(self, most: int) -> tuple[list[T], bool]:
-        """Return items that have come, and whether they are the last ones. Raises the error of the stream."""
+        """Return items that have arrived, and whether they are the last ones. Raises the stream's error."""
         if self._task.done():
             self._task.result()
         taken = self._taken[:most]

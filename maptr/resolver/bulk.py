@@ -27,11 +27,11 @@ from maptr.resolver.call import Clock, log_answer, logs
 from maptr.resolver.multiplexer import Multiplexer
 from maptr.walk import TIME_OVER, Answer, Question, Settings, SharedWalk, Walk, root_name
 
-WINDOW = 4  # ARKs begun, for each question that may be outstanding
+WINDOW = 4  # ARKs started, for each question that may be outstanding
 HELD = 32  # discoveries held back for order, for each question that may be outstanding: 22 MB at most by default
 INTAKE = 64  # ARKs taken from the stream before the sockets are read
 MAX_KEPT = 100_000  # records of cached answers, an answer without records counting as one: at most 150 MB
-MAX_NAANS = 4_096  # whose regexp budget or discovery is kept; the real registry has fewer than 2,000
+MAX_NAANS = 4_096  # whose regexp budget or discovery is cached; the real registry has fewer than 2,000
 STEPS_EACH = 5_000  # regexp steps that each further walk of a NAAN adds to the budget of all its walks
 SLICE = 0.02  # seconds of computing, or of waiting for the stream, after which the sockets are read
 
@@ -80,7 +80,7 @@ class SharedQuestion(Generic[Token]):
 
 
 class _Questions(Generic[Token]):
-    """The questions of a run. Each is asked once, and its answer kept while there is room for the records.
+    """The questions of a run. Each is asked once, and its answer cached while there is room for the records.
 
     ``shared`` has, by NAAN, the walk that serves all of its ARKs.
     """
@@ -101,7 +101,7 @@ class _Questions(Generic[Token]):
         return question
 
     def take(self) -> list[SharedQuestion[Token]]:
-        """Return those that are to be sent. One whose walks have all ended meanwhile is dropped."""
+        """Return those to send. One whose walks have all ended meanwhile is dropped."""
         unsent, self.unsent = self.unsent, []
         wanted: list[SharedQuestion[Token]] = []
         for question in unsent:
@@ -112,7 +112,7 @@ class _Questions(Generic[Token]):
         return wanted
 
     def answered(self, question: SharedQuestion[Token], answer: Answer) -> None:
-        """Keep an answer. A time-out is of the question only if it was not asked for the time of one walk."""
+        """Cache an answer. A time-out counts for the question only if it was not limited by one walk's deadline."""
         del self.asked[question.key]
         if question.deadline is not None and answer.outcome is Outcome.TIMEOUT:
             return
@@ -186,7 +186,7 @@ class Scheduler(Generic[Token]):
         # New walks that can begin, each with its first answer and the seconds that this took.
         self._ready: deque[tuple[NewWalk[Token], Answer, float]] = deque()
         self._active: dict[ActiveWalk[Token], None] = {}
-        self._next_deadline = inf  # no active walk ends before
+        self._next_deadline = inf  # no active walk ends before this
 
     @property
     def has_new(self) -> bool:
@@ -211,7 +211,7 @@ class Scheduler(Generic[Token]):
             self._ready.append((NewWalk(token, ark, name), answer, 0.0))
             return
         outstanding = self._questions.asked.get(key)
-        if outstanding is not None and not outstanding.new:  # a redirect led there, so this walk has a deadline, too
+        if outstanding is not None and not outstanding.new:  # a redirect led there, so this walk also has a deadline
             self._begin(token, self._maker.make(ark, name), 0.0)
         else:
             self._questions.ask(key, name).new.append(NewWalk(token, ark, name))
@@ -258,7 +258,7 @@ class Scheduler(Generic[Token]):
         return max(0.0, self._next_deadline - now) if self._active else None
 
     def _begin_ready(self) -> None:
-        """Begin new walks whose first question is answered, for a SLICE of time at most."""
+        """Begin new walks whose first question is answered, for at most a SLICE of time."""
         end = self._clock() + SLICE
         while self._ready and self._clock() < end:
             new, answer, elapsed = self._ready.popleft()
@@ -271,7 +271,7 @@ class Scheduler(Generic[Token]):
         if walk.over:
             found = self._finish(token, walk)
             if walk.budget.shared is not None and (shared := SharedWalk.of(walk, found)) is not None:
-                self._questions.share(walk.ark.naan, shared)  # from the second of a NAAN on: many have one
+                self._questions.share(walk.ark.naan, shared)  # from a NAAN's second walk on: many have only one
             return
         active = ActiveWalk(token, walk, self._clock() - elapsed + self._lifetime)
         self._active[active] = None
@@ -326,7 +326,7 @@ def take(stream: Iterator[T], most: int, clock: Clock) -> tuple[list[T], bool]:
 
 class RunClock:
     """The clock of a run. It stands still in a ``with`` block: while the caller works on a discovery, or makes the next
-    ARKs, no socket is read, so this is not time in which a server did not answer."""
+    ARKs, no socket is read, so this time does not count against servers."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -377,7 +377,7 @@ class Run(Generic[Token]):
         """Start a walk for each ARK; ``ended`` says that they are the last of the stream."""
         self._ended = ended
         for token, ark in pairs:
-            if isinstance(ark, Ark):  # a quarter of the time that the same question about a Discovery takes
+            if isinstance(ark, Ark):  # faster than testing for Discovery
                 self.scheduler.start((self._started, token), ark)
             else:
                 self.scheduler.done.append(((self._started, token), ark))

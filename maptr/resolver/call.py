@@ -20,7 +20,7 @@ LIFETIME = 5.0  # seconds for a whole walk; dnspython's default for one resoluti
 
 T = TypeVar("T")
 
-log = logging.getLogger("maptr.client")  # DEBUG: one line a query, and one a discovery
+log = logging.getLogger("maptr.client")  # DEBUG: one line per query, and one per discovery
 
 StepHook = Callable[[Step], object]  # what it returns is not used
 Clock = Callable[[], float]
@@ -38,11 +38,11 @@ class Deadline:
 
     @classmethod
     def of(cls, lifetime: Lifetime, clock: Clock) -> Deadline:
-        """Return a deadline as it is, and for a number of seconds one that is counted from now."""
+        """Return a deadline unchanged, and a number of seconds as a deadline from now."""
         return lifetime if isinstance(lifetime, Deadline) else cls(lifetime, clock)
 
     def left(self) -> float:
-        """Return the seconds until it; less than 0 after it."""
+        """Return the seconds until it; negative after it."""
         return self.until - self.clock()
 
 
@@ -114,9 +114,9 @@ class TimedWalk:
 
 
 def complete(steps: Coroutine[Any, Any, T]) -> T:
-    """Return what a coroutine returns that blocks where others wait, so that it needs no event loop.
+    """Run a coroutine that blocks where others wait, and so needs no event loop, and return its result.
 
-    What looks an ARK up is written once, as coroutines. Those of a task wait in its event loop, those of a thread here.
+    Look-ups are written once, as coroutines. In a task they wait in the event loop, in a thread here.
     """
     try:
         steps.send(None)
@@ -132,12 +132,12 @@ def logs() -> bool:
 
 
 def log_answer(name: Labels, rdtype: int, answer: Answer) -> None:
-    """Write a line on the answer to a query."""
+    """Log the answer to a query."""
     log.debug("query %s: %d records", answer.as_step(name, rdtype), len(answer.records))
 
 
 def log_discovery(found: Discovery) -> None:
-    """Write a line on a discovery, and why its source was taken, if the program wants these."""
+    """Log a discovery, and why its source was taken, if the program wants such lines."""
     if logs():
         log.debug("found %s", f"{found} [{found.reason}]" if found.candidates and found.reason else found)
 
@@ -148,7 +148,7 @@ def as_ark(ark: Ark | str | bytes, profile: Profile) -> Ark:
 
 
 def as_item(item: object, position: int, profile: Profile) -> Ark | Discovery:
-    """Return an item of a stream as an ARK; if it is none, as a discovery with the error."""
+    """Return an item of a stream as an ARK; if it is not one, as a discovery with the error."""
     try:
         if not isinstance(item, _RECEIVED):
             raise ArkSyntaxError(f"{type(item).__name__} is not text")

@@ -1,10 +1,10 @@
-"""Connections by TCP and TLS with many queries on each: sent at once, answered in any order, used again (RFC 7766).
+"""TCP and TLS connections with many queries on each: sent at once, answered in any order, reused (RFC 7766).
 
-Each outstanding query has an ID of its own on its connection, which gives a response to the query with its ID; whether
-it is about the same question, the exchange decides. A response that no query has or had is an error of all. A server
-that closes a connection with outstanding queries, or stops answering, gets fewer on the next ones, down to one each. If
-it closes one with a single query, or the process may not open another, fewer connections are open at a time. Both
-numbers grow again slowly, with each response.
+Each outstanding query has a unique ID on its connection, which passes a response to the query with its ID; the exchange
+decides whether it is about the same question. A response with an ID that no query has or had is an error for all. A
+server that closes a connection with outstanding queries, or stops answering, gets fewer on the next ones, down to one
+each. If it closes one with a single query, or the process may not open another, fewer connections are open at a time.
+Both numbers grow again slowly, with each response.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from maptr.resolver.servers import Server
 if TYPE_CHECKING:
     import ssl
 
-MAX_CONNECTIONS = 8  # at a time; Unbound allows 10 in all (incoming-num-tcp), maptr serve 50 a client
+MAX_CONNECTIONS = 8  # at a time; Unbound allows 10 in all (incoming-num-tcp), maptr serve 50 per client
 MAX_OUTSTANDING = 32  # queries on one connection
 MAX_USES = 10_000  # queries on one connection, one after the other
 GROWTH = 0.01  # by which a limit that was lowered grows with each response
@@ -56,7 +56,7 @@ class UnansweredError(ConnectionResetError):
 
 
 class _Limit:
-    """A number that a server or the process may lower, to 1 at least, and that grows again."""
+    """A limit that a server or the process may lower, to at least 1, and that grows again."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -80,7 +80,7 @@ class _Asked(NamedTuple):
 
 
 class TcpConnection:
-    """One connection without blocking, and the queries outstanding on it by ID. Raises OSError."""
+    """One non-blocking connection, and the queries outstanding on it by ID. Raises OSError."""
 
     def __init__(self, server: Server, waiter: Waiter, pool: TcpPool) -> None:
         self.server = server
@@ -115,7 +115,7 @@ class TcpConnection:
         self._watch(write=True)
 
     def withdraw(self, ident: bytes) -> None:
-        """Give up a query. If nothing has come since it was sent, further ones get another connection."""
+        """Give up a query. If nothing has arrived since it was sent, further ones get another connection."""
         asked = self.pending.pop(ident, None)
         if asked is None:
             return
@@ -126,7 +126,7 @@ class TcpConnection:
         self._pool.settled(self)
 
     def close(self) -> None:
-        """Close it, if that was not done. Its queries get no reply."""
+        """Close it, unless that was done. Its queries get no reply."""
         if self.sock.fileno() >= 0:
             self._waiter.unwatch(self.sock)
             self.sock.close()
@@ -157,7 +157,7 @@ class TcpConnection:
                 self._pool.settled(self)
 
     def _transfer(self) -> None:
-        """Send queries and read responses. Raises OSError, also for what would block."""
+        """Send queries and read responses. Raises OSError, even where it would block."""
         if self._unsent:
             self._check_connected()
         while self._unsent:
@@ -209,12 +209,12 @@ class TcpConnection:
 
 
 def refused_certificate(error: ssl.SSLCertVerificationError) -> OSError:
-    """Return the error of a server, asked by TLS or HTTPS, with a certificate that is not valid for its host."""
+    """Return the error for a server, queried over TLS or HTTPS, whose certificate is not valid for its host."""
     return OSError(f"its certificate is refused: {error.verify_message}")
 
 
 class TlsConnection(TcpConnection):
-    """One by TLS (RFC 7858), to a server with a certificate for its host."""
+    """A TLS connection (RFC 7858), to a server with a certificate for its host."""
 
     def __init__(self, server: Server, waiter: Waiter, pool: TcpPool, context: ssl.SSLContext) -> None:
         self._context = context
@@ -255,10 +255,10 @@ class TlsConnection(TcpConnection):
 
 
 class TcpPool:
-    """The connections to all servers, ``most`` at a time. ``tls_context`` makes what verifies certificates.
+    """The connections to all servers, ``most`` at a time. ``tls_context`` makes the context that verifies certificates.
 
-    With ``later``, those that are idle are closed after IDLE_SECONDS, and the sockets of a pool that is dropped without
-    ``close``; else they stay open until ``close``.
+    With ``later``, idle ones are closed after IDLE_SECONDS, and so are the sockets of a pool dropped without ``close``;
+    else they remain open until ``close``.
     """
 
     def __init__(

@@ -49,7 +49,7 @@ Resolving = TypeVar("Resolving", dns.resolver.Resolver, dns.asyncresolver.Resolv
 
 
 class DnspythonLookups:
-    """The lookups of one walk at a dnspython ``resolver``. A failure is an answer, too.
+    """The lookups of one walk at a dnspython ``resolver``. A failure is also an answer.
 
     Either kind of resolver serves both: a copy of the other kind has its servers and settings.
     """
@@ -69,7 +69,7 @@ class DnspythonLookups:
         self._with_bits = partial(_with_bits, trust_ad=trust_ad, validate=validator is not None)
 
     async def ask(self, questions: list[Question]) -> list[Answer]:
-        """Return the answers to questions: asked side by side in an event loop, else one after the other."""
+        """Return the answers to questions: asked in parallel in an event loop, else one after the other."""
         if not self._side_by_side:
             resolver = self._with_bits(of_kind(self._resolver, dns.resolver.Resolver))
             return [await _ask(partial(_resolve, resolver), self._start(question)) for question in questions]
@@ -101,7 +101,7 @@ async def _ask(resolve: Callable[..., Awaitable[Any]], lookup: _Lookup) -> Answe
 
 
 class Alias(NamedTuple):
-    """Where CNAMEs lead whose target the resolver left to its client."""
+    """The target of CNAMEs that the resolver left to its client."""
 
     target: dns.name.Name
     ttl: int | None
@@ -111,8 +111,7 @@ class Alias(NamedTuple):
 class _Lookup:
     """One question of a walk to a dnspython resolver, without I/O.
 
-    Call ``resolve`` with ``arguments()`` and ``tell()`` its result or exception, until there is an ``answer``. Many
-    attributes: the question, its limits, and how far it is answered.
+    Call ``resolve`` with ``arguments()`` and ``tell()`` its result or exception, until there is an ``answer``.
     """
 
     def __init__(self, question: Question, run: TimedWalk, validator: Validator | None, *, trust_ad: bool) -> None:
@@ -141,7 +140,7 @@ class _Lookup:
         }
 
     def tell(self, found: dns.resolver.Answer | Exception) -> None:
-        """Raise an exception again that is not about DNS."""
+        """Re-raise an exception that is not about DNS."""
         elapsed = self._deadline.clock() - self._started
         if self._validation is not None:
             self._validation.tell(_resolved(found, elapsed))
@@ -159,7 +158,7 @@ class _Lookup:
                 self.answer = self._after_aliases(answer)
 
     def _after_aliases(self, answer: Answer) -> Answer:
-        """Return the answer at the end of aliases as that for the name of the question."""
+        """Return the answer at the end of the aliases as the answer for the question's name."""
         if not self._aliases:
             return answer
         note = "; ".join(filter(None, (f"through CNAME {self._aliases[-1].target}", answer.note)))
@@ -178,7 +177,7 @@ def read_answer(answer: dns.resolver.Answer, elapsed: float, *, trust_ad: bool =
 
 
 def _read(message: dns.message.Message, elapsed: float, trust_ad: bool) -> Answer:
-    """Return what a message says, read as those of plain servers are."""
+    """Return what a message says, read like those of plain servers."""
     if message.flags & dns.flags.TC:
         return Answer(Outcome.MALFORMED, note=TRUNCATED, elapsed=elapsed)
     try:
@@ -196,7 +195,7 @@ def _read(message: dns.message.Message, elapsed: float, trust_ad: bool) -> Answe
 
 
 def read_error(error: Exception, elapsed: float, *, trust_ad: bool = False) -> Answer:
-    """Return a resolver's exception as the walk's answer. Raises it again if it is not about DNS."""
+    """Return a resolver's exception as the walk's answer. Re-raises it if it is not about DNS."""
     if isinstance(error, dns.resolver.NXDOMAIN):
         response = _nxdomain(error)
         return Answer(Outcome.NXDOMAIN, elapsed=elapsed) if response is None else _read(response, elapsed, trust_ad)
@@ -235,7 +234,7 @@ def _server(answer: dns.resolver.Answer) -> str:
 
 
 def _extended(response: object) -> list[ExtendedError]:
-    """Return the extended errors of a response (RFC 8914); none of None, where there was no response."""
+    """Return the extended errors of a response (RFC 8914); none for None, where there was no response."""
     if not isinstance(response, dns.message.Message):
         return []
     found = [option for option in response.options if isinstance(option, dns.edns.EDEOption)]
@@ -268,7 +267,7 @@ def _failures(error: dns.exception.DNSException) -> str:
 
 
 def make_resolver(nameservers: Iterable[str], *, lifetime: float | None = None) -> dns.resolver.Resolver:
-    """Return a resolver for servers of which some are ``https://HOST[:PORT]/PATH`` or ``tls://HOST[#PORT]``.
+    """Return a resolver for servers, some of them ``https://HOST[:PORT]/PATH`` or ``tls://HOST[#PORT]``.
 
     ``check_server`` has accepted each. ``lifetime`` bounds the lookup of each name, in seconds. Certificates are
     verified for the host as written. Raises MissingExtra, and DiscoveryFailed for a name without address.
@@ -280,7 +279,7 @@ def make_resolver(nameservers: Iterable[str], *, lifetime: float | None = None) 
 
 
 class _HttpsNameserver(dns.nameserver.DoHNameserver):
-    """A server asked by HTTPS, of which a failure is final: dnspython would try again until the time is over."""
+    """A server queried over HTTPS, whose failure is final: dnspython would try again until the time is over."""
 
     def query(self, *given: Any, **options: Any) -> dns.message.Message:
         with _http_errors():
@@ -292,7 +291,7 @@ class _HttpsNameserver(dns.nameserver.DoHNameserver):
 
 
 class _ProxiedNameserver(_HttpsNameserver):
-    """One that is asked by a proxy, which looks up its name. dnspython asks by none."""
+    """One that is queried through a proxy, which looks up its name. dnspython uses none."""
 
     def __init__(self, text: str, proxy: Proxy) -> None:
         super().__init__(text)
@@ -323,7 +322,7 @@ class _ProxiedNameserver(_HttpsNameserver):
 
 @contextmanager
 def _http_errors(proxy: Proxy | None = None) -> Iterator[None]:
-    """Raise errors of HTTP as those which dnspython knows: of a socket, of time, or of a response."""
+    """Raise HTTP errors as errors that dnspython knows: of a socket, a time-out, or a response."""
     import httpx2  # of the extra that dnspython needs for DNS over HTTPS
 
     try:
@@ -338,19 +337,19 @@ def _http_errors(proxy: Proxy | None = None) -> Iterator[None]:
             raise refused_certificate(cause) from None
         by = "" if proxy is None else f"by the proxy {proxy}: "
         raise OSError(f"{by}{error}" if str(error) else f"{by}no connection") from None
-    except ValueError as error:  # the status of HTTP; the body of the response follows
+    except ValueError as error:  # the HTTP status; the response's body follows
         reason = str(error).partition("\n")[0]
         raise dns.exception.FormError(reason) from None  # type: ignore[no-untyped-call]
 
 
 class _TcpNameserver(dns.nameserver.Do53Nameserver):
     def is_always_max_size(self) -> bool:
-        """True: dnspython then asks by TCP."""
+        """Return True, so that dnspython uses TCP."""
         return True
 
 
 def need_https() -> None:
-    """Raise MissingExtra unless servers can be asked by HTTPS."""
+    """Raise MissingExtra unless servers can be queried over HTTPS."""
     if not dns.query.have_doh:  # which packages this needs depends on dnspython's version
         raise MissingExtra("DNS over HTTPS needs more packages: pip install 'maptr[doh]'", key="nameservers")
 
@@ -380,7 +379,7 @@ def _nameservers(text: str, lifetime: float | None) -> list[dns.nameserver.Names
 def _with_bits(resolver: Resolving, trust_ad: bool, *, validate: bool) -> Resolving:
     """Return the resolver, or a copy that asks for the AD bit (RFC 6840 5.7), or one for validation.
 
-    That one sets DO and CD, and is without the cache, whose answers lack signatures.
+    The latter sets DO and CD, and has no cache, because cached answers lack signatures.
     """
     if not (trust_ad or validate):
         return resolver
@@ -394,7 +393,7 @@ def _with_bits(resolver: Resolving, trust_ad: bool, *, validate: bool) -> Resolv
 
 
 def _resolved(found: dns.resolver.Answer | Exception, elapsed: float) -> Resolved:
-    """Return a resolver's answer or exception for validation. Raises an exception again that is not about DNS."""
+    """Return a resolver's answer or exception for validation. Re-raises an exception that is not about DNS."""
     from maptr.resolver.validation.chain import Resolved  # needs the optional package cryptography
 
     if isinstance(found, Exception):

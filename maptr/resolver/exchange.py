@@ -4,10 +4,10 @@ A driver (``multiplexer``) sends the query that ``next()`` returns, reports to t
 and stops when ``answer`` is set.
 
     for each round, for each server that is not struck off:
-        query by UDP; by TCP after a truncated response, and again if the server closes the connection early;
+        query over UDP; over TCP after a truncated response, and again if the server closes the connection early;
             without EDNS if the server does not support it; in the letter case of the response if that differs
         an answer, or "no such name": done
-        no response in time: the next server, or the same again; a late response counts, too, if it leads on
+        no response in time: the next server, or the same again; a late response also counts if it makes progress
         failed, by the only server: once more
         refused, failed, malformed, lame: strike the server off
         a referral towards the name: start again at the addresses (glue) that it gives
@@ -49,8 +49,8 @@ MAX_CLOSED = 4  # TCP connections closed without a response that are opened agai
 MAX_ALIASES = 8  # CNAMEs whose target one server leaves to a further query
 MAX_REFERRALS = 8  # down from the servers given; a domain name below ark.arpa rarely has two zone cuts
 TRAILING = "bytes after the last record are ignored"
-NOTE_LENGTH = 500  # characters of failures kept in a note
-MAX_EXTENDED = 8  # extended errors kept of one question, and of one response
+NOTE_LENGTH = 500  # characters of failures in a note
+MAX_EXTENDED = 8  # extended errors of one question, and of one response
 
 
 class Attempt(NamedTuple):
@@ -65,11 +65,10 @@ class Attempt(NamedTuple):
 
 
 class StubOptions(NamedTuple):
-    """The servers that may answer, and how they are asked. Exchanges share it.
+    """The servers that may answer, and how to query them. Exchanges share it.
 
-    ``case_blind`` are servers that are asked without 0x20. With ``trust_ad`` the AD bit of the servers counts;
-    ``dnssec`` asks for the signatures that validation needs. ``options`` may have other limits than FIRST_SECONDS and
-    ROUNDS.
+    ``case_blind`` are servers queried without 0x20. With ``trust_ad``, the servers' AD bit counts; ``dnssec`` asks for
+    the signatures that validation needs. ``options`` may have other limits than FIRST_SECONDS and ROUNDS.
     """
 
     servers: tuple[Server, ...]
@@ -81,7 +80,7 @@ class StubOptions(NamedTuple):
 
 
 class _Aliases(NamedTuple):
-    """The CNAMEs from ``name`` that were followed: the note about them, whether all are authentic, their least TTL."""
+    """The CNAMEs from ``name`` that were followed: the note about them, whether all are authentic, their lowest TTL."""
 
     name: Labels = ()
     note: str = ""
@@ -91,9 +90,9 @@ class _Aliases(NamedTuple):
 
 
 class _Turns:
-    """The servers that are asked in turn, from the first round on; ``cut`` is the size of the zone they are named for.
+    """The servers queried in turn, from the first round on; ``cut`` is the number of labels of their zone cut.
 
-    Attempts up to number ``past`` were made before. ``spellings`` are of the name, by servers that wrote it so in a
+    Attempts up to number ``past`` were made earlier. ``spellings`` has the name as each server spelled it in a
     response.
     """
 
@@ -105,7 +104,7 @@ class _Turns:
         self.past = past
         self.round = self.index = 0
         self.tcp = False
-        self.may_repeat = len(servers) == 1  # its failure may be a short one, so it is asked once more
+        self.may_repeat = len(servers) == 1  # its failure may be brief, so it is asked once more
         self.spellings: dict[Server, bytes] = {}
 
 
@@ -176,9 +175,9 @@ class Exchange:
         return _new(Attempt, (server, sent, tcp, seconds, self, self._tries))
 
     def receive(self, attempt: Attempt, packet: bytes) -> bool:
-        """Process a packet. Returns False if it is not a response to this attempt; the driver then waits on.
+        """Process a packet. Returns False if it is not a response to this attempt; the driver then keeps waiting.
 
-        Late responses, to earlier attempts of these turns, count if they lead on. Other ones do not, because another
+        Late responses, to earlier attempts of these turns, count if they make progress; others do not, because another
         query is on its way.
         """
         if self.answer is not None:
@@ -238,9 +237,9 @@ class Exchange:
         return True
 
     def _respell(self, attempt: Attempt, packet: bytes) -> bool:
-        """Ask again in the letter case of a response that differs from the query in that only, once for each server.
+        """Ask again in the letter case of a response that differs from the query only in that, once for each server.
 
-        Such a response is not read: to forge one takes fewer guesses.
+        Such a response is not read, because forging one takes fewer guesses.
         """
         server, spellings = attempt.server, self._turns.spellings
         if attempt.tcp or server in spellings or not is_response_to(attempt.query, packet, any_case=True):
@@ -337,7 +336,7 @@ class Exchange:
 def _usable_servers(asked: Server, addresses: Sequence[str]) -> tuple[Server, ...]:
     """Return the servers at these addresses; local ones only if the server that named them is local.
 
-    None if that one was asked by TLS, because nothing says which certificates the others have.
+    None of them if that one was queried over TLS, because it is not known which certificates the others have.
     """
     if asked.tls:
         return ()

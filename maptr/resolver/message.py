@@ -37,7 +37,7 @@ _LETTERS = bytes(65) + b"\x20" * 26 + bytes(6) + b"\x20" * 26 + bytes(133)  # by
 class SentQuery(NamedTuple):
     """A query as it is sent. ``question`` is name, type and class as sent, which a response must echo byte for byte.
 
-    ``original`` is the same in the letter case of ``name``; empty if it was sent so.
+    ``original`` is the same in the letter case of ``name``; empty if it was sent that way.
     """
 
     name: Labels
@@ -61,8 +61,8 @@ def make_query(
     """Return a query with recursion desired and a random ID.
 
     ``mix`` gives the letters of the name random case (0x20, draft-vixie-dnsext-dns0x20); ``spelling`` is instead the
-    name in wire format with the letters as they are sent. ``dnssec`` sets DO and CD, so that a resolver sends
-    signatures and leaves validation to the client (RFC 6840 5.9).
+    name in wire format, spelled as it is sent. ``dnssec`` sets DO and CD, so that a resolver sends signatures and
+    leaves validation to the client (RFC 6840 5.9).
     """
     plain = wire = names.to_wire(name)
     size = len(wire)
@@ -92,7 +92,7 @@ def is_response_to(query: SentQuery, packet: bytes, *, any_case: bool = False) -
         end = numbers.HEADER_SIZE + len(query.question)
         same_type = packet[end - 4 : end] == query.question[-4:]
         return any_case and same_type and spelled_name(query, packet).lower() == query.question[:-4].lower()
-    # A truncated response leads to a query over TCP, whatever it has not.
+    # A truncated response leads to a query over TCP, whatever it lacks.
     return packet[4:6] == b"\0\0" and (packet[3] & 15 in _WITHOUT_QUESTION or bool(packet[2] & _TRUNCATED))
 
 
@@ -118,7 +118,7 @@ _QNAME_POINTER = struct.pack("!H", 0xC000 | numbers.HEADER_SIZE)  # to the quest
 
 
 class WireRecord(NamedTuple):
-    """One record, with the place of its rdata in the packet. A ``ttl`` above MAX_TTL is 0 (RFC 2181 8), but for OPT."""
+    """One record, with the offsets of its rdata. A ``ttl`` above MAX_TTL is 0 (RFC 2181 8), except for OPT."""
 
     owner: Labels
     rdtype: int
@@ -171,7 +171,7 @@ def read_sections(packet: bytes, at: int, counts: Iterable[int], qname: Labels) 
 
 
 def _whole_name(packet: bytes, start: int, end: int) -> Labels:
-    """Return the name between two places: the rdata of a CNAME or NS."""
+    """Return the name between two offsets: the rdata of a CNAME or NS."""
     name, at = read_name(packet, start)
     if at != end:
         raise ValueError("rdata longer or shorter than its name")
@@ -231,7 +231,7 @@ class DnsResponse(NamedTuple):
 
 
 class Truncated(ValueError):
-    """The response has TC: the query must be sent by TCP (RFC 2181 9)."""
+    """The response has TC: the query must be sent over TCP (RFC 2181 9)."""
 
 
 def read_response(query: SentQuery, packet: bytes) -> DnsResponse:
@@ -281,7 +281,7 @@ def _read_noerror(query: SentQuery, flags: int, sections: Sections, authentic: b
             records = tuple([Naptr.read(packet, start, end) for _, _, _, start, end in found])
         return _new(DnsResponse, (0, Outcome.ANSWER, records, ttl, note, authentic, False, None, None, None, False, ()))
     soa = any(record.rdtype == numbers.SOA for record in sections.authority)
-    if chain and not soa:  # a resolver, too, may leave the target to its client
+    if chain and not soa:  # even a resolver may leave the target to its client
         return DnsResponse(0, Outcome.REFERRAL, (), ttl, note, authentic, alias=name)
     if not flags & numbers.RA:
         cut = next((record.owner for record in sections.authority if record.rdtype == numbers.NS), None)
@@ -305,14 +305,14 @@ def _denies_ds(query: SentQuery, cut: Labels, authority: list[WireRecord]) -> bo
 
 
 def _follow_chain(query: SentQuery, sections: Sections) -> tuple[list[WireRecord], Labels, int, int]:
-    """Return the records at the end of the answer's CNAMEs, the name there, the number of CNAMEs, and the least TTL."""
+    """Return the records at the end of the answer's CNAMEs, the name there, the number of CNAMEs, the lowest TTL."""
     name, wanted_type, chain, ttl = query.name, query.rdtype, 0, numbers.MAX_TTL
     for owner, rdtype, *_ in sections.answer:
         if owner is not name or rdtype != wanted_type:
             break
     else:
         return sections.answer, name, chain, ttl
-    # Each owner is folded once: for 5,000 owners of a hundred labels, once an alias would take a second.
+    # Each owner is folded once: for 5,000 owners of a hundred labels, once per alias would take a second.
     owners = [names.fold(record.owner) for record in sections.answer]
     wanted = names.fold(name)
     while True:

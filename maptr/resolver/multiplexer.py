@@ -1,9 +1,9 @@
 """Many DNS queries over few sockets: the I/O of all drivers that query plain servers.
 
 Drives exchanges (``exchange``) on sockets that a ``Waiter`` (``selectors`` or an event loop) watches. Queries to one
-server share a few connected UDP sockets, with random source ports; each outstanding query has a random ID of its own on
-its socket, and letters in random case. A packet that does not match all three, or is from another address, is ignored.
-A query stays outstanding until its question is settled, also after another try was sent (three at most, in general).
+server share a few connected UDP sockets, with random source ports; each outstanding query has a unique random ID on its
+socket, and letters in random case. A packet that does not match all three, or is from another address, is ignored. A
+query remains outstanding until its question is settled, even after another try was sent (usually at most three).
 Queries over TCP and TLS share ``connections``.
 """
 
@@ -46,14 +46,14 @@ MAX_SOCKETS = 128  # of all servers; above it those without an outstanding query
 REUSES = 10_000  # queries after which a socket is replaced by one with a new port
 MAX_BURSTS = 64  # read from one socket before queries are given up
 BURST = 64  # packets read from one socket before the others are read
-RATE_BURST = 0.01  # seconds of the rate that may be sent at once, besides one packet
+RATE_BURST = 0.01  # seconds' worth of the rate that may be sent at once, plus one packet
 
 Done = Callable[[Answer], None]
 
 
 class SelectorWaiter:
     def __init__(self) -> None:
-        # For a few sockets, poll() takes half the time of epoll; Windows does not have it.
+        # For a few sockets, poll() is faster than epoll; Windows does not have it.
         self._selector = getattr(selectors, "PollSelector", selectors.DefaultSelector)()
 
     def watch(self, sock: socket.socket, ready: Ready, *, write: bool = False) -> None:
@@ -71,7 +71,7 @@ class SelectorWaiter:
         self.wait(seconds)
 
     def wake(self) -> None:
-        """Do nothing: whoever waits is woken by the sockets themselves."""
+        """Do nothing: the sockets themselves end a wait."""
 
     def close(self) -> None:
         self._selector.close()
@@ -109,7 +109,7 @@ class Pending:
 
 
 SentByUdp = tuple[Pending, Attempt, "UdpSocket", bytes]
-"""A query that is outstanding, on which socket and by which ID."""
+"""An outstanding query, its socket and its ID there."""
 
 
 class UdpSocket:
@@ -213,9 +213,9 @@ class Multiplexer:
     """Sends the questions given to ``ask``, within limits. Call ``tick()`` after every wait, and when the delay that it
     returns is over.
 
-    ``rate`` is the number of packets a second to each server, None for no limit; ``max_connections`` are those by TCP.
-    ``tcp`` are connections that other multiplexers share; else they are its own.
-    ``failed`` are servers that are not asked for a while, and takes those that fail.
+    ``rate`` is the number of packets per second to each server, None for no limit; ``max_connections`` limits TCP.
+    ``tcp`` are connections shared with other multiplexers, by default its own.
+    ``failed`` has the servers that are not queried for a while; those that fail are added.
     """
 
     def __init__(
@@ -240,7 +240,7 @@ class Multiplexer:
         self._clock = clock
         self._queues = _Queues()
         self._outstanding: dict[Pending, None] = {}  # in order of their first packets
-        self._next_timeout = inf  # no attempt times out before
+        self._next_timeout = inf  # no attempt times out before this
         self._shared_tcp = tcp
         self._max_connections = max_connections
         self._sockets = SocketPool(waiter, self._read)
@@ -291,7 +291,7 @@ class Multiplexer:
                 self._next_timeout = min(self._next_timeout, pending.until)
 
     def send(self) -> float | None:
-        """Send queued queries within the limits. Returns as ``tick``."""
+        """Send queued queries within the limits. Returns what ``tick`` returns."""
         now = self._clock()
         held = self._send(now)
         wait = min(self._next_timeout - now, held or inf)
@@ -341,7 +341,7 @@ class Multiplexer:
         return False
 
     def _next_attempt(self, pending: Pending) -> Attempt | None:
-        """Return the next attempt at a server that may be asked; None if the question is settled."""
+        """Return the next attempt at a server that may be queried; None if the question is settled."""
         attempt = pending.exchange.next()
         if self._failed is not None:
             while attempt is not None and (failure := self._failed.get(attempt.server)) is not None:
@@ -370,7 +370,7 @@ class Multiplexer:
         return True
 
     def _send_udp(self, pending: Pending, attempt: Attempt) -> None:
-        """Send by UDP, with another ID if that of the attempt is in use on the socket. Raises OSError."""
+        """Send over UDP, with another ID if the attempt's is in use on the socket. Raises OSError."""
         used = self._sockets.next(attempt.server)
         ident = attempt.query.packet[:2]
         while ident in used.pending:
@@ -381,7 +381,7 @@ class Multiplexer:
         used.sock.send(attempt.query.packet)
 
     def _send_tcp(self, pending: Pending, attempt: Attempt, connection: TcpConnection) -> None:
-        """Send on a connection, with another ID if that of the attempt is in use there."""
+        """Send on a connection, with another ID if the attempt's is in use there."""
         ident = attempt.query.packet[:2]
         while not connection.is_free(ident):
             ident = os.urandom(2)
@@ -492,7 +492,7 @@ class Multiplexer:
             self._failed.discard(server)
 
     def _withdraw(self, pending: Pending) -> None:
-        """Give up what is outstanding by TCP."""
+        """Give up the query that is outstanding over TCP."""
         if pending.tcp is not None:
             connection, ident = pending.tcp
             pending.tcp = None
@@ -500,5 +500,5 @@ class Multiplexer:
 
 
 def _is_of_server(attempt: Attempt) -> bool:
-    """Return whether a failure is that of the server, and not only of TCP at one that is asked by UDP first."""
+    """Return whether a failure is the server's, and not only TCP's at a server that is queried over UDP first."""
     return attempt.tcp == attempt.server.tcp

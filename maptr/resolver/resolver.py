@@ -40,13 +40,13 @@ if TYPE_CHECKING:
     from maptr.resolver.dnspython import DnspythonLookups
     from maptr.resolver.validation.validator import TrustAnchors, Validator
 
-ORIGIN_SECONDS = 60.0  # for which the answer whether the origin exists is kept
+ORIGIN_SECONDS = 60.0  # for which the answer whether the origin exists is cached
 
 
 class Resolver:
-    """Runs walks over DNS. The options are those of ``maptr.Client``. Threads and tasks may share one.
-    Raises ConfigError and TypeError. The methods
-    return an incomplete discovery if DNS does not answer. They raise NoServer if no server can be asked.
+    """Runs walks over DNS. The options are those of ``maptr.Client``. Threads and tasks may share one. Raises
+    ConfigError and TypeError. The methods return an incomplete discovery if DNS does not answer. They raise NoServer if
+    no server can be queried.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class Resolver:
         self.lifetime = checked(LIFETIME if lifetime is None else lifetime, "lifetime")
         self.trust_ad = trust_ad
         self.validator = _validator(trust_anchors, trust_ad)
-        self.given: Any = nameservers  # servers as text, a dnspython resolver, or None for the servers of the system
+        self.given: Any = nameservers  # servers as text, a dnspython resolver, or None for the system's servers
         if nameservers is not None and not hasattr(nameservers, "resolve"):
             self.given = check_nameservers(nameservers)  # type: ignore[arg-type]
         if self._over_https:
@@ -89,12 +89,12 @@ class Resolver:
         self.clock = clock
         self.failed: FailedServers | None = None  # of look-ups of one ARK, if nothing else remembers failures
         self._shared: SharedConnections | None = None  # of awaited look-ups
-        self._origin: tuple[float, list[Answer]] = 0.0, []  # the answer whether it exists, and until when it is kept
+        self._origin: tuple[float, list[Answer]] = 0.0, []  # the answer whether it exists, and until when it is cached
         self._asked: Stub | dns.resolver.BaseResolver | None = None
 
     def __repr__(self) -> str:
         if self.given is None:
-            return "the servers of the system"
+            return "the system's servers"
         return ", ".join(self.given) if isinstance(self.given, tuple) else repr(self.given)
 
     @property
@@ -112,7 +112,7 @@ class Resolver:
 
     @property
     def blocks(self) -> bool:
-        """Whether its first use looks up the name of a server, which blocks."""
+        """Whether its first use looks up a server's name, which blocks."""
         if self._asked is not None or self.given is None or self.is_dnspython:
             return False
         texts = (text.removeprefix(TCP).removeprefix(TLS).partition("#")[0] for text in self.given)
@@ -125,8 +125,8 @@ class Resolver:
             seconds = max(0.0, seconds)
             if self.is_dnspython:
                 self._asked = self.given
-            elif self._over_https:  # which is left to dnspython
-                from maptr.resolver.dnspython import make_resolver  # it takes 70 ms to import
+            elif self._over_https:  # left to dnspython
+                from maptr.resolver.dnspython import make_resolver  # slow to import
 
                 self._asked = make_resolver(self.given, lifetime=seconds)
             else:
@@ -171,7 +171,7 @@ class Resolver:
             self._shared.close()
 
     def _kept_origin(self, questions: list[Question]) -> list[Answer]:
-        """Return the answer for the SOA of the origin, if this is the question for it and the answer is kept."""
+        """Return the answer for the SOA of the origin, if this is the question for it and the answer is cached."""
         until, answers = self._origin
         return answers if questions[0].rdtype == SOA and until > self.clock() else []
 
@@ -180,7 +180,7 @@ class Resolver:
             self._origin = self.clock() + ORIGIN_SECONDS, answers
 
     def _opened_for(self, run: TimedWalk) -> Stub | dns.resolver.BaseResolver:
-        """Return what asks, within the time of a walk. The discovery of a NoServer has the ARK."""
+        """Return the stub or resolver that asks, within the walk's time. A NoServer's discovery has the ARK."""
         try:
             return self.opened(run.deadline.left())
         except NoServer as error:
@@ -192,7 +192,7 @@ class Resolver:
     ) -> StubLookups | DnspythonLookups:
         in_task = not isinstance(waiter, SelectorWaiter)
         if not isinstance(asked, Stub):
-            from maptr.resolver.dnspython import DnspythonLookups  # dnspython takes 70 ms to import
+            from maptr.resolver.dnspython import DnspythonLookups  # dnspython is slow to import
 
             return DnspythonLookups(asked, run, self.validator, trust_ad=self.trust_ad, side_by_side=in_task)
         multiplexer = Multiplexer(
@@ -290,7 +290,7 @@ class Resolver:
     def _one_by_one(
         self, resolver: dns.resolver.BaseResolver, pairs: Iterable[tuple[Token, Item]], lifetime: float
     ) -> Generator[tuple[Token, Discovery], None, None]:
-        """Ask a dnspython resolver; one that was made for servers by HTTPS also in several threads."""
+        """Query a dnspython resolver; one that was made for HTTPS servers, in several threads."""
         from concurrent.futures import ThreadPoolExecutor
 
         asked = self._for_run(resolver)
@@ -314,10 +314,10 @@ class Resolver:
                 yield token, future.result()
 
     def _for_run(self, resolver: dns.resolver.BaseResolver) -> dns.resolver.BaseResolver:
-        """Return a resolver for many ARKs: one that was made for servers by HTTPS then keeps its answers."""
+        """Return a resolver for many ARKs: one that was made for HTTPS servers then caches its answers."""
         if self.is_dnspython:
             return resolver
-        import dns.resolver  # only for HTTPS: it takes 70 ms to import
+        import dns.resolver  # only for HTTPS: slow to import
 
         made = copy.copy(resolver)
         made.cache = dns.resolver.LRUCache()
@@ -325,7 +325,7 @@ class Resolver:
 
     def serial(self) -> int | None:
         """Return the serial of the zone at the origin, asked now; None if DNS does not say."""
-        import dns.resolver  # late: it doubles the start time of a command
+        import dns.resolver  # imported late: it doubles a command's start time
 
         from maptr.resolver.dnspython import make_resolver, of_kind
 
@@ -341,7 +341,7 @@ class Resolver:
 
 
 class StubLookups:
-    """The lookups of one walk at plain servers. A failure is an answer, too."""
+    """The lookups of one walk at plain servers. A failure is also an answer."""
 
     def __init__(self, multiplexer: Multiplexer, deadline: Deadline, pause: Callable[[float], Awaitable[None]]) -> None:
         self._multiplexer = multiplexer
@@ -350,7 +350,7 @@ class StubLookups:
         self.close = multiplexer.close
 
     async def ask(self, questions: list[Question]) -> list[Answer]:
-        """Return the answers to questions, which are asked side by side within the time of the walk."""
+        """Return the answers to questions, which are asked side by side within the walk's time."""
         answers: dict[Labels, Answer] = {}
         for question in questions:
             done = partial(answers.__setitem__, question.name)
@@ -402,7 +402,7 @@ def check_nameservers(nameservers: Iterable[str]) -> tuple[str, ...]:
         raise TypeError(f"nameservers: {nameservers!r} is neither a list of servers nor a dnspython resolver")
     found = (nameservers,) if isinstance(nameservers, str) else tuple(nameservers)
     if not found:
-        raise ConfigError("is empty: name a server; None stands for those of the system", key="nameservers")
+        raise ConfigError("is empty: name a server; None means the system's servers", key="nameservers")
     for text in found:
         if not isinstance(text, str):
             raise TypeError(f"nameservers: {text!r} is not a str")
@@ -425,7 +425,7 @@ def checked_count(given: int, key: str, most: float = inf, *, least: int = 1) ->
 
 
 def _checked_rate(rate: float | None) -> float | None:
-    """Return packets a second. Raises ConfigError unless it is more than 0, TypeError for another type."""
+    """Return packets per second. Raises ConfigError unless it is more than 0, TypeError for another type."""
     if not isinstance(rate, int | float | None):
         raise TypeError(f"rate: {rate!r} is not a number")
     if rate is not None and not rate > 0:

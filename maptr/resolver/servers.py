@@ -25,10 +25,10 @@ MAX_TIMEOUT = 30  # seconds: RES_MAXRETRANS of glibc
 MAX_ATTEMPTS = 5  # RES_MAXRETRY of glibc
 MAX_ADDRESSES = 8  # of one server given by name
 CASE_BLIND_SECONDS = 600.0  # without 0x20 at a server: bounds what one forged response can switch off
-MAX_CASE_BLIND = 100  # servers kept
-FAILED_SECONDS = 5.0  # for which a server that failed is not asked again: a second at least, RFC 9520 3.2
-MAX_FAILED = 1_000  # servers kept
-TCP, TLS, HTTPS = "tcp://", "tls://", "https://"  # before a server that is asked by this transport only
+MAX_CASE_BLIND = 100  # servers remembered
+FAILED_SECONDS = 5.0  # for which a server that failed is not asked again: at least a second, RFC 9520 3.2
+MAX_FAILED = 1_000  # servers remembered
+TCP, TLS, HTTPS = "tcp://", "tls://", "https://"  # before a server that is queried over this transport only
 DOT_PORT = 853  # RFC 7858 3.1
 
 Found = list[tuple[Any, ...]]  # the result of ``getaddrinfo``
@@ -38,9 +38,9 @@ SocketAddress = tuple[str, int] | tuple[str, int, int, int]
 
 
 class Server(NamedTuple):
-    """The address and port of a DNS server, and whether it is asked by TCP only.
+    """The address and port of a DNS server, and whether it is queried over TCP only.
 
-    ``tls`` is the host, as it was written, whose certificate a server asked by TLS (RFC 7858) must have; else "".
+    ``tls`` is the host, as it was written, whose certificate a server queried over TLS (RFC 7858) must have; else "".
     """
 
     address: str
@@ -96,7 +96,7 @@ class ServerFailure(NamedTuple):
 class FailedServers:
     """The servers that gave no response, each for FAILED_SECONDS (RFC 9520). Threads may share it.
 
-    Failures that a server reports are not among them, because they may be those of one name.
+    Failures that a server reports are not among them, because they may be limited to one name.
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:
@@ -104,7 +104,7 @@ class FailedServers:
         self._failures: dict[Server, ServerFailure] = {}
 
     def get(self, server: Server) -> ServerFailure | None:
-        """Return the failure of a server that is not to be asked now."""
+        """Return the failure of a server that must not be queried now."""
         failure = self._failures.get(server) if self._failures else None
         return failure if failure is not None and failure.until > self._clock() else None
 
@@ -140,7 +140,7 @@ def read_server(text: str, port: int = PORT) -> tuple[str, int]:
             if len(host) > MAX_NAME:  # the codec takes long for a text of thousands of characters
                 raise ValueError
             url.parse_host(host.encode("idna").decode())  # as getaddrinfo writes it
-        except ValueError:  # UnicodeError among them
+        except ValueError:  # including UnicodeError
             raise ValueError(f"{text!r} is not a server: {host!r} is not a valid host name") from None
     return host, port
 
@@ -213,11 +213,11 @@ def _with_scope(address: str, port: int, flow: int = 0, scope: int = 0) -> str:
 def _look_up(host: str, port: int, seconds: float | None) -> Found:
     """``getaddrinfo``, which cannot be interrupted: after ``seconds`` its thread is left to end by itself.
 
-    Raises OSError, TimeoutError among them.
+    Raises OSError, including TimeoutError.
     """
     if seconds is None:
         return socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)
-    from concurrent.futures import Future  # both are rarely needed at the start of a command
+    from concurrent.futures import Future  # both are rarely needed when a command starts
     from threading import Thread
 
     found: Future[Found] = Future()
@@ -262,7 +262,7 @@ class ResolverOptions(NamedTuple):
 def system_servers() -> list[str]:
     """Return the first three servers in resolv.conf(5), as ``nameservers`` takes them; LOCALHOST if it names none.
 
-    Skips a server that cannot be asked, with a line in the log. Raises DiscoveryFailed if the file cannot be read.
+    Skips a server that cannot be queried, with a line in the log. Raises DiscoveryFailed if the file cannot be read.
     """
     named, options = _read_resolv_conf()
     servers = list(islice(filter(_is_usable, named), MAX_SYSTEM_SERVERS)) or [LOCALHOST]
@@ -280,7 +280,7 @@ def options_for(servers: Iterable[Server]) -> ResolverOptions:
 
 
 def _read_resolv_conf() -> tuple[list[str], ResolverOptions]:
-    """Return the servers and the options, with those of the variable RES_OPTIONS; no server without the file.
+    """Return the servers and the options, including the variable RES_OPTIONS; no server without the file.
 
     Raises DiscoveryFailed for a file that cannot be read.
     """
@@ -303,13 +303,13 @@ def _open_at_once(path: str, flags: int) -> int:
 
 
 def _is_usable(text: str) -> bool:
-    """Return whether a server of resolv.conf can be asked; if not, log why."""
+    """Return whether a server in resolv.conf can be queried; if not, log why."""
     try:
         if not is_address(text):
             raise ValueError(f"{text} is not an IP address")
         find_servers(text)
     except (ValueError, NoServer) as error:
-        import logging  # rarely needed at the start of a command
+        import logging  # rarely needed when a command starts
 
         logging.getLogger("maptr.client").warning("%s: nameserver %s is skipped: %s", RESOLV_CONF, text, error)
         return False

@@ -21,11 +21,11 @@ AnyExchange: TypeAlias = "Exchange | ValidatedExchange"
 
 
 class Stub:
-    """Queries the given servers, by default those of the system, in order; one that does not respond becomes the last.
+    """Queries the given servers, by default the system's, in order; one that does not respond becomes the last.
 
     ``trust_ad`` and ``validator`` say which answers are trusted. ``lifetime`` bounds the lookup of names, in seconds.
     Threads may share a stub, which remembers the servers that do not respond, and for ten minutes those that do not
-    echo the letter case of a query. If all of them are in resolv.conf(5), its options hold.
+    echo the letter case of a query. If all of them are in resolv.conf(5), its options apply.
 
     Raises DiscoveryFailed for a name without address and an unreadable resolv.conf, DiscoveryTimeout if the lookup of a
     name takes too long, ValueError for a bad server.
@@ -61,8 +61,8 @@ class Stub:
 
     @cached_property
     def tls_context(self) -> ssl.SSLContext:
-        """What verifies the certificates of servers asked by TLS: the certificates that the system trusts."""
-        import ssl  # late: few programs ask by TLS
+        """The TLS context, which verifies servers by the certificates that the system trusts."""
+        import ssl  # imported late: few programs use TLS
 
         context = ssl.create_default_context()
         context.set_alpn_protocols(["dot"])  # RFC 7858 8 registers it
@@ -84,6 +84,6 @@ class Stub:
         self.asking = self.asking._replace(servers=servers)
 
     def demote(self, server: Server) -> None:
-        """Move a server that did not respond to the end of the order."""
+        """Move a server that did not respond to the end of the list."""
         if len(self.servers) > 1 and server in self.servers:
             self._order(*(other for other in self.servers if other != server), server)

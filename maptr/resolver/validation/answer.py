@@ -6,7 +6,7 @@ RRsets that were validated here, so that no second reader of the message can see
     secure         every RRset and proof on the way is signed, from a trust anchor down
     insecure       a delegation on the way is proven to be unsigned
     indeterminate  no trust anchor is above the name, or a lookup of keys failed
-    bogus          it has to be secure, and is not: no answer at all
+    bogus          it must be secure, and is not: no answer
 """
 
 from __future__ import annotations
@@ -180,7 +180,7 @@ class AnswerValidator:
         return self._answer(Outcome.NXDOMAIN if absent else Outcome.NODATA, result, (), ttl, denied)
 
     def _zone(self, owner: dns.name.Name, signed_by: Iterable[dns.name.Name]) -> Lookups[Zone | None]:
-        """Return the zone that has to sign the records of an owner; without keys if it is unsigned, None if unknown.
+        """Return the zone that has to sign an owner's records; without keys if it is unsigned, None if unknown.
 
         The signer's name shows where the zone begins. Without a signer, the zone has to be provably unsigned.
         """
@@ -188,7 +188,7 @@ class AnswerValidator:
         if anchor is None:
             return None
         held = (s for s in signed_by if owner.is_subdomain(s) and s.is_subdomain(anchor))
-        signer = max(held, key=len, default=None)  # a response along aliases may have proofs of zones above, too
+        signer = max(held, key=len, default=None)  # a response along aliases may also have proofs of zones above
         zone = yield from self._chain.down(anchor, owner if signer is None else signer)
         if not zone.keys:
             return zone

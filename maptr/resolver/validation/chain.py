@@ -1,6 +1,6 @@
 """The chain of trust: from a trust anchor down to the zone that signs, by DS and DNSKEY (RFC 4035 5.2).
 
-Generators without I/O: they yield a ``DnssecQuestion`` and are sent its ``Resolved``. ``Trust`` keeps what they find,
+Generators without I/O: they yield a ``DnssecQuestion`` and are sent its ``Resolved``. ``Trust`` caches what they find,
 and many questions may share it.
 
     zone = that of the closest trust anchor

@@ -1,4 +1,4 @@
-"""Denial of existence by NSEC and NSEC3 records, as validated. ``zone.denial`` makes them.
+"""Validation of denial of existence by NSEC and NSEC3 records, which ``zone.denial`` makes.
 
 NSEC is in RFC 4035 5.4 and RFC 6840 4, NSEC3 in RFC 5155 8 and RFC 9276. With opt-out, a gap of NSEC3 may hide unsigned
 delegations, so a proof by such a gap is insecure (RFC 5155 9.2).
@@ -135,7 +135,7 @@ class NsecProofs(Proofs):
                 yield owner, rdata
 
     def _gap(self, name: dns.name.Name) -> tuple[dns.name.Name, Rdata]:
-        """Return the record that covers a name which is not an empty non-terminal either."""
+        """Return the record that covers a name, which must not be an empty non-terminal."""
         for owner, rdata in self._covering(name):
             if not rdata.next.is_subdomain(name):
                 return owner, rdata
@@ -191,7 +191,7 @@ class Nsec3Proofs(Proofs):
         return next((tuple(link.rdata.windows) for link in self.links if link.hash == digest), None)
 
     def closest(self, name: dns.name.Name) -> tuple[dns.name.Name, str]:
-        """Search the encloser, and the gap that covers the name one label longer (RFC 5155 8.3)."""
+        """Find the encloser, and the gap that covers the name one label longer (RFC 5155 8.3)."""
         if self._is_unsigned:
             return name, INSECURE
         closer = name
@@ -234,7 +234,7 @@ def denials(message: dns.message.Message) -> Iterator[tuple[dns.rrset.RRset, dns
 def proofs(message: dns.message.Message, zone: Zone, now: float, budget: WorkBudget) -> tuple[Proofs, int]:
     """Return the proofs of one zone in a response, and the seconds for which they may be cached.
 
-    Records of other zones are ignored. Raises Bogus for a record of this zone without valid signature, because the
+    Records of other zones are ignored. Raises Bogus for a record of this zone without a valid signature, because the
     other records may then be only half of a proof (with opt-out, that a name with a wildcard has no data).
     """
     found: list[VerifiedRRset] = []

@@ -264,7 +264,7 @@ def _verifies(data: bytes, signature: bytes, key: Rdata) -> bool:
 def _signed_data(rrset: dns.rrset.RRset, records: list[bytes], signature: Rdata) -> bytes:
     """Return the signed data (RFC 4034 3.1.8.1): names in lower case (6.2), ``records`` in order, each once (6.3).
 
-    Not by dnspython, whose times end in 2106 (RFC 4034 3.1.5 lets them wrap).
+    Not done by dnspython, whose times end in 2106 (RFC 4034 3.1.5 lets them wrap).
     """
     encloser = _encloser(rrset.name, signature)
     owner = rrset.name if encloser is None else dns.name.Name((b"*", *encloser.labels))

@@ -41,7 +41,7 @@ class Validator:
     """Validates answers by DNSSEC from trust anchors: of the root, or of any other zone.
 
     ``anchors``: a file with DS or DNSKEY records, as Unbound and ``maptr zone keys ds`` write them; or DS or DNSKEY
-    rdatas by name, as dnspython's keyrings. It validates as RFC 4035 section 5 and RFC 5155 section 8 say, and keeps
+    rdatas by name, like dnspython's keyrings. It validates as RFC 4035 section 5 and RFC 5155 section 8 say, and keeps
     the keys that it validated for the next discovery. Threads may share it.
 
     Raises ConfigError for anchors that cannot be read or used, or if the package cryptography is missing or too old.
