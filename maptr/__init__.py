@@ -1,9 +1,9 @@
-"""maptr finds the server that resolves an ARK by DNS, and serves the DNS zone that makes this possible.
+"""maptr finds, by DNS, the server that resolves an ARK, and serves the DNS zone that makes this possible.
 
     from maptr import discover
     print(discover("ark:12345/x6np1wh8k").url())
 
-The public names are these; below, and in help() of each, are its arguments, its errors and an example:
+The public names are these; help() of each explains its arguments and errors, with an example:
 
 discovery   discover            the mapping authorities of an ARK
             discover_many       a discovery for each ARK of a stream
@@ -23,7 +23,7 @@ results     Discovery           the candidates that were found, best first, and 
             States, Dns, Natab  the states of DNS and of the table when the source was chosen
             Drift, Verdict      a record of the table compared with DNS
             PastVerdict         an earlier verdict
-            Description         what a mapping authority says of an ARK
+            Description         what a mapping authority says about an ARK
             Segment             one record of a description
             Pull                what a pull of the registry changed
 choosers    sticky, at_random, weighted     by hash, at random, or at random by preference
@@ -47,11 +47,11 @@ errors      MaptrError          the base of all others
 types       ClientOptions, CallOptions, StreamOptions      the options of a client, a call and a stream, to pass them on
             SourcePolicy, StepHook, TrustAnchors           of the options ``policy``, ``on_step`` and ``trust_anchors``
 
-These are public, too: ``maptr.registry`` (tables and their formats), ``maptr.plugins`` (what extensions need) and
+Also public: ``maptr.registry`` (tables and their formats), ``maptr.plugins`` (what extensions need) and
 ``maptr.testing`` (DNS without a network, for your tests).
 
-docs/api.txt has the signatures of all of these, and CHANGELOG.md names every change of one; docs/promises.md says how
-long a name stays. Every other module and folder of the package is internal and may change in any release.
+docs/api.txt has the signatures of all of these, and CHANGELOG.md lists every change to one; docs/promises.md says how
+long a name remains. Every other module and folder of the package is internal and may change in any release.
 
 Public names are imported on first use, so that ``import maptr`` is fast.
 """
@@ -220,7 +220,7 @@ if not TYPE_CHECKING:  # type checkers would accept every name then
 
 def _be_quiet() -> None:
     """Give the logger ``maptr`` a handler, so that a program which wants no log gets none, not even warnings."""
-    import logging  # late: ``import maptr`` is fast
+    import logging  # imported late, so that ``import maptr`` is fast
 
     logger = logging.getLogger("maptr")
     if not logger.handlers:

@@ -27,10 +27,10 @@ Hyphens = Literal["remove", "keep"]
 Scope = Literal["naan", "name"]
 SCOPES: tuple[Scope, ...] = ("naan", "name")
 
-MAX_NAAN = 63  # one DNS label (RFC 1035 2.3.4); the draft asks for 16 at least
-MAX_COUNTED = 20  # ARKs of a text that should have one
+MAX_NAAN = 63  # one DNS label (RFC 1035 2.3.4); the draft asks for at least 16
+MAX_COUNTED = 20  # ARKs counted in a text that should have one
 MAX_TRIED = 40  # labels in such a text that are looked at, because a server must not read hundreds to refuse a request
-MAX_TEXT = 8192  # bytes of a received ARK, with NMA and query string; the draft asks for names of 255 at least
+MAX_TEXT = 8192  # bytes of a received ARK, with NMA and query string; the draft asks for names of at least 255
 
 INFLECTIONS = ("?info", "?", "??")  # draft section 5: the current one, then the reserved older forms
 
@@ -148,14 +148,13 @@ class Ark:
 
     ``Ark(naan, name, qualifier)`` makes one from parts in any spelling that the draft allows; a name without a
     qualifier is the base name, and a qualifier begins with ``/`` or ``.``. ``parse`` reads received text. Both raise
-    ArkSyntaxError. Equality, hash and order (by code points) are of the normal form, which is ``str(ark)``.
+    ArkSyntaxError. Equality, hash and order (by code points) use the normal form, which is ``str(ark)``.
 
     ``name`` is the base name, ``qualifier`` the rest (``/c3/s5.v7.xsl``), both in normal form. A bare NAAN
-    (``ark:12345``, draft table 1) has neither.
-    ``resolution`` is the resolution form. ``tail`` is the inflection or query string as received, with its question
-    mark. ``nma`` is the text before the label, which identifies nothing. ``hyphenated`` is the resolution form with the
-    hyphens that it came with, or "". ``notes`` say what ``parse`` dropped, and what
-    it kept although the draft excludes it.
+    (``ark:12345``, draft table 1) has neither. ``resolution`` is the resolution form. ``tail`` is the inflection or
+    query string as received, with its question mark. ``nma`` is the text before the label, which identifies nothing.
+    ``hyphenated`` is the resolution form with the hyphens that it came with, or "". ``notes`` say what ``parse``
+    dropped, or kept although the draft excludes it.
 
     >>> ark = Ark.parse("https://n2t.net/ark:/12345/x5-4.v1?info")
     >>> str(ark), ark.nma, ark.naan, ark.name, ark.qualifier, ark.inflection
@@ -270,7 +269,7 @@ class Ark:
         return self._received.hyphenated
 
     def replace(self, *, naan: str | None = None, name: str | None = None, qualifier: str | None = None) -> Ark:
-        """Return an ARK with other parts, made as by ``Ark(naan, name, qualifier)``; it keeps the ``nma`` only.
+        """Return an ARK with other parts, made as by ``Ark(naan, name, qualifier)``; it keeps only the ``nma``.
 
         >>> Ark("12345", "x54", "/c3").replace(qualifier="/c4")
         Ark('12345', 'x54', '/c4')
@@ -290,7 +289,7 @@ class Ark:
         normalised, nothing is encoded. The first one below a bare NAAN is a name. Tail and notes are dropped.
 
         Raises ArkSyntaxError for a component that is empty, ``.``, ``..``, or has ``?``, ``#`` or a blank, and below an
-        ARK with a variant (``x.pdf``), because the draft would move the variant behind the component (3.2).
+        ARK with a variant (``x.pdf``), because the draft would move the variant after the component (3.2).
         """
         if not isinstance(text, str):
             return NotImplemented
@@ -305,8 +304,8 @@ class Ark:
 
     @property
     def parent(self) -> Ark:
-        """The ARK without its variants; without variants, that without its last component; at last the bare NAAN, which
-        is its own parent."""
+        """The ARK without its variants; if it has none, without its last component; finally the bare NAAN, which is its
+        own parent."""
         at = self.qualifier.find(".")
         if at < 0:
             at = self.qualifier.rfind("/")
@@ -330,7 +329,7 @@ class Ark:
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """NAAN, name and components: ``("12345", "x54", "c3")`` of ``ark:12345/x54/c3.pdf``."""
+        """NAAN, name and components: ``("12345", "x54", "c3")`` for ``ark:12345/x54/c3.pdf``."""
         return (self.naan, self.name, *self.components) if self.name else (self.naan,)
 
     def with_inflection(self, inflection: str | None) -> Ark:
@@ -343,7 +342,7 @@ class Ark:
         return self.with_received(tail=inflection or "")
 
     def received(self) -> dict[str, Any]:
-        """Return what is not in the normal form, in the types of JSON, as ``with_received`` takes it."""
+        """Return what is not in the normal form, in JSON types, as ``with_received`` takes it."""
         return {**self._received._asdict(), "resolution": self.resolution, "notes": list(self.notes)}
 
     def with_received(self, **changes: Unpack[_Changes]) -> Ark:
@@ -364,12 +363,12 @@ class Ark:
         pairs in lower case and sorted suffixes without duplicates; the oldest also allows ``#`` in a name
         and ``ark:HOST/NAAN/name``. ``bare`` accepts a NAAN without a name.
 
-        The end of a line and its indentation are removed (section 3.1). ``wrapped`` removes one run of blanks too, for
+        The end of a line and its indentation are removed (section 3.1). ``wrapped`` also removes one run of blanks, for
         text that a person pastes as one ARK. Any other white space, and a second label, make the text not an ARK.
         If the colon of the label or the slash after label or NAAN is %-encoded, one layer of encoding is removed.
         In the query string of another URL, the ARK ends at its next parameter.
         Everything that RFC 3986 allows in a path is kept, even a final bracket or comma; for prose, use ``find_arks``.
-        A fragment is cut off, because it is never sent to a server. An ``Ark`` is returned as it is. Raises
+        A fragment is cut off, because it is never sent to a server. An ``Ark`` is returned unchanged. Raises
         ArkSyntaxError for invalid text or bytes and for an invalid NAAN, TypeError for other types, and ConfigError for
         an unknown profile.
         """
@@ -484,7 +483,7 @@ class Ark:
         return tuple(steps)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return every part, in the types of JSON; None for a part that is not present."""
+        """Return every part, in JSON types; None for a part that is not present."""
         return {
             "ark": str(self),
             "resolution": self.resolution,
@@ -510,11 +509,11 @@ class Ark:
         return json_text(self.to_dict())
 
     def check(self, scope: Scope | None = None) -> Scope | None:
-        """Return the scope over which the last character of the base name is its check character; None if it is none.
+        """Return the scope over which the last character of the base name is its check character; None if it is not.
 
-        That is ``"naan"`` for NAAN and name, as N2T and most organisations compute it, even if both hold, or ``"name"``
-        for the name alone, as the National Library of France does. ``scope`` accepts only one of them. Of names without
-        a check character, 7 of 100 pass one of the two by chance.
+        That is ``"naan"`` for NAAN and name, as N2T and most organisations compute it, even if both are right, or
+        ``"name"`` for the name alone, as the National Library of France does. ``scope`` accepts only one of them. Of
+        names without a check character, 7 of 100 pass one of the two by chance.
 
         >>> Ark.parse("ark:/13030/xf93gt2q").check(), Ark.parse("ark:/12148/cb13988532q").check()
         ('naan', 'name')
@@ -575,7 +574,7 @@ def _unpickled(naan: str, name: str, qualifier: str, *received: Any) -> Ark:
 
 
 NO_ARK = _made("", "", "")
-"""In place of an ARK where there is none: that of a discovery for an item that is not an ARK."""
+"""Stands for an ARK where there is none: in a discovery for an item that is not an ARK."""
 
 
 def _of_parts(
@@ -665,9 +664,9 @@ def _bare(text: str) -> str:
 
 
 def _unwrapped(blanks: re.Match[str]) -> str:
-    """Return a run of white space without the end of a line in it and the indentation around that.
+    """Return a run of white space without a line end in it and the indentation around that.
 
-    Of several, which end a paragraph, only the last one goes.
+    Of several line ends, which end a paragraph, only the last one is removed.
     """
     ends = [found.end() for found in re.finditer(_LINE_END, blanks[0])]
     return blanks[0][: ends[-2]] if len(ends) > 1 else "" if ends else blanks[0]
@@ -692,7 +691,7 @@ def _split_nma(text: str) -> tuple[str, str]:
 
 
 class _Around(NamedTuple):
-    """What the text before an ARK tells of its end: about the URL around it, or the text that a URL encodes."""
+    """What the text before an ARK tells about its end: about the URL around it, or the text that a URL encodes."""
 
     parameters: bool = False  # "?a=ark:/12345/x1&b=2"
     encoded_parameters: bool = False  # "%3Fa%3Dark%3A%2F12345%2Fx1%26b%3D2"
@@ -776,7 +775,7 @@ def _check_nma(nma: str, text: str, received: str) -> None:
 def _without_layer(text: str) -> str:
     """Return an ARK without one layer of %-encoding, if its label or a slash beside its NAAN has it.
 
-    The layer reaches to the next delimiter of the URL around it. What must not stand in a URL stays encoded.
+    The layer reaches to the next delimiter of the URL around it. What a URL must not contain remains encoded.
     """
     start = re.match(_STRUCTURE_RECEIVED, text)
     if start is None or "%" not in start[0]:
@@ -847,7 +846,7 @@ def _as_received(ark: Ark) -> str:
 
 
 def _labelled(text: str) -> str:
-    """Return the ARK that a text without label ends with, perhaps, with its label; "" if there is none."""
+    """Return the ARK, with its label, that a text without a label perhaps ends with; "" if there is none."""
     last = max(map(text.rfind, " \t\n\r\f\v")) + 1  # an ARK has no white space
     meant = (place.end() for place in re.finditer(_UNLABELLED, text) if place.end() >= last)
     start = next(meant, None)
@@ -893,7 +892,7 @@ def _encoded(text: str) -> str:
 def _normalise(rest: str, rules: _Rules) -> tuple[str, str]:
     """Base name and qualifier in normal form (draft section 3.2, steps 5 and 8; 2002 draft section 2.4).
 
-    Hyphens are removed before, so that a pair split by one (``%7-d``) is a pair, and normalising twice changes nothing.
+    Hyphens are removed first, so that a pair split by one (``%7-d``) is a pair, and normalising twice changes nothing.
     """
     case = str.lower if rules.older else str.upper
     rest = re.sub(_PERCENT, lambda pair: case(pair[0]), rest)
@@ -960,8 +959,8 @@ def find_arks(text: str, *, profile: Profile = "current") -> list[Ark]:
     ['ark:12345/x54', 'ark:12345/x6']
 
     Final punctuation, even a question mark, belongs to the sentence, and so do brackets, quotes and emphasis that open
-    before the ARK. An ARK may go on in the next line after its label, a slash beside its NAAN, and a hyphen.
-    HTML entities and the escaped slashes of JSON are read. ``profile`` is that of ``Ark.parse``. Text that merely
+    before the ARK. An ARK may continue on the next line after its label, a slash beside its NAAN, and a hyphen.
+    HTML entities and the escaped slashes of JSON are read. ``profile``: as for ``Ark.parse``. Text that merely
     resembles an ARK is skipped; nothing is raised.
     """
     return list(each_ark(text, profile=profile))

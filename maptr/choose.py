@@ -1,4 +1,4 @@
-"""Choosers: functions from a Discovery with candidates to one of these.
+"""Choosers: functions that choose one of a Discovery's candidates.
 
 They choose among the candidates of the lowest order. Those of higher orders are the fallback if the chosen one does
 not answer. Any callable with the same signature is a chooser; ``nma.reachable`` has those that connect.
@@ -21,7 +21,7 @@ CHOOSERS = ("first", "random", "reachable", "own")
 
 
 def first(discovery: Discovery) -> Candidate:
-    """Return the best candidate, as ``Discovery.choose()`` without a chooser."""
+    """Return the best candidate, as ``Discovery.choose()`` does without a chooser."""
     return discovery[0]
 
 
@@ -66,7 +66,7 @@ def sticky(discovery: Discovery) -> Candidate:
     'ark.example.org'
     """
 
-    from hashlib import sha256  # it takes 4 ms to import at the start of a command, and only this chooser needs it
+    from hashlib import sha256  # slow to import, and only this chooser needs it
 
     def score(candidate: Candidate) -> bytes:
         place = f"{discovery.ark}\0{candidate.host.lower()}\0{candidate.port}\0{_rule(candidate)}"

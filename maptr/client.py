@@ -1,4 +1,4 @@
-"""``Client``: the object that discovers, with its servers, table, cache and policy; and the functions over one."""
+"""``Client``: the object that discovers, with its servers, table, cache and policy; and the functions that make one."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class StreamOptions(TypedDict, total=False):
 
 
 class ClientOptions(TypedDict, total=False):
-    """The options of a client but ``lifetime``, which ``help(maptr.Client)`` explains. The functions take them, too."""
+    """A client's options except ``lifetime``, which ``help(maptr.Client)`` explains. The functions also take them."""
 
     nameservers: Iterable[str] | dns.resolver.BaseResolver | None
     origin: str | dns.name.Name | None
@@ -101,10 +101,10 @@ class Client:
 
     It reconciles DNS, cached answers and a table. Without ``table`` and ``cache`` it asks DNS each time.
 
-    ``nameservers``: DNS servers to ask, recursive or authoritative, in their order: addresses or names, each with
-    ``#port`` if that is not 53 (``"ns.example#5300"``); by TCP (``"tcp://192.0.2.1"``), TLS (``"tls://192.0.2.1"``) or
-    HTTPS (``"https://dns.example/dns-query"``); one text is one server. Or a dnspython resolver. By default the servers
-    of the system. ``origin``: the DNS suffix of the NAANs, by default that of the ``settings``, which is ark.arpa.
+    ``nameservers``: DNS servers to ask, recursive or authoritative, in order: addresses or names, each with ``#port``
+    if that is not 53 (``"ns.example#5300"``); over TCP (``"tcp://192.0.2.1"``), TLS (``"tls://192.0.2.1"``) or HTTPS
+    (``"https://dns.example/dns-query"``); one text is one server. Or a dnspython resolver. By default the system's
+    servers. ``origin``: the DNS suffix of the NAANs, by default the one in ``settings``, which is ark.arpa.
     ``lifetime``: seconds for a discovery (default 5). ``settings``: the limits of a walk, and the scheme of URLs.
 
     ``trust_ad``: take ``security`` from the servers' AD bit; safe only with a resolver you run, over a secure channel.
@@ -112,21 +112,21 @@ class Client:
     mapping; bogus data never becomes a candidate. ``require="secure"``: refuse discoveries that are not secure
     throughout; the table, which has no signatures, is then not used.
 
-    ``table``: a Table, or a file of any registry format, which is read again when it changes; None for no table.
-    ``"auto"`` is the table of this machine: that of ``maptr table pull``, else ``/etc/natab`` or ``/etc/maptr/naans``,
-    else the built-in registry, if ``origin`` is ark.arpa. ``"builtin"`` is the built-in registry, ``"./builtin"`` a
-    file. The default is ``"auto"``, but no table with ``nameservers``, which then answer alone.
+    ``table``: a Table, or a file of any registry format, which is reread when it changes; None for no table. ``"auto"``
+    is this machine's table: the one of ``maptr table pull``, else ``/etc/natab`` or ``/etc/maptr/naans``, else the
+    built-in registry, if ``origin`` is ark.arpa. ``"builtin"`` is the built-in registry, ``"./builtin"`` a file. The
+    default is ``"auto"``, but no table with ``nameservers``, which then answer alone.
     ``cache``: the SQLite file that keeps answers, or ``":memory:"`` to keep them in memory only. ``policy``: which
-    source answers: a ``Policy`` ("dns-first", "natab-first", "dns-only", "natab-only"), or an object of your own.
+    source answers: a ``Policy`` ("dns-first", "natab-first", "dns-only", "natab-only"), or your own object.
     ``patience``: seconds to wait for DNS when a stale answer or the table could answer instead. ``stale_limit``:
     seconds past its TTL for which an answer may be given while DNS does not answer (RFC 8767). ``table_limit``: seconds
     after which a table that its source has not confirmed is stale; None for never.
-    ``history``: the SQLite file of drift verdicts, by default that of ``cache``. ``size``: names kept in memory.
+    ``history``: the SQLite file of drift verdicts, by default ``cache``'s. ``size``: names kept in memory.
 
-    ``concurrency``: questions outstanding in ``discover_many`` (default 256). ``rate``: packets a second to one server
-    in ``discover_many`` and ``drift_many``; None for no limit. ``max_connections``: TCP connections of these at a time
-    (default 8, and fewer if the server or the process does not allow that many). Raises ConfigError, and TypeError for
-    a wrong type. A client that was closed raises RuntimeError.
+    ``concurrency``: questions outstanding in ``discover_many`` (default 256). ``rate``: packets per second to one
+    server in ``discover_many`` and ``drift_many``; None for no limit. ``max_connections``: TCP connections that they
+    may have open at once (default 8; fewer if the server or the process does not allow that many). Raises ConfigError,
+    and TypeError for a wrong type. A client that was closed raises RuntimeError.
 
     >>> with Client([server], cache=":memory:") as client:
     ...     [client.discover(f"ark:12345/x{i}").source for i in range(3)]
@@ -269,13 +269,13 @@ class Client:
         """Find the mapping authorities of an ARK (draft-kunze-ark appendix B), or of a bare NAAN (``ark:12345``).
 
         ``lifetime``: seconds for this discovery instead of the client's. ``chooser`` puts its choice first: a function,
-        or a name (``"random"``, ``"reachable"``, ``"own"``, or of an installed package). ``on_step`` gets each step of
-        the trace, as soon as it is known if DNS alone is asked. ``raise_on_none=False``: an ARK without mapping
-        authority gives an empty discovery. ``profile``: that of ``Ark.parse``.
+        or a name (``"random"``, ``"reachable"``, ``"own"``, or of an installed package). ``on_step`` is called with
+        each step of the trace; as it happens if only DNS is queried. ``raise_on_none=False``: an ARK without mapping
+        authority gives an empty discovery. ``profile``: as for ``Ark.parse``.
 
         The discovery has its ``source`` (dns, memory, disk, natab), its ``age``, ``stale`` and ``reason``. Raises
-        ArkSyntaxError; NoMappingAuthority if a source that may deny an ARK said that there is none; DiscoveryFailed if
-        none said, as DiscoveryTimeout if there was no response; ConfigError and TypeError for wrong options.
+        ArkSyntaxError; NoMappingAuthority if a source entitled to say so reports that there is none; DiscoveryFailed if
+        no source answers (DiscoveryTimeout if nothing came back in time); ConfigError and TypeError for wrong options.
 
         >>> Client([server]).discover("ark:12345/x6np1wh8k").url()
         'https://ark.example.org/ark:12345/x6np1wh8k'
@@ -323,13 +323,13 @@ class Client:
     ) -> Generator[Discovery, None, None]:
         """Find the mapping authorities of many ARKs: a discovery for each, with each name asked once.
 
-        ``lifetime``: seconds for each ARK, from the first packet of its first question; the time in which the program
-        works on a discovery, or makes an ARK, does not count. ``ordered=False``: discoveries come as soon as they are
-        ready, not in the order of the ARKs. ``profile``: as for ``discover``.
+        ``lifetime``: seconds for each ARK, from the first packet of its first question; time that your code spends
+        between ARKs does not count. ``ordered=False``: discoveries come as soon as they are ready, not in the order of
+        the ARKs. ``profile``: as for ``discover``.
 
         A discovery is empty if there is no candidate, and not ``complete`` if no source said so. One for an item that
-        is not an ARK (or not text) has its ``error`` and ``position``, and does not end the stream. Memory does not
-        grow with the stream. A dnspython resolver is asked one question at a time. Closing the generator ends it.
+        is not an ARK (or not text) has its ``error`` and ``position``, and does not end the stream. Memory use does not
+        grow with the stream. A dnspython resolver gets one question at a time. Closing the generator ends it.
 
         Raises TypeError for a single ARK; while it runs, DiscoveryFailed for a server without address.
 
@@ -348,7 +348,7 @@ class Client:
         ordered: bool = True,
         profile: Profile = "current",
     ) -> Generator[tuple[Token, Discovery], None, None]:
-        """``discover_many`` for ARKs that come with a token of the caller, such as a line number, and leave with it."""
+        """``discover_many`` for pairs of a token, such as a line number, and an ARK; yields token and discovery."""
         self._check_open()
         seconds = self.resolver.lifetime if lifetime is None else checked(lifetime, "lifetime")
         items = ((token, as_item(ark, position, profile)) for position, (token, ark) in enumerate(pairs))
@@ -395,11 +395,11 @@ class Client:
         on_step: StepHook | None = None,
         profile: Profile = "current",
     ) -> Description:
-        """Ask the chosen mapping authority of an ARK to describe it, and the next ones if it cannot be reached.
+        """Ask an ARK's chosen mapping authority to describe it, or the next ones if that cannot be reached.
 
         ``inflections`` are tried in turn until one is understood: ``?info``, and ``?`` and ``??`` for older
-        authorities. ``lifetime``: seconds for the discovery, and again for the requests (default: that of the client,
-        and 10). The other options are those of ``discover``. Raises its errors, and NmaError if no authority could be
+        authorities. ``lifetime``: seconds for the discovery, and again for the requests (default: the client's, and
+        10). The other options are those of ``discover``. Raises its errors, and NmaError if no authority could be
         asked.
         """
         ask = self._describer(inflections, lifetime, chooser)
@@ -417,7 +417,7 @@ class Client:
     ) -> Description:
         """``describe``, awaited: same options, same errors.
 
-        The requests are made in a thread, which goes on for at most ``lifetime`` if it is cancelled.
+        The requests are made in a thread, which continues for at most ``lifetime`` if it is cancelled.
         """
         import asyncio  # it doubles the start time of a program
 
@@ -428,7 +428,7 @@ class Client:
     def _describer(
         self, inflections: Iterable[str], lifetime: float | None, chooser: Chooser | str | None
     ) -> Callable[[Discovery], Description]:
-        """Return what asks the authorities of a discovery."""
+        """Return the function that asks a discovery's authorities."""
         from maptr.nma.describe import SECONDS, describe  # a discovery does not need HTTP
 
         return partial(
@@ -440,7 +440,7 @@ class Client:
         )
 
     def drift(self, naan: str) -> list[Drift]:
-        """Compare the table with DNS for a NAAN and its shoulders. DNS is asked only for answers that are not kept.
+        """Compare the table with DNS for a NAAN and its shoulders. DNS is queried only for answers that are not cached.
 
         The verdicts are added to the history, which distinguishes a stale side from one that differs.
         """
@@ -450,7 +450,7 @@ class Client:
     def drift_many(self, naans: Iterable[str] | None = None) -> Iterator[list[Drift]]:
         """``drift`` for many NAANs, in order, with hundreds of queries in flight.
 
-        None: every NAAN of the table and of the history, so that records no longer in the table are compared as well.
+        None: every NAAN of the table and of the history, so that records removed from the table are also compared.
         Raises ArkSyntaxError for text that is not a NAAN, and DiscoveryFailed if a server's name has no address.
         """
         if isinstance(naans, str):
@@ -496,7 +496,7 @@ class Client:
         return pulled
 
     def forget(self, naan: str | None = None) -> None:
-        """Drop the cached answer of DNS for a NAAN, for example because its record has changed; None: all answers.
+        """Drop DNS's cached answer for a NAAN, for example because its record has changed; None: all answers.
 
         DNS is then asked again, even where it has just failed. Raises ArkSyntaxError for text that is not a NAAN.
         """
@@ -633,7 +633,7 @@ def discover_many_async(
 
 
 def _refuse_one(arks: object) -> None:
-    """Raise TypeError for text, which is an iterable of characters for type checkers, too."""
+    """Raise TypeError for text, which type checkers accept as an iterable of characters."""
     if isinstance(arks, Ark | str | bytes):
         raise TypeError("expected several ARKs, got one: use discover(ark), or a list: [ark]")
 

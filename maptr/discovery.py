@@ -28,7 +28,7 @@ SHOWN = 3  # URLs in the repr of a Discovery
 _IN_JSON = ("host", "port", "order", "preference", "owner", "ttl", "source", "status")  # fields of a candidate
 _RANK = ("order", "preference")
 REGEXP_STEPS = 20_000
-"""Steps of regexp matching in one walk: about 10 ms, and 50 ms at most, during which an event loop waits. A rule that
+"""Steps of regexp matching in one walk: about 10 ms, and at most 50 ms, during which an event loop waits. A rule that
 maptr writes takes about five."""
 
 # The DNSSEC states of an answer (RFC 4033 5), best first. A discovery has the worst state of its answers.
@@ -77,7 +77,7 @@ class Limit(enum.Enum):
 class Value:
     """An immutable value with many attributes, which its constructor takes by name.
 
-    A frozen dataclass would take twice the time to make one, and a look-up of many ARKs makes some for each.
+    A frozen dataclass takes longer to make (scripts/bench client), and a look-up of many ARKs makes some for each.
     """
 
     def _set(self, values: dict[str, Any]) -> None:
@@ -91,7 +91,7 @@ class Value:
     __delattr__ = __setattr__
 
     def replace(self, **changes: Any) -> Self:
-        """Return a copy with other values, by the names of the constructor's arguments."""
+        """Return a copy with other values, by the constructor's argument names."""
         own = self.__dict__
         values = own | changes
         if len(values) != len(own):
@@ -227,11 +227,11 @@ class Step(Value):
 
     A step of type TABLE is a look-up in a table; ``table_records`` are those that serve the ARK.
 
-    ``elapsed`` is in seconds. ``security`` is the state of the answer. ``links`` are those of the chain of trust that
-    were followed for it, if maptr validates itself; links known from earlier queries are not followed again.
-    ``limit`` is the limit for which the query was not sent, or not all of its records were read.
-    ``extended`` are the extended DNS errors (RFC 8914) of servers that failed.
-    ``ttl``, ``server``, ``elapsed``, ``links`` and ``extended`` are not compared.
+    ``elapsed`` is in seconds. ``security`` is the state of the answer. ``links`` are the links of the chain of trust
+    that were followed for it, if maptr validates itself; links known from earlier queries are not followed again.
+    ``limit`` is the limit because of which the query was not sent, or not all of its records were read.
+    ``extended`` are the extended DNS errors (RFC 8914) of servers that failed. ``ttl``, ``server``, ``elapsed``,
+    ``links`` and ``extended`` are not compared.
     """
 
     name: Labels
@@ -357,7 +357,7 @@ class Maker(Protocol):
         ...
 
     def apply(self, text: bytes, budget: Budget) -> bytes | None:
-        """Return the URL for an ARK in resolution form; None for an ARK that it is not for. Raises BudgetSpent."""
+        """Return the URL for an ARK in resolution form; None if the rule is not for that ARK. Raises BudgetSpent."""
         ...
 
 
@@ -373,12 +373,12 @@ class _OwnUrl(NamedTuple):
 class Candidate(Value):
     """One mapping authority found, as given by a NAPTR record (RFC 3403 section 4) or a record of a table.
 
-    ``url`` makes URLs, and raises DiscoveryError for an ARK that the rule of the record is not for.
+    ``url`` makes URLs, and raises DiscoveryError for an ARK that the record's rule is not for.
 
     ``target`` is the URL that its rule made, without inflection or query string; it is empty for an ``h`` record.
     Without a ``substitution``, it is the whole URL of its own ARK alone.
-    ``order`` and ``preference`` are those of its own record; ``path`` has the pairs of all records on the way, its own
-    last. ``ttl`` is the shortest of these records, in seconds. ``ark`` is the ARK for which it was found, and
+    ``order`` and ``preference`` are its own record's; ``path`` has the pairs of all records on the way, its own last.
+    ``ttl`` is the shortest of these records, in seconds. ``ark`` is the ARK for which it was found, and
     ``substitution`` makes URLs for other ARKs. An ``h`` record's URL has the ``default_scheme``, unless a chooser that
     connected has set ``scheme``. ``status`` is the HTTP status that the registry asks for in redirects, or None.
     Comparison ignores ``ttl``, ``ark``, ``substitution``, the schemes and ``status``.
@@ -449,7 +449,7 @@ class Candidate(Value):
         return tuple(orders)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what it says in the types of JSON, with the URL of its own ARK, or None."""
+        """Return its fields in JSON types, with the URL of its own ARK, or None."""
         return self._to_dict(None if self.ark is NO_ARK else self.url())
 
     def _to_dict(self, made: str | None) -> dict[str, Any]:
@@ -492,8 +492,8 @@ class Candidate(Value):
 
         A scheme of the candidate, set by a chooser that connected, overrides ``scheme``, and port 80 means http.
         Inflection and query string are kept. Raises DiscoveryError if the rule does not match the ARK, or makes a URL
-        at another host or port: that would be another candidate, which needs a walk of its own. Raises ArkSyntaxError
-        for text that is not an ARK, and without an ARK.
+        at another host or port: that would be another candidate, which needs a separate walk. Raises ArkSyntaxError for
+        text that is not an ARK, and if there is no ARK.
         """
         if ark is None:
             ark = self.ark
@@ -533,24 +533,24 @@ class Discovery(Value, Sequence[Candidate]):
     """The result of a walk: a sequence of its candidates, best first.
 
     ``trace`` has every query in the order of reading. ``complete`` is False if a query was not answered or a limit was
-    reached. ``ttl`` is how long the result may be kept, in seconds, and ``expiration`` the same as a time of the
-    client's clock; both are None if it must not be kept. ``security`` is the DNSSEC state of the answers.
+    reached. ``ttl`` is how long the result may be cached, in seconds, and ``expiration`` the same as a time of the
+    client's clock; both are None if it must not be cached. ``security`` is the DNSSEC state of the answers.
 
     ``url`` and ``choose`` raise NoMappingAuthority or DiscoveryFailed if there is no candidate.
 
-    ``discover_many`` makes one for an item that is not an ARK, too: ``error`` says why, ``position`` is that of the
-    item in the stream, from 0. ``ark``, ``url`` and ``choose`` raise the error.
+    ``discover_many`` also makes one for an item that is not an ARK: ``error`` says why, ``position`` is the item's
+    position in the stream, from 0. ``ark``, ``url`` and ``choose`` raise the error.
 
     A cache adds where the data came from (``source``: dns, memory, disk or natab), whether it had expired (``stale``),
     why it was used (``reason`` in words, ``states`` for programs), the wall-clock time at which it was fetched from its
     origin (``fetched``, or None), and its ``age`` in seconds when the discovery was made. ``table`` is the kind of the
-    table that answered: given, configured, pulled, system or builtin; ``table_date`` is that of its data, in seconds
-    since 1970, and ``fetched`` when its source confirmed them.
+    table that answered: given, configured, pulled, system or builtin; ``table_date`` is the date of its data, in
+    seconds since 1970, and ``fetched`` when its source confirmed them.
 
-    ``work`` is what its walk took to read and match rules, in steps of regexp matching of about 0.25 µs.
+    ``work`` is the cost of reading and matching its rules, in steps of regexp matching of about 0.25 µs.
 
-    It is immutable; ``replace`` makes a copy with other values. Two are equal whatever their times, ``scheme``,
-    ``reason`` and ``work``.
+    It is immutable; ``replace`` makes a copy with other values. Comparison ignores times, ``scheme``, ``reason`` and
+    ``work``.
 
     >>> found = discover("ark:12345/x6np1wh8k", nameservers=[server])
     >>> [(candidate.host, candidate.order) for candidate in found]
@@ -653,10 +653,10 @@ class Discovery(Value, Sequence[Candidate]):
 
     def choose(self, chooser: Callable[[Discovery], Candidate] | None = None) -> Candidate:
         """Return the first candidate, or the chooser's. Raises NoMappingAuthority or DiscoveryFailed without one, and
-        TypeError for a chooser that gives something else."""
+        TypeError for a chooser that returns something else."""
         self.raise_for_none()
         if chooser is not None and not callable(chooser):
-            raise TypeError(f"{chooser!r:.60} is not a chooser; a client's discover() takes the name of one, too")
+            raise TypeError(f"{chooser!r:.60} is not a chooser; a client's discover() also takes the name of one")
         chosen = self.candidates[0] if chooser is None else chooser(self)
         if not isinstance(chosen, Candidate):
             raise TypeError(f"the chooser {chooser!r} gives {chosen!r:.60}, not a Candidate")
@@ -680,13 +680,13 @@ class Discovery(Value, Sequence[Candidate]):
         return self.replace(expiration=until, age=self.age_at(now), **changes)
 
     def preferring(self, chooser: Callable[[Discovery], Candidate]) -> Discovery:
-        """Return a copy with the choice of the chooser first; the others keep their order."""
+        """Return a copy with the chooser's choice first; the others keep their order."""
         chosen = self.choose(chooser)
         return self.replace(candidates=(chosen, *(c for c in self.candidates if c != chosen)))
 
     def raise_for_none(self) -> None:
-        """Raise an error if there is no candidate: the one of an item that is not an ARK, NoMappingAuthority if the
-        discovery is complete, DiscoveryTimeout if a query was not answered in time, else DiscoveryFailed."""
+        """Raise an error if there is no candidate: the stored error of an item that is not an ARK, NoMappingAuthority
+        if the discovery is complete, DiscoveryTimeout if a query was not answered in time, else DiscoveryFailed."""
         if self.candidates:
             return
         if self.error is not None:
@@ -777,7 +777,7 @@ class Discovery(Value, Sequence[Candidate]):
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Return everything, in the types of JSON. Its fields are those of ``maptr discover --json``."""
+        """Return everything, in JSON types. Its fields are those of ``maptr discover --json``."""
         return {
             "ark": str(self.ark) if self.error is None else None,
             "received": None if self.error is not None else self.ark.received(),
@@ -845,7 +845,7 @@ class Discovery(Value, Sequence[Candidate]):
         )
 
     def _repr_html_(self) -> str:
-        """Return candidates and walk as a part of a page without scripts, which Jupyter shows."""
+        """Return candidates and walk as HTML without scripts, for Jupyter."""
         from html import escape  # late: only notebooks need it
 
         def row(made: str, c: Candidate) -> str:
@@ -951,7 +951,7 @@ class DiscoveryFailed(DiscoveryError):
 
 
 class DiscoveryTimeout(DiscoveryFailed, dns.exception.Timeout):
-    """The lifetime of the whole walk passed before DNS answered. It is a ``dns.exception.Timeout``, too.
+    """The lifetime of the whole walk passed before DNS answered. It is also a ``dns.exception.Timeout``.
 
     >>> try:
     ...     discover("ark:12345/x1", nameservers=[server], lifetime=0)
@@ -962,7 +962,7 @@ class DiscoveryTimeout(DiscoveryFailed, dns.exception.Timeout):
 
 
 class NoServer(DiscoveryFailed):
-    """No server can be asked: none is configured, or a name has no address. No walk began."""
+    """No server can be queried: none is configured, or a name has no address. No walk began."""
 
 
 class NoServerInTime(NoServer, DiscoveryTimeout):

@@ -3,9 +3,9 @@
     [project.entry-points."maptr.choosers"]     in the pyproject.toml of a package
     nearest = "example:nearest"                 a name, and the object that it stands for
 
-The built-in ones are not entry points: they also work where maptr is not installed, as in a zipapp, and a name that is
-built in takes no search of the installed packages, which lasts longer than the rest of a command's start. No package
-can replace them. The code of a package is loaded when its name is used.
+The built-in ones are not entry points: they also work where maptr is not installed, as in a zipapp, and a built-in name
+needs no search of the installed packages, which takes longer than the rest of a command's start. No package can replace
+them. A package's code is loaded when its name is used.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def load(group: str, name: str) -> Any:
     where = f"{name!r} ({group}) of the package {package}"
     try:
         loaded = point.load()
-    except Exception as error:  # the code of the package is run
+    except Exception as error:  # the package's code may raise anything
         raise PluginError(f"{where} cannot be loaded: {type(error).__name__}: {error}") from error
     needed, wanted = (loaded, "a function") if group != POLICIES else (getattr(loaded, "choose", None), "a policy")
     if not callable(needed) or isinstance(loaded, type):
@@ -48,7 +48,7 @@ def load(group: str, name: str) -> Any:
 
 
 def _declared(group: str) -> tuple[EntryPoint, ...]:
-    from importlib.metadata import entry_points  # late: it doubles the start time of a command
+    from importlib.metadata import entry_points  # imported late: it doubles a command's start time
 
     return tuple(entry_points(group=group))
 

@@ -1,4 +1,4 @@
-"""The exceptions of maptr, which derive from dnspython's DNSException, and the text of messages.
+"""maptr's exceptions, which derive from dnspython's DNSException, and the text of messages.
 
 Those that carry a discovery are in ``discovery``: NoMappingAuthority if DNS answered that there is none, and
 DiscoveryFailed if DNS gave no answer.
@@ -19,9 +19,9 @@ MAX_TEXT = 1000  # characters of a FetchError
 def printable(text: str, *, keep: str = "") -> str:
     """Return the text with ``?`` in place of every character that is not printable and not in ``keep``.
 
-    Every line of a log, of a message, of a terminal and of a response in plain text goes through it: control
-    characters, such as ESC and line breaks, and those that change the direction of text could forge lines. The text of
-    a MaptrError has been through it. HTML and cells of tables have ``visible``.
+    Every line of a log, a message, a terminal and a plain-text response goes through it, because control characters,
+    such as ESC and line breaks, and those that change the direction of text could forge lines. So does the text of a
+    MaptrError. HTML and table cells use ``visible``.
     """
     if text.isprintable():
         return text
@@ -35,7 +35,7 @@ _VISIBLE = {**dict.fromkeys(_CONTROLS, " "), **dict.fromkeys(_BIDI, "")}
 
 
 def visible(text: str) -> str:
-    """Return a foreign text as it may stand in a page or a table: without characters that control text around it."""
+    """Return untrusted text for a page or a table: without characters that affect the text around it."""
     return text if text.isascii() and text.isprintable() else text.translate(_VISIBLE)
 
 
@@ -46,7 +46,7 @@ NOT_UTF8 = 'not UTF-8: save it as UTF-8 (Excel: "CSV UTF-8")'
 
 
 def cell(text: str) -> str:
-    """Return a text as a cell of CSV that no spreadsheet takes for a formula: with an apostrophe before it."""
+    """Return a text as a CSV cell, with an apostrophe before what a spreadsheet takes for a formula."""
     return f"'{text}" if _FORMULA.match(text) else text
 
 
@@ -107,7 +107,7 @@ def reason_of(error: BaseException) -> str:
 
 
 class MaptrError(dns.exception.DNSException):
-    """The base of all errors of maptr. It is a DNSException, so code that handles dnspython's errors handles these too.
+    """The base of all maptr errors. It is a DNSException, so code that handles dnspython's errors handles these too.
 
     >>> try:
     ...     discover("ark:99999/x1", nameservers=[server])
@@ -147,7 +147,7 @@ class ArkSyntaxError(MaptrError, ValueError):
 
 
 def error_fields(error: MaptrError | None) -> dict[str, str | None]:
-    """Return an error, or none, in the types of JSON: its text, and what an ArkSyntaxError suggests."""
+    """Return an error, or none, in JSON types: its text, and what an ArkSyntaxError suggests."""
     suggestion = error.suggestion if isinstance(error, ArkSyntaxError) else ""
     return {"error": None if error is None else str(error), "suggestion": suggestion or None}
 
@@ -173,8 +173,8 @@ class NmaError(MaptrError):
 
 
 class LocatedError(MaptrError):
-    """An error at a place in a file. The text starts with ``filename:line:``, as compilers write it, or ``line N:`` of
-    data without a name, and with what is wrong. ``reason`` is the message alone."""
+    """An error at a place in a file. The text starts with ``filename:line:``, as compilers write it, or ``line N:`` for
+    data without a name, and what is wrong. ``reason`` is the message alone."""
 
     def __init__(self, message: str, *, filename: str = "", line: int = 0, what: str = "") -> None:
         where = (f"{filename}:{line}" if filename else f"line {line}") if line else filename
@@ -203,7 +203,7 @@ class TableError(LocatedError):
 
 
 class UnsafePlan(MaptrError):
-    """A plan removes or changes more of the table than the safety limit allows. The old table stays in use.
+    """A plan removes or changes more of the table than the safety limit allows. The old table is kept.
 
     >>> from maptr.registry.plan import Plan
     >>> try:
@@ -217,7 +217,7 @@ class UnsafePlan(MaptrError):
 class ZoneError(LocatedError):
     """A zone is not fit to load, or a record cannot be written.
 
-    ``owner`` is that of the record. ``code`` is the code of a finding, if the reader of zone files gives one.
+    ``owner`` is the record's. ``code`` is the code of a finding, if the reader of zone files gives one.
 
     >>> from maptr.zone.build import NameServer
     >>> try:
@@ -241,7 +241,7 @@ class ConfigError(LocatedError):
     """A wrong option or configuration value. ``key`` is its dotted name, ``line`` its line (0: none).
 
     For an option of a command, ``filename`` is the option, such as ``--listen``; the text then leaves out the key.
-    ``of_text``: the text of the configuration alone shows the mistake, so that only an edit of it can help.
+    ``of_text``: the text of the configuration alone shows the mistake, so only editing it can help.
 
     >>> try:
     ...     discover("ark:12345/x1", lifetime=-1.0)
@@ -300,7 +300,7 @@ class NoEventLoop(MaptrError, RuntimeError):
 
 
 class PluginError(ConfigError):
-    """What an installed package declares for maptr cannot be used."""
+    """Something that an installed package declares for maptr cannot be used."""
 
 
 class MissingExtra(ConfigError, SigningError, SignatureError):

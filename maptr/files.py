@@ -1,4 +1,4 @@
-"""Atomic writing of files, bounded reading, files that are read again when they change, and a lock for forks."""
+"""Atomic writing of files, bounded reading, files that are reread when they change, and a lock for forks."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ T = TypeVar("T")
 PRIVATE = 0o600  # the mode of files in a state folder: zone data may be confidential
 MAX_WHOLE = 1 << 28  # bytes that ``read_whole`` reads: 256 MiB, a zone of some two million names
 CHUNK = 1 << 20  # bytes
-LOOK_EVERY = 0.25  # seconds between two looks at the status of a followed file
-READ_EVERY = 60.0  # seconds after which such a file is read although its status has not changed
-TRY_AGAIN = 1.0  # seconds, if only a lock kept it from being read, which does not show in the status of the file
+LOOK_EVERY = 0.25  # seconds between two checks of a followed file's status
+READ_EVERY = 60.0  # seconds after which such a file is read even if its status has not changed
+TRY_AGAIN = 1.0  # seconds, if only a lock kept it from being read, which does not show in the file's status
 # Windows has neither flag. AT_ONCE opens without waiting for the writer of a pipe.
 AT_ONCE = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0)
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0)
@@ -33,7 +33,7 @@ MAX_NAME = 200  # bytes of a zone's name in a file name, which may have 255 with
 
 @contextlib.contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """Put the path of the file into an OSError, which otherwise names a temporary file or none."""
+    """Put the file's path into an OSError, which otherwise names a temporary file or none."""
     try:
         yield
     except OSError as error:
@@ -43,7 +43,7 @@ def naming(path: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def opened(path: Path) -> Iterator[BinaryIO]:
-    """Open a regular file to read. Raises OSError, also for a pipe or a device, without waiting for it."""
+    """Open a regular file for reading. Raises OSError, also for a pipe or a device, without waiting for it."""
     with naming(path), open(os.open(path, os.O_RDONLY | AT_ONCE), "rb") as file:  # noqa: PTH123
         mode = os.fstat(file.fileno()).st_mode
         if S_ISDIR(mode):
@@ -75,9 +75,9 @@ def digest_of(path: Path) -> bytes:
 
 
 def read_up_to(file: BinaryIO, most: int) -> bytes:
-    """Return the rest of a file, and of a longer one ``most`` bytes and one more.
+    """Return the rest of a file; if it is longer than ``most`` bytes, one more than ``most``.
 
-    Python's own ``read`` takes the memory for ``most`` bytes at once. Raises OSError.
+    Python's own ``read`` allocates memory for ``most`` bytes at once. Raises OSError.
     """
     parts, left = [], most + 1
     while left and (part := file.read(min(left, CHUNK))):
@@ -146,7 +146,7 @@ def write_atomically(path: Path, content: bytes) -> None:
 def write_private(path: Path, *parts: bytes) -> None:
     """Atomically replace a file with mode 0600 that only one process writes, and flush it to disk.
 
-    The temporary file always has the same name, so that a crash leaves one such file at most, which the next write
+    The temporary file always has the same name, so that a crash leaves at most one such file, which the next write
     removes. Raises OSError; nothing is then left beside the file.
     """
     write_private_parts(path, parts)
@@ -213,7 +213,7 @@ def signature_if_any(path: Path | None) -> tuple[int, ...]:
 
 @contextlib.contextmanager
 def locked(folder: Path) -> Iterator[int]:
-    """Exclude other processes that lock the folder itself, which needs no file; its descriptor. Raises OSError.
+    """Exclude other processes that lock the folder itself, which needs no file; yields its descriptor. Raises OSError.
 
     Windows cannot do this: nothing is excluded there, and the descriptor is -1.
     """
@@ -256,14 +256,13 @@ class ForkLock:
 
 
 class Followed(Generic[T]):
-    """A value read from a file, and read again when the file changes; ``value`` is the last result.
+    """A value read from a file, and reread when the file changes; ``value`` is the last result.
 
     ``read`` makes the next value from the last one. If it raises an exception, or if the file changes meanwhile, the
-    next value is that of ``failed``, which gets the last one and the error, as a MaptrError or an OSError: the last
-    good content, with the reason why it stays. The status of the file is looked at every LOOK_EVERY seconds. A file
-    that could not be read is read again after a minute, and with ``always`` any other too; after an error that is
-    ``passing``, a second later. ``beside`` is another file that ``read`` may read. ``clock`` is monotonic. Safe for
-    threads.
+    next value comes from ``failed``, which gets the last one and the error, as a MaptrError or an OSError: the last
+    good content, with the reason for keeping it. The file is stat'ed every LOOK_EVERY seconds. A file that could not be
+    read is reread after a minute, as is any file with ``always``; after an error that is ``passing``, a second later.
+    ``beside`` is another file that ``read`` may read. ``clock`` is monotonic. Thread-safe.
     """
 
     def __init__(
@@ -328,6 +327,6 @@ class Followed(Generic[T]):
             except (MaptrError, OSError) as error:
                 self._read_at = now + (TRY_AGAIN if self._passing(error) else READ_EVERY)
                 self.value = self._failed(self.value, error)
-            except Exception as error:  # one file that nobody thought of must not stop what follows others
+            except Exception as error:  # an unexpected error of one file must not stop the others
                 self.value = self._failed(self.value, MaptrError(f"internal error: {error!r}"))
             return self.value

@@ -80,5 +80,5 @@ class Members:
 
     def _checked(self, kind: type[T], name: str, given: Any, also: str = "") -> T:
         if type(given) is kind or (kind is float and type(given) is int):
-            return given  # type: ignore[return-value] # an integer is a float, too
+            return given  # type: ignore[return-value] # an integer is also a float
         raise self.error(name, f"{given!r:.60} is not {_TYPES[kind]}{also}")

@@ -1,4 +1,4 @@
-"""Where the files of a user are: in ``maptr`` below the folders of the XDG base directory specification.
+"""The paths of a user's files: in ``maptr`` below the folders of the XDG base directory specification.
 
 Paths are strings here, because every start of a command looks for these files, and ``pathlib`` takes time to import.
 """

@@ -1,4 +1,4 @@
-"""What packages import that add registry readers, exports, choosers or policies to maptr (docs/plugins.md).
+"""What packages import to add registry readers, exports, choosers or policies to maptr (docs/plugins.md).
 
 readers     Reader, TableBuilder, numbered      a reader's type, what collects its records, and the lines of a text
 exports     Export, Loss                        an export's type, and what its format cannot hold

@@ -13,12 +13,12 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def maptr_dns(monkeypatch: pytest.MonkeyPatch) -> Answers:
-    """The DNS of every client and function of maptr in this test: ``maptr_dns["12345"] = URL``, or "silent" and so on.
+    """The DNS for every maptr client and function in this test: ``maptr_dns["12345"] = URL``, or "silent" and so on.
 
-    ``maptr.testing.Answers`` says what it takes. No network is used, and of tables only the given ones. A client that
-    the program has made before the test is served, too; ``forget`` drops what it kept.
+    ``maptr.testing.Answers`` says what it takes. No network is used, and no tables except the given ones. A client that
+    was made before the test is also served; ``forget`` drops what it cached.
     """
-    # Late: pytest loads this module in every run, also of programs without maptr.
+    # Imported late: pytest loads this module in every run, even of programs without maptr.
     from maptr.client import Client
     from maptr.registry.followed_file import TableState
     from maptr.registry.found import FoundTable

@@ -13,7 +13,7 @@ ROUNDING = 1e-6  # seconds: the largest rounding error of a sum of prices
 
 
 class TokenBuckets:
-    """A token bucket for each key, which gains ``rate`` tokens a second and holds ``burst``; rate 0: no limit.
+    """A token bucket for each key, which gains ``rate`` tokens per second and holds ``burst``; rate 0: no limit.
 
     ``clock`` is monotonic, in seconds. One thread uses it.
     """

@@ -1,4 +1,4 @@
-"""Texts in which other software has rewritten ARKs, with the ARKs as they were: for ``find_arks`` and suggestions.
+"""Restores ARKs that other software has rewritten, for ``find_arks`` and suggestions.
 
 Each pattern has an example. A reader takes linear time (``scripts/bench patterns``).
 """
@@ -42,7 +42,7 @@ _EUROPEANA = f"(?ai)(?:^|[/=])ark__?({_NAAN})_([0-9a-z_]+)(?:$|[/?&#.])"
 
 
 def restored(text: str) -> str:
-    """Return a text with ARKs in place of what a program can undo without a doubt."""
+    """Return a text in which rewritten ARKs are restored, where that is certain."""
     lower = text.lower()
     if "urldefense" in lower:
         for _ in range(_WRAPPED):
@@ -60,7 +60,7 @@ def restored(text: str) -> str:
 
 
 def of_europeana(text: str) -> str:
-    """Return the ARK in the identifier of an item of Europeana, which has underscores for its slashes; "" if none."""
+    """Return the ARK in a Europeana item's identifier, which has underscores for its slashes; "" if none."""
     found = re.search(_EUROPEANA, text)
     return f"ark:/{found[1]}/{found[2]}" if found else ""
 
@@ -104,7 +104,7 @@ def _without_layers(segment: re.Match[str]) -> str:
 
 
 def _of_pairtree(found: re.Match[str]) -> str:
-    """Return the ARK of a pairtree's identifier, and a blank: the suffix of a file's name is not part of it."""
+    """Return the ARK of a pairtree's identifier, and a blank: a file name's suffix is not part of it."""
     is_encoded, slash, naan, name = found.groups()
     if is_encoded:
         name = re.sub("%[0-9A-Fa-f]{2}", decoded, name)

@@ -15,7 +15,7 @@ class State(enum.Enum):
 class Dns(State):
     """The state of DNS for an ARK, by a cached answer or by a query.
 
-    It is UNKNOWN if DNS was silent, failed or refused, or if the origin does not exist in it: the trace has which.
+    It is UNKNOWN if DNS was silent, failed or refused, or if the origin does not exist in it: the trace says which.
     """
 
     ANSWERS = "answers"

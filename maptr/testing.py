@@ -4,7 +4,7 @@
     client = offline_client({"12345": "https://ark.example.org/ark:${content}", "99999": "silent"})
 
 With pytest, the fixture ``maptr_dns`` is such a DNS for every client and function of a test (``pytest_plugin``). No
-socket is opened. Requests to mapping authorities, as of ``describe``, are not answered here.
+socket is opened. Requests to mapping authorities, such as those of ``describe``, are not answered here.
 """
 
 from __future__ import annotations
@@ -65,12 +65,12 @@ Heard: TypeAlias = dict[Labels, tuple[Answer, float]]
 
 
 class Answers(UserDict[str, Reply | Entry]):
-    """The answers of DNS, by NAAN (``12345``) or NAAN and shoulder (``12345/x6``). Any other NAAN has none.
+    """DNS's answers, by NAAN (``12345``) or NAAN and shoulder (``12345/x6``). Any other NAAN has none.
 
     A URL template has the variables of the registry, such as ``${content}``. ``security`` is the DNSSEC state of every
-    answer. ``asked`` has the names of the queries, in their order. A Table answers as its zone would, without ``h``.
+    answer. ``asked`` has the names of the queries, in their order. A Table answers like its zone, without ``h``.
 
-    Raises ConfigError for what is neither a NAAN nor a reply, and for an unknown state.
+    Raises ConfigError for an invalid NAAN or reply, and for an unknown state.
 
     >>> answers = Answers({"12345": "https://ark.example.org/ark:${content}"})
     >>> offline_client(answers).discover("ark:12345/x1").url(), answers.asked
@@ -131,7 +131,7 @@ class OfflineResolver(Resolver):
 
     def __init__(self, answers: Answers, nameservers: object = None, **options: Any) -> None:
         super().__init__(**options)
-        self.given = ()  # so that its cached answers are not those of the servers of the system
+        self.given = ()  # so that its cached answers are not those of the system's servers
         self._source = answers
 
     def __repr__(self) -> str:
@@ -179,7 +179,7 @@ class OfflineResolver(Resolver):
         return self._source.answer(question, self.settings.origin)
 
     def _answers(self, questions: Sequence[Question], left: float, heard: Heard) -> tuple[list[Answer], float]:
-        """Return the answers, and for how long to wait for the last of them. A run asks again only after a timeout."""
+        """Return the answers, and how long to wait for the last of them. A run asks again only after a timeout."""
         made = [heard.get(question.name) or self.answer(question) for question in questions]
         answers = [answer if seconds <= left else Answer(Outcome.TIMEOUT) for answer, seconds in made]
         for question, answer in zip(questions, answers, strict=True):
@@ -202,9 +202,9 @@ class _OfflineClient(Client):
 def offline_client(
     answers: Mapping[str, Reply] | Table | Answers, *, lifetime: float | None = None, **options: Unpack[ClientOptions]
 ) -> Client:
-    """Return a client that these answers serve instead of DNS. It takes the options of ``Client`` but ``nameservers``.
+    """Return a client that uses these answers instead of DNS, with the options of ``Client`` except ``nameservers``.
 
-    Its table is the given one only, never that of the machine. Raises ConfigError for an answer that is none.
+    Its table is only the given one, never the machine's. Raises ConfigError for an invalid answer.
 
     >>> client = offline_client({"12345": "https://ark.example.org/ark:${content}", "99999": "silent"})
     >>> client.discover("ark:12345/x1").url()

@@ -11,7 +11,7 @@ import ipaddress
 import re
 from typing import NamedTuple
 
-MAX_URL = 4096  # bytes; RFC 9110 4.1 asks recipients for 8000 at least, but no NMA needs half of it
+MAX_URL = 4096  # bytes; RFC 9110 4.1 asks recipients for at least 8000, but no NMA needs half of it
 
 MAX_AUTHORITIES = 1024  # of the URLs that were read last; many have the same few
 
@@ -75,7 +75,7 @@ class Url(NamedTuple):
 
     @property
     def authority(self) -> str:
-        """The host in lower case, and the port unless it is that of the scheme (RFC 3986 6.2.3)."""
+        """The host in lower case, and the port unless it is the scheme's default (RFC 3986 6.2.3)."""
         port = f":{self.port}" if self.port not in (None, PORTS[self.scheme]) else ""
         return f"{self.host.in_url.lower().removesuffix('.')}{port}"
 
@@ -233,8 +233,8 @@ def is_at(made: str, base: str) -> bool:
 
 
 def normalized(text: str) -> str:
-    """Return the URL of an ARK in the form that compares: scheme and host in lower case, without default port, final
-    dot of the host (RFC 3986 6.2.2.1, 6.2.3) and slash after ``ark:``. Other text is returned unchanged."""
+    """Return the URL of an ARK in a form for comparison: scheme and host in lower case, without default port, final dot
+    of the host (RFC 3986 6.2.2.1, 6.2.3) and slash after ``ark:``. Other text is returned unchanged."""
     match = _url_pattern().match(text)
     if match is None:
         return text

@@ -1,4 +1,4 @@
-"""The Maptr algorithm without I/O (draft-kunze-ark appendix B, with the additions of this project).
+"""The Maptr algorithm without I/O (draft-kunze-ark appendix B, with maptr's additions).
 
     1. Query type NAPTR at <NAAN>.<origin>.
     2. Keep only records whose service is "ark".
@@ -35,7 +35,7 @@ RECORD_STEPS = 40  # the work of reading a record, in steps of regexp matching
 
 _new = tuple.__new__  # faster than the class itself: scripts/bench client
 
-# Python 3.11 takes three times as long to look up a member of an enum as a name of the module.
+# Python 3.11 looks up a name of the module faster than a member of an enum: scripts/bench client.
 _ANSWER, _NODATA, _NXDOMAIN = Outcome.ANSWER, Outcome.NODATA, Outcome.NXDOMAIN
 _HOST, _URL, _OTHER = Kind.HOST, Kind.URL, Kind.OTHER
 
@@ -49,8 +49,8 @@ class Settings(NamedTuple):
     """The settings of a walk (draft-kunze-ark appendix B). ``discover`` takes its origin from ``origin=`` instead.
 
     ``scheme`` is the scheme for ``h`` candidates and for the hosts of a natab, but port 80 means http.
-    ``allow_private`` allows rules that lead to hosts that are not public. ``hyphens`` is ``"keep"`` to send the hyphens
-    of an ARK on as they came, for authorities that need them; the draft removes them (3.2). The others are limits:
+    ``allow_private`` allows rules that lead to hosts that are not public. ``hyphens`` is ``"keep"`` to send an ARK's
+    hyphens on as received, for authorities that need them; the draft removes them (3.2). The others are limits:
     redirects on one path, questions, candidates, records, regexp steps. A walk that reaches one is not ``complete``.
 
     >>> Client([server], settings=Settings(scheme="http")).discover("ark:12345/x1").url()
@@ -82,7 +82,7 @@ class Question(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """The answer of DNS to one question. ``ttl`` is that of the records, or of the negative answer, in seconds.
+    """DNS's answer to one question. ``ttl`` is the TTL of the records or of the negative answer, in seconds.
 
     ``zone`` is set for NXDOMAIN and NODATA: the owner of the SOA in the response, which is a zone that exists. It is
     the queried name if that is an alias, or if an authoritative server has no data for it; else None without SOA.
@@ -102,7 +102,7 @@ class Answer(NamedTuple):
 
     def after(self, elapsed: float) -> Answer:
         """Return a copy with the seconds since the question."""
-        return _new(Answer, (*self[:5], elapsed, *self[6:]))  # _replace takes twice the time
+        return _new(Answer, (*self[:5], elapsed, *self[6:]))  # faster than _replace: scripts/bench client
 
     def as_step(
         self,
@@ -137,8 +137,8 @@ _REUSABLE = "_reusable_answers"  # an attribute of a Discovery; it is no part of
 
 
 def reusable_answers(found: Discovery) -> Mapping[Labels, Answer]:
-    """Return the answers that the walk of a discovery was told, by the name that was asked: those that hold for other
-    ARKs whose origin is known to exist. None of a discovery that was read from JSON."""
+    """Return the answers that a discovery's walk received, by queried name: those that hold for other ARKs whose origin
+    is known to exist. Empty for a discovery that was read from JSON."""
     answers: Mapping[Labels, Answer] = vars(found).get(_REUSABLE, {})
     return answers
 
@@ -161,7 +161,7 @@ class Walk:
     """One run of the algorithm: ``next()``, query, ``tell()``, until ``next()`` returns nothing; then ``result()``.
 
     A negative answer for the root name means that there is no mapping authority only if the origin exists. If the
-    response does not show that, as those of servers that filter or do not know NAPTR, and the caller does not know it
+    response does not show that, as from servers that filter or do not know NAPTR, and the caller does not know it
     (``origin_known``), the SOA of the origin is one more question.
     ``root`` is the result of ``root_name``, if the caller already has it.
 
@@ -300,7 +300,7 @@ class Walk:
         if self._records_left < 0:
             self._limit = Limit.RECORDS
             left = len(records) + self._records_left
-            over = f"{left} of {len(records)} records read: {self.settings.max_records} in one walk at most"
+            over = f"{left} of {len(records)} records read: at most {self.settings.max_records} in one walk"
             note = f"{note}; {over}" if note else over
             records, self._records_left = records[:left], 0
         readings = tuple([self._read_record(here, naptr, onward) for naptr in records])
@@ -482,8 +482,8 @@ class SharedWalk:
 
 
 class _Source(NamedTuple):
-    """What gives a candidate: a host, with its candidate; or a URL rule, with the facts of its candidate that no ARK
-    changes, the start of a URL that is at its host, the number of its step, and that of its record there."""
+    """The source of a candidate: a host, with its candidate; or a URL rule, with what no ARK changes in its candidate.
+    ``start`` is the start of a URL at its host, ``depth`` the number of its step, ``nth`` that of its record there."""
 
     rank: tuple[object, ...]
     candidate: Candidate
@@ -509,7 +509,7 @@ def _place(made: str, rule: Rule, settings: Settings) -> tuple[str, int | None]:
         raise _TooLong(error) from None
     except ValueError as error:
         raise _Skipped(f"makes {made[:200]!a}: {error}") from None
-    # The text after the match stays: it must not become a part of the host of a URL without path.
+    # The text after the match is kept: it must not become part of the host of a URL without a path.
     start = _start(rule)
     if not ((_has_path(start) and made.startswith(start)) or url.is_at(made, start)):
         raise _Skipped(f"makes {made[:200]!a}, which is not at the host of its rule")
@@ -539,7 +539,7 @@ def _apply(rule: Rule, ark: Ark, budget: Budget) -> str:
     """Apply a rule's regexp to an ARK. Raises _Skipped, BudgetSpent and ResultTooLongError."""
     assert rule.substitution is not None  # noqa: S101 - the caller has checked it
     made = rule.substitution.apply(ark.in_url.encode(), budget)
-    if made is None and "-" in ark.resolution:  # kept ones: there may be one in the shoulder of the rule
+    if made is None and "-" in ark.resolution:  # hyphens that were kept: the rule's shoulder may have one
         made = rule.substitution.apply(ark.without_hyphens.replace("#", "%23").encode(), budget)
     if made is None:
         raise _Skipped("its regexp does not match this ARK")

@@ -174,12 +174,12 @@ def test_records_are_read_to_the_limit_in_canonical_order() -> None:
     assert not discovery.complete
     assert discovery.trace[0].limit is Limit.RECORDS
     assert discovery.incomplete_reason() == (
-        "12345.ark.arpa. NAPTR: answer (30 of 40 records read: 30 in one walk at most)"
+        "12345.ark.arpa. NAPTR: answer (30 of 40 records read: at most 30 in one walk)"
     )
     assert walk_with(ARK, *records, settings=Settings(max_records=40)).result().complete
     walk = Walk(ARK, Settings(max_records=30))
     walk.tell(walk.next()[0], Answer(Outcome.ANSWER, records, note="cut short"))
-    assert walk.result().trace[0].note == "cut short; 30 of 40 records read: 30 in one walk at most"
+    assert walk.result().trace[0].note == "cut short; 30 of 40 records read: at most 30 in one walk"
 
 
 def test_the_best_candidates_are_kept_to_the_limit() -> None:
@@ -198,7 +198,7 @@ def test_the_limit_of_records_is_for_the_whole_walk() -> None:
     found = run(ARK, dns, Settings(max_records=6))
     assert [candidate.host for candidate in found] == ["h0.example", "h1.example", "i0.example"]
     assert [step.note for step in found.trace] == [
-        *("", "", "1 of 2 records read: 6 in one walk at most", "0 of 2 records read: 6 in one walk at most")
+        *("", "", "1 of 2 records read: at most 6 in one walk", "0 of 2 records read: at most 6 in one walk")
     ]
     assert not found.complete
     assert run(ARK, dns, Settings(max_records=9)).complete
