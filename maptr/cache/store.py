@@ -117,10 +117,10 @@ class Store:
 
     def learn(self, discovery: Discovery) -> None:
         now, wall = self.clock(), self.wall()
-        for name, told in reusable_answers(discovery).items():
-            lifetime = min(told.ttl or 0, _longest_lifetime(told))
+        for name, received in reusable_answers(discovery).items():
+            lifetime = min(received.ttl or 0, _longest_lifetime(received))
             if lifetime > 0:
-                key, answer = names.fold(name), _for_replay(told)
+                key, answer = names.fold(name), _for_replay(received)
                 self._memory.put(key, CachedAnswer(answer, wall, now + lifetime, lifetime))
                 if self._disk is not None:
                     self._disk.put(self.view, key, answer, wall, wall + lifetime)
@@ -158,9 +158,9 @@ class Store:
 
     def combine(self, ark: Ark, other: Discovery) -> Discovery | None:
         """Return the discovery from another ARK's discovery and the fresh answers; None if an answer is missing."""
-        told = reusable_answers(other).items()
+        received = reusable_answers(other).items()
         new: dict[Labels, Answer] = {
-            names.fold(name): _for_replay(answer) for name, answer in told if answer.outcome.answered
+            names.fold(name): _for_replay(answer) for name, answer in received if answer.outcome.answered
         }
         kept = Replay(self, ark, self.settings)
         walk = replay(ark, self.settings, lambda name: new.get(name) or kept.answer(name), reader=self.rule)

@@ -259,11 +259,11 @@ def _outcome(error: object, response: object) -> Outcome:
 
 
 def _failures(error: dns.exception.DNSException) -> str:
-    told = [
+    failures = [
         ", ".join([f"{server}: {reason_of(what) if isinstance(what, Exception) else what}", *_said(response)])
         for server, _, _, what, response in (error.kwargs or {}).get("errors") or []
     ]
-    return "; ".join(dict.fromkeys(told))[:NOTE_LENGTH]
+    return "; ".join(dict.fromkeys(failures))[:NOTE_LENGTH]
 
 
 def make_resolver(nameservers: Iterable[str], *, lifetime: float | None = None) -> dns.resolver.Resolver:
@@ -383,13 +383,13 @@ def _with_bits(resolver: Resolving, trust_ad: bool, *, validate: bool) -> Resolv
     """
     if not (trust_ad or validate):
         return resolver
-    twin = copy.copy(resolver)
-    twin.flags = dns.flags.RD if resolver.flags is None else resolver.flags
-    twin.flags |= dns.flags.CD if validate else dns.flags.AD
+    changed = copy.copy(resolver)
+    changed.flags = dns.flags.RD if resolver.flags is None else resolver.flags
+    changed.flags |= dns.flags.CD if validate else dns.flags.AD
     if validate:
-        twin.use_edns(max(resolver.edns, 0), resolver.ednsflags | dns.flags.DO, resolver.payload or UDP_PAYLOAD)
-        twin.cache = None
-    return twin
+        changed.use_edns(max(resolver.edns, 0), resolver.ednsflags | dns.flags.DO, resolver.payload or UDP_PAYLOAD)
+        changed.cache = None
+    return changed
 
 
 def _resolved(found: dns.resolver.Answer | Exception, elapsed: float) -> Resolved:
@@ -416,6 +416,6 @@ def of_kind(resolver: dns.resolver.BaseResolver, kind: type[Resolving]) -> Resol
     """Return the resolver, or one of this kind, synchronous or async, with the same servers and settings."""
     if isinstance(resolver, kind):
         return resolver
-    twin = kind(configure=False)
-    vars(twin).update(vars(resolver))
-    return twin
+    converted = kind(configure=False)
+    vars(converted).update(vars(resolver))
+    return converted
