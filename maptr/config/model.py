@@ -605,7 +605,7 @@ class CookieConfig:
     secret: tuple[bytes, ...] = setting(_COOKIE_SECRETS, (), shown=False, empty="random").help(
         "secrets of the cookies: the first makes cookies, both verify them"
     )
-    secret_file: Path | None = setting(PATH, None, content=SECRET).help("a file with these secrets")
+    secret_file: Path | None = setting(PATH, None, content=SECRET).help("file with the secrets of the cookies")
 
 
 @dataclass(frozen=True)
@@ -614,7 +614,7 @@ class ConnectionLimits:
 
     max_connections: int = setting(integer(1, 100_000), MAX_CONNECTIONS).help("open TCP and TLS connections")
     max_per_client: int = setting(integer(1, 100_000), MAX_PER_CLIENT).help(
-        "of these, from one IPv4 address or IPv6 /64"
+        "open connections from one IPv4 address or IPv6 /64"
     )
     idle_timeout: float = setting(seconds(0.1, 3600), IDLE_TIMEOUT).help(
         "time after which a connection without a whole new query is closed"
@@ -664,8 +664,8 @@ class ServeConfig:
     """``[serve]``."""
 
     listen: tuple[Address, ...] = setting(_ADDRESSES, (Address("127.0.0.1", SERVER_PORT),)).help(
-        'serve UDP and TCP at these addresses; `"[::]:53"` has all of IPv6, `"0.0.0.0:53"` all of IPv4; port 0 takes '
-        "a free one"
+        'serve UDP and TCP at these addresses; `"[::]:53"` stands for all of IPv6, `"0.0.0.0:53"` for all of IPv4; '
+        "port 0 takes a free one"
     )
     user: str = setting(_USER, "", empty="the user that starts it").help(
         'run as this user if root starts the server, such as `"maptr"` or `"maptr:dns"`; sockets are bound first'
@@ -707,10 +707,10 @@ class ServeConfig:
         "them as silenced, and metrics and exit code leave them out"
     )
     log_level: str = setting(choice("debug", "info", "warning", "error"), "info").help(
-        "log at this level and above; it does not apply to the access log and to logged queries"
+        "log at this level and above; it does not apply to the access log and the query log"
     )
     log_format: str = setting(choice("text", "json"), "text").help(
-        "log as text, or as JSON: an object a line with `time`, `level`, `logger`, `message`, and perhaps `rcode` or "
+        "log as text, or as JSON: one object a line with `time`, `level`, `logger`, `message`, and perhaps `rcode` or "
         "`error`; so is the error that ends a start, unless it is in the syntax of the file or in an option"
     )
     query_log: QueryLogConfig = section(QueryLogConfig)
@@ -727,7 +727,7 @@ class KeyConfig:
     secret: bytes | None = setting(TEXT.then(read_tsig_secret, "a text in base64"), None, shown=False).help(
         "the secret; this or `secret_file` is required"
     )
-    secret_file: Path | None = setting(PATH, None, content=SECRET).help("a file with the secret")
+    secret_file: Path | None = setting(PATH, None, content=SECRET).help("file with the secret")
 
 
 @dataclass(frozen=True)
@@ -735,8 +735,8 @@ class SigningConfig(SigningPolicy):
     """``[zone.signing]``: signing of a zone with ``keys``, with the settings of ``maptr zone sign``."""
 
     lifetime: int = setting(DURATION, LIFETIME).help("lifetime of signatures")
-    inception: int = setting(DURATION, INCEPTION_OFFSET).help("how long before the signing they become valid")
-    refresh: int = setting(DURATION, REFRESH).help("how long before their end they are renewed")
+    inception: int = setting(DURATION, INCEPTION_OFFSET).help("how long before the signing signatures become valid")
+    refresh: int = setting(DURATION, REFRESH).help("how long before their end signatures are renewed")
     zonemd: bool = setting(BOOLEAN, True).help("digest of the zone (RFC 8976)")
     cds: Children = setting(choice(*Children).then(Children), Children.PUBLISH).help(
         'CDS and CDNSKEY for the parent: those of the active keys (`"publish"`), those that remove the DS '
@@ -790,9 +790,9 @@ class ZoneConfig:
         empty="`localhost`, for a test on this machine",
     ).help('name servers, `"ns1=192.0.2.1"` or `"ns.example.org"`')
     contact: Labels = setting(_MAILBOX, (b"hostmaster",), needs=("table",)).help("mailbox in the SOA")
-    ttl: int = setting(DURATION, 86400, needs=("table",)).help("TTL of the records")
+    ttl: int = setting(DURATION, 86400, needs=("table",)).help("TTL of the records from the table")
     include: tuple[Path, ...] = setting(list_of(FILE, "files"), (), needs=("table",), content=ZONE).help(
-        "files with further records"
+        "files with further records of the zone"
     )
     state: Path | None = field(default=None, compare=False)  # serve.state
     scheme: str = field(default="https", compare=False)  # client.scheme
@@ -817,20 +817,20 @@ class TableConfig:
     file: Path | None = setting(TEXT.then(_table_to_write, "a file"), None, content=TABLE).help(
         "file that holds the registry; a pull replaces what was edited by hand"
     )
-    url: str = setting(SOURCE, "", needs=("file",)).help("source from which it is pulled")
+    url: str = setting(SOURCE, "", needs=("file",)).help("source from which the registry is pulled")
     mirrors: tuple[str, ...] = setting(list_of(SOURCE, "URLs or files"), (), needs=("url",)).help(
-        "other sources, tried in this order"
+        "other sources of the registry, tried in this order"
     )
     every: int = setting(_PERIOD, 3600, needs=("url",)).help("time between two pulls")
-    sha256: str = setting(SHA256, "", needs=("url",)).help("SHA-256 that it must have")
+    sha256: str = setting(SHA256, "", needs=("url",)).help("SHA-256 that the registry must have")
     public_key: Path | None = setting(PATH, None, needs=("url",), content="a key of minisign").help(
-        "file with the minisign key that must have signed it"
+        "file with the minisign key that must have signed the registry"
     )
     cafile: Path | None = setting(PATH, None, needs=("url",), content=CERTIFICATE, empty="the system's").help(
         "file of CA certificates to trust"
     )
     drift: tuple[str, ...] = setting(_SERVERS, (), needs=("file",)).help(
-        'DNS servers to compare with it after each pull: `"192.0.2.7"`, `"192.0.2.7#5300"`'
+        'DNS servers to compare with the registry after each pull: `"192.0.2.7"`, `"192.0.2.7#5300"`'
     )
     drift_except: tuple[str, ...] = setting(list_of(TEXT, "NAANs"), ()).help(
         'NAANs that others serve, whose drift is no alarm: `"20775"`'
@@ -883,7 +883,9 @@ class CacheConfig:
     stale_limit: int = setting(DURATION, STALE_LIMIT).help(
         "how long after its TTL an answer may be used if DNS is silent"
     )
-    table_limit: int = setting(DURATION, 0).help("how long after its source confirmed it a table is stale; 0: never")
+    table_limit: int = setting(DURATION, 0).help(
+        "how long after its source confirmed it a table becomes stale; 0: never"
+    )
 
 
 @dataclass(frozen=True)
@@ -898,7 +900,7 @@ class GatewayConfig:
         "`/health` and `/ready` also there"
     )
     admin_hosts: tuple[str, ...] = setting(_HOSTS, (), needs=("admin_listen",)).help(
-        "names with a dot for which these addresses answer besides those of this machine "
+        "names with a dot for which `admin_listen` answers besides those of this machine "
         "([why](security.md#what-is-left-to-you))"
     )
     public_url: str = setting(TEXT.then(_own_url, "a URL without a path"), "").help(
@@ -921,15 +923,17 @@ class GatewayConfig:
         "columns of a CSV without a meaning that descriptions as JSON show, and the search finds, such as "
         '`["shelf"]`; a store says itself which it shows'
     )
-    permanence: str = setting(TEXT, "").help("what is promised for these ARKs, in their descriptions")
+    permanence: str = setting(TEXT, "").help("what is promised for the ARKs of `redirects`, in their descriptions")
     max_age: int = setting(_UP_TO_A_DAY, 300).help(
         "time for which clients and caches may keep a redirect of an own object or from the table, and a "
         "description; what DNS answered has the TTL of its owner"
     )
     max_age_missing: int = setting(_UP_TO_A_DAY, 30).help(
-        "time for which they may keep that there is no such object or mapping authority"
+        "time for which clients and caches may keep that there is no such object or mapping authority"
     )
-    max_age_gone: int = setting(_UP_TO_A_DAY, 300).help("time for which they may keep that an object is gone")
+    max_age_gone: int = setting(_UP_TO_A_DAY, 300).help(
+        "time for which clients and caches may keep that an object is gone"
+    )
     suggest: str = setting(choice("spelling", "neighbours"), "spelling").help(
         'what the answer that there is no such object suggests: another spelling, or with `"neighbours"` also an '
         "[own object with one other character](operator.md#statistics-and-your-own-pages)"
@@ -945,7 +949,7 @@ class GatewayConfig:
     )
     name: str = setting(TEXT, "").help("your organisation, on the pages")
     contact: str = setting(TEXT.then(_contact, "an e-mail address or a URL"), "").help(
-        "how to reach you: an e-mail address, or the URL of a page"
+        "your e-mail address, or the URL of your contact page"
     )
     imprint: str = setting(_URL, "").help("the URL of your imprint")
     text: str = setting(TEXT, "").help("a text for the first page, in all its languages; each line is a paragraph")
@@ -974,7 +978,7 @@ class GatewayConfig:
         "",
         needs=("accent",),
         empty="`accent`, mixed with white until it has 7:1 (no colour has 4.5:1 in both themes)",
-    ).help("the same in the dark theme, with 4.5:1 to the dark pages")
+    ).help("colour of links and buttons in the dark theme, with 4.5:1 to the dark pages")
     language: str = setting(TEXT.then(_language, _LANGUAGE), BROWSER).help(
         "language of the pages: English, French, Spanish or one of `messages`, as the browser asks (English if it "
         "asks for none of them), or always one of them"
@@ -1010,16 +1014,16 @@ class GatewayConfig:
         "several; 0: no limit"
     )
     max_per_client: int = setting(integer(1, 100_000), 100).help(
-        "of the open connections, from one IPv4 address or IPv6 /64 that is not a proxy"
+        "open connections from one IPv4 address or IPv6 /64 that is not a proxy"
     )
     proxies: tuple[Network, ...] = setting(_NETWORKS, rrl.EXEMPT).help(
         "proxies that name the client; one that names none shares one `rate` among all its clients"
     )
     client_header: str = setting(choice(X_FORWARDED_FOR, FORWARDED), X_FORWARDED_FOR).help(
-        'the header in which they do, of which `"Forwarded"` is that of RFC 7239'
+        'header in which proxies name the client; `"Forwarded"` is that of RFC 7239'
     )
     proxy_protocol: bool = setting(BOOLEAN, False).help(
-        "connections from them start with the PROXY protocol, version 1 or 2"
+        "connections from proxies start with the PROXY protocol, version 1 or 2"
     )
     access_log: bool = setting(BOOLEAN, False).help("log each request")
     access_log_format: str = setting(choice("maptr", "combined"), "maptr").help(

@@ -41,7 +41,8 @@ def option_help(key: str, *, also: str = "", shows_values: bool = True) -> str:
     sentences = filter(None, (f"{text[0].upper()}{text[1:]}.", also, repeated))
     value = default_value(one)
     default = plain(one.metadata["empty"]) or (", ".join(value) if isinstance(value, list) else value)
-    facts = [plain(kind.values)] if shows_values and not (kind.words or kind.is_list) else []
+    is_shown = not (kind.words or kind.is_list or kind.values == f"a {kind.metavar.lower()}")
+    facts = [plain(kind.values)] if shows_values and is_shown else []
     facts.append(f"default: {'none' if default in ('', None) else default}, or configured")
     return f"{' '.join(sentences)}  [{'; '.join(facts)}]"
 
