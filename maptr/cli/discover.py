@@ -145,7 +145,7 @@ def _unregister() -> None:
         9: "DNS or the mapping authority did not answer for an ARK. The greatest code counts if there are several ARKs",
     }
 )
-@partial(_common, timeout="It holds for the requests, too, whose default is 10.0.")
+@partial(_common, timeout="It applies to the requests, too, whose default is 10.0.")
 def info(arks: tuple[str, ...], **given: Any) -> None:
     """Ask the mapping authority of each ARK to describe it (?info), and print the ERC record.
 

@@ -53,6 +53,7 @@ NOTHING: Mapping[str, Any] = {  # of a failed start
 # Seconds until a waiting thread may run (5 ms by default in Python). During a reload, each response waits two or three
 # times, as ``scripts/bench reload`` shows.
 SWITCH_INTERVAL = 0.0005
+_OF_ALL = "It applies to all zones and the catalog."
 
 
 class OfFile(Parsed):
@@ -146,7 +147,7 @@ def _zone(text: str) -> ZoneConfig:
     "--transfer",
     type=Parsed("who", AccessRule.from_text),
     multiple=True,
-    also="It holds for all zones.",
+    also=_OF_ALL,
 )
 @setting_option(
     "zone.notify",
@@ -154,7 +155,7 @@ def _zone(text: str) -> ZoneConfig:
     metavar="HOST[:PORT] [key:NAME]",
     type=Parsed("target", NotifyTarget.from_text),
     multiple=True,
-    also="It holds for all zones.",
+    also=_OF_ALL,
 )
 @setting_option("serve.catalog.name", "--catalog")
 @setting_option("serve.state", "--state", type=StateFolder(exists=True, file_okay=False, writable=True))

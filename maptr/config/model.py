@@ -493,7 +493,7 @@ CERTIFICATE, SECRET, TABLE, ZONE = "a certificate or key", "a secret", "a table"
 # ---- tables and keys
 
 
-class Described(NamedTuple):
+class UndescribedSetting(NamedTuple):
     """A setting that lacks its help text."""
 
     default: Any
@@ -515,14 +515,14 @@ def setting(
     needs: tuple[str, ...] = (),
     content: str = "",
     empty: str = "",
-) -> Described:
+) -> UndescribedSetting:
     """Return a key, which is required if it has no default, for its help text. Secrets are not ``shown`` in any text.
 
     Without one of the keys that it ``needs``, of its table or by their dotted names, it has no effect. ``content`` is
     what its file has, so that no file is named for two kinds of content. ``empty`` says what holds without a value.
     """
     metadata = {"type": value_type, "needs": needs, "content": content, "empty": empty}
-    return Described(default, shown, metadata)
+    return UndescribedSetting(default, shown, metadata)
 
 
 def section(table: type[Any]) -> Any:
