@@ -153,21 +153,16 @@ def _number_from_text(text: str) -> object:
 
 
 def integer(low: int, high: int) -> ValueType[int]:
-    return ValueType(
-        lambda value: _bounded(_of_type(value, int), low, high),
-        f"an integer from {low:,} to {high:,}",
-        "N",
-        _number_from_text,
-    )
+    return _within(int, low, high)
 
 
 def number(low: float, high: float) -> ValueType[float]:
-    return ValueType(
-        lambda value: _bounded(_of_type(value, float), low, high),
-        f"a number from {low:,} to {high:,}",
-        "N",
-        _number_from_text,
-    )
+    return _within(float, low, high)
+
+
+def _within(kind: type[T], low: float, high: float) -> ValueType[T]:
+    values = f"{_TYPES[kind]} from {low:,} to {high:,}"
+    return ValueType(lambda value: _bounded(_of_type(value, kind), low, high), values, "N", _number_from_text)
 
 
 def duration(low: int = 0, high: int = MAX_TTL) -> ValueType[int]:
@@ -258,7 +253,7 @@ def table_of(element: ValueType[T]) -> ValueType[Mapping[str, T]]:
             raise ElementError(wrong)
         return found
 
-    return ValueType(read, "a table")
+    return ValueType(read, _TYPES[dict])
 
 
 def _short(text: str) -> str:
@@ -442,7 +437,7 @@ BOOLEAN = ValueType(
     "`true` or `false`",
     from_text=lambda text: {"true": True, "false": False}.get(text.lower(), text),
 )
-TEXT = ValueType(lambda value: _of_type(value, str), "a text")
+TEXT = ValueType(lambda value: _of_type(value, str), _TYPES[str])
 SHORT_TEXT = TEXT.then(_short, f"a text of up to {MAX_IDENTITY} bytes")
 PATH = TEXT.then(_path, "a file", "FILE")  # "" is None; the reader resolves relative paths
 FOLDER = PATH._replace(values="a folder", metavar="DIRECTORY")
@@ -473,7 +468,7 @@ _NOTIFY = list_of(
     "servers, each `HOST[:PORT]` or `HOST[:PORT] key:NAME`",
 )
 _MAILBOX = TEXT.then(lambda text: read_name(names.mailbox(text)), "an e-mail address or a domain name")
-_PAGE_TEXT = ValueType(lambda value: value if type(value) is list else _of_type(value, str), "a text")
+_PAGE_TEXT = ValueType(lambda value: value if type(value) is list else _of_type(value, str), _TYPES[str])
 _TEXTS = table_of(table_of(_PAGE_TEXT))
 _SENDERS = list_of(TEXT.then(_sender), "IP addresses, at most one of IPv4 and one of IPv6").then(_one_of_each)
 _URL = TEXT.then(_link, "a URL")

@@ -23,9 +23,7 @@ def table(prefix: str) -> str:
 def _row(key: str, one: dataclasses.Field[Any]) -> str:
     value = default_value(one)
     default = "" if value is None else f"`{json.dumps(value)}`"
-    meaning = [one.metadata["help"]]
-    if is_required(one):
-        meaning = [f"required: {one.metadata['help']}"]
+    meaning = [f"{'required: ' if is_required(one) else ''}{one.metadata['help']}"]
     if empty := one.metadata["empty"]:
         meaning.append(f"{'default' if value is None else 'empty'}: {empty}")
     if needs := [need if "." in need else f"{key.rpartition('.')[0]}.{need}" for need in one.metadata["needs"]]:
