@@ -569,7 +569,7 @@ class TlsConfig:
         "use the private key in this file (PEM)"
     )
     warn_before: int = setting(DURATION, WARN_BEFORE, needs=("listen",)).help(
-        "how long before its end, at most a third of its lifetime, the certificate is an alarm"
+        "how long before its end, at most a third of its lifetime, the certificate raises an alarm"
     )
 
 
@@ -650,7 +650,7 @@ class SecondariesConfig:
         "time between two SOA queries to a secondary in step; one out of step is asked each minute"
     )
     alarm_after: int = setting(_PERIOD, 300).help(
-        "time for which a secondary may lack the serial of a zone: then it is an alarm"
+        "time for which a secondary may lack the serial of a zone before that is an alarm"
     )
 
 
@@ -998,7 +998,7 @@ class GatewayConfig:
         "private key of the certificate"
     )
     certificate_warn_before: int = setting(DURATION, WARN_BEFORE, needs=("certificate",)).help(
-        "how long before its end, at most a third of its lifetime, the certificate is an alarm"
+        "how long before its end, at most a third of its lifetime, the certificate raises an alarm"
     )
     max_connections: int = setting(integer(1, 100_000), 1000).help("open connections")
     idle_timeout: float = setting(seconds(0.1, 3600), 15.0).help(
