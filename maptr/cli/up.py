@@ -62,7 +62,7 @@ SAMPLE = Path(__file__).resolve().parent.parent / "sample.json"
     }
 )
 @click.argument("sources", nargs=-1, metavar="[URL|FILE]...", type=options.PATH)
-@options.origin_option(f"Give the zone this name.  [default: {lookup.ORIGIN}, or configured]")
+@options.configured_origin_option("The zone has this name.")
 @options.port_option("--port", help=f"Serve DNS on this port of {HOSTS[0]}.  [default: {SERVER_PORT}, or a free one]")
 @options.port_option(
     "--http-port", help=f"Serve the gateway on this port of {HOSTS[0]}.  [default: {HTTP_PORT}, or a free one]"
