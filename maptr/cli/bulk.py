@@ -118,7 +118,7 @@ class Place(NamedTuple):
     help="Keep at most this many TCP connections open; fewer if the server or the system does not allow that many.",
 )
 @options.RATE_OPTION
-@options.discovery_options("Give up an ARK this long after its first query.")
+@options.discovery_options("It begins with the first query for the ARK.")
 def bulk(
     words: Sequence[str],
     target: Path | None,

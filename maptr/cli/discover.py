@@ -25,11 +25,11 @@ _EXITS = {
 }
 
 
-def _common(command: Any, help: str = "Give up a discovery after this time.") -> Any:
+def _common(command: Any, timeout: str = "") -> Any:
     for decorate in (
         options.JSON_EACH_OPTION,
         options.VERBOSE_OPTION,
-        options.discovery_options(help),
+        options.discovery_options(timeout),
         click.argument("arks", nargs=-1, required=True, metavar="ARK... [@SERVER[#PORT]]..."),
     ):
         command = decorate(command)
@@ -145,7 +145,7 @@ def _unregister() -> None:
         9: "DNS or the mapping authority did not answer for an ARK. The greatest code counts if there are several ARKs",
     }
 )
-@partial(_common, help="Give up a discovery, and the requests (by default after 10.0), after this time.")
+@partial(_common, timeout="It applies to the requests, too, whose default is 10.0.")
 def info(arks: tuple[str, ...], **given: Any) -> None:
     """Ask the mapping authority of each ARK to describe it (?info), and print the ERC record.
 

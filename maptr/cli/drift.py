@@ -46,7 +46,7 @@ PROBE_COLORS = {ProbeResult.FAILED: output.BAD, ProbeResult.NOT_ASKED: output.DO
 @click.argument("what", nargs=-1, metavar="[NAAN]... [@SERVER[#PORT]]")
 @options.TABLE_OPTION
 @options.ORIGIN_OPTION
-@options.lifetime_option("Give up a record after this time.")
+@options.lifetime_option("Each record takes a discovery.")
 @options.CONFIG_OPTION
 @options.RATE_OPTION
 @click.option(

@@ -16,14 +16,13 @@ from maptr.cli import logstream, lookup, options, output
 from maptr.cli.check_config import check_options, mistakes_reported, report, warn_of
 from maptr.cli.group import command
 from maptr.cli.lookup import LookupOptions
-from maptr.cli.options import only_servers
+from maptr.cli.options import only_servers, settings_of
 from maptr.cli.output import counted
 from maptr.cli.redirects import noted
 from maptr.config import Config
 from maptr.daemon import process
 from maptr.errors import ConfigError, MissingExtra
 from maptr.protocol.names import to_text
-from maptr.protocol.numbers import HTTP_PORT
 from maptr.registry.followed_file import WatchedTable
 from maptr.registry.found import NAMES, FoundTable
 
@@ -54,13 +53,7 @@ NOTHING: Mapping[str, Any] = {  # of a failed start
     }
 )
 @click.argument("words", nargs=-1, metavar="[@SERVER[#PORT]]...")
-@click.option(
-    "--listen",
-    metavar="HOST:PORT",
-    multiple=True,
-    help=f"Serve HTTP at this address, such as [::1]:{HTTP_PORT}; port 0 takes a free one. The option can be "
-    f"repeated.  [default: 127.0.0.1:{HTTP_PORT}, or configured]",
-)
+@options.setting_option("gateway.listen", "--listen")
 @options.cache_table_option()
 @options.POLICY_OPTION
 @options.ORIGIN_OPTION
@@ -92,7 +85,7 @@ def gateway(words: tuple[str, ...], listen: tuple[str, ...], check_config: bool,
 
     servers = only_servers(words)
     options = LookupOptions.of(given)
-    flags = {"gateway.listen": (list(listen), "--listen")} if listen else {}
+    flags = settings_of({"listen": listen})
 
     def read(file: str | None) -> Config:
         return lookup.read_config(file, flags=flags, warn=str) or Config()

@@ -34,7 +34,7 @@ MAX_LISTED = 50  # NAANs of one search
 @click.argument("words", nargs=-1, required=True, metavar="NAAN|ARK|NAME... [@SERVER[#PORT]]...")
 @options.TABLE_OPTION
 @options.ORIGIN_OPTION
-@options.lifetime_option("Give up asking DNS after this time.")
+@options.lifetime_option("DNS is not asked for longer.")
 @options.CONFIG_OPTION
 @options.json_option("Print one JSON document for each match.")
 def naan(words: tuple[str, ...], file: str | None, config: str | None, as_json: bool, **given: Any) -> None:

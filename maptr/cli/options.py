@@ -11,7 +11,7 @@ import math
 import os
 import stat
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from functools import reduce
 from pathlib import Path
@@ -21,7 +21,7 @@ import click
 
 from maptr import entry_points, paths
 from maptr.ark import PROFILES
-from maptr.cache import DNS_FIRST, POLICIES
+from maptr.cache import POLICIES
 from maptr.choose import CHOOSERS
 from maptr.cli import lookup, output
 from maptr.cli.lookup import DEFAULTS, ORIGIN
@@ -30,7 +30,6 @@ from maptr.errors import TableError, reason_of
 from maptr.files import read_up_to, read_whole, write_atomically
 from maptr.protocol import names
 from maptr.protocol.numbers import PORT
-from maptr.resolver.call import LIFETIME
 from maptr.resolver.servers import HTTPS, TCP, TLS
 
 if TYPE_CHECKING:
@@ -112,6 +111,67 @@ def time_option(name: str, default: str | None = None, *, help: str, least: int 
     return click.option(name, type=Parsed("time", parse), default=default, help=help)
 
 
+class OneOf(click.Choice):  # type: ignore[type-arg,unused-ignore] # generic from click 8.2 on
+    """A click type that shows and completes words, and leaves any other to the reader of the configuration."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        return value
+
+
+class SettingOption(click.Option):
+    """An option that overrides a setting. Its help text is made when it is shown, because it imports all settings."""
+
+    def __init__(self, *args: Any, key: str, make_help: Callable[[], str], **options: Any) -> None:
+        self._make_help = make_help
+        super().__init__(*args, **options)
+        self.key = key
+
+    @property
+    def help(self) -> str | None:
+        return self._make_help()
+
+    @help.setter
+    def help(self, text: str | None) -> None:
+        """click sets it."""
+
+
+def setting_option(
+    key: str, *names: str, type: Any = None, also: str = "", **options: Any
+) -> Callable[[Command], Command]:
+    """Make an option that overrides the setting with this key, with its type and its help text.
+
+    ``type`` is for what looks up ARKs, which starts without the settings, and for a value that a command parses itself.
+    ``also`` is a sentence on the option alone.
+    """
+    is_of_setting = type is None
+
+    def make_help() -> str:
+        from maptr.config.reference import option_help  # late: only --help needs it
+
+        return option_help(key, also=also, shows_values=is_of_setting)
+
+    if is_of_setting:
+        from maptr.config.model import all_keys  # late: ARK look-up does not need it
+
+        kind, content = all_keys()[key].metadata["type"], all_keys()[key].metadata["content"]
+        type = OneOf(kind.words) if kind.words else click.Path() if content else click.STRING
+        options = {"metavar": None if kind.words else kind.metavar, "multiple": kind.is_list} | options
+    return click.option(*names, cls=SettingOption, key=key, make_help=make_help, type=type, **options)
+
+
+def settings_of(values: Mapping[str, Any]) -> dict[str, tuple[object, str]]:
+    """Return the settings among the values of the running command's options, for ``config.load``: by its key, the TOML
+    value of each one that was given, and its option."""
+    from maptr.config.model import all_keys  # late: ARK look-up does not need it
+
+    found: dict[str, tuple[object, str]] = {}
+    for option in click.get_current_context().command.params:
+        if isinstance(option, SettingOption) and values.get(option.name or "") not in (None, ()):
+            kind, value = all_keys()[option.key].metadata["type"], values[option.name or ""]
+            found[option.key] = ([*value] if kind.is_list else kind.from_text(value), option.opts[0])
+    return found
+
+
 NAME = Parsed("name", names.required)
 NAME_TEXT = Parsed("name", lambda text: names.to_text(names.required(text)))
 MAILBOX = Parsed("name", lambda text: names.required(names.mailbox(text)))  # an e-mail address, or a name for one
@@ -122,13 +182,14 @@ def origin_option(help: str) -> Callable[[Command], Command]:
     return click.option("--origin", metavar="NAME", type=NAME_TEXT, help=help)
 
 
-ORIGIN_OPTION = origin_option(f"Look NAANs up below this DNS suffix.  [default: {ORIGIN}, or configured]")
+def configured_origin_option(also: str = "") -> Callable[[Command], Command]:
+    """Make ``--origin`` that overrides ``client.origin``."""
+    return setting_option("client.origin", "--origin", metavar="NAME", type=NAME_TEXT, also=also)
+
+
+ORIGIN_OPTION = configured_origin_option()
 _SCHEMES = click.Choice(["https", "http"])
-SCHEME_OPTION = click.option(
-    "--scheme",
-    type=_SCHEMES,
-    help="Use this scheme for hosts that have none; port 80 means http.  [default: https, or configured]",
-)
+SCHEME_OPTION = setting_option("client.scheme", "--scheme", type=_SCHEMES)
 NATAB_SCHEME_OPTION = click.option(
     "--scheme", type=_SCHEMES, default="https", help="Use this scheme for the hosts in a natab; port 80 means http."
 )
@@ -181,21 +242,11 @@ def _anchors_or_input(ctx: click.Context, param: click.Parameter, value: str | N
 
 def cache_table_option(callback: Callable[..., Any] = _watched_table) -> Callable[[Command], Command]:
     """Make ``--table`` for a registry that answers where DNS does not."""
-    help = "Use this registry where DNS does not answer; builtin is the built-in one.  [default: that of maptr table]"
-    return click.option("--table", type=PATH, callback=callback, help=help)
+    return setting_option("cache.natab", "--table", type=PATH, callback=callback)
 
 
-POLICY_OPTION = click.option(
-    "--policy",
-    type=NamedIn(entry_points.POLICIES, POLICIES),
-    help=f"Try this source first, DNS or the table, or this one only.  [default: {DNS_FIRST}, or configured]",
-)
-CHOOSE_OPTION = click.option(
-    "--choose",
-    type=NamedIn(entry_points.CHOOSERS, CHOOSERS),
-    help="Prefer this candidate: the first, a random one of the lowest order, the first reachable one, or the "
-    "authority named in the ARK itself if it is reachable.  [default: first, or configured]",
-)
+POLICY_OPTION = setting_option("cache.policy", "--policy", type=NamedIn(entry_points.POLICIES, POLICIES))
+CHOOSE_OPTION = setting_option("client.choose", "--choose", type=NamedIn(entry_points.CHOOSERS, CHOOSERS))
 CONFIG_OPTION = click.option(
     "--config",
     type=PATH,
@@ -241,25 +292,27 @@ def zone_name_option(where: str = "") -> Callable[[Command], Command]:
     return origin_option(f"Take this for the name of the zone.  [default: owner of the SOA{where}; @ is {ORIGIN}]")
 
 
-def timeout_option(default: float | None, help: str, name: str = "timeout") -> Callable[[Command], Command]:
-    """Make ``--timeout``, a number of seconds greater than 0, for a parameter of this name."""
-    seconds = Amount(0, MAX_SECONDS, min_open=True)
-    return click.option("--timeout", name, default=default, type=seconds, metavar="SECONDS", help=help)
+_SECONDS = Amount(0, MAX_SECONDS, min_open=True)
 
 
-def lifetime_option(help: str) -> Callable[[Command], Command]:
+def timeout_option(default: float, help: str) -> Callable[[Command], Command]:
+    """Make ``--timeout``, a number of seconds greater than 0."""
+    return click.option("--timeout", default=default, type=_SECONDS, metavar="SECONDS", help=help)
+
+
+def lifetime_option(also: str = "") -> Callable[[Command], Command]:
     """Make ``--timeout`` for the ``lifetime`` of a discovery, which the configuration may have, too."""
-    return timeout_option(None, f"{help}  [default: {LIFETIME}, or configured]", "lifetime")
+    return setting_option("client.lifetime", "--timeout", "lifetime", metavar="SECONDS", type=_SECONDS, also=also)
 
 
-def discovery_options(help: str) -> Callable[[Command], Command]:
+def discovery_options(timeout: str = "") -> Callable[[Command], Command]:
     """Make the options of each look-up command, named as those of ``maptr.Client`` and ``lookup.LookupOptions``.
 
-    ``help`` is the help text of ``--timeout``.
+    ``timeout`` is a sentence on ``--timeout``.
     """
     options = (
         ORIGIN_OPTION,
-        lifetime_option(help),
+        lifetime_option(timeout),
         click.option("--trust-ad", is_flag=True, help="Trust the DNSSEC validation of the server (its AD flag)."),
         click.option(
             "--trust-anchor",

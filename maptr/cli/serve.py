@@ -22,7 +22,7 @@ from maptr import paths
 from maptr.cli import logstream, lookup, output
 from maptr.cli.check_config import Mistake, check_options, mistakes_reported, report, start_code, warn_of
 from maptr.cli.group import command
-from maptr.cli.options import PATH, Parsed
+from maptr.cli.options import PATH, Parsed, setting_option, settings_of
 from maptr.config import Config, KeyConfig, ZoneConfig
 from maptr.config.model import read_algorithm, read_name, read_tsig_secret
 from maptr.daemon import process, pulling
@@ -33,7 +33,7 @@ from maptr.dnssec.keys import require_cryptography
 from maptr.errors import ConfigError, SigningError, ZoneError, raise_all, reason_of, time_text
 from maptr.files import name_for, read_whole
 from maptr.protocol.names import Folded, to_text
-from maptr.protocol.numbers import NS, SERVER_PORT
+from maptr.protocol.numbers import NS
 from maptr.server import freeze, publisher, settings, signer, state_folder, table_zone
 from maptr.server.control import check_path
 from maptr.server.daemon import Daemon, certificate_of
@@ -53,7 +53,7 @@ NOTHING: Mapping[str, Any] = {  # of a failed start
 # Seconds until a waiting thread may run (5 ms by default in Python). During a reload, each response waits two or three
 # times, as ``scripts/bench reload`` shows.
 SWITCH_INTERVAL = 0.0005
-_SETTING = click.Path()  # empty for none, as in the configuration
+_OF_ALL = "It applies to all zones and the catalog."
 
 
 class OfFile(Parsed):
@@ -127,59 +127,14 @@ def _zone(text: str) -> ZoneConfig:
     help="Serve this zone from this file, such as ark.arpa=ark.arpa.zone, instead of that in the configuration. "
     "Without a file it is the zone of the table in use, which maptr table shows. The option can be repeated.",
 )
-@click.option(
-    "--listen",
-    "serve__listen",
-    metavar="HOST:PORT",
-    multiple=True,
-    help=f"Serve UDP and TCP at this address, such as [::1]:{SERVER_PORT}; port 0 takes a free one. The option can be "
-    f"repeated.  [default: 127.0.0.1:{SERVER_PORT}]",
-)
-@click.option(
-    "--metrics",
-    "serve__metrics",
-    metavar="HOST:PORT",
-    help="Serve /metrics for Prometheus, and /health, by HTTP at this address, such as 127.0.0.1:9153. Every client "
-    "that can reach it may read them. It needs the extra maptr[metrics].  [default: none]",
-)
-@click.option(
-    "--user",
-    "serve__user",
-    metavar="NAME[:GROUP]",
-    help="Run as this user if root starts the server, such as maptr or maptr:dns; sockets are bound first.  "
-    "[default: the user that starts it]",
-)
-@click.option(
-    "--control",
-    "serve__control",
-    metavar="SOCKET",
-    type=_SETTING,
-    help="Make this control socket, which maptr reload and maptr status use.  [default: as configured, else none]",
-)
-@click.option(
-    "--tls-listen",
-    "serve__tls__listen",
-    metavar="HOST:PORT",
-    multiple=True,
-    help="Serve DNS over TLS at this address, such as 127.0.0.1:853; it needs --tls-cert and --tls-key. The option can "
-    "be repeated.  [default: none]",
-)
-@click.option(
-    "--tls-cert",
-    "serve__tls__certificate",
-    metavar="FILE",
-    type=_SETTING,
-    help="Use the certificate and its chain in this file (PEM).",
-)
-@click.option(
-    "--tls-key", "serve__tls__key", metavar="FILE", type=_SETTING, help="Use the private key in this file (PEM)."
-)
-@click.option(
-    "--nsid",
-    "serve__nsid",
-    metavar="TEXT",
-    help="Give this identifier to queries with the NSID option (dig +nsid).  [default: none]",
-)
+@setting_option("serve.listen", "--listen")
+@setting_option("serve.metrics", "--metrics")
+@setting_option("serve.user", "--user")
+@setting_option("serve.control", "--control")
+@setting_option("serve.tls.listen", "--tls-listen", also="It needs --tls-cert and --tls-key.")
+@setting_option("serve.tls.certificate", "--tls-cert")
+@setting_option("serve.tls.key", "--tls-key")
+@setting_option("serve.nsid", "--nsid")
 @click.option(
     "--key",
     type=OfFile("name=algorithm:@file", _key),
@@ -187,54 +142,26 @@ def _zone(text: str) -> ZoneConfig:
     help="Accept this TSIG key, whose secret is in FILE in base64, such as xfr=hmac-sha256:@xfr.key. Without the @, "
     "the secret itself stands here, and other users of the machine can see it. The option can be repeated.",
 )
-@click.option(
+@setting_option(
+    "zone.transfer",
     "--transfer",
     type=Parsed("who", AccessRule.from_text),
     multiple=True,
-    help="Allow these clients to transfer the zones: key:NAME, an address or prefix, or both as 'PREFIX key:NAME'."
-    " The option can be repeated.  [default: none]",
+    also=_OF_ALL,
 )
-@click.option(
+@setting_option(
+    "zone.notify",
     "--notify",
     metavar="HOST[:PORT] [key:NAME]",
     type=Parsed("target", NotifyTarget.from_text),
     multiple=True,
-    help="Send NOTIFY to this secondary at each new serial, signed with the key. The option can be repeated.  "
-    "[default: none]",
+    also=_OF_ALL,
 )
-@click.option(
-    "--catalog",
-    "serve__catalog__name",
-    metavar="ORIGIN",
-    help="Also serve a catalog of the zones (RFC 9432) to those who may transfer it, such as catalog.invalid.  "
-    "[default: none]",
-)
-@click.option(
-    "--state",
-    "serve__state",
-    type=StateFolder(exists=True, file_okay=False, writable=True),
-    help="Keep in this directory, which is for this server alone, the journals that IXFR is answered from, and the "
-    "zones that it builds and signs.  [default: journals lie beside the zone files]",
-)
-@click.option(
-    "--log-level",
-    "serve__log_level",
-    metavar="LEVEL",
-    help="Log at this level and above: debug, info, warning or error.  [default: info]",
-)
-@click.option(
-    "--log-format",
-    "serve__log_format",
-    metavar="FORMAT",
-    help="Log as text, or as json with one JSON object a line.  [default: text]",
-)
-@click.option(
-    "--query-log",
-    "serve__query_log__every",
-    metavar="N",
-    type=click.IntRange(0),
-    help="Log one in N queries (1: all), at most 100 a second.  [default: none]",
-)
+@setting_option("serve.catalog.name", "--catalog")
+@setting_option("serve.state", "--state", type=StateFolder(exists=True, file_okay=False, writable=True))
+@setting_option("serve.log_level", "--log-level")
+@setting_option("serve.log_format", "--log-format")
+@setting_option("serve.query_log.every", "--query-log")
 @check_options
 @process.signals_blocked()
 def serve(
@@ -245,7 +172,7 @@ def serve(
     notify: tuple[NotifyTarget, ...],
     check_config: bool,
     as_json: bool,
-    **values: Any,  # each overrides the setting with its name, with dots in place of "__"
+    **values: Any,
 ) -> None:
     """Answer DNS queries from zone files.
 
@@ -268,12 +195,7 @@ def serve(
     path = Path(config) if config is not None else configuration.find(os.environ)
     if config is None and zone and configuration.FILE_VARIABLE not in os.environ:
         path = None
-    options = {param.name: param.opts[0] for param in click.get_current_context().command.params}
-    flags = {
-        name.replace("__", "."): (list(value) if isinstance(value, tuple) else value, options[name])
-        for name, value in values.items()
-        if value not in (None, ())
-    }
+    flags = settings_of(values)
 
     def examine(*, secrets: bool = True) -> tuple[Config, list[ConfigError]]:
         config, errors = configuration.examine(

@@ -11,10 +11,10 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import click
 
@@ -62,7 +62,7 @@ SAMPLE = Path(__file__).resolve().parent.parent / "sample.json"
     }
 )
 @click.argument("sources", nargs=-1, metavar="[URL|FILE]...", type=options.PATH)
-@options.origin_option(f"Give the zone this name.  [default: {lookup.ORIGIN}, or configured]")
+@options.configured_origin_option("The zone has this name.")
 @options.port_option("--port", help=f"Serve DNS on this port of {HOSTS[0]}.  [default: {SERVER_PORT}, or a free one]")
 @options.port_option(
     "--http-port", help=f"Serve the gateway on this port of {HOSTS[0]}.  [default: {HTTP_PORT}, or a free one]"
@@ -196,29 +196,31 @@ def _serve(
 ) -> None:
     file, host = Path(paths.running_file(os.environ)), _host()
 
-    def configured(port: int, http_port: int | None = None) -> tuple[str, Config]:
-        text = _configuration(table, origin, folder, host, port, http_port)
-        return text, configuration.parse(text, filename=str(file), directory=file.parent)
+    def document(port: int, http_port: int | None = None) -> dict[str, Any]:
+        return document_of(table, origin, folder, host, port, http_port)
+
+    def configured(port: int, http_port: int | None = None) -> Config:
+        return configuration.from_document(document(port, http_port), filename=str(file), directory=file.parent)
 
     def daemon_at(port: int) -> Daemon:
-        config = configured(port)[1]
+        config = configured(port)
         daemon = Daemon(config, served, reread=lambda: config)
         daemon.bind()
         return daemon
 
     def gateway_at(port: int) -> Gateway:
-        made = Gateway(configured(daemon.bound[0].port, port)[1], daemon)
+        made = Gateway(configured(daemon.bound[0].port, port), daemon)
         made.service.bind()
         return made
 
     logstream.configure("warning")
-    served = _zone(configured(port or SERVER_PORT)[1], force=force)
+    served = _zone(configured(port or SERVER_PORT), force=force)
     daemon = _bound(daemon_at, port, SERVER_PORT)
     http = None if gateway.missing_extra() else _bound(gateway_at, http_port, HTTP_PORT)
 
     def begin() -> None:
         bound = None if http is None else http.service.bound[0].port
-        write_atomically(file, configured(daemon.bound[0].port, bound)[0].encode())
+        write_atomically(file, written(document(daemon.bound[0].port, bound)).encode())
         _tell(daemon, http, table, file)
 
     try:
@@ -295,29 +297,40 @@ def _zone(config: Config, *, force: bool) -> Served:
     return served
 
 
-def _configuration(
+def document_of(
     table: TableConfig, origin: Labels, folder: Path, host: str, port: int, http_port: int | None
-) -> str:
-    """Write the configuration of server, client and gateway as TOML."""
+) -> dict[str, Any]:
+    """Return the configuration of server, client and gateway as TOML values."""
     is_sample = table.file == SAMPLE  # no pull may replace it
     home, socket_path = folder / ("sample" if is_sample else "registry"), str(folder / "maptr.sock")
     if len(os.fsencode(socket_path)) > MAX_SOCKET_PATH:
         socket_path = ""
-    name = to_text(origin)
-    tables: dict[str, dict[str, object]] = {
-        "serve": {"listen": [str(Address(host, port))], "control": socket_path, "state": home},
-        "[zone]": {"name": name, "file": home / f"{name_for(origin)}.zone", "table": table.file},
-        "table": {} if is_sample else vars(table),
+    name, file = to_text(origin), str(table.file)
+    return {
+        "serve": {"listen": [str(Address(host, port))], "control": socket_path, "state": str(home)},
+        "zone": [{"name": name, "file": str(home / f"{name_for(origin)}.zone"), "table": file}],
+        "table": {} if is_sample else {key: _plain(value) for key, value in vars(table).items() if value is not None},
         "client": {"origin": name, "nameservers": [f"{host}#{port}"] if port else []},
-        "cache": {"natab": table.file, "path": None},  # the server is on this machine
+        "cache": {"natab": file, "path": ""},  # the server is on this machine
         # Only this machine reaches it, and a link checker sends many requests at once.
         "gateway": {} if http_port is None else {"listen": [str(Address(host, http_port))], "rate": 0},
     }
+
+
+def _plain(value: object) -> object:
+    """Return the value of a setting of the table as TOML has it."""
+    return value if isinstance(value, int) else [*map(str, value)] if isinstance(value, tuple) else str(value)
+
+
+def written(document: Mapping[str, Any]) -> str:
+    """Write a configuration for the user's other commands."""
     lines = ["# Written by maptr up, which removes it when it ends."]
-    for title, values in tables.items():
-        lines.append(f"[{title}]")
-        for key, value in values.items():  # JSON writes texts, numbers and arrays as TOML does
-            lines.append(f"{key} = {json.dumps('' if value is None else value, default=str, ensure_ascii=False)}")
+    for title, tables in document.items():
+        is_array = isinstance(tables, list)
+        for table in tables if is_array else [tables]:
+            lines.append(f"[[{title}]]" if is_array else f"[{title}]")
+            # JSON writes texts, numbers and arrays as TOML does.
+            lines += [f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in table.items()]
     return "\n".join(lines)
 
 

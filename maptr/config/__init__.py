@@ -1,12 +1,12 @@
 """Configuration: defaults < ``maptr.toml`` < ``MAPTR_*`` < flags, read into frozen dataclasses.
 
-``model`` has what can be set, ``reader`` reads it from text and files.
+``model`` has what can be set, ``reader`` reads it from text and files, and ``reference`` describes it.
 
 Internal: it may change in any release. ``help(maptr)`` lists the public names.
 """
 
 from maptr.config.model import Config, KeyConfig, ServeConfig, ZoneConfig
-from maptr.config.reader import FILE_VARIABLE, examine, find, load, parse, with_secrets
+from maptr.config.reader import FILE_VARIABLE, examine, find, from_document, load, parse, with_secrets
 
 __all__ = [
     "FILE_VARIABLE",
@@ -16,6 +16,7 @@ __all__ = [
     "ZoneConfig",
     "examine",
     "find",
+    "from_document",
     "load",
     "parse",
     "with_secrets",

@@ -1,8 +1,9 @@
 """The configuration as frozen dataclasses: one class for each table of ``maptr.toml``, one field for each key.
 
-A field is the only place that names a key, its default and how its value is read. The reader, the names of the
-environment variables and the suggestions for unknown keys follow it. A value that cannot be read is a ValueError with
-the reason, which never contains a secret; the reader adds file and line.
+A field is the only place that names a key, its type with the values that it takes, its default and its help text. The
+reader, the names of the environment variables, the suggestions for unknown keys, the options of commands, the tables of
+docs/configuration.md and maptr.toml(5) follow it (``reference``). A value that cannot be read is a ValueError with the
+reason, which never contains a secret; the reader adds file and line.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from maptr.protocol.names import ARK_ARPA, Folded, Labels
 from maptr.protocol.numbers import HTTP_PORT, MAX_TTL, SERVER_PORT, UDP_PAYLOAD
 from maptr.registry.plan import REMOVAL_LIMIT
 from maptr.resolver import call
-from maptr.transfer.acl import AccessRule, NotifyTarget, TsigKey, read_key_name
+from maptr.transfer.acl import DIGESTS, AccessRule, NotifyTarget, TsigKey, read_key_name
 
 T = TypeVar("T")
 
@@ -63,14 +64,26 @@ class NotInstalled(ValueError):
 
 
 class ValueType(NamedTuple, Generic[T]):
-    """The type of a value: ``read`` takes a TOML value; ``from_text`` makes one from an environment variable."""
+    """The type of a value: ``read`` takes a TOML value; ``from_text`` makes one from an environment variable.
+
+    ``values`` says what ``read`` takes, as a help text does, and ``metavar`` stands for a value, or for an element of a
+    list. ``words`` are the only values, or those that are built in.
+    """
 
     read: Callable[[Any], T]
+    values: str
+    metavar: str = "TEXT"
     from_text: Callable[[str], object] = lambda text: text
+    words: Sequence[str] = ()
+    is_list: bool = False
 
-    def then(self, further: Callable[[T], Any]) -> ValueType[Any]:
+    def then(self, further: Callable[[T], Any], values: str = "", metavar: str = "") -> ValueType[Any]:
         """Return a type whose ``read`` also applies ``further``."""
-        return ValueType(lambda value: further(self.read(value)), self.from_text)
+        return self._replace(
+            read=lambda value: further(self.read(value)),
+            values=values or self.values,
+            metavar=metavar or self.metavar,
+        )
 
 
 def read_duration(text: str) -> int:
@@ -140,18 +153,44 @@ def _number_from_text(text: str) -> object:
 
 
 def integer(low: int, high: int) -> ValueType[int]:
-    return ValueType(lambda value: _bounded(_of_type(value, int), low, high), _number_from_text)
+    return _within(int, low, high)
 
 
 def number(low: float, high: float) -> ValueType[float]:
-    return ValueType(lambda value: _bounded(_of_type(value, float), low, high), _number_from_text)
+    return _within(float, low, high)
+
+
+def _within(kind: type[T], low: float, high: float) -> ValueType[T]:
+    values = f"{_TYPES[kind]} from {low:,} to {high:,}"
+    return ValueType(lambda value: _bounded(_of_type(value, kind), low, high), values, "N", _number_from_text)
+
+
+def duration(low: int = 0, high: int = MAX_TTL) -> ValueType[int]:
+    """Return the type of a whole number of seconds within bounds, or a text such as ``14d``."""
+    return ValueType(lambda value: _bounded(_duration(value), low, high), _durations(low, high), "TIME")
 
 
 def seconds(low: float, high: float) -> ValueType[float]:
     """Return the type of a duration within bounds, which as a number need not be whole."""
     return ValueType(
-        lambda value: _bounded(value if type(value) is float else float(_duration(value)), low, high), _number_from_text
+        lambda value: _bounded(value if type(value) is float else float(_duration(value)), low, high),
+        _durations(low, high),
+        "TIME",
+        _number_from_text,
     )
+
+
+def _durations(low: float, high: float) -> str:
+    if high == MAX_TTL:
+        return "a duration"
+    least = f'`"{duration_text(low)}"`' if low >= 1 else f"{low} seconds"
+    return f'a duration {f"from {least}" if low else "up"} to `"{duration_text(high)}"`'
+
+
+def duration_text(seconds: float) -> str:
+    """Write whole seconds with the greatest unit up to days that divides them, such as ``14d``."""
+    unit = next(unit for unit in "dhms" if seconds % UNITS[unit] == 0)
+    return f"{int(seconds) // UNITS[unit]}{unit}"
 
 
 def choice(*words: str) -> ValueType[str]:
@@ -160,7 +199,8 @@ def choice(*words: str) -> ValueType[str]:
             raise ValueError(f"must be one of {', '.join(words)}, not {value!r}")
         return str(value)
 
-    return ValueType(read)
+    *others, last = (f'`"{word}"`' for word in words)
+    return ValueType(read, f"{', '.join(others)} or {last}", words=words)
 
 
 def name_in(group: str, built_in: Sequence[str]) -> ValueType[str]:
@@ -174,10 +214,10 @@ def name_in(group: str, built_in: Sequence[str]) -> ValueType[str]:
         except ValueError as error:
             raise NotInstalled(str(error)) from None
 
-    return ValueType(read)
+    return ValueType(read, f"{choice(*built_in).values}, or a name of a [plugin](plugins.md)", words=built_in)
 
 
-def list_of(element: ValueType[T]) -> ValueType[tuple[T, ...]]:
+def list_of(element: ValueType[T], plural: str) -> ValueType[tuple[T, ...]]:
     """Return the type of an array, with commas between elements in a variable. Its ``read`` raises ElementError."""
 
     def read(value: object) -> tuple[T, ...]:
@@ -191,7 +231,10 @@ def list_of(element: ValueType[T]) -> ValueType[tuple[T, ...]]:
             raise ElementError(wrong)
         return tuple(found)
 
-    return ValueType(read, lambda text: [element.from_text(part.strip()) for part in text.split(",") if part.strip()])
+    def from_text(text: str) -> list[object]:
+        return [element.from_text(part.strip()) for part in text.split(",") if part.strip()]
+
+    return ValueType(read, f"a list of {plural}", element.metavar, from_text, is_list=True)
 
 
 def table_of(element: ValueType[T]) -> ValueType[Mapping[str, T]]:
@@ -210,7 +253,7 @@ def table_of(element: ValueType[T]) -> ValueType[Mapping[str, T]]:
             raise ElementError(wrong)
         return found
 
-    return ValueType(read)
+    return ValueType(read, _TYPES[dict])
 
 
 def _short(text: str) -> str:
@@ -390,37 +433,73 @@ def _one_of_each(sources: tuple[str, ...]) -> tuple[str, ...]:
 
 
 BOOLEAN = ValueType(
-    lambda value: _of_type(value, bool), lambda text: {"true": True, "false": False}.get(text.lower(), text)
+    lambda value: _of_type(value, bool),
+    "`true` or `false`",
+    from_text=lambda text: {"true": True, "false": False}.get(text.lower(), text),
 )
-TEXT = ValueType(lambda value: _of_type(value, str))
-SHORT_TEXT = TEXT.then(_short)
-PATH = TEXT.then(_path)  # "" is None; the reader resolves relative paths
-SOURCE = TEXT.then(_source)  # the reader resolves relative files
-FILE = TEXT.then(_file)
-DURATION = ValueType(_duration)
-_PERIOD = DURATION.then(_positive)
-_EVERY_HOURS = DURATION.then(_hours)
-_UP_TO_A_DAY = DURATION.then(lambda value: _bounded(value, 0, 86400))
-SHA256 = TEXT.then(read_sha256)
-NAME = TEXT.then(read_name)
-_ADDRESS = TEXT.then(lambda text: Address.from_text(text) if text else None)
-_ADDRESSES = list_of(TEXT.then(Address.from_text))
-_ONE_OR_MORE = ValueType(  # one text is one address
-    lambda value: _ADDRESSES.read([value] if isinstance(value, str) else value), _ADDRESSES.from_text
+TEXT = ValueType(lambda value: _of_type(value, str), _TYPES[str])
+SHORT_TEXT = TEXT.then(_short, f"a text of up to {MAX_IDENTITY} bytes")
+PATH = TEXT.then(_path, "a file", "FILE")  # "" is None; the reader resolves relative paths
+FOLDER = PATH._replace(values="a folder", metavar="DIRECTORY")
+FILE = TEXT.then(_file, "a file", "FILE")
+SOURCE = TEXT.then(_source, "a URL or a file")  # the reader resolves relative files
+_TABLE = TEXT.then(_table, '`"builtin"` or a file', "FILE")
+DURATION = duration()
+_PERIOD = DURATION.then(_positive, "a duration above 0")
+_EVERY_HOURS = DURATION.then(_hours, '0, or a duration of at least `"1h"`')
+_UP_TO_A_DAY = duration(0, 86400)
+SHA256 = TEXT.then(read_sha256, "64 hexadecimal digits")
+NAME = TEXT.then(read_name, "a domain name", "NAME")
+_NAME_OR_NONE = TEXT.then(lambda text: read_name(text) if text else None, "a domain name", "ORIGIN")
+_ADDRESS = TEXT.then(lambda text: Address.from_text(text) if text else None, "an IP address with a port", "HOST:PORT")
+_ADDRESSES = list_of(TEXT.then(Address.from_text, metavar="HOST:PORT"), "IP addresses with ports")
+_ONE_OR_MORE = _ADDRESSES._replace(  # one text is one address
+    read=lambda value: _ADDRESSES.read([value] if isinstance(value, str) else value),
+    values="an IP address with a port, or a list of them",
 )
-_HOSTS = list_of(TEXT.then(_host_name))
-_SERVERS = list_of(TEXT.then(_server))
-_NETWORKS = list_of(TEXT.then(read_network))
-_ACCESS = list_of(TEXT.then(AccessRule.from_text))
-_NOTIFY = list_of(TEXT.then(NotifyTarget.from_text))
-_MAILBOX = TEXT.then(lambda text: read_name(names.mailbox(text)))
-_TEXTS = table_of(table_of(ValueType(lambda value: value if type(value) is list else _of_type(value, str))))
-_SENDERS = list_of(TEXT.then(_sender)).then(_one_of_each)
+_HOSTS = list_of(TEXT.then(_host_name), "host names")
+_SERVERS = list_of(TEXT.then(_server), "DNS servers")
+_NETWORKS = list_of(TEXT.then(read_network), "IP addresses and prefixes")
+_ACCESS = list_of(
+    TEXT.then(AccessRule.from_text, metavar="WHO"), "clients, each `PREFIX`, `key:NAME` or `PREFIX key:NAME`"
+)
+_NOTIFY = list_of(
+    TEXT.then(NotifyTarget.from_text, metavar="HOST[:PORT] [key:NAME]"),
+    "servers, each `HOST[:PORT]` or `HOST[:PORT] key:NAME`",
+)
+_MAILBOX = TEXT.then(lambda text: read_name(names.mailbox(text)), "an e-mail address or a domain name")
+_PAGE_TEXT = ValueType(lambda value: value if type(value) is list else _of_type(value, str), _TYPES[str])
+_TEXTS = table_of(table_of(_PAGE_TEXT))
+_SENDERS = list_of(TEXT.then(_sender), "IP addresses, at most one of IPv4 and one of IPv6").then(_one_of_each)
+_URL = TEXT.then(_link, "a URL")
+_USER = TEXT._replace(values="`NAME` or `NAME:GROUP`, or their numbers", metavar="NAME[:GROUP]")
+_SOCKET = PATH._replace(values="the path of a socket", metavar="SOCKET")
+_KEY_NAME = TEXT.then(read_key_name, "a domain name")
+_ALGORITHM = TEXT.then(read_algorithm, ", ".join(f"`hmac-{digest}`" for digest in DIGESTS))
+_COOKIE_SECRETS = TEXT.then(
+    read_cookie_secrets, f"{2 * KEY_SIZE} hexadecimal digits, or two such secrets with a space between"
+)
+_COLOUR = 'a colour such as `"#7a1f3d"`'
+_LANGUAGE = '`"browser"`, or the code of a language, such as `"fr"`'
 
 CERTIFICATE, SECRET, TABLE, ZONE = "a certificate or key", "a secret", "a table", "a zone"  # contents of files
 
 
 # ---- tables and keys
+
+
+class UndescribedSetting(NamedTuple):
+    """A setting that lacks its help text."""
+
+    default: Any
+    shown: bool
+    metadata: Mapping[str, Any]
+
+    def help(self, text: str) -> Any:
+        """Return the field of the key. The text is a phrase in Markdown, with code and links only, that begins in lower
+        case and has no full stop at its end."""
+        default: dict[str, Any] = {"default_factory": dict} if self.default is dict else {"default": self.default}
+        return field(**default, repr=self.shown, metadata={**self.metadata, "help": text})
 
 
 def setting(
@@ -430,13 +509,15 @@ def setting(
     shown: bool = True,
     needs: tuple[str, ...] = (),
     content: str = "",
-) -> Any:
-    """Return the field of a key, which is required if it has no default. Secrets are not ``shown`` in any text.
+    empty: str = "",
+) -> UndescribedSetting:
+    """Return a key, which is required if it has no default, for its help text. Secrets are not ``shown`` in any text.
 
     Without one of the keys that it ``needs``, of its table or by their dotted names, it has no effect. ``content`` is
-    what its file has, so that no file is named for two kinds of content.
+    what its file has, so that no file is named for two kinds of content. ``empty`` says what holds without a value.
     """
-    return field(default=default, repr=shown, metadata={"type": value_type, "needs": needs, "content": content})
+    metadata = {"type": value_type, "needs": needs, "content": content, "empty": empty}
+    return UndescribedSetting(default, shown, metadata)
 
 
 def section(table: type[Any]) -> Any:
@@ -471,99 +552,162 @@ MAX_PER_CLIENT = 50  # RFC 7766 6.2.2 lets a server limit the connections of one
 # Seconds from the last response to the final byte of the next query: "on the order of a few seconds" (RFC 7766 6.2.3).
 # It applies to slow clients as well as silent ones.
 IDLE_TIMEOUT = 10.0
+QUERIES_A_SECOND = 100  # in the log
 
 
 @dataclass(frozen=True)
 class TlsConfig:
     """``[serve.tls]``: DNS over TLS (RFC 7858)."""
 
-    listen: tuple[Address, ...] = setting(_ADDRESSES, (), needs=("certificate", "key"))
-    certificate: Path | None = setting(PATH, None, needs=("listen",), content=CERTIFICATE)
-    key: Path | None = setting(PATH, None, needs=("listen",), content=CERTIFICATE)
-    warn_before: int = setting(DURATION, WARN_BEFORE, needs=("listen",))  # at most a third of its lifetime
+    listen: tuple[Address, ...] = setting(_ADDRESSES, (), needs=("certificate", "key")).help(
+        'serve DNS over TLS at these addresses, such as `"127.0.0.1:853"`'
+    )
+    certificate: Path | None = setting(PATH, None, needs=("listen",), content=CERTIFICATE).help(
+        "use the certificate and its chain in this file (PEM)"
+    )
+    key: Path | None = setting(PATH, None, needs=("listen",), content=CERTIFICATE).help(
+        "use the private key in this file (PEM)"
+    )
+    warn_before: int = setting(DURATION, WARN_BEFORE, needs=("listen",)).help(
+        "how long before its end, at most a third of its lifetime, the certificate raises an alarm"
+    )
 
 
 @dataclass(frozen=True)
 class RrlConfig(rrl.RateLimits):
     """``[serve.rrl]``: response rate limiting for UDP; 0 responses a second means no limit."""
 
-    responses_per_second: int = setting(integer(0, 1_000_000), rrl.RESPONSES_PER_SECOND)
-    slip: int = setting(integer(0, 10), rrl.SLIP)  # every nth limited response is sent truncated; 0: none
-    window: int = setting(DURATION.then(lambda value: _bounded(value, 1, 3600)), rrl.WINDOW)
-    ipv4_prefix: int = setting(integer(0, 32), rrl.IPV4_PREFIX)
-    ipv6_prefix: int = setting(integer(0, 128), rrl.IPV6_PREFIX)
-    exempt: tuple[Network, ...] = setting(_NETWORKS, rrl.EXEMPT)
+    responses_per_second: int = setting(integer(0, 1_000_000), rrl.RESPONSES_PER_SECOND).help(
+        "UDP responses a second with the same content to one network, ten times as many in all; 0: no limit"
+    )
+    slip: int = setting(integer(0, 10), rrl.SLIP).help(
+        "every nth response over the limit is truncated, the others are dropped; 0: all are dropped"
+    )
+    window: int = setting(duration(1, 3600), rrl.WINDOW).help("time for which responses over the limit count")
+    ipv4_prefix: int = setting(integer(0, 32), rrl.IPV4_PREFIX).help("bits of one IPv4 network")
+    ipv6_prefix: int = setting(integer(0, 128), rrl.IPV6_PREFIX).help("bits of one IPv6 network")
+    exempt: tuple[Network, ...] = setting(_NETWORKS, rrl.EXEMPT).help("networks without the limit")
 
 
 @dataclass(frozen=True)
 class CookieConfig:
     """``[serve.cookies]``: DNS cookies (RFC 7873). Without a secret, each start makes a new one."""
 
-    enabled: bool = setting(BOOLEAN, True)
-    require: bool = setting(BOOLEAN, False)  # answer UDP queries without a valid cookie with BADCOOKIE
-    secret: tuple[bytes, ...] = setting(TEXT.then(read_cookie_secrets), (), shown=False)
-    secret_file: Path | None = setting(PATH, None, content=SECRET)
+    enabled: bool = setting(BOOLEAN, True).help("DNS cookies (RFC 7873); off without the extra `server`")
+    require: bool = setting(BOOLEAN, False).help(
+        "answer a UDP query that has a wrong cookie with BADCOOKIE; one without a cookie is answered"
+    )
+    secret: tuple[bytes, ...] = setting(_COOKIE_SECRETS, (), shown=False, empty="random").help(
+        "secrets of the cookies: the first makes cookies, both verify them"
+    )
+    secret_file: Path | None = setting(PATH, None, content=SECRET).help("file with the secrets of the cookies")
 
 
 @dataclass(frozen=True)
 class ConnectionLimits:
     """Limits on the open connections of all addresses together: ``[serve.tcp]``. The gateway has its own."""
 
-    max_connections: int = setting(integer(1, 100_000), MAX_CONNECTIONS)
-    max_per_client: int = setting(integer(1, 100_000), MAX_PER_CLIENT)
-    idle_timeout: float = setting(seconds(0.1, 3600), IDLE_TIMEOUT)
+    max_connections: int = setting(integer(1, 100_000), MAX_CONNECTIONS).help("open TCP and TLS connections")
+    max_per_client: int = setting(integer(1, 100_000), MAX_PER_CLIENT).help(
+        "open connections from one IPv4 address or IPv6 /64"
+    )
+    idle_timeout: float = setting(seconds(0.1, 3600), IDLE_TIMEOUT).help(
+        "time after which a connection without a whole new query is closed"
+    )
 
 
 @dataclass(frozen=True)
 class QueryLogConfig:
     """``[serve.query_log]``: which queries are logged."""
 
-    every: int = setting(integer(0, 1_000_000_000), 0)  # log every nth query; 0: none
-    rate: int = setting(integer(1, 100_000), 100)  # lines a second at most
+    every: int = setting(integer(0, 1_000_000_000), 0).help(
+        f"log every nth query (1: all), at most {QUERIES_A_SECOND} a second or `serve.query_log.rate`; 0: none"
+    )
+    rate: int = setting(integer(1, 100_000), QUERIES_A_SECOND).help("lines of the query log a second at most")
 
 
 @dataclass(frozen=True)
 class CatalogConfig:
     """``[serve.catalog]``: a catalog zone (RFC 9432) of all zones served, if it has a name."""
 
-    name: Labels | None = setting(TEXT.then(lambda text: read_name(text) if text else None), None)
-    transfer: tuple[AccessRule, ...] = setting(_ACCESS, (), needs=("name",))
-    notify: tuple[NotifyTarget, ...] = setting(_NOTIFY, (), needs=("name",))
+    name: Labels | None = setting(_NAME_OR_NONE, None).help(
+        "also serve a catalog zone of this name (RFC 9432), with all zones, to those who may transfer it, such as "
+        '`"catalog.invalid"`; [members](admin.md#secondaries) that a changed configuration lost may stay'
+    )
+    transfer: tuple[AccessRule, ...] = setting(_ACCESS, (), needs=("name",)).help("as `zone.transfer`")
+    notify: tuple[NotifyTarget, ...] = setting(_NOTIFY, (), needs=("name",)).help("as `zone.notify`")
 
 
 @dataclass(frozen=True)
 class SecondariesConfig:
     """``[serve.secondaries]``: how often secondaries are asked for their serial, and when an old one is an alarm."""
 
-    source: tuple[str, ...] = setting(_SENDERS, ())  # of NOTIFY and SOA queries
-    interval: int = setting(_PERIOD, 300)  # seconds between two queries to a secondary in step
-    alarm_after: int = setting(_PERIOD, 300)  # seconds without the serial of the zone
+    source: tuple[str, ...] = setting(_SENDERS, ()).help(
+        'addresses from which NOTIFY and SOA queries are sent, such as the service address of VRRP: `["192.0.2.1", '
+        '"2001:db8::1"]`; for a family without one: as the system\'s routes choose'
+    )
+    interval: int = setting(_PERIOD, 300).help(
+        "time between two SOA queries to a secondary in step; one out of step is asked each minute"
+    )
+    alarm_after: int = setting(_PERIOD, 300).help(
+        "time for which a secondary may lack the serial of a zone before that is an alarm"
+    )
 
 
 @dataclass(frozen=True)
 class ServeConfig:
     """``[serve]``."""
 
-    listen: tuple[Address, ...] = setting(_ADDRESSES, (Address("127.0.0.1", SERVER_PORT),))
-    user: str = setting(TEXT, "")  # NAME or NAME:GROUP to run as, if started by root
-    nsid: str = setting(SHORT_TEXT, "")
-    version: str = setting(SHORT_TEXT, "")  # version.bind; empty: REFUSED
-    hostname: str = setting(SHORT_TEXT, "")  # hostname.bind and id.server; empty: REFUSED
-    udp_payload: int = setting(integer(MIN_PAYLOAD, MAX_PAYLOAD), UDP_PAYLOAD)
-    control: Path | None = setting(PATH, Path("run/maptr.sock"), content="a control socket")
-    control_group: str = setting(TEXT, "")  # whose members may ask for the status
-    metrics: Address | None = setting(_ADDRESS, None)  # HTTP: /metrics for Prometheus, and /health
-    metrics_hosts: tuple[str, ...] = setting(_HOSTS, (), needs=("metrics",))  # more names of this machine
-    state: Path | None = setting(PATH, None)  # a folder for data that outlives a restart
+    listen: tuple[Address, ...] = setting(_ADDRESSES, (Address("127.0.0.1", SERVER_PORT),)).help(
+        'serve UDP and TCP at these addresses; `"[::]:53"` stands for all of IPv6, `"0.0.0.0:53"` for all of IPv4; '
+        "port 0 takes a free one"
+    )
+    user: str = setting(_USER, "", empty="the user that starts it").help(
+        'run as this user if root starts the server, such as `"maptr"` or `"maptr:dns"`; sockets are bound first'
+    )
+    nsid: str = setting(SHORT_TEXT, "").help("give this identifier to queries with the NSID option (`dig +nsid`)")
+    version: str = setting(SHORT_TEXT, "", empty="REFUSED").help("response to `version.bind`")
+    hostname: str = setting(SHORT_TEXT, "", empty="REFUSED").help("response to `hostname.bind` and `id.server`")
+    udp_payload: int = setting(integer(MIN_PAYLOAD, MAX_PAYLOAD), UDP_PAYLOAD).help("largest UDP response in bytes")
+    control: Path | None = setting(_SOCKET, Path("run/maptr.sock"), content="a control socket").help(
+        "make this control socket, which `maptr reload` and `maptr status` use; without a configuration file, the "
+        "default is none"
+    )
+    control_group: str = setting(TEXT, "").help(
+        "group whose members may use the control socket for `maptr status` alone, such as that of your monitoring; "
+        "the server's user must be in it"
+    )
+    metrics: Address | None = setting(_ADDRESS, None).help(
+        'serve `/metrics` for Prometheus, and `/health`, by HTTP at this address, such as `"127.0.0.1:9153"`; every '
+        "client that can reach it may read them; it needs the extra `maptr[metrics]`"
+    )
+    metrics_hosts: tuple[str, ...] = setting(_HOSTS, (), needs=("metrics",)).help(
+        "names with a dot for which `/metrics` is answered besides those of this machine "
+        "([why](security.md#what-is-left-to-you))"
+    )
+    state: Path | None = setting(
+        FOLDER, None, empty="journals are beside zone files, and a restart with a bad file takes its zone away"
+    ).help(
+        "keep in this folder, which is for this server alone, the journals that IXFR is answered from, serials, the "
+        "zones that the server signs, and [last good versions](admin.md#the-last-good-version)"
+    )
     tls: TlsConfig = section(TlsConfig)
     rrl: RrlConfig = section(RrlConfig)
     cookies: CookieConfig = section(CookieConfig)
     tcp: ConnectionLimits = section(ConnectionLimits)
     catalog: CatalogConfig = section(CatalogConfig)
     secondaries: SecondariesConfig = section(SecondariesConfig)
-    silence: tuple[str, ...] = setting(list_of(TEXT), ())  # alarms that someone else takes care of
-    log_level: str = setting(choice("debug", "info", "warning", "error"), "info")
-    log_format: str = setting(choice("text", "json"), "text")
+    silence: tuple[str, ...] = setting(list_of(TEXT, 'alarms, each `"KIND [ZONE [SECONDARY]]"`'), ()).help(
+        'alarms that someone else takes care of, such as `"secondary-unknown 20775.ark.arpa"`; `maptr status` shows '
+        "them as silenced, and metrics and exit code leave them out"
+    )
+    log_level: str = setting(choice("debug", "info", "warning", "error"), "info").help(
+        "log at this level and above; it does not apply to the access log and the query log"
+    )
+    log_format: str = setting(choice("text", "json"), "text").help(
+        "log as text, or as JSON: one object a line with `time`, `level`, `logger`, `message`, and perhaps `rcode` or "
+        "`error`; so is the error that ends a start, unless it is in the syntax of the file or in an option"
+    )
     query_log: QueryLogConfig = section(QueryLogConfig)
 
 
@@ -571,22 +715,29 @@ class ServeConfig:
 class KeyConfig:
     """``[[key]]``: a TSIG key (RFC 8945), with its secret here or in a separate file."""
 
-    name: Labels = setting(TEXT.then(read_key_name))
-    algorithm: str = setting(TEXT.then(read_algorithm), "hmac-sha256")
-    secret: bytes | None = setting(TEXT.then(read_tsig_secret), None, shown=False)
-    secret_file: Path | None = setting(PATH, None, content=SECRET)
+    name: Labels = setting(_KEY_NAME).help("name of the TSIG key, as on the other server")
+    algorithm: str = setting(_ALGORITHM, "hmac-sha256").help(
+        "algorithm of the key; for `hmac-sha256-128` of BIND, which cuts the MAC, `hmac-sha256`"
+    )
+    secret: bytes | None = setting(TEXT.then(read_tsig_secret, "a text in base64"), None, shown=False).help(
+        "the secret; this or `secret_file` is required"
+    )
+    secret_file: Path | None = setting(PATH, None, content=SECRET).help("file with the secret")
 
 
 @dataclass(frozen=True)
 class SigningConfig(SigningPolicy):
     """``[zone.signing]``: signing of a zone with ``keys``, with the settings of ``maptr zone sign``."""
 
-    lifetime: int = setting(DURATION, LIFETIME)
-    inception: int = setting(DURATION, INCEPTION_OFFSET)  # time from the start of signatures to now
-    refresh: int = setting(DURATION, REFRESH)  # time from the renewal of signatures to their end
-    zonemd: bool = setting(BOOLEAN, True)
-    cds: Children = setting(choice(*Children).then(Children), Children.PUBLISH)
-    dnskey_ttl: int | None = setting(DURATION, None)  # None: the TTL of the SOA
+    lifetime: int = setting(DURATION, LIFETIME).help("lifetime of signatures")
+    inception: int = setting(DURATION, INCEPTION_OFFSET).help("how long before the signing signatures become valid")
+    refresh: int = setting(DURATION, REFRESH).help("how long before their end signatures are renewed")
+    zonemd: bool = setting(BOOLEAN, True).help("digest of the zone (RFC 8976)")
+    cds: Children = setting(choice(*Children).then(Children), Children.PUBLISH).help(
+        'CDS and CDNSKEY for the parent: those of the active keys (`"publish"`), those that remove the DS '
+        '(`"delete"`), or none'
+    )
+    dnskey_ttl: int | None = setting(DURATION, None, empty="that of the SOA").help("TTL of DNSKEY, CDS and CDNSKEY")
 
 
 def signed_path(folder: Path, origin: Labels) -> Path:
@@ -598,20 +749,46 @@ def signed_path(folder: Path, origin: Labels) -> Path:
 class ZoneConfig:
     """``[[zone]]``: a zone, its file, its secondaries, and the publication of a new file."""
 
-    name: Folded = setting(NAME)
-    file: Path = setting(FILE, content=ZONE)
-    transfer: tuple[AccessRule, ...] = setting(_ACCESS, ())
-    notify: tuple[NotifyTarget, ...] = setting(_NOTIFY, ())
-    max_shrink: float = setting(number(0, 1), REMOVAL_LIMIT)  # the fraction of its names that a new file may lose
-    serial: str = setting(choice("file", "increment", "date", "unix"), "file", needs=("serve.state",))
-    lint: str = setting(choice("off", "warn", "refuse"), "warn")
-    keys: Path | None = setting(PATH, None, needs=("serve.state",))  # a folder; the server signs with the keys in it
+    name: Folded = setting(NAME).help("origin of the zone")
+    file: Path = setting(FILE, content=ZONE).help("zone file")
+    transfer: tuple[AccessRule, ...] = setting(_ACCESS, ()).help(
+        'allow these clients to transfer the zone, by address or prefix, by TSIG key, or by both: `"192.0.2.0/24"`, '
+        '`"key:xfr"`, `"192.0.2.1 key:xfr"`'
+    )
+    notify: tuple[NotifyTarget, ...] = setting(_NOTIFY, ()).help(
+        'send NOTIFY to these secondaries at each new serial, signed with the key if one is named: `"192.0.2.1:53"`, '
+        '`"192.0.2.1 key:xfr"`, `"[fe80::1%eth0]:53"`'
+    )
+    max_shrink: float = setting(number(0, 1), REMOVAL_LIMIT).help(
+        "a version that loses more than this share of its names is refused, [even if they are "
+        "few](admin.md#what-is-not-published)"
+    )
+    serial: str = setting(choice("file", "increment", "date", "unix"), "file", needs=("serve.state",)).help(
+        '`"file"`: the serial of the file; `"increment"`, `"date"` or `"unix"`: a new one if that of the file has '
+        "not increased"
+    )
+    lint: str = setting(choice("off", "warn", "refuse"), "warn").help(
+        'maptr\'s own checks: `"warn"` logs findings, `"refuse"` also refuses a zone with errors, `"off"` makes none'
+    )
+    keys: Path | None = setting(FOLDER, None, needs=("serve.state",)).help(
+        "folder of keys with which the server [signs](admin.md#signing) the zone"
+    )
     signing: SigningConfig = section(SigningConfig)
-    table: Path | None = setting(TEXT.then(_table), None, content=TABLE)  # a registry to build the file from
-    ns: tuple[str, ...] = setting(list_of(TEXT), (), needs=("table",))
-    contact: Labels = setting(_MAILBOX, (b"hostmaster",), needs=("table",))
-    ttl: int = setting(DURATION, 86400, needs=("table",))
-    include: tuple[Path, ...] = setting(list_of(FILE), (), needs=("table",), content=ZONE)
+    table: Path | None = setting(_TABLE, None, content=TABLE).help(
+        "registry in any format, or the built-in one, from which the server builds `file`, with serials from the "
+        "date or as `serial` says"
+    )
+    ns: tuple[str, ...] = setting(
+        list_of(TEXT, "servers, each `NAME` or `NAME=ADDRESS,...`"),
+        (),
+        needs=("table",),
+        empty="`localhost`, for a test on this machine",
+    ).help('name servers, `"ns1=192.0.2.1"` or `"ns.example.org"`')
+    contact: Labels = setting(_MAILBOX, (b"hostmaster",), needs=("table",)).help("mailbox in the SOA")
+    ttl: int = setting(DURATION, 86400, needs=("table",)).help("TTL of the records from the table")
+    include: tuple[Path, ...] = setting(list_of(FILE, "files"), (), needs=("table",), content=ZONE).help(
+        "files with further records of the zone"
+    )
     state: Path | None = field(default=None, compare=False)  # serve.state
     scheme: str = field(default="https", compare=False)  # client.scheme
 
@@ -632,15 +809,27 @@ class ZoneConfig:
 class TableConfig:
     """``[table]``: the registry, its sources and its file."""
 
-    file: Path | None = setting(TEXT.then(_table_to_write), None, content=TABLE)
-    url: str = setting(SOURCE, "", needs=("file",))
-    mirrors: tuple[str, ...] = setting(list_of(SOURCE), (), needs=("url",))
-    every: int = setting(_PERIOD, 3600, needs=("url",))
-    sha256: str = setting(SHA256, "", needs=("url",))
-    public_key: Path | None = setting(PATH, None, needs=("url",), content="a key of minisign")
-    cafile: Path | None = setting(PATH, None, needs=("url",), content=CERTIFICATE)
-    drift: tuple[str, ...] = setting(_SERVERS, (), needs=("file",))  # servers to compare with the table
-    drift_except: tuple[str, ...] = setting(list_of(TEXT), ())  # NAANs that others serve
+    file: Path | None = setting(TEXT.then(_table_to_write, "a file"), None, content=TABLE).help(
+        "file that holds the registry; a pull replaces what was edited by hand"
+    )
+    url: str = setting(SOURCE, "", needs=("file",)).help("source from which the registry is pulled")
+    mirrors: tuple[str, ...] = setting(list_of(SOURCE, "URLs or files"), (), needs=("url",)).help(
+        "other sources of the registry, tried in this order"
+    )
+    every: int = setting(_PERIOD, 3600, needs=("url",)).help("time between two pulls")
+    sha256: str = setting(SHA256, "", needs=("url",)).help("SHA-256 that the registry must have")
+    public_key: Path | None = setting(PATH, None, needs=("url",), content="a key of minisign").help(
+        "file with the minisign key that must have signed the registry"
+    )
+    cafile: Path | None = setting(PATH, None, needs=("url",), content=CERTIFICATE, empty="the system's").help(
+        "file of CA certificates to trust"
+    )
+    drift: tuple[str, ...] = setting(_SERVERS, (), needs=("file",)).help(
+        'DNS servers to compare with the registry after each pull: `"192.0.2.7"`, `"192.0.2.7#5300"`'
+    )
+    drift_except: tuple[str, ...] = setting(list_of(TEXT, "NAANs"), ()).help(
+        'NAANs that others serve, whose drift is no alarm: `"20775"`'
+    )
 
     @property
     def sources(self) -> tuple[str, ...]:
@@ -652,77 +841,189 @@ class TableConfig:
 class ClientConfig:
     """``[client]``: the servers to query for ARKs, and the origin."""
 
-    origin: Labels = setting(NAME, ARK_ARPA)
-    nameservers: tuple[str, ...] = setting(_SERVERS, ())  # empty: the servers of the system
-    lifetime: float = setting(seconds(0.1, 86_400), call.LIFETIME)  # of a discovery
-    choose: str = setting(name_in(entry_points.CHOOSERS, CHOOSERS), CHOOSERS[0])
-    scheme: str = setting(choice("https", "http"), "https")  # for hosts without a scheme
-    hyphens: Hyphens = setting(choice("remove", "keep"), "remove")  # of an ARK in its URL
+    origin: Labels = setting(NAME, ARK_ARPA).help("look NAANs up below this DNS suffix")
+    nameservers: tuple[str, ...] = setting(_SERVERS, (), empty="the system's").help(
+        'DNS servers to query: `"192.0.2.1"`, `"::1#5300"`, a link-local one with its interface: `"fe80::1%eth0"`'
+    )
+    lifetime: float = setting(seconds(0.1, 86_400), call.LIFETIME).help("give up a discovery after this time")
+    choose: str = setting(name_in(entry_points.CHOOSERS, CHOOSERS), CHOOSERS[0]).help(
+        "prefer this one of [several candidates](library.md#choosing-a-candidate): the first, a random one of the "
+        "lowest order, the first reachable one, or the authority named in the ARK itself if it is reachable"
+    )
+    scheme: str = setting(choice("https", "http"), "https").help(
+        "use this scheme for hosts that have none; port 80 means `http`"
+    )
+    hyphens: Hyphens = setting(choice("remove", "keep"), "remove").help(
+        '`"keep"`: an ARK\'s hyphens stay in its URL, for authorities that resolve it only with them; they are never '
+        "compared"
+    )
 
 
 @dataclass(frozen=True)
 class CacheConfig:
     """``[cache]``: the cache of the commands that look up ARKs."""
 
-    natab: Path | None = setting(TEXT.then(_table), None, content=TABLE)
-    path: Path | None = setting(PATH, None, content="a cache")
-    policy: str = setting(name_in(entry_points.POLICIES, POLICIES), DNS_FIRST)
-    patience: float = setting(seconds(0, 3600), PATIENCE)
-    stale_limit: int = setting(DURATION, STALE_LIMIT)
-    table_limit: int = setting(DURATION, 0)  # 0: no limit
+    natab: Path | None = setting(
+        _TABLE, None, content=TABLE, empty="that of `[table]`, else the first that `maptr table` shows"
+    ).help('use this registry where DNS does not answer; `"builtin"` is the built-in one (`"./builtin"` is a file)')
+    path: Path | None = setting(PATH, None, content="a cache", empty="none").help(
+        "SQLite file, in an existing folder; default: the user's own"
+    )
+    policy: str = setting(name_in(entry_points.POLICIES, POLICIES), DNS_FIRST).help(
+        "try this [source](operator.md#policies-which-source-answers) first, DNS or the table, or this one only"
+    )
+    patience: float = setting(seconds(0, 3600), PATIENCE).help(
+        "time to wait for DNS if the cache or the table has an answer"
+    )
+    stale_limit: int = setting(DURATION, STALE_LIMIT).help(
+        "how long after its TTL an answer may be used if DNS is silent"
+    )
+    table_limit: int = setting(DURATION, 0).help(
+        "how long after its source confirmed it a table becomes stale; 0: never"
+    )
 
 
 @dataclass(frozen=True)
 class GatewayConfig:
     """``[gateway]``: the HTTP gateway."""
 
-    listen: tuple[Address, ...] = setting(_ADDRESSES, (Address("127.0.0.1", HTTP_PORT),))
-    admin_listen: tuple[Address, ...] = setting(_ONE_OR_MORE, ())  # where its operator reaches metrics and statistics
-    admin_hosts: tuple[str, ...] = setting(_HOSTS, (), needs=("admin_listen",))  # more names of this machine
-    public_url: str = setting(TEXT.then(_own_url), "")  # where clients reach it
-    root: str = setting(TEXT.then(_base_url), "")  # the resolver for ARKs without a mapping authority
-    metadata: str = setting(TEXT.then(_template), "")  # the target of inflections, with ${pid} and ${inflection}
-    inflections: str = setting(choice("forward", "describe"), "forward")
-    redirects: Path | None = setting(PATH, None, content="own objects")  # CSV or SQLite: redirects of single ARKs
-    public_columns: tuple[str, ...] = setting(list_of(TEXT), (), needs=("redirects",))  # of a CSV
-    permanence: str = setting(TEXT, "")  # what is promised for them, in their descriptions
-    max_age: int = setting(_UP_TO_A_DAY, 300)  # of a redirect without a TTL of DNS
-    max_age_missing: int = setting(_UP_TO_A_DAY, 30)  # of the answer that there is none
-    max_age_gone: int = setting(_UP_TO_A_DAY, 300)  # of the answer that an object is gone
-    suggest: str = setting(choice("spelling", "neighbours"), "spelling")  # what is suggested for an ARK not found
-    drift_every: int = setting(DURATION, 3600)  # 0: never
-    probe_every: int = setting(DURATION, 0)  # each server of the table, so often; 0: never
-    check_every: int = setting(_EVERY_HOURS, 0, needs=("redirects",))  # the URL of each own object, so often; 0: never
-    name: str = setting(TEXT, "")  # of the organisation that runs it, on its pages
-    contact: str = setting(TEXT.then(_contact), "")
-    imprint: str = setting(TEXT.then(_link), "")
-    text: str = setting(TEXT, "")  # on the first page
-    heading: str = setting(TEXT, "")  # of the first page
-    home: str = setting(TEXT.then(_link), "")  # where the name on the pages leads
-    example: str = setting(TEXT.then(_example), "")  # an ARK to try
-    naans: tuple[str, ...] = setting(list_of(TEXT.then(check_naan)), ())  # the only ones that it answers for
-    logo: Path | None = setting(PATH, None, content="a logo")  # PNG or SVG, in place of the name
-    accent: str = setting(TEXT.then(partial(read_colour, background=LIGHT)), "")  # of links and buttons
-    accent_dark: str = setting(TEXT.then(partial(read_colour, background=DARK)), "", needs=("accent",))
-    language: str = setting(TEXT.then(_language), BROWSER)  # of all pages; "browser": the one it prefers
-    messages: Path | None = setting(PATH, None)  # a folder of further languages
-    texts: Mapping[str, Mapping[str, PageText]] = field(  # of the pages, by language and English message
-        default_factory=dict, metadata={"type": _TEXTS, "needs": (), "content": ""}
+    listen: tuple[Address, ...] = setting(_ADDRESSES, (Address("127.0.0.1", HTTP_PORT),)).help(
+        'serve HTTP at these addresses, such as `"[::1]:8080"`; port 0 takes a free one'
     )
-    stats: Path | None = setting(PATH, None, content="statistics")  # a SQLite file
-    public_stats: bool = setting(BOOLEAN, False)
-    certificate: Path | None = setting(PATH, None, needs=("key",), content=CERTIFICATE)
-    key: Path | None = setting(PATH, None, needs=("certificate",), content=CERTIFICATE)
-    certificate_warn_before: int = setting(DURATION, WARN_BEFORE, needs=("certificate",))
-    max_connections: int = setting(integer(1, 100_000), 1000)
-    idle_timeout: float = setting(seconds(0.1, 3600), 15.0)
-    rate: int = setting(integer(0, 1_000_000), 200)  # requests a second per client; 0: no limit
-    max_per_client: int = setting(integer(1, 100_000), 100)
-    proxies: tuple[Network, ...] = setting(_NETWORKS, rrl.EXEMPT)  # their header names the client
-    client_header: str = setting(choice(X_FORWARDED_FOR, FORWARDED), X_FORWARDED_FOR)
-    proxy_protocol: bool = setting(BOOLEAN, False)  # of connections from proxies
-    access_log: bool = setting(BOOLEAN, False)
-    access_log_format: str = setting(choice("maptr", "combined"), "maptr")
+    admin_listen: tuple[Address, ...] = setting(_ONE_OR_MORE, ()).help(
+        "addresses for the gateway's operator, by HTTP: `/metrics`, `/status` and statistics are then only there, "
+        "`/health` and `/ready` also there"
+    )
+    admin_hosts: tuple[str, ...] = setting(_HOSTS, (), needs=("admin_listen",)).help(
+        "names with a dot for which `admin_listen` answers besides those of this machine "
+        "([why](security.md#what-is-left-to-you))"
+    )
+    public_url: str = setting(TEXT.then(_own_url, "a URL without a path"), "").help(
+        "URL that clients use; an ARK that leads there is described instead of redirected. Without it, the Host "
+        "header decides whether a URL is the gateway's own, and such an answer must not be kept"
+    )
+    root: str = setting(TEXT.then(_base_url, "a URL without a query string"), "", empty="these get 404").help(
+        'resolver for ARKs without a mapping authority, such as `"https://n2t.net"`'
+    )
+    metadata: str = setting(TEXT.then(_template, "a URL with `${pid}`"), "", empty="the mapping authority").help(
+        "URL to which inflections are redirected, with `${pid}` (the ARK) and `${inflection}`"
+    )
+    inflections: str = setting(choice("forward", "describe"), "forward").help(
+        'inflections are redirected (`"forward"`), or answered with what the registry knows (`"describe"`)'
+    )
+    redirects: Path | None = setting(PATH, None, content="own objects").help(
+        "a store of `maptr redirects`, or a CSV, with redirects of single ARKs"
+    )
+    public_columns: tuple[str, ...] = setting(list_of(TEXT, "names of columns"), (), needs=("redirects",)).help(
+        "columns of a CSV without a meaning that descriptions as JSON show, and the search finds, such as "
+        '`["shelf"]`; a store says itself which it shows'
+    )
+    permanence: str = setting(TEXT, "").help("what is promised for the ARKs of `redirects`, in their descriptions")
+    max_age: int = setting(_UP_TO_A_DAY, 300).help(
+        "time for which clients and caches may keep a redirect of an own object or from the table, and a "
+        "description; what DNS answered has the TTL of its owner"
+    )
+    max_age_missing: int = setting(_UP_TO_A_DAY, 30).help(
+        "time for which clients and caches may keep that there is no such object or mapping authority"
+    )
+    max_age_gone: int = setting(_UP_TO_A_DAY, 300).help(
+        "time for which clients and caches may keep that an object is gone"
+    )
+    suggest: str = setting(choice("spelling", "neighbours"), "spelling").help(
+        'what the answer that there is no such object suggests: another spelling, or with `"neighbours"` also an '
+        "[own object with one other character](operator.md#statistics-and-your-own-pages)"
+    )
+    drift_every: int = setting(DURATION, 3600).help("time between two comparisons of the table with DNS; 0: never")
+    probe_every: int = setting(DURATION, 0).help(
+        "send a [HEAD request](operator.md#drift-and-probes) to each server of the table once in this time, at most "
+        '20 in a minute, such as `"1d"`; 0: never'
+    )
+    check_every: int = setting(_EVERY_HOURS, 0, needs=("redirects",)).help(
+        "check the [URL of each own object](operator.md#dead-links-of-your-own-objects) once in this time, such as "
+        '`"7d"`; 0: never'
+    )
+    name: str = setting(TEXT, "").help("your organisation, on the pages")
+    contact: str = setting(TEXT.then(_contact, "an e-mail address or a URL"), "").help(
+        "your e-mail address, or the URL of your contact page"
+    )
+    imprint: str = setting(_URL, "").help("the URL of your imprint")
+    text: str = setting(TEXT, "").help("a text for the first page, in all its languages; each line is a paragraph")
+    heading: str = setting(TEXT, "", empty='"Where does an ARK lead?"').help(
+        "the heading of the first page, in all its languages"
+    )
+    home: str = setting(_URL, "", empty="the first page").help(
+        "URL of your site, to which your name on the pages leads"
+    )
+    example: str = setting(TEXT.then(_example, "an ARK"), "", empty="one of the table").help(
+        "an ARK to try, on the first page"
+    )
+    naans: tuple[str, ...] = setting(list_of(TEXT.then(check_naan), "NAANs"), (), empty="all").help(
+        "the only NAANs that the gateway answers for; ARKs of others go to `root`, or get 404 with a link to the "
+        "resolver of all ARKs"
+    )
+    logo: Path | None = setting(PATH, None, content="a logo").help(
+        "a PNG or SVG of up to 256 kB, as its content says, in place of your name and as the icon of the pages; "
+        "`name` is its alternative text"
+    )
+    accent: str = setting(TEXT.then(partial(read_colour, background=LIGHT), _COLOUR), "").help(
+        "colour of links and buttons; its contrast to the light pages must be 4.5:1"
+    )
+    accent_dark: str = setting(
+        TEXT.then(partial(read_colour, background=DARK), _COLOUR),
+        "",
+        needs=("accent",),
+        empty="`accent`, mixed with white until it has 7:1 (no colour has 4.5:1 in both themes)",
+    ).help("colour of links and buttons in the dark theme, with 4.5:1 to the dark pages")
+    language: str = setting(TEXT.then(_language, _LANGUAGE), BROWSER).help(
+        "language of the pages: English, French, Spanish or one of `messages`, as the browser asks (English if it "
+        "asks for none of them), or always one of them"
+    )
+    messages: Path | None = setting(FOLDER, None).help(
+        "a folder of [further languages](recipes/README.md#your-logo-colour-words-and-languages), each a file such "
+        "as `de.toml` or `pt-br.toml`"
+    )
+    texts: Mapping[str, Mapping[str, PageText]] = setting(_TEXTS, dict).help(
+        "for each language a table `[gateway.texts.fr]` of single texts: the English text of a page, and yours"
+    )
+    stats: Path | None = setting(PATH, None, content="statistics", empty="they are lost at the end").help(
+        "SQLite file that keeps the statistics"
+    )
+    public_stats: bool = setting(BOOLEAN, False).help(
+        "show `/stats` and `/api/v1/stats` to everybody, not only at `admin_listen`"
+    )
+    certificate: Path | None = setting(PATH, None, needs=("key",), content=CERTIFICATE).help(
+        "certificate and its chain, for HTTPS"
+    )
+    key: Path | None = setting(PATH, None, needs=("certificate",), content=CERTIFICATE).help(
+        "private key of the certificate"
+    )
+    certificate_warn_before: int = setting(DURATION, WARN_BEFORE, needs=("certificate",)).help(
+        "how long before its end, at most a third of its lifetime, the certificate raises an alarm"
+    )
+    max_connections: int = setting(integer(1, 100_000), 1000).help("open connections")
+    idle_timeout: float = setting(seconds(0.1, 3600), 15.0).help(
+        "time after which a connection without a whole new request is closed"
+    )
+    rate: int = setting(integer(0, 1_000_000), 200).help(
+        "requests a second from one IPv4 address or IPv6 /64; one that takes more than a millisecond counts as "
+        "several; 0: no limit"
+    )
+    max_per_client: int = setting(integer(1, 100_000), 100).help(
+        "open connections from one IPv4 address or IPv6 /64 that is not a proxy"
+    )
+    proxies: tuple[Network, ...] = setting(_NETWORKS, rrl.EXEMPT).help(
+        "proxies that name the client; one that names none shares one `rate` among all its clients"
+    )
+    client_header: str = setting(choice(X_FORWARDED_FOR, FORWARDED), X_FORWARDED_FOR).help(
+        'header in which proxies name the client; `"Forwarded"` is that of RFC 7239'
+    )
+    proxy_protocol: bool = setting(BOOLEAN, False).help(
+        "connections from proxies start with the PROXY protocol, version 1 or 2"
+    )
+    access_log: bool = setting(BOOLEAN, False).help("log each request")
+    access_log_format: str = setting(choice("maptr", "combined"), "maptr").help(
+        "format of the access log's lines: maptr's own, or `\"combined\"`, that of Apache and nginx"
+    )
 
     @property
     def asks_as(self) -> str:

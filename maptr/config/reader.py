@@ -77,6 +77,13 @@ def parse(
     return config
 
 
+def from_document(document: dict[str, Any], *, filename: str, directory: Path) -> Config:
+    """Return the configuration that a file with these TOML values gives. Raises the errors of ``parse``."""
+    config, errors = _examine_document(document, _Origins("", filename), directory)
+    raise_all(errors)
+    return config
+
+
 def examine(
     path: Path | None, *, secrets: bool = True, for_other: bool = False, **sources: Unpack[ConfigSources]
 ) -> tuple[Config, list[ConfigError]]:
@@ -109,7 +116,18 @@ def _examine_text(
     flags: Flags = MappingProxyType({}),
 ) -> tuple[Config, list[ConfigError]]:
     document = _document(text, filename) if text else {}
-    reading = _Reading(document, _Origins(text, filename), directory)
+    return _examine_document(document, _Origins(text, filename), directory, environment=environment, flags=flags)
+
+
+def _examine_document(
+    document: dict[str, Any],
+    origins: _Origins,
+    directory: Path | None,
+    *,
+    environment: Mapping[str, str] = MappingProxyType({}),
+    flags: Flags = MappingProxyType({}),
+) -> tuple[Config, list[ConfigError]]:
+    reading = _Reading(document, origins, directory)
     reading.overlay(_from_environment(environment, reading.errors))
     reading.overlay(flags)
     reading.take_removed()
@@ -117,7 +135,7 @@ def _examine_text(
     state, scheme = config.serve.state, config.client.scheme
     zones = tuple(dataclasses.replace(zone, state=state, scheme=scheme) for zone in config.zones)
     config = dataclasses.replace(
-        config, zones=zones, filename=filename, locations=reading.locations, removed=tuple(reading.removed)
+        config, zones=zones, filename=origins.filename, locations=reading.locations, removed=tuple(reading.removed)
     )
     if not reading.unread:  # otherwise, one mistake may just follow from another
         reading.errors += [reading.error(*mistake) for mistake in _check(config)]
@@ -179,7 +197,7 @@ class _Origins(Mapping[str, tuple[str, int]]):
 
     def __init__(self, text: str, filename: str) -> None:
         self._text = text
-        self._filename = filename
+        self.filename = filename
         self.paths: dict[str, KeyPath] = {}
         self.outside: dict[KeyPath, str] = {}  # the variable or option that sets a key
         self._moved: dict[KeyPath, KeyPath] = {}  # the setting of an earlier version whose value a key has
@@ -213,7 +231,7 @@ class _Origins(Mapping[str, tuple[str, int]]):
         for part in parts:  # before the lines, because the file may have the key too
             if part in self.outside:
                 return self.outside[part], 0
-        return self._filename, next((self._lines[part] for part in parts if part in self._lines), 0)
+        return self.filename, next((self._lines[part] for part in parts if part in self._lines), 0)
 
 
 class _Reading:

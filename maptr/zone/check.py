@@ -56,13 +56,12 @@ from maptr.zone.zonemd import check_digest
 _OF_HOSTS = frozenset({A, AAAA, MX})
 _SERVERS = {NS: error, MX: warning, SRV: warning}  # types that name servers, and the finding for one without an address
 _HOST_LABEL = re.compile(rb"[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?")
-OBSOLETE = frozenset({3, 4})  # MD, MF
 MAX_MESSAGE = 65_535  # bytes (RFC 1035 4.2.2)
 MAX_NAME = 255  # bytes (RFC 1035 3.1)
 TSIG_SIZE = MAX_NAME + 10 + 13 + 80  # the longest name of a key, hmac-sha512 (RFC 8945 4.2)
 MAX_SIGNATURE = 512  # bytes: RSA with 4096 bits (RFC 3110 3)
 RRSIG_FIXED = 18  # bytes before the signer's name (RFC 4034 3.1)
-_OF_INTEGRITY = frozenset({*_SERVERS, *OBSOLETE, DNAME, DS, NSEC3})  # a name without these types needs no check
+_OF_INTEGRITY = frozenset({*_SERVERS, DNAME, DS, NSEC3})  # a name without these types needs no check
 _RECORD = 12  # compressed owner, type, class, TTL, length
 _REGEXP_STEPS = 20_000
 MAX_WARNINGS = 10  # findings of a zone in the log and the status; ``maptr zone check`` shows all
@@ -253,9 +252,6 @@ def _refused_by_bind(owner: Labels, node: Node) -> Iterator[Finding]:
         yield error("ds-at-apex", to_text(owner), "BIND rejects a DS at a zone's origin: it belongs to the parent")
     if NSEC3 in node and not hash_of(owner[0]):
         yield error("owner-not-a-hash", to_text(owner), "BIND rejects a zone with an NSEC3 owner that is not a hash")
-    for rdtype in OBSOLETE & node.keys():
-        reason = f"BIND rejects a zone with the obsolete type {type_text(rdtype)} (RFC 973)"
-        yield warning("obsolete-type", to_text(owner), reason)
 
 
 def _too_large(zone: ZoneView, *, to_sign: bool) -> Iterator[Finding]:

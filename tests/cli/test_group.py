@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+import sys
 from pathlib import Path
 
 import click
@@ -13,7 +14,9 @@ from click.testing import CliRunner
 from maptr.cli import COMMANDS as LAZY
 from maptr.cli import PAGES, SECTIONS
 from maptr.cli.group import main
-from maptr.config.model import ServeConfig
+from maptr.cli.options import SettingOption
+from maptr.config.model import ServeConfig, all_keys
+from maptr.config.reference import plain
 from maptr.protocol.address import Address
 from maptr.protocol.numbers import SERVER_PORT
 from tests.support.command_line import MAPTR, run
@@ -52,7 +55,7 @@ def test_help_fits_a_terminal_and_has_sentences_exit_codes_and_its_page(words: t
     assert exit_codes or isinstance(command, click.Group)
     texts = [command.get_short_help_str(200)]
     texts += [one.help for one in command.params if isinstance(one, click.Option) and one.help]
-    said = [re.sub(r"  \[default: .*", "", text) for text in texts]
+    said = [re.sub(r"  \[[^]]*default: .*", "", text) for text in texts]
     assert [text for text in said if not re.match(r"[A-Z].*\.$", text, re.DOTALL)] == []
     *_, empty, last = result.stdout.splitlines()
     assert (empty, last[:6]) == ("", "More: ")
@@ -128,6 +131,39 @@ def test_help_does_not_need_the_current_folder(tmp_path: Path) -> None:
 )
 def test_an_option_is_on_every_command_that_needs_it(option: str, having: list[str]) -> None:
     assert [command for command in having if option not in options(*command.split())] == []
+
+
+# ---- options that override a setting
+
+SETTINGS = [
+    (" ".join(words), one)
+    for words, command in COMMANDS.items()
+    for one in command.params
+    if isinstance(one, SettingOption)
+]
+
+
+@pytest.mark.parametrize(("command", "option"), SETTINGS, ids=lambda one: one if isinstance(one, str) else one.key)
+def test_an_option_shows_the_help_text_and_the_default_of_its_setting(command: str, option: SettingOption) -> None:
+    setting = all_keys()[option.key]
+    kind, text = setting.metadata["type"], option.help or ""
+    assert text.lower().startswith(plain(setting.metadata["help"]).lower())
+    assert re.search(r"  \[.*default: \S.*, or configured\]$", text)
+    assert ("The option can be repeated." in text) is option.multiple is kind.is_list
+    if kind.words:
+        assert isinstance(option.type, click.Choice)
+        assert tuple(option.type.choices) == tuple(kind.words)
+
+
+def test_no_other_option_says_that_it_may_be_configured() -> None:
+    others = [one for command in COMMANDS.values() for one in command.params if not isinstance(one, SettingOption)]
+    found = {one.opts[0] for one in others if "or configured]" in (getattr(one, "help", None) or "")}
+    assert found == {"--table"}, "of table pull, which may be any file"
+
+
+def test_a_look_up_with_options_does_not_import_the_settings() -> None:
+    code = "import maptr.cli.discover, sys; print('maptr.config.model' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "False\n"
 
 
 # ---- mistyped words

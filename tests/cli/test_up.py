@@ -26,8 +26,9 @@ import pytest
 from maptr import config as configuration
 from maptr import paths
 from maptr.cli import lookup
-from maptr.cli.up import SAMPLE, find_registry
+from maptr.cli.up import SAMPLE, document_of, find_registry, written
 from maptr.config import Config
+from maptr.config.model import PullSource, TableConfig
 from maptr.protocol.numbers import SERVER_PORT as PORT
 from maptr.registry import builtin
 from maptr.registry.followed_file import pull_file
@@ -353,3 +354,16 @@ def test_without_a_home_directory_no_folder_is_named_tilde(tmp_path: Path) -> No
 
 def test_the_packaged_sample_equals_the_sample_of_the_project() -> None:
     assert SAMPLE.read_bytes() == (Path(__file__).resolve().parents[2] / "zones" / "sample.json").read_bytes()
+
+
+@pytest.mark.parametrize("table", [SAMPLE, Path("/t/naans\\'\"é\u2028")], ids=["sample", "odd name"])
+@pytest.mark.parametrize("http_port", [None, 8080])
+def test_other_commands_read_the_configuration_that_is_served(table: Path, http_port: int | None) -> None:
+    key = Path("/t/key.pub")
+    pulled = TableConfig(table, PullSource(OFFICIAL), (PullSource("https://m.example/"),), 3600, "a" * 64, key)
+    document = document_of(pulled, (b"ark", b"example"), Path("/t"), "::1", 5300, http_port)
+    served = configuration.from_document(document, filename="up.toml", directory=Path("/t"))
+    read = configuration.parse(written(document), filename="up.toml", directory=Path("/t"))
+    assert (read, {*read.locations}) == (served, {*served.locations})
+    assert served.table == (TableConfig() if table == SAMPLE else pulled)
+    assert served.zones[0].table == table

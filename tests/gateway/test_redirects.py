@@ -20,7 +20,7 @@ from maptr.gateway.message import Unreadable
 from maptr.gateway.objects import OwnObject, Redirects
 from maptr.gateway.redirects import following
 from maptr.gateway.redirects.following import KeptStores, check_loss, follow
-from maptr.gateway.redirects.importing import Staged, Terms
+from maptr.gateway.redirects.importing import Imported, Staged, Terms
 from maptr.gateway.redirects.rows import APPLICATION
 from maptr.gateway.redirects.store import ObjectStore
 from maptr.gateway.site import Site
@@ -419,6 +419,52 @@ def test_a_csv_that_was_read_before_is_not_read_again(tmp_path: Path, monkeypatc
     found = follow(path, allow_private=False, clock=Clock(), kept=kept).value
     assert (rows(found), found.left_out) == (ONE, 1)
     assert list(map(str, found.bad)) == list(map(str, first.bad))
+
+
+def test_a_reload_waits_for_the_csv_that_is_being_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, kept = csv_file(tmp_path / "redirects", GOOD), KeptStores(tmp_path)
+    options: dict[str, Any] = {"allow_private": False, "clock": Clock(), "kept": kept}
+    first = follow(path, **options)
+    csv_file(path, GOOD + MANY)
+    begun, made = threading.Event(), list[Path]()
+
+    class Slow(Staged):
+        def put(self, *given: Any, **terms: Any) -> Imported:
+            made.append(self.path)
+            begun.set()
+            return super().put(*given, **terms)
+
+    monkeypatch.setattr(following, "Staged", Slow)
+    found: list[Redirects] = []
+
+    def follow_anew() -> None:
+        begun.wait()
+        found.append(follow(path, **options).value)
+
+    reload = threading.Thread(target=follow_anew)
+    reload.start()
+    assert len(rows(first.refresh())) == 11
+    reload.join()
+    assert (len(rows(found[0])), found[0].trouble, len(made)) == (11, "", 1)
+
+
+def test_imports_at_one_time_leave_each_other_alone(tmp_path: Path) -> None:
+    path, errors = csv_file(tmp_path / "redirects", GOOD), list[Exception]()
+
+    def stage() -> None:
+        for _ in range(200):
+            try:
+                with Staged(path, tmp_path / "own.sqlite", errors.append) as staged:
+                    assert staged.count == 1
+            except (OSError, ConfigError) as error:
+                errors.append(error)
+
+    threads = [threading.Thread(target=stage) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert errors == []
 
 
 def test_the_database_that_import_makes_is_asked_and_not_read(tmp_path: Path) -> None:

@@ -51,6 +51,7 @@ def test_vectors(vector: dict[str, Any], gateway: Gateway) -> None:
         assert text in response.body.decode()
 
 
+@cache
 def ignored() -> list[str]:
     """Every character that ``Ark.parse`` ignores in a pasted name; those of the other planes have no such property."""
     return [character for character in map(chr, [*range(0xD800), *range(0xE000, 0x10000)]) if _is_ignored(character)]

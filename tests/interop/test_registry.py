@@ -187,7 +187,6 @@ def meant(table: Table, published: Registry, *, none: int) -> dict[str, tuple[in
     }
 
 
-@with_both
 def test_the_gateway_redirects_every_record_even_without_dns_or_table(
     published: Registry, table: Table, table_file: Path, zone_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,4 +1,4 @@
-"""The programs of docs/examples: strictly typed, and each does what it says."""
+"""The programs of docs/examples: each does what it says. ``test_typing.py`` checks their types."""
 
 from __future__ import annotations
 
@@ -36,12 +36,6 @@ def run(name: str, *arguments: str, stdin: str = "") -> str:
     done = subprocess.run(words, input=stdin, capture_output=True, text=True, encoding="utf-8", timeout=SECONDS)
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout
-
-
-def test_programs_are_strictly_typed() -> None:
-    words = [sys.executable, "-m", "mypy", "--strict", "--no-error-summary", "."]
-    done = subprocess.run(words, cwd=FOLDER, capture_output=True, text=True, timeout=SECONDS, check=False)
-    assert (done.stdout, done.stderr) == ("", "")
 
 
 def test_links_of_dirty_rows_are_checked_and_a_regular_expression_gets_as_many_wrong_as_the_readme_says(

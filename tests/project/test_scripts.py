@@ -98,10 +98,10 @@ def test_a_cache_asks_once_for_each_ttl_and_pause() -> None:
 
 
 def test_a_pattern_that_takes_quadratic_time_is_found() -> None:
-    quadratic = patterns.Reader(re.compile(r"\s*\n").search)
-    found = patterns.measure("quadratic", quadratic)
-    assert any("blank" in step.text and step.whole > patterns.FACTOR * step.half for step in found.slow)
-    assert patterns.verdict([found]) == 1
+    step, _ = patterns.slow_step("quadratic", re.compile(r"\s*\n").search, "blanks", " ".__mul__)
+    assert step is not None
+    assert step.whole > patterns.FACTOR * step.half
+    assert patterns.verdict([patterns.Measured("quadratic", 1, 0.0, "blanks", [step])]) == 1
 
 
 def test_a_pattern_whose_shortest_text_takes_long_is_found() -> None:

@@ -38,9 +38,9 @@ def examples(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_mypy_accepts_the_programs_of_the_pages(examples: Path) -> None:
-    paths = sorted(examples.iterdir())
-    assert len(paths) > 10
+def test_mypy_accepts_the_programs_of_the_pages_and_of_the_examples(examples: Path) -> None:
+    paths = sorted([*examples.iterdir(), *(REPOSITORY / "docs" / "examples").glob("*.py")])
+    assert len(paths) > 20
     words = [sys.executable, "-m", "mypy", "--strict", "--no-error-summary", *map(str, paths)]
     done = subprocess.run(words, cwd=REPOSITORY, capture_output=True, text=True, timeout=SECONDS, check=False)
     assert (done.stdout, done.stderr) == ("", "")

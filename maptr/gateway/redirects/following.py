@@ -13,6 +13,7 @@ import os
 import shutil
 import sqlite3
 import tempfile
+import threading
 import weakref
 from collections.abc import Callable, Collection
 from contextlib import suppress
@@ -43,6 +44,7 @@ class KeptStores:
     def __init__(self, folder: Path | None = None) -> None:
         self._folder = folder
         self._temporary: Path | None = None
+        self.making = threading.Lock()  # a reload waits for the store that is being made of a changed CSV
 
     def path(self, file: Path, suffix: str = ".sqlite") -> Path:
         """Return where the store of a CSV is, or with another suffix what else is kept of a file. Raises OSError."""
@@ -141,7 +143,8 @@ class _OwnFile:
                 made = self._opened(last)
                 self._inode = inode
             else:
-                made = self._followed()
+                with self.kept.making:
+                    made = self._followed()
         except sqlite3.Error as error:
             raise unreadable(path, error) from None
         if not is_first:

@@ -26,7 +26,7 @@ from typing import Self
 
 from maptr.ark import Ark
 from maptr.errors import ConfigError
-from maptr.files import digest_of, flush_to_disk, naming
+from maptr.files import digest_of, flush_to_disk, locked, naming
 from maptr.gateway.objects import COLUMNS, GONE, WITHDRAWAL, OwnObject, RowError, read_row
 from maptr.gateway.redirects import words
 from maptr.gateway.redirects.changes import (
@@ -133,11 +133,12 @@ class Staged:
 
     def __enter__(self) -> Self:
         try:
-            with naming(self._target):
+            # Another import removes what has no lock, so that it must not look between these steps.
+            with naming(self._target), locked(self._target.parent):
                 _clear(self._target)
                 self._aside.mkdir(mode=0o700)
                 self._lock = os.open(self._aside, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-                fcntl.flock(self._lock, fcntl.LOCK_EX)  # until the end, so that no other import removes it
+                fcntl.flock(self._lock, fcntl.LOCK_EX)  # until the end
             self._connection = sqlite3.connect(self.path, isolation_level=None, uri=True)
             self._fill()
         except sqlite3.Error as error:
