@@ -112,7 +112,7 @@ def _lines(request: Request, site: Site, arks: list[str]) -> Lines:
 def _read_arks(request: Request) -> list[str]:
     """Return the texts of a POST: ``{"ark": [...]}``. Raises ValueError."""
     if request.parameters:
-        raise ValueError("a POST has its ARKs in the body, and no parameters")
+        raise ValueError("a POST has its ARKs in the body and takes no parameters")
     try:
         document = json.loads(request.body)
     except (ValueError, RecursionError):
@@ -121,7 +121,7 @@ def _read_arks(request: Request) -> list[str]:
     if not isinstance(arks, list) or not all(isinstance(ark, str) for ark in arks):
         raise ValueError('the body is not an object with an array of texts: {"ark": ["ark:12345/x6np1wh8k"]}')
     if not 1 <= len(arks) <= MAX_ARKS:
-        raise ValueError(f"{len(arks)} ARKs, from 1 to {MAX_ARKS} are answered")
+        raise ValueError(f"{len(arks)} ARKs: only 1 to {MAX_ARKS} are allowed")
     return arks
 
 
@@ -197,7 +197,7 @@ def _records(site: Site, limit: int = PAGE, after: str = "", q: str = "") -> Res
     """Return a page of the table in its own order, or of the NAANs that match a search, best first."""
     every = [entry.naan for entry in site.search(q)] if q.strip() else [*site.table]
     if after and after not in every:
-        return problem(HTTPStatus.NOT_FOUND, f"the table has no record {shown(after)}: begin again without after")
+        return problem(HTTPStatus.NOT_FOUND, f"the table has no record {shown(after)}: start again without after")
     start = every.index(after) + 1 if after else 0
     keys = every[start : start + limit + 1]
     encoded = site.once("records", lambda: dict[str, str]())
@@ -234,7 +234,7 @@ def _found(site: Site, q: str, limit: int = FOUND) -> Response:
 def _naan(request: Request, site: Site, naan: str) -> Answer:
     """Return a NAAN: its records, what a discovery finds, drift and liveness."""
     if not re.fullmatch(_parameters(_NAAN, "path")["naan"]["schema"]["pattern"], naan):
-        return problem(HTTPStatus.BAD_REQUEST, "not a NAAN: one has betanumeric characters only, such as 12345")
+        return problem(HTTPStatus.BAD_REQUEST, "not a NAAN: it has only betanumeric characters, such as 12345")
     ark = Ark.parse(f"ark:{naan}", bare=True)
     return look_up(ark, own_object(ark, site), site, request.now, partial(_described, request, site, ark))
 
@@ -271,7 +271,7 @@ def _drift(request: Request, site: Site) -> Response | Work:
     if not site.has_drift:
         return problem(HTTPStatus.NOT_FOUND, "this gateway does not compare its table with DNS")
     if site.drift.at is None:
-        return problem(HTTPStatus.SERVICE_UNAVAILABLE, "the table was not compared with DNS yet", _RETRY)
+        return problem(HTTPStatus.SERVICE_UNAVAILABLE, "the table has not been compared with DNS yet", _RETRY)
     return partial(_compared, site, request.now)  # a long table takes long
 
 
@@ -290,7 +290,7 @@ def _compared(site: Site, now: float) -> Response:
 
 def _stats(request: Request, site: Site, days: int | None = None, period: str = "") -> Response | Work:
     if (statistics := site.statistics_for(request)) is None:
-        return problem(HTTPStatus.NOT_FOUND, "the statistics are at the address of the operator")
+        return problem(HTTPStatus.NOT_FOUND, "the statistics are at the operator's address")
     try:
         report = statistics(days, period)
     except ValueError as error:
@@ -301,7 +301,7 @@ def _stats(request: Request, site: Site, days: int | None = None, period: str = 
 def _status(request: Request, site: Site) -> Response:
     """Return what the page ``/status`` shows about the gateway itself."""
     if not request.is_admin:
-        return problem(HTTPStatus.NOT_FOUND, "the status is at the address of the operator")
+        return problem(HTTPStatus.NOT_FOUND, "the status is at the operator's address")
     fetched = site.table_state.fetched
     document = {
         "sources": site.sources or (),
@@ -398,7 +398,7 @@ def _read_query(pairs: Iterable[tuple[str, str]], known: Mapping[str, Any]) -> d
 def _read_value(name: str, values: list[str], schema: Mapping[str, Any]) -> Any:
     if schema["type"] == "array":
         if len(values) > schema["maxItems"]:
-            raise ValueError(f"{len(values)} times {name}, {schema['maxItems']} at most")
+            raise ValueError(f"{name} is given {len(values)} times, at most {schema['maxItems']} are allowed")
         return values
     if len(values) > 1:
         raise ValueError(f"the parameter {name} is given twice")

@@ -67,7 +67,7 @@ def read_logo(path: Path) -> Logo:
     content = read_whole(path, MAX_LOGO)
     if content.startswith(_PNG_BEGINS):
         if _PNG_ENDS not in content:
-            raise ValueError(f"{path}: is a PNG without its end")
+            raise ValueError(f"{path}: is a PNG without an end")
         return Logo(PNG, content)
     roots: list[str] = []
     parser = expat.ParserCreate(namespace_separator=" ")
@@ -123,7 +123,7 @@ def _translation(file: Path, errors: list[ConfigError], remarks: list[str]) -> M
 def _mistakes(config: Config, codes: list[str]) -> Iterator[ConfigError]:
     """Yield an error for each language that does not exist, and for each text that cannot be used."""
     settings = config.gateway
-    no_such = f"there is no such language; there are {', '.join(codes)}, and gateway.messages adds others"
+    no_such = f"no such language; there are {', '.join(codes)}, and gateway.messages adds others"
     if settings.language not in (BROWSER, *codes):
         yield config.error("gateway.language", no_such, of_text=settings.messages is None)
     for code, texts in settings.texts.items():

@@ -111,12 +111,12 @@ def fault(message: str, text: object) -> str:
             return f"has more than {MAX_TEXT} characters"
         for name, percent in _PERCENT.findall(form):
             if not name and not percent:
-                return "has a percent sign that begins no placeholder: write it as %%"
+                return "has a percent sign that does not begin a placeholder: write it as %%"
             if name and name not in known:
                 names = ", ".join(f"%({each})s" for each in sorted(known)) or "none"
                 return f"has the placeholder %({name})s; the message has {names}"
         if not _is_closed(_marked(message, form)):
-            return "has an element without its begin or its end"
+            return "has an element that is not opened or not closed"
     return ""
 
 

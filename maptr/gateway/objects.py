@@ -307,7 +307,7 @@ def read_row(row: Mapping[str, str], *, allow_private: bool = False) -> OwnObjec
         raise ValueError("the ark is missing")
     ark = Ark.parse(named)
     if ark.tail:
-        raise ValueError(f"{ark} has {ark.tail!r} after it, which is no part of an ARK")
+        raise ValueError(f"{ark} has {ark.tail!r} after it, which is not part of an ARK")
     try:
         return _read_row(str(ark), row, allow_private=allow_private)
     except ValueError as error:
@@ -321,7 +321,7 @@ def _read_row(ark: str, row: Mapping[str, str], *, allow_private: bool) -> OwnOb
         raise ValueError(f"the status {text} is not one of {', '.join(STATUSES)}")
     status, target = int(text), row.get("url", "").strip()
     if status == GONE and target:
-        raise ValueError(f"{ark} is gone (410), and has the URL {target}: only one of the two")
+        raise ValueError(f"{ark} is gone (410), and has the URL {target}: only one of the two is possible")
     if status != GONE:
         if not target:
             raise ValueError(f"{ark} has no URL, which only an object that is gone (410) lacks")

@@ -490,7 +490,7 @@ class Statistics:
             size = HOUR if end - since <= HOURS_KEPT * HOUR else DAY
             end = min(end, last)
         else:
-            raise ValueError("both days and a period are given: only one of them")
+            raise ValueError("both days and a period are given: give only one")
         until = max(since, min(now, end))  # for a period that begins later
         return partial(self._report, since, end, until, size, self._hand_over(), int(now) + 1)
 
@@ -575,7 +575,7 @@ def _check_schema(store: sqlite3.Connection) -> bool:
         if kind == "table" and page and name in TABLES:
             columns = [row[1] for row in store.execute(f"PRAGMA table_xinfo({name})")]
             if columns != COLUMNS:
-                raise sqlite3.DatabaseError(f"not a file of statistics: the columns of {name} are others")
+                raise sqlite3.DatabaseError(f"not a file of statistics: {name} has other columns")
             tables += 1
         elif not name.startswith("sqlite_"):  # such as ANALYZE's tables
             raise sqlite3.DatabaseError(f"not a file of statistics: it has a {kind} {printable(name)}")

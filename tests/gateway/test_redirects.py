@@ -123,9 +123,9 @@ def test_a_store_of_the_version_before_is_imported(tmp_path: Path) -> None:
         ("", r"redirects:1: the first line has no column ark, but ''"),
         ("ark,url\rark:12345/x,https://h.example/\r", r"redirects:1: its lines end with CR alone"),
         ("ark,url,who,url\n", r"redirects:1: the first line has two columns url"),
-        ('ark,url\nark:12345/x,"https://h.example/\n' + "x,y\n" * 99, r"redirects:2: .* may have no second one"),
+        ('ark,url\nark:12345/x,"https://h.example/\n' + "x,y\n" * 99, r"redirects:2: .* may not be closed"),
         ('ark,url\nark:12345/x,"https://h.example/"y\n', r"redirects:2: ',' expected"),
-        ('ark,url\nark:12345/x,"https://h.example/\n', r"redirects:2: .* may have no second one"),
+        ('ark,url\nark:12345/x,"https://h.example/\n', r"redirects:2: .* may not be closed"),
         ("ark,url\nark:12345/x,https://h.example/\n\udcff\n", r"redirects:3: not UTF-8: save it as UTF-8 \(Excel"),
         ("\udcff\udcfea\0r\0k\0,\0", r"redirects:1: not UTF-8: save"),
         ("a\0r\0k\0,\0u\0r\0l\0\n\0", r"redirects:1: not UTF-8: save"),
@@ -282,7 +282,7 @@ def test_rows_that_another_program_wrote_are_found_by_a_check(tmp_path: Path) ->
     shown = run("redirects", "check", str(path), code=1).stdout.splitlines()
     assert [line.partition(".sqlite:")[2] for line in shown] == [
         "1: the ark is missing",
-        "2: ark:/12345/x-7: is not in the normal form ark:12345/x7, so that it is never found",
+        "2: ark:/12345/x-7: is not in the normal form ark:12345/x7, so it is never found",
         "4: its other columns nest too deeply",
         "6: a text is not UTF-8",
     ]
@@ -293,7 +293,7 @@ def test_a_check_finds_rows_of_another_naan(tmp_path: Path) -> None:
     with closing(sqlite3.connect(path)) as connection, connection:
         add = "INSERT INTO redirects (ark, url, status, suffix) VALUES ('ark:7/x', 'https://h.example/', 302, 1)"
         connection.execute(add)
-    run("redirects", "check", str(path), code=1, said="it counts other objects than it has: another program wrote it")
+    run("redirects", "check", str(path), code=1, said="its counts of objects are wrong: another program wrote it")
 
 
 def test_a_pipe_is_refused(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ from maptr.gateway.redirects.store import (
 )
 
 PATIENCE = 10.0  # seconds that a writer waits for another
-NO_STORE = "is no store, and read only here: maptr redirects import {} -o NEW makes a store of a CSV"
+NO_STORE = "is not a store, and only read here: maptr redirects import {} -o NEW makes a store of a CSV"
 
 ROW = f"{FIELDS}, more"
 INSERT = f"INSERT OR IGNORE INTO redirects ({ROW}) VALUES ({', '.join('?' * (len(COLUMNS) + 1))})"  # noqa: S608
@@ -85,7 +85,7 @@ def writing(path: Path, by: str = "", now: float | None = None) -> Iterator[Stor
         with alone(path) as connection:
             facts = facts_of(connection)
             if follows := facts.get("follows"):
-                raise RefusedError(f"{path} follows {follows}, which alone says what is in it: change that file")
+                raise RefusedError(f"{path} follows {follows}, and only has what is in it: change that file")
             change = StoreChange(connection, int(facts.get("change", 0)) + 1, by, time.time() if now is None else now)
             yield change
             connection.execute("COMMIT")
@@ -255,7 +255,7 @@ def restore(
         last = change.last_target(ark)
         target = where or last.get("url", "")
         if not target:
-            raise RefusedError(f"the trace does not have where {ark} led: give --url URL")
+            raise RefusedError(f"the trace does not say where {ark} led: give --url URL")
         empty = dict.fromkeys(("reason", *WITHDRAWAL), "")
         row = {
             **to_row(old),

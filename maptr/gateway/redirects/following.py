@@ -190,7 +190,7 @@ class _OwnFile:
             except RefusedError as error:
                 raise ConfigError(str(error), filename=str(path)) from None
         if (store := self._kept(kept)) is None:
-            raise ConfigError("the store that was made of it cannot be read", filename=str(path))
+            raise ConfigError("the store that was made from it cannot be read", filename=str(path))
         return self._told(store)
 
     def last_run(self) -> Redirects | None:

@@ -38,7 +38,7 @@ OTHER_NAMES = {
 }
 """How other programs name a column, in lower case."""
 
-INTERRUPTED = "a change of it was interrupted: maptr redirects show, as a user who may write it, mends it"
+INTERRUPTED = "a change of it was interrupted: maptr redirects show, run as a user who may write it, repairs it"
 _READONLY_ROLLBACK = 776  # SQLITE_READONLY_ROLLBACK
 _SQLITE = b"SQLite format 3\0"
 _DAMAGED = (ValueError, OverflowError, RecursionError)  # what an edited row may raise
@@ -157,7 +157,7 @@ def _csv_rows(path: Path, *, unended: bool) -> Iterator[Row]:
                     fault = f"{counts}: put a text with {separator!r} in quotation marks"
                 yield Row(begun, dict(zip(header, map(text_of_cell, cells), strict=False)), fault)
     except csv.Error as error:
-        reason = f"{error}: a quotation mark in this row may have no second one"
+        reason = f"{error}: a quotation mark in this row may not be closed"
         raise ConfigError(reason, filename=str(path), line=begun + 1) from None
     if source.lacks_end:
         is_short = 0 <= width < len(header)

@@ -294,7 +294,7 @@ class ObjectStore(OwnObjects):
     def _served(self, one: OwnObject) -> OwnObject:
         """Return the object as a request gets it. Raises ValueError for a bad row, changed by another program."""
         if one.status not in (*REDIRECTING, GONE):
-            raise ValueError(f"the status {one.status} is none of a redirect")
+            raise ValueError(f"the status {one.status} is not that of a redirect")
         if not one.is_gone:
             url.parse_allowed(one.url, allow_private=self._allow_private)
         if not one.more:
@@ -358,13 +358,13 @@ class ObjectStore(OwnObjects):
                 one = object_of(values)
                 read = read_row(to_row(one), allow_private=self._allow_private)
                 if read.ark != one.ark:
-                    raise ValueError(f"{one.ark}: is not in the normal form {read.ark}, so that it is never found")
+                    raise ValueError(f"{one.ark}: is not in the normal form {read.ark}, so it is never found")
                 counted[one.naan] += 1
             except _DAMAGED as error:
                 is_whole = False
                 yield number, str(error)
         if is_whole and counted != self.naans:
-            yield 0, "it counts other objects than it has: another program wrote it"
+            yield 0, "its counts of objects are wrong: another program wrote it"
 
     def urls(self) -> Iterator[str]:
         yield from (str(where) for (where,) in self._connection.execute("SELECT url FROM redirects"))
