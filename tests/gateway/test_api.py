@@ -1,4 +1,4 @@
-"""The look-up API without sockets: its documents are those of the command line, and its description is true."""
+"""The look-up API without sockets: its documents equal the command line's, and its description is correct."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The appearance of the pages from the files of the operator: logo, accent colour, texts, and further languages."""
+"""The appearance of the pages from the operator's files: logo, accent colour, texts, and more languages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who a client is behind proxies."""
+"""The client behind proxies."""
 
 from __future__ import annotations
 

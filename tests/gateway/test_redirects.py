@@ -1,4 +1,4 @@
-"""The file of single redirects: its formats, its errors, and what stays in use when it is bad."""
+"""The file of single redirects: its formats, its errors, and what remains in use when it is bad."""
 
 from __future__ import annotations
 

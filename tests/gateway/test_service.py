@@ -1,4 +1,4 @@
-"""The gateway as a service: what it is ready for, reloads, signals, systemd, and the metrics of its page."""
+"""The gateway as a service: readiness, reloads, signals, systemd, and the metrics of its page."""
 
 from __future__ import annotations
 

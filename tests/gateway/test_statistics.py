@@ -1,4 +1,4 @@
-"""Statistics: what is counted, that it is bounded and without clients, and who may see it."""
+"""Statistics: what is counted, its bounds, the absence of client addresses, and who may see it."""
 
 from __future__ import annotations
 

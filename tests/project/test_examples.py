@@ -1,4 +1,4 @@
-"""The programs of docs/examples: strictly typed, and each does what it says."""
+"""The programs in docs/examples: strictly typed, and each does what it says."""
 
 from __future__ import annotations
 
