@@ -53,7 +53,7 @@ class KeptStores:
             self._temporary = Path(tempfile.mkdtemp(prefix="maptr-"))
             weakref.finalize(self, shutil.rmtree, self._temporary, ignore_errors=True)
             if self._folder is not None:
-                log.warning("%s cannot be written to: what is kept of %s ends with this process", self._folder, file)
+                log.warning("%s is not writable: the data kept about %s end with this process", self._folder, file)
         return self._temporary / name
 
 
@@ -228,10 +228,10 @@ class _OwnFile:
         alarm = ""
         if missing:
             named = ", ".join(report["first_missing"])
-            alarm = f"{path.name}: {missing} ARKs that it does not have any more are still served: {named}"
+            alarm = f"{path.name}: {missing} ARKs missing from it are still served: {named}"
         if self._logged.is_new("missing", alarm):
             kept = self.kept.path(path)
-            log.error("%s (maptr redirects import %s -o %s --remove takes them out)", alarm, path, kept)
+            log.error("%s (maptr redirects import %s -o %s --remove removes them)", alarm, path, kept)
         self._tell_unindexed(store)
         written = path.stat().st_mtime if path.exists() else 0.0
         return Redirects(path.name, store, written, left_out, bad, alarm=alarm)
@@ -253,7 +253,7 @@ def check_loss(old: OwnObjects, new: ObjectStore, path: Path) -> None:
     try:
         looked_for = old.sample(SAMPLED)
     except sqlite3.Error as error:
-        log.warning("%s: the redirects until now cannot be compared with the new ones: %s", path, error)
+        log.warning("%s: the current redirects cannot be compared with the new ones: %s", path, error)
         return
     try:
         lost = sum(ark not in new for ark in looked_for)

@@ -374,7 +374,7 @@ class _Merge:
         named = ", ".join(first) + (f" and {missing - len(first)} more" if missing > len(first) else "")
         lacking = f"{missing} of {registered} registered ARKs are missing: {named}"
         if what is Missing.REFUSE:
-            raise RefusedError(f"{lacking} (--remove takes them out, --withdraw-missing makes them 410)")
+            raise RefusedError(f"{lacking} (--remove removes them, --withdraw-missing makes them 410)")
         if missing > registered * REMOVAL_LIMIT and not self._terms.force:
             hint = "" if what is Missing.KEEP else " (--force overrides)"
             raise RefusedError(f"more than {REMOVAL_LIMIT:.0%} would be lost: {lacking}{hint}")
