@@ -1,8 +1,7 @@
 """The HTTP connections of the gateway: accepting them, the PROXY protocol, TLS, and their limits.
 
 A connection is *idle*, at its start and after each response, until it has sent a whole request with its body. It is
-closed if that takes too long or if its client does not read; at the limit, the connection that has been idle longest is
-closed.
+closed if that takes too long or if its client does not read; at the limit, the longest idle one is closed.
 """
 
 from __future__ import annotations
@@ -200,8 +199,7 @@ class HttpListener(Acceptor[HttpConnection]):
         await self.begin(connection, sock, connection.client, tls=self.tls, handshake=timeout, shutdown=timeout)
 
     async def _read_proxy_header(self, connection: HttpConnection, sock: socket.socket) -> None:
-        """Take the client that a proxy names. Raises ValueError, TimeoutError, and OSError if the client has too many
-        connections."""
+        """Take the client that a proxy names. Raises ValueError, TimeoutError, and OSError for too many connections."""
         async with asyncio.timeout(self._settings.idle_timeout):
             client = await read_proxy_header(functools.partial(_read, sock))
         if client and client != connection.client:

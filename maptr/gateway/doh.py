@@ -1,5 +1,4 @@
-"""DNS over HTTPS (RFC 8484), answered from the configured zones in the same steps as by the server: verify, answer,
-sign.
+"""DNS over HTTPS (RFC 8484), answered from the configured zones in the server's steps: verify, answer, sign.
 
 No client may transfer a zone, and there are no TSIG keys. There are no cookies, because HTTP caches share responses
 between clients.

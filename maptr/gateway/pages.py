@@ -222,8 +222,7 @@ def prepare(languages: Iterable[Language]) -> None:
 
 
 def respond(request: Request, site: Site) -> Response | Work | None:
-    """Return the page at a path, or for a list of the whole table the work that a thread does; None if there is no
-    page."""
+    """Return the page at a path, or for a list of the whole table the work for a thread; None if there is none."""
     path = request.path
     logo = site.appearance.logo
     if path == STYLE:
@@ -310,8 +309,7 @@ def found(request: Request, site: Site, query: str, made: FoundObjects, naans: S
 
 
 def result(request: Request, site: Site, ark: Ark, answer: Response, found: Discovery | None) -> Response:
-    """Return the page of a search: the ARK, the gateway's ``answer`` to a request for it, and the discovery, if any,
-    behind that."""
+    """Return the page of a search: the ARK, the gateway's ``answer`` to it, and the discovery, if any, behind that."""
     ark = ark if found is None else found.ark
     target = answer.header("Location")
     text = f"{ark.in_url if ark.name else ark}{ark.tail}"
@@ -673,8 +671,7 @@ def drift_file(
     now: float,
     silent: Sequence[Liveness] = (),
 ) -> str:
-    """Return a whole comparison as one page. ``file``, ``asked`` and ``origin`` name the compared table, servers and
-    zone.
+    """Return a whole comparison as one page. ``file``, ``asked`` and ``origin`` name its table, servers and zone.
 
     ``silent`` are the mapping authorities that did not answer their last probe.
     """

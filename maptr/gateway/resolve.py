@@ -113,7 +113,7 @@ def _for_public(step: Step) -> Step:
 def answer(request: Request, ark: Ark, found: Discovery, site: Site, form: str = "") -> Response:
     """Return the response to a request for an ARK. ``form`` is the request's parameter ``maptr``.
 
-    A response that depends on the Host header must not be cached, because shared caches do not distinguish requests by
+    A response that depends on the Host header must not be cached, because shared caches do not tell requests apart by
     it.
     """
     urls = found.urls()
@@ -161,8 +161,7 @@ def _answer(
 
 
 def missing(ark: Ark, found: Discovery, site: Site, request: Request) -> str:
-    """Return why an ARK has no object: its NAAN leads only to this gateway, which has other objects; "" if it may have
-    one."""
+    """Return why an ARK has no object: its NAAN leads only to this gateway, which has others; "" if it may have one."""
     if not site.answers_for(ark.naan):
         return NOT_OURS.format(ark.naan)
     if not (ark.name and found.candidates) or found.source == OWN or ark.naan not in site.objects.naans:

@@ -418,8 +418,7 @@ class Statistics:
         return self._written + len(self._handed)
 
     async def keep(self) -> None:
-        """Write the counts in memory, in a thread. If the file cannot be written, that is logged, and they stay in
-        memory."""
+        """Write the counts in memory, in a thread. If the file cannot be written, they stay, and that is logged."""
         self._hand_over()
         try:
             await in_thread(self._write)
@@ -477,8 +476,7 @@ class Statistics:
         return self.reading(days, period)()
 
     def reading(self, days: int | None = None, period: str = "") -> Callable[[], Report]:
-        """Return a function that makes the report of the counts so far. Any thread may call it: a full file takes
-        long."""
+        """Return a function that reports the counts so far. Any thread may call it: a full file takes long."""
         now = self._wall()
         end = int(now) + 1
         if not period:

@@ -1,8 +1,7 @@
 """The check of a link, without I/O: its requests, what their responses mean, and when the link is dead.
 
-A link is the URL of own objects, without its fragment. Its check is one HEAD request, or GET if the server does not
-support HEAD, and the requests that follow redirects. A link is dead after DEAD_AFTER failed checks in a row over
-DEAD_SECONDS.
+A link is the URL of own objects, without its fragment. Its check is one HEAD request, or GET if the server has no HEAD,
+and those after redirects. A link is dead after DEAD_AFTER failed checks in a row over DEAD_SECONDS.
 """
 
 from __future__ import annotations
@@ -231,8 +230,8 @@ class LinkCheck:
         return CheckResult(CheckOutcome.FAILED if fails else CheckOutcome.ANSWERED, status)
 
     def _follow(self, location: str) -> bool:
-        """Take a redirect's URL as the next one, encoded as by browsers where the server has not. Return False if it
-        must not be followed."""
+        """Take a redirect's URL as the next, encoded where the server has not. Return False if it must not be
+        followed."""
         try:
             target = link_of(urljoin(self._target, quote(location.encode("latin-1"), safe=_IN_URL)))
             self.where = url.parse_allowed(target, allow_private=self._allow_private)

@@ -170,8 +170,7 @@ class LinkStore:
         self._write("UPDATE host SET rest = ? WHERE name = ?", until, host)
 
     def resting(self, due: Due, now: float) -> tuple[int, float]:
-        """Return how many links are due whose hosts want to be left alone, and when the first of these hosts may be
-        asked."""
+        """Return how many links are due whose hosts want to be left alone, and when the first host may be asked."""
         which = "(fails = 1 AND checked < :again OR fails = 0 AND checked < :others)"
         select = (
             "SELECT count(*), coalesce(min(rest), 0) FROM host JOIN link ON link.host = host.id"  # noqa: S608 - constants
