@@ -101,18 +101,18 @@ def moment(at: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(at))
 
 
-PASSES = "DNS gave no answer, and no earlier answer is cached. Try again in half a minute."
+TEMPORARY = "DNS gave no answer, and no earlier answer is cached. Try again in half a minute."
 NO_ORIGIN = (
     "The DNS servers of this gateway do not have the zone %(origin)s, and no table has this NAAN. Only the operator of"
     " the gateway can change that."
 )
-LASTS = "Waiting alone does not help: ask the operator of this gateway or the organisation of NAAN %(naan)s."
+PERMANENT = "Waiting alone does not help: ask the operator of this gateway or the organisation of NAAN %(naan)s."
 
 
 def remedy(found: Discovery) -> str:
     """Return what helps a visitor if the mapping authority is not known, as a message with the placeholders ``origin``
     and ``naan``."""
-    return PASSES if found.may_pass else NO_ORIGIN if found.missing_origin else LASTS
+    return TEMPORARY if found.may_pass else NO_ORIGIN if found.missing_origin else PERMANENT
 
 
 def is_link(text: str) -> bool:
