@@ -35,19 +35,19 @@ def load(path: str) -> Table:
 
 
 def examples(table: Table) -> list[str]:
-    """Return a few ARKs of the table, one of them under a shoulder if there is any."""
+    """Return a few ARKs from the table, one of them under a shoulder if there is any."""
     arks = [ark for ark in KNOWN if Ark.parse(ark).naan in table]
     arks += [probe(key) for key in table.naans() if len(arks) < EXAMPLES]
     return arks[:EXAMPLES] + [probe(key) for key in table if "/" in key][:1]
 
 
 def probe(key: str) -> str:
-    """Return an example ARK of the record ``12345`` or ``12345/x6``."""
+    """Return an example ARK for the record ``12345`` or ``12345/x6``."""
     return f"ark:{key}1demo" if "/" in key else f"ark:{key}/x1demo"
 
 
 def compare(table: Table, port: int) -> Iterator[tuple[str, str]]:
-    """Yield the key of each record, and the answer of DNS if it differs from the target, else an empty text."""
+    """Yield the key of each record, and DNS's answer if it differs from the target, else an empty text."""
     for key in table:
         ark = Ark.parse(probe(key))
         entry = table.lookup(ark)

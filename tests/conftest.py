@@ -1,4 +1,4 @@
-"""Fixtures of all tests, and the profiles of Hypothesis. The real servers are in ``tests.support.peers``."""
+"""Fixtures for all tests, and Hypothesis profiles. The real servers are in ``tests.support.peers``."""
 
 from __future__ import annotations
 

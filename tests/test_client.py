@@ -1,4 +1,4 @@
-"""``Client``: its servers, its files, its sources, descriptions and pulls; and the functions over one."""
+"""``Client``: its servers, files, sources, descriptions and pulls; and the functions that use one."""
 
 from __future__ import annotations
 

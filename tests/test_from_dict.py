@@ -1,4 +1,4 @@
-"""``Discovery.from_dict``: a discovery from the JSON that it was written to equals it, and wrong JSON is an error that
+"""``Discovery.from_dict``: a discovery read from its own JSON equals the original, and invalid JSON is an error that
 names the member."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The corpus of the fuzzer (``scripts/fuzz``)."""
+"""The fuzzer's corpus (``scripts/fuzz``)."""
 
 from __future__ import annotations
 

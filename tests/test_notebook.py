@@ -1,4 +1,4 @@
-"""A discovery in a notebook: candidates as links, the walk below, and nothing of DNS as HTML."""
+"""A discovery in a notebook: candidates as links, the walk below, and no text from DNS as HTML."""
 
 from __future__ import annotations
 

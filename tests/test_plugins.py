@@ -1,4 +1,4 @@
-"""Extensions: the package of docs/plugins.md, built, installed and used; and packages with faults."""
+"""Extensions: the package in docs/plugins.md, built, installed and used; and faulty packages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Token buckets: no span of time has more events than its rate and one burst."""
+"""Token buckets: no period has more events than its rate and one burst."""
 
 from __future__ import annotations
 

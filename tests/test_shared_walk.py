@@ -1,4 +1,4 @@
-"""A shared walk: the other ARKs of a NAAN get what their own walks would find."""
+"""A shared walk: a NAAN's other ARKs get what their own walks would find."""
 
 from __future__ import annotations
 

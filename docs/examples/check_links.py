@@ -1,4 +1,4 @@
-"""Check the ARKs in a column of a CSV file, without a network: where each leads, and the rows that need a person.
+"""Check the ARKs in a column of a CSV file, without a network: where each leads, and the rows that need attention.
 
 Run ``python check_links.py FILE.csv COLUMN > report.csv``.
 """
@@ -16,7 +16,7 @@ Row = tuple[int, str, str, str]  # line, ARK, URL, problem
 
 
 def arks(cells: Iterable[tuple[int, str]]) -> Iterator[tuple[int, Ark | str]]:
-    """Yield each ARK of each cell with its line, and a cell without one as it is."""
+    """Yield each ARK in each cell with its line, and cells without an ARK unchanged."""
     for line, cell in cells:
         found: list[Ark | str] = [*find_arks(cell)]
         yield from ((line, ark) for ark in found or [cell])

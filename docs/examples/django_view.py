@@ -1,4 +1,4 @@
-"""A Django view that redirects any ARK, and the settings and URLs of a project that has nothing else.
+"""A Django view that redirects any ARK, with the settings and URLs of a minimal project.
 
 Run ``django-admin runserver --pythonpath . --settings django_view``.
 """

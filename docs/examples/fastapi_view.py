@@ -1,4 +1,4 @@
-"""A FastAPI view that redirects any ARK, by DNS and by the table of this machine. Run ``uvicorn fastapi_view:app``."""
+"""A FastAPI view that redirects any ARK, by DNS and by this machine's table. Run ``uvicorn fastapi_view:app``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fastapi.responses import RedirectResponse
 
 from maptr import ArkSyntaxError, Client, DiscoveryFailed, NoMappingAuthority
 
-client = Client(cache=":memory:")  # one for the program: it keeps answers
+client = Client(cache=":memory:")  # one for the program: it caches answers
 
 
 @asynccontextmanager

@@ -1,4 +1,4 @@
-"""ARKs as a column of a pandas frame: spellings of one ARK are one value, and each has the URL it leads to."""
+"""ARKs as a column of a pandas frame: spellings of one ARK are one value, and each gets the URL it leads to."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Look up ARKs with a regular expression and the registry as a JSON file, as many programs do. To be compared with
-``check_links.py``: some rows are wrong.
+"""Look up ARKs with a regular expression and the registry as a JSON file, as many programs do. Some rows are wrong:
+compare ``check_links.py``.
 
 Run ``python regexp.py REGISTRY.json < cells``.
 """
@@ -16,13 +16,13 @@ PATTERN = re.compile(r"ark:/?(\w+)/(\S+)", re.IGNORECASE)
 
 
 def read(path: Path) -> dict[str, str]:
-    """Return the target of each NAAN, from a file of the public registry."""
+    """Return the target of each NAAN, from the public registry's file."""
     records: list[dict[str, Any]] = json.loads(path.read_text("utf-8"))["data"]
     return {record["what"]: record["target"]["url"] for record in records if record.get("target")}
 
 
 def url(targets: dict[str, str], cell: str) -> str | None:
-    """Return where the ARK of a cell leads, or None."""
+    """Return where a cell's ARK leads, or None."""
     match = PATTERN.search(cell)
     if match is None or match[1] not in targets:
         return None

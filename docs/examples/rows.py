@@ -1,4 +1,4 @@
-"""Make 20,000 cells as catalogues have them, each with the ARK that was meant: most are clean, some are not.
+"""Make 20,000 cells as found in catalogues, each with the ARK that was meant: most are clean, some are not.
 
 Run ``python rows.py REGISTRY.json > rows.csv``.
 """

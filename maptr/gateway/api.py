@@ -1,7 +1,7 @@
 """The look-up API: discoveries, records of the table, and drift, as JSON.
 
-``openapi.json`` describes it, and a request is checked by that description. The documents have the fields of those of
-the command line (docs/reference.md).
+``openapi.json`` describes it, and requests are checked against that description. The documents have the same fields as
+the command line's (docs/reference.md).
 """
 
 from __future__ import annotations
@@ -49,13 +49,13 @@ METHODS = ("GET", "HEAD", "OPTIONS")
 BASE = "/api/v1/"
 OVERVIEW = "/api"
 DISCOVER = f"{BASE}discover"
-MAX_ARKS = 1_000  # of a POST
-MAX_BODY = 262_144  # bytes of a POST, some 256 for each ARK
+MAX_ARKS = 1_000  # per POST
+MAX_BODY = 262_144  # bytes per POST, some 256 for each ARK
 _NAAN = "naans/{naan}"
 
-PAGE = 100  # records of a page, unless the request says otherwise
+PAGE = 100  # records per page, unless the request says otherwise
 FOUND = 20  # objects and records that a search returns, unless the request says otherwise
-MAX_AGE = 60  # seconds for which a client may keep a page of the table, or the drift
+MAX_AGE = 60  # seconds for which a client may cache a page of the table, or the drift
 
 _INTEGER = re.compile(r"-?[0-9]{1,9}")
 _KEPT: Headers = (("Cache-Control", f"max-age={MAX_AGE}"),)
@@ -112,7 +112,7 @@ def _lines(request: Request, site: Site, arks: list[str]) -> Lines:
 def _read_arks(request: Request) -> list[str]:
     """Return the texts of a POST: ``{"ark": [...]}``. Raises ValueError."""
     if request.parameters:
-        raise ValueError("a POST has its ARKs in the body, and no parameters")
+        raise ValueError("a POST has its ARKs in the body and takes no parameters")
     try:
         document = json.loads(request.body)
     except (ValueError, RecursionError):
@@ -121,7 +121,7 @@ def _read_arks(request: Request) -> list[str]:
     if not isinstance(arks, list) or not all(isinstance(ark, str) for ark in arks):
         raise ValueError('the body is not an object with an array of texts: {"ark": ["ark:12345/x6np1wh8k"]}')
     if not 1 <= len(arks) <= MAX_ARKS:
-        raise ValueError(f"{len(arks)} ARKs, from 1 to {MAX_ARKS} are answered")
+        raise ValueError(f"{len(arks)} ARKs: only 1 to {MAX_ARKS} are allowed")
     return arks
 
 
@@ -152,7 +152,7 @@ def _suggested(meant: str) -> dict[str, Any]:
 
 
 def _part(request: Request, site: Site, text: str) -> Lookup | Response:
-    """Return a line of a response: the document of a text, as ``maptr discover --json`` prints it."""
+    """Return one line of a response: the document for a text, as ``maptr discover --json`` prints it."""
     try:
         ark = Ark.parse(text, bare=True).sent(site.hyphens)
     except ArkSyntaxError as error:
@@ -170,7 +170,7 @@ def _unread(text: str, error: MaptrError) -> Response:
 
 
 def _json(document: Mapping[str, Any], headers: Headers = ()) -> Response:
-    """Return a document on one line, which also is a line of a response in lines."""
+    """Return a document on one line, which can also be a line of a ``Lines`` response."""
     text = json_text({"schema": SCHEMA, **document})
     return Response(HTTPStatus.OK, (("Content-Type", JSON), *headers), text.encode() + b"\n")
 
@@ -190,14 +190,14 @@ def discovery(request: Request, site: Site, found: Discovery) -> dict[str, Any]:
 
 
 def _naans(request: Request, site: Site, **parameters: Any) -> Work:
-    return partial(_records, site, **parameters)  # a search of a long table takes long
+    return partial(_records, site, **parameters)  # searching a long table takes long
 
 
 def _records(site: Site, limit: int = PAGE, after: str = "", q: str = "") -> Response:
-    """Return a page of the table, in its order, or of the NAANs that match a search, best first."""
+    """Return a page of the table in its own order, or of the NAANs that match a search, best first."""
     every = [entry.naan for entry in site.search(q)] if q.strip() else [*site.table]
     if after and after not in every:
-        return problem(HTTPStatus.NOT_FOUND, f"the table has no record {shown(after)}: begin again without after")
+        return problem(HTTPStatus.NOT_FOUND, f"the table has no record {shown(after)}: start again without after")
     start = every.index(after) + 1 if after else 0
     keys = every[start : start + limit + 1]
     encoded = site.once("records", lambda: dict[str, str]())
@@ -221,7 +221,7 @@ def _search(request: Request, site: Site, **parameters: Any) -> Work:
 
 
 def _found(site: Site, q: str, limit: int = FOUND) -> Response:
-    """Return the own objects and the records of the NAANs that a text finds, best first."""
+    """Return the own objects and NAAN records that match a text, best first."""
     found = site.find(q)
     document = {
         "objects": [objects.listed(one, site.settings.name) for one in found.objects[:limit]],
@@ -234,7 +234,7 @@ def _found(site: Site, q: str, limit: int = FOUND) -> Response:
 def _naan(request: Request, site: Site, naan: str) -> Answer:
     """Return a NAAN: its records, what a discovery finds, drift and liveness."""
     if not re.fullmatch(_parameters(_NAAN, "path")["naan"]["schema"]["pattern"], naan):
-        return problem(HTTPStatus.BAD_REQUEST, "not a NAAN: one has betanumeric characters only, such as 12345")
+        return problem(HTTPStatus.BAD_REQUEST, "not a NAAN: it has only betanumeric characters, such as 12345")
     ark = Ark.parse(f"ark:{naan}", bare=True)
     return look_up(ark, own_object(ark, site), site, request.now, partial(_described, request, site, ark))
 
@@ -267,11 +267,11 @@ def _liveness(known: Liveness, now: float) -> dict[str, Any]:
 
 
 def _drift(request: Request, site: Site) -> Response | Work:
-    """Return the last comparison of the table with DNS, as ``maptr table drift --json`` prints it."""
+    """Return the last comparison of table and DNS, as ``maptr table drift --json`` prints it."""
     if not site.has_drift:
         return problem(HTTPStatus.NOT_FOUND, "this gateway does not compare its table with DNS")
     if site.drift.at is None:
-        return problem(HTTPStatus.SERVICE_UNAVAILABLE, "the table was not compared with DNS yet", _RETRY)
+        return problem(HTTPStatus.SERVICE_UNAVAILABLE, "the table has not been compared with DNS yet", _RETRY)
     return partial(_compared, site, request.now)  # a long table takes long
 
 
@@ -290,7 +290,7 @@ def _compared(site: Site, now: float) -> Response:
 
 def _stats(request: Request, site: Site, days: int | None = None, period: str = "") -> Response | Work:
     if (statistics := site.statistics_for(request)) is None:
-        return problem(HTTPStatus.NOT_FOUND, "the statistics are at the address of the operator")
+        return problem(HTTPStatus.NOT_FOUND, "the statistics are at the operator's address")
     try:
         report = statistics(days, period)
     except ValueError as error:
@@ -299,9 +299,9 @@ def _stats(request: Request, site: Site, days: int | None = None, period: str = 
 
 
 def _status(request: Request, site: Site) -> Response:
-    """Return what the page ``/status`` shows of the gateway itself."""
+    """Return what the page ``/status`` shows about the gateway itself."""
     if not request.is_admin:
-        return problem(HTTPStatus.NOT_FOUND, "the status is at the address of the operator")
+        return problem(HTTPStatus.NOT_FOUND, "the status is at the operator's address")
     fetched = site.table_state.fetched
     document = {
         "sources": site.sources or (),
@@ -333,15 +333,15 @@ OPERATIONS: Mapping[str, Callable[..., Answer]] = {
     "status": _status,
     "openapi.json": _openapi,
 }
-"""The path of each operation below BASE, and its function of the request, the site, the values of the path, and those
-of the query string by name."""
+"""The path of each operation below BASE, with its function, which takes the request, the site, the values in the path
+and, by name, those in the query string."""
 
 
 # ---- the description
 
 
 def page(request: Request, site: Site) -> Response:
-    """Return the page for people who want to use the API, or its description."""
+    """Return the page about the API, or its OpenAPI description."""
     if request.prefers(HTML, JSON) == JSON:
         made = _openapi(request, site)
         return made._replace(headers=(*made.headers, ("Vary", "Accept")))
@@ -382,7 +382,7 @@ def _parameters(path: str, where: str = "query") -> dict[str, Any]:
 
 
 def _read_query(pairs: Iterable[tuple[str, str]], known: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values of a query string by their description. Raises ValueError with the reason."""
+    """Return a query string's values, checked against their description. Raises ValueError with the reason."""
     given: dict[str, list[str]] = {}
     for name, value in pairs:
         if name not in known:
@@ -398,7 +398,7 @@ def _read_query(pairs: Iterable[tuple[str, str]], known: Mapping[str, Any]) -> d
 def _read_value(name: str, values: list[str], schema: Mapping[str, Any]) -> Any:
     if schema["type"] == "array":
         if len(values) > schema["maxItems"]:
-            raise ValueError(f"{len(values)} times {name}, {schema['maxItems']} at most")
+            raise ValueError(f"{name} is given {len(values)} times, at most {schema['maxItems']} are allowed")
         return values
     if len(values) > 1:
         raise ValueError(f"the parameter {name} is given twice")

@@ -1,4 +1,4 @@
-"""The appearance of the pages, from files of the operator: the logo, and the languages with their texts."""
+"""The appearance of the pages, from the operator's files: the logo, and the languages with their texts."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _SVG_ROOT = "http://www.w3.org/2000/svg svg"
 
 
 class Logo(NamedTuple):
-    """A picture in place of the name of the operator, with its media type."""
+    """A picture shown in place of the operator's name, with its media type."""
 
     kind: str
     content: bytes
@@ -32,7 +32,7 @@ class Logo(NamedTuple):
 
 @dataclass(frozen=True)
 class Appearance:
-    """What the pages have from files. ``remarks`` are warnings for the operator."""
+    """What the pages take from files. ``remarks`` are warnings for the operator."""
 
     logo: Logo | None = None
     languages: Mapping[str, Language] = field(default_factory=built_in)
@@ -63,11 +63,11 @@ def read_appearance(config: Config) -> Appearance:
 
 
 def read_logo(path: Path) -> Logo:
-    """Read a picture, whose content says of which type it is. Raises OSError and ValueError."""
+    """Read a picture. Its content decides its type. Raises OSError and ValueError."""
     content = read_whole(path, MAX_LOGO)
     if content.startswith(_PNG_BEGINS):
         if _PNG_ENDS not in content:
-            raise ValueError(f"{path}: is a PNG without its end")
+            raise ValueError(f"{path}: is a PNG without an end")
         return Logo(PNG, content)
     roots: list[str] = []
     parser = expat.ParserCreate(namespace_separator=" ")
@@ -75,7 +75,7 @@ def read_logo(path: Path) -> Logo:
     trouble = ""
     try:
         parser.Parse(content, True)
-    except (expat.ExpatError, LookupError, ValueError) as error:  # the last two: an encoding that Python cannot read
+    except (expat.ExpatError, LookupError, ValueError) as error:  # the last two: an encoding unknown to Python
         trouble = str(error)
     if roots[:1] != [_SVG_ROOT]:
         raise ValueError(f"{path}: is neither PNG nor SVG")
@@ -85,7 +85,7 @@ def read_logo(path: Path) -> Logo:
 
 
 def _files(folder: Path) -> list[Path]:
-    """Return the files of further languages in a folder. Raises OSError and ValueError."""
+    """Return the files of additional languages in a folder. Raises OSError and ValueError."""
     found = sorted(each for each in folder.iterdir() if each.suffix == ".toml" and not each.name.startswith("."))
     if not found:
         raise ValueError(f"{folder}: has no file of a language, such as de.toml")
@@ -98,7 +98,7 @@ def _files(folder: Path) -> list[Path]:
 
 
 def _translation(file: Path, errors: list[ConfigError], remarks: list[str]) -> Mapping[str, PageText]:
-    """Read the messages of a language; an empty one is missing. Appends errors to ``errors``. Raises OSError."""
+    """Read a language's messages; an empty one counts as missing. Appends errors to ``errors``. Raises OSError."""
     try:
         document = read_document(file)
     except ConfigError as error:
@@ -121,9 +121,9 @@ def _translation(file: Path, errors: list[ConfigError], remarks: list[str]) -> M
 
 
 def _mistakes(config: Config, codes: list[str]) -> Iterator[ConfigError]:
-    """Yield an error for each language that there is not, and for each text that cannot be used."""
+    """Yield an error for each language that does not exist, and for each text that cannot be used."""
     settings = config.gateway
-    no_such = f"there is no such language; there are {', '.join(codes)}, and gateway.messages adds others"
+    no_such = f"no such language; there are {', '.join(codes)}, and gateway.messages adds others"
     if settings.language not in (BROWSER, *codes):
         yield config.error("gateway.language", no_such, of_text=settings.messages is None)
     for code, texts in settings.texts.items():
@@ -137,7 +137,7 @@ def _mistakes(config: Config, codes: list[str]) -> Iterator[ConfigError]:
 
 
 def _unknown(message: str) -> str:
-    """Return what to write instead of a message that the pages do not have."""
+    """Return what to write instead of a message that no page has."""
     if message in catalogue():
         return ""
     near = nearest(message, catalogue(), likeness=0.5)

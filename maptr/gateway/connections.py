@@ -1,7 +1,7 @@
 """The HTTP connections of the gateway: accepting them, the PROXY protocol, TLS, and their limits.
 
-A connection is *idle* until it has sent a whole request with its body, at its start and after each response. It is
-closed if that takes too long or if its client does not read; at the limit, the one that is idle longest makes room.
+A connection is *idle*, at its start and after each response, until it has sent a whole request with its body. It is
+closed if that takes too long or if its client does not read; at the limit, the longest idle one is closed.
 """
 
 from __future__ import annotations
@@ -28,28 +28,28 @@ from maptr.gateway.proxies import Proxies, read_proxy_header
 
 log = logging.getLogger("maptr.gateway")
 
-MAX_TARGET = 16_384  # bytes: an ARK of 8,192 in a query string, where many octets take three
+MAX_TARGET = 16_384  # bytes: an ARK of 8,192 in a query string, where many bytes take three
 MAX_HEADER = 8190  # bytes of one header
-LINGER_TIMEOUT = 2.0  # seconds for which the rest of a refused body is read, so that the client reads the response
-QUIET_TIMEOUT = 0.5  # seconds for which a stopping server answers requests on open connections
-DRAIN_TIMEOUT = 10.0  # seconds for the requests under way when the server stops: longer than a lookup
+LINGER_TIMEOUT = 2.0  # seconds to read the rest of a rejected body, so that the client reads the response
+QUIET_TIMEOUT = 0.5  # seconds for which a stopping server still answers on open connections
+DRAIN_TIMEOUT = 10.0  # seconds for pending requests when the server stops: longer than a look-up
 DRAIN_INTERVAL = 0.02  # seconds between two looks at them
 CHECK_INTERVAL = 1.0  # seconds between two checks for connections that are idle for too long
-ACCEPT_AT_ONCE = 16  # connections accepted before others are answered, and before those that make room are closed
-MAX_FOR_OPERATORS = 2 * MAX_REQUESTS  # connections of them; the descriptors are reserved
-MAX_PARTS = 64  # pieces in which the parser gets what a client sends at once
+ACCEPT_AT_ONCE = 16  # connections accepted before others are answered, and before idle ones are closed for them
+MAX_FOR_OPERATORS = 2 * MAX_REQUESTS  # operators' connections; their descriptors are reserved
+MAX_PARTS = 64  # pieces in which the parser gets one read of a client's data
 
 Refuse = Callable[[web.BaseRequest, int, BaseException | None], web.Response]
 
 
 class HttpConnection(web.RequestHandler):
-    """One connection from its acceptance on. ``client`` is its client, which a proxy may name."""
+    """One connection, from when it is accepted. ``client`` is its client, which a proxy may name."""
 
     def __init__(self, listener: HttpListener, sock: socket.socket, client: str) -> None:
         self._listener = listener
         self._sock = sock
         self.client = client
-        self.link: asyncio.Transport | None = None  # None before the end of the handshake
+        self.link: asyncio.Transport | None = None  # None until the handshake ends
         self._has_ended = self._is_wary = self._is_aborted = False
         super().__init__(
             listener.manager,
@@ -62,7 +62,7 @@ class HttpConnection(web.RequestHandler):
         )
 
     def abort(self) -> None:
-        """End the connection at once; a TLS handshake by its socket: asyncio has no other clean way."""
+        """Close the connection at once; during a TLS handshake through its socket: asyncio has no other clean way."""
         self._is_aborted = True
         if self.link is not None:
             self.link.abort()
@@ -82,8 +82,8 @@ class HttpConnection(web.RequestHandler):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Give the parser each request alone once a client has asked for another protocol: it drops what follows such a
-        request, although the request is answered as any other (RFC 9110 7.8)."""
+        """Once a client has asked for another protocol, give the parser one request at a time: it drops what follows
+        such a request, although we answer that like any other (RFC 9110 7.8)."""
         self._is_wary = self._is_wary or b"pgrade" in data or b"PGRADE" in data
         if self._is_wary:
             for _ in range(MAX_PARTS):
@@ -95,20 +95,20 @@ class HttpConnection(web.RequestHandler):
         super().data_received(data)
 
     def eof_received(self) -> bool:  # type: ignore[override]
-        """The client sends no more, but may read: what it has asked for is answered first. TLS cannot do that."""
+        """The client sends no more, but may still read: its pending requests are answered first. TLS cannot do that."""
         super().eof_received()
         self._has_ended = True
         is_asked = has_further_requests(self) or self._listener.connections.is_busy(self)
         return is_asked and self.link is not None and self.link.get_extra_info("sslcontext") is None
 
     def is_last(self) -> bool:
-        """Return whether the client sends no request after the ones that are answered now."""
+        """Return whether the client will send no more requests after those being answered."""
         return (self._has_ended and not has_further_requests(self)) or self._listener.is_stopping
 
     def handle_error(
         self, request: web.BaseRequest, status: int = 500, exc: BaseException | None = None, message: str | None = None
     ) -> web.StreamResponse:
-        """Instead of aiohttp's pages and its log, which any client could fill."""
+        """Replaces aiohttp's pages and its log, which any client could fill."""
         if request.writer.output_size > 0:
             raise ConnectionError("a part of the response is sent")
         return self._listener.refuse(request, status, exc)
@@ -119,9 +119,9 @@ class HttpConnection(web.RequestHandler):
 
 
 class HttpListener(Acceptor[HttpConnection]):
-    """Accepts connections for ``manager``. ``refuse`` responds to a request that aiohttp cannot read.
+    """Accepts connections for ``manager``. ``refuse`` responds to requests that aiohttp cannot read.
 
-    ``is_admin``: there are MAX_FOR_OPERATORS connections at most.
+    ``is_admin``: at most MAX_FOR_OPERATORS connections.
     """
 
     at_once = ACCEPT_AT_ONCE
@@ -135,7 +135,7 @@ class HttpListener(Acceptor[HttpConnection]):
         self._errors = Repetitions()
 
     def configure(self, settings: GatewayConfig, proxies: Proxies, tls: ssl.SSLContext | None) -> None:
-        """Use these from now on, the certificate for new connections."""
+        """Use these from now on; the certificate applies to new connections."""
         self._settings = settings
         self._proxies = proxies
         self.tls = tls
@@ -147,7 +147,7 @@ class HttpListener(Acceptor[HttpConnection]):
             self.connections.limits = limits_within_descriptors(limits, listening)
 
     def log_error(self, error: Exception, what: str = "") -> None:
-        """Log an internal error once for each line that raises it, because each request may cause it."""
+        """Log an internal error once per line that raises it, because every request may cause it."""
         *_, place = traceback.extract_tb(error.__traceback__)
         if self._errors.is_new((type(error), place.filename, place.lineno), True):
             log.error("internal error%s", what, exc_info=error)
@@ -159,9 +159,9 @@ class HttpListener(Acceptor[HttpConnection]):
         self._close_idle()
 
     async def stop(self) -> None:
-        """Accept no more connections, and answer the requests under way.
+        """Accept no more connections, and answer pending requests.
 
-        A client that sends a request on an open connection meanwhile gets its response, which closes the connection.
+        A request that arrives on an open connection meanwhile is answered, and its connection then closed.
         """
         if not self._sockets:  # never started
             return
@@ -188,7 +188,7 @@ class HttpListener(Acceptor[HttpConnection]):
         return HttpConnection(self, sock, client)
 
     async def connect(self, connection: HttpConnection, sock: socket.socket, client: str) -> None:
-        """Start a connection, after the header of the PROXY protocol and with TLS after the handshake."""
+        """Start a connection, after the PROXY protocol header and, with TLS, after the handshake."""
         timeout = self._settings.idle_timeout
         if self._settings.proxy_protocol and self._proxies.trusts(connection.client):
             try:
@@ -199,7 +199,7 @@ class HttpListener(Acceptor[HttpConnection]):
         await self.begin(connection, sock, connection.client, tls=self.tls, handshake=timeout, shutdown=timeout)
 
     async def _read_proxy_header(self, connection: HttpConnection, sock: socket.socket) -> None:
-        """Take the client that a proxy names. Raises ValueError, TimeoutError, and OSError if it has too many."""
+        """Take the client that a proxy names. Raises ValueError, TimeoutError, and OSError for too many connections."""
         async with asyncio.timeout(self._settings.idle_timeout):
             client = await read_proxy_header(functools.partial(_read, sock))
         if client and client != connection.client:
@@ -217,7 +217,7 @@ class HttpListener(Acceptor[HttpConnection]):
 
 
 async def _read(sock: socket.socket, size: int) -> bytes:
-    """Read that number of bytes from a new connection, or fewer at its end."""
+    """Read that many bytes from a new connection, or fewer at its end."""
     received, loop = b"", asyncio.get_running_loop()
     while len(received) < size and (more := await loop.sock_recv(sock, size - len(received))):
         received += more

@@ -1,7 +1,7 @@
 """Descriptions of a NAAN or shoulder from the registry or DNS, as an ERC (ARK draft 5.1 to 5.3, 2002 draft 7.2 to 7.5).
 
-The gateway describes the record, never the object that an ARK identifies, because it does not know the object; except
-an own object of the gateway, whose row says what it is.
+The gateway describes the record, never the object that an ARK identifies, because it does not know the object. The
+exception is the gateway's own objects, whose rows describe them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from maptr.registry.table import Entry
 STATUS = "0.6 200 OK"  # draft 5.1.1: version and status of THUMP
 UNKNOWN = "(:unkn) unknown"  # Kernel Metadata 9.3
 
-# The text after a date, or after a date and time, in JSON. Midnight means that there is no time.
+# What follows a date, or a date and time, in JSON. Midnight means that there is no time.
 _DAY = re.compile("([0-9]{4})([0-9]{2})?([0-9]{2})?")  # as ``_date`` writes it
 _UTC = re.compile(r"(?:(?:T00:00:00|(?<=:\d\d))(?:\.\d+)?)?(?:Z|\+00:00)?\Z")
 
@@ -43,10 +43,10 @@ def respond(
     form: str = "",
     source: Headers = (),
 ) -> Response:
-    """Return the description of the record that serves an ARK, or of what DNS says if the table has none.
+    """Return the description of the record that serves an ARK, or of what DNS says if the table has no record.
 
-    As plain text, as a page or as JSON. ``form="hkmp"`` names the status header as the 2002 draft does. ``source`` is
-    the header ``Maptr-Source``.
+    It is plain text, a page or JSON. ``form="hkmp"`` names the status header as the 2002 draft does. ``source`` is the
+    header ``Maptr-Source``.
     """
     entry = entry or site.table.lookup(ark) or Entry(ark.naan)
     linked = _linked("Organization", f"ark:{entry.key}", site, name=entry.who.name, url=entry.policy.url or "")
@@ -55,7 +55,7 @@ def respond(
 
 
 def own_object(request: Request, ark: Ark, one: OwnObject, site: Site, *, form: str, source: Headers) -> Response:
-    """Return the description of an own object, in the same forms, from its row alone: nothing is invented."""
+    """Return the description of an own object, in the same forms, from its row alone."""
     followed = f"; replaced by {one.replaced_by}" if one.successor else ""
     where = one.url or (f"(:unav) {one.reason}{followed}" if one.reason or followed else "(:unav)")
     erc = [_segment("erc", one.who, one.what, _date(one.when), where)]
@@ -74,8 +74,7 @@ def own_object(request: Request, ark: Ark, one: OwnObject, site: Site, *, form: 
 
 
 class Described(NamedTuple):
-    """What is described, a record or an object: its ARK, its name, its ERC, the same as JSON-LD, and the further
-    columns of its row."""
+    """The described record or object: its ARK, its name, its ERC, the same as JSON-LD, and its row's other columns."""
 
     ark: str
     name: str
@@ -85,7 +84,7 @@ class Described(NamedTuple):
     more: Mapping[str, str] = MappingProxyType({})
 
     def to_dict(self, ark: Ark) -> dict[str, Any]:
-        """Return the description as JSON. ``ark`` is the one of the request."""
+        """Return the description as JSON. ``ark`` is the requested one."""
         made = {
             "schema": SCHEMA,
             "ark": str(ark),
@@ -117,7 +116,7 @@ def _respond(
 
 
 def _linked(kind: str, ark: str, site: Site, **known: str) -> dict[str, Any]:
-    """Return a description in the words of schema.org, without what is not known."""
+    """Return a description in schema.org's vocabulary, without unknown values."""
     base = site.settings.public_url
     made: dict[str, Any] = {"@context": "https://schema.org", "@type": kind}
     made |= {"@id": f"{base}/{ark}"} if base else {}
@@ -126,7 +125,7 @@ def _linked(kind: str, ark: str, site: Site, **known: str) -> dict[str, Any]:
 
 
 def segments(entry: Entry, site: Site, found: Discovery | None = None) -> tuple[Segment, ...]:
-    """Return the ERC of a record: the record, the support that its organisation promises, and the source of both."""
+    """Return a record's ERC: the record, the support that its organisation promises, and the source of both."""
     who = " (=) ".join(filter(None, map(_known, (entry.who.name, entry.who.name_native, entry.who.acronym))))
     policy, permanence = entry.policy, _known(entry.policy.policy)
     where = [nma.where or nma.target for nma in entry.nmas] or _places(found)
@@ -144,8 +143,7 @@ def segments(entry: Entry, site: Site, found: Discovery | None = None) -> tuple[
 
 
 def _source(entry: Entry, site: Site, found: Discovery | None) -> tuple[str, str, str, str]:
-    """Return the source of a description: its name, its record, the time of the record, and its URL (RFC 4501 for
-    DNS)."""
+    """Return a description's source: its name, its record, the record's time, and its URL (RFC 4501 for DNS)."""
     if not entry.nmas and found:
         owner = found[0].owner
         return "DNS", f"NAPTR records of {owner}", _time(found.fetched), f"dns:{owner}?type=NAPTR"
@@ -155,7 +153,7 @@ def _source(entry: Entry, site: Site, found: Discovery | None) -> tuple[str, str
 
 
 def _places(found: Discovery | None) -> list[str]:
-    """Return the servers of the candidates, each once; their URLs are those of one ARK."""
+    """Return the candidates' servers, each once; their URLs are for one ARK only."""
     urls = () if found is None else found.urls()
     return list(dict.fromkeys(url.parse(where).server for where in urls))
 
@@ -165,7 +163,7 @@ def _what(entry: Entry) -> str:
 
 
 def _known(value: str | None) -> str:
-    """Return a value of the registry; "" for a code that says it is missing."""
+    """Return a registry value; "" for a code that means it is missing."""
     return value if value and anvl.code_of(value) not in anvl.MISSING else ""
 
 
@@ -179,7 +177,7 @@ def _time(at: float | None) -> str:
 
 
 def _segment(name: str, *values: str) -> Segment:
-    """Return all four elements of the kernel, in their order; a missing value has a code for it."""
+    """Return all four kernel elements in order; a code stands for a missing value."""
     plain = (anvl.one_line(value) or UNKNOWN for value in values)
     return Segment(name, tuple(zip(KERNEL, plain, strict=True)))
 

@@ -1,7 +1,7 @@
-"""DNS over HTTPS (RFC 8484), answered from the zones of the configuration as the server does: verify, answer, sign.
+"""DNS over HTTPS (RFC 8484), answered from the configured zones in the server's steps: verify, answer, sign.
 
-No client may transfer a zone, and there are no TSIG keys. There are no cookies, because HTTP caches give a response to
-other clients too.
+No client may transfer a zone, and there are no TSIG keys. There are no cookies, because HTTP caches share responses
+between clients.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def respond(request: Request, site: Site) -> Response:
         return query
     if len(query) > MAX_MESSAGE:
         return problem(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a DNS message has at most {MAX_MESSAGE} bytes")
-    checked = check_query(ReceivedQuery(query, Transport.TLS, request.client), {}, 0)  # without keys, no time is needed
+    checked = check_query(ReceivedQuery(query, Transport.TLS, request.client), {}, 0)  # no keys, so no time is needed
     reply = answer(checked, site.zones, NO_ACCESS, site.dns_context).reply
     if reply is None:
         return problem(HTTPStatus.BAD_REQUEST, "not a DNS query")
@@ -63,9 +63,9 @@ def _in_target(request: Request) -> bytes | Response:
 
 
 def freshness(response: bytes) -> int | None:
-    """Return the seconds for which a DNS response may be kept (RFC 8484 5.1): its smallest TTL.
+    """Return how many seconds a DNS response may be cached (RFC 8484 5.1): its smallest TTL.
 
-    Without an answer, at most the MINIMUM of the SOA (RFC 2308 5). None for an error, or without records.
+    Without an answer, at most the SOA's MINIMUM (RFC 2308 5). None for an error, or without records.
     """
     message = Message.parse(response, most=MAX_MESSAGE)
     if message.header.rcode not in (NOERROR, NXDOMAIN):

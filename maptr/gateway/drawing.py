@@ -1,4 +1,4 @@
-"""Drawings for the pages, as values of which the templates make SVG: the graph of a walk, and the map of drift."""
+"""Drawings for the pages, as values that the templates render as SVG: the graph of a walk, and the map of drift."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ RANKS = {verdict: rank for rank, verdict in enumerate(MARKS)}  # 0 is the worst
 
 WIDTH = 360  # units of the drawing, about one CSS pixel on a phone
 ROW, INDENT, LEFT, TOP = 46, 20, 14, 18
-MAX_ROWS = 20  # of a drawing; a hostile zone has room for 2,048 records
-TEXT_WIDTH, REMARK_WIDTH = 7.9, 6.7  # units of one character: 13 units of a monospaced font, 12 of another one
+MAX_ROWS = 20  # of a drawing; a hostile zone may have 2,048 records
+TEXT_WIDTH, REMARK_WIDTH = 7.9, 6.7  # units per character: monospaced at 13 units, proportional at 12
 
 
 class Node(NamedTuple):
-    """One row of the graph: a point at (x, y), the line to it from the row above that it belongs to, and two texts.
+    """One row of the graph: a point at (x, y), the line to it from its parent row, and two texts.
 
-    ``kind`` is ark, query, chosen, found, redirect (to a name that was asked before), skipped, failed or more.
-    ``is_used``: it is on the way to the chosen mapping authority.
+    ``kind`` is ark, query, chosen, found, redirect (to a name already queried), skipped, failed or more. ``is_used``:
+    it is on the path to the chosen mapping authority.
     """
 
     kind: str
@@ -61,15 +61,15 @@ class Graph(NamedTuple):
 class _Row(NamedTuple):
     kind: str
     depth: int
-    above: int  # the number of the row that it belongs to
+    above: int  # the index of its parent row
     text: str
     remark: str
 
 
 def walk(ark: Ark, found: Discovery, target: str = "") -> Graph:
-    """Return the graph of a discovery: the ARK, each query, each record, and where it leads, from the top down.
+    """Return the graph of a discovery, from the top down: the ARK, each query, each record, and where it leads.
 
-    The chosen candidate is the one that makes the URL ``target``, else the first one.
+    The chosen candidate is the one that yields the URL ``target``, else the first one.
     """
     rows = [_Row("ark", 0, 0, str(ark), "the ARK")]
     steps = {names.to_text(step.name): step for step in reversed(found.trace) if step.depth}
@@ -129,7 +129,7 @@ def _rank(reading: Reading) -> str:
 
 
 def _targets(reading: Reading, chosen: str) -> Iterator[tuple[str, str]]:
-    """Yield kind and name of each place to which a record leads."""
+    """Yield the kind and name of each place that a record leads to."""
     if not reading.counted:
         yield "skipped", "does not count"
         return
@@ -155,7 +155,7 @@ def _node(number: int, row: _Row, rows: Sequence[_Row], is_used: bool) -> Node:
 
 
 def shorten(text: str, room: int) -> str:
-    """Return a text of at most ``room`` characters: the middle of a longer one is left out."""
+    """Return a text of at most ``room`` characters: a longer one loses its middle."""
     if len(text) <= room:
         return text
     tail = room // 3
@@ -166,11 +166,11 @@ def shorten(text: str, room: int) -> str:
 
 SQUARE, GAP = 10, 2  # units from one square to the next, and between them
 MAX_COLUMNS, MIN_COLUMNS = 72, 24
-MAX_LINKS = 60  # squares with a link and a name; of more, the list below the map has them
+MAX_LINKS = 60  # squares with a link and a name; if there are more, only the list below has these
 
 
 class Square(NamedTuple):
-    """A NAAN that does not agree: its place on the map, its worst record, and the organisation."""
+    """A NAAN that deviates: its place on the map, its worst record, and its organisation."""
 
     x: int
     y: int
@@ -179,7 +179,7 @@ class Square(NamedTuple):
 
 
 class Map(NamedTuple):
-    """One square for each NAAN. ``lines`` has, by verdict, the path of dashed lines that draws its squares."""
+    """One square for each NAAN. ``lines`` maps each verdict to the path of dashed lines that draws its squares."""
 
     columns: int
     rows: int
@@ -188,7 +188,7 @@ class Map(NamedTuple):
 
 
 def worst_of(verdicts: Sequence[Drift]) -> dict[str, Drift]:
-    """Return the worst record of each NAAN."""
+    """Return each NAAN's worst record."""
     worst: dict[str, Drift] = {}
     for one in verdicts:
         known = worst.get(one.naan)

@@ -1,8 +1,8 @@
 """The languages of the pages: their messages, and how each writes numbers and spans of time.
 
-The English messages stand in the templates. ``messages/CODE.toml`` has a translation of each, and a list of singular
-and plural where a message counts something. The placeholders are those of ``%``. A translation is text: of its markup,
-only the elements of the message itself count, and those that mark a part of it as English.
+The English messages are in the templates. ``messages/CODE.toml`` translates each of them, with a list of singular and
+plural where a message counts something. The placeholders are those of ``%``. A translation is plain text, apart from
+the elements of the English message and those that mark a part of it as English.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ SPANS = (
     (60, "%(count)s minute", "%(count)s minutes"),
     (1, "%(count)s second", "%(count)s seconds"),
 )
-MAX_TEXT = 2_000  # characters of a text of the operator
-_DECIMAL_COMMA = str.maketrans({",": "\u202f", ".": ","})  # and a narrow blank between thousands, as ISO 80000-1 has it
+MAX_TEXT = 2_000  # characters of an operator's text
+_DECIMAL_COMMA = str.maketrans({",": "\u202f", ".": ","})  # and a narrow space between thousands (ISO 80000-1)
 _PERCENT = re.compile(r"%(?:\((\w+)\)s|(%)|)")  # a placeholder, a percent sign, or neither
 _ELEMENT = re.compile(r"<[^<>]+>")
 _IN_ENGLISH = ('<span lang="en">', "</span>", '<code lang="en">')
@@ -36,9 +36,9 @@ _NO_TEXTS: Mapping[str, PageText] = MappingProxyType({})
 
 
 class Language:
-    """One language, by its code. ``texts`` are those of the operator, which take precedence over the built-in ones.
+    """One language, by its code. ``texts`` are the operator's, which take precedence over the built-in ones.
 
-    Each of them must be one of ``catalogue``, without a ``fault``.
+    Each must translate a message of ``catalogue`` and have no ``fault``.
     """
 
     def __init__(self, code: str, texts: Mapping[str, PageText] = _NO_TEXTS) -> None:
@@ -50,11 +50,11 @@ class Language:
         }
 
     def gettext(self, message: str, /, **values: object) -> Markup:
-        """Return a message with its values: numbers as the language writes them, other texts escaped."""
+        """Return a message with its values: numbers as the language writes them, texts escaped."""
         return self._filled(self.messages.get(message, message), values)
 
     def ngettext(self, singular: str, plural: str, count: int, /, **values: object) -> Markup:
-        """Return the form of a message that belongs to a count."""
+        """Return the singular or plural of a message, by its count."""
         is_one = count < 2 if self.code == "fr" else count == 1
         return self._filled(self.messages.get(singular, (singular, plural))[not is_one], values)
 
@@ -80,7 +80,7 @@ class Language:
 
 @cache
 def built_in() -> Mapping[str, Language]:
-    """Return the languages that need no file of the operator, by their codes."""
+    """Return the languages that need no file from the operator, by their codes."""
     return {code: Language(code) for code in LANGUAGES}
 
 
@@ -92,12 +92,12 @@ def _built_in(code: str) -> Mapping[str, PageText]:
 
 
 def catalogue() -> Mapping[str, PageText]:
-    """Return all messages: by the English one, a translation that shows whether it has a plural."""
+    """Return all messages: each English one with a translation that shows whether it has a plural."""
     return _built_in("fr")
 
 
 def fault(message: str, text: object) -> str:
-    """Return why a value cannot stand for a message of the catalogue; "" if it can."""
+    """Return why a value cannot replace a message of the catalogue; "" if it can."""
     example = catalogue()[message]
     forms = text if isinstance(text, list) else [text]
     patterns = example if isinstance(example, list) else [example]
@@ -111,17 +111,17 @@ def fault(message: str, text: object) -> str:
             return f"has more than {MAX_TEXT} characters"
         for name, percent in _PERCENT.findall(form):
             if not name and not percent:
-                return "has a percent sign that begins no placeholder: write it as %%"
+                return "has a percent sign that does not begin a placeholder: write it as %%"
             if name and name not in known:
                 names = ", ".join(f"%({each})s" for each in sorted(known)) or "none"
                 return f"has the placeholder %({name})s; the message has {names}"
         if not _is_closed(_marked(message, form)):
-            return "has an element without its begin or its end"
+            return "has an element that is not opened or not closed"
     return ""
 
 
 def _marked(message: str, text: str) -> Markup:
-    """Return a translation of a message as markup."""
+    """Return a message's translation as markup."""
     marked = str(escape(visible(text)))
     for element in {*_ELEMENT.findall(message), *_IN_ENGLISH}:
         marked = marked.replace(str(escape(element)), element)
@@ -129,7 +129,7 @@ def _marked(message: str, text: str) -> Markup:
 
 
 def _is_closed(marked: str) -> bool:
-    """Return whether each element ends, after those in it."""
+    """Return whether each element ends, after those inside it."""
     opened: list[str] = []
     for end, name in re.findall(r"<(/?)(\w+)", marked):
         if not end:
@@ -141,7 +141,7 @@ def _is_closed(marked: str) -> bool:
 
 @lru_cache(maxsize=1024)
 def preferred(accepted: str, codes: tuple[str, ...] = LANGUAGES) -> str:
-    """Return the language that an Accept-Language header prefers (RFC 9110 12.5.4), English if it names no other one.
+    """Return the language that an Accept-Language header prefers (RFC 9110 12.5.4); English by default.
 
     A range such as ``fr-CA`` falls back to its language (RFC 4647 3.4).
     """

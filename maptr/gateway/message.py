@@ -30,22 +30,22 @@ U = TypeVar("U")
 Headers = tuple[tuple[str, str], ...]
 
 _WITH_ETAG = ("text/html", "text/css", "image/", "application/atom+xml")
-MAX_PARAMETERS = 200  # of a query string that are read
-MAX_AGE = 86_400  # seconds for which a client may keep a response, at most
-_MAX_RANGES = 50  # ranges of one Accept header that are read
+MAX_PARAMETERS = 200  # read from a query string
+MAX_AGE = 86_400  # seconds for which a client may cache a response, at most
+_MAX_RANGES = 50  # ranges read from one Accept header
 _QUALITY = re.compile(r"(?i)q\s*=\s*([01](?:\.\d{0,3})?)\Z")
 
 
 class Unreadable(MaptrError):
-    """What a response needs cannot be read now. The text is for clients: it names no file."""
+    """Something that a response needs cannot be read now. The text is safe to show to clients: it names no file."""
 
 
 class Busy(Unreadable):
-    """It cannot be read at once: a thread that may wait may be able to."""
+    """It cannot be read at once; a thread that may wait can try."""
 
 
 def published(error: MaptrError | OSError) -> str:
-    """Return the text of an error for clients: it names the file without its folder."""
+    """Return an error's text for clients: it names the file without its folder."""
     if isinstance(error, LocatedError):
         reason, file, line = error.reason, error.filename, error.line
     elif isinstance(error, OSError):
@@ -58,8 +58,8 @@ def published(error: MaptrError | OSError) -> str:
 class Request(NamedTuple):
     """One request. ``target`` is as received: no ``%`` pair is decoded, and a final ``?`` is kept.
 
-    ``headers`` has the names in lower case, or finds them in any case. ``now`` is wall-clock time, ``client`` the
-    address of the client. ``is_admin``: it came to an address for the operator.
+    ``headers`` has its names in lower case, or ignores case. ``now`` is wall-clock time, ``client`` the client's
+    address. ``is_admin``: it came to an operator address.
     """
 
     method: str
@@ -81,25 +81,25 @@ class Request(NamedTuple):
         return parse_qsl("&".join(pairs), keep_blank_values=True)
 
     def parameter(self, name: str) -> str:
-        """Return the first value of a parameter; "" without one."""
+        """Return the first value of a parameter; "" if there is none."""
         return next((value for known, value in self.parameters if known == name), "")
 
     @property
     def media_type(self) -> str:
-        """The type of the body in lower case, without parameters; "" without a Content-Type (RFC 9110 8.3)."""
+        """The body's type in lower case, without parameters; "" without a Content-Type (RFC 9110 8.3)."""
         return self.headers.get("content-type", "").partition(";")[0].strip().lower()
 
     @property
     def accepted(self) -> Sequence[tuple[str, float]]:
-        """The media ranges of the Accept header, each with its quality (RFC 9110 12.5.1); without one, any type."""
+        """The media ranges of the Accept header, each with its quality (RFC 9110 12.5.1); any type without one."""
         return ranges(self.headers.get("accept") or "*/*")
 
     def names(self, *kinds: str) -> bool:
-        """Return whether the client asks for one of these media types by its name, not only with a wildcard."""
+        """Return whether the client asks for one of these media types by name, not only with a wildcard."""
         return any(pattern in kinds and quality > 0 for pattern, quality in self.accepted)
 
     def quality(self, offer: str) -> float:
-        """Return the quality of a media type for the client, which is that of the most specific range; 0 refuses it."""
+        """Return the quality of a media type for the client, from the most specific range; 0 means not acceptable."""
         kind = offer.partition(";")[0]
         ranges = self.accepted
         for pattern in (kind, f"{kind.partition('/')[0]}/*", "*/*"):
@@ -109,13 +109,13 @@ class Request(NamedTuple):
         return 0.0
 
     def prefers(self, *offers: str) -> str:
-        """Return the offered media type that the client prefers; the first one if it accepts none of them."""
+        """Return the offered media type that the client prefers; the first if it accepts none."""
         return max(offers, key=self.quality)
 
 
 class Response(NamedTuple):
-    """One response. ``headers`` are without the length, which the server adds. ``reason`` is that of a failure, for the
-    statistics and pages, ``meant`` the ARK that was perhaps meant."""
+    """One response. The server adds the length to ``headers``. ``reason`` says why it failed, for the statistics and
+    pages; ``meant`` is the ARK that was perhaps meant."""
 
     status: int
     headers: Headers
@@ -133,17 +133,17 @@ class Response(NamedTuple):
 
 
 class Lookup(NamedTuple):
-    """An ARK to look up, and the response that its discovery makes."""
+    """An ARK to look up, and the function that makes the response from its discovery."""
 
     ark: Ark
     respond: Callable[[Discovery], Response]
 
 
 class Lines(NamedTuple):
-    """A response in lines, sent in this order, each when it and those before it are known.
+    """A response in lines, sent in order, each as soon as it and all earlier ones are known.
 
-    A line is the body of its part. ``response`` has the status and the headers of the whole. Taking a part may raise
-    Unreadable, as its ``respond`` may: ``unreadable`` makes the line then, from its index and the error.
+    Each line is the body of one part. ``response`` has the status and headers of the whole. Taking a part, or calling
+    its ``respond``, may raise Unreadable: ``unreadable`` then makes the line, from its index and the error.
     """
 
     parts: Sequence[Lookup | Response]
@@ -152,7 +152,7 @@ class Lines(NamedTuple):
 
 
 class Made(Sequence[T]):
-    """Values that are made when they are taken, each from one of the ``items``."""
+    """Values made on access, each from one of the ``items``."""
 
     def __init__(self, items: Sequence[U], make: Callable[[U], T]) -> None:
         self._items: Sequence[Any] = items
@@ -170,7 +170,7 @@ class Made(Sequence[T]):
 
 
 Work = Callable[[], Response]
-"""Makes a response that takes long. Any thread may call it."""
+"""Makes a response that takes long. May be called in any thread."""
 
 Answer = Response | Lookup | Lines | Work
 
@@ -189,7 +189,7 @@ def _range(text: str) -> tuple[str, float]:
 
 @lru_cache(maxsize=1024)
 def kept(now: int, seconds: int) -> Headers:
-    """Return how long a client may keep a response from now on."""
+    """Return the headers that say how long a client may cache a response."""
     seconds = max(0, min(seconds, MAX_AGE))
     return ("Cache-Control", f"max-age={seconds}"), ("Expires", formatdate(now + seconds, usegmt=True))
 
@@ -208,13 +208,13 @@ def unchanged(method: str, received: Mapping[str, str], response: Response) -> R
 
 
 def not_kept(response: Response) -> Response:
-    """Return a response that no cache may keep."""
+    """Return the response, marked as not cacheable."""
     headers = [pair for pair in response.headers if pair[0] not in ("Cache-Control", "Expires")]
     return response._replace(headers=(*headers, ("Cache-Control", "no-store")))
 
 
 def text(lines: str, status: int = HTTPStatus.OK, headers: Headers = ()) -> Response:
-    """Return a response in plain text. A value with line breaks of its own must have been through ``printable``."""
+    """Return a plain text response. Values that may contain line breaks must have been through ``printable``."""
     shown = printable(lines, keep="\n")
     return Response(status, (("Content-Type", TEXT), *headers), shown.encode("utf-8", "replace"))
 
@@ -225,18 +225,18 @@ def as_json(value: Any, status: int = HTTPStatus.OK, headers: Headers = (), kind
 
 
 def problem(status: HTTPStatus, detail: str, headers: Headers = (), **members: Any) -> Response:
-    """Problem details (RFC 9457). The type is about:blank, because the HTTP status says what kind it is."""
+    """Problem details (RFC 9457). The type is about:blank, because the HTTP status says it all."""
     value = {"title": status.phrase, "status": status.value, "detail": detail, **members}
     return as_json(value, status, headers, PROBLEM)
 
 
 def preflight(methods: Iterable[str]) -> Response:
-    """Return the response to OPTIONS: which methods there are, also for scripts."""
+    """Return the response to OPTIONS: the methods, also for scripts (CORS)."""
     allowed = ", ".join(methods)
     headers = (
         ("Allow", allowed),
         ("Access-Control-Allow-Methods", allowed),
-        ("Access-Control-Allow-Headers", "*, Authorization"),  # a wildcard covers all others (Fetch standard)
+        ("Access-Control-Allow-Headers", "*, Authorization"),  # the wildcard covers all but this one (Fetch standard)
         ("Access-Control-Max-Age", "86400"),
     )
     return Response(HTTPStatus.NO_CONTENT, headers)

@@ -1,7 +1,7 @@
-"""Own objects: single ARKs that a gateway redirects (draft 3.4), describes (5.1), or says are gone.
+"""Own objects: single ARKs that a gateway redirects (draft 3.4), describes (5.1), or reports as gone.
 
-A longer ARK of a registered one is passed on to its URL, with the rest appended (suffix passthrough, as N2T and EZID do
-it). The longest registered ARK counts that ends before a ``/`` or ``.`` of the asked one.
+An ARK that extends a registered one is passed on to its URL, with the rest appended (suffix passthrough, as in N2T and
+EZID). The longest registered ARK that ends before a ``/`` or ``.`` of the requested one counts.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from maptr.registry.target import DEFAULT_STATUS
 WITHDRAWAL = ("replaced_by", "authority", "withdrawn")
 """The columns of an object that is gone: the ARK or URL that replaces it, who withdrew it, and when."""
 COLUMNS = ("ark", "url", "status", "reason", "who", "what", "when", "suffix", *WITHDRAWAL)
-"""The columns that have a meaning; any other one is kept."""
+"""The columns that have a meaning; any other column is kept."""
 REDIRECTING, GONE = (302, 303, 307), 410
 STATUSES = tuple(map(str, (*REDIRECTING, GONE)))
 SWITCH = dict.fromkeys(("", "yes", "true", "t", "1"), True) | dict.fromkeys(("no", "false", "f", "0"), False)
 OWN = "redirects"  # the source of a discovery that an own object makes
 UNREADABLE = "the own objects of this gateway cannot be read now"
-MAX_CUTS = 32  # shorter ARKs that are looked for, of one ARK
+MAX_CUTS = 32  # shorter ARKs looked up for one ARK
 
 
 class RowError(LocatedError):
@@ -40,9 +40,9 @@ class RowError(LocatedError):
 class OwnObject(NamedTuple):
     """One row of the file of redirects. ``ark`` is in normal form, ``url`` empty for an object that is gone (410).
 
-    ``who``, ``what`` and ``when`` describe the object (draft 5.1), ``reason`` says why it is gone, ``replaced_by``
-    what replaces it (an ARK or a URL), ``authority`` who withdrew it, and ``withdrawn`` when. ``suffix``: longer ARKs
-    are passed on. ``more`` has the other columns; the fields before it are in the order of COLUMNS.
+    ``who``, ``what`` and ``when`` describe the object (draft 5.1), ``reason`` says why it is gone, ``replaced_by`` what
+    replaces it (an ARK or a URL), ``authority`` who withdrew it, and ``withdrawn`` when. ``suffix``: longer ARKs are
+    passed on. ``more`` has all other columns; the fields before it are in the order of COLUMNS.
     """
 
     ark: str
@@ -72,8 +72,8 @@ class OwnObject(NamedTuple):
 
     @property
     def successor(self) -> str:
-        """The URL of what replaces an object that is gone, relative if it is an ARK; "" without one that can be read,
-        because the row may have been edited."""
+        """The URL of what replaces an object that is gone, relative if it is an ARK; "" if there is none, or if it is
+        not valid, because the row may have been edited."""
         with suppress(ValueError):
             if "://" in self.replaced_by:
                 url.parse(self.replaced_by)
@@ -85,19 +85,19 @@ class OwnObject(NamedTuple):
 
     @property
     def is_described(self) -> bool:
-        """Whether the row says anything of the object itself."""
+        """Whether the row says anything about the object itself."""
         return bool(self.who or self.what or self.when)
 
 
 class Match(NamedTuple):
-    """The own object that serves an ARK, and what the ARK has after that of the object."""
+    """The own object that serves an ARK, and what follows the object's ARK in it."""
 
     object: OwnObject
     rest: str = ""
 
 
 class OwnDiscovery(Discovery):
-    """The discovery that an own object makes, from its row ``own``."""
+    """A discovery made from the row ``own`` of an own object."""
 
     own: Match
 
@@ -109,28 +109,28 @@ class OwnDiscovery(Discovery):
 
 
 class FoundObjects(NamedTuple):
-    """The objects that a search finds, best first, those that are gone last. ``is_whole``: there are no others."""
+    """The objects that a search finds, best first, withdrawn ones last. ``is_whole``: there are no others."""
 
     objects: Sequence[OwnObject] = ()
     is_whole: bool = True
 
 
 class OwnObjects:
-    """Own objects by their ARK in normal form: here none. ``naans`` counts those of each NAAN."""
+    """Own objects by their normalized ARK: none, in this base class. ``naans`` counts the objects of each NAAN."""
 
     naans: Mapping[str, int] = MappingProxyType({})
     samples: Mapping[str, Sequence[str]] = MappingProxyType({})  # some ARKs of each NAAN
-    broken: Mapping[str, str] = MappingProxyType({})  # ARKs whose rows could not be served, with the reasons
+    broken: Mapping[str, str] = MappingProxyType({})  # ARKs whose rows cannot be served, with the reasons
     is_read = True
-    unindexed = ""  # why a search does not find their words, but the beginnings of their ARKs only
+    unindexed = ""  # why a search finds only the beginnings of their ARKs, and no words
 
     def get(self, ark: str) -> OwnObject | None:
         """Return the object of an ARK in normal form. Raises Unreadable."""
         return None
 
     def first(self, arks: Iterable[str], seconds: float) -> OwnObject | None:
-        """Return the first of the ARKs that has an object that is not gone, as far as that is found so soon. Raises
-        Unreadable."""
+        """Return the first of these objects that exists and is not gone; None if it is not found within that many
+        seconds. Raises Unreadable."""
         until = time.monotonic() + seconds
         for ark in arks:
             if time.monotonic() > until:
@@ -140,18 +140,18 @@ class OwnObjects:
         return None
 
     def search(self, text: str) -> FoundObjects:
-        """Return the objects with all words of a text, or whose ARK begins with it. For threads that may wait."""
+        """Return the objects that have all words of a text, or whose ARK begins with it. For threads that may wait."""
         return FoundObjects()
 
     def within(self, seconds: float) -> OwnObjects:
-        """Return the same objects, of which all look-ups together wait at most so long; 0: none waits.
+        """Return the same objects, whose look-ups together wait at most that long; 0: none waits.
 
-        A look-up that would have to wait although it must not raises Busy. The result is for one request.
+        A look-up that must not wait but would have to raises Busy. The result is for one request.
         """
         return self
 
     def trouble(self) -> str:
-        """Return why look-ups have failed for a while; "" if they do not. Called at intervals, by a thread."""
+        """Return why look-ups have been failing for a while; "" if they have not. A thread calls it at intervals."""
         return ""
 
     def __len__(self) -> int:
@@ -162,13 +162,13 @@ class OwnObjects:
         return iter(())
 
     def other_columns(self) -> Mapping[str, bool]:
-        """Return the columns of their file that have no meaning, and whether descriptions as JSON have them."""
+        """Return the columns of their file without a meaning, and whether JSON descriptions include them."""
         return {}
 
 
 class UnreadObjects(OwnObjects):
-    """The own objects of a file that could not be read since the start. They are of ``naans``, as far as is known: an
-    ARK of these may be one of them. If no NAAN is known, any ARK may be."""
+    """The own objects of a file that has not been readable since the start. Any ARK of a NAAN in ``naans`` may be one
+    of them; if no NAAN is known, any ARK may."""
 
     is_read = False
 
@@ -188,11 +188,11 @@ class UnreadObjects(OwnObjects):
 
 @dataclass(frozen=True, slots=True)
 class Redirects:
-    """The own objects of a file, which was last written at ``written``, in seconds since 1970; 0 if it was never read.
+    """The own objects of a file last written at ``written``, in seconds since 1970; 0 if it was never read.
 
     ``file`` is its name without the folder. ``left_out`` counts its bad rows, of which ``bad`` has the first.
-    ``trouble`` is why its last content is not used, for clients too: it does not name the folder. ``alarm`` is what its
-    operator must mend while all of it is used.
+    ``trouble`` is why its latest content is not used; it is safe to show to clients, because it does not name the
+    folder. ``alarm`` is what the operator must fix although all of it is used.
     """
 
     file: str = ""
@@ -204,7 +204,7 @@ class Redirects:
     alarm: str = ""
 
     def to_dict(self, now: float) -> dict[str, Any]:
-        """Return all but the objects in the types of JSON, without the folder of the file."""
+        """Return everything but the objects in JSON types, without the file's folder."""
         return {
             "file": self.file,
             "redirects": len(self.objects),
@@ -220,9 +220,9 @@ UNREAD = Redirects()
 
 
 def match(objects: OwnObjects, ark: Ark) -> Match | None:
-    """Return the own object that serves an ARK: its own row, or the longest one that it begins with.
+    """Return the own object that serves an ARK: its own row, or that of the longest ARK that it begins with.
 
-    Raises Unreadable: whether an ARK is one of the own objects is then not known.
+    Raises Unreadable if it is not known whether the ARK is an own object.
     """
     if ark.naan not in objects.naans:
         return None
@@ -235,9 +235,9 @@ def match(objects: OwnObjects, ark: Ark) -> Match | None:
 
 
 def _shorter(ark: Ark) -> Iterator[tuple[str, str]]:
-    """Yield the normal forms of the ARKs that an ARK begins with, longest first, each with the rest as it came."""
+    """Yield the normalized ARKs that an ARK begins with, longest first, each with the rest as received."""
     text = ark.resolution
-    start = text.find("/") + 2  # a name has one character at least
+    start = text.find("/") + 2  # a name has at least one character
     end = len(text)
     for _ in range(MAX_CUTS):
         end = max(text.rfind("/", start, end), text.rfind(".", start, end))
@@ -250,7 +250,7 @@ def _shorter(ark: Ark) -> Iterator[tuple[str, str]]:
 
 
 def target_of(found: Match, ark: Ark) -> str:
-    """Return the URL of an ARK at its own object: the rest is appended, and the query string before a fragment.
+    """Return an ARK's URL at its own object: the rest is appended, and the query string inserted before a fragment.
 
     A URL with a query string takes no inflection. Raises ValueError if the URL would have another host.
     """
@@ -266,12 +266,12 @@ def target_of(found: Match, ark: Ark) -> str:
 
 
 def discovery_of(own: Match, ark: Ark, settings: GatewayConfig, now: float) -> OwnDiscovery:
-    """Return the discovery that an own object makes. One that is gone has no candidate. Raises Unreadable."""
+    """Return the discovery for an own object, without candidates if it is gone. Raises Unreadable."""
     if own.object.is_gone:
         return OwnDiscovery(ark, own, reason=why_gone(own.object), ttl=settings.max_age_gone, now=now)
     try:
         target = target_of(own, ark)
-        where = url.parse(own.object.url)  # that of a long ARK may be too long to be read, and the client is told
+        where = url.parse(own.object.url)  # a long ARK's may be too long, and the client is told
     except ValueError as error:
         raise Unreadable(f"{own.object.ark} cannot be followed: {error}") from None
     host, status = where.host.in_url.lower(), own.object.status
@@ -280,7 +280,7 @@ def discovery_of(own: Match, ark: Ark, settings: GatewayConfig, now: float) -> O
 
 
 def why_gone(one: OwnObject) -> str:
-    """Return what a tombstone says: that the object is gone, why, and what it was."""
+    """Return a tombstone's text: that the object is gone, why, and what it was."""
     was = "; ".join(filter(None, (one.what, one.who, one.when)))
     reason = f": {one.reason}" if one.reason else ""
     following = f"; it is replaced by {one.replaced_by}" if one.successor else ""
@@ -288,13 +288,13 @@ def why_gone(one: OwnObject) -> str:
 
 
 def listed(one: OwnObject, name: str) -> dict[str, Any]:
-    """Return an object of a list in the types of JSON. ``name`` is that of the operator."""
+    """Return an object of a list in JSON types. ``name`` is the operator's."""
     about = {"ark": one.ark, "url": one.url, "status": one.status, "who": one.who, "what": one.what, "when": one.when}
     return {**about, **(withdrawal(one, name) if one.is_gone else {}), "more": dict(one.more)}
 
 
 def withdrawal(one: OwnObject, name: str) -> dict[str, str]:
-    """Return what programs get of an object that is gone: what replaces it, and when and by whom it was withdrawn, by
+    """Return what programs get for an object that is gone: what replaces it, and when and by whom it was withdrawn, by
     default the operator ``name``."""
     authority = one.authority or (name if one.withdrawn else "")
     known = {"replaced_by": one.successor and one.replaced_by, "withdrawn": one.withdrawn, "authority": authority}
@@ -302,12 +302,12 @@ def withdrawal(one: OwnObject, name: str) -> dict[str, str]:
 
 
 def read_row(row: Mapping[str, str], *, allow_private: bool = False) -> OwnObject:
-    """Return the object of a row. Raises ValueError, also as ArkSyntaxError, with what is wrong."""
+    """Return the object of a row. Raises ValueError (perhaps its subclass ArkSyntaxError) with what is wrong."""
     if not (named := row.get("ark", "")).strip():
         raise ValueError("the ark is missing")
     ark = Ark.parse(named)
     if ark.tail:
-        raise ValueError(f"{ark} has {ark.tail!r} after it, which is no part of an ARK")
+        raise ValueError(f"{ark} has {ark.tail!r} after it, which is not part of an ARK")
     try:
         return _read_row(str(ark), row, allow_private=allow_private)
     except ValueError as error:
@@ -321,7 +321,7 @@ def _read_row(ark: str, row: Mapping[str, str], *, allow_private: bool) -> OwnOb
         raise ValueError(f"the status {text} is not one of {', '.join(STATUSES)}")
     status, target = int(text), row.get("url", "").strip()
     if status == GONE and target:
-        raise ValueError(f"{ark} is gone (410), and has the URL {target}: only one of the two")
+        raise ValueError(f"{ark} is gone (410), and has the URL {target}: only one of the two is possible")
     if status != GONE:
         if not target:
             raise ValueError(f"{ark} has no URL, which only an object that is gone (410) lacks")
@@ -340,7 +340,7 @@ def _read_row(ark: str, row: Mapping[str, str], *, allow_private: bool) -> OwnOb
 
 
 def successor(text: str, *, allow_private: bool = False) -> str:
-    """Return the ARK in normal form, or the URL, of what replaces an object; "" for none. Raises ValueError."""
+    """Return the normalized ARK, or the URL, of what replaces an object; "" for none. Raises ValueError."""
     if text.lower().startswith(("http:", "https:")):
         url.parse_allowed(text, allow_private=allow_private)
         return url.with_path(text)
@@ -351,6 +351,6 @@ def successor(text: str, *, allow_private: bool = False) -> str:
 
 
 def to_row(one: OwnObject) -> dict[str, str]:
-    """Return the row of an object, which ``read_row`` reads."""
+    """Return an object's row, in the form that ``read_row`` reads."""
     row = dict(zip(COLUMNS, map(str, one), strict=False))
     return {**row, "suffix": "yes" if one.suffix else "no", **one.more}

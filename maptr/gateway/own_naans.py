@@ -1,5 +1,5 @@
-"""The NAANs of own objects, remembered over restarts: if the file of the objects cannot be read, their ARKs are not
-answered as if there were no such objects."""
+"""The NAANs of own objects, remembered across restarts: if the objects' file cannot be read, their ARKs are not
+answered as if the objects did not exist."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ _SCHEMA = "CREATE TABLE IF NOT EXISTS own_naan (file TEXT, naan TEXT, PRIMARY KE
 
 
 class OwnNaans:
-    """What is known of the NAANs of own objects, in memory and in the file ``disk`` of the cache, if there is one.
+    """The known NAANs of own objects, in memory and, if there is a cache file ``disk``, in it.
 
-    One thread at a time uses it.
+    For one thread at a time.
     """
 
     def __init__(self, disk: Disk | None) -> None:
         self._disk = disk
         self._remembered: dict[str, frozenset[str]] = {}
-        self._last: tuple[Redirects, Table | None, str, Redirects] | None = None  # of ``shown``, with its result
+        self._last: tuple[Redirects, Table | None, str, Redirects] | None = None  # arguments and result of ``shown``
 
     def shown(self, file: Followed[Redirects], public_url: str, table: Table | None) -> Redirects:
-        """Return the own objects of a file, whose NAANs are remembered. If the file was never read, they are those of
-        the NAANs that were remembered, and of those whose record leads to ``public_url``."""
+        """Return a file's own objects, and remember their NAANs. If the file was never read, they may be in the
+        remembered NAANs, and in those whose record leads to ``public_url``."""
         found, name, last = file.value, str(file.path.absolute()), self._last
         if last is not None and last[0] is found and last[1] is table and last[2] == public_url:
             return last[3]
@@ -71,7 +71,7 @@ class OwnNaans:
 
 
 def leading_to(table: Table | None, public_url: str) -> Iterator[str]:
-    """Yield the NAANs of which a record leads to the gateway itself: its own objects may be of these."""
+    """Yield the NAANs with a record that leads to the gateway itself: its own objects may be in these."""
     if table is None or not public_url:
         return
     for entry in table.values():

@@ -1,8 +1,8 @@
-"""HTML pages, made from the templates in this folder. They work without scripts, and load nothing from other sites.
+"""HTML pages, made from the templates in this folder. They need no scripts, and load nothing from other sites.
 
-``drift_file`` makes the one file of ``maptr table drift --html`` from the same templates. Texts of ARKs, of the
-registry and of DNS may be hostile and of any length: the templates escape all of them, and long ones are shortened, so
-that each page has less than 50 KB.
+``drift_file`` makes the file of ``maptr table drift --html`` from the same templates. Texts from ARKs, the registry and
+DNS may be hostile and of any length: the templates escape them all and shorten long ones, so that each page has less
+than 50 KB.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ from maptr.registry.search import MAX_QUERY
 from maptr.registry.table import Entry, Table, normal_key
 from maptr.registry.target import UNKNOWN, example_url
 
-# It allows only the style, images and forms of the gateway itself.
+# It allows only the gateway's own style, images and forms.
 POLICY = (
     "default-src 'none'; style-src 'self'; img-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
-# A logo that is opened by itself: an SVG may have styles and pictures in it, but no script.
+# For a logo opened by itself: an SVG may contain styles and pictures, but no script.
 LOGO_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; sandbox"
 _SAFE: Headers = (
     ("Content-Security-Policy", POLICY),
@@ -59,28 +59,28 @@ _SAFE: Headers = (
 _DAY: Headers = (("Cache-Control", "max-age=86400"),)
 _MINUTES: Headers = (("Cache-Control", "max-age=300"),)
 ATOM, CSV = "application/atom+xml", "text/csv; charset=utf-8"
-NAANS = "/naan/"  # the path of the list of NAANs, below which each has a page
+NAANS = "/naan/"  # the path of the list of NAANs, and of the page of each below it
 STYLE, ICON, LOGO = "/style.css", "/icon.svg", "/logo"
 _MARK = b'<meta name="generator" content="maptr">'
 
 MAX_SITEMAP = 50_000  # addresses of one sitemap
 ROOM = 22_000  # bytes of one list on a page
-MAX_NAANS = 100  # of one page of their list
-MAX_LINKS = 100  # of one page of those that have failed
-MAX_LINK_LINES = 50_000  # of them as CSV; maptr redirects probe gives all
-MAX_MONTH_SHOULDERS = 6  # columns of the table of months
-MAX_SHOWN = 10  # deviating records on the first page, and changes of a record
+MAX_NAANS = 100  # on one page of their list
+MAX_LINKS = 100  # on one page of failed links
+MAX_LINK_LINES = 50_000  # of failed links as CSV; maptr redirects probe gives all
+MAX_MONTH_SHOULDERS = 6  # columns in the table of months
+MAX_SHOWN = 10  # deviating records on the first page, and changes to a record
 MAX_LINK = 1_000  # characters of a URL or an ARK to which a page links
-MINUTE = 60  # seconds for which a page may show the same time
-STEPS_ROOM = 6_000  # bytes of the steps of a walk
-MAX_URLS = 4  # of one side of a record
+MINUTE = 60  # seconds for which a page may show the same time of day
+STEPS_ROOM = 6_000  # bytes for the steps of a walk
+MAX_URLS = 4  # on one side of a record
 LONG, SHORT = 400, 120  # characters of a text
 
 T = TypeVar("T")
 
 
 class Part(NamedTuple, Generic[T]):
-    """One page of a longer list, its number from 1, and that of the last one."""
+    """One page of a longer list, its number from 1, and the last page's number."""
 
     items: Sequence[T]
     number: int
@@ -101,22 +101,22 @@ def moment(at: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(at))
 
 
-PASSES = "DNS gave no answer, and no earlier answer is cached. Try again in half a minute."
+TEMPORARY = "DNS gave no answer, and no earlier answer is cached. Try again in half a minute."
 NO_ORIGIN = (
     "The DNS servers of this gateway do not have the zone %(origin)s, and no table has this NAAN. Only the operator of"
     " the gateway can change that."
 )
-LASTS = "Waiting alone does not help: ask the operator of this gateway or the organisation of NAAN %(naan)s."
+PERMANENT = "Waiting alone does not help: ask the operator of this gateway or the organisation of NAAN %(naan)s."
 
 
 def remedy(found: Discovery) -> str:
-    """Return what helps where a mapping authority is not known, for people who are not its operator, as a message with
-    the placeholders ``origin`` and ``naan``."""
-    return PASSES if found.may_pass else NO_ORIGIN if found.missing_origin else LASTS
+    """Return what helps a visitor if the mapping authority is not known, as a message with the placeholders ``origin``
+    and ``naan``."""
+    return TEMPORARY if found.may_pass else NO_ORIGIN if found.missing_origin else PERMANENT
 
 
 def is_link(text: str) -> bool:
-    """Return True for a URL to which a page may link, and that is not too long for it."""
+    """Return True for a URL that a page may link to, and that is not too long."""
     if len(text) > MAX_LINK:
         return False
     try:
@@ -127,7 +127,7 @@ def is_link(text: str) -> bool:
 
 
 def _data(value: Any) -> Markup:
-    """Return JSON for an element ``script``, which no text in it can end."""
+    """Return JSON for a ``script`` element, which no text in it can close."""
     text = json_text(value).replace("<", r"\u003c").replace(">", r"\u003e").replace("&", r"\u0026")
     return Markup(text)  # noqa: S704 - without markup
 
@@ -139,7 +139,7 @@ def _file(name: str) -> bytes:
 
 @lru_cache(maxsize=8)
 def _style(accent: str, accent_dark: str) -> bytes:
-    """Return the style sheet, with these colours of links and buttons; in the dark theme, by default a lighter one."""
+    """Return the style sheet with these colours for links and buttons; the dark theme's default is lighter."""
     sheet = _file("style.css").decode()
     if accent:
         dark = accent_dark or readable(accent, DARK, GOOD_CONTRAST)
@@ -150,12 +150,12 @@ def _style(accent: str, accent_dark: str) -> bytes:
 
 @lru_cache(maxsize=16)
 def _version(content: bytes) -> str:
-    """Return what is another one in the URL of a file with another content."""
+    """Return a version for a file's URL, which changes with its content."""
     return hashlib.sha256(content).hexdigest()[:12]
 
 
 class _Compiled(BytecodeCache):
-    """Templates are compiled once for all languages."""
+    """Compiles templates once for all languages."""
 
     def __init__(self) -> None:
         self._codes: dict[str, CodeType] = {}
@@ -178,7 +178,7 @@ def _environment(language: Language) -> Environment:
         autoescape=True,
         finalize=lambda value: visible(value) if type(value) is str else value,
         undefined=StrictUndefined,
-        optimized=False,  # no result of a filter, which depends on the language, is compiled in
+        optimized=False,  # no result of a filter is compiled in, because it depends on the language
         bytecode_cache=_compiled,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -222,7 +222,7 @@ def prepare(languages: Iterable[Language]) -> None:
 
 
 def respond(request: Request, site: Site) -> Response | Work | None:
-    """Return the page at a path, or the work for a thread that a list of the whole table is; None if there is none."""
+    """Return the page at a path, or for a list of the whole table the work for a thread; None if there is none."""
     path = request.path
     logo = site.appearance.logo
     if path == STYLE:
@@ -271,7 +271,7 @@ def respond(request: Request, site: Site) -> Response | Work | None:
 
 
 def searched(text: str) -> Ark:
-    """Return the ARK that a text is, or the only one that it holds. Raises ArkSyntaxError."""
+    """Return the ARK that a text is, or the only one in it. Raises ArkSyntaxError."""
     try:
         return Ark.parse(text, bare=True, wrapped=True)
     except ArkSyntaxError:
@@ -282,7 +282,7 @@ def searched(text: str) -> Ark:
 
 
 def home(request: Request, site: Site, error: ArkSyntaxError | None = None) -> Response:
-    """Return the first page, after a search for a text without an ARK with the ``error``."""
+    """Return the first page; with an ``error``, after a search for a text without an ARK."""
     return page(
         "home.html",
         request,
@@ -294,7 +294,7 @@ def home(request: Request, site: Site, error: ArkSyntaxError | None = None) -> R
 
 
 def found(request: Request, site: Site, query: str, made: FoundObjects, naans: Sequence[Entry]) -> Response:
-    """Return the page of the own objects and the NAANs that a text without an ARK finds."""
+    """Return the page of the own objects and NAANs that match a text without an ARK."""
     return page(
         "found.html",
         request,
@@ -309,8 +309,7 @@ def found(request: Request, site: Site, query: str, made: FoundObjects, naans: S
 
 
 def result(request: Request, site: Site, ark: Ark, answer: Response, found: Discovery | None) -> Response:
-    """Return the page of a search: the ARK, the gateway's ``answer`` to a request for it, and the discovery that led to
-    it if one was made."""
+    """Return the page of a search: the ARK, the gateway's ``answer`` to it, and the discovery, if any, behind that."""
     ark = ark if found is None else found.ark
     target = answer.header("Location")
     text = f"{ark.in_url if ark.name else ark}{ark.tail}"
@@ -339,8 +338,8 @@ def result(request: Request, site: Site, ark: Ark, answer: Response, found: Disc
 
 @lru_cache(maxsize=1)
 def _overview(report: DriftReport, table: Table) -> dict[str, Any]:
-    """Return the map of a comparison, its counts, and its deviating records, worst first. Making them takes
-    milliseconds, and they stay the same until the next comparison."""
+    """Return a comparison's map, its counts, and its deviating records, worst first. Making them takes milliseconds;
+    they do not change until the next comparison."""
     worst = drawing.worst_of(report.verdicts)
     return {
         "report": report,
@@ -359,7 +358,7 @@ def _facts(table: Table, verdicts: Iterable[Drift]) -> list[Fact]:
 
 
 def _name(table: Table, record: str) -> str:
-    """Return the organisation of a record; that of the NAAN for a shoulder that the table does not have."""
+    """Return a record's organisation; the NAAN's for a shoulder that is not in the table."""
     entry = table.get(record) or table.get(record.partition("/")[0])
     return "" if entry is None else entry.who.name or entry.who.acronym or ""
 
@@ -418,7 +417,7 @@ def _servers(request: Request, site: Site) -> Response:
 
 
 def _document(name: str, kind: str, kept: Headers, values: dict[str, Any]) -> Response:
-    """Return a document for programs: it has no language."""
+    """Return a document for programs, which has no language."""
     made = _environment(built_in()[ENGLISH]).get_template(name).render(values)
     return Response(HTTPStatus.OK, (("Content-Type", kind), *kept), made.encode())
 
@@ -426,7 +425,7 @@ def _document(name: str, kind: str, kept: Headers, values: dict[str, Any]) -> Re
 def _statistics(request: Request, site: Site, days: int, period: str, report: Report) -> Response:
     most = max((count for _, count in report.periods), default=0)
     year, month, *_ = time.gmtime(request.now)
-    past = f"{year - (month == 1)}-{(month - 2) % 12 + 1:02}", f"{year - 1}"  # the calendar month and year before now
+    past = f"{year - (month == 1)}-{(month - 2) % 12 + 1:02}", f"{year - 1}"  # the previous calendar month and year
     names = {naan: _name(site.table, naan) for naan, _ in report.values[NAAN]}
     about = {"report": report, "days": days, "period": period, "past": past, "most": most, "names": names}
     about["month_shoulders"] = report.month_shoulders()[:MAX_MONTH_SHOULDERS]
@@ -441,7 +440,7 @@ def _csv(name: str, rows: Iterable[Iterable[object]]) -> Response:
 
 
 class _CsvLines(list[str]):
-    write = list.append  # of a file, for ``csv.writer``
+    write = list.append  # a file's method, for ``csv.writer``
 
 
 def _links(request: Request, site: Site, links: LinkReport) -> Response:
@@ -458,7 +457,7 @@ def _links_table(request: Request, site: Site, links: LinkReport) -> Response:
 
 
 def _states_of(request: Request) -> tuple[LinkState, ...]:
-    """Return which links a request is for: those that are dead, unless it asks for those that have failed."""
+    """Return which links a request is for: dead ones, unless it asks for failed ones."""
     return (LinkState.FAILING,) if request.parameter("state") == "failing" else (LinkState.DEAD,)
 
 
@@ -467,7 +466,7 @@ def _named(states: tuple[LinkState, ...]) -> str:
 
 
 def _statistics_table(request: Request, site: Site, statistics: Readings) -> Response | Work:
-    """Return a table of the statistics as CSV."""
+    """Return one table of the statistics as CSV."""
     table, period = request.parameter("table"), request.parameter("period")
     if table not in TABLES_OF_REPORT:
         return text(f"table must be one of {', '.join(TABLES_OF_REPORT)}\n", HTTPStatus.BAD_REQUEST)
@@ -483,7 +482,7 @@ def _statistics_table(request: Request, site: Site, statistics: Readings) -> Res
 
 
 def _naan(request: Request, site: Site) -> Response | None:
-    """Return the page of a NAAN: its record, its drift, and its history; None if nothing is known of it."""
+    """Return a NAAN's page: its record, its drift, and its history; None if nothing is known about it."""
     naan = normal_key(request.path.removeprefix(NAANS))
     if not naan or "/" in naan:
         return None
@@ -518,9 +517,9 @@ def _naan(request: Request, site: Site) -> Response | None:
 
 
 def _policy(entry: Entry) -> list[str]:
-    """Return the codes of the practices of an organisation."""
+    """Return the codes of an organisation's policies."""
     more = entry.extra.get("na_policy")
-    codes = more.get("policy") if isinstance(more, Mapping) else None  # version 2 of the registry has a list
+    codes = more.get("policy") if isinstance(more, Mapping) else None  # a list in version 2 of the registry
     if not isinstance(codes, list):
         codes = [code.strip() for code in (entry.policy.policy or "").split(",")]
     return [str(code)[:SHORT] for code in codes if code and not str(code).startswith(UNKNOWN)][:MAX_SHOWN]
@@ -535,7 +534,7 @@ def language_of(request: Request, site: Site) -> str:
 def page(
     name: str, request: Request, site: Site, status: int = HTTPStatus.OK, headers: Headers = (), /, **values: Any
 ) -> Response:
-    """Return a page in the language of the client, or in that of the site if it has a fixed one."""
+    """Return a page in the client's language, or in the site's if that is fixed."""
     code, settings, logo = language_of(request, site), site.settings, site.appearance.logo
     about = {
         "now": request.now,
@@ -558,7 +557,7 @@ def page(
 
 
 class Line(NamedTuple):
-    """A query of a walk in words, or a record of its answer, whether it counts, and why."""
+    """A walk's query in words, or a record in its answer, with whether it counts, and why."""
 
     text: str
     is_query: bool = False
@@ -567,7 +566,7 @@ class Line(NamedTuple):
 
 
 def walk(ark: Ark | None, found: Discovery | None, target: str = "") -> dict[str, Any]:
-    """Return a discovery, its graph, the lines of its walk that a page has room for, and how many it leaves out."""
+    """Return a discovery, its graph, the lines of its walk that fit on a page, and how many do not."""
     lines: list[Line] = []
     for step in found.trace if found is not None else ():
         lines.append(Line(str(step), is_query=True))
@@ -577,7 +576,7 @@ def walk(ark: Ark | None, found: Discovery | None, target: str = "") -> dict[str
             lines.append(Line(f"record {record.key}", why="; ".join(record.leads_to)))
     shown = _part(lines, lambda line: _weight(80, line.text, line.why), room=STEPS_ROOM).items
     graph = None
-    if ark is not None and found is not None and found.trace and (target or not found):  # not one that leads here
+    if ark is not None and found is not None and found.trace and (target or not found):  # not if it leads here
         graph = drawing.walk(ark, found, target)
     return {"found": found, "graph": graph, "steps": shown, "left": len(lines) - len(shown)}
 
@@ -592,7 +591,7 @@ def _number(request: Request, name: str, default: int = 1, most: int = 9_999) ->
 
 
 def listed(urls: Sequence[str]) -> Part[str]:
-    """Return the URLs that a page has room for."""
+    """Return the URLs that fit on a page."""
     return _part(urls, _url_weight)
 
 
@@ -601,7 +600,7 @@ def _part(items: Sequence[T], weigh: Callable[[T], int], number: int = 1, *, roo
 
 
 def _parts(items: Sequence[T], weigh: Callable[[T], int], room: int = ROOM) -> list[list[T]]:
-    """Return a list in parts; each has at most ``room`` bytes, or one item."""
+    """Return a list in parts of at most ``room`` bytes, or of one item."""
     parts: list[list[T]] = [[]]
     weight = 0
     for item in items:
@@ -615,13 +614,13 @@ def _parts(items: Sequence[T], weigh: Callable[[T], int], room: int = ROOM) -> l
 
 
 def _one_of(parts: list[list[T]], number: int) -> Part[T]:
-    """Return the part with this number, from 1, or the nearest one."""
+    """Return the part with this number, from 1, or the nearest."""
     number = min(max(1, number), len(parts))
     return Part(parts[number - 1], number, len(parts))
 
 
 def _weight(markup: int, *texts: str) -> int:
-    """Return about how many bytes an item of a list has."""
+    """Return about how many bytes a list item takes."""
     return markup + sum(len(escape(shorten(text, LONG)).encode("utf-8", "replace")) for text in texts)
 
 
@@ -634,7 +633,7 @@ def _fact_weight(fact: Fact) -> int:
 
 
 def _server_weight(one: Liveness) -> int:
-    outages = (len(one.history) + 1) // 2  # each has 200 bytes in the picture and its label
+    outages = (len(one.history) + 1) // 2  # each takes 200 bytes in the picture and its label
     return _weight(600 + 200 * outages, one.place, one.note)
 
 
@@ -658,7 +657,7 @@ def _entry_weight(entry: Entry) -> int:
 
 
 def is_page(content: bytes) -> bool:
-    """Return True for the content of a file that ``drift_file`` made."""
+    """Return True for the content of a file made by ``drift_file``."""
     return _MARK in content[:1000]
 
 
@@ -672,8 +671,7 @@ def drift_file(
     now: float,
     silent: Sequence[Liveness] = (),
 ) -> str:
-    """Return a whole comparison as one page. ``file``, ``asked`` and ``origin`` name the table, the servers and the
-    zone that were compared.
+    """Return a whole comparison as one page. ``file``, ``asked`` and ``origin`` name its table, servers and zone.
 
     ``silent`` are the mapping authorities that did not answer their last probe.
     """

@@ -1,4 +1,4 @@
-"""Threads for the requests that must wait for a file, such as a locked database. The event loop never waits for one."""
+"""Threads for requests that must wait for a file, such as a locked database. The event loop never waits for one."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from maptr.gateway.message import Unreadable
 
 T = TypeVar("T")
 
-THREADS = 4  # more would wait for the same lock or disk
-PATIENCE = 0.5  # seconds that one request waits for files, with its turn
+THREADS = 4  # more would only wait for the same lock or disk
+PATIENCE = 0.5  # seconds that one request waits for a thread and for files
 TOO_LONG = "what this request needs cannot be read now"
 
 
 class WaitingThreads:
-    """At most THREADS that work at a time, also those whose request has given up. One event loop uses it."""
+    """At most THREADS working threads, including those whose request has given up. For one event loop."""
 
     def __init__(self) -> None:
         self._turns = asyncio.Semaphore(THREADS)
         self._working: set[asyncio.Task[object]] = set()
 
     async def run(self, work: Callable[[], T], seconds: float) -> T:
-        """Return the result of the work. Raises Unreadable if it takes longer; a thread that has begun goes on."""
+        """Return the result of the work. Raises Unreadable if it takes longer; a thread that has begun continues."""
         try:
             async with asyncio.timeout(max(0.0, seconds)):
                 await self._turns.acquire()
@@ -40,10 +40,10 @@ class WaitingThreads:
         self._turns.release()
         self._working.discard(task)
         if not task.cancelled():
-            task.exception()  # if the request has given up, nobody else asks for it
+            task.exception()  # if the request has given up, nothing else retrieves it
 
     async def stop(self) -> None:
-        """Wait for no thread any longer."""
+        """Stop waiting for threads."""
         for task in self._working:
             task.cancel()
         await asyncio.gather(*self._working, return_exceptions=True)

@@ -1,6 +1,7 @@
-"""Who the client is behind proxies: X-Forwarded-For, ``Forwarded`` (RFC 7239), and the PROXY protocol.
+"""The client behind proxies: X-Forwarded-For, ``Forwarded`` (RFC 7239), and the PROXY protocol.
 
-Only a trusted proxy names a client. What cannot be read names none, and the proxy itself then counts as the client.
+Only a trusted proxy can name a client. A header that cannot be read names none, and the proxy itself then counts as the
+client.
 """
 
 from __future__ import annotations
@@ -18,26 +19,26 @@ from maptr.protocol.address import Network, read_ip
 log = logging.getLogger("maptr.gateway")
 
 MAX_ADDRESSES = 10_000  # whose trust is cached
-MAX_HOPS = 32  # addresses of a header that are read, from its end
+MAX_HOPS = 32  # addresses read from a header, from its end
 
 # PROXY protocol (haproxy.org, proxy-protocol.txt, sections 2.1 and 2.2)
 _SIGNATURE = b"\r\n\r\n\x00\r\nQUIT\n"  # of version 2
-_V1_LONGEST = 107  # bytes of a line of version 1, with its end
+_V1_LONGEST = 107  # bytes of a version 1 line, including its end
 _V1_SHORTEST = len(b"PROXY UNKNOWN\r\n")
-_V2_LONGEST = 4096  # bytes after the header of version 2 that are read: the addresses, and fields that are ignored
+_V2_LONGEST = 4096  # bytes read after the version 2 header: the addresses, and ignored fields
 _V2_SIZES = {1: 4, 2: 16}  # bytes of an address by family: IPv4, IPv6
 
 # Parts of a list with quoted strings (RFC 9110 5.6.1)
 _PLAIN = re.compile('[^,"]+')
 _QUOTED = re.compile(r'"(?:[^"\\]|\\.)*"')
 _FOR = re.compile(r'(?i)(?:^|;)\s*for\s*=\s*("(?:[^"\\]|\\.)*"|[^;\s]*)')
-# An address of a header: with a port or without, IPv6 in brackets or not. A scope has no meaning here.
+# An address in a header: with or without a port, IPv6 in brackets or not. Its scope is ignored.
 _IPV6 = r"([0-9A-Fa-f:.]+)(?:%[\w.~-]+)?"
 _HOP = re.compile(rf"(?a)\[{_IPV6}\](?::\d+)?|(\d+\.\d+\.\d+\.\d+)(?::\d+)?|{_IPV6}")
 
 
 class Proxies:
-    """The trusted proxies. ``header`` is the one that they set."""
+    """The trusted proxies. ``header`` is the header that they set."""
 
     def __init__(self, networks: Sequence[Network], header: str = X_FORWARDED_FOR) -> None:
         self._networks = tuple(networks)
@@ -46,7 +47,7 @@ class Proxies:
         self._logged = Repetitions()
 
     def warn_of(self, proxy: str, fault: str = "") -> None:
-        """Warn once of each fault of a proxy; by default, that it names no client."""
+        """Warn once about each fault of a proxy; by default, that it names no client."""
         fault = fault or f"sends no {self.header}: all its clients share one limit"
         if self._logged.is_new((proxy, fault), True):
             log.warning("%s is in gateway.proxies and %s", proxy, fault)
@@ -56,10 +57,10 @@ class Proxies:
         return ip is not None and any(ip in network for network in self._networks)
 
     def client(self, peer: str, values: Sequence[str]) -> str:
-        """Return the address of the client of a proxy: the last one in the header that is not a proxy's.
+        """Return the address of a proxy's client: the last one in the header that is not a trusted proxy's.
 
-        ``values`` are those of the header; several are one list (RFC 9110 5.3). The search ends at any text that is not
-        an address, because nothing before it can be trusted: the proxy that wrote it is returned.
+        ``values`` are the header's; several form one list (RFC 9110 5.3). The search ends at anything that is not an
+        address, because nothing before it can be trusted: the proxy that wrote it is returned.
         """
         for hop in reversed(self._hops(",".join(values))[-MAX_HOPS:]):
             found = _HOP.fullmatch(hop.strip().strip('"').strip())
@@ -79,9 +80,9 @@ class Proxies:
 
 
 def _elements(text: str) -> Iterator[str]:
-    """Yield the elements of a list. A quotation mark without its second one separates them, as a comma does."""
+    """Yield the elements of a list. An unmatched quotation mark separates them, as a comma does."""
     start = at = 0
-    is_closed = True  # after a mark without its second one, no other one has it
+    is_closed = True  # False after an unmatched mark: no later one can match
     while at < len(text):
         found = _PLAIN.match(text, at)
         if found is None and is_closed and text[at] == '"':
@@ -100,8 +101,8 @@ def _elements(text: str) -> Iterator[str]:
 async def read_proxy_header(read: Callable[[int], Awaitable[bytes]]) -> str:
     """Read the header of the PROXY protocol, version 1 or 2, and return the client's address.
 
-    "" means the connection of the proxy itself (LOCAL or UNKNOWN). ``read`` gives that number of bytes, or fewer at the
-    end. Raises ValueError for anything else.
+    "" means a connection by the proxy itself (LOCAL or UNKNOWN). ``read`` returns that many bytes, or fewer at the end.
+    Raises ValueError for anything else.
     """
     start = await read(len(_SIGNATURE))
     if start == _SIGNATURE:

@@ -43,9 +43,9 @@ from maptr.url import MAX_URL
 
 STATUSES = (HTTPStatus.FOUND, HTTPStatus.SEE_OTHER)  # what a record may ask for
 STALE_AGE = 30  # seconds; RFC 8767 section 4: the TTL of a stale answer
-RETRY_AFTER = 30  # seconds until a client should ask again where DNS did not answer
+RETRY_AFTER = 30  # seconds until a client should ask again if DNS did not answer
 LIST = "list"  # the value of the parameter ``maptr`` that asks for all mapping authorities
-MAX_ARK = MAX_URL - 512  # bytes, which leave room for the rest of its URL at a mapping authority
+MAX_ARK = MAX_URL - 512  # bytes, to leave space for the rest of its URL at a mapping authority
 
 _REASONS = {
     HTTPStatus.BAD_REQUEST: "not-an-ark",
@@ -56,7 +56,7 @@ _REASONS = {
 CENTRAL = "https://n2t.net"  # the resolver of all ARKs
 NOT_OURS = "this gateway does not answer for ARKs of NAAN {}"
 _VARIES: Headers = (("Vary", "Accept"),)
-_LABELLED = re.compile("(?i)/ark(?::|%3A)")  # the path of a request for an ARK, and nothing else
+_LABELLED = re.compile("(?i)/ark(?::|%3A)")  # the path of a request for an ARK and nothing else
 Respond = Callable[[Discovery], Response]
 """Makes the response from a discovery."""
 
@@ -64,7 +64,7 @@ _PARAMETER = re.compile(r"(?:^|&)maptr=(list|hkmp)(?=&|\Z)")
 
 
 def split_parameter(ark: Ark) -> tuple[Ark, str]:
-    """Return the ARK without the parameter ``maptr`` in its query string, and the value of that."""
+    """Return the ARK without the parameter ``maptr`` of its query string, and that parameter's value."""
     if "maptr=" not in ark.tail:
         return ark, ""
     query = ark.tail[1:]
@@ -81,9 +81,9 @@ def own_object(ark: Ark, site: Site) -> Match | None:
 
 
 def look_up(ark: Ark, own: Match | None, site: Site, now: float, respond: Respond) -> Response | Lookup:
-    """Return the response that the discovery of an ARK makes: at once if ``own`` is an own object.
+    """Return the response for an ARK: from its own object ``own`` at once, else from its discovery.
 
-    Pages, lists, redirects and the API all answer from this discovery.
+    Pages, lists, redirects and the API all answer from that discovery.
     """
     if not site.answers_for(ark.naan):
         return respond(Discovery(ark, source="natab"))
@@ -93,7 +93,7 @@ def look_up(ark: Ark, own: Match | None, site: Site, now: float, respond: Respon
 
 
 def _respond(ark: Ark, site: Site, now: float, respond: Respond, found: Discovery) -> Response:
-    """Respond with the candidates in the order in which the gateway redirects to them, and without its servers."""
+    """Respond with the candidates in the order of the gateway's redirects, and without its servers."""
     ranked, trace = site.ranked(found, now), tuple([_for_public(step) for step in found.trace])
     is_changed = any(map(is_not, trace, found.trace))  # equal steps may have other servers
     if found.ark is not ark or ranked is not found.candidates or is_changed:
@@ -102,7 +102,7 @@ def _respond(ark: Ark, site: Site, now: float, respond: Respond, found: Discover
 
 
 def _for_public(step: Step) -> Step:
-    """Return a step without the DNS servers of the gateway: their addresses, and the notes that name those."""
+    """Return a step without the gateway's DNS servers: without their addresses and the notes that name them."""
     if step.rdtype == TABLE:
         return step
     links = tuple(link.replace(server="") for link in step.links)
@@ -111,9 +111,10 @@ def _for_public(step: Step) -> Step:
 
 
 def answer(request: Request, ark: Ark, found: Discovery, site: Site, form: str = "") -> Response:
-    """Return the response to a request for an ARK. ``form`` is its parameter ``maptr``.
+    """Return the response to a request for an ARK. ``form`` is the request's parameter ``maptr``.
 
-    What depends on the Host header must not be kept, because a shared cache does not tell requests apart by it.
+    A response that depends on the Host header must not be cached, because shared caches do not tell requests apart by
+    it.
     """
     urls = found.urls()
     here = _own_urls(request, ark, urls, site)
@@ -127,7 +128,7 @@ def _answer(
     """Return the response, which leads to none of the URLs ``here``."""
     if not site.answers_for(ark.naan):
         return _not_ours(request, ark, site)
-    if not found.candidates and found.source != OWN:  # an own object that is gone says so below
+    if not found.candidates and found.source != OWN:  # an own object that is gone is reported below
         return _none(request, ark, found, site) if found.complete else _unknown(request, ark, found, site)
     headers = provenance(found, request.now, site.settings)
     inflection = ark.inflection
@@ -149,7 +150,7 @@ def _answer(
     for best, target in zip(found.candidates, urls, strict=True):
         if target in here:
             continue
-        takes_none = own is not None and own.has_query  # an inflection cannot be added to it
+        takes_none = own is not None and own.has_query  # no inflection can be added to it
         if inflection and (describes or takes_none or site.is_suspect(best, found, request.now)):
             break
         wanted = best.status or site.status(ark, target)
@@ -160,7 +161,7 @@ def _answer(
 
 
 def missing(ark: Ark, found: Discovery, site: Site, request: Request) -> str:
-    """Return why an ARK has no object: its NAAN leads to the gateway alone, which has others; "" if it may have one."""
+    """Return why an ARK has no object: its NAAN leads only to this gateway, which has others; "" if it may have one."""
     if not site.answers_for(ark.naan):
         return NOT_OURS.format(ark.naan)
     if not (ark.name and found.candidates) or found.source == OWN or ark.naan not in site.objects.naans:
@@ -171,7 +172,7 @@ def missing(ark: Ark, found: Discovery, site: Site, request: Request) -> str:
 
 
 def _own_urls(request: Request, ark: Ark, urls: list[str], site: Site) -> list[str]:
-    """Return which of the URLs that decide the answer are the gateway's own, and lead nowhere else."""
+    """Return the URLs, among those that decide the answer, that lead to the gateway itself and nowhere else."""
     host, others = request.headers.get("host", ""), []
     if not urls:
         root, entry = site.settings.root, site.table.lookup(ark)
@@ -201,10 +202,10 @@ def redirect(
     *,
     own: OwnObject | None = None,
 ) -> Response:
-    """Return a redirect that is not permanent. That of an ``own`` object does not depend on the Accept header.
+    """Return a temporary redirect. An ``own`` object's does not depend on the Accept header.
 
-    After a POST of an ARK it is 303, so that the client goes on with a GET. Another request that is not a GET goes to
-    the authority as it is, with its body (RFC 9110 15.4.8).
+    After a POST of an ARK it is 303, so that the client continues with a GET. Any other request that is not a GET goes
+    to the authority unchanged, with its body (RFC 9110 15.4.8).
     """
     if len(target) > MAX_URL:
         detail = f"the URL of the ARK has more than {MAX_URL} bytes"
@@ -212,7 +213,7 @@ def redirect(
     code = status or HTTPStatus.FOUND
     if request.method not in ("GET", "HEAD"):
         code = HTTPStatus.SEE_OTHER if request.path == "/" else HTTPStatus.TEMPORARY_REDIRECT
-    # The references are relative to the request: a header has no room for several long ARKs.
+    # The references are relative to the request: several long ARKs do not fit in a header.
     here = "" if _LABELLED.match(request.path) else f"/{_path(ark)}"
     link = f'<{here}?info>; rel="describedby"; type="text/plain"'
     if not here:
@@ -227,10 +228,10 @@ def redirect(
 
 
 def provenance(found: Discovery, now: float, settings: GatewayConfig) -> Headers:
-    """``Maptr-Source``, and how long the response may be kept.
+    """Return ``Maptr-Source``, and how long the response may be cached.
 
     ``Maptr-Source`` is a structured field (RFC 9651): dns, memory, disk or natab, with the parameters ``table`` (its
-    kind, unless ``--table`` gave it), ``date`` of its data, ``stale``, ``age`` in seconds and ``reason``.
+    kind, unless it was given by ``--table``), ``date`` of its data, ``stale``, ``age`` in seconds and ``reason``.
     """
     if isinstance(found, OwnDiscovery):
         return ("Maptr-Source", OWN), *kept(int(now), found.ttl or 0)
@@ -256,7 +257,7 @@ def provenance(found: Discovery, now: float, settings: GatewayConfig) -> Headers
 
 
 def table_source(site: Site, ark: Ark, now: float) -> Headers:
-    """``Maptr-Source`` of an answer from the table without a discovery."""
+    """Return ``Maptr-Source`` for an answer from the table without a discovery."""
     state = site.table_state
     stale, reason = bool(state.trouble), state.trouble
     found = Discovery(
@@ -273,7 +274,7 @@ def table_source(site: Site, ark: Ark, now: float) -> Headers:
 
 @lru_cache(maxsize=10_000)
 def _reason(text: str) -> str:
-    """Return the parameter ``reason`` of a structured field: a string of ASCII (RFC 9651 4.1.6)."""
+    """Return the parameter ``reason`` of a structured field: an ASCII string (RFC 9651 4.1.6)."""
     plain = printable(text).encode("ascii", "replace").decode()
     return 'reason="{}"'.format(plain.replace("\\", "\\\\").replace('"', '\\"'))
 
@@ -286,10 +287,10 @@ def _path(ark: Ark) -> str:
 def authorities(
     request: Request, ark: Ark, found: Discovery, site: Site, headers: Headers, urls: Sequence[str]
 ) -> Response:
-    """Return ``urls``, those of all mapping authorities, best first (the "discriminated list" of draft 5.1), as a link
-    set (RFC 9264).
+    """Return ``urls``, the URLs at all mapping authorities, best first (the "discriminated list" of draft 5.1), as a
+    link set (RFC 9264).
 
-    Further links lead from the ARK to its description, and from each URL to the ARK as what to cite
+    Further links lead from the ARK to its description, and from each URL to the ARK as the one to cite
     (signposting.org).
     """
     headers = (*_VARIES, *headers)
@@ -314,7 +315,7 @@ def authorities(
 
 
 def _base(request: Request, site: Site) -> str:
-    """Return where the client reached the gateway, as far as the request says."""
+    """Return the base URL at which the client reached the gateway, as far as the request says."""
     host = request.headers.get("host", "")
     return f"{'http' if site.settings.certificate is None else 'https'}://{host}" if host else ""
 
@@ -332,7 +333,7 @@ def _as_text(contexts: list[dict[str, Any]]) -> str:
 
 
 def _not_ours(request: Request, ark: Ark, site: Site) -> Response:
-    """Return a redirect of an ARK of a NAAN that is not the operator's to ``root``, else 404."""
+    """Return the response for a NAAN that is not the operator's: a redirect to ``root``, else 404."""
     settings, now = site.settings, int(request.now)
     if settings.root:
         headers = kept(now, settings.max_age)
@@ -342,7 +343,7 @@ def _not_ours(request: Request, ark: Ark, site: Site) -> Response:
 
 
 def _none(request: Request, ark: Ark, found: Discovery, site: Site) -> Response:
-    """DNS or the table said that there is none: forward the ARK to ``root``, or say so."""
+    """Return the response if DNS or the table denies the ARK: a redirect to ``root``, else an error."""
     settings, now = site.settings, int(request.now)
     source = provenance(found, request.now, settings)[:1]
     root, host = settings.root, request.headers.get("host", "")
@@ -364,13 +365,13 @@ def _unknown(request: Request, ark: Ark, found: Discovery, site: Site) -> Respon
 
 
 def check_unread(site: Site) -> None:
-    """Raise Unreadable if an ARK without a mapping authority may be one of own objects that were never read."""
+    """Raise Unreadable if an ARK without a mapping authority may be an own object in a file that was never read."""
     if isinstance(site.objects, objects.UnreadObjects) and site.objects.may_have_any:
         raise Unreadable(objects.UNREADABLE)
 
 
 def retry(found: Discovery) -> Headers:
-    """Return the headers of a 503: when to ask again, only where waiting helps (RFC 9110 10.2.3)."""
+    """Return the headers of a 503: when to ask again, but only if waiting helps (RFC 9110 10.2.3)."""
     wait = (("Retry-After", str(RETRY_AFTER)),) if found.may_pass else ()
     return (*wait, ("Cache-Control", "no-store"))
 
@@ -397,8 +398,8 @@ def failure(
 ) -> Response:
     """Return an error as a page, as plain text or as problem details, whichever the client prefers.
 
-    ``meant`` is the ARK that the client perhaps meant. The page says what happened in the language of the reader, and
-    what an own object was that is gone.
+    ``meant`` is the ARK that the client perhaps meant. The page says in the reader's language what happened and, for an
+    own object that is gone, what it was.
     """
     gone = found.own.object if isinstance(found, OwnDiscovery) and status == HTTPStatus.GONE else None
     elsewhere = "" if ark is None or site.answers_for(ark.naan) else f"{CENTRAL}/{_path(ark)}"
@@ -413,7 +414,7 @@ def failure(
         made = pages.page("failure.html", request, site, status, headers, **about)
     else:
         detail = printable(detail) if kind == TEXT else detail
-        if status == HTTPStatus.SERVICE_UNAVAILABLE and found is not None:  # the page has its own paragraph for it
+        if status == HTTPStatus.SERVICE_UNAVAILABLE and found is not None:  # the page has its own paragraph about it
             detail += f"\n{pages.remedy(found)}" % {"naan": found.ark.naan, "origin": found.missing_origin}
         if kind == TEXT:
             hint = f"is it {meant}?\n" if meant and f"is it {meant}?" not in detail else ""
@@ -426,7 +427,7 @@ def failure(
 
 
 def _reason_of(status: HTTPStatus, found: Discovery | None) -> str:
-    """Return why a request failed, as the statistics count it: one of a few words."""
+    """Return why a request failed: one of the few words that the statistics count."""
     if found is None or status == HTTPStatus.GONE:
         return _REASONS.get(status, "")
     if found:

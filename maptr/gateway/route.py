@@ -26,23 +26,23 @@ from maptr.registry.search import MAX_QUERY
 from maptr.registry.table import normal_key
 
 METHODS = ("GET", "HEAD", "OPTIONS", "POST")
-ARK_METHODS = (*METHODS, "PUT", "DELETE")  # of an ARK in the path: the last three are for its authority
+ARK_METHODS = (*METHODS, "PUT", "DELETE")  # for an ARK in the path: those after METHODS are for its authority
 METRICS = "/metrics"
-INFO = "/.info/"  # before an ARK, it means ?info, as at the central resolver
+INFO = "/.info/"  # before an ARK, it means ?info, as on n2t.net
 
 _LABEL = re.compile(r"(?ai)(?:(?<![0-9a-z])|(?<=%[0-9a-f]{2}))ark(?::|%3A)")
 ORIGIN = re.compile(r"(?i)https?://([^/?@]*)(?![^/?])")  # before the path, instead of the Host header (RFC 9112 3.2.2)
-_OTHER = re.compile(r"(?i)/https?:/")  # the URL of another resolver, which may have the ARK in its query string
-# White space, dashes and invisible characters, as a browser sends those of a pasted text. They are no part of any ARK.
+_OTHER = re.compile(r"(?i)/https?:/")  # another resolver's URL, which may have the ARK in its query string
+# White space, dashes and invisible characters in a pasted text, as a browser encodes them. No ARK contains them.
 _INERT = re.compile(
     "(?i)%(?:0[9A-D]|1[C-F]|20|2D)|%C2%(?:85|A0|AD)|%E1%9A%80|%E2%80%(?:8[0-9A-F]|9[0-5]|A[89A-F])|%E2%81%(?:9F|A[0-9])"
     "|%E2%88%92|%E3%80%80|%EF%BB%BF|%EF%B9%(?:98|A3)|%EF%BC%8D"
 )
 
-# Scripts of other sites may read what is for the public, because no response depends on credentials. In the browser of
-# an operator, which reaches addresses that others do not, they may not read what is for operators.
+# Scripts of other sites may read public responses, because none depends on credentials. They may not read what is for
+# operators, whose browsers reach addresses that others do not.
 _FOR_OPERATORS = (METRICS, "/ready", "/status", f"{api.BASE}status", "/links", "/links.csv")
-_PAGES = ("/drift/", "/links/", "/servers/", "/stats/", "/status/", pages.NAANS)  # with a final slash too many
+_PAGES = ("/drift/", "/links/", "/servers/", "/stats/", "/status/", pages.NAANS)  # with a surplus final slash
 _STATISTICS = ("/stats", "/stats.csv", f"{api.BASE}stats")
 CORS: Headers = (("Access-Control-Allow-Origin", "*"), ("Access-Control-Expose-Headers", "*"))
 
@@ -58,18 +58,17 @@ def route(
     client: str = "",
     is_admin: bool = False,
 ) -> Answer:
-    """Return the response, the ARK to look up first, the ARKs of a response in lines, or work for a thread.
+    """Return the response, the ARK to look up first, the ARKs of a response in lines, or the work for a thread.
 
-    ``raw_target`` is as received. ``now`` is wall-clock time. ``client`` is the address of the client, for the rules of
-    DNS. ``is_admin``: the request came to an address for the operator; what is for operators is then answered there
-    only.
+    ``raw_target`` is as received. ``now`` is wall-clock time. ``client`` is the client's address, which the DNS rules
+    need. ``is_admin``: the request came to an operator address, which alone answers what is for operators.
     """
     if raw_target[:1] != "/":
         if absolute := ORIGIN.match(raw_target):
             raw_target = raw_target[absolute.end() :]
             headers = {name.lower(): value for name, value in headers.items()} | {"host": absolute[1]}
         raw_target = "/" + raw_target.removeprefix("/")
-    if "[" in raw_target or "]" in raw_target:  # as browsers send them, although RFC 3986 does not allow it
+    if "[" in raw_target or "]" in raw_target:  # browsers send them, although RFC 3986 does not allow it
         raw_target = raw_target.replace("[", "%5B").replace("]", "%5D")
     return _route(Request(method, raw_target, headers, body, now, client, is_admin or not site.has_admin), site)
 
@@ -77,8 +76,8 @@ def route(
 def finished(
     response: Response, method: str, raw_target: str, headers: Mapping[str, str], settings: GatewayConfig
 ) -> Response:
-    """Return a response as it is sent: scripts of other sites may read it, unless it is for operators, and a client
-    that still has it is told so (RFC 9110 13.1.2)."""
+    """Return a response as it is sent: scripts of other sites may read it, unless it is for operators, and it is 304
+    for a client that still has it (RFC 9110 13.1.2)."""
     path = raw_target.partition("?")[0]
     if path[:1] == "/" and path not in _FOR_OPERATORS and (path not in _STATISTICS or settings.public_stats):
         response = response._replace(headers=response.headers + CORS)
@@ -120,14 +119,14 @@ def _route(request: Request, site: Site) -> Answer:
 
 
 def _posted(request: Request) -> str:
-    """Return the ARK in the body of a POST: the only field ``ark`` of a form, or the whole text, as curl sends it."""
+    """Return the ARK in the body of a POST: a form's only field ``ark``, or the whole text, as curl sends it."""
     body = request.body.decode("utf-8", "replace")
     is_form = request.media_type == "application/x-www-form-urlencoded"
     return unquote_plus(body[4:]) if is_form and body.startswith("ark=") and "&" not in body else body
 
 
 def _as_pasted(path: str) -> str:
-    """Return a path with the characters that are no part of an ARK as they were pasted."""
+    """Return a path in which characters that no ARK contains are decoded, as they were pasted."""
     return _INERT.sub(lambda encoded: unquote(encoded[0]), path) if "%" in path else path
 
 
@@ -135,12 +134,12 @@ Show = Callable[[Response, Discovery | None], Response]
 
 
 def _resolve(request: Request, received: str, site: Site, show: Show = lambda response, found: response) -> Answer:
-    """Return the response for an ARK in any text or target.
+    """Return the response to a text or target with an ARK in it.
 
-    ``show`` makes the page of a search from that response and the discovery that led to it.
+    ``show`` makes a search's page from that response and the discovery that led to it.
     """
     if received.startswith("/ark:"):
-        received = received[1:]  # the text of an ARK that is read fastest
+        received = received[1:]  # the form of an ARK that is read fastest
     path, mark, query = received.partition("?")
     try:
         ark = Ark.parse(f"{_as_pasted(path)}{mark}{query}" if "%" in path else received, bare=True, wrapped=True)
@@ -169,7 +168,7 @@ def _answer(request: Request, ark: Ark, site: Site, form: str, show: Show, found
 
 
 def _home(request: Request, site: Site) -> Answer:
-    """Return the search page. A text with an ARK in it is looked up and explained, not followed."""
+    """Return the search page. An ARK in the searched text is looked up and explained, not followed."""
     searched = request.parameter("q")
     if not searched.strip():
         return pages.home(request, site)
@@ -184,8 +183,8 @@ def _home(request: Request, site: Site) -> Answer:
 
 
 def _search(request: Request, site: Site, searched: str, error: ArkSyntaxError) -> Response:
-    """Return the page of the own objects that a text finds, and of NAANs; a redirect to the NAANs if it finds these
-    alone; else the search page with the ``error``. Raises Unreadable if it is not known whether it finds objects."""
+    """Return the page of the own objects and NAANs that match a text; a redirect to the NAANs if only these match; else
+    the search page with the ``error``. Raises Unreadable if it is not known whether objects match."""
     found = FoundObjects() if error.labelled else site.find(searched)
     naans = [] if error.labelled or error.suggestion else site.search(searched)
     if found.objects:
@@ -205,7 +204,7 @@ def _ready(site: Site) -> Response:
 
 
 def _slash(request: Request) -> Response | None:
-    """Return a redirect from a path of a page that has a final slash too many, or too few for the list of NAANs."""
+    """Return a redirect for a page's path with a surplus final slash, or for that of the list of NAANs without one."""
     path, mark, query = request.target.partition("?")
     if f"{path}/" == pages.NAANS:
         path = pages.NAANS

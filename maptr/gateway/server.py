@@ -1,4 +1,4 @@
-"""The HTTP server: requests, their time and their log around ``route``, on aiohttp's low-level server.
+"""The HTTP server, on aiohttp's low-level server: receives, times, limits and logs the requests that ``route`` answers.
 
 aiohttp keeps the raw target, so that a final ``?`` is an inflection.
 """
@@ -68,19 +68,19 @@ from maptr.resolver.call import Options
 
 access_log = logging.getLogger("maptr.gateway.access")
 
-MAX_BODY = 65_536  # bytes of a POST: one DNS message, or one ARK of at most 8,192
+MAX_BODY = 65_536  # bytes per POST: one DNS message, or one ARK of at most 8,192
 BODY_TIMEOUT = 10.0  # seconds for the body of a POST
-ALWAYS = ("/health", "/ready")  # what any name may ask for, such as that of a load balancer
-UNREADABLE_FOR = 10  # seconds until a client should ask again for an own object that could not be read
-PIECE = 65_536  # bytes of a long response for which the client has the idle timeout to read
+ALWAYS = ("/health", "/ready")  # paths that are answered for any Host, such as a load balancer's
+UNREADABLE_FOR = 10  # seconds until a client should ask again if an own object could not be read
+PIECE = 65_536  # bytes of a long response that a client must read within the idle timeout
 AT_ONCE = 32  # ARKs of one request that are looked up at the same time
 
-# Limits by token buckets: a client, an address or IPv6 network, pays for its requests and for the time of the event
-# loop that they take; a NAAN for the work that its rules are (``Discovery.work``).
-BURST = 2  # seconds of its rate that a client may use at once
+# Token bucket limits: a client (an address or IPv6 network) pays for its requests and for the event loop's time that
+# they take; a NAAN pays for the work that its rules cause (``Discovery.work``).
+BURST = 2  # seconds' worth of its rate that a client may use at once
 COST = 0.001  # seconds that one token buys; a redirect takes less
-NAAN_WORK = 400_000  # steps a second of one NAAN, some 100 ms
-FREE_WORK = 5_000  # steps of one ARK that are not counted; those of a record take some hundred
+NAAN_WORK = 400_000  # steps per second and NAAN, some 100 ms
+FREE_WORK = 5_000  # steps per ARK that are not counted; a record takes some hundred
 
 _FIXED = ((hdrs.SERVER, "maptr"), ("X-Content-Type-Options", "nosniff"))  # headers of every response
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,64}\Z")
@@ -91,23 +91,23 @@ _COMBINED_LINE = '%(client)s - - [%(at)s] "%(method)s %(target)s %(http)s" %(sta
 
 
 Ask = Callable[[Site], Answer]
-"""``route`` for one request."""
+"""Calls ``route`` for one request."""
 
 Pieces = AsyncGenerator[bytes, None]
 
 
 class HttpRequest(web.BaseRequest):
-    """A request with its connection. It is answered as HTTP/1.1, whatever version it speaks (RFC 9110 2.5)."""
+    """A request with its connection. It is answered as HTTP/1.1, whatever its version (RFC 9110 2.5)."""
 
     connection: HttpConnection
     spoken: HttpVersion
 
 
 class HttpServer:
-    """Answers HTTP requests on bound sockets. ``site`` is asked for the state to answer from, at each request.
+    """Answers HTTP requests on bound sockets. ``site`` gives the state to answer each request from.
 
-    ``is_admin``: the sockets are those of the operator. ``is_local``: only this machine's users shall reach them. Both
-    answer no request for the name of another host. ``bound`` are the addresses with their actual ports.
+    ``is_admin``: the sockets are the operator's. ``is_local``: only this machine's users may reach them. Both reject
+    requests for another host's name. ``bound`` has the addresses with their actual ports.
     """
 
     def __init__(
@@ -142,7 +142,7 @@ class HttpServer:
         return list(self._sockets)
 
     def configure(self, settings: GatewayConfig, tls: ssl.SSLContext | None) -> None:
-        """Use these settings from now on, and the certificate for new connections."""
+        """Use these settings from now on; the certificate applies to new connections."""
         self._settings = settings
         self._clients = TokenBuckets(settings.rate, settings.rate * BURST, time.monotonic)
         self._naans = TokenBuckets(NAAN_WORK, NAAN_WORK * BURST, time.monotonic)
@@ -157,7 +157,7 @@ class HttpServer:
             self._sockets[bound_at(address, sock)] = sock
 
     def close(self) -> None:
-        """Close the sockets of a server that was not started."""
+        """Close the sockets if the server was not started."""
         for sock in self._sockets.values():
             sock.close()
 
@@ -165,12 +165,12 @@ class HttpServer:
         manager = web.Server(
             self._handle,  # type: ignore[arg-type]
             request_factory=self._make_request,  # type: ignore[arg-type]
-            handler_cancellation=True,  # when the client has gone
+            handler_cancellation=True,  # when the client disconnects
         )
         self._listener.start(list(self._sockets.values()), manager)
 
     async def stop(self) -> None:
-        """Accept no more connections, and answer the requests under way."""
+        """Accept no more connections, and answer pending requests."""
         await self._listener.stop()
         await self._waiting.stop()
 
@@ -204,7 +204,7 @@ class HttpServer:
             number = next(self._ids)
         try:
             answer, pieces = await self._answer(request, client)
-            if pieces is not None and request.spoken == HttpVersion10:  # which has no chunks
+            if pieces is not None and request.spoken == HttpVersion10:  # has no chunks
                 answer, pieces = answer._replace(body=b"".join([line async for line in pieces])), None
             response = finished(answer, request.method, request.raw_path, received, self._settings)
             headers = _all_headers(response, number)
@@ -232,18 +232,18 @@ class HttpServer:
         return made
 
     def _client_of(self, proxy: str, headers: CIMultiDictProxy[str], target: str) -> str:
-        """Return the client that a proxy names; the proxy itself if it names none that can be read."""
+        """Return the client that a proxy names; the proxy itself if it names no valid client."""
         header = self._proxies.header
         if values := headers.getall(header, None):
             return self._proxies.client(proxy, values)
         is_default = self._settings.proxies == GatewayConfig.proxies
-        is_check = kind_of(target) == "operator"  # a proxy asks for the health of the gateway itself
+        is_check = kind_of(target) == "operator"  # a proxy checks the gateway's health for itself
         if not (is_default or is_check or self._settings.proxy_protocol):
             self._proxies.warn_of(proxy)
         return proxy
 
     def _refuse(self, request: web.BaseRequest, status: int, error: BaseException | None) -> web.Response:
-        """Return the response to a request that aiohttp cannot read. It has no detail of the error."""
+        """Return the response to a request that aiohttp cannot read, without details of the error."""
         if isinstance(error, LineTooLong):
             is_target = str(MAX_TARGET) in map(str, error.args)
             status = HTTPStatus.REQUEST_URI_TOO_LONG if is_target else HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE
@@ -259,7 +259,7 @@ class HttpServer:
         return made
 
     async def _answer(self, request: HttpRequest, client: str) -> tuple[Response, Pieces | None]:
-        """Return the response, and its body in pieces if it has one in lines."""
+        """Return the response and, if it has lines, its body in pieces."""
         target = request.raw_path
         if (refused := self._refusal(request, client)) is not None:
             return refused, None
@@ -286,7 +286,7 @@ class HttpServer:
                 return answer, None
             self._clients.charge(client_of(client), len(answer.parts))
             return answer.response, self._lines(answer, ask, site)
-        except Unreadable as error:  # such as own objects: a redirect by the table would be wrong, and kept
+        except Unreadable as error:  # such as own objects: a redirect by the table would be wrong, and cached
             self._metrics.unavailable.inc()
             retry = (("Retry-After", str(UNREADABLE_FOR)),)
             return self._failure(request, HTTPStatus.SERVICE_UNAVAILABLE, str(error), retry), None
@@ -296,7 +296,7 @@ class HttpServer:
             return self._failure(request, status, "the log of the server has the reason"), None
 
     def _refusal(self, request: HttpRequest, client: str) -> Response | None:
-        """Return the response to a request that is not answered: its version, its Host, or the limit of its client."""
+        """Return the refusal of a request because of its version, its Host, or its client's limit."""
         if not HttpVersion10 <= request.spoken <= HttpVersion11:
             return text("only HTTP/1.1 and HTTP/1.0 are supported\n", HTTPStatus.HTTP_VERSION_NOT_SUPPORTED)
         target, headers = request.raw_path, request.headers
@@ -306,7 +306,7 @@ class HttpServer:
         if self._checks_host and not self._is_for_operators(target, headers):
             return text(f"{REFUSED.format('gateway.admin_hosts')}\n", HTTPStatus.MISDIRECTED_REQUEST)
         if target.partition("?")[0] == pages.STYLE or (wait := self._clients.wait(client_of(client))) <= 0:
-            return None  # also for the style of the page that a browser gets for 429
+            return None  # also for the style sheet of a 429 page
         if self._proxies.trusts(client):
             header = self._proxies.header
             names_none = f"{header} names no client outside gateway.proxies: all its clients share one limit"
@@ -315,8 +315,8 @@ class HttpServer:
         return self._failure(request, HTTPStatus.TOO_MANY_REQUESTS, "too many requests", retry)
 
     def _failure(self, request: HttpRequest, status: HTTPStatus, detail: str, headers: Headers = ()) -> Response:
-        """Return an error that does not depend on the target: for a program, or for a browser as a page, which is made
-        once a minute, because it must cost less than what it refuses."""
+        """Return an error that does not depend on the target; a browser gets a page, made once a minute, because it
+        must cost less than what it refuses."""
         headers = (*headers, ("Cache-Control", "no-store"))
         if kind_of(request.raw_path) == "api":
             return problem(status, detail, headers)
@@ -330,7 +330,7 @@ class HttpServer:
         return made._replace(headers=(*(pair for pair in made.headers if pair[0] != "Cache-Control"), *headers))
 
     def _is_for_operators(self, target: str, headers: CIMultiDictProxy[str]) -> bool:
-        """Return whether the request names this machine, or asks only whether it is there."""
+        """Return whether the request names this machine, or is only a health check."""
         named, path = "", target
         if origin := ORIGIN.match(target):
             named, path = origin[1], target[origin.end() :]
@@ -340,8 +340,8 @@ class HttpServer:
         return all(is_for_operators(host, names) for host in (named, *headers.getall(hdrs.HOST, ())))
 
     async def _at_once(self, ask: Ask, site: Site, payer: str) -> Response | Lines:
-        """Return the answer, whose time in the event loop the client pays. Raises Busy where that would have to wait
-        for a file."""
+        """Return the answer, and charge the client for the event loop's time. Raises Busy if it would have to wait for
+        a file."""
         began = time.perf_counter()
         answer = ask(site)
         if isinstance(answer, Lookup) and (at_once := self._from_table(answer.ark)) is not None:
@@ -358,7 +358,7 @@ class HttpServer:
         return answer
 
     async def _patiently(self, ask: Ask, site: Site) -> Response | Lines:
-        """Return the answer, made in threads that may wait. Raises Unreadable."""
+        """Return the answer, made in a thread that may wait. Raises Unreadable."""
         allowance = Allowance(self._waiting)
         answer = await allowance.run(lambda: ask(site))
         if isinstance(answer, Lookup):
@@ -382,7 +382,7 @@ class HttpServer:
         if expects and request.spoken == HttpVersion11:  # RFC 9110 10.1.1
             await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         body = bytearray()
-        self._listener.connections.idle(request.connection)  # it can make room as one that waits for headers
+        self._listener.connections.idle(request.connection)  # may be closed, as one that waits for headers
         try:
             async with asyncio.timeout(BODY_TIMEOUT):
                 async for chunk in request.content.iter_any():
@@ -401,11 +401,11 @@ class HttpServer:
         return None if self._options.chooser else self._sources.from_table(ark)
 
     async def _discover(self, ark: Ark) -> Discovery:
-        """Return the discovery, without candidates instead of an error."""
+        """Return the discovery; one without candidates instead of an error."""
         if self._naans.wait(ark.naan) > 0:
             return self._sources.engine.not_asked(ark, "the rules of this NAAN take too long")
         try:
-            # Without the URL before the label, which is the client's, and the inflection, which needs no look-up.
+            # Without the client's URL before the label, and without the inflection, which needs no look-up.
             found = await self._sources.discover_async(ark.with_received(tail="", nma=""), self._options)
         except DiscoveryError as error:
             found = error.discovery
@@ -417,7 +417,7 @@ class HttpServer:
     async def _send(
         self, request: HttpRequest, response: Response, pieces: Pieces, headers: CIMultiDict[str]
     ) -> web.StreamResponse:
-        """Send a response in pieces. The length of one without a body is not known."""
+        """Send a response in pieces. Without a body, its length is not known."""
         made = web.StreamResponse(status=response.status, headers=headers)
         made.content_length = len(response.body) or None
         if request.connection.is_last():
@@ -429,16 +429,16 @@ class HttpServer:
                     async for piece in pieces:
                         async with asyncio.timeout(self._settings.idle_timeout):
                             await made.write(piece)
-        except ConnectionError:  # the client has gone
+        except ConnectionError:  # the client has disconnected
             raise
-        except Exception as error:  # a part of the response may be sent: its end must be missing
+        except Exception as error:  # part of the response may have been sent: its end must be missing
             if not isinstance(error, TimeoutError):
                 self._listener.log_error(error, f", {request.method} {_shown(request.raw_path)}")
             request.connection.abort()
         return made
 
     async def _lines(self, lines: Lines, ask: Ask, site: Site) -> Pieces:
-        """Look up many ARKs at a time, and give the line of each in their order."""
+        """Look up several ARKs at a time, and yield their lines in order."""
         allowance = Allowance(self._waiting)
         patient: list[Lines] = []
 
@@ -492,7 +492,7 @@ class HttpServer:
         number: str,
         naan: str = "",
     ) -> None:
-        """A line of the access log; in JSON also as members. ``request`` is None if it cannot be read."""
+        """Write a line of the access log; in JSON also as members. ``request`` is None if it cannot be read."""
         method, target = ("-", "-") if request is None else (request.method, _shown(request.raw_path))
         members = {
             "client": client,
@@ -523,9 +523,9 @@ class HttpServer:
         access_log.info(line, values, extra={"members": members, "is_whole": is_combined})
 
 
-@lru_cache(maxsize=64)  # clients send the name of the gateway
+@lru_cache(maxsize=64)  # nearly all clients send the gateway's name
 def _is_host(text: str) -> bool:
-    """Return whether a Host header can be read: a host, perhaps with a port."""
+    """Return whether a Host header is valid: a host, perhaps with a port."""
     found = _HOST.match(text)
     return found is not None and (not found[1] or (len(found[1]) <= 5 and int(found[1]) <= _MAX_PORT))
 

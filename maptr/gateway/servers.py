@@ -1,4 +1,4 @@
-"""Mapping authorities by their probes: the list of the page ``/servers``, and its feed (RFC 4287)."""
+"""Mapping authorities and their probes: the list on the page ``/servers``, and its feed (RFC 4287)."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from maptr.gateway.site import Site
 from maptr.reconcile.probes import CERTIFICATE_WARNING, Liveness, Period
 
 DAY = 86_400.0
-DAYS = 90  # of a picture
-MAX_FEED = 100  # entries of a feed
+DAYS = 90  # in a picture
+MAX_FEED = 100  # entries in a feed
 
 
 class Outage(NamedTuple):
-    """A period without an answer, its end (None if it goes on), and its place in a picture that is DAYS wide."""
+    """A period without an answer: its end (None while it lasts), and its place in a picture that is DAYS wide."""
 
     period: Period
     until: float | None
@@ -25,14 +25,14 @@ class Outage(NamedTuple):
 
 
 class Picture(NamedTuple):
-    """The outages of a server within DAYS, the latest first, and where the picture begins: at the first probe."""
+    """A server's outages within DAYS, latest first, and where the picture begins: at the first probe."""
 
     x: float
     outages: list[Outage]
 
 
 def picture(one: Liveness, now: float) -> Picture:
-    """Return the outages of a server. An outage ends with the first probe that is answered."""
+    """Return a server's outages. An outage ends with the first probe that is answered."""
 
     def place(at: float) -> float:
         return round(max(0.0, DAYS - (now - at) / DAY), 2)
@@ -49,7 +49,7 @@ def picture(one: Liveness, now: float) -> Picture:
 
 
 def in_order(site: Site, now: float) -> list[Liveness]:
-    """Return all servers: those that do not answer, the latest first; those whose certificate ends; the others."""
+    """Return all servers: those that do not answer, latest first; those whose certificate expires soon; the others."""
 
     def rank(one: Liveness) -> tuple[bool, bool, float, str]:
         changed = (one.since or 0.0) if one.failures or len(one.history) > 1 else 0.0
@@ -61,7 +61,7 @@ def in_order(site: Site, now: float) -> list[Liveness]:
 class _Change(NamedTuple):
     place: str
     at: float
-    kind: str  # distinguishes the changes of a server at one time
+    kind: str  # distinguishes a server's simultaneous changes
     what: str
     note: str = ""
 
@@ -82,7 +82,7 @@ def _changes(one: Liveness, now: float) -> Iterator[_Change]:
 
 
 def feed(site: Site, now: float) -> dict[str, Any]:
-    """Return the values of the template of the feed: the changes of all servers, the latest first."""
+    """Return the values for the feed's template: the changes of all servers, latest first."""
     name, base = site.settings.name or "maptr", site.settings.public_url
     changes = [change for one in site.liveness.values() for change in _changes(one, now)]
     latest = sorted(changes, key=lambda change: (-change.at, change.place))[:MAX_FEED]

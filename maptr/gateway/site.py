@@ -1,4 +1,4 @@
-"""The state from which the gateway answers at one moment: settings, the table, single redirects, probes and drift."""
+"""The state from which the gateway answers at one moment: settings, the table, own objects, probes and drift."""
 
 from __future__ import annotations
 
@@ -28,17 +28,16 @@ from maptr.zone.snapshot import Snapshot
 
 T = TypeVar("T")
 
-MAX_MADE = 200  # pages and lists of one site
-MAX_CHAIN = 8  # own objects, each with the URL of the next one
+MAX_MADE = 200  # pages and lists per site
+MAX_CHAIN = 8  # own objects, each with the URL of the next
 NO_TABLE = Table()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DriftReport:
-    """The verdicts of the last comparison of table and DNS. ``at`` is its wall-clock time; None before the first.
+    """The verdicts of the last comparison of table and DNS, made at wall-clock time ``at``; None before the first.
 
-    ``serial`` is that of the zone at that time, if it is known. ``history`` has earlier verdicts by record, the latest
-    first.
+    ``serial`` is the zone's at that time, if known. ``history`` has earlier verdicts by record, latest first.
     """
 
     verdicts: Sequence[Drift] = ()
@@ -49,7 +48,7 @@ class DriftReport:
 
 class Traffic(NamedTuple):
     """The redirects so far, and the seconds within which half of the responses to ARKs, and 99 % of them, were made;
-    None before the first, or if they took longer than the metrics distinguish."""
+    None before the first, or beyond the range of the metrics."""
 
     redirects: int
     half: float | None
@@ -58,16 +57,16 @@ class Traffic(NamedTuple):
 
 @dataclass(frozen=True)
 class Site:
-    """Everything a response is made from: one value, of which ``route`` is a function. A change makes a new site.
+    """Everything a response is made from: one value, the argument of ``route``. A change makes a new site.
 
-    ``has_admin``: metrics and statistics are at an address of their own. ``hyphens`` is as in ``Settings``. ``zones``,
-    if there are any, and ``dns_context`` answer DNS over HTTPS. ``compares``: it compares the table with DNS.
-    ``pull_failed``: the last pull of the table failed; None if this gateway pulls none.
-    ``patience``: for that many seconds, look-ups of own objects may wait; 0 in the event loop, which must not.
-    ``links`` is what is known of the links of own objects, None without any check of them.
-    ``sources`` are what the gateway answers from, None before the first look; ``troubles`` why it is not ready, as
-    clients may read it. ``alarms`` are what its operator must mend while it answers, by their kind. ``index`` is that
-    of the table. ``certificate_expires`` is in seconds since 1970, None without HTTPS.
+    ``has_admin``: metrics and statistics have a separate address. ``hyphens`` is as in ``Settings``. ``zones``, if
+    there are any, and ``dns_context`` answer DNS over HTTPS. ``compares``: it compares the table with DNS.
+    ``pull_failed``: the last pull of the table failed; None if this gateway pulls none. ``patience``: for that many
+    seconds, look-ups of own objects may wait; 0 in the event loop, which must not. ``links`` reports on the links of
+    own objects, None if they were never checked. ``sources`` are what the gateway answers from, None until it has
+    looked; ``troubles`` say why it is not ready, and are safe to show to clients. ``alarms`` are what the operator must
+    fix although it answers, by kind. ``index`` is the table's. ``certificate_expires`` is in seconds since 1970, None
+    without HTTPS.
     """
 
     settings: GatewayConfig = field(default_factory=GatewayConfig)
@@ -95,7 +94,7 @@ class Site:
     _made: dict[object, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def once(self, key: object, make: Callable[[], T]) -> T:
-        """Return what ``make`` gives, made once for this site: what many requests get. Any thread may call it."""
+        """Return the result of ``make``, which is called once for this site. Any thread may call it."""
         made = self._made.get(key)
         if made is None:
             if len(self._made) >= MAX_MADE:
@@ -111,15 +110,15 @@ class Site:
         return Table(entry for entry in table.values() if entry.naan in naans) if naans else table
 
     def answers_for(self, naan: str) -> bool:
-        """Return whether the gateway answers for a NAAN: for all, or only for those of its operator."""
+        """Return whether the gateway answers for a NAAN: for all of them, or only for its operator's."""
         return not self.settings.naans or naan in self.settings.naans
 
     def search(self, text: str) -> list[Entry]:
-        """Return the records of the NAANs that a text finds, best first."""
+        """Return the records of the NAANs that match a text, best first."""
         return [entry for entry in self.index.search(text) if self.answers_for(entry.naan)]
 
     def find(self, text: str) -> FoundObjects:
-        """Return the own objects that a text finds. For threads that may wait."""
+        """Return the own objects that match a text. For threads that may wait."""
         found = self.objects.search(text)
         return found._replace(objects=[one for one in found.objects if self.answers_for(one.naan)])
 
@@ -132,11 +131,12 @@ class Site:
         return self.redirects.objects.within(self.patience)
 
     def statistics_for(self, request: Request) -> Readings | None:
-        """Return the statistics if the sender of a request may see them: an operator, or anybody if they are public."""
+        """Return the statistics if the sender of a request may see them: an operator, or any client if they are
+        public."""
         return self.statistics if self.settings.public_stats or (self.has_admin and request.is_admin) else None
 
     def status(self, ark: Ark, target: str) -> int | None:
-        """Return the HTTP status that the record of an ARK wants for a target, if it is not the usual one. A NAPTR
+        """Return the HTTP status that the table's record of an ARK sets for a target, if it is not the default. A NAPTR
         record has no field for it."""
         entry = self.table.lookup(ark)
         if entry is None:
@@ -145,11 +145,11 @@ class Site:
         return next((nma.status for nma in unusual if nma.url(ark, entry.shoulder) == target), None)
 
     def is_own(self, where: str, host: str) -> bool:
-        """Return True for a URL of the gateway itself: below its ``public_url`` or, without one, an ARK at ``host``, to
-        which the client sent its request."""
+        """Return True for a URL of the gateway itself: below its ``public_url`` or, without one, an ARK at the
+        request's ``host``."""
         public_url = self.settings.public_url
         at = _without_scheme(public_url).partition("/")[0] if public_url else host.lower()
-        if at.partition(":")[0].removesuffix(".") not in where.lower():  # which is fast, and nearly always so
+        if at.partition(":")[0].removesuffix(".") not in where.lower():  # the fast path, nearly always taken
             return False
         if public_url:
             return is_below(where, public_url)
@@ -157,8 +157,8 @@ class Site:
         return _without_scheme(where).startswith(tuple(own))
 
     def ends_here(self, where: str, host: str) -> bool:
-        """Return True for a URL of the gateway itself, unless it is that of an own object that is gone, or that leads
-        elsewhere, perhaps by others."""
+        """Return True for a URL of the gateway itself, unless it belongs to an own object that is gone, or that leads
+        elsewhere, perhaps through other own objects."""
         for _ in range(MAX_CHAIN):
             if not self.is_own(where, host):
                 return False
@@ -180,26 +180,26 @@ class Site:
 
     @cached_property
     def example(self) -> str:
-        """An ARK to try: the first one that the registry has for tests, else the first NAAN."""
+        """An ARK to try: the registry's first one for tests, else the first NAAN."""
         if self.settings.example:
             return self.settings.example
         ark = next(filter(None, (entry.test_ark for entry in self.table.values())), None)
         return str(ark) if ark else f"ark:{next(iter(self.table), '12345').partition('/')[0]}"
 
     def is_circular(self, ark: Ark, host: str) -> bool:
-        """Return whether the record of an ARK names ``root`` or the gateway, so that ``root`` could send it back."""
+        """Return whether an ARK's record names ``root`` or the gateway, so that ``root`` could send it back."""
         entry = self.table.lookup(ark)
         targets = entry.urls(ark) if entry is not None else []
         return any(is_below(where, self.settings.root) or self.is_own(where, host) for where in targets)
 
     def ranked(self, found: Discovery, now: float) -> tuple[Candidate, ...]:
-        """Return the candidates, with those that did not answer their last probes at the end."""
+        """Return the candidates; those that did not answer their last probes come last."""
         if not self.liveness or len(found) < 2:
             return found.candidates
         return tuple(sorted(found, key=lambda candidate: self.is_suspect(candidate, found, now)))
 
     def is_suspect(self, candidate: Candidate, found: Discovery, now: float) -> bool:
-        """Return whether the server of a candidate did not answer its last probes."""
+        """Return whether a candidate's server did not answer its last probes."""
         if not self.liveness:
             return False
         known = self.liveness.get(url.server_of(candidate.url(found.ark, scheme=found.scheme)) or "")
@@ -207,11 +207,11 @@ class Site:
 
 
 def is_below(where: str, base: str) -> bool:
-    """Return whether a URL is that of a server, or below it, by http or https."""
+    """Return whether a URL equals a base URL, or is below it, by http or https."""
     return f"{_without_scheme(where)}/".startswith(f"{_without_scheme(base)}/")
 
 
 @lru_cache(maxsize=1024)
 def _without_scheme(text: str) -> str:
-    """Return a URL in the form that compares, without its scheme, because a server may be reached by http and https."""
+    """Return a URL in a form to compare, without its scheme, because a server may be reached by http and https."""
     return url.normalized(text).partition("://")[2]

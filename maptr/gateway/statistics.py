@@ -1,8 +1,8 @@
-"""What a gateway was asked: NAANs and shoulders, failures, sources, inflections and referrers, by hour and day, without
-any client.
+"""Statistics of a gateway's requests: NAANs and shoulders, failures, sources, inflections and referrers, by hour and
+day, without client addresses.
 
-The counts of the last minute are in memory, the others in SQLite: hours for two weeks, days for a year. What is kept is
-bounded: of each kind, the values that were counted most, and the rest as "other".
+The last minute's counts are in memory, the others in SQLite: hours for two weeks, days for a year. Their number is
+bounded: of each kind, only the most frequent values are kept, and the rest as "other".
 """
 
 from __future__ import annotations
@@ -33,31 +33,31 @@ from maptr.registry.dates import LATEST
 log = logging.getLogger("maptr.gateway")
 
 HOUR, DAY = 3_600, 86_400  # seconds
-HOURS_KEPT, DAYS_KEPT = 14 * 24, 400  # those with a request
+HOURS_KEPT, DAYS_KEPT = 14 * 24, 400  # counting only those with a request
 TABLES = ("hours", "days")
-MAX_VALUES = 200  # of one kind in a minute, and in an hour and a day that are over
-MAX_FRESH = 5_000  # of one kind in the hour and the day that go on
-# Different requests that are counted as a whole, which is fast, before each of their values is: that takes some 20 us
-# for each, and the event loop must not be held for long.
+MAX_VALUES = 200  # of one kind in a minute, and in a past hour or day
+MAX_FRESH = 5_000  # of one kind in the current hour or day
+# Distinct requests that are counted as a whole, which is fast, before their values are counted one by one: that takes
+# some 20 us per request, and the event loop must not be held up.
 MAX_REQUESTS = 300
-DAYS = 7  # of a report, if none are named
+DAYS = 7  # of a report, by default
 LISTED = 50  # values of one kind in a report
-MONTHS = 13  # of a report: the current one, and those of the year before
-MAX_AGENT = 256  # characters of a User-Agent header that are looked at
-# Different pairs of shoulder and User-Agent header in memory, until a thread has told crawlers from others: that takes
-# 0.2 to 0.6 ms for each header.
+MONTHS = 13  # of a report: the current one, and the twelve before it
+MAX_AGENT = 256  # characters read from a User-Agent header
+# Distinct pairs of shoulder and User-Agent header in memory, until a thread has recognised the crawlers: that takes 0.2
+# to 0.6 ms per header.
 MAX_AGENTS = 2_000
-MAX_COUNT = 1 << 40  # of one value; a sum of those of a full file is below the limit of SQLite's integers
+MAX_COUNT = 1 << 40  # of one value; the sum over a full file stays within SQLite's integers
 COLUMNS = ["start", "kind", "value", "n"]
 OTHER = "other"
 REQUESTS, NAAN, FAILED, REASON, STATUS, SOURCE, INFLECTION, REFERRER, SHOULDER, CRAWLED, CLIENT = KINDS = (
     *("requests", "naan", "failed", "reason", "status", "source", "inflection", "referrer"),
-    *("shoulder", "crawled", "client"),  # shoulders asked by others than crawlers, and by them; and both as a whole
+    *("shoulder", "crawled", "client"),  # shoulders without crawlers, shoulders of crawlers, and both in total
 )
 AGENT = "agent"  # a shoulder and a User-Agent header: in memory, never in the file
-CRAWLER = "crawler"  # the value of CLIENT for requests of crawlers; OTHER for the others
-REST = dict.fromkeys(KINDS, OTHER) | {FAILED: f"{OTHER} 0 "}  # the values that are counted together
-FAILING = (400, 404, 410, 414, 503)  # of an ARK: not one, none, gone, too long, not known
+CRAWLER = "crawler"  # the value of CLIENT for crawlers; OTHER for all others
+REST = dict.fromkeys(KINDS, OTHER) | {FAILED: f"{OTHER} 0 "}  # the values under which rare ones are counted
+FAILING = (400, 404, 410, 414, 503)  # not an ARK, no such ARK, gone, too long, not known
 
 _NAAN = re.compile(r"(?ai)ark(?::|%3A)(?:/|%2F)*([0-9a-z-]{1,64})(?=[/?#.]|%2F|\Z)")
 _SHOULDER = re.compile(r"(?ai)ark(?::|%3A)(?:/|%2F)*[0-9a-z-]{1,64}(?:/|%2F)+([a-z-]{1,32}[0-9])")
@@ -66,7 +66,7 @@ _CALENDAR = re.compile(r"((?:19|20)\d\d)(?:-(\d\d)(?:-(\d\d))?)?", re.ASCII)
 _FAILURE = re.compile(r"\S{1,64} [0-9]{1,3} [a-z-]{0,40}")
 _HOST = re.compile(r"(?ai)https?://([a-z0-9.-]{1,253}|\[[0-9a-f:.]{2,45}\])(?=[:/?#]|\Z)")
 
-# The file may have been edited, or damaged: a row that is none of ours is left out, and the others count.
+# The file may have been edited or damaged: rows that maptr did not write are skipped.
 _SOUND = (
     "(typeof(start) = 'integer' AND typeof(kind) = 'text' AND typeof(value) = 'text'"
     f" AND typeof(n) = 'integer' AND n BETWEEN 0 AND {MAX_COUNT})"
@@ -76,17 +76,17 @@ Key = tuple[int, str, str]
 """The start of an hour, the kind and the value."""
 
 Request = tuple[int, str, int, str, str | None, str | None, str]
-"""What is counted of a request: hour, NAAN, HTTP status, source, inflection, host of the referrer, and reason."""
+"""What is counted about a request: hour, NAAN, HTTP status, source, inflection, referring host, and reason."""
 
 
 def naan_in(target: str) -> str:
-    """Return the NAAN of the first ARK in a target; "" without one."""
+    """Return the NAAN of the first ARK in a target; "" if none."""
     found = _NAAN.search(target)
     return found[1].replace("-", "").lower() if found is not None else ""
 
 
 def shoulder_in(target: str) -> str:
-    """Return the shoulder of the first ARK in a target: the letters and the digit that start its name; "" without."""
+    """Return the shoulder of the first ARK in a target: the letters and digit that start its name; "" if none."""
     found = _SHOULDER.search(target)
     return found[1].replace("-", "") if found is not None else ""
 
@@ -94,7 +94,7 @@ def shoulder_in(target: str) -> str:
 @lru_cache
 def _crawler_patterns() -> Callable[[str], bool] | None:
     try:
-        from crawleruseragents import is_crawler  # late: only the thread that writes counts needs it
+        from crawleruseragents import is_crawler  # imported late: only the thread that writes counts needs it
     except ImportError:  # of the extra ``gateway``
         return None
     return cast(Callable[[str], bool], is_crawler)
@@ -102,13 +102,13 @@ def _crawler_patterns() -> Callable[[str], bool] | None:
 
 @lru_cache(maxsize=4_096)
 def is_crawler(agent: str) -> bool:
-    """Return whether the value of a User-Agent header is that of a known crawler."""
+    """Return whether a User-Agent header's value is a known crawler's."""
     known = _crawler_patterns()
     return known is not None and known(agent)
 
 
 def classified(counts: Counter[Key]) -> Counter[Key]:
-    """Return counts with the classes of clients in place of their User-Agent headers."""
+    """Return counts with the clients' classes in place of their User-Agent headers."""
     made: Counter[Key] = Counter()
     for (start, kind, value), n in counts.items():
         if kind != AGENT:
@@ -123,10 +123,10 @@ def classified(counts: Counter[Key]) -> Counter[Key]:
 
 
 def span_of(period: str) -> tuple[int, int]:
-    """Return the start of a period in seconds since 1970, and its end, which is the start of the next one.
+    """Return a period's start in seconds since 1970, and its end, which is the next one's start.
 
-    A period is a year, month or day in UTC, such as 2025, 2025-11 or 2025-11-03, or from the first to the last of two
-    with ``/`` between (ISO 8601). Raises ValueError, also for more than DAYS_KEPT days.
+    A period is a year, month or day in UTC, such as 2025, 2025-11 or 2025-11-03, or a range from the first to the last
+    of two with ``/`` between (ISO 8601). Raises ValueError, also for more than DAYS_KEPT days.
     """
     first, _, last = period.partition("/")
     try:
@@ -153,7 +153,7 @@ def _calendar_span(text: str) -> tuple[int, int]:
 
 
 class Failure(NamedTuple):
-    """The failed requests for the ARKs of a NAAN with one HTTP status and for one reason, "" if that is not known."""
+    """The failed requests for a NAAN's ARKs with one HTTP status and one reason, "" if it is not known."""
 
     naan: str
     status: int
@@ -167,8 +167,8 @@ class Failure(NamedTuple):
 
 
 class Month(NamedTuple):
-    """The requests of a calendar month in UTC, such as 2025-11: all, those of crawlers, those that failed, and by
-    shoulder without those of crawlers."""
+    """The requests in a calendar month in UTC, such as 2025-11: all, those by crawlers, failed ones, and by shoulder
+    without crawlers."""
 
     month: str
     requests: int
@@ -178,10 +178,10 @@ class Month(NamedTuple):
 
 
 class Report(NamedTuple):
-    """The counts from one time until another: the requests of each hour or day, and the most frequent values of each
+    """The counts from one time until another: the requests in each hour or day, and the most frequent values of each
     kind.
 
-    ``seconds`` are those of one of the ``periods``. ``months`` are the last ones, whatever the time of the report.
+    ``seconds`` is the length of one of the ``periods``. ``months`` are the latest ones, whatever the report's period.
     """
 
     since: float
@@ -194,18 +194,18 @@ class Report(NamedTuple):
 
     @property
     def shoulders(self) -> list[tuple[str, int, int]]:
-        """The shoulders, most frequent first: the requests of others than crawlers, and those of crawlers."""
+        """The shoulders, most frequent first: the requests without crawlers, and those by crawlers."""
         others, crawled = dict(self.values[SHOULDER]), dict(self.values[CRAWLED])
         found = [(value, others.get(value, 0), crawled.get(value, 0)) for value in others | crawled]
         return sorted(found, key=lambda one: (-one[1], -one[2], one[0]))
 
     @property
     def failed(self) -> list[Failure]:
-        """The failures by NAAN, HTTP status and reason, the most frequent first."""
+        """The failures by NAAN, HTTP status and reason, most frequent first."""
         return [Failure.of(value, count) for value, count in self.values[FAILED]]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the report in the types of JSON."""
+        """Return the report in JSON types."""
         return {
             "since": self.since,
             "until": self.until,
@@ -228,8 +228,8 @@ class Report(NamedTuple):
         }
 
     def rows(self, table: str, name_of: Callable[[str], str] = str) -> list[tuple[object, ...]]:
-        """Return a table of TABLES_OF_REPORT as rows, the first of which has the names of its columns. ``name_of``
-        gives the organisation of a NAAN."""
+        """Return a table of TABLES_OF_REPORT as rows, of which the first has the column names. ``name_of`` gives a
+        NAAN's organisation."""
         if table == "naans":
             rows = [(naan, name_of(naan), n) for naan, n in self.values[NAAN]]
             return [("naan", "who", "requests"), *rows]
@@ -248,7 +248,7 @@ class Report(NamedTuple):
         return [(kind, "requests"), *self.values[kind]]
 
     def month_shoulders(self) -> list[str]:
-        """Return the shoulders of the months, the most frequent first."""
+        """Return the months' shoulders, most frequent first."""
         whole: Counter[str] = Counter()
         for month in self.months:
             whole.update(month.shoulders)
@@ -268,15 +268,14 @@ TABLES_OF_REPORT = {
     "referrers": REFERRER,
     "clients": CLIENT,
 }
-"""The tables of a report by name, and the kind of their values."""
+"""The tables of a report, each with the kind of its values."""
 
 Readings = Callable[[int | None, str], Callable[[], Report]]
 """``Statistics.reading``."""
 
 
 class _Agents:
-    """The requests by shoulder and User-Agent header: ``known`` are the pairs that have been counted since the counts
-    were last written."""
+    """The requests by shoulder and User-Agent header: ``known`` has the pairs counted since the last write."""
 
     def __init__(self) -> None:
         self.known: set[tuple[int, str, str]] = set()
@@ -297,11 +296,11 @@ class _Agents:
 
 
 class Statistics:
-    """Counts of one gateway. ``file`` keeps them; None: only this process does. One thread counts.
+    """The counts of one gateway, kept in ``file``, or only in this process without one. One thread counts.
 
-    The file is made by ``open``, or at the first use of what is kept, unless ``is_read_only``: then nothing is made or
-    changed. Counts go one way: from ``count`` to ``_handed``, in batches that do not change, and from there to the
-    file, under the lock. So a report has each batch once, and none is lost to a thread that outlives its task.
+    ``open`` or the first use creates the file, unless ``is_read_only``: then nothing is created or changed. Counts go
+    one way: from ``count`` to ``_handed``, in immutable batches, and from there to the file, under the lock. So a
+    report has each batch once, and no batch is lost if a thread outlives its task.
     """
 
     def __init__(self, file: Path | None = None, *, wall: Callable[[], float], is_read_only: bool = False) -> None:
@@ -313,7 +312,7 @@ class Statistics:
         self._agents = _Agents()
         self._handed: list[Counter[Key]] = []
         self._written = 0  # batches that are in the file, and no longer in ``_handed``
-        self._lock = threading.Lock()  # guards the file, and what is removed from ``_handed``
+        self._lock = threading.Lock()  # guards the file, and removals from ``_handed``
         self._is_closed = False
         self._file = file
         self._logged = Repetitions()
@@ -321,7 +320,7 @@ class Statistics:
 
     @property
     def _store(self) -> sqlite3.Connection:
-        """The open file: that which has its name now, if it was removed or replaced. Raises sqlite3.Error."""
+        """The open file: opened again if it was removed or replaced. Raises sqlite3.Error."""
         if self._opened is not None:
             if self._opened[0] == self._inode():
                 return self._opened[1]
@@ -357,12 +356,12 @@ class Statistics:
         uri = f"file:{quote(os.fsencode(self._file))}"
         if not self._is_read_only:
             return uri
-        # Without a log no gateway has the file open, and SQLite would make one beside it.
+        # Without a log, no gateway has the file open, and SQLite would create a log beside it.
         is_open = Path(f"{self._file}-wal").exists()
         return f"{uri}?mode=ro" if is_open else f"{uri}?mode=ro&immutable=1"
 
     def check(self) -> None:
-        """Raise ConfigError for a file that ``open`` cannot use. Nothing is made or changed."""
+        """Raise ConfigError for a file that ``open`` cannot use. Nothing is created or changed."""
         file = self._file
         if file is not None and file.exists() and file.stat().st_size:
             Statistics(file, wall=self._wall, is_read_only=True).open()
@@ -370,7 +369,7 @@ class Statistics:
             raise ConfigError(f"{file.parent}: no file can be made there", key="gateway.stats")
 
     def open(self) -> None:
-        """Open the file, and make it if it does not exist. Raises ConfigError."""
+        """Open the file, or create it if it does not exist. Raises ConfigError."""
         try:
             _ = self._store
         except sqlite3.Error as error:
@@ -380,7 +379,7 @@ class Statistics:
         self, naan: str, target: str, status: int, source: str, referrer: str, reason: str = "", agent: str = ""
     ) -> None:
         """Count the answer to a request for an ARK. ``source``, ``referrer`` and ``agent`` are headers, or "".
-        ``reason`` is that of a failure: one of a few words."""
+        ``reason`` says why it failed, in one of a few words."""
         inflection = _INFLECTION.search(target) if "?" in target else None
         host = _HOST.match(referrer) if referrer else None
         hour = int(self._wall()) // HOUR * HOUR
@@ -411,7 +410,7 @@ class Statistics:
         self._waiting.update(self._agents.taken())
 
     def _hand_over(self) -> int:
-        """Hand over the counts until now. Returns the number of batches since the start. For the thread that counts."""
+        """Hand over the counts so far, and return the number of batches since the start. For the thread that counts."""
         self._split()
         if self._waiting:
             self._handed.append(self._waiting)
@@ -419,7 +418,7 @@ class Statistics:
         return self._written + len(self._handed)
 
     async def keep(self) -> None:
-        """Write the counts in memory, in a thread. They stay there if the file cannot be written, which is logged."""
+        """Write the counts in memory, in a thread. If the file cannot be written, they stay, and that is logged."""
         self._hand_over()
         try:
             await in_thread(self._write)
@@ -431,7 +430,7 @@ class Statistics:
                 log.error("statistics not kept: %s: %s", self._file, error)
 
     def _write(self) -> None:
-        """Write what was handed over. If the file is closed, ``close`` has written it. Raises sqlite3.Error."""
+        """Write the batches handed over. If the file is closed, ``close`` has written them. Raises sqlite3.Error."""
         with self._lock:
             if not self._is_closed:
                 self._write_batches()
@@ -443,7 +442,7 @@ class Statistics:
         try:
             self._write_counts(taken)
         except BaseException:
-            if size > 1:  # so that a file that cannot be written for long costs no more memory than one batch
+            if size > 1:  # so that a file that cannot be written costs no more memory than one batch
                 self._handed[:size] = [taken]
                 self._written += size - 1
             raise
@@ -463,21 +462,21 @@ class Statistics:
                 _shorten(store, table, now // size * size, MAX_FRESH)
                 _shorten(store, table, now // size * size - size, MAX_VALUES)
             ahead = f"SELECT count(DISTINCT start), max(start) FROM hours WHERE start > ? AND {_SOUND}"  # noqa: S608
-            found, latest = store.execute(ahead, (now + HOUR,)).fetchone()  # a clock may go back by a little
+            found, latest = store.execute(ahead, (now + HOUR,)).fetchone()  # a clock may go back a little
         if self._logged.is_new("ahead", found):
             until = min(latest, LATEST)
             log.warning("statistics of %d hours until %s are from the future: set aside", found, time_text(until))
 
     def report(self, days: int | None = None, period: str = "") -> Report:
-        """Return the counts of the last ``days`` until now, by default of DAYS, or of a period (``span_of``): by hour
-        of the last two weeks at most, and by day otherwise.
+        """Return the counts of the last ``days`` (default DAYS), or of a period (``span_of``): by hour within the last
+        two weeks, else by day.
 
-        Raises Unreadable, and ValueError for what is not a period, or for both.
+        Raises Unreadable, and ValueError for an invalid period, or if both are given.
         """
         return self.reading(days, period)()
 
     def reading(self, days: int | None = None, period: str = "") -> Callable[[], Report]:
-        """Return what makes the report of the counts until now. Any thread may call it: a full file takes long."""
+        """Return a function that reports the counts so far. Any thread may call it: a full file takes long."""
         now = self._wall()
         end = int(now) + 1
         if not period:
@@ -489,12 +488,12 @@ class Statistics:
             size = HOUR if end - since <= HOURS_KEPT * HOUR else DAY
             end = min(end, last)
         else:
-            raise ValueError("both days and a period are given: only one of them")
-        until = max(since, min(now, end))  # of a period that begins later
+            raise ValueError("both days and a period are given: give only one")
+        until = max(since, min(now, end))  # for a period that begins later
         return partial(self._report, since, end, until, size, self._hand_over(), int(now) + 1)
 
     def _report(self, since: int, end: int, until: float, seconds: int, batches: int, now: int) -> Report:
-        """Return the report of the file, and of the first ``batches`` that were handed over."""
+        """Return the report on the file and the first ``batches`` that were handed over."""
         table = "hours" if seconds == HOUR else "days"
         periods: Counter[float] = Counter()
         counts: dict[str, Counter[str]] = {kind: Counter() for kind in KINDS}
@@ -512,7 +511,7 @@ class Statistics:
                 monthly: Iterable[tuple[str, str, str, int]] = store.execute(_BY_MONTH, (first, now)).fetchall()
                 waiting = [classified(batch) for batch in self._handed[: max(0, batches - self._written)]]
         except sqlite3.Error as error:
-            if not self._is_read_only and self._logged.is_new("report", str(error)):  # the error of a command says it
+            if not self._is_read_only and self._logged.is_new("report", str(error)):  # a command reports it
                 log.error("statistics not read: %s: %s", self._file, error)
             raise Unreadable("the statistics cannot be read now") from error
         for kind, value, n in rows:
@@ -537,7 +536,7 @@ class Statistics:
         return Report(float(since), until, sum(counts[REQUESTS].values()), whole, seconds, listed, months)
 
     def close(self) -> None:
-        """Keep the last counts, and close the file. Nothing is counted or written after it."""
+        """Write the last counts, and close the file. Nothing is counted or written afterwards."""
         self._hand_over()
         with self._lock:
             self._is_closed = True
@@ -553,7 +552,7 @@ _BY_MONTH = (
 
 
 def _months_before(now: int) -> int:
-    """Return the start of the first of the MONTHS until now."""
+    """Return the start of the first of the last MONTHS."""
     today = datetime.fromtimestamp(now, UTC)
     months = today.year * 12 + today.month - MONTHS
     return calendar.timegm((months // 12, months % 12 + 1, 1, 0, 0, 0))
@@ -567,16 +566,16 @@ def _month(name: str, counts: Mapping[str, Counter[str]]) -> Month:
 
 
 def _check_schema(store: sqlite3.Connection) -> bool:
-    """Return whether a database is empty. Raises sqlite3.DatabaseError for what is not a file of statistics: a view or
-    a trigger of another program could run anything."""
+    """Return whether a database is empty. Raises sqlite3.DatabaseError if it is not a file of statistics: another
+    program's view or trigger could run anything."""
     tables = 0
     for kind, name, page in store.execute("SELECT type, name, rootpage FROM sqlite_master"):
         if kind == "table" and page and name in TABLES:
             columns = [row[1] for row in store.execute(f"PRAGMA table_xinfo({name})")]
             if columns != COLUMNS:
-                raise sqlite3.DatabaseError(f"not a file of statistics: the columns of {name} are others")
+                raise sqlite3.DatabaseError(f"not a file of statistics: {name} has other columns")
             tables += 1
-        elif not name.startswith("sqlite_"):  # such as the tables of ANALYZE
+        elif not name.startswith("sqlite_"):  # such as ANALYZE's tables
             raise sqlite3.DatabaseError(f"not a file of statistics: it has a {kind} {printable(name)}")
     return not tables
 
@@ -593,9 +592,9 @@ def _add(store: sqlite3.Connection, table: str, counts: Iterable[tuple[int, str,
 def _forget(store: sqlite3.Connection, table: str, now: int, most: int) -> None:
     """Remove all but the latest ``most`` hours or days until ``now``.
 
-    Those are counted that have a request, not those of some time until now, because a clock that runs ahead must not
-    delete the others. What is later than now comes from such a clock, or is right and the clock is behind: it is set
-    aside, where it neither counts nor replaces anything; as many of it stay, the nearest ones.
+    Only those with a request count, not a span of time, because a clock that runs ahead must not delete the others.
+    Rows later than now come from such a clock, or are right and the clock is behind: they are set aside and neither
+    counted nor used to replace others; the nearest ``most`` of them are kept.
     """
     for where, order in (("start <= ?", "DESC"), ("start > ?", "ASC")):
         surplus = f"SELECT DISTINCT start FROM {table} WHERE {where} ORDER BY start {order} LIMIT -1 OFFSET {most}"  # noqa: S608
@@ -603,7 +602,7 @@ def _forget(store: sqlite3.Connection, table: str, now: int, most: int) -> None:
 
 
 def _shorten(store: sqlite3.Connection, table: str, start: int, most: int) -> None:
-    """Count the rare values of an hour or a day together."""
+    """Merge the rare values of an hour or a day into one count."""
     for kind in (NAAN, FAILED, REFERRER, SHOULDER, CRAWLED):
         where = f"FROM {table} WHERE start = ? AND kind = ? AND value"
         known = (start, kind, REST[kind])

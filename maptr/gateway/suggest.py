@@ -1,4 +1,4 @@
-"""What a visitor perhaps meant by an ARK or a path that leads nowhere. It is suggested, and never followed."""
+"""What a visitor perhaps meant by an ARK or a path that leads nowhere. It is suggested, never followed."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from maptr.gateway.message import Busy, Unreadable
 from maptr.gateway.objects import match
 from maptr.gateway.site import Site
 
-NEIGHBOURS = "neighbours"  # the value of gateway.suggest for names with one wrong character, too
-MAX_NAME = 32  # characters of a base name for which such names are looked for
+NEIGHBOURS = "neighbours"  # the value of gateway.suggest that includes names with one wrong character
+MAX_NAME = 32  # characters of the longest base name for which such names are tried
 MAX_LOOK_UPS = 64
 MAX_SECONDS = 0.002  # for these look-ups
-SAMPLED = 20  # names of a NAAN that show which check characters it has
-USING = 0.9  # the share of them that must hold; of names without a check character, 7 of 100 do
+SAMPLED = 20  # names of a NAAN that show how it makes check characters
+USING = 0.9  # the share that must be valid; 7 in 100 names without check characters are, by chance
 
 _LAYERS = 2  # of %-encoding too many
-# What follows an ARK in prose, plain or as browsers and careless programs encode it.
+# What follows an ARK in prose, plain or as encoded by browsers and careless programs.
 _AFTER = re.compile(
     r"(?i)(?:[])}>.,;:!?'\"*]|%(?:2[1279AC]|3[ABEF]|5D|7D)|%C2%BB|%E2%80%(?:99|9D|BA|A6)|&(?:gt|quot|amp|#\d+);?)+\Z"
 )
@@ -29,13 +29,13 @@ _LABEL = re.compile(r"(?i)(?:ark:/*)+(?=ark:)")  # a label before a label
 
 
 def of(site: Site, ark: Ark) -> str:
-    """Return the ARK that was perhaps meant by one that leads nowhere, in normal form; "" if none is known."""
+    """Return the normalized ARK that was perhaps meant by one that leads nowhere; "" if none is known."""
     return spelled(site, ark.resolution, ark) or (_neighbour(site, ark) if site.settings.suggest == NEIGHBOURS else "")
 
 
 def spelled(site: Site, received: str, asked: Ark | None = None) -> str:
-    """Return the ARK of which a text is another spelling, and that leads somewhere, as far as is known without DNS; ""
-    without one. It is not the one that was ``asked`` for."""
+    """Return a known ARK, other than the one ``asked`` for, of which a text is another spelling; "" if there is none.
+    DNS is not asked."""
     try:
         spellings = dict.fromkeys(_spellings(received.lstrip("/")))
         return next((str(ark) for ark in spellings if ark != asked and _is_known(site, ark)), "")
@@ -46,7 +46,7 @@ def spelled(site: Site, received: str, asked: Ark | None = None) -> str:
 
 
 def _spellings(text: str) -> Iterator[Ark]:
-    """Yield the ARKs that a text may stand for: without what prose has after one, as it is, and in the other case."""
+    """Yield the ARKs that a text may stand for: without trailing prose, as it is, and in the other case."""
     for _ in range(1 + _LAYERS):
         if (ark := _read(_LABEL.sub("", text))) is not None:
             trimmed = _AFTER.sub("", ark.resolution)
@@ -58,7 +58,7 @@ def _spellings(text: str) -> Iterator[Ark]:
 
 
 def _read(text: str) -> Ark | None:
-    """Return the ARK that a text is, or the only one that it may be."""
+    """Return the ARK that a text is, or the only ARK in it."""
     try:
         return Ark.parse(text, wrapped=True)
     except ArkSyntaxError as error:
@@ -83,9 +83,9 @@ def _is_known(site: Site, ark: Ark) -> bool:
 
 
 def _neighbour(site: Site, ark: Ark) -> str:
-    """Return the ARK of the own object whose name differs by one character, or by two that changed places, and has the
-    check character that its NAAN uses. One that is gone is not suggested."""
-    if len(ark.name) > MAX_NAME or site.patience:  # no thread waits for a courtesy
+    """Return the ARK of an own object whose name differs by one character, or by two swapped ones, and has a valid
+    check character of its NAAN. Withdrawn objects are not suggested."""
+    if len(ark.name) > MAX_NAME or site.patience:  # a suggestion is not worth a thread's wait
         return ""
     scope = site.once((_neighbour, ark.naan), lambda: _scope_of(site.objects.samples.get(ark.naan, ())) or "")
     if not scope or ark.check(scope) is not None:  # a name with one error has a wrong check character
@@ -99,7 +99,7 @@ def _neighbour(site: Site, ark: Ark) -> str:
 
 
 def _scope_of(samples: Sequence[str]) -> Scope | None:
-    """Return over what the check characters of some ARKs are made; None if they have none."""
+    """Return what the check characters of some ARKs cover; None if they have none."""
     arks = [ark for text in samples for ark in _arks(text)]
     for scope in SCOPES:
         if arks and sum(ark.check(scope) is not None for ark in arks) >= USING * len(arks):
@@ -108,8 +108,8 @@ def _scope_of(samples: Sequence[str]) -> Scope | None:
 
 
 def _neighbours(ark: Ark, scope: Scope) -> Iterator[str]:
-    """Yield the names that differ by one character, or by two neighbours that changed places, and whose check character
-    holds. At each place, one character at most makes it hold, because the number of characters is a prime (NCDA)."""
+    """Yield the names that differ by one character, or by two swapped neighbours, and whose check character is valid.
+    At each place, at most one character makes it valid, because the number of characters is a prime (NCDA)."""
     name, size = ark.name, len(BETANUMERIC)
     for place in range(len(name) - 1):
         swapped = name[:place] + name[place + 1] + name[place] + name[place + 2 :]

@@ -1,7 +1,7 @@
-"""The zones of a configuration for DNS over HTTPS, read from their files and again when these change.
+"""The configured zones for DNS over HTTPS, read from their files, and reread when these change.
 
-The gateway writes and signs no zone. Where ``maptr serve`` has a state folder, this reads the version that it published
-last, which it keeps there, and the zone's own file only until there is one.
+The gateway writes and signs no zone. If ``maptr serve`` has a state folder, the gateway reads the last published
+version there, and the zone's own file only until there is one.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ log = logging.getLogger("maptr.gateway")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FollowedZone:
-    """The last good version of a zone, None before the first, and what is odd in it. ``trouble`` is why the present
-    file is not used, for clients too: it does not name the folder."""
+    """The last good version of a zone, None before the first, and its warnings. ``trouble`` is why the current file is
+    not used, safe to show to clients: it does not name the folder."""
 
     view: ZoneView | None = None
     warnings: tuple[str, ...] = ()
@@ -37,9 +37,9 @@ class FollowedZone:
 
 
 class ZoneFiles:
-    """``snapshot`` has the zones as they were read last; None without zones.
+    """``snapshot`` has the zones as last read; None without zones.
 
-    If a file cannot be used, the version read before stays; without one, queries get SERVFAIL. Safe for threads.
+    If a file cannot be used, the version read before remains in use; without one, queries get SERVFAIL. Thread-safe.
     """
 
     def __init__(self, zones: Sequence[ZoneConfig] = (), *, clock: Callable[[], float] = time.monotonic) -> None:
@@ -52,25 +52,25 @@ class ZoneFiles:
 
     @property
     def troubles(self) -> list[str]:
-        """Why the file of a zone is not used, for each such zone."""
+        """Why a zone's file is not used, for each such zone."""
         return [
             f"zone {to_text(name)}: {file.value.trouble}" for name, file in self._files.items() if file.value.trouble
         ]
 
     def follow(self, zones: Sequence[ZoneConfig]) -> None:
-        """Read the files of these zones, now and when they change. Reading takes long: for a thread."""
+        """Read these zones' files, now and when they change. Reading takes long: call it in a thread."""
         with self._lock:
             files: dict[Folded, Followed[FollowedZone]] = {}
             for zone in zones:
                 known = self._files.get(zone.name)
                 first = FollowedZone() if known is None else known.value
                 files[zone.name] = file = _followed(zone, first, self._clock)
-                file.refresh()  # before others see it, so that no trouble is hidden until it is read
-            self._files = files  # at once: ``troubles`` is read without the lock
+                file.refresh()  # before other threads see it, so that they see its troubles
+            self._files = files  # assigned once: ``troubles`` reads it without the lock
         self.refresh()
 
     def refresh(self) -> Snapshot | None:
-        """Return the zones now. Reading takes long: for a thread."""
+        """Return the current zones. Reading takes long: call it in a thread."""
         with self._lock:
             read = [file.current() for file in self._files.values()]
             if read != self._read:
@@ -112,14 +112,14 @@ def _followed(zone: ZoneConfig, first: FollowedZone, clock: Callable[[], float])
 
 
 def _published(zone: ZoneConfig) -> tuple[ZoneView, tuple[str, ...], bool]:
-    """Return a zone as it is published, its warnings, and whether a server has decided to publish it.
+    """Return a zone as published, its warnings, and whether a server has decided to publish it.
 
     Raises ZoneError and OSError.
     """
     version = None if zone.state is None else kept.read(zone.state, zone.name)
     if version is not None and zone.state is not None:
         if zone.keys is None and version.unsigned is not None:
-            version = None  # the keys were taken away
+            version = None  # the keys were removed
         elif zone.keys is None or version.signed == kept.signed_head(zone.state, zone.name):
             return version.view, version.warnings, True
     try:
@@ -128,5 +128,5 @@ def _published(zone: ZoneConfig) -> tuple[ZoneView, tuple[str, ...], bool]:
         if version is None:
             raise
         return version.view, version.warnings, True
-    # Where a server made the file, it has checked the zone's serial and size.
+    # If a server made the file, it has checked the zone's serial and size.
     return checked.view, checked.first_warnings(), zone.keys is not None or zone.style != "file"

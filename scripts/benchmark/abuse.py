@@ -1,4 +1,5 @@
-"""One client of a gateway beside another one that sends dear requests at its limit, and the dearest request alone."""
+"""A gateway's client beside another that sends expensive requests at its limit, and the most expensive request
+alone."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The client against dnspython, and ``maptr url`` against dig, over one local server: ratios in one run.
 
-It also measures how long one hostile response occupies the event loop, in CPU time of the thread.
+It also measures how long one hostile response occupies the event loop, in the thread's CPU time.
 
 The subjects of a ratio take turns; a ratio is the median over the rounds, with the lowest and the highest.
 """
@@ -36,7 +36,7 @@ SHARED = 1_432  # NAANs of the real registry
 
 
 class Ratio:
-    """Pairs of measurements, one pair a round, with a budget for their median ratio."""
+    """Pairs of measurements, one per round, with a budget for their median ratio."""
 
     def __init__(self, title: str, unit: str, budget: str) -> None:
         self.title, self.unit, self.budget = title, unit, budget
@@ -129,7 +129,7 @@ def shared(server: Peer, rounds: int, total: int, before: str, kind: str) -> str
     )
 
 
-# The starter script of pip 26 and uv. Those of earlier pips import re first.
+# The starter script of pip 26 and uv. Earlier versions of pip first import re.
 STARTER = """import sys
 from maptr.cli.start import run
 if __name__ == "__main__":
@@ -163,7 +163,7 @@ def processes(server: Peer, rounds: int, directory: Path) -> list[Ratio]:
 
 
 def spawn(command: list[str], environment: dict[str, str]) -> tuple[float, float]:
-    """Run a process and return its wall time and CPU time in seconds. Raises SystemExit if it fails."""
+    """Run a process and return its wall and CPU time in seconds. Raises SystemExit if it fails."""
     started = time.perf_counter()
     quiet = subprocess.DEVNULL
     with subprocess.Popen(command, stdout=quiet, stderr=quiet, env=environment) as process:

@@ -1,9 +1,9 @@
 """Redirects a second of ``maptr gateway``, a resolver on FastAPI and SQLite, and nginx with the exported table.
 
 Each server has the same registry and one core; wrk sends the requests from the other core, over 32 connections that
-stay open. First, all servers must answer a sample of ARKs equally. At half load, as many connections as are needed for
-half of the server's own rate pause between their requests. Last, maptr's dearest request, and one client beside another
-that sends such requests at its limit.
+stay open. First, all servers must answer a sample of ARKs equally. At half load, as many connections as half of the
+server's own rate needs pause between their requests. Last, maptr's most expensive request, and one client beside
+another that sends such requests at its limit.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from tests.support.registries import natab
 REGISTRY = "naan_records_2026-07-14.json.gz"
 SERVER_CORE, GENERATOR_CORE = 0, 1
 CONNECTIONS = 32
-PAUSE = 10  # milliseconds between two requests of a connection at half load, on average
+PAUSE = 10  # average milliseconds between two requests on a connection at half load
 SAMPLE = 5_000  # ARKs that all servers must answer equally, and that fill their caches by NAAN
 START_SECONDS = 60.0
 LOADS = {"ARKs that are asked again and again": 2_000, "ARKs that are asked once": 50_000}  # more than a cache keeps
@@ -183,7 +183,7 @@ def ask(port: int, paths: Sequence[str]) -> list[tuple[int, str | None]]:
 
 
 def start(kind: type[Gateway], path: str) -> tuple[Gateway, float]:
-    """Start a server on its core, and return it with the seconds to its first redirect."""
+    """Start a server on its core, and return it with the seconds until its first redirect."""
     server = kind({})
     server.launch()
     while True:
@@ -241,7 +241,7 @@ def table_of(load: str, rounds: Mapping[str, Sequence[Round]]) -> Iterator[str]:
 def measure(
     running: dict[str, Gateway], at_half: Sequence[str], load: str, paths: Path, rounds: int, seconds: int
 ) -> None:
-    """Print the rates of all servers under one load, and the latency of some at half of their own rate."""
+    """Print all servers' rates under one load, and the latency of some at half of their own rate."""
     full: dict[str, list[Round]] = {name: [] for name in running}
     for number in range(rounds):
         for name in running if number % 2 == 0 else reversed(running):

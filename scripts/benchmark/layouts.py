@@ -1,4 +1,4 @@
-"""One zone of NAANs in the layouts of several servers and people."""
+"""One zone of NAANs in the layouts of several servers and authors."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _FIELDS = 4  # of a line: owner, class, type, rdata
 def own(names: int, origin: str = ORIGIN) -> str:
     """Return a zone as ``maptr zone build`` writes it: two records for each NAAN.
 
-    No host has a port, because Knot refuses the form in which named-compilezone writes it.
+    No host has a port, because Knot rejects the form that named-compilezone writes.
     """
     lines = [
         f"$ORIGIN {origin}",
@@ -33,7 +33,7 @@ def own(names: int, origin: str = ORIGIN) -> str:
 
 
 def with_tabs(text: str) -> str:
-    """Write tabs between the fields, a comment behind each record, and one between NAANs."""
+    """Write tabs between the fields, a comment after each record, and one between NAANs."""
     lines = []
     for line in text.splitlines():
         if not line.startswith("$"):
@@ -56,7 +56,7 @@ LAYOUTS: dict[str, Callable[[str], str] | str] = {
     "a TTL in each line": with_ttls,
     "upper case": str.upper,
 }
-"""What makes a layout from the text of ``own``: a function, or a style of named-compilezone."""
+"""How each layout is made from the text of ``own``: a function, or a style of named-compilezone."""
 
 
 def write(layout: str, names: int, path: Path) -> None:

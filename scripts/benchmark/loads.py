@@ -11,14 +11,14 @@ from scripts.benchmark.odd import DO, NAPTR, NONE, A, ask, opt, option, word
 ORIGIN = "ark.arpa."
 SERIAL = 2026010100
 FIRST_NAAN = 10000
-QUERIES, FEW = 50_000, 1_000  # in a file, which the generator sends repeatedly; few for a smoke test
+QUERIES, FEW = 50_000, 1_000  # in a file that the generator sends repeatedly; few for a smoke test
 MISSES = 0.05  # the fraction of queries for names that do not exist
 
 Name = tuple[bytes, ...]
 
 
 def ark_zone(names: int, serial: int = SERIAL) -> str:
-    """Return a zone of this many NAANs, each with one host, without delegations and wildcards."""
+    """Return a zone of that many NAANs, each with one host, without delegations and wildcards."""
     lines = [
         f"$ORIGIN {ORIGIN}",
         "$TTL 3600",
@@ -42,7 +42,7 @@ def present(rng: random.Random, names: int) -> Name:
 
 
 def naan(rng: random.Random, names: int) -> Name:
-    """Return a NAAN, which the zone may lack."""
+    """Return a NAAN, which may be missing from the zone."""
     return below(b"%d" % rng.randrange(10**7, 10**8)) if rng.random() < MISSES else present(rng, names)
 
 
@@ -83,7 +83,7 @@ def secure(rng: random.Random, names: int) -> bytes:
 
 
 def absent(rng: random.Random, names: int) -> bytes:
-    """Make queries with DO for different names that do not exist. Each sorts directly after an existing name."""
+    """Make queries with DO for different nonexistent names. Each sorts directly after an existing name."""
     label, *parents = present(rng, names)
     return ask((label + word(rng, 1, 12), *parents), NAPTR, opt(flags=DO))
 
@@ -94,7 +94,7 @@ class Load:
 
     ``budget`` is the highest ratio of CPU per query to the server ``base``. ``rate`` is queries a second, 0 for as many
     as the server answers. ``how`` is ``udp``; ``tcp`` or ``tls`` on connections kept open; ``once`` or ``tls-once`` for
-    a connection per query, in TLS with a whole handshake. ``signed`` is empty, ``nsec`` or ``nsec3``. ``count`` is the
+    a connection per query, with a full TLS handshake. ``signed`` is empty, ``nsec`` or ``nsec3``. ``count`` is the
     number of different queries.
     """
 

@@ -1,7 +1,7 @@
 """A model of ark.arpa at scale: the queries that reach its servers through caches, and the costs of a zone of any size.
 
-Queries of a cache for one name are a Poisson process, and the names have a Zipf distribution. The costs of a name are
-measured by ``scripts/bench scale``; all costs grow in proportion to the names.
+A cache's queries for one name are a Poisson process, and the names have a Zipf distribution. ``scripts/bench scale``
+measures the costs of a name; all costs are proportional to the names.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ MONTH = 30 * DAY
 
 
 class Traffic(NamedTuple):
-    """The worldwide lookups of ARKs."""
+    """The worldwide look-ups of ARKs."""
 
     name: str
     naans: int

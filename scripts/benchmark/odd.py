@@ -1,4 +1,4 @@
-"""Rare and hostile queries, which cost a server most, each kind with random names."""
+"""Rare and hostile queries, the most expensive for a server, each kind with random names."""
 
 from __future__ import annotations
 

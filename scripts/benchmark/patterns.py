@@ -1,9 +1,10 @@
-"""Whether every reader of text from outside takes linear time: the CPU time of runs of characters that double.
+"""Checks that every reader of external text takes linear time, by the CPU time for runs of characters of doubling
+length.
 
-A text is a run of one or several characters, with a beginning or an end around it that its reader accepts. Its length
-doubles from 1,000 to 16,000 characters. A reader fails if the CPU time grows by more than a factor of 2.5 at one of
-these steps and at the one before or after it, in two of three runs. Times below three milliseconds are not compared.
-A reader that a limit protects is measured through that limit, as its users meet it.
+A text is a run of one or several characters, with a beginning or an end that its reader accepts. Its length doubles
+from 1,000 to 16,000 characters. A reader fails if the CPU time grows by more than a factor of 2.5 at one of these steps
+and at the one before or after it, in two of three runs. Times below three milliseconds are not compared. A reader
+protected by a limit is measured through that limit, as its users see it.
 
 A new reader is a line in READERS.
 """
@@ -81,14 +82,14 @@ from tests.support.gateway import Gateway, objects
 
 SIZES = (1_000, 2_000, 4_000, 8_000, 16_000)
 FACTOR = 2.5  # of CPU time, for a text that is twice as long
-FLOOR = 0.003  # seconds; the shorter times of a machine that does other work are noise
-REPEATS = 9  # of each measurement, of which the shortest counts
-PAUSE = 0.2  # seconds before a step that seems slow is measured again: the other work of a machine comes in waves
-RUNS, NEEDED = 3, 2  # of measurements of a step that is too slow, and how many of them must agree
-ENOUGH = 0.005  # seconds; the growth up to a text that takes so long is known, and a longer one is not read
-PATIENCE = 2.0  # seconds of CPU time that one text may take: more is too slow, whatever its length
-FRAMES = 3  # for each kind of character; a reader with more takes them in turn
-PAIRS, TRIPLES = 30, 10  # runs of two and of three kinds of characters for each reader, taken at random
+FLOOR = 0.003  # seconds; shorter times on a busy machine are noise
+REPEATS = 9  # of each measurement; the shortest counts
+PAUSE = 0.2  # seconds before a seemingly slow step is measured again: a machine's other work comes in waves
+RUNS, NEEDED = 3, 2  # measurements of a step that is too slow, and how many of them must agree
+ENOUGH = 0.005  # seconds; once a text takes that long, its growth is known, and longer ones are not read
+PATIENCE = 2.0  # seconds of CPU time for one text: more is too slow, whatever its length
+FRAMES = 3  # for each kind of character; a reader with more uses them in turn
+PAIRS, TRIPLES = 30, 10  # random runs of two and of three kinds of characters for each reader
 SEED = 1
 
 KINDS = {
@@ -166,7 +167,7 @@ KINDS = {
     "${content}": "${content}",
     "NAAN": "12345",
 }
-COMMON = " \t\n\r-/:%.,;*\"'()[]{}<>&=?#@!^|+~_\\a1\xa0\xad\u2010\u200b\u2028"  # of which pairs and triples are made
+COMMON = " \t\n\r-/:%.,;*\"'()[]{}<>&=?#@!^|+~_\\a1\xa0\xad\u2010\u200b\u2028"  # for pairs and triples
 
 Read = Callable[[str], object]
 EXPECTED = (
@@ -182,15 +183,15 @@ EXPECTED = (
 
 
 class Reader(NamedTuple):
-    """A function that reads a text from outside, and what may stand before and after a run: each a pair."""
+    """A function that reads external text, and what may precede and follow a run, as pairs."""
 
     read: Read
     frames: Sequence[tuple[str, str]] = ()
-    plain: bool = True  # whether a run alone, without a frame, is read too
+    plain: bool = True  # whether a run is also read alone, without a frame
 
 
 class Slow(NamedTuple):
-    """A step that takes too long: the text in words, its length, and the CPU times of half of it and of all."""
+    """A step that takes too long: the text in words, its length, and the CPU times for half of it and all of it."""
 
     reader: str
     text: str
@@ -207,7 +208,7 @@ class Slow(NamedTuple):
 
 
 class Measured(NamedTuple):
-    """What was measured of a reader: how many texts, the slowest one at full length, and what was too slow."""
+    """A reader's measurements: how many texts, the slowest one at full length, and steps that were too slow."""
 
     reader: str
     texts: int
@@ -303,7 +304,7 @@ _IN_URL = [
 
 
 def _header(name: str) -> Reader:
-    """A header of a request to the gateway."""
+    """Read a header of a request to the gateway."""
     frames = [("text/", ";q=0.5"), ("en;q=", ",fr"), ('"', '"'), ("a", "b")]
     return Reader(lambda text: _GATEWAY.ask("/ark:12345/x6", **{name: text}), frames)
 
@@ -391,7 +392,7 @@ def _octets(text: str) -> bytes:
 
 
 def _own_folder() -> Path:
-    """A folder of this process, without access for others."""
+    """Return a folder of this process, without access for others."""
     folder = _FOLDER / f"{multiprocessing.current_process().pid}"
     folder.mkdir(mode=0o700, exist_ok=True)
     return folder
@@ -414,7 +415,7 @@ def _proxy_header(text: str) -> object:
 
 
 def _journal(text: str) -> object:
-    """A journal with differences as they are given, and the right checksum."""
+    """Read a journal with these differences and the right checksum."""
     many = (Difference(1, 2, 1, b""),) * 1000
     empty, full = (
         journal.encode(journal.Journal(_ORIGIN, 1, bytes(32), each))[: -hashlib.sha256().digest_size]
@@ -425,7 +426,7 @@ def _journal(text: str) -> object:
 
 
 def _kept(text: str) -> object:
-    """A kept version with the right checksum."""
+    """Read a kept version with the right checksum."""
     body = kept.FORMAT + _octets(text)
     return kept.read(_file_of("ark.arpa.kept", body + hashlib.sha256(body).digest()), _ORIGIN)
 
@@ -459,7 +460,7 @@ def _secret_file(text: str) -> object:
 
 
 def _tsig(text: str) -> object:
-    """A query whose additional record may be a TSIG."""
+    """Read a query whose additional record may be a TSIG."""
     wire = b"\0\1\0\0\0\1\0\0\0\0\0\1\1a\0\0\1\0\1" + text.encode("latin-1", "replace")
     return tsig.check_query(ReceivedQuery(wire, Transport.TCP, "192.0.2.1"), _KEYS, 0)
 
@@ -666,7 +667,7 @@ def frames_of(one: Reader) -> list[tuple[str, str]]:
 
 
 def texts(one: Reader, rng: random.Random) -> Iterator[tuple[str, str, str, str]]:
-    """Yield what is read: in words, the text before the run, what is repeated, and the text after it."""
+    """Yield each text: its description, the text before the run, the repeated unit, and the text after it."""
     frames = frames_of(one)
     turns = itertools.cycle(frames)
     for name, unit in KINDS.items():
@@ -684,7 +685,7 @@ def texts(one: Reader, rng: random.Random) -> Iterator[tuple[str, str, str, str]
 
 
 def of_size(before: str, unit: str, after: str, size: int) -> str:
-    """Return a text with a run of this many characters."""
+    """Return a text with a run of that many characters."""
     first, halves, second = unit.partition("\0")
     if halves and first and second:
         return f"{before}{first * (size // 2)}{second * (size // 2)}{after}"
@@ -722,8 +723,7 @@ def _is_slow(half: float, whole: float) -> bool:
 
 
 def slow_step(name: str, read: Read, words: str, make: Callable[[int], str]) -> tuple[Slow | None, float]:
-    """Return the step of a text that is too slow in NEEDED of RUNS runs, and the time of the longest text that was
-    read."""
+    """Return the step of a text that is too slow in NEEDED of RUNS runs, and the time of the longest text read."""
     last = 0.0
     for size in SIZES:
         try:
@@ -741,16 +741,16 @@ def slow_step(name: str, read: Read, words: str, make: Callable[[int], str]) -> 
 
 
 def _confirmed(read: Read, make: Callable[[int], str], size: int) -> tuple[float, float] | None:
-    """Return the times of half of a text and of all of it, if it is too slow, and so is the step before or the step
-    after: where a text outgrows a cache of the processor, one step is slow, and no other."""
+    """Return the times for half of a text and for all of it, if this step is too slow, and so is the one before or
+    after: if a text outgrows a processor cache, only one step is slow."""
     quarter, half, whole, double = _best(read, [make(max(size * part // 4, SIZES[0])) for part in (1, 2, 4, 8)])
     twice = double > FACTOR * whole or (size > 2 * SIZES[0] and half > FACTOR * quarter)
     return (half, whole) if twice and _is_slow(half, whole) else None
 
 
 def _best(read: Read, texts: Sequence[str]) -> list[float]:
-    """Return the shortest of some times of each text. They are read in turns: a machine that does other work makes
-    times longer, and it shall not be busy for one text only."""
+    """Return the shortest of several times for each text. The texts are read in turns, so that other work of the
+    machine slows down all of them."""
     time.sleep(PAUSE)
     rounds = [[_patient(read, text) for text in texts] for _ in range(REPEATS)]
     return [min(times) for times in zip(*rounds, strict=True)]
@@ -764,7 +764,7 @@ def _patient(read: Read, text: str) -> float:
 
 
 def measure(name: str, one: Reader) -> Measured:
-    """Measure a reader with all texts. What it raises besides EXPECTED is not caught."""
+    """Measure a reader with all texts. Errors other than EXPECTED are not caught."""
     count, slowest, of, slow = 0, 0.0, "", []
     for words, before, unit, after in texts(one, random.Random(f"{SEED} {name}")):
         found, taken = slow_step(name, one.read, words, partial(of_size, before, unit, after))
@@ -791,12 +791,12 @@ _NGINX_PATTERN = re.compile(
 
 def _measure(name: str) -> Measured:
     logging.disable()
-    gc.disable()  # a collection takes long, whatever is read
+    gc.disable()  # a collection takes long, whatever the text
     return measure(name, READERS[name])
 
 
 def report_each(measured: Iterable[Measured]) -> list[Measured]:
-    """Print a line for each reader, when it is measured."""
+    """Print a line for each reader as it is measured."""
     print(f"{'reader':26} texts  slowest, ms  of")
     done = []
     for one in measured:
@@ -807,7 +807,7 @@ def report_each(measured: Iterable[Measured]) -> list[Measured]:
 
 
 def verdict(measured: Sequence[Measured]) -> int:
-    """Print what is too slow, and the summary. Returns the exit status."""
+    """Print what is too slow, and the summary. Return the exit status."""
     slow = [one for one in measured if one.slow]
     for step in itertools.chain.from_iterable(one.slow for one in slow):
         print(step)

@@ -44,12 +44,12 @@ class Latencies(NamedTuple):
         return sorted(self.seconds)[min(len(self.seconds) - 1, int(share * len(self.seconds)))]
 
     def within(self, limit: float) -> float:
-        """Return the share of the queries that were answered within a time."""
+        """Return the share of queries answered within a time."""
         return sum(each <= limit for each in self.seconds) / (len(self.seconds) + self.lost)
 
 
 class Asker:
-    """Sends queries at a fixed rate in one thread, and takes the responses in another one."""
+    """Sends queries at a fixed rate in one thread, and takes the responses in another."""
 
     def __init__(self, peer: Peer, names: int) -> None:
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)

@@ -1,4 +1,4 @@
-"""A small ARK resolver on FastAPI and SQLite, to which ``scripts/bench gateway`` compares the gateway.
+"""A small ARK resolver on FastAPI and SQLite, with which ``scripts/bench gateway`` compares the gateway.
 
 The table is the SQLite file in RESOLVER_TABLE. An ASGI server drops a final ``?``, so this inflection is missing.
 """

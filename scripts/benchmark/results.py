@@ -26,7 +26,7 @@ def parser(subject: str, description: str | None, *, rounds: int = 5) -> argpars
 
 @contextlib.contextmanager
 def reported(subject: str, *, save: bool, folder: Path = FOLDER) -> Iterator[None]:
-    """Print the machine, then what the block prints. With ``save``, write it to a file too when the block succeeds."""
+    """Print the machine, then what the block prints. With ``save``, also write it to a file when the block succeeds."""
     copy = _Copy()
     with contextlib.redirect_stdout(copy):
         print(machine())

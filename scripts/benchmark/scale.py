@@ -1,8 +1,8 @@
 """A zone with many NAANs, half of them delegated: building, serving, transfers, changes and signing.
 
-CPU times, sizes and memory. Half of the NAANs are in the registry; the other half are delegated to the servers of their
-organisations: two NS records each, a DS for half of them, and addresses in the zone for a fifth. The tables at the end
-are the model of ``model.py``, with the measured costs.
+CPU times, sizes and memory. Half of the NAANs are in the registry; the other half are delegated to their organisations'
+servers: two NS records each, a DS for half of them, and addresses in the zone for a fifth. The tables at the end are
+the model of ``model.py``, with the measured costs.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Figures(NamedTuple):
 
 
 class Spent(NamedTuple):
-    """The CPU time in seconds and the most memory in MB of a command."""
+    """The CPU time in seconds and the peak memory in MB of a command."""
 
     cpu: float
     memory: float
@@ -84,7 +84,7 @@ def command(*words: object) -> Spent:
 
 
 def write_registry(path: Path, names: int) -> None:
-    """Write the registry, a natab with every second NAAN."""
+    """Write the registry: a natab with every second NAAN."""
     with path.open("w") as file:
         for naan in range(FIRST_NAAN, FIRST_NAAN + names, 2):
             file.write(f"#\n# Institution {naan}\n{naan}:\n    resolver{naan}.example.org    I{naan}\n")
@@ -166,7 +166,7 @@ def measure(names: int, folder: Path) -> Figures:
 
 
 def served(figures: Figures, zone: Path) -> Figures:
-    """Measure a primary with its secondaries, before and after the change of one NAAN."""
+    """Measure a primary with its secondaries, before and after a change to one NAAN."""
     with ExitStack() as stack:
         primary = Maptr({ORIGIN: zone}, KEY, "--transfer=key:xfr", f"--transfer={HOST}")
         stack.callback(primary.stop)
@@ -233,7 +233,7 @@ ROWS = (
 
 
 def table(found: Sequence[Figures]) -> Iterator[str]:
-    """Yield the figures, a column for each size, and then the costs at the largest size as the model predicts them."""
+    """Yield the figures, one column per size, and then the costs that the model predicts for the largest size."""
     yield f"{'NAANs, half of them delegated':44}" + "".join(f"{each.names:>12,}" for each in found)
     for title, field, digits in ROWS:
         values = [getattr(each, field) for each in found]

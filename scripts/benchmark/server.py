@@ -1,4 +1,4 @@
-"""CPU per query of maptr and of the DNS servers of Debian, as ratios in alternating rounds of the same traffic."""
+"""CPU per query of maptr and Debian's DNS servers, as ratios in alternating rounds of the same traffic."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.support.peers import HOST, Peer, PeerError, find
 
 HERE = Path(__file__).resolve().parent
 WINDOW, SOCKETS = 256, 16  # queries in flight, and the sockets that share them
-SAMPLE = 40  # queries of a load, to which all servers must give the same answer before it is measured
+SAMPLE = 40  # queries of a load that all servers must answer equally before it is measured
 SERVER_CORE, GENERATOR_CORE = 0, 1
 SMOKE = ("2,000 names, mix", "TLS, a connection for each query", "flood of NXDOMAIN, NSEC3")
 
@@ -163,7 +163,7 @@ def generate(
 
 
 def drive(generator: Path, queries: Path, load: Load, peer: Peer, options: argparse.Namespace) -> Round | None:
-    """Run one round. Returns None if the server answers less than a tenth of the lost queries or disconnects."""
+    """Run one round. Return None if the server answers less than a tenth of the lost queries or disconnects."""
     before = servers.cpu_seconds(peer)
     with generate(
         generator, queries, peer, options.seconds, rate=load.rate, how=load.how, pinned=not options.unpinned

@@ -1,4 +1,4 @@
-"""The servers that are compared, each as one process on one address, with its CPU time and memory."""
+"""The compared servers, each as one process on one address, with its CPU time and memory."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ UNSIGNED = ("powerdns",)  # needs more than a signed zone file to send its signa
 def cpu_seconds(peer: Peer) -> float:
     """Return the CPU time of the server's processes.
 
-    schedstat counts in nanoseconds, but without threads that have ended; stat counts in ticks. The higher one counts.
+    schedstat counts in nanoseconds, but without threads that have ended; stat counts in ticks. The higher value counts.
     """
     total = 0.0
     for pid in processes(peer.process.pid):

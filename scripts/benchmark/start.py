@@ -1,8 +1,8 @@
-"""From the command to the first answer: time, CPU time and memory of maptr and of the DNS servers of Debian.
+"""From the command to the first answer: time, CPU time and memory of maptr and Debian's DNS servers.
 
-A server is started, queried for one name every millisecond until it answers, and stopped; the servers take turns. The
-largest zone is read in several layouts. *Restarted* is maptr with ``serve.state``, started again with the same files.
-With ``--zones``, there are many small zones instead of one, and a name of the last one is queried.
+Each server is started, queried for one name every millisecond until it answers, and stopped; the servers take turns.
+The largest zone is read in several layouts. *Restarted* is maptr with ``serve.state``, started again with the same
+files. With ``--zones``, there are many small zones instead of one, and a name in the last one is queried.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tests.support.waiting import until
 
 SIZES = (2_000, 100_000)
 NAMES_EACH = 3  # NAANs in each of many zones
-KEEPING = 300.0  # seconds to wait until many versions are kept
+KEEPING = 300.0  # seconds to wait until many versions are saved
 INTERVAL = 0.001  # seconds between two queries
 AA = 0x04
 RESTARTED = "restarted"
@@ -43,7 +43,7 @@ class ConfiguredMaptr(Maptr):
 
 
 class Start(NamedTuple):
-    """One start: seconds to the first answer, seconds of CPU, and the memory after it in MB."""
+    """One start: seconds to the first answer, CPU seconds, and the memory afterwards in MB."""
 
     wall: float
     cpu: float
@@ -53,7 +53,7 @@ class Start(NamedTuple):
 def first_answer(peer: Peer, state: Path | None = None) -> Start:
     """Start a server, wait for its first answer from its last zone, and stop it.
 
-    With a state folder, wait until all zones are kept there, too, so that the next start is a restart.
+    With a state folder, also wait until all zones are saved there, so that the next start is a restart.
     """
     *_, origin = peer.zones
     started = time.perf_counter()
@@ -90,7 +90,7 @@ def ask_until_answered(peer: Peer, seconds: float = 60, *, origin: str = ORIGIN)
 
 
 def starters(zones: Mapping[str, Path], state: Path, *, smoke: bool) -> Starters:
-    """Return what makes each server, by its name in the table."""
+    """Return the functions that make each server, by name in the table."""
     found: dict[str, Callable[[], Peer]] = {
         Maptr.name: lambda: ConfiguredMaptr(zones),
         RESTARTED: lambda: ConfiguredMaptr(zones, f"--state={state}"),

@@ -1,4 +1,4 @@
-"""The machines to which accidents happen: a primary of each kind with two zones, and a secondary that follows it."""
+"""The machines to which accidents happen: a primary of each kind with two zones, and its secondary."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Accidents to the registry: what a pull brings, and the file in which it is kept."""
+"""Accidents to the registry: the content that is pulled, and the file that keeps it."""
 
 from __future__ import annotations
 

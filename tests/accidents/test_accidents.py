@@ -1,4 +1,4 @@
-"""A short part of the accidents, by maptr, and the page that has them all."""
+"""Some of the accidents, with maptr, and the page that lists them all."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """Unusual and hostile queries of each kind in ``scripts/benchmark/odd.py``: the responder returns the bytes of the
-general path, from the shortcut or not, also with TSIG and transfers configured."""
+general path, with or without the shortcut, even with TSIG and transfers configured."""
 
 from __future__ import annotations
 

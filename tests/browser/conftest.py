@@ -1,4 +1,4 @@
-"""The browser of these tests."""
+"""The browser for these tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pages with the logo, the colour and the language of an operator in a real browser."""
+"""Pages with an operator's logo, colour and language in a real browser."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pages of errors in a real browser: in each language, in light and dark, at three widths; others for machines."""
+"""Error pages in a real browser: in each language, light and dark, at three widths; and other forms for programs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``scripts/picture``, which takes the picture of the README."""
+"""``scripts/picture``, which takes the README's picture."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which source answers, what a failure costs, and what each discovery says of it."""
+"""Which source answers, what a failure costs, and what each discovery says about it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The file of a cache in an event loop: nothing there waits for it."""
+"""A cache's file in an event loop, which never waits for it."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The fault matrix: each part that can fail is broken under a cache and repaired, without a restart.
 
-Each case gives the right answer or the right error, keeps what was known, and recovers.
+Each case gives the right answer or error, keeps known answers, and recovers.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Answers from the table: those of an ARK's own record, also if no zone can hold it, and never another record's."""
+"""Answers from the table: from an ARK's own record, even if no zone can hold it, and never from another record."""
 
 from __future__ import annotations
 

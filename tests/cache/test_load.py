@@ -1,6 +1,6 @@
 """Mixed traffic through discover_async while the DNS server is stopped and started.
 
-A few seconds here; ``scripts/bench cache --load 60`` runs for a minute, with a restart every five seconds.
+It runs for a few seconds; ``scripts/bench cache --load 60`` runs for a minute, with a restart every five seconds.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Lookups in flight: one for a name, shared by threads and tasks; patience, cancellation, forks, circuit breakers."""
+"""Pending look-ups: one per name, shared by threads and tasks; patience, cancellation, forks, circuit breakers."""
 
 from __future__ import annotations
 

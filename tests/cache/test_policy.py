@@ -1,6 +1,6 @@
-"""What a cache answers for each policy and each state of DNS and table. docs/operator.md prints it for two policies.
+"""What a cache answers for each policy and each state of DNS and table. docs/operator.md shows it for two policies.
 
-``python -m tests.cache.test_policy`` writes the table of the page again.
+``python -m tests.cache.test_policy`` rewrites the page's table.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The sources of a client: errors, hooks, what is kept apart and forgotten, and streams of ARKs."""
+"""A client's sources: errors, hooks, separation and forgetting of answers, and streams of ARKs."""
 
 from __future__ import annotations
 

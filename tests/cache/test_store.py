@@ -1,4 +1,4 @@
-"""How long answers are kept, and the discoveries that cached answers give."""
+"""How long answers are cached, and the discoveries made from cached answers."""
 
 from __future__ import annotations
 

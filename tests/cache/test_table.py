@@ -1,4 +1,4 @@
-"""The candidates of a table are those of the ``u`` rules of its zone, in their order."""
+"""A table's candidates are those of its zone's ``u`` rules, in the same order."""
 
 from __future__ import annotations
 

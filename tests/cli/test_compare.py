@@ -1,4 +1,4 @@
-"""``maptr redirects compare``, with a resolver that answers otherwise."""
+"""``maptr redirects compare``, with a resolver that answers differently."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``maptr config``: servers and names that are printed, and those that are refused."""
+"""``maptr config``: servers and names that are printed, and those that are rejected."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The exit codes of a start: 2 for what the text of the configuration alone shows, and others for what the machine may
-change, which systemd tries again; ``--check-config`` gives 1 for both."""
+"""The exit codes of a start: 2 for mistakes in the text of the configuration, others for errors that may go away, after
+which systemd tries again; ``--check-config`` gives 1 for both."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The log of a server: its level and formats, and lines that are lost and counted while its reader is slow."""
+"""A server's log: its level and formats, and lines that are lost and counted while its reader is slow."""
 
 from __future__ import annotations
 

@@ -165,7 +165,7 @@ def test_an_import_removes_nothing_unless_it_is_told_to(tmp_path: Path) -> None:
     run("redirects", "import", write(tmp_path / "many.csv", many(*range(10))), "-o", database)
     few = write(tmp_path / "few.csv", many(*range(8)))
     before = Path(database).read_bytes()
-    said = "2 of 10 registered ARKs are missing: ark:12345/x8, ark:12345/x9 (--remove takes them out, "
+    said = "2 of 10 registered ARKs are missing: ark:12345/x8, ark:12345/x9 (--remove removes them, "
     for force in ((), ("--force",)):
         refused = run("redirects", "import", few, "-o", database, *force, code=1).stderr
         assert refused == f"maptr: {database}: {said}--withdraw-missing makes them 410)\n"

@@ -1,4 +1,4 @@
-"""Warnings of a configuration with a secret that everybody may read."""
+"""Warnings about a world-readable configuration with a secret."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Servers in options, arguments and configurations: their transports, and servers that are refused."""
+"""Servers in options, arguments and configurations: their transports, and servers that are rejected."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The entry point: ``maptr url`` and ``maptr discover`` have the same results without click as with it."""
+"""The entry point: ``maptr url`` and ``maptr discover`` give the same results with and without click."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``maptr up`` as a process: the registry it serves, the commands that ask it, and the files that remain."""
+"""``maptr up`` as a process: the registry it serves, the commands that use it, and the files that remain."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Background work: reloads on request, and work that is repeated after a failure."""
+"""Background work: reloads on request, and retries after failures."""
 
 from __future__ import annotations
 

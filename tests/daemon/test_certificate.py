@@ -1,4 +1,4 @@
-"""The period of a server's own certificate: read without the package cryptography, and what is said of it in time."""
+"""The validity of a server's certificate: read without the package cryptography, and the warnings about it."""
 
 from __future__ import annotations
 

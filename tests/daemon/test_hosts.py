@@ -1,4 +1,4 @@
-"""Host headers that addresses for operators answer."""
+"""The Host headers that operator addresses accept."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The file of a kept version: what is written is read again, and damage, another version or a forgery is not used."""
+"""The file of a kept version: its content is read back, and damaged or forged files, or those of another version, are
+not used."""
 
 from __future__ import annotations
 

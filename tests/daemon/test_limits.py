@@ -1,4 +1,4 @@
-"""The limits of open connections: which one makes room, and which one is refused."""
+"""The limits on open connections: which one is closed to make room, and which one is refused."""
 
 from __future__ import annotations
 

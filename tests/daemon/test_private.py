@@ -1,4 +1,4 @@
-"""Private parts of other packages: that they are still there, and that no import changes them."""
+"""Private parts of other packages still exist, and no import changes them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""``serve.user``: a server started as root binds its sockets, then reads and answers as another user; and threads."""
+"""``serve.user``: a server started as root binds its sockets, then reads files and answers as another user; and
+threads."""
 
 from __future__ import annotations
 

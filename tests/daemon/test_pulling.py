@@ -1,4 +1,4 @@
-"""Pulling of the table: by a gateway alone, and a first start without a network."""
+"""Pulls of the table: by a gateway alone, and at a first start without a network."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Listening sockets: options, addresses that are added and removed, and the limit of open files."""
+"""Listening sockets: options, added and removed addresses, and the limit on open files."""
 
 from __future__ import annotations
 

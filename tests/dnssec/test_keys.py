@@ -1,4 +1,4 @@
-"""Keys: roles, states, files, and key folders that are refused."""
+"""Keys: roles, states, files, and rejected key folders."""
 
 from __future__ import annotations
 

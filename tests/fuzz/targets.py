@@ -1,7 +1,7 @@
 """Fuzz targets: functions of bytes that raise AssertionError if a property does not hold.
 
-The property of most: a response or none, never an exception, and each response is a DNS message within its limit. The
-property of ``zone``: a zone that is the same in both ways of reading, or a ZoneError. Hypothesis
+Most check that there is a response or none, never an exception, and that each response is a DNS message within its
+limit. ``zone`` checks that both ways of reading give the same zone, or a ZoneError. Hypothesis
 (``tests/answer/test_respond_fuzz.py``), the fuzzer (``scripts/fuzz``) and the replay of its corpus call these.
 """
 

@@ -1,4 +1,4 @@
-"""The address for the operator: what is answered there, and no longer in public."""
+"""The operator address: what is answered there, and not in public."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The look-up API without sockets: its documents are those of the command line, and its description is true."""
+"""The look-up API without sockets: its documents equal the command line's, and its description is correct."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def test_several_arks_are_lines_in_the_order_of_the_request() -> None:
         ("?", "the parameter ark is missing"),
         ("?arc=ark:12345/x", "unknown parameter arc: is it ark?"),
         ("?ark=ark:12345/x&naan=1", "unknown parameter naan"),
-        ("?" + "&".join(["ark=a"] * (MAX_ARKS + 1)), f"{MAX_ARKS + 1} times ark, {MAX_ARKS} at most"),
+        ("?" + "&".join(["ark=a"] * (MAX_ARKS + 1)), f"is given {MAX_ARKS + 1} times, at most {MAX_ARKS} are allowed"),
     ],
 )
 def test_invalid_parameters_are_refused(query: str, reason: str) -> None:
@@ -188,7 +188,7 @@ def test_the_pages_have_every_record_once() -> None:
         ({"limit": "1e1"}, 400, "limit"),
         ({"limit": ""}, 400, "limit"),
         ({"limit": [1, 2]}, 400, "given twice"),
-        ({"after": "no"}, 404, "begin again"),
+        ({"after": "no"}, 404, "start again"),
     ],
 )
 def test_invalid_pages_are_refused(parameters: Mapping[str, Any], status: int, reason: str) -> None:

@@ -1,4 +1,4 @@
-"""The appearance of the pages from the files of the operator: logo, accent colour, texts, and further languages."""
+"""The appearance of the pages from the operator's files: logo, accent colour, texts, and more languages."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def test_without_a_logo_there_is_the_name() -> None:
         (b'<?xml version="1.0" encoding="klingon"?>' + DRAWING, "logo.svg: is neither PNG nor SVG"),
         (DRAWING[:-6], "logo.svg: is an SVG that no browser shows: no element found: line 1, column "),
         (DRAWING + DRAWING, "logo.svg: is an SVG that no browser shows: junk after document element: line 1"),
-        (PIXEL[:-4], "logo.svg: is a PNG without its end"),
+        (PIXEL[:-4], "logo.svg: is a PNG without an end"),
         (b" " * (MAX_LOGO + 1), f"logo.svg: Has more than {MAX_LOGO} bytes"),
     ],
 )
@@ -268,17 +268,20 @@ def test_a_table_of_texts_has_tables_of_texts(text: str, said: str) -> None:
         ('Find = ""', "Find: must be a text that is not empty"),
         ('Find = ["a", "b"]', "Find: must be a text"),
         (f'Find = "{"x" * (MAX_TEXT + 1)}"', f"Find: has more than {MAX_TEXT} characters"),
-        ('Find = "100 %"', "Find: has a percent sign that begins no placeholder: write it as %%"),
-        ('Find = "%s"', "Find: has a percent sign that begins no placeholder: write it as %%"),
-        ('Find = "%(ark)d"', "Find: has a percent sign that begins no placeholder: write it as %%"),
-        ('"%(ark)s is gone" = "%(a%%rk)s"', "%(ark)s is gone: has a percent sign that begins no placeholder: "),
+        ('Find = "100 %"', "Find: has a percent sign that does not begin a placeholder: write it as %%"),
+        ('Find = "%s"', "Find: has a percent sign that does not begin a placeholder: write it as %%"),
+        ('Find = "%(ark)d"', "Find: has a percent sign that does not begin a placeholder: write it as %%"),
+        ('"%(ark)s is gone" = "%(a%%rk)s"', "%(ark)s is gone: has a percent sign that does not begin a placeholder: "),
         ('Find = "%(ark)s"', "Find: has the placeholder %(ark)s; the message has none"),
         ('"%(ark)s is gone" = "%(arc)s"', "%(ark)s is gone: has the placeholder %(arc)s; the message has %(ark)s"),
         ('"%(count)s NAAN" = "x"', "%(count)s NAAN: must be an array of two texts: singular and plural"),
         ('"%(count)s NAAN" = ["x"]', "%(count)s NAAN: must be an array of two texts: singular and plural"),
         ('"%(count)s NAAN" = ["x", 1]', "%(count)s NAAN: must be a text that is not empty"),
-        ('"<b>%(count)s</b> to look at" = "<b>x"', "<b>%(count)s</b> to look at: has an element without its begin or "),
-        ('Find = "</span>x"', "Find: has an element without its begin or its end"),
+        (
+            '"<b>%(count)s</b> to look at" = "<b>x"',
+            "<b>%(count)s</b> to look at: has an element that is not opened or ",
+        ),
+        ('Find = "</span>x"', "Find: has an element that is not opened or not closed"),
     ],
 )
 def test_a_text_that_cannot_be_used_is_an_error(line: str, said: str, tmp_path: Path) -> None:
@@ -286,7 +289,7 @@ def test_a_text_that_cannot_be_used_is_an_error(line: str, said: str, tmp_path: 
 
 
 def test_texts_or_a_choice_of_a_language_that_there_is_not(tmp_path: Path) -> None:
-    there = "there is no such language; there are en, fr, es, and gateway.messages adds others"
+    there = "no such language; there are en, fr, es, and gateway.messages adds others"
     assert refused(tmp_path, '[gateway.texts.de]\nFind = "x"\n') == f"maptr.toml:2: gateway.texts.de: {there}"
     assert refused(tmp_path, 'language = "de"\n') == f"maptr.toml:2: gateway.language: {there}"
     with pytest.raises(ConfigError, match="must be browser or the code of a language, such as en or fr or es"):
@@ -342,7 +345,11 @@ def test_a_missing_text_is_english_and_a_warning_and_so_is_an_unknown_one(tmp_pa
         ("de.toml", "Find = ", "messages/de.toml:1: Invalid value"),
         ("de.toml", '\nFind = "a"\nFind = "b"\n', "messages/de.toml:3: Cannot overwrite a value"),
         ("de.toml", "Find = 7\n", 'messages/de.toml: gateway.messages: "Find": must be a text that is not empty'),
-        ("de.toml", 'Find = "100 %"\n', 'messages/de.toml: gateway.messages: "Find": has a percent sign that begins '),
+        (
+            "de.toml",
+            'Find = "100 %"\n',
+            'messages/de.toml: gateway.messages: "Find": has a percent sign that does not begin ',
+        ),
         (
             "fr.toml",
             "",
@@ -380,7 +387,7 @@ def test_a_folder_that_cannot_be_read(tmp_path: Path) -> None:
 def test_all_mistakes_are_named_at_once(tmp_path: Path) -> None:
     said = refused(tmp_path, write(tmp_path, "x = ", "de.toml") + 'logo = "none"\nlanguage = "it"\n')
     assert "gateway.logo: none: No such file" in said
-    assert "gateway.language: there is no such language; there are en, fr, es, de" in said
+    assert "gateway.language: no such language; there are en, fr, es, de" in said
     assert "messages/de.toml:1: " in said
     said = refused(tmp_path, '[gateway.texts.fr]\nFnd = "x"\nFind = ""\n[gateway.texts.xx]\nFind = "x"\n')
     assert re.findall(r"maptr\.toml:(\d)", said) == ["3", "4", "5"]

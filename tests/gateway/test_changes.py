@@ -1,4 +1,4 @@
-"""Changes of a store of own objects: single ones, imports beside them, their trace, and writers that are stopped."""
+"""Changes to a store of own objects: single ones, concurrent imports, their trace, and interrupted writers."""
 
 from __future__ import annotations
 

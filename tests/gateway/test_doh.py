@@ -1,4 +1,4 @@
-"""DNS over HTTPS without sockets: RFC 8484, and the same hostile messages as for the general path."""
+"""DNS over HTTPS without sockets: RFC 8484, and the hostile messages of the general path's tests."""
 
 from __future__ import annotations
 

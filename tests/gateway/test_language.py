@@ -1,4 +1,4 @@
-"""The languages of the pages: their messages, the choice among them, and what caches must know."""
+"""The languages of the pages: their messages, the choice of one, and headers for caches."""
 
 from __future__ import annotations
 

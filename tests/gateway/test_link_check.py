@@ -1,4 +1,4 @@
-"""What is asked of a link, what the answers mean, and when it is dead: without sockets and clocks."""
+"""The requests for a link check, what responses mean, and when a link is dead: without sockets and clocks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checks of links with real servers on loopback, what is kept of them, and a gateway that makes them."""
+"""Link checks with real servers on loopback, their stored results, and a gateway that makes them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A resolver of the NAANs of its operator only (gateway.naans)."""
+"""A resolver for only its operator's NAANs (gateway.naans)."""
 
 from __future__ import annotations
 

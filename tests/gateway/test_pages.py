@@ -1,6 +1,6 @@
-"""The pages without a browser: their structure, their sizes, and texts of people, registries and DNS that are hostile.
+"""The pages without a browser: their structure, their sizes, and hostile texts from people, registries and DNS.
 
-``tests/browser`` looks at them with Chromium.
+``tests/browser`` checks them in Chromium.
 """
 
 from __future__ import annotations

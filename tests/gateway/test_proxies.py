@@ -1,4 +1,4 @@
-"""Who a client is behind proxies."""
+"""The client behind proxies."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_the_addresses_of_an_ipv6_link_are_one_client(first: str, second: str, s
     ("value", "client"),
     [
         ('for=192.0.2.1, for="198.51.100.7"', "198.51.100.7"),
-        ('for="198.51.100.7, for=192.0.2.1', "192.0.2.1"),  # a quotation mark without its second one
+        ('for="198.51.100.7, for=192.0.2.1', "192.0.2.1"),  # an unmatched quotation mark
         ('by="a\\", for=198.51.100.8", for=192.0.2.1', "192.0.2.1"),
         ('for="' + '\\"' * 2_000 + ",for=192.0.2.1", "192.0.2.1"),
     ],

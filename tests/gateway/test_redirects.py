@@ -1,4 +1,4 @@
-"""The file of single redirects: its formats, its errors, and what stays in use when it is bad."""
+"""The file of single redirects: its formats, its errors, and what remains in use when it is bad."""
 
 from __future__ import annotations
 
@@ -123,9 +123,9 @@ def test_a_store_of_the_version_before_is_imported(tmp_path: Path) -> None:
         ("", r"redirects:1: the first line has no column ark, but ''"),
         ("ark,url\rark:12345/x,https://h.example/\r", r"redirects:1: its lines end with CR alone"),
         ("ark,url,who,url\n", r"redirects:1: the first line has two columns url"),
-        ('ark,url\nark:12345/x,"https://h.example/\n' + "x,y\n" * 99, r"redirects:2: .* may have no second one"),
+        ('ark,url\nark:12345/x,"https://h.example/\n' + "x,y\n" * 99, r"redirects:2: .* may not be closed"),
         ('ark,url\nark:12345/x,"https://h.example/"y\n', r"redirects:2: ',' expected"),
-        ('ark,url\nark:12345/x,"https://h.example/\n', r"redirects:2: .* may have no second one"),
+        ('ark,url\nark:12345/x,"https://h.example/\n', r"redirects:2: .* may not be closed"),
         ("ark,url\nark:12345/x,https://h.example/\n\udcff\n", r"redirects:3: not UTF-8: save it as UTF-8 \(Excel"),
         ("\udcff\udcfea\0r\0k\0,\0", r"redirects:1: not UTF-8: save"),
         ("a\0r\0k\0,\0u\0r\0l\0\n\0", r"redirects:1: not UTF-8: save"),
@@ -282,7 +282,7 @@ def test_rows_that_another_program_wrote_are_found_by_a_check(tmp_path: Path) ->
     shown = run("redirects", "check", str(path), code=1).stdout.splitlines()
     assert [line.partition(".sqlite:")[2] for line in shown] == [
         "1: the ark is missing",
-        "2: ark:/12345/x-7: is not in the normal form ark:12345/x7, so that it is never found",
+        "2: ark:/12345/x-7: is not in the normal form ark:12345/x7, so it is never found",
         "4: its other columns nest too deeply",
         "6: a text is not UTF-8",
     ]
@@ -293,7 +293,7 @@ def test_a_check_finds_rows_of_another_naan(tmp_path: Path) -> None:
     with closing(sqlite3.connect(path)) as connection, connection:
         add = "INSERT INTO redirects (ark, url, status, suffix) VALUES ('ark:7/x', 'https://h.example/', 302, 1)"
         connection.execute(add)
-    run("redirects", "check", str(path), code=1, said="it counts other objects than it has: another program wrote it")
+    run("redirects", "check", str(path), code=1, said="its counts of objects are wrong: another program wrote it")
 
 
 def test_a_pipe_is_refused(tmp_path: Path) -> None:
@@ -364,14 +364,12 @@ def test_what_a_csv_does_not_have_any_more_stays(tmp_path: Path, caplog: pytest.
     clock.now += LOOK_EVERY
     for found in (file.current(), file.refresh(), started().value):
         assert (len(found.objects), found.trouble) == (10, "")
-        assert found.alarm == (
-            "own.csv: 2 ARKs that it does not have any more are still served: ark:12345/x1, ark:12345/x9"
-        )
+        assert found.alarm == ("own.csv: 2 ARKs missing from it are still served: ark:12345/x1, ark:12345/x9")
         urls = {one.ark: one.url for one in rows(found)}
         assert (urls["ark:12345/x0"], urls["ark:12345/x9"]) == ("https://new.example/0", "https://h.example/9")
     store = kept.path(path)
     command = ["redirects", "import", str(path), "-o", str(store), "--remove"]
-    assert f"(maptr {' '.join(command)} takes them out)" in caplog.text
+    assert f"(maptr {' '.join(command)} removes them)" in caplog.text
     run(*command, code=0)
     assert (len(file.current().objects), file.value.alarm) == (8, ""), "at once"
     for command in (["set", "ark:12345/x1", "https://h.example/"], ["restore", "ark:12345/x0"]):
@@ -551,7 +549,7 @@ def test_a_good_file_replaces_a_database_that_was_damaged_in_use(
     imported(tmp_path / "new.sqlite").replace(path)
     clock.now += LOOK_EVERY
     assert (rows(file.current()), file.value.trouble) == (ONE, "")
-    assert f"{path}: the redirects until now cannot be compared with the new ones: " in caplog.text
+    assert f"{path}: the current redirects cannot be compared with the new ones: " in caplog.text
 
 
 def test_a_store_that_is_locked_is_read_soon_after(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Requests and responses by the vectors, and what holds for every request."""
+"""Requests and responses from the vectors, and properties of every request."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The search for own objects: the index of a store, what it finds, and what visitors see of it."""
+"""The search for own objects: a store's index, what it finds, and what visitors see."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The HTTP server on real sockets: what it keeps, what it refuses, and what it closes."""
+"""The HTTP server on real sockets: the raw target, refused requests, and closed connections."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The gateway as a service: what it is ready for, reloads, signals, systemd, and the metrics of its page."""
+"""The gateway as a service: readiness, reloads, signals, systemd, and the metrics of its page."""
 
 from __future__ import annotations
 
@@ -311,7 +311,7 @@ def test_a_csv_that_lacks_objects_is_an_alarm_and_the_gateway_stays_ready(tmp_pa
     with started(tmp_path, policy="natab-only", cache=cache, redirects=str(file)) as port:
         write(file, f"ark,url\n{rows}")
         until(lambda: 'alarms{kind="redirects"} 1.0' in get(port, "/metrics").text, "it is an alarm")
-        said = "redirects: single.csv: 1 ARKs that it does not have any more are still served: ark:12345/one"
+        said = "redirects: single.csv: 1 ARKs missing from it are still served: ark:12345/one"
         assert said in get(port, "/status").text
         assert ready(port) == (200, "ready\n")
         assert get(port, "/ark:12345/one").status == 302

@@ -1,4 +1,4 @@
-"""Statistics: what is counted, that it is bounded and without clients, and who may see it."""
+"""Statistics: what is counted, its bounds, the absence of client addresses, and who may see it."""
 
 from __future__ import annotations
 
@@ -643,7 +643,7 @@ def test_the_command_reads_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert report.pop("schema") == "maptr/1"
     text = run("stats", str(path), "--period", "2023-11").stdout
     assert text.startswith("6 requests in 2023-11, from 2023-11-01 00:00 to 2023-11-15 00:00 UTC\n")
-    run("stats", str(path), "--period", "2023", "--days", "1", code=2, said="only one of them")
+    run("stats", str(path), "--period", "2023", "--days", "1", code=2, said="give only one")
     assert report == json.loads(json.dumps(Statistics(path, wall=clock).report(1).to_dict()))
     assert run("stats", str(path), "--days", "1").stderr == ""
     with closing(Statistics(tmp_path / "new", wall=clock)) as begun:

@@ -1,4 +1,5 @@
-"""A storm: clients ask a gateway without a pause while what it depends on is killed, broken, replaced and reloaded.
+"""A storm: clients send requests to a gateway without a pause while its dependencies are killed, damaged, replaced and
+reloaded.
 
 ``scripts/storm`` runs this module as a program, which prints its figures.
 """

@@ -1,4 +1,4 @@
-"""What is suggested for an ARK or a path that leads nowhere, and that nothing is followed by a guess."""
+"""Suggestions for an ARK or a path that leads nowhere, which are never followed automatically."""
 
 from __future__ import annotations
 

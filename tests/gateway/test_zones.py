@@ -1,4 +1,4 @@
-"""The zones for DNS over HTTPS: read from files, followed, and kept where a file is bad."""
+"""The zones for DNS over HTTPS: read from files, followed, and kept if a file is bad."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The access log in the combined format, read by the real GoAccess and fail2ban; and in JSON with what was answered."""
+"""The access log in the combined format, read by the real GoAccess and fail2ban; and in JSON, with details of the
+answer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``maptr config``: Unbound, BIND and systemd-resolved, with the printed settings, find the ARKs of the sample.
+"""``maptr config``: Unbound, BIND and systemd-resolved, with the printed settings, find the sample's ARKs.
 
 ``arpa`` is signed and denies ``ark.arpa``, as on the Internet, and the resolvers validate: without the exception for an
 unsigned zone, its answers are bogus.

@@ -1,4 +1,4 @@
-"""The extended errors (RFC 8914) of maptr beside those of NSD, Knot and BIND, for the same questions."""
+"""maptr's extended errors (RFC 8914) compared with those of NSD, Knot and BIND for the same questions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Key rollovers in shifted time with Unbound as judge: by the steps of docs/admin.md, and by inline signers.
+"""Key rollovers in shifted time with Unbound as judge: with the steps of docs/admin.md, and with inline signers.
 
 ``scripts/rollovers`` does the same for two years.
 """

@@ -1,4 +1,4 @@
-"""Zones signed by maptr: ldns, BIND, Knot and NSD read them, and Unbound validates the responses of maptr.
+"""Zones signed by maptr: ldns, BIND, Knot and NSD read them, and Unbound validates maptr's responses.
 
 A key rollover follows the steps of docs/admin.md, and Unbound validates at every step.
 """

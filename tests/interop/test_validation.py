@@ -1,4 +1,4 @@
-"""Validation by maptr and by Unbound: the same trust anchor and servers, and hundreds of names with a fault each.
+"""Validation by maptr and by Unbound: the same trust anchor and servers, and hundreds of names with one fault each.
 
 The servers have a small tree of zones with ``maptr.net.`` at its top: children signed by other programs, in which
 single RRsets are tampered with, and children whose keys, times or DS are wrong. Unbound gives the expected results.

@@ -1,4 +1,4 @@
-"""Zones as others read them: what BIND refuses, the records of the draft in NSD, and octoDNS."""
+"""Zones as other programs read them: what BIND rejects, the draft's records in NSD, and octoDNS."""
 
 from __future__ import annotations
 

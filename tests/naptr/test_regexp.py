@@ -1,4 +1,4 @@
-"""Regexp fields: what is supported, what is refused, and the linear cost of every match."""
+"""Regexp fields: what is supported, what is rejected, and the linear cost of every match."""
 
 from __future__ import annotations
 

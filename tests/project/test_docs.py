@@ -1,4 +1,4 @@
-"""The documentation has the limits, defaults, exit codes and public names of the code, and the picture its imports."""
+"""The documentation has the code's limits, defaults, exit codes and public names, and the picture has its imports."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """docs/reference.md documents exactly the JSON fields that the commands print.
 
 A section has a paragraph for the document and a list item for each object in it, which begins with the object. The
-other words in backticks are fields. The objects of the first section are in every list of their name.
+other words in backticks are fields. The objects of the first section apply to every list with their name.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The programs of docs/examples: each does what it says. ``test_typing.py`` checks their types."""
+"""The programs in docs/examples: each does what it says. ``test_typing.py`` checks their types."""
 
 from __future__ import annotations
 

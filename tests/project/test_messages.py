@@ -1,4 +1,4 @@
-"""Programs read data, never prose: other messages change no result, exit code, status, document or metric."""
+"""Programs read data, never prose: rewording messages changes no result, exit code, status, document or metric."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``scripts/pin`` with repositories and a registry of its own, and the workflows."""
+"""``scripts/pin`` with test repositories and a test registry, and the workflows."""
 
 from __future__ import annotations
 

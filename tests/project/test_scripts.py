@@ -1,4 +1,4 @@
-"""Pages, modules and tests that scripts name exist, and CONTRIBUTING.md has every script."""
+"""The pages, modules and tests named by scripts exist, and CONTRIBUTING.md has every script."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Drift verdicts: what the table says of a record compared with what DNS says."""
+"""Drift verdicts: what the table says about a record compared with what DNS says."""
 
 from __future__ import annotations
 

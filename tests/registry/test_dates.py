@@ -1,4 +1,4 @@
-"""The date of a table's data: where it is from, which table it chooses, and wrong clocks."""
+"""The date of a table's data: its source, the choice between tables, and wrong clocks."""
 
 from __future__ import annotations
 

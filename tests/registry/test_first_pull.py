@@ -1,4 +1,4 @@
-"""The first pull of a table, and pulls whose data are older: refused at every door, unless a person forces them."""
+"""The first pull of a table, and pulls of older data: refused by every function and command, unless forced."""
 
 from __future__ import annotations
 

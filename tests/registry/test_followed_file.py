@@ -1,4 +1,4 @@
-"""A table that follows its file: changes that cause a reread, and files that are refused."""
+"""A table that follows its file: changes that cause a reread, and rejected files."""
 
 from __future__ import annotations
 

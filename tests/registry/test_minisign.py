@@ -1,4 +1,4 @@
-"""minisign: valid and damaged signatures and keys, signatures of another key, and the minisign program."""
+"""minisign: valid and damaged signatures and keys, signatures by another key, and the minisign program."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The tables that have names, "auto" and "builtin", and an installation without the built-in one, at every door."""
+"""The named tables "auto" and "builtin", and an installation without the built-in one, in every function and
+command."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reading any registry file: its format, files that are refused, limits, and hostile input."""
+"""Reading any registry file: its format, rejected files, limits, and hostile input."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bulk lookups over real sockets: one query a name, order, limits, lost and forged packets."""
+"""Bulk look-ups over real sockets: one query per name, order, limits, lost and forged packets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""RFC 7766: connections by TCP and TLS with many queries each, and servers that close, stall, lie or mix up answers."""
+"""RFC 7766: TCP and TLS connections with many queries each, and servers that close, stall, lie or mix up answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""RFC 9520: a client without cache does not ask a server again for five seconds after it failed."""
+"""RFC 9520: a client without a cache does not ask a server again for five seconds after it failed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``lifetime`` bounds the whole walk, for every driver, also if walks share questions."""
+"""``lifetime`` bounds the whole walk, for every driver, even if walks share questions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The client's messages compared with dnspython: both read the same, and what dnspython refuses is not accepted."""
+"""The client's messages compared with dnspython: both read the same, and nothing that dnspython rejects is accepted."""
 
 from __future__ import annotations
 

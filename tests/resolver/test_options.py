@@ -1,4 +1,4 @@
-"""Each option of the public functions, by every driver: what it does, and what a wrong value raises."""
+"""Each option of the public functions, with every driver: what it does, and what a wrong value raises."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The scheduler: walks that share answers have the same results as walks alone, in bounded memory and time."""
+"""The scheduler: walks that share answers have the same results as single walks, in bounded memory and time."""
 
 from __future__ import annotations
 

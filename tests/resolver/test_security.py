@@ -1,8 +1,8 @@
 """The security of a discovery whose redirects lead into other zones: that of its weakest part.
 
-A signed zone with a trust anchor redirects to another island, to a child that is not signed, to one that is forged, to
-where no anchor is above, and to several of them. The verdicts on single answers are held to Unbound's in
-``tests/interop/test_validation.py``.
+A signed zone with a trust anchor redirects to another island, to an unsigned child, to a forged one, to a zone without
+an anchor above, and to several of them. ``tests/interop/test_validation.py`` compares the verdicts on single answers
+with Unbound's.
 """
 
 from __future__ import annotations

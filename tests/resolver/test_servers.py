@@ -1,4 +1,4 @@
-"""DNS servers as users write them, and those of resolv.conf."""
+"""DNS servers as users write them, and those in resolv.conf."""
 
 from __future__ import annotations
 

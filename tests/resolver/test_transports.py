@@ -1,4 +1,4 @@
-"""The other ways to ask: DNS over TLS and IPv6 by our own stub, and DNS over HTTPS through dnspython's resolvers."""
+"""Other transports: DNS over TLS and IPv6 with our own stub, and DNS over HTTPS through dnspython's resolvers."""
 
 from __future__ import annotations
 

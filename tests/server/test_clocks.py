@@ -1,4 +1,4 @@
-"""What a clock that is a year ahead or behind does: the rows of the table in docs/admin.md."""
+"""The effects of a clock that is a year ahead or behind: the rows of the table in docs/admin.md."""
 
 from __future__ import annotations
 

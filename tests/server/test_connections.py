@@ -1,4 +1,4 @@
-"""DNS over TLS on real sockets (RFC 7858), the limits of connections, and certificate reloads."""
+"""DNS over TLS on real sockets (RFC 7858), connection limits, and certificate reloads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""maptr control freeze and thaw: what an operator froze stays until it is thawed."""
+"""maptr control freeze and thaw: a freeze lasts until an operator ends it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The last good version: a start never serves less than the last run, whatever became of the source of a zone."""
+"""The last good version: a start never serves less than the last run, whatever happened to a zone's source."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Publishing of zone files: what is logged."""
+"""Publishing zone files: what is logged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Zones built from a table, pulling of the table, and drift reports."""
+"""Zones built from a table, pulls of the table, and drift reports."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A serial names one content: the next one passes those of secondaries, whatever was lost."""
+"""A serial stands for one content: the next one exceeds those of secondaries, whatever was lost."""
 
 from __future__ import annotations
 

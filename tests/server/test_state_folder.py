@@ -1,4 +1,4 @@
-"""The state folder: stored serials, and a server that is restored from a backup."""
+"""The state folder: stored serials, and a server restored from a backup."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""UDP on real sockets, with and without batches: the responses have the same bytes as those of the general path.
+"""UDP on real sockets, with and without batches: the responses have the same bytes as on the general path.
 
 ``tests/answer/test_respond.py`` checks the general path, and ``scripts/differential`` compares it with NSD and Knot.
 """

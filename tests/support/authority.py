@@ -27,7 +27,7 @@ def erc(path: str) -> tuple[int, dict[str, str], bytes]:
 
 
 def discovery_at(target: str, *more: str) -> Discovery:
-    """A discovery of ``h`` candidates at these URLs."""
+    """A discovery with ``h`` candidates at these URLs."""
     places = [url.parse(text) for text in (target, *more)]
     found = [Candidate(where.host.text, where.port, 0, n, "12345.ark.arpa.") for n, where in enumerate(places)]
     return Discovery(ARK, tuple(found), scheme="http")

@@ -38,7 +38,7 @@ class Page(NamedTuple):
         return done["result"].get("value")
 
     def wait(self, loads: int) -> None:
-        """Wait until so many documents have been loaded in this window."""
+        """Wait until that many documents have been loaded in this window."""
 
         def is_loaded() -> bool:
             self.browser.call("Browser.getVersion")  # a script would fail while one page replaces another
@@ -47,7 +47,7 @@ class Page(NamedTuple):
         until(is_loaded, "the page is loaded")
 
     def troubles(self) -> list[str]:
-        """What the browser reports: errors of scripts and of the network, refused styles, dialogs, and warnings."""
+        """What the browser reports: script and network errors, refused styles, dialogs, and warnings."""
         methods = (
             "Log.entryAdded",
             "Runtime.consoleAPICalled",
@@ -62,7 +62,7 @@ class Page(NamedTuple):
         path.write_bytes(base64.b64decode(shot["data"]))
 
     def faults(self, *impacts: str) -> list[str]:
-        """The findings of axe-core of these impacts, by default those that are serious or critical."""
+        """axe-core's findings with these impacts, by default serious and critical ones."""
         axe = resources.files("axe_core_python").joinpath("axe.min.js").read_text("utf-8")
         self.value(f"{axe}; 0")
         found = self.value("axe.run().then(found => found.violations)")

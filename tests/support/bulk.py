@@ -1,4 +1,4 @@
-"""A zone for bulk runs, with rules, redirects and a response that needs TCP, and a server of it."""
+"""A zone for bulk runs, with rules, redirects and a response that needs TCP, and its server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The sources of a client over a scripted DNS and clocks that a test moves."""
+"""A client's sources over a scripted DNS, and clocks that a test moves."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ class FakeDns(OfflineResolver):
 class Rig:
     """``Sources`` over a ``FakeDns`` and two clocks; ``clock`` may be another one, and so may ``dns``.
 
-    Lifetime and patience are those of a test, longer than a slow machine needs, unless others are given.
+    By default, lifetime and patience are longer than a slow machine needs.
     """
 
     def __init__(
@@ -141,7 +141,7 @@ class Rig:
         self.sources = Sources(self.dns, engine)
 
     def drift(self, naan: str, log: VerdictLog | None = None) -> list[Drift]:
-        """The verdicts on a NAAN, with the log of earlier ones, by default that in the file of answers."""
+        """The verdicts on a NAAN, with the log of earlier ones, by default in the cache file."""
         log = log or (None if self.disk is None else VerdictLog(self.disk))
         return next(verdicts(self.sources, log, [naan]))
 

@@ -21,7 +21,7 @@ def write_certificate(
 ) -> None:
     """Write ``tls.crt`` and ``tls.key``, valid for the name, for loopback addresses and for fe80::1.
 
-    It ends in so many ``hours``, which may be below 0; or it is valid in the ``period``, in seconds since 1970.
+    It expires in that many ``hours``, which may be below 0; or it is valid in the ``period``, in seconds since 1970.
     """
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])

@@ -1,4 +1,4 @@
-"""``maptr`` commands: in this process, in a process of their own, with a terminal, and interrupted."""
+"""``maptr`` commands: in this process, in their own process, with a terminal, and interrupted."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from click.testing import CliRunner, Result
 from maptr.cli.group import main
 from tests.support.waiting import until
 
-# Runs a command that ends when its parent ends: a test run that is killed leaves no servers behind (prctl(2)).
+# Runs a command that ends with its parent, so that a killed test run leaves no servers behind (prctl(2)).
 ENDING = (found, "--pdeathsig", "KILL") if (found := shutil.which("setpriv")) else ()
 MAPTR = (*ENDING, sys.executable, "-m", "maptr")
 
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A home directory of the test's own, and a working directory below it."""
+    """A home directory for the test, and a working directory below it."""
     for name in ("data", "cache", "config"):
         monkeypatch.setenv(f"XDG_{name.upper()}_HOME", str(tmp_path / name))
     work = tmp_path / "work"

@@ -1,6 +1,6 @@
-"""Every way to discover one ARK at a server, as a function of the ARK, the server and options.
+"""Every way to discover one ARK from a server, as a function of the ARK, the server and options.
 
-A driver returns the discovery of a failure instead of raising it.
+After a failure, a driver returns the error's discovery instead of raising the error.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Resolving = TypeVar("Resolving", dns.resolver.Resolver, dns.asyncresolver.Resolv
 
 
 def found_by(ask: Callable[[], Discovery]) -> Discovery:
-    """The discovery, also of a failure."""
+    """The discovery, even after a failure."""
     try:
         return ask()
     except DiscoveryError as failed:

@@ -45,7 +45,7 @@ def written(path: Path, table: Table) -> str:
     return str(path)
 
 
-# Text that means something in the configuration of a server, a shell or a spreadsheet.
+# Text with a meaning in a server's configuration, a shell or a spreadsheet.
 _IN_URLS = [*";#'*?,", "${pid}", "${suffix}", "$1", "$$", "$maptr_naan", "%1", "%2F", "()", "[R=301]"]
 _ANYWHERE = [
     *['"', "\\", "{", "}", "${maptr_tail}", "{env.HOME}", "%{ENV:PATH}", "`", "<script>"],
@@ -56,7 +56,7 @@ _ANYWHERE = [
 
 @st.composite
 def hostile_tables(draw: st.DrawFn, *, shoulders: str = "0123456789bcxz=~*+@_$.%-ABZ") -> Table:
-    """A table with such text in every field; half of its targets are valid all the same."""
+    """A table with such text in every field; half of its targets are still valid."""
     anything = st.lists(st.sampled_from(_IN_URLS + _ANYWHERE), max_size=4).map("".join)
     rest = st.one_of(st.lists(st.sampled_from(_IN_URLS), max_size=8).map("".join), anything)
     host = st.sampled_from(["a.example.org", "b.example.org:8443", 'c.example.org"', "10.0.0.1", "d.example.org\\"])

@@ -1,4 +1,4 @@
-"""Requests to the gateway without sockets: ``route``, with a cache over a scripted DNS where an ARK is looked up."""
+"""Requests to the gateway without sockets: ``route``, with a cache over a scripted DNS for look-ups."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The HTTP gateway on real sockets: in a thread of the test, or as a process; and clients that send what they like."""
+"""The HTTP gateway on real sockets: in a thread of the test, or as a process; and clients that send any bytes."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ TABLE = table(("12345", "t.example"))
 
 
 class Reply(NamedTuple):
-    """A response as it came. ``headers`` have their names in lower case; a repeated one has its last value."""
+    """A response as received. ``headers`` have their names in lower case; a repeated one has its last value."""
 
     status: int
     headers: Mapping[str, str]
@@ -101,7 +101,7 @@ class HttpClient:
 
 
 class _Received(io.RawIOBase):
-    """What a socket receives. It does not keep the socket open, as its own files do."""
+    """What a socket receives. Unlike the socket's own files, it does not keep the socket open."""
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
@@ -114,7 +114,7 @@ class _Received(io.RawIOBase):
 
 
 class _Stream(io.BufferedReader):
-    """A response does not close it, for the next one."""
+    """Not closed by a response, so that the next one can be read."""
 
     def makefile(self, _: str) -> Self:
         return self
@@ -136,14 +136,14 @@ def request(target: bytes | str, *headers: str, method: str = "GET", body: bytes
 
 
 def get(port: int, target: bytes | str, *headers: str, method: str = "GET", body: bytes = b"") -> Reply:
-    """One request on a connection of its own."""
+    """One request on its own connection."""
     with HttpClient(port) as client:
         return client.get(target, *headers, method=method, body=body)
 
 
 @dataclass
 class Gateway:
-    """A running ``HttpServer``, what it answers from, and what went wrong in its event loop."""
+    """A running ``HttpServer``, its state, and the errors in its event loop."""
 
     port: int
     http: HttpServer
@@ -171,7 +171,7 @@ class Gateway:
 
 
 def settings_of(**settings: Any) -> GatewayConfig:
-    """Settings without a limit on clients and their time, unless it is given."""
+    """Settings, by default without a limit on clients and their time."""
     return GatewayConfig(**{"rate": 0, "max_per_client": 100_000, "idle_timeout": PATIENCE, "proxies": (), **settings})
 
 
@@ -222,7 +222,7 @@ def gateway(
 
 @contextlib.contextmanager
 def serving(service: Service, client: Client) -> Iterator[Running]:
-    """Run a service; its ``bound`` has the port. The time of its requests counts for no limit."""
+    """Run a service; its ``bound`` has the port. The time of its requests counts towards no limit."""
     service.bind()
     with pytest.MonkeyPatch.context() as patch, loop_for(client.aclose) as running:
         patch.setattr("maptr.gateway.server.COST", PATIENCE)
@@ -253,7 +253,7 @@ def configured(text: str = "", table: Table | None = None) -> Iterator[Service]:
 
 
 class ConfiguredGateway(Maptr):
-    """``maptr gateway`` with these options alone, such as a configuration that names its addresses."""
+    """``maptr gateway`` with only these options, such as a configuration that names its addresses."""
 
     name = "gateway"
 

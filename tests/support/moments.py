@@ -12,7 +12,7 @@ from typing import Any
 
 
 def states(directory: Path) -> Iterator[tuple[float, dict[str, Any]]]:
-    """The registry before its first change and after the changes of each moment: the time and the JSON."""
+    """The registry before its first change and after the changes at each moment: the time and the JSON."""
     document = json.loads(gzip.decompress((directory / "naan_records_2024-06-21.json.gz").read_bytes()))
     records = {record["what"]: record for record in document["data"]}
     yield 0.0, document
@@ -27,7 +27,7 @@ def states(directory: Path) -> Iterator[tuple[float, dict[str, Any]]]:
 
 
 def ever_touched(documents: Iterable[dict[str, Any]]) -> set[str]:
-    """The NAANs with a record that some moment added, changed or removed."""
+    """The NAANs with a record that was ever added, changed or removed."""
     found = [{record["what"]: record for record in document["data"]} for document in documents]
     return {
         what.partition("/")[0]

@@ -1,6 +1,6 @@
-"""Makes this process lack what Windows lacks, as far as maptr may see: ``import tests.support.no_posix`` comes first.
+"""Removes from this process what Windows lacks, as far as maptr may notice: ``import tests.support.no_posix`` first.
 
-Modules of the standard library that need these on Linux are imported before.
+Standard library modules that need these parts on Linux are imported before they are removed.
 """
 
 from __future__ import annotations

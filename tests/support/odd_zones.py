@@ -1,7 +1,7 @@
 """Random zone files with every record type, layout and oddity, valid and not, for readers that must agree.
 
-A file has a head, so that most of them can be loaded, and then lines of few names, which often stand apart, have other
-TTLs, are there twice, or contradict each other.
+A file has a head, so that most files can be loaded, and then lines of a few names, which are often apart, have
+different TTLs, occur twice, or contradict each other.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from maptr.zone.plain_lines import LineGroup, PlainLines
 from tests.support.answers import load_vectors
 
 ORIGIN = Folded((b"example",))
-ROUNDS = 8  # in which lines are removed, because some are refused only after others are gone
+ROUNDS = 8  # of removing lines, because some are rejected only after others are gone
 _LINE = re.compile(rb"[^\r\n]*(?:\r\n|\r|\n|\Z)")
 HEAD = "$TTL 60\n@ IN SOA ns host 1 7200 3600 1209600 300\n@ IN NS ns\nns IN A 192.0.2.1\n"
 _PARTS = load_vectors("odd_zones")
@@ -52,7 +52,7 @@ def odd_zone(rng: random.Random) -> bytes:
 
 
 def loadable_zone(rng: random.Random) -> bytes:
-    """Return a zone file without the lines that its reader refuses."""
+    """Return a zone file without the lines that its reader rejects."""
     data = odd_zone(rng)
     for _ in range(ROUNDS):
         reader = MasterFileReader(ORIGIN, Locations())
@@ -127,7 +127,7 @@ class NoPlainLines(PlainLines):
 
 
 def outcome(data: bytes, locations: Locations | None, path: Path) -> object:
-    """Return all that is read from a zone file: the zone, or the error; and the findings with their lines."""
+    """Return everything read from a zone file: the zone, or the error; and the findings with their lines."""
     try:
         zone = read_zone_file(str(path), data, ORIGIN, locations)
     except ZoneError as error:

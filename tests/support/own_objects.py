@@ -1,4 +1,4 @@
-"""Files of own objects: stores and CSVs, and what a gateway reads of them."""
+"""Files of own objects: stores and CSVs, and what a gateway reads from them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def store_of(path: Path) -> ObjectStore:
 
 
 def read(path: Path, *, allow_private: bool = False) -> Redirects:
-    """What a gateway that starts reads of a file."""
+    """What a starting gateway reads from a file."""
     found = follow(path, allow_private=allow_private, clock=Clock(), kept=KeptStores()).value
     if found.trouble:
         raise ConfigError(found.trouble)

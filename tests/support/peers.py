@@ -76,7 +76,7 @@ class Checked(NamedTuple):
 
 
 def run(command: str, *arguments: object, cwd: Path | None = None, env: Mapping[str, str] | None = None) -> Checked:
-    """Run a program to its end. Skips the test if it is not installed."""
+    """Run a program to its end. Skip the test if it is not installed."""
     require(command)
     done = subprocess.run(
         [find(command) or command, *map(str, arguments)],
@@ -99,7 +99,7 @@ def output(command: str, *arguments: object, cwd: Path | None = None, env: Mappi
 
 
 def path_with_maptr(folder: Path) -> str:
-    """A PATH on which maptr is that of these tests, by a script in the folder."""
+    """A PATH that finds the maptr under test, through a script in the folder."""
     (folder / "maptr").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m maptr "$@"\n')
     (folder / "maptr").chmod(0o755)
     return os.pathsep.join([str(folder), os.environ["PATH"]])
@@ -121,7 +121,7 @@ class Peer:
     settings = ""  # more lines for ``options`` of BIND, the default template of Knot, or ``server`` of the others
     sections = ""  # more sections of the configuration
     wrapper: Sequence[str] = ()  # a command that runs the server, in a network namespace for instance
-    environment: ClassVar[Mapping[str, str]] = {}  # variables of its own
+    environment: ClassVar[Mapping[str, str]] = {}  # its own variables
 
     def __init__(self, zones: Mapping[str, Path | str], port: int = 0) -> None:
         self.zones = {origin: Path(path).resolve() for origin, path in zones.items()}
@@ -137,7 +137,7 @@ class Peer:
         return "".join(lines.substitute(origin=origin, path=path, host=HOST) for origin, path in self.zones.items())
 
     def values(self) -> dict[str, object]:
-        """What the templates of the configuration name."""
+        """The values for the configuration's templates."""
         names = ("host", "port", "directory", "settings", "sections")
         return {"zones": self.statements(), **{name: getattr(self, name) for name in names}}
 
@@ -166,7 +166,7 @@ class Peer:
         return self._process
 
     def log(self) -> str:
-        """The log so far, also after the end of the server."""
+        """The log so far, even after the end of the server."""
         with contextlib.suppress(OSError):
             return (self.directory / "log").read_text(errors="replace")
         return self._last_log
@@ -182,7 +182,7 @@ class Peer:
         return self
 
     def launch(self) -> Self:
-        """Run the server without waiting for it, in the directory that it had if it was killed."""
+        """Run the server without waiting for it; after a kill, in the same directory."""
         require(*self.commands)
         if self.directory == Path():
             self.directory = _temporary_directory(f"maptr-{self.name}-")
@@ -311,7 +311,7 @@ class Maptr(Peer):
 
 
 class TlsMaptr(Maptr):
-    """maptr with DNS over TLS too; its certificate is ``tls.crt`` in its directory."""
+    """maptr, also with DNS over TLS; its certificate is ``tls.crt`` in its directory."""
 
     tls_port = 0
 
@@ -394,7 +394,7 @@ class PowerDns(Peer):
 
 
 class Unbound(Peer):
-    """NLnet Labs Unbound, a validating resolver of the test's own servers and trust anchors.
+    """NLnet Labs Unbound, a validating resolver with the test's own servers and trust anchors.
 
     ``stubs`` are the servers by zone, ``anchors`` DS or DNSKEY records in presentation format. It queries no other.
     """
@@ -421,9 +421,9 @@ PEERS: tuple[type[Peer], ...] = (Bind, Nsd, Knot, PowerDns)
 
 
 def pdnsutil_check_zone(origin: str, path: Path | str) -> Checked:
-    """PowerDNS's checker, which reads zones of a backend only.
+    """PowerDNS's checker, which only reads zones of a backend.
 
-    It warns about the final dot of every NAPTR record; warnings do not refuse a zone.
+    It warns about the final dot of every NAPTR record; a zone with warnings is accepted.
     """
     server = PowerDns({origin: path})
     server.directory = _temporary_directory("maptr-pdnsutil-")

@@ -1,11 +1,11 @@
 """Free ports on 127.0.0.1 for servers that need a port number before they start.
 
-A port that was found free and closed again may be taken by another test, run or program. Each process of tests
-therefore owns a block of ports below the ephemeral range. It binds the first port of the block as long as it lives; a
-process that finds this port taken tries the next block. So no two processes in one network namespace share a block, and
-no lock files are needed.
+A port that was found free and closed again may be taken by another test, run or program. Each test process therefore
+owns a block of ports below the ephemeral range. It binds the first port of the block as long as it lives; a process
+that finds this port taken tries the next block. So no two processes in one network namespace share a block, and no lock
+files are needed.
 
-The ports of a block are used in turn. A port on which another program listens is skipped; a TCP connection in TIME_WAIT
+The ports of a block are used in turn. Ports on which another program listens are skipped; a TCP connection in TIME_WAIT
 does not count, because servers bind with SO_REUSEADDR.
 """
 
@@ -23,7 +23,7 @@ BLOCK = 200  # ports; a test needs a dozen at a time
 
 
 def free_port(host: str = HOST) -> int:
-    """A port that is free for UDP and TCP, and that no other process of tests uses."""
+    """A port that is free for UDP and TCP, and that no other test process uses."""
     for port in islice(own_block(), BLOCK - 1):
         with (
             suppress(OSError),

@@ -14,7 +14,8 @@ VARIABLES = tuple(
 
 
 class TinyProxy(Peer):
-    """It lets in whoever has the ``credentials``, USER:PASSWORD in an environment variable; anyone without them."""
+    """It accepts clients with the ``credentials``, USER:PASSWORD in an environment variable; without these, any
+    client."""
 
     name = "tinyproxy"
     commands = ("tinyproxy",)
@@ -37,7 +38,7 @@ class TinyProxy(Peer):
 
 
 def set_proxies(patch: pytest.MonkeyPatch, **variables: str) -> None:
-    """Set these variables of the environment, and no other ones about proxies."""
+    """Set these environment variables, and remove all others about proxies."""
     for name in (*VARIABLES, "REQUEST_METHOD"):
         patch.delenv(name, raising=False)
     for name, value in variables.items():

@@ -82,7 +82,7 @@ def below(name: str, top: str) -> bool:
 
 
 def questions(rng: random.Random, records: list[Record]) -> list[tuple[str, str]]:
-    """Return questions for every owner name, names below them, and random names, each with some types."""
+    """Return questions about every owner name, names below them, and random names, each with some types."""
     names = {record.owner for record in records} | {random_name(rng, 4) for _ in range(20)} | {ORIGIN, "test."}
     names |= {f"{rng.choice(LABELS)}.{name}" for name in names}
     return [(name, rdtype) for name in sorted(names) for rdtype in QUERY_TYPES]
@@ -117,7 +117,7 @@ LAYOUTS = (
 
 
 def zone_of_naans(rng: random.Random) -> list[Record]:
-    """Return the records of a valid zone in which records of all types stand beside and between those of NAANs."""
+    """Return the records of a valid zone with records of all types beside and between those of NAANs."""
     records = [*random_zone(rng)[:2], Record(f"ns.{ORIGIN}", "A", "192.0.2.1")]
     for naan in rng.sample(NAANS, 4):
         owner = f"{naan}.{ORIGIN}"
@@ -135,7 +135,7 @@ def _rules(naan: str) -> list[str]:
 
 
 def laid_out(rng: random.Random, records: list[Record]) -> str:
-    """Write a zone file in a random layout, in which a line may have no owner, and the types may be in lower case."""
+    """Write a zone file in a random layout, in which lines may lack an owner, and types may be in lower case."""
     layout, last, lines = rng.choice(LAYOUTS), "", ["$TTL 3600"]
     for owner, rdtype, rdata in records:
         kind = rdtype.lower() if rng.random() < 0.2 else rdtype

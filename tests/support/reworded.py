@@ -1,7 +1,7 @@
-"""Runs maptr and prints what programs read of it, as JSON. With ``--reworded``, every message of maptr is another one.
+"""Runs maptr and prints what programs read from it, as JSON. With ``--reworded``, all of maptr's messages are changed.
 
-A message is a text in the source with two words in a row. It gets a mark with the number of its line at both ends and
-between any two words, so that no two are equal, and no phrase is found. Doc strings and expressions stay as they are.
+A message is a text in the source with two words in a row. It gets a mark with its line number at both ends and between
+any two words, so that no two are equal, and no phrase is found. Docstrings and expressions are not changed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ NO_MESSAGE = re.compile(  # a media type, a program, or SQL
 MARK = "¶"
 # Modules with texts of two words that are data: names in a row, the label of a metric.
 OTHER_TEXTS = ("maptr.gateway.api", "maptr.dnssec.expiry")
-# The members of documents that are for people. Their presence is data.
+# The members of documents that are for display. Their presence is data.
 PROSE = {"error", "reason", "reasons", "note", "notes", "message", "warnings", "title", "detail", "text", "shared"}
 RECORDS = {
     "12345.ark.arpa.": ['10 0 "h" "ark" "" h.example.', '20 0 "u" "ark" "!^ark:/?1(.*)$!http://127.0.0.1/\\\\1!" .'],
@@ -37,7 +37,7 @@ ARKS = ("ark:12345/x1", "ark:12346/x1", "ark:00000/x1", "12345/x1", "ark:12345/x
 
 
 class Reworder(ast.NodeTransformer):
-    """Changes the texts of a module that are messages."""
+    """Changes a module's messages."""
 
     def visit_Expr(self, node: ast.Expr) -> ast.AST:
         return node if isinstance(node.value, ast.Constant) else self.generic_visit(node)
@@ -53,7 +53,7 @@ class Reworder(ast.NodeTransformer):
 
 
 def reworded(text: str, line: int) -> str:
-    """Return another message, which has a mark between any two words."""
+    """Return a changed message, with a mark between any two words."""
     return re.sub("^|$|(?<=[a-z]) (?=[a-z])", f" {MARK}{line} ", text)
 
 

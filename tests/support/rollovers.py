@@ -1,16 +1,17 @@
 """Years of key rollovers in minutes: a signer, its parent and Unbound as judge, with the clock of libfaketime.
 
-``python -m tests.support.rollovers [--days 730] [--seed 1] [maptr|knot|bind]...`` runs one way of signing after the
-other:
+``python -m tests.support.rollovers [--days 730] [--seed 1] [maptr|knot|bind]...`` runs one way of signing after
+another:
 
-* ``maptr``: the server signs, and its operator does what ``maptr zone keys list`` names as the next step, in its time;
-* ``knot`` and ``bind``: maptr is the hidden primary, and the signer rolls the keys by itself, with the configuration
-  of docs/admin.md.
+* ``maptr``: the server signs, and its operator takes each next step that ``maptr zone keys list`` names, when it is
+  due;
+* ``knot`` and ``bind``: maptr is the hidden primary, and the signer rolls the keys automatically, with the
+  configuration of docs/admin.md.
 
-The parent zone is signed, and reads CDS once a day (RFC 7344): it knows no keys otherwise. At each step, two instances
-of Unbound are asked, one that has just started and one that has kept its cache for the whole run. Both have the trust
-anchor of the parent. Every answer must be secure. The TTLs of the zone and of the DS are a day, as in ``maptr zone
-build``; a step is one or two days, and some hours while keys change.
+The parent zone is signed, and reads CDS once a day (RFC 7344), its only source of keys. At each step, two instances of
+Unbound are queried, one that has just started and one that has kept its cache for the whole run. Both have the parent's
+trust anchor. Every answer must be secure. The TTLs of the zone and of the DS are a day, as in ``maptr zone build``; a
+step is one or two days, and some hours while keys change.
 """
 
 from __future__ import annotations
@@ -56,8 +57,8 @@ PARENT = "arpa."
 HOUR, DAY = 3600, 86_400
 TTL = DAY
 TEXT = (VECTORS / "signing.zone").read_text().replace("$TTL 3600", f"$TTL {TTL}")
-BUSY = 2.5 * DAY  # for so long after a change of the keys or the DS, caches may have old data
-FRESH = 1.5 * DAY  # a signer renews signatures earlier than that before they expire
+BUSY = 2.5 * DAY  # after a change of the keys or the DS, caches may have old data for that long
+FRESH = 1.5 * DAY  # a signer renews signatures at least that long before they expire
 STEP, BUSY_STEP = (DAY, 2 * DAY), (3 * HOUR, 9 * HOUR)  # the shortest and longest
 BEFORE = 6 * HOUR  # the operator's next step
 QUESTIONS = {
@@ -84,7 +85,7 @@ class Lifetimes(NamedTuple):
 
 @dataclass
 class Count:
-    """What was seen in a run."""
+    """The counts of one run."""
 
     days: float = 0
     steps: int = 0
@@ -105,7 +106,7 @@ class Count:
 
 
 class Parent(Maptr):
-    """The parent zone, signed for the whole run. It is served by maptr."""
+    """The parent zone, signed for the whole run, served by maptr."""
 
     def __init__(self, directory: Path, now: float, days: float) -> None:
         self.path = directory / "parent.zone"
@@ -132,7 +133,7 @@ class Parent(Maptr):
         return f"{PARENT} IN DNSKEY {self.key.dnskey}"
 
     def take(self, cds: frozenset[str]) -> bool:
-        """Replace the DS by the CDS of the child. Returns whether that changes anything."""
+        """Replace the DS by the child's CDS. Return whether that changes anything."""
         if not cds or cds == self.ds:
             return False
         self.ds = cds
@@ -174,7 +175,7 @@ class Signer:
             stack.enter_context(server)
 
     def place(self, server: Peer) -> None:
-        """Let a server run with the clock of the machine."""
+        """Make a server run with the machine's clock."""
         self.machine.place(server)
 
     @abstractmethod
@@ -182,11 +183,11 @@ class Signer:
 
     @abstractmethod
     def tick(self, now: float) -> float:
-        """Let the signer do what is due after the clock was moved. Returns when it wants to be called again."""
+        """Make the signer do what is due after the clock was moved. Return when it wants to be called again."""
 
 
 class OwnSigner(Signer):
-    """The server of maptr, and an operator who follows ``maptr zone keys list``, or forces each step at once."""
+    """maptr's server, and an operator who follows ``maptr zone keys list``, or forces each step at once."""
 
     is_hasty = False
 
@@ -211,11 +212,11 @@ class OwnSigner(Signer):
             if self._steps(now):
                 self.primary.hang_up()
                 until(lambda: serial_at(self.server) != before, self.primary.log)
-        self.primary.hang_up()  # it signs what is due: its own timer does not see that the clock was moved
+        self.primary.hang_up()  # makes it sign what is due: its own timer does not notice that the clock was moved
         return self.due
 
     def _stamp(self, now: float) -> None:
-        """Give new files the time of the machine: the kernel has another one."""
+        """Give new files the machine's time: the kernel has another one."""
         for path in set(self.keys.iterdir()) - self.stamped:
             os.utime(path, (now, now))
             self.stamped.add(path)
@@ -228,7 +229,7 @@ class OwnSigner(Signer):
         return self.machine.maptr("zone", "keys", verb, "keys", *map(str, words), codes=codes)
 
     def _steps(self, now: float) -> bool:
-        """Do the next steps of the list that are due, and begin rollovers. Returns whether a key has changed."""
+        """Do the listed steps that are due, and begin rollovers. Return whether a key has changed."""
         before = self.stamped.copy()
         listed = self.listed or self._list()
         how = ["--force"] if self.is_hasty else ["--zone", "state/ark.arpa.signed", f"@{HOST}#{self.parent.port}"]
@@ -263,7 +264,7 @@ class OwnSigner(Signer):
         return self.stamped != before
 
     def _alone(self, listed: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """The keys of which no other one has the role: no rollover has begun."""
+        """The keys that are alone in their role: no rollover has begun."""
         roles = [key["role"] for key in listed]
         return [key for key in listed if roles.count(key["role"]) == 1]
 
@@ -273,8 +274,8 @@ class OwnSigner(Signer):
 
 
 class InlineSigner(Signer):
-    """Knot or BIND between maptr and the public, with the lines of the page. It is restarted when the clock was moved,
-    because its timers do not see that."""
+    """Knot or BIND between maptr and the public, with the page's configuration. It is restarted after the clock was
+    moved, because its timers do not notice that."""
 
     kind: ClassVar[type[Inline]]
     now = 0.0
@@ -299,7 +300,7 @@ class InlineSigner(Signer):
         self.server.kill(signal.SIGTERM)
 
     def _unfinished(self, now: float) -> str:
-        """What is not signed, or not renewed, in the zone of the signer; "" if nothing."""
+        """What is not signed, or not renewed, in the signer's zone; "" if nothing."""
         zone = contents(self.server)
         path = self.machine.directory / "transferred"
         zone.to_file(str(path), relativize=False)
@@ -337,8 +338,8 @@ class KnotSigner(InlineSigner):
 
 
 class BindSigner(InlineSigner):
-    """libfaketime and jemalloc, which BIND has in Debian, wait for each other; the debugging malloc of glibc takes the
-    place of jemalloc."""
+    """libfaketime and jemalloc, which Debian's BIND uses, wait for each other; glibc's debugging malloc replaces
+    jemalloc."""
 
     kind = BindInline
 
@@ -348,7 +349,7 @@ class BindSigner(InlineSigner):
             server.wrapper = [*server.wrapper, f"LD_PRELOAD=libc_malloc_debug.so.0 {libfaketime()}"]
 
     def stop(self) -> None:
-        """Give the zone the time of the machine: BIND takes the time of its file for that of the last refresh."""
+        """Give the zone the machine's time: BIND takes its file's time for that of the last refresh."""
         super().stop()
         for path in self.server.directory.glob("ark.arpa.db*"):
             os.utime(path, (self.now, self.now))
@@ -361,7 +362,7 @@ SIGNERS: Mapping[str, type[Signer]] = {"maptr": OwnSigner, "knot": KnotSigner, "
 
 
 def ask(peer: Peer, name: str, rdtype: str) -> list[dns.rdata.Rdata]:
-    """The records of a server or resolver; none unless they are authoritative or secure."""
+    """The records from a server or resolver; none unless they are authoritative or secure."""
     query = dns.message.make_query(name, rdtype, use_edns=0, payload=1232, want_dnssec=True)
     reply, _ = dns.query.udp_with_fallback(query, peer.host, 20, peer.port)
     if not reply.flags & (dns.flags.AA | dns.flags.AD):
@@ -433,10 +434,10 @@ class Run:
         return len(self.keys) > 2 or self.offset < self.changed + BUSY
 
     def _move(self, seconds: float) -> None:
-        """Move the clock, not beyond the next step of the operator, and let the signer do what is due.
+        """Move the clock, not beyond the operator's next step, and make the signer do what is due.
 
-        It stops some hours before that step, too, so that the kept resolver has in its cache what was before it. The
-        clock of the machine is set to whole seconds; one that is rounded down would be before the step.
+        It also stops some hours before that step, so that the kept resolver caches the data before it. The machine's
+        clock is set to whole seconds; if it were rounded down, it would be before the step.
         """
         left = self.due - self.now
         self.offset = math.ceil(self.offset + max(60.0, min(seconds, left - BEFORE if left > 1.5 * BEFORE else left)))

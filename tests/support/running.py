@@ -1,4 +1,4 @@
-"""A daemon in an event loop of its own thread, so that tests can use blocking sockets."""
+"""A daemon in its own thread's event loop, so that tests can use blocking sockets."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Running:
 
 
 def served(snapshot: Snapshot) -> Served:
-    """The zones of a snapshot as a server holds them, without files."""
+    """A snapshot's zones as a server holds them, without files."""
     nowhere = Path(os.devnull)
     return {origin: ZoneState(ZoneConfig(origin, nowhere), view) for origin, view in snapshot.zones.items()}
 

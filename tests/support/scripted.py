@@ -1,4 +1,4 @@
-"""Scripted name servers that get and give messages of dnspython. For hostile packets see ``hostile``."""
+"""Scripted name servers that take and return dnspython messages. For hostile packets see ``hostile``."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ class Scripted(socketserver.ThreadingUDPServer):
     def __init__(self, answer: Script) -> None:
         self.answer = answer
         super().__init__(("127.0.0.1", 0), socketserver.BaseRequestHandler)
-        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)  # a lost query is asked again late
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)  # a lost query is repeated only later
 
 
 @contextmanager
 def running(server: socketserver.TCPServer) -> Iterator[int]:
-    """Run a server in a thread; its port."""
+    """Run a server in a thread, and yield its port."""
     with server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
         thread.start()

@@ -36,7 +36,7 @@ class Secondary(Peer):
     """A secondary of the primary at ``primary_host`` and ``primary_port``. It is ready when it has the zone."""
 
     snippet: ClassVar[str]  # the language of its code block in the page
-    before: ClassVar[str] = ""  # a snippet of a catalog stands in place of the rest of this one, from the line ``zone``
+    before: ClassVar[str] = ""  # a catalog's snippet replaces the rest of this one, from the line ``zone``
     primary_host = HOST
     secret = SECRET
 
@@ -45,7 +45,7 @@ class Secondary(Peer):
         self.primary_port = primary_port
 
     def documented(self, language: str = "") -> str:
-        """The code block of the page in this language, with the addresses and the secret of the test."""
+        """The page's code block in this language, with the test's addresses and secret."""
         text = re.split("^zone", block(self.before), maxsplit=1, flags=re.MULTILINE)[0] if self.before else ""
         text += block(language or self.snippet)
         text = text.replace("192.0.2.1", self.primary_host).replace("SECRET", self.secret)
@@ -86,7 +86,7 @@ class BindSecondary(Secondary, Bind):
     snippet = "bind"
 
     def statements(self) -> str:
-        """The zones; the options of the page join those of the test."""
+        """The zones; the page's options join the test's."""
         lines = self.documented()
         if options := re.search(r"^options \{\n(.*?)^\};\n", lines, re.MULTILINE | re.DOTALL):
             self.settings += options[1]
@@ -124,7 +124,7 @@ SECONDARIES: tuple[type[Secondary], ...] = (BindSecondary, NsdSecondary, KnotSec
 
 
 class Primary:
-    """maptr with a zone file of the test, and the secondaries that follow it."""
+    """maptr with the test's zone file, and its secondaries."""
 
     def __init__(self, path: Path, server: Maptr, secondaries: list[Secondary]) -> None:
         self.path, self.server, self.secondaries = path, server, secondaries
@@ -144,7 +144,7 @@ class Primary:
                 wait_for_serial(secondary, serial, self.log)
 
     def check(self, path: Path | None = None) -> None:
-        """All secondaries have the zone of the file, record for record, and the digest in it is correct.
+        """Check that all secondaries have the file's zone, record for record, with a correct digest.
 
         They also answer queries for every name: PowerDNS may transfer records that it does not answer.
         """
@@ -157,7 +157,8 @@ class Primary:
 
 
 def check_answers(secondary: Peer, expected: dns.zone.Zone) -> None:
-    """The secondary answers every RRset of the zone that is not at or below a delegation, and not of DNSSEC."""
+    """Check that the secondary answers every RRset of the zone, except those at or below delegations and those of
+    DNSSEC."""
     cuts = [name for name in expected if name != expected.origin and expected.get_rdataset(name, "NS")]
     for name, rdataset in expected.iterate_rdatasets():
         if any(name.is_subdomain(cut) for cut in cuts) or rdataset.rdtype in (dns.rdatatype.RRSIG, dns.rdatatype.NSEC):
@@ -170,7 +171,7 @@ def check_answers(secondary: Peer, expected: dns.zone.Zone) -> None:
 
 @contextmanager
 def primary_of(directory: Path, kinds: tuple[type[Secondary], ...], *options: str) -> Iterator[Primary]:
-    """maptr with ``ark.arpa.zone`` of the directory, which notifies secondaries of these kinds."""
+    """maptr with the directory's ``ark.arpa.zone``, which notifies secondaries of these kinds."""
     path = directory / "ark.arpa.zone"
     server = Maptr({ORIGIN: path}, KEY, "--transfer=key:xfr", *options)
     secondaries = [kind(server.port) for kind in kinds]
@@ -192,12 +193,12 @@ def wait_for_serial(peer: Peer, serial: int, log: Callable[[], str] = str) -> No
 
 
 def wait_for_zone(peer: Peer, expected: dns.zone.Zone) -> None:
-    """Wait until a peer has the zone: a process of NSD that ends may still send the one before by TCP."""
+    """Wait until a peer has the zone: an ending NSD process may still send the previous one over TCP."""
     until(lambda: contents(peer) == expected, f"{peer.name} has the zone of the file")
 
 
 def contents(server: Peer) -> dns.zone.Zone:
-    """The zone of a server, by AXFR."""
+    """A server's zone, by AXFR."""
     zone = dns.zone.Zone(ORIGIN, relativize=False)
     dns.query.inbound_xfr(server.host, zone, port=server.port, timeout=PATIENCE)
     return zone

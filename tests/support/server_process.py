@@ -32,7 +32,7 @@ Start = Callable[..., Maptr]
 
 @pytest.fixture
 def start() -> Iterator[Start]:
-    """Starts a server with these options alone."""
+    """Starts a server with only these options."""
     with ExitStack() as stack:
 
         def run(*options: str) -> Maptr:
@@ -83,7 +83,7 @@ class Site:
         return self.launch("--config", str(self.config), *arguments).ready()
 
     def launch(self, *options: str) -> Maptr:
-        """Start a server with these options alone; the last one is ``server``."""
+        """Start a server with only these options; the last one started is ``server``."""
         self.server = Maptr({}, *options)
         self.stack.callback(self.server.stop)
         return self.server.launch()

@@ -1,4 +1,5 @@
-"""Zones signed with new keys by others: dnspython, dnssec-signzone of BIND, ldns-signzone and kzonesign of Knot."""
+"""Zones signed with new keys by other programs: dnspython, BIND's dnssec-signzone, ldns-signzone and Knot's
+kzonesign."""
 
 from __future__ import annotations
 
@@ -52,7 +53,7 @@ def signed_zone(
 
 
 def sign(text: str, origin: str, directory: Path, way: str) -> Path:
-    """Sign a zone in one of the WAYS or KNOT_WAYS. Returns the file of the signed zone."""
+    """Sign a zone in one of the WAYS or KNOT_WAYS. Return the signed zone's file."""
     if way in KNOT_WAYS:
         return _sign_with_knot(text, origin, directory, KNOT_WAYS[way])
     program, *options = WAYS[way]

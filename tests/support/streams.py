@@ -71,9 +71,9 @@ def responding(snapshot: Snapshot = SNAPSHOT, *, context: dict[str, Any] | None 
 
 @contextlib.contextmanager
 def limited(**limits: Any) -> Iterator[ConnectionLimits]:
-    """Limits of the test's own, in the configuration and, in capitals, among the constants of ``stream.py``.
+    """The test's own limits, in the configuration and, in capitals, among the constants of ``stream.py``.
 
-    Times are longer than a slow machine needs, unless they are given.
+    By default, times are longer than a slow machine needs.
     """
     limits = dict.fromkeys(("idle_timeout", "WRITE_TIMEOUT", "HANDSHAKE_TIMEOUT"), PATIENCE) | limits
     with pytest.MonkeyPatch.context() as patch:
@@ -83,7 +83,7 @@ def limited(**limits: Any) -> Iterator[ConnectionLimits]:
 
 
 class Listening:
-    """A TcpListener on a port of its own, with its counters."""
+    """A TcpListener on its own port, with its counters."""
 
     def __init__(self, certificate: Certificate | None, limits: ConnectionLimits) -> None:
         sock = open_tcp("127.0.0.1", 0)
@@ -110,7 +110,8 @@ class Listening:
 
 @contextlib.contextmanager
 def listening(certificate: Certificate | None = None, *, start: bool = True, **limits: Any) -> Iterator[Listening]:
-    """A listener with limits of the test's own. After its end no connection, task or file descriptor of it is left."""
+    """A listener with the test's own limits. Afterwards, none of its connections, tasks or file descriptors may be
+    left."""
     descriptors = open_descriptors()
     with limited(**limits) as config:
         found = Listening(certificate, config)
@@ -183,7 +184,7 @@ def wait_until_cut_off(sock: socket.socket) -> None:
 
 
 def wait_for(met: Callable[[], bool]) -> None:
-    """Until the server has noticed."""
+    """Wait until the server has noticed."""
     until(met, "the server notices")
 
 

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 Found = TypeVar("Found")
 
-PATIENCE = 180.0  # seconds until what must happen counts as failed: a machine may be slow, and busy with other work
+PATIENCE = 180.0  # seconds until a wait counts as failed: a machine may be slow, and busy with other work
 
 
 def until(

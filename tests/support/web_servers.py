@@ -1,4 +1,4 @@
-"""nginx, Apache and Caddy with the redirects that ``maptr table export`` writes, used as its first comment says."""
+"""nginx, Apache and Caddy with the redirects that ``maptr table export`` writes, used as their first comment says."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Seen(NamedTuple):
 
 
 class WebServer(Peer):
-    """A web server with an exported file, on a port of 127.0.0.1. Its name is that of the format."""
+    """A web server with an exported file, on a port of 127.0.0.1. Its name is the format's."""
 
     check: ClassVar[str]  # the arguments that only check the configuration
 
@@ -34,7 +34,7 @@ class WebServer(Peer):
 
     @property
     def usage(self) -> str:
-        """The lines around the file that its first comment shows, for this port and file."""
+        """The lines around the file, as in its first comment, for this port and file."""
         lines = [line[5:] for line in self.exported.splitlines() if line.startswith("#     ")]
         return re.sub(r"\bFILE\b", str(self.directory / "exported"), "\n".join(lines))
 
@@ -48,7 +48,7 @@ class WebServer(Peer):
         return super().configure()
 
     def checked(self, directory: Path) -> Checked:
-        """What the server's own check of the configuration says."""
+        """The result of the server's own configuration check."""
         self.directory = directory
         self.configure()
         return run(self.commands[0], *self.words(self.check), cwd=directory)

@@ -11,7 +11,7 @@ from maptr.zone.snapshot import ZoneView
 
 
 class ZoneSite:
-    """A zone, and what is served of it at ``now``, in seconds since 1970."""
+    """A zone, and its served version at ``now``, in seconds since 1970."""
 
     def __init__(self, zone: ZoneConfig, now: float) -> None:
         self.zone = zone
@@ -23,7 +23,7 @@ class ZoneSite:
         return self.now
 
     def start(self) -> ZoneView | None:
-        """As a new process does."""
+        """Start as a new process does."""
         self.served = publisher.keep(publisher.start([self.zone], clock=self.clock, others=self.serials))
         return self.state.view
 

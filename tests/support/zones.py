@@ -1,4 +1,4 @@
-"""Small zones for tests: an apex with a server, and records below it."""
+"""Small zones for tests: an apex with a server, and records below."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def snapshot_of_zones(*zones: dns.zone.Zone) -> Snapshot:
 
 
 def _records(zone: dns.zone.Zone, origin: dns.name.Name) -> Iterator[tuple[Labels, int, int, bytes]]:
-    """Owner, type, TTL and rdata of each record. The signatures of a name have the least of their TTLs."""
+    """Owner, type, TTL and rdata of each record. A name's signatures have the lowest of their TTLs."""
     for name, node in zone.nodes.items():
         owner = name.derelativize(origin).labels[:-1]
         least = min((rdataset.ttl for rdataset in node if rdataset.rdtype == RRSIG), default=0)

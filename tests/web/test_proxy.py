@@ -1,4 +1,5 @@
-"""Proxies of the environment: which one a URL has, pulls by tinyproxy, and proxies that refuse, lie or stall."""
+"""Proxies from the environment: which one a URL gets, pulls through tinyproxy, and proxies that refuse, lie or
+stall."""
 
 from __future__ import annotations
 

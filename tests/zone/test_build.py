@@ -1,4 +1,4 @@
-"""The builder of zones: the text, included files, and the entries that are left out."""
+"""The zone builder: the text, included files, and omitted entries."""
 
 from __future__ import annotations
 

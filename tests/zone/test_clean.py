@@ -1,4 +1,4 @@
-"""Clean NAPTR records: whatever the expressions match, the checks find nothing in it."""
+"""Clean NAPTR records: the checks find nothing in anything that the expressions match."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Proofs of absence: the examples of RFC 4035 and RFC 5155, hashes, chains that cannot be used, sizes with DO."""
+"""Proofs of absence: the examples of RFC 4035 and RFC 5155, hashes, unusable chains, sizes with DO."""
 
 from __future__ import annotations
 

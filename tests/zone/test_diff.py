@@ -1,4 +1,4 @@
-"""Differences of two zones, the names that are lost, the command, and the guards of publication."""
+"""Differences between two zones, lost names, the command, and the checks before publication."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Zone files with lines so long that no record needs them: an error with its line, at once."""
+"""Zone files with lines longer than any record needs: an error with its line, at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The reader of master files: directives, several files, every kind of record, and the reasons of refusals."""
+"""The reader of master files: directives, several files, every kind of record, and the reasons for rejections."""
 
 from __future__ import annotations
 

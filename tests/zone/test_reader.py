@@ -1,4 +1,4 @@
-"""The reader of zone files reads them as dnspython does."""
+"""The zone file reader reads files as dnspython does."""
 
 from __future__ import annotations
 

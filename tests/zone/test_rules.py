@@ -1,4 +1,4 @@
-"""NAPTR records of entries: their targets, the shoulders that need rules, and their order."""
+"""NAPTR records for entries: their targets, the shoulders that need rules, and their order."""
 
 from __future__ import annotations
 

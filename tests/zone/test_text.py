@@ -1,4 +1,4 @@
-"""Writer of zone files: text that all name servers read alike."""
+"""The zone file writer: text that all name servers read alike."""
 
 from __future__ import annotations
 

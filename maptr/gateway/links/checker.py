@@ -1,6 +1,6 @@
-"""Sends the requests of checks, in threads, and keeps what comes of them.
+"""Sends the requests of link checks, in threads, and stores the results.
 
-Only the thread that calls ``work`` uses the files; each request has a thread of its own, which ends with its time.
+Only the thread that calls ``work`` uses the files; each request has its own thread, which ends with its timeout.
 """
 
 from __future__ import annotations
@@ -34,22 +34,22 @@ from maptr.web import http
 from maptr.web.http import NotPublicAddress
 
 SECONDS = 10.0  # for one request
-PAGE = 200  # objects that are compared at a time: less than a millisecond, for which others wait for the interpreter
-CALM = 3  # times as long as a page took, a gateway then does something else
-FOLLOW_PAUSE = 2  # times as long as it took to go through all objects, until that is done again after a change
-SPACING = 0.05  # seconds between two requests of a gateway, each of which takes it some milliseconds
-FEW = MAX_WAITING // 2  # checks that have begun, at which more links are looked for
-TRUSTED_FOR = 3_600.0  # seconds until the certificates of the system are read again
+PAGE = 200  # objects compared at a time: other threads wait less than a millisecond for the interpreter
+CALM = 3  # times as long as a page took, left for the gateway's other work
+FOLLOW_PAUSE = 2  # times as long as a pass through all objects took, until the next pass after a change
+SPACING = 0.05  # seconds between a gateway's requests, each of which takes it some milliseconds
+FEW = MAX_WAITING // 2  # started checks below which more links are looked for
+TRUSTED_FOR = 3_600.0  # seconds until the system's certificates are reread
 STEP = 0.5  # seconds that ``work`` waits at most for something to happen
 
 AskLink = Callable[[LinkCheck], LinkResponse]
 
 
 class LinkChecker:
-    """Checks links, those of the store ``objects`` as it changes. ``contact`` tells the operators of servers who asks.
+    """Checks the links of the store ``objects`` as it changes. ``contact`` tells server operators who is asking.
 
-    It goes through the store slowly, and spaces its requests, because its gateway has something better to do. Without a
-    store, the links are those that ``follow`` has found.
+    It reads the store slowly, and spaces its requests, so that the gateway's answers are not delayed. Without a store,
+    the links are those that ``follow`` has found.
     """
 
     def __init__(
@@ -70,19 +70,19 @@ class LinkChecker:
         self._queue = CheckQueue(0.0 if objects is None else SPACING)
         self._done: queue.SimpleQueue[tuple[LinkCheck, LinkResponse | Exception] | None] = queue.SimpleQueue()
         self._following: Iterator[None] | None = None
-        self._followed: tuple[int, ...] | None = None  # the signature of the store that was gone through
+        self._followed: tuple[int, ...] | None = None  # the signature of the store last gone through
         self._follow_since = 0.0
-        self._follow_at = -math.inf  # when it may be gone through again
+        self._follow_at = -math.inf  # when the next pass may begin
         self._is_stopped = False
         self._context: tuple[ssl.SSLContext | None, float] = None, 0.0
 
     @property
     def lacks_network(self) -> bool:
-        """Return whether several hosts in a row sent nothing, perhaps because of the network of this machine."""
+        """Return whether several hosts in a row sent nothing, perhaps because of this machine's network."""
         return self._queue.lacks_network
 
     def stop(self) -> None:
-        """Let ``work`` return at once, now and later."""
+        """Make ``work`` return at once, now and in future."""
         self._is_stopped = True
         self._done.put(None)
 
@@ -92,9 +92,9 @@ class LinkChecker:
             pass
 
     def work(self, seconds: float, due: Callable[[float], Due]) -> bool:
-        """Check links that are due, for that many seconds. False if there is nothing to do.
+        """Check links that are due, for that many seconds. Return False if there is nothing to do.
 
-        ``due`` is asked with the time of the wall clock. Raises ConfigError, sqlite3.Error and OSError.
+        ``due`` is called with the wall-clock time. Raises ConfigError, sqlite3.Error and OSError.
         """
         until = self._clock() + seconds
         while not self._is_stopped and (now := self._clock()) < until:
@@ -106,7 +106,7 @@ class LinkChecker:
             while (check := self._queue.next(self._clock())) is not None:
                 try:
                     threading.Thread(target=self._ask, args=(check,), name="maptr-link", daemon=True).start()
-                except RuntimeError as error:  # there is a limit on threads
+                except RuntimeError as error:  # the system's limit on threads
                     self._tell(check, error)
             pause = 0.0 if is_following else min(self._queue.wait(now), until - now, STEP)
             self._take(max(0.0, pause))
@@ -117,11 +117,11 @@ class LinkChecker:
         for link, where in self.kept.next(due, wall, MAX_WAITING - len(known), without=known, later=paused):
             try:
                 self._queue.add(LinkCheck(link, where, allow_private=self._allow_private))
-            except ValueError:  # a host that only a command may ask, with --allow-private
+            except ValueError:  # a host that only a command with --allow-private may ask
                 self.kept.record(link, CheckResult(CheckOutcome.NOT_KNOWN), wall)
 
     def _take(self, seconds: float) -> None:
-        """Take the responses that are there, and wait that many seconds for the first one."""
+        """Take the available responses, waiting that many seconds for the first."""
         with suppress(queue.Empty):
             done = self._done.get(timeout=seconds)
             while done is not None:
@@ -141,14 +141,14 @@ class LinkChecker:
     # ---- the objects
 
     def _follow_some(self) -> bool:
-        """Go through a page of the objects if their store has changed. Returns whether there are more."""
+        """Go through a page of the objects if their store has changed. Return whether there are more."""
         began = self._clock()
         if self._following is None:
             if self.objects is None or began < self._follow_at:
                 return False
             if (signature := signature_if_any(self.objects)) == self._followed:
                 return False
-            # A connection beside the one that answers requests.
+            # Not the connection that answers requests.
             self._following = self._pages(open_store(self.objects, allow_private=self._allow_private))
             self._followed, self._follow_since = signature, began
         try:
@@ -179,7 +179,7 @@ class LinkChecker:
     def _ask(self, check: LinkCheck) -> None:
         try:
             self._done.put((check, self._response(check.where, check.method)))
-        except Exception as error:  # such as no memory, or no thread for the look-up of a host
+        except Exception as error:  # such as no memory, or no thread to resolve a host
             self._done.put((check, error))
 
     def _response(self, where: url.Url, method: str) -> LinkResponse:
@@ -201,7 +201,7 @@ class LinkChecker:
         return LinkResponse(found.status, found.headers.get("Location") or "", retry)
 
     def _trusted(self) -> ssl.SSLContext:
-        """Return the certificates of the system, which are read once in a while: that takes longer than a request."""
+        """Return the system's certificates, which are reread only at intervals: that takes longer than a request."""
         made, at = self._context
         if made is None or self._clock() - at > TRUSTED_FOR:
             made = ssl.create_default_context()

@@ -1,6 +1,6 @@
-"""The links of a gateway: their checks while it runs, and the report that its pages, alarms and metrics are made from.
+"""Link checks in a running gateway, and the report for its pages, alarms and metrics.
 
-It checks only if ``gateway.check_every`` says so. What ``maptr redirects probe`` has found it shows, too.
+It checks only if ``gateway.check_every`` is set. It also reports results of ``maptr redirects probe``.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from maptr.gateway.redirects.store import ObjectStore
 log = logging.getLogger("maptr.gateway")
 
 SUFFIX = ".links.sqlite"
-TURN = 2.0  # seconds of checks, after which the settings are looked at again
-IDLE = 5.0  # seconds until the next turn if nothing is to be done
+TURN = 2.0  # seconds of checks before the settings are read again
+IDLE = 5.0  # seconds until the next turn if there is nothing to do
 COUNT_EVERY = 60.0  # seconds between two counts of all links
-STOPPING = 1.0  # seconds that a stop waits for the thread that checks
+STOPPING = 1.0  # seconds that a stop waits for the checking thread
 
 
 class LinkMonitor:
-    """The checks of a gateway, from one configuration to the next. One thread at a time calls ``work``."""
+    """A gateway's link checks, across configuration changes. One thread at a time calls ``work``."""
 
     def __init__(self, files: KeptStores, *, allow_private: bool = False) -> None:
         self._files = files
@@ -50,7 +50,7 @@ class LinkMonitor:
         self.is_idle = True
 
     def work(self, settings: GatewayConfig, redirects: Redirects) -> LinkReport | None:
-        """Check for a turn, and return the report; None without any results. Faults of the files are logged."""
+        """Check for one turn, and return the report; None without results. Errors of the files are logged."""
         with self._working:
             self.is_idle = True
             try:
@@ -99,7 +99,7 @@ class LinkMonitor:
             log.warning("links: %s", alarm)
 
     def _checker_of(self, objects: Path, kept: LinkStore, contact: str) -> LinkChecker | None:
-        """Return what checks the links of a store; None while another process does."""
+        """Return the checker of a store's links; None while another process checks them."""
         if self._checker is not None and (self._checker.objects, self._checker.contact) == (objects, contact):
             return self._checker
         self._end_checks()
@@ -132,7 +132,7 @@ class LinkMonitor:
             checker.stop()
 
     def close(self) -> None:
-        """Close the files after ``stop``. Requests under way end with their threads."""
+        """Close the files after ``stop``. Pending requests end with their threads."""
         if self._working.acquire(timeout=STOPPING):
             try:
                 self._close()
@@ -141,7 +141,7 @@ class LinkMonitor:
 
 
 def _rows_of(kept: LinkStore, objects: ObjectStore) -> LinkRows:
-    """Return what reads the failed links of those objects that still lead there."""
+    """Return a function that reads the failed links of objects that still have them."""
 
     def rows(states: Iterable[LinkState], after: str, most: int) -> Sequence[LinkRow]:
         shown: list[LinkRow] = []

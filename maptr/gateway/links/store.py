@@ -1,8 +1,8 @@
-"""The results of checks of links, in a SQLite file beside the cache.
+"""The results of link checks, in a SQLite file beside the cache.
 
 They are not in the store of own objects, which an import replaces and a gateway may only read. ``follow`` brings the
-file up to date with that store: what a link had stays as long as an object leads to it. Threads may share a file; only
-one process checks its links at a time (``alone``).
+file up to date with that store, and keeps a link's results as long as an object leads to it. Threads may share a file;
+only one process checks its links at a time (``alone``).
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from maptr.gateway.links.check import (
 log = logging.getLogger("maptr.gateway")
 
 APPLICATION, VERSION = 0x6D61706C, 1  # application_id ("mapl") and user_version
-MAX_LATER = 500  # hosts that are asked later; in the pause of one there is no time for more
+MAX_LATER = 500  # hosts that are asked later; one host's pause is too short for more
 BUSY = 5.0  # seconds to wait for another connection that writes
-AHEAD = 60.0  # seconds by which a check may be later than now, before its time counts as that of a wrong clock
+AHEAD = 60.0  # seconds a check's time may be in the future before its clock counts as wrong
 _SCHEMA = f"""
 CREATE TABLE host (id INTEGER PRIMARY KEY, name TEXT UNIQUE NOT NULL, rest REAL NOT NULL);
 CREATE TABLE link (  -- its id is a digest of the URL, and ``objects`` counts those that lead to it
@@ -53,7 +53,7 @@ PRAGMA application_id = {APPLICATION};
 PRAGMA user_version = {VERSION};
 """
 _RESULT = "checked, since, failures, status, fault"
-# Of each host that may be asked, the link that is longest unchecked, or before it one that has failed.
+# For each host that may be asked, the link unchecked for longest, or, before that, a failed one.
 _NEXT = """
 SELECT link.id, link.url FROM host JOIN link ON link.id = coalesce(
     (SELECT id FROM link WHERE host = host.id AND fails = 1 AND checked < :again ORDER BY checked LIMIT 1),
@@ -64,15 +64,15 @@ ORDER BY host.name IN ({}), link.fails DESC, link.checked LIMIT :most
 
 
 class Due(NamedTuple):
-    """Which links to check: those that failed, and the others, that were not checked since these times."""
+    """Which links to check: failed ones, and others, that have not been checked since these times."""
 
     again: float
     others: float
 
 
 class LinkStore:
-    """The results in one file, which is made if there is none. A damaged one is built anew. Raises sqlite3.Error and
-    OSError; ConfigError for what is not such a file."""
+    """The results in one file, which is created if there is none, and rebuilt if it is damaged. Raises sqlite3.Error
+    and OSError; ConfigError for any other file."""
 
     def __init__(self, path: Path, now: float) -> None:
         self.path = path
@@ -87,7 +87,7 @@ class LinkStore:
                 Path(f"{path}{suffix}").unlink(missing_ok=True)
             self._connection = _connected(path)
         if self._connection.execute("SELECT 1 FROM link WHERE checked > ? LIMIT 1", (now + AHEAD,)).fetchone():
-            # A clock ran ahead: these would not be checked until then, and the time of a failure would be wrong.
+            # A clock ran ahead: these would not be checked until then, and their failure times would be wrong.
             self._write(
                 "UPDATE link SET checked = 0, since = 0, failures = 0, state = 0, fails = 0 WHERE checked > ?", now
             )
@@ -104,7 +104,7 @@ class LinkStore:
     # ---- the objects
 
     def follow(self, after: str, last: str, targets: Mapping[str, str], *, allow_private: bool = False) -> None:
-        """Take over the URLs of the objects after one ARK until another, "" for the last: all that there are."""
+        """Take over the complete URLs of the objects after one ARK, up to another ("" for the end)."""
         # Bytes, because another program may have written ARKs that are not UTF-8.
         ends = [ark.encode("utf-8", "surrogateescape") for ark in ((after, last) if last else (after,))]
         within = "ark > CAST(? AS TEXT)" + " AND ark <= CAST(? AS TEXT)" * (len(ends) > 1)
@@ -116,7 +116,7 @@ class LinkStore:
             connection.executemany("DELETE FROM object WHERE ark = ?", ((ark,) for ark in left))
             for ark in changed:
                 self._enter(connection, ark, links[ark], link_of(targets[ark]), allow_private=allow_private)
-            of_left = [(known[ark],) for ark in left]  # afterwards: an object may have taken the URL of another one
+            of_left = [(known[ark],) for ark in left]  # afterwards: an object may have taken another's URL
             connection.executemany("UPDATE link SET objects = objects - 1 WHERE id = ?", of_left)
             connection.executemany("DELETE FROM link WHERE id = ? AND objects <= 0", of_left)
 
@@ -124,7 +124,7 @@ class LinkStore:
         try:
             name = host_of(url.parse_allowed(where, allow_private=allow_private))
             ark.encode()
-        except ValueError:  # of a row that another program wrote; maptr redirects check names it
+        except ValueError:  # a row written by another program; maptr redirects check names it
             return
         if not connection.execute("UPDATE link SET objects = objects + 1 WHERE id = ?", (link,)).rowcount:
             connection.execute("INSERT OR IGNORE INTO host (name, rest) VALUES (?, 0)", (name,))
@@ -135,7 +135,7 @@ class LinkStore:
         connection.execute("INSERT INTO object VALUES (?, ?)", (ark, link))
 
     def forget_hosts(self) -> None:
-        """Forget the hosts that no link has any more."""
+        """Forget hosts without links."""
         self._write("DELETE FROM host WHERE NOT EXISTS (SELECT 1 FROM link WHERE link.host = host.id)")
 
     # ---- checks
@@ -143,8 +143,8 @@ class LinkStore:
     def next(
         self, due: Due, now: float, most: int, *, without: Sequence[str] = (), later: Sequence[str] = ()
     ) -> list[tuple[int, str]]:
-        """Return the links that are to be checked next, with their URLs, one of each host: of none that is asked now
-        (``without``), and of those that are only to be asked ``later`` if there are no others."""
+        """Return the links to check next, with their URLs, one per host: none of the hosts ``without``, and those of
+        the hosts ``later`` only if there are no others."""
         names = [*without, *later[:MAX_LATER]]
         marks = [f":h{index}" for index in range(len(names))]
         statement = _NEXT.format(*(", ".join(each) for each in (marks[: len(without)], marks[len(without) :])))
@@ -152,10 +152,10 @@ class LinkStore:
         return self._rows(statement, values | {mark[1:]: name for mark, name in zip(marks, names, strict=True)})
 
     def record(self, link: int, found: CheckResult, now: float) -> None:
-        """Keep the result of a check."""
+        """Store the result of a check."""
         with self._transaction() as connection:
             row = connection.execute(f"SELECT {_RESULT} FROM link WHERE id = ?", (link,)).fetchone()  # noqa: S608
-            if row is None:  # its last object has gone meanwhile
+            if row is None:  # its last object is gone meanwhile
                 return
             made = CheckedLink(*row).after(found, now)
             values = (made.checked, made.since, made.failures, made.status, made.fault, made.state)
@@ -166,11 +166,11 @@ class LinkStore:
             )
 
     def rest(self, host: str, until: float) -> None:
-        """Leave a host alone."""
+        """Leave a host alone until then."""
         self._write("UPDATE host SET rest = ? WHERE name = ?", until, host)
 
     def resting(self, due: Due, now: float) -> tuple[int, float]:
-        """Return how many links are due whose hosts want to be left alone, and until when the first of these does."""
+        """Return how many links are due whose hosts want to be left alone, and when the first host may be asked."""
         which = "(fails = 1 AND checked < :again OR fails = 0 AND checked < :others)"
         select = (
             "SELECT count(*), coalesce(min(rest), 0) FROM host JOIN link ON link.host = host.id"  # noqa: S608 - constants
@@ -180,7 +180,7 @@ class LinkStore:
         return int(links), float(until)
 
     def begin_round(self, now: float, *, anew: bool = False) -> float:
-        """Return when the round of a command began: now, or earlier if that one was ended before its last link."""
+        """Return when a command's round began: now, or earlier if an unfinished one continues."""
         with self._transaction() as connection:
             known = connection.execute("SELECT start FROM round").fetchone()
             if known is not None and not anew and known[0] <= now:
@@ -199,12 +199,12 @@ class LinkStore:
         return LinkCounts(*(int(found.get(state, 0)) for state in LinkState))
 
     def checked_since(self, start: float) -> tuple[int, int]:
-        """Return how many links there are, and how many of them were checked since a time."""
+        """Return the number of links, and how many of them were checked since a time."""
         ((links, checked),) = self._rows("SELECT count(*), coalesce(sum(checked >= ?), 0) FROM link", (start,))
         return int(links), int(checked)
 
     def failed(self, states: Iterable[LinkState], after: str = "", most: int = -1) -> list[LinkRow]:
-        """Return the objects after an ARK whose links are in one of these states, failing or dead, in their order."""
+        """Return the objects after an ARK, in order, whose links are in one of these states, failing or dead."""
         which = ", ".join(str(int(state)) for state in states)
         select = (
             f"SELECT ark, url, {_RESULT} FROM object JOIN link ON object.link = link.id WHERE ark > ?"  # noqa: S608
@@ -225,13 +225,13 @@ class LinkStore:
 
 
 def digest_of(link: str) -> int:
-    """Return the number of a link: of two million, two have the same one with a probability of 1 to ten million."""
+    """Return a link's number: among two million, two are equal with a probability of one in ten million."""
     return int.from_bytes(blake2b(link.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "big", signed=True)
 
 
 @contextmanager
 def alone(path: Path) -> Iterator[bool]:
-    """Exclude other processes that check the links of a file; False if there is one. Raises OSError."""
+    """Exclude other processes from checking a file's links; yield False if one is doing so. Raises OSError."""
     handle = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         is_alone = True

@@ -1,4 +1,4 @@
-"""Single changes of a store of own objects: each is one short transaction of SQLite with its trace."""
+"""Single changes to a store of own objects: each is one short SQLite transaction that includes its trace."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ from maptr.gateway.redirects.store import (
     values_of,
 )
 
-PATIENCE = 10.0  # seconds that a writer waits for another one
-NO_STORE = "is no store, and read only here: maptr redirects import {} -o NEW makes a store of a CSV"
+PATIENCE = 10.0  # seconds that a writer waits for another
+NO_STORE = "is not a store, and only read here: maptr redirects import {} -o NEW makes a store of a CSV"
 
 ROW = f"{FIELDS}, more"
 INSERT = f"INSERT OR IGNORE INTO redirects ({ROW}) VALUES ({', '.join('?' * (len(COLUMNS) + 1))})"  # noqa: S608
 
 
 class RefusedError(MaptrError):
-    """A change that is not made."""
+    """A change is refused."""
 
 
 class TraceEntry(NamedTuple):
-    """One entry of the trace: what was done to an ARK, by whom, and its row before and after, "" for none."""
+    """One entry of the trace: what was done to an ARK, by whom, and its row before and after ("" for none)."""
 
     change: int
     at: int
@@ -65,14 +65,14 @@ class Changed:
 
 @contextmanager
 def alone(path: Path) -> Iterator[sqlite3.Connection]:
-    """Begin to write a store; without a COMMIT, nothing is changed. Raises ConfigError, sqlite3.Error and OSError."""
+    """Begin writing to a store; without a COMMIT, nothing changes. Raises ConfigError, sqlite3.Error and OSError."""
     with locked_store(path, PATIENCE) as handle:
         if not has_header(os.pread(handle, 100, 0)):
             raise ConfigError(NO_STORE.format(path.name), filename=str(path))
         with closing(connected(path, "rw")) as connection:
-            connection.execute(f"PRAGMA busy_timeout = {round(PATIENCE * 1000)}")  # programs other than maptr
+            connection.execute(f"PRAGMA busy_timeout = {round(PATIENCE * 1000)}")  # for programs other than maptr
             check_is_store(connection, path)
-            connection.execute("PRAGMA secure_delete = ON")  # what is forgotten of people is overwritten
+            connection.execute("PRAGMA secure_delete = ON")  # deleted personal data is overwritten
             connection.execute("PRAGMA journal_mode = DELETE")
             connection.execute("BEGIN IMMEDIATE")
             yield connection
@@ -80,12 +80,12 @@ def alone(path: Path) -> Iterator[sqlite3.Connection]:
 
 @contextmanager
 def writing(path: Path, by: str = "", now: float | None = None) -> Iterator[StoreChange]:
-    """Change a store in one transaction; an exception undoes all of it. Raises ConfigError and RefusedError."""
+    """Change a store in one transaction, which an exception undoes. Raises ConfigError and RefusedError."""
     try:
         with alone(path) as connection:
             facts = facts_of(connection)
             if follows := facts.get("follows"):
-                raise RefusedError(f"{path} follows {follows}, which alone says what is in it: change that file")
+                raise RefusedError(f"{path} follows {follows}, and only has what is in it: change that file")
             change = StoreChange(connection, int(facts.get("change", 0)) + 1, by, time.time() if now is None else now)
             yield change
             connection.execute("COMMIT")
@@ -94,7 +94,7 @@ def writing(path: Path, by: str = "", now: float | None = None) -> Iterator[Stor
 
 
 def not_written(path: Path, error: Exception) -> ConfigError:
-    """Return the error of a store that cannot be written, with what may help."""
+    """Return the error for a store that cannot be written, with what may help."""
     if isinstance(error, OSError):
         return unreadable(path, error)
     reason = str(error)
@@ -106,7 +106,7 @@ def not_written(path: Path, error: Exception) -> ConfigError:
 
 
 class StoreChange:
-    """A change of a store that has begun."""
+    """A change to a store, in progress."""
 
     def __init__(self, connection: sqlite3.Connection, number: int, by: str, now: float) -> None:
         self.connection = connection
@@ -125,7 +125,7 @@ class StoreChange:
             raise RefusedError(f"{ark}: {error}: another program wrote its row") from None
 
     def put(self, action: str, old: OwnObject | None, new: OwnObject) -> Changed:
-        """Store the new row of an ARK, with its trace. An equal one changes nothing."""
+        """Store an ARK's new row, with its trace. An equal row changes nothing."""
         if old == new:
             return Changed(self.number_of(new.ark), old, new)
         check_size(new)
@@ -151,7 +151,7 @@ class StoreChange:
         self.connection.execute(insert, (self.number, int(self.now), self._by, action, ark, *rows, note))
 
     def number_of(self, ark: str) -> int:
-        """Return the number of the last change of an ARK's row."""
+        """Return the number of the last change to an ARK's row."""
         found = self.connection.execute("SELECT change FROM changes WHERE ark = ?", (ark,)).fetchone()
         return int(facts_of(self.connection).get("first", 0) if found is None else found[0])
 
@@ -176,12 +176,12 @@ def _row_of(text: str) -> Mapping[str, str]:
 
 
 def set_fact(connection: sqlite3.Connection, name: str, value: int | str) -> None:
-    """Write a fact of a store."""
+    """Write one of a store's facts."""
     connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (name, value))
 
 
 def check_size(one: OwnObject) -> None:
-    """Raise ValueError for a row that is too long to be read."""
+    """Raise ValueError for a row that would be too long to read."""
     if len(json.dumps(to_row(one), ensure_ascii=False).encode()) > MAX_LINE - 1024:
         raise ValueError(f"{one.ark}: a row of more than {MAX_LINE - 1024} bytes")
 
@@ -205,8 +205,7 @@ def set_object(
     allow_private: bool = False,
     now: float | None = None,
 ) -> Changed:
-    """Register an ARK, or change the cells that are ``given`` of its row. Raises ValueError, RefusedError and
-    ConfigError."""
+    """Register an ARK, or change the ``given`` cells of its row. Raises ValueError, RefusedError and ConfigError."""
     ark = _normal(named)
     with writing(path, by, now) as change:
         old = change.get(ark)
@@ -230,7 +229,7 @@ def withdraw(
     allow_private: bool = False,
     now: float | None = None,
 ) -> Changed:
-    """Make an object one that is gone (410). Raises as ``set_object``."""
+    """Mark an object as gone (410). Raises as ``set_object``."""
     ark, now = _normal(named), time.time() if now is None else now
     if not reason.strip():
         raise ValueError("the reason is missing")
@@ -247,7 +246,7 @@ def withdraw(
 def restore(
     path: Path, named: str, *, where: str = "", by: str = "", allow_private: bool = False, now: float | None = None
 ) -> Changed:
-    """Let an object that is gone lead to its last URL, or to ``where``. Raises as ``set_object``."""
+    """Let an object that is gone lead to its last URL again, or to ``where``. Raises as ``set_object``."""
     ark = _normal(named)
     with writing(path, by, now) as change:
         old = _registered(change, ark, path)
@@ -256,7 +255,7 @@ def restore(
         last = change.last_target(ark)
         target = where or last.get("url", "")
         if not target:
-            raise RefusedError(f"the trace does not have where {ark} led: give --url URL")
+            raise RefusedError(f"the trace does not say where {ark} led: give --url URL")
         empty = dict.fromkeys(("reason", *WITHDRAWAL), "")
         row = {
             **to_row(old),
@@ -275,8 +274,8 @@ def _registered(change: StoreChange, ark: str, path: Path) -> OwnObject:
 
 
 def shown(path: Path, named: str) -> tuple[OwnObject, int] | None:
-    """Return the object of an ARK and the number of its last change; None without one. Raises ValueError, RefusedError
-    and ConfigError."""
+    """Return an ARK's object and the number of its last change; None if it has no object. Raises ValueError,
+    RefusedError and ConfigError."""
     ark = _normal(named)
     with _reading(path) as connection:
         change = StoreChange(connection, 0, "", 0.0)
@@ -285,7 +284,7 @@ def shown(path: Path, named: str) -> tuple[OwnObject, int] | None:
 
 
 def history(path: Path, named: str = "") -> Iterator[TraceEntry]:
-    """Yield the trace of an ARK, or of the whole store, the oldest first. Raises ValueError and ConfigError."""
+    """Yield the trace of an ARK, or of the whole store, oldest first. Raises ValueError and ConfigError."""
     ark = _normal(named) if named else ""
     select = "SELECT change, at, who, action, ark, old, new, note FROM history"
     which, values = ("WHERE ark = ?", (ark,)) if ark else ("", ())
@@ -297,8 +296,8 @@ def history(path: Path, named: str = "") -> Iterator[TraceEntry]:
 
 
 def forget(path: Path, before: float) -> int:
-    """Delete the trace of changes before a time, and words of earlier rows from the index. Returns how many entries
-    there were. Raises ConfigError."""
+    """Delete the trace of changes before a time, and words of earlier rows from the index. Return how many entries were
+    deleted. Raises ConfigError."""
     with writing(path) as change:
         count = change.connection.execute("DELETE FROM history WHERE at < ?", (int(before),)).rowcount
     is_merged = False

@@ -1,8 +1,8 @@
-"""The file of own objects of a running gateway, which is read again when it changes.
+"""A running gateway's file of own objects, which is reread when it changes.
 
-In a store, the gateway looks up each ARK. A CSV is only followed: its rows are imported into a store of the gateway's
-own, in the folder of its cache. So a CSV that was cut, or has bad rows, loses nothing: what it does not have any more
-stays as it was, also over a restart, and is an alarm, until a person imports the CSV into that store.
+The gateway looks up each ARK in a store. A CSV is only followed: its rows are imported into a private store in the
+gateway's cache folder. So nothing is lost if the CSV is truncated or has bad rows: objects that it lacks remain
+unchanged, even after a restart, and raise an alarm until an operator imports the CSV into that store.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ from maptr.registry.plan import REMOVAL_LIMIT
 
 log = logging.getLogger("maptr.gateway")
 
-SAMPLED = 2_000  # ARKs of a long store that are looked for in its successor: the share is then right to about 1 %
+SAMPLED = 2_000  # ARKs of a long store that are looked up in its successor: gives the share to about 1 %
 
 
 class KeptStores:
-    """The stores that a gateway makes of CSVs, and what else it keeps of own objects, in the folder of its cache, or in
-    a temporary one that ends with it."""
+    """The stores that a gateway makes from CSVs, and its other data about own objects, in its cache folder, or in a
+    temporary folder that is deleted at its end."""
 
     def __init__(self, folder: Path | None = None) -> None:
         self._folder = folder
@@ -47,7 +47,7 @@ class KeptStores:
         self.making = threading.Lock()  # a reload waits for the store that is being made of a changed CSV
 
     def path(self, file: Path, suffix: str = ".sqlite") -> Path:
-        """Return where the store of a CSV is, or with another suffix what else is kept of a file. Raises OSError."""
+        """Return the path of a CSV's store, or, with another suffix, of other data about a file. Raises OSError."""
         name = f"{file.stem[:100]}-{sha256(os.fsencode(file.absolute())).hexdigest()[:8]}{suffix}"
         if self._folder is not None and os.access(self._folder, os.W_OK | os.X_OK):
             return self._folder / name
@@ -55,7 +55,7 @@ class KeptStores:
             self._temporary = Path(tempfile.mkdtemp(prefix="maptr-"))
             weakref.finalize(self, shutil.rmtree, self._temporary, ignore_errors=True)
             if self._folder is not None:
-                log.warning("%s cannot be written to: what is kept of %s ends with this process", self._folder, file)
+                log.warning("%s is not writable: the data kept about %s end with this process", self._folder, file)
         return self._temporary / name
 
 
@@ -69,11 +69,11 @@ def follow(
     public: Collection[str] = (),
     last: Redirects = UNREAD,
 ) -> Followed[Redirects]:
-    """Read the own objects of a file, which is read again when it changes. Raises ConfigError for the first reading;
-    without ``is_required``, the objects are UnreadObjects until the file can be read.
+    """Read a file's own objects, and follow the file. Raises ConfigError if the first reading fails; without
+    ``is_required``, the objects are UnreadObjects until the file can be read.
 
-    ``public`` are the columns of a CSV without a meaning that are shown. ``last`` is what was read of the same file
-    before.
+    ``public`` are the columns of a CSV without a meaning that are shown. ``last`` is the result of an earlier reading
+    of the same file.
     """
     reading = _OwnFile(path, kept or KeptStores(), allow_private=allow_private, public=public)
 
@@ -106,7 +106,7 @@ def follow(
 
 
 class _FollowedObjects(Followed[Redirects]):
-    """It is read again, too, when somebody has imported the CSV into the store that the gateway made of it."""
+    """Also reread after a command has imported the CSV into the store that the gateway made from it."""
 
     is_overtaken: Callable[[], bool]
 
@@ -123,16 +123,16 @@ class _OwnFile:
         self._public = public
         self._logged = Repetitions()
         self._inode = (0, 0)  # of the store in use
-        self._made: tuple[int, ...] = ()  # the signature of the store that was made of a CSV
+        self._made: tuple[int, ...] = ()  # the signature of the store that was made from a CSV
         self.kept = kept
         self.is_begun = False
 
     def load(self, last: Redirects) -> Redirects:
-        """Return what is in the file now. Raises ConfigError."""
+        """Return the file's current objects. Raises ConfigError."""
         path = self._path
         is_first = last is UNREAD or not last.objects.is_read
         if is_first:
-            log.info("reading %s", path)  # a start waits for it
+            log.info("reading %s", path)  # the start waits for it
         try:
             status = path.stat()
             inode = status.st_dev, status.st_ino
@@ -169,7 +169,7 @@ class _OwnFile:
         return Redirects(self._path.name, store, self._path.stat().st_mtime)
 
     def _followed(self) -> Redirects:
-        """Return the objects of a CSV, by the store that is made of it."""
+        """Return a CSV's objects, from the store that is made from it."""
         path, kept, before = self._path, self.kept.path(self._path), file_signature(self._path)
         store = self._kept(kept)
         is_same = store is not None and store.facts.get("fingerprint") == self._fingerprint()
@@ -193,11 +193,11 @@ class _OwnFile:
             except RefusedError as error:
                 raise ConfigError(str(error), filename=str(path)) from None
         if (store := self._kept(kept)) is None:
-            raise ConfigError("the store that was made of it cannot be read", filename=str(path))
+            raise ConfigError("the store that was made from it cannot be read", filename=str(path))
         return self._told(store)
 
     def last_run(self) -> Redirects | None:
-        """Return the objects of a CSV that the last run had; None without any."""
+        """Return the objects that the last run had for a CSV; None if it had none."""
         with suppress(OSError):
             if (store := self._kept(self.kept.path(self._path))) is not None:
                 return self._told(store)
@@ -219,7 +219,7 @@ class _OwnFile:
         return None
 
     def _told(self, store: ObjectStore) -> Redirects:
-        """Return the objects of a store that was made of the CSV, with what was wrong with that. It is logged once."""
+        """Return the objects of a store made from the CSV, with the CSV's faults, which are logged once."""
         path, report = self._path, json.loads(str(store.facts.get("report") or "{}"))
         bad = tuple(RowError(reason, filename=str(path), line=line) for line, reason in report.get("bad", ()))
         left_out, missing = int(report.get("left_out", 0)), int(report.get("missing", 0))
@@ -231,10 +231,10 @@ class _OwnFile:
         alarm = ""
         if missing:
             named = ", ".join(report["first_missing"])
-            alarm = f"{path.name}: {missing} ARKs that it does not have any more are still served: {named}"
+            alarm = f"{path.name}: {missing} ARKs missing from it are still served: {named}"
         if self._logged.is_new("missing", alarm):
             kept = self.kept.path(path)
-            log.error("%s (maptr redirects import %s -o %s --remove takes them out)", alarm, path, kept)
+            log.error("%s (maptr redirects import %s -o %s --remove removes them)", alarm, path, kept)
         self._tell_unindexed(store)
         written = path.stat().st_mtime if path.exists() else 0.0
         return Redirects(path.name, store, written, left_out, bad, alarm=alarm)
@@ -246,17 +246,17 @@ class _OwnFile:
 
 
 def check_loss(old: OwnObjects, new: ObjectStore, path: Path) -> None:
-    """Raise ConfigError if another store has lost more than REMOVAL_LIMIT of the ARKs that the one before had.
+    """Raise ConfigError if a new store lacks more than REMOVAL_LIMIT of the old one's ARKs.
 
-    What commands take out of a store they have checked themselves. Of a long store, only a sample is looked for,
-    because a change must take effect within a second. An old store that was damaged meanwhile cannot be compared.
+    Commands have already checked what they remove from a store. Of a long store, only a sample is compared, because a
+    change must take effect within a second. An old store that was damaged meanwhile cannot be compared.
     """
     if not isinstance(old, ObjectStore) or new.comes_after(old):
         return
     try:
         looked_for = old.sample(SAMPLED)
     except sqlite3.Error as error:
-        log.warning("%s: the redirects until now cannot be compared with the new ones: %s", path, error)
+        log.warning("%s: the current redirects cannot be compared with the new ones: %s", path, error)
         return
     try:
         lost = sum(ark not in new for ark in looked_for)

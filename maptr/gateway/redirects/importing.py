@@ -1,8 +1,8 @@
-"""An import of a whole file into a store of own objects.
+"""Imports of whole files into a store of own objects.
 
-It writes a new file beside the store, while readers use the old one, and renames it. From the comparison of both to the
-end it holds the lock of writers, so that no single change is lost; a writer that got the lock of a file which was
-replaced meanwhile begins again (``changes.begun``).
+An import writes a new file beside the store, while readers use the old one, and renames it. From the comparison of both
+to the end it holds the writers' lock, so that no single change is lost; a writer that got the lock of a file that was
+then replaced starts again (``changes.begun``).
 """
 
 # ruff: noqa: S608 - only constants and numbers are put into statements
@@ -44,8 +44,8 @@ from maptr.gateway.redirects.store import NAMED, SCHEMA, facts_of, object_of, va
 from maptr.registry.plan import REMOVAL_LIMIT
 
 MAX_REDIRECTS = 5_000_000
-TRACED = 10_000  # rows changed by one import that the trace has one by one
-FORMAT = 2  # of what an import makes of a file; another one reads the file again
+TRACED = 10_000  # rows changed by one import that the trace lists one by one
+FORMAT = 2  # of an import's result; if it differs, the file is imported again
 
 _ASIDE = re.compile(r"\.[0-9a-f]{8}\Z")
 
@@ -53,7 +53,7 @@ OnBad = Callable[[RowError], None]
 
 
 class Missing(enum.Enum):
-    """What an import does with registered ARKs that its file does not have."""
+    """What an import does with registered ARKs that its file lacks."""
 
     REFUSE = "refuse"
     REMOVE = "remove"
@@ -63,9 +63,9 @@ class Missing(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
-    """What an import may do. ``base``: the change number that its file is based on, None for its column or the last
-    import. ``only_public`` are all columns that are public, in place of ``public`` and ``private``. ``follows`` is the
-    CSV that the store follows."""
+    """What an import may do. ``base``: the change number that its file is based on; None means the file's column, or
+    the last import. ``only_public`` replaces ``public`` and ``private`` by a list of all public columns. ``follows`` is
+    the CSV that the store follows."""
 
     base: int | None = None
     overwrite: bool = False
@@ -77,13 +77,13 @@ class Terms:
     only_public: Collection[str] | None = None
     follows: str = ""
     note: str = ""
-    report: Mapping[str, object] = field(default_factory=dict)  # kept in the store, which is opened without the file
+    report: Mapping[str, object] = field(default_factory=dict)  # stored, because the store is opened without the file
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Imported:
-    """What an import did. ``kept`` are the ARKs whose rows it did not overwrite, because a command changed them
-    since; ``missing`` counts those that its file does not have and that stay."""
+    """What an import did. ``kept`` are the ARKs whose rows it did not overwrite, because a command has changed them
+    since; ``missing`` counts the ARKs that its file lacks and the store keeps."""
 
     total: int
     is_first: bool
@@ -97,14 +97,14 @@ class Imported:
 
 
 def fingerprint_of(path: Path, *, allow_private: bool) -> str:
-    """Return what a store keeps of the file that it was made of. Raises OSError."""
+    """Return what a store records about the file that it was made from. Raises OSError."""
     return f"{digest_of(path).hex()} {FORMAT} {int(allow_private)}"
 
 
 class Staged:
-    """The rows of a file in a new store beside its place, until ``put``. Use it as a context manager.
+    """The rows of a file, staged in a new store beside its target until ``put``. A context manager.
 
-    ``name`` is that of the file in errors. Raises ConfigError. A bad row, or a second one of an ARK, is passed to
+    ``name`` is the file's name in errors. Raises ConfigError. Bad rows, and second rows for an ARK, are passed to
     ``on_bad`` and left out.
     """
 
@@ -120,7 +120,7 @@ class Staged:
     ) -> None:
         self._source = source
         self._name = name or str(source)
-        self._target = Path(os.path.realpath(target))  # the file behind a link, as everywhere
+        self._target = Path(os.path.realpath(target))  # the file that a symbolic link leads to
         self._allow_private = allow_private
         self._on_bad = on_bad
         self._rows = read_rows(source, unended=unended)
@@ -194,7 +194,7 @@ class Staged:
             self._connection.execute("INSERT INTO base VALUES (?, ?)", (one.ark, int(base)))
 
     def _name_firsts(self) -> None:
-        """Pass second rows to ``on_bad``, with the line of the first one, which reading the file again finds."""
+        """Pass second rows to ``on_bad``, with the line of the first row, which is found by rereading the file."""
         left = dict(self._second)
         rows = read_rows(self._source, unended=True)
         next(rows)
@@ -208,9 +208,9 @@ class Staged:
                         self._on_bad(RowError(reason, filename=self._name, line=number))
 
     def put(self, terms: Terms, now: float | None = None, *, is_first: bool = False) -> Imported:
-        """Put the rows into the place of the store, as the terms allow. Raises RefusedError and ConfigError.
+        """Replace the store by these rows, as the terms allow. Raises RefusedError and ConfigError.
 
-        ``is_first``: what is there is no store, and is replaced.
+        ``is_first``: the file there is not a store, and is replaced.
         """
         connection = self._connection
         is_first = is_first or not self._target.exists()
@@ -238,7 +238,7 @@ class Staged:
             raise not_written(self._target, error) from None
 
     def _finish(self, change: StoreChange, terms: Terms, done: Imported, facts: Mapping[str, int | str]) -> None:
-        """Write what the store says of itself."""
+        """Write the store's facts about itself."""
         connection = change.connection
         of_old = () if done.is_first else connection.execute("SELECT name, public FROM old.columns").fetchall()
         before = dict(of_old)
@@ -264,7 +264,7 @@ class Staged:
             set_fact(connection, name, value)
 
     def _replace(self) -> None:
-        """Put the new file into the place of the old one, with its owner and mode."""
+        """Replace the old file by the new one, with the old one's owner and mode."""
         if self._target.exists():
             status = self._target.stat()
             try:
@@ -283,7 +283,7 @@ class Staged:
 
 
 def _clear(target: Path) -> None:
-    """Remove what imports that were killed left beside a store."""
+    """Remove what killed imports left beside a store."""
     for left in target.parent.glob(f".{target.name}.*"):
         if not (_ASIDE.search(left.name) and left.is_dir() and not left.is_symlink()):
             continue
@@ -297,7 +297,7 @@ def _clear(target: Path) -> None:
 
 
 class _Merge:
-    """The rows of a file, in the store ``main``, together with what the store ``old`` has."""
+    """Merges the rows of a file, in the store ``main``, with those of the store ``old``."""
 
     def __init__(self, change: StoreChange, terms: Terms, lacks: tuple[str, ...]) -> None:
         self._change = change
@@ -335,7 +335,7 @@ class _Merge:
         )
 
     def _keep_withdrawal(self) -> None:
-        """Keep what a file without these columns cannot say of an object that is gone."""
+        """Keep the withdrawal of objects that are gone if the file has no columns for it."""
         for name in self._lacks:
             was = f'SELECT o."{name}" FROM old.redirects AS o WHERE o.ark = redirects.ark AND o.status = {GONE}'
             self._do(f"UPDATE redirects SET \"{name}\" = coalesce(({was}), '') WHERE status = {GONE}")
@@ -349,7 +349,7 @@ class _Merge:
         self._do(f"CREATE TEMP TABLE gone AS SELECT o.ark FROM old.redirects AS o WHERE NOT EXISTS ({has})")
 
     def _keep_edited(self) -> tuple[str, ...]:
-        """Keep the rows that a command changed since, and return their ARKs."""
+        """Keep the rows that a command has changed since, and return their ARKs."""
         (newest,) = self._do("SELECT max(change) FROM base").fetchone()
         base = self._terms.base
         if base is not None:
@@ -375,7 +375,7 @@ class _Merge:
         named = ", ".join(first) + (f" and {missing - len(first)} more" if missing > len(first) else "")
         lacking = f"{missing} of {registered} registered ARKs are missing: {named}"
         if what is Missing.REFUSE:
-            raise RefusedError(f"{lacking} (--remove takes them out, --withdraw-missing makes them 410)")
+            raise RefusedError(f"{lacking} (--remove removes them, --withdraw-missing makes them 410)")
         if missing > registered * REMOVAL_LIMIT and not self._terms.force:
             hint = "" if what is Missing.KEEP else " (--force overrides)"
             raise RefusedError(f"more than {REMOVAL_LIMIT:.0%} would be lost: {lacking}{hint}")
@@ -393,7 +393,7 @@ class _Merge:
                 self._change.trace("remove", str(values[0]), _object_if_any(values), None)
 
     def _withdraw(self) -> None:
-        """Make objects of which the file has nothing more ones that are gone."""
+        """Mark as gone the objects that the file lacks."""
         day = time.strftime("%Y-%m-%d", time.gmtime(self._change.now))
         columns = ", ".join(f'r."{name}"' for name in (*COLUMNS, "more"))
         rows = self._do(f"SELECT {columns} FROM old.redirects AS r JOIN gone USING (ark) ORDER BY ark").fetchall()
@@ -407,7 +407,7 @@ class _Merge:
                 self._change.trace("withdraw", new.ark, old, new)
 
     def _number(self) -> int:
-        """Give each row that is new or changed the number of this import, and return how many are new."""
+        """Give each new or changed row the number of this import, and return how many are new."""
         number = self._change.number
         is_kept = "ark IN (SELECT ark FROM keep)" if not self._terms.overwrite else "0"
         self._do(

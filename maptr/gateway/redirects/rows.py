@@ -1,6 +1,6 @@
-"""The rows of a file of own objects that others wrote: a CSV, or a SQLite database with a table ``redirects``.
+"""The rows of a file of own objects that another program wrote: a CSV, or a SQLite database with a table ``redirects``.
 
-Both have the columns ``ark`` and ``url``, and may have others (``objects.COLUMNS``).
+Both have the columns ``ark`` and ``url``, and may have more (``objects.COLUMNS``).
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from maptr.gateway.objects import COLUMNS
 MAX_COLUMNS = 100
 SEPARATORS = ",;\t"
 MAX_LINE = 65_536  # characters of a line of CSV, bytes of a row of SQLite
-MAX_ROW = 16_000_000  # bytes of a row of another database that is a bad one; a longer one makes its file unreadable
+MAX_ROW = 16_000_000  # bytes; a longer row of another database makes the file unreadable, a shorter one is a bad row
 WAIT = 0.5  # seconds to wait for a writer of SQLite
-STEPS = 1_000  # of SQLite, between two looks at the clock; a look-up has some thirty
+STEPS = 1_000  # SQLite steps between two looks at the clock; a look-up takes some thirty
 
 APPLICATION, VERSION = 0x6D61706F, 2  # application_id ("mapo", as a cache has "mapt") and user_version of a store
-CHANGE = "change"  # the column of the number of a row's last change, which a store exports
+CHANGE = "change"  # the column with the number of a row's last change, which a store exports
 
 OTHER_NAMES = {
     "ark": ("ark id", "arkid", "_id", "ark identifier", "identifier", "dc:identifier", "dcterms:identifier", "pid"),
@@ -38,15 +38,15 @@ OTHER_NAMES = {
 }
 """How other programs name a column, in lower case."""
 
-INTERRUPTED = "a change of it was interrupted: maptr redirects show, as a user who may write it, mends it"
+INTERRUPTED = "a change of it was interrupted: maptr redirects show, run as a user who may write it, repairs it"
 _READONLY_ROLLBACK = 776  # SQLITE_READONLY_ROLLBACK
 _SQLITE = b"SQLite format 3\0"
-_DAMAGED = (ValueError, OverflowError, RecursionError)  # what a row that was edited raises
+_DAMAGED = (ValueError, OverflowError, RecursionError)  # what an edited row may raise
 _PASSING = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_INTERRUPT}
 
 
 class Row(NamedTuple):
-    """A row and the number of its line, or of the row of a database; ``fault`` says why it cannot be read."""
+    """A row and its line number, or its number in a database; ``fault`` says why it cannot be read."""
 
     number: int
     cells: Mapping[str, str]
@@ -54,7 +54,7 @@ class Row(NamedTuple):
 
 
 class LockedFileError(ConfigError):
-    """Another program has locked a database: it may be free a moment later."""
+    """Another program has locked a database; it may be free a moment later."""
 
 
 def is_busy(error: BaseException | None) -> bool:
@@ -62,13 +62,13 @@ def is_busy(error: BaseException | None) -> bool:
 
 
 def is_interrupted(error: Exception) -> bool:
-    """Return whether there is a journal that a reader must not roll back: that of a writer which was killed, or that of
-    one in the file which has just replaced the one that is read."""
+    """Return whether there is a journal that a reader must not roll back: a killed writer's, or that of a writer to the
+    file that has just replaced the one being read."""
     return getattr(error, "sqlite_errorcode", 0) == _READONLY_ROLLBACK
 
 
 def unreadable(path: Path, error: Exception) -> ConfigError:
-    """Return the error of a file for that of the system or of SQLite."""
+    """Return a file's error for one of the system or of SQLite."""
     if is_interrupted(error):
         return LockedFileError(INTERRUPTED, filename=str(path))
     kind = LockedFileError if is_busy(error) else ConfigError
@@ -76,18 +76,18 @@ def unreadable(path: Path, error: Exception) -> ConfigError:
 
 
 def is_database(path: Path) -> bool:
-    """Raises OSError, also for a pipe or a device."""
+    """Return whether a file is a database. Raises OSError, also for a pipe or a device."""
     with opened(path) as file:
         return has_header(file.read(len(_SQLITE)))
 
 
 def has_header(content: bytes) -> bool:
-    """Return whether a file that begins so is a database."""
+    """Return whether a file with this beginning is a database."""
     return content.startswith(_SQLITE)
 
 
 def connected(path: Path, mode: str = "ro") -> sqlite3.Connection:
-    """Return a connection to a database, whose schema is not trusted to run functions. Raises sqlite3.Error."""
+    """Return a connection to a database; its schema may not run functions. Raises sqlite3.Error."""
     uri = f"file:{quote(os.fsencode(path.absolute()))}?mode={mode}"
     made = sqlite3.connect(uri, uri=True, timeout=WAIT, check_same_thread=False, isolation_level=None)
     made.text_factory = lambda raw: raw.decode("utf-8", "surrogateescape")
@@ -96,7 +96,7 @@ def connected(path: Path, mode: str = "ro") -> sqlite3.Connection:
 
 
 class StatementLimit:
-    """Ends statements of SQLite that take too long, whatever a file makes them do. It belongs to one connection."""
+    """Ends SQLite statements that take too long, whatever the file makes them do. It belongs to one connection."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self.at = math.inf
@@ -107,8 +107,8 @@ class StatementLimit:
 
 
 def check_tables(connection: sqlite3.Connection, names: Sequence[str], path: Path) -> None:
-    """Raise ConfigError if one of these is no table: a view could go on for ever. Raises sqlite3.Error."""
-    # SQLite 3.37 says itself what it will read; an earlier one only shows that a view or virtual table has no page.
+    """Raise ConfigError if one of these is not a table: a view could run for ever. Raises sqlite3.Error."""
+    # SQLite 3.37 says what it will read; earlier versions only show that a view or virtual table has no page.
     stored = "SELECT type, rootpage FROM sqlite_master WHERE name = ? COLLATE NOCASE"
     for name in names:
         with sqlite_errors():
@@ -119,7 +119,7 @@ def check_tables(connection: sqlite3.Connection, names: Sequence[str], path: Pat
 
 
 def read_rows(path: Path, *, unended: bool = False) -> Iterator[Row]:
-    """Yield the columns as a row, then the rows. ``unended``: the last line of a CSV may lack its end. Raises
+    """Yield the columns as a row, then the rows. ``unended``: the last line of a CSV may lack its line end. Raises
     ConfigError."""
     try:
         yield from _sqlite_rows(path) if is_database(path) else _csv_rows(path, unended=unended)
@@ -130,8 +130,8 @@ def read_rows(path: Path, *, unended: bool = False) -> Iterator[Row]:
 def _csv_rows(path: Path, *, unended: bool) -> Iterator[Row]:
     """Yield the columns as a row, then the rows of a CSV, each with the number of its last line.
 
-    Rows without any value, which spreadsheets leave at the end, are left out. The separator is guessed from the first
-    line: Excel takes semicolons in countries with a decimal comma.
+    Rows without any value, which spreadsheets leave at the end, are skipped. The separator is guessed from the first
+    line: Excel uses semicolons in countries with a decimal comma.
     """
     source = _LinesOfCsv()
     lines = source.read(path)
@@ -157,7 +157,7 @@ def _csv_rows(path: Path, *, unended: bool) -> Iterator[Row]:
                     fault = f"{counts}: put a text with {separator!r} in quotation marks"
                 yield Row(begun, dict(zip(header, map(text_of_cell, cells), strict=False)), fault)
     except csv.Error as error:
-        reason = f"{error}: a quotation mark in this row may have no second one"
+        reason = f"{error}: a quotation mark in this row may not be closed"
         raise ConfigError(reason, filename=str(path), line=begun + 1) from None
     if source.lacks_end:
         is_short = 0 <= width < len(header)
@@ -170,13 +170,13 @@ def _csv_rows(path: Path, *, unended: bool) -> Iterator[Row]:
 
 
 class _LinesOfCsv:
-    """The lines of a CSV. ``lacks_end``: the last one that was read has none."""
+    """The lines of a CSV. ``lacks_end``: the last line read has no line end."""
 
     def __init__(self) -> None:
         self.lacks_end = False
 
     def read(self, path: Path) -> Iterator[str]:
-        """Raises ConfigError for a line that is too long or not UTF-8."""
+        """Yield the lines. Raises ConfigError for a line that is too long or not UTF-8."""
         with opened(path) as file:
             number = 0
             while raw := file.readline(4 * MAX_LINE + 1):
@@ -194,7 +194,7 @@ class _LinesOfCsv:
 
 
 def _column(name: str) -> str:
-    """Return the name of a column; those that have a meaning may be written in capitals, and with spaces around."""
+    """Return a column's name; those with a meaning may be written in capitals, and with spaces around them."""
     known = name.strip().lower()
     return known if known in (*COLUMNS, CHANGE) else name
 
@@ -216,14 +216,14 @@ def _check_header(header: Sequence[str], path: Path) -> None:
 
 
 def _meant(header: Sequence[str], name: str) -> str:
-    """Return the column that others call so; "" without one."""
+    """Return the column that stands for this one under another name; "" if there is none."""
     return next((each for each in header if each.strip().lower() in OTHER_NAMES[name]), "")
 
 
 def _sqlite_rows(path: Path) -> Iterator[Row]:
-    """Yield the columns as a row, then the rows of the table ``redirects``, each with its number.
+    """Yield the columns as a row, then the numbered rows of the table ``redirects``.
 
-    That of a store has its other columns as JSON, in ``more``.
+    A store's table has its other columns as JSON, in ``more``.
     """
     with closing(connected(path)) as connection:
         check_tables(connection, ["redirects"], path)
@@ -254,12 +254,12 @@ def _sqlite_rows(path: Path) -> Iterator[Row]:
                     except ValueError as error:
                         fault = str(error)
                 yield Row(number, cells, fault)
-        except sqlite3.DataError as error:  # a value that is too long
+        except sqlite3.DataError as error:  # too long a value
             raise ConfigError(str(error), filename=str(path), line=number + 1) from None
 
 
 def fault_of(text: str) -> str:
-    """Return why a text of a database cannot be used; "" if it can."""
+    """Return why a text from a database cannot be used; "" if it can."""
     if text.isascii():
         return ""
     try:
@@ -270,7 +270,7 @@ def fault_of(text: str) -> str:
 
 
 def more_columns(text: str) -> Mapping[str, str]:
-    """Return the other columns of a row of a store. Raises ValueError."""
+    """Return the other columns of a store's row. Raises ValueError."""
     try:
         kept = json.loads(text) if text else {}
     except RecursionError:

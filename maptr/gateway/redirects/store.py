@@ -1,9 +1,9 @@
 """A store of own objects: the SQLite database that ``maptr redirects`` writes. A gateway looks up each ARK in it, so
-that a million of them take little memory.
+that a million ARKs take little memory.
 
-It has the objects; the columns of their file without a meaning, and which of these are public; the number of objects of
-each NAAN; the number of the last change of each row that was changed since the first import; the trace of changes; the
-index of their words, if SQLite can have one (``words``); and facts of the store itself. ``changes`` and ``importing``
+It has the objects; their file's columns without a meaning, and which of these are public; the number of objects in each
+NAAN; the number of the last change to each row that was changed since the first import; the trace of changes; the index
+of their words, if SQLite can have one (``words``); and facts about the store itself. ``changes`` and ``importing``
 write it.
 """
 
@@ -63,16 +63,16 @@ from maptr.gateway.redirects.rows import (
 
 log = logging.getLogger("maptr.gateway")
 
-LOCKED = 0.5  # seconds to wait for a writer of SQLite; then the file is read again later, or a request gets 503
+LOCKED = 0.5  # seconds to wait for a SQLite writer; then the file is reread later, or a request gets 503
 LOCKED_STEP = 0.01  # seconds between two tries
-AT_ONCE = 0.005  # seconds that a look-up in the event loop may take; after a longer one, threads do it
-CALM = 20  # look-ups of threads in a row that took less, before the event loop looks up again
-QUIET = 1.0  # seconds after which a thread does the next look-up: the disk may have become slow, or fallen asleep
-LOCKED_LONG = 5.0  # seconds without one that succeeds, until that is an alarm
+AT_ONCE = 0.005  # seconds that a look-up in the event loop may take; after a longer one, threads look up
+CALM = 20  # faster look-ups in a row by threads before the event loop looks up again
+QUIET = 1.0  # idle seconds after which a thread does the next look-up: the disk may be slow or asleep
+LOCKED_LONG = 5.0  # seconds without a successful look-up until an alarm is raised
 SAMPLES = 10  # ARKs at each end of a NAAN
-SLICE = 0.002  # seconds that a scan of all rows keeps others waiting
-NAMED = 10  # bad rows that the log and the status name one by one
-SEARCH = 0.1  # seconds that a search may take; what it has found until then is shown
+SLICE = 0.002  # seconds that a scan of all rows keeps other threads waiting
+NAMED = 10  # bad rows that the log and the status list one by one
+SEARCH = 0.1  # seconds that a search may take; what it has found by then is shown
 MAX_FOUND = 100  # objects of one search
 OTHER_COLUMNS = "its index has other columns than those that are public now"
 
@@ -99,15 +99,15 @@ PRAGMA application_id = {APPLICATION};
 PRAGMA user_version = {VERSION};
 """
 ANOTHER = "another command writes it: try again"
-_DAMAGED = (ValueError, OverflowError, RecursionError)  # what a row raises that another program changed
+_DAMAGED = (ValueError, OverflowError, RecursionError)  # what a row changed by another program may raise
 
 
 class NotAStoreError(ConfigError):
-    """A database that is not a store of this version of maptr."""
+    """A database is not a store of this version of maptr."""
 
 
 def check_is_store(connection: sqlite3.Connection, path: Path) -> None:
-    """Raise ConfigError for another database. Raises sqlite3.Error."""
+    """Raise ConfigError for any other database. Raises sqlite3.Error."""
     application, version = (
         connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("application_id", "user_version")
     )
@@ -121,20 +121,20 @@ def check_is_store(connection: sqlite3.Connection, path: Path) -> None:
 
 
 def facts_of(connection: sqlite3.Connection) -> dict[str, int | str]:
-    """Return the facts of a store by their names. Raises sqlite3.Error."""
+    """Return a store's facts by name. Raises sqlite3.Error."""
     return dict(connection.execute("SELECT name, value FROM meta"))
 
 
 class ObjectStore(OwnObjects):
-    """The own objects in a store. Any thread may use it. A row that cannot be served raises Unreadable, is logged, and
-    is one of ``broken``.
+    """The own objects in a store. Thread-safe. A row that cannot be served raises Unreadable, is logged, and is added
+    to ``broken``.
 
-    The event loop never waits for it (``within(0)``): if another thread uses the connection, if the file is locked, if
-    a look-up took long, as on a slow disk, or after ``quiet_after`` seconds without one, that raises Busy, and a thread
-    that may wait looks the ARK up.
+    The event loop never waits for it (``within(0)``): Busy is raised, and a thread that may wait looks the ARK up, if
+    another thread uses the connection, if the file is locked, if a look-up took long, as on a slow disk, or after
+    ``quiet_after`` seconds without a look-up.
 
-    ``public`` are the columns without a meaning that are shown; by default those that the store says. With others
-    (``is_overruled``), its index is not used. ``searching`` is a second connection to the same file.
+    ``public`` are the columns without a meaning that are shown, by default those that the store declares public. If
+    they differ (``is_overruled``), its index is not used. ``searching`` is a second connection to the same file.
     """
 
     def __init__(
@@ -148,16 +148,16 @@ class ObjectStore(OwnObjects):
     ) -> None:
         self._connection = connection
         self._searching = searching  # so that no look-up waits for a search
-        self._turn = threading.Lock()  # of the searches
+        self._turn = threading.Lock()  # for searches
         self._until = StatementLimit(searching)
         self.filename = filename
         self._allow_private = allow_private
         self._public = public
         self._columns: Mapping[str, bool] = {}
         self._logged = Repetitions()
-        self._lock = threading.Lock()  # of the connection: SQLite's own would let the event loop wait
+        self._lock = threading.Lock()  # for the connection: SQLite's own lock would make the event loop wait
         self._deadline = StatementLimit(connection)
-        self._slow = 0  # look-ups of threads that must be fast before the event loop looks up again
+        self._slow = 0  # fast look-ups by threads still needed before the event loop looks up again
         self.quiet_after = math.inf
         self._fast_at = time.monotonic()  # of the last fast look-up
         self._failing_since: float | None = None
@@ -166,7 +166,7 @@ class ObjectStore(OwnObjects):
         self.is_overruled = False
 
     def prepare(self) -> None:
-        """Read what is needed of all objects, also again after a change. Raises sqlite3.Error."""
+        """Read what is needed about all objects; to be repeated after a change. Raises sqlite3.Error."""
         with self._lock:
             self._connection.execute(f"PRAGMA busy_timeout = {round(LOCKED * 1000)}")
             try:
@@ -178,7 +178,7 @@ class ObjectStore(OwnObjects):
                 self.facts = facts_of(self._connection)
                 unindexed = words.trouble_of(self._connection, self.facts)
             finally:
-                self._connection.execute("PRAGMA busy_timeout = 0")  # look-ups wait by themselves
+                self._connection.execute("PRAGMA busy_timeout = 0")  # look-ups have their own waiting
         self.naans, self.samples = naans, samples
         shown, kept = self._public, {name: bool(public) for name, public in columns}
         self._columns = kept if shown is None else {name: name in shown for name in kept}
@@ -190,7 +190,7 @@ class ObjectStore(OwnObjects):
                 self.get(ark)
 
     def _some_of(self, naan: str) -> Sequence[str]:
-        """Return the first and the last ARKs of a NAAN."""
+        """Return a NAAN's first and last ARKs."""
         some = "SELECT ark FROM redirects WHERE ark BETWEEN ? AND ? ORDER BY ark"
         ends = f"ark:{naan}/", f"ark:{naan}0"  # the character after the slash
         rows = (self._connection.execute(f"{some} {order} LIMIT {SAMPLES}", ends) for order in ("ASC", "DESC"))
@@ -200,7 +200,7 @@ class ObjectStore(OwnObjects):
         return {name: public for name, public in self._columns.items() if name and name not in COLUMNS}
 
     def comes_after(self, other: ObjectStore) -> bool:
-        """Return whether commands have made this store of the other one."""
+        """Return whether commands have made this store from the other one."""
         is_same = self.facts.get("id") == other.facts.get("id")
         return is_same and int(other.facts.get("change", 0)) <= int(self.facts.get("change", 0))
 
@@ -209,14 +209,14 @@ class ObjectStore(OwnObjects):
         return list(self._columns)
 
     def get(self, ark: str) -> OwnObject | None:
-        """Return the object of an ARK in normal form. Raises Unreadable; waits LOCKED seconds at most."""
+        """Return the object of an ARK in normal form. Waits at most LOCKED seconds. Raises Unreadable."""
         return self.look_up(ark, LOCKED)
 
     def within(self, seconds: float) -> OwnObjects:
         return _Within(self, seconds)
 
     def look_up(self, ark: str, seconds: float) -> OwnObject | None:
-        """``get``, which waits at most that many seconds. With 0 it raises Busy where it would have to wait."""
+        """Do ``get``, but wait at most that many seconds. With 0, raise Busy instead of waiting."""
         until = time.monotonic() + seconds
         if seconds <= 0:
             is_quiet = time.monotonic() - self._fast_at > self.quiet_after
@@ -241,7 +241,7 @@ class ObjectStore(OwnObjects):
             time.sleep(LOCKED_STEP)
 
     def _look_up(self, ark: str, until: float) -> OwnObject | None:
-        """Look up while the connection is locked for others. Raises Busy if the file is locked or it takes too long."""
+        """Look up while holding the connection's lock. Raises Busy if the file is locked or it takes too long."""
         began = time.monotonic()
         self._deadline.at = until
         try:
@@ -292,9 +292,9 @@ class ObjectStore(OwnObjects):
             self._turn.release()
 
     def _served(self, one: OwnObject) -> OwnObject:
-        """Return the object as a request gets it. Raises ValueError for a row that another program changed."""
+        """Return the object as a request gets it. Raises ValueError for a bad row, changed by another program."""
         if one.status not in (*REDIRECTING, GONE):
-            raise ValueError(f"the status {one.status} is none of a redirect")
+            raise ValueError(f"the status {one.status} is not that of a redirect")
         if not one.is_gone:
             url.parse_allowed(one.url, allow_private=self._allow_private)
         if not one.more:
@@ -316,7 +316,7 @@ class ObjectStore(OwnObjects):
         return reason
 
     def _fault(self) -> str:
-        """Return why the file cannot be read at this moment."""
+        """Return why the file cannot be read right now."""
         if not self._lock.acquire(timeout=LOCKED):
             return "does not answer: the disk is slow, or gone"
         try:
@@ -350,7 +350,7 @@ class ObjectStore(OwnObjects):
             yield object_of(tuple(values)), first if change is None else int(change)
 
     def faults(self) -> Iterator[tuple[int, str]]:
-        """Yield what is wrong with rows that another program changed, with their numbers."""
+        """Yield the faults of rows that another program changed, with their numbers."""
         counted: Counter[str] = Counter()
         is_whole = True
         for number, values in enumerate(self._rows(), 1):
@@ -358,19 +358,19 @@ class ObjectStore(OwnObjects):
                 one = object_of(values)
                 read = read_row(to_row(one), allow_private=self._allow_private)
                 if read.ark != one.ark:
-                    raise ValueError(f"{one.ark}: is not in the normal form {read.ark}, so that it is never found")
+                    raise ValueError(f"{one.ark}: is not in the normal form {read.ark}, so it is never found")
                 counted[one.naan] += 1
             except _DAMAGED as error:
                 is_whole = False
                 yield number, str(error)
         if is_whole and counted != self.naans:
-            yield 0, "it counts other objects than it has: another program wrote it"
+            yield 0, "its counts of objects are wrong: another program wrote it"
 
     def urls(self) -> Iterator[str]:
         yield from (str(where) for (where,) in self._connection.execute("SELECT url FROM redirects"))
 
     def targets(self, after: str, size: int) -> list[tuple[str, str]]:
-        """Return the next ARKs after one, in their order, each with its URL; "" for one that is gone. Raises
+        """Return the next ARKs after one, in order, each with its URL; "" for one that is gone. Raises
         sqlite3.Error."""
         is_later = "ark > CAST(? AS TEXT) AND typeof(ark) = 'text'"  # an edited row may have other values
         select = f"SELECT ark, url FROM redirects WHERE {is_later} ORDER BY ark LIMIT ?"  # noqa: S608 - constants
@@ -379,7 +379,7 @@ class ObjectStore(OwnObjects):
             return [(str(ark), str(where or "")) for ark, where in rows]
 
     def sample(self, size: int) -> list[str]:
-        """Return about so many ARKs, taken at random; all of a file that has no more. Others may look up meanwhile."""
+        """Return about that many random ARKs; all, if there are no more. Other threads may look up meanwhile."""
         select, found = "SELECT ark FROM redirects WHERE random() % ? = 0", list[str]()
         rows = self._connection.cursor()
         is_begun = False
@@ -393,7 +393,7 @@ class ObjectStore(OwnObjects):
                     if (row := rows.fetchone()) is None:
                         return found
                     found.append(str(row[0]))
-            time.sleep(SLICE / 4)  # a waiting thread would not get the lock otherwise
+            time.sleep(SLICE / 4)  # otherwise a waiting thread would not get the lock
 
     def __contains__(self, ark: str) -> bool:
         with self._lock, suppress(UnicodeEncodeError):
@@ -401,12 +401,12 @@ class ObjectStore(OwnObjects):
         return False
 
     def __del__(self) -> None:
-        self._connection.close()  # the last request that uses it is over
+        self._connection.close()  # no request uses it any longer
         self._searching.close()
 
 
 class _Within(OwnObjects):
-    """The objects of a store for one request, which waits for them for a limited time altogether."""
+    """A store's objects for one request, which limits the total time that it waits for them."""
 
     def __init__(self, store: ObjectStore, seconds: float) -> None:
         self.naans, self.samples = store.naans, store.samples
@@ -435,7 +435,7 @@ class _Within(OwnObjects):
 
 
 def object_of(values: tuple[object, ...]) -> OwnObject:
-    """Return the object of the row of a store. Raises ValueError, OverflowError or RecursionError for a damaged one."""
+    """Return the object of a store's row. Raises ValueError, OverflowError or RecursionError for a damaged one."""
     *texts, more = ["" if value is None else str(value) for value in values]
     if fault := fault_of("".join(texts)):
         raise ValueError(fault)
@@ -446,12 +446,12 @@ def object_of(values: tuple[object, ...]) -> OwnObject:
 
 
 def values_of(one: OwnObject) -> tuple[object, ...]:
-    """Return the row of a store for an object."""
+    """Return an object's row in a store."""
     return (*one[:-1], json.dumps(one.more, ensure_ascii=False) if one.more else None)
 
 
 def open_store(path: Path, *, allow_private: bool = False, public: Collection[str] | None = None) -> ObjectStore:
-    """Return the objects of a store. Raises ConfigError."""
+    """Return a store's objects. Raises ConfigError."""
     try:
         if not is_database(path):
             raise NotAStoreError("is not a store of maptr redirects", filename=str(path))
@@ -473,7 +473,7 @@ def open_store(path: Path, *, allow_private: bool = False, public: Collection[st
 
 
 def to_read(path: Path) -> sqlite3.Connection:
-    """Return a connection that only reads, after rolling back what a killed writer left. Raises sqlite3.Error."""
+    """Return a read-only connection, after rolling back what a killed writer left. Raises sqlite3.Error."""
     connection = connected(path)
     try:
         connection.execute("PRAGMA schema_version").fetchone()
@@ -487,7 +487,8 @@ def to_read(path: Path) -> sqlite3.Connection:
 
 
 def roll_back(path: Path) -> None:
-    """Raises sqlite3.Error if this process may not write the file, or if a writer is at work."""
+    """Roll back a killed writer's change. Raises sqlite3.Error if this process may not write the file, or if a writer
+    is at work."""
     try:
         with locked_store(path, 0.0), closing(connected(path, "rw")) as writer:
             writer.execute("PRAGMA schema_version").fetchone()
@@ -499,8 +500,8 @@ def roll_back(path: Path) -> None:
 def locked_store(path: Path, seconds: float) -> Iterator[int]:
     """Exclude other writers of a store, before SQLite opens it, and yield a descriptor of the file.
 
-    A journal has its name from the file, so that a connection to a file which an import has replaced would take the
-    journal of the new one for its own. Raises OSError, and BlockingIOError after that many seconds.
+    A journal is named after its file, so a connection to a file that an import has replaced would take the new file's
+    journal for its own. Raises OSError, and BlockingIOError after that many seconds.
     """
     until = time.monotonic() + seconds
     while True:

@@ -1,11 +1,10 @@
-"""The words of the objects in a store, and the search for them, by a full-text index of SQLite (FTS5).
+"""The words of the objects in a store, and the search for them, with SQLite's full-text index (FTS5).
 
-The index has the public texts of each row, and keeps no copy of them. It agrees with the rows as long as the fact
-``words`` of the store is the number of its last change: a writer that cannot keep the index, because its SQLite has no
-FTS5, changes only the latter. Then, and in a store without an index, a search finds ARKs by their beginning.
+The index covers the public texts of each row, without a copy of them. It agrees with the rows as long as the store's
+fact ``words`` is the number of its last change: a writer that cannot update the index, because its SQLite has no FTS5,
+changes only that number. Then, and in a store without an index, a search only finds ARKs by their beginning.
 
-What is typed into a search never is an expression of FTS5: each word is a string in one, which SQLite itself takes
-apart.
+Searched text is never an FTS5 expression: each of its words is a string in one, which SQLite itself tokenizes.
 """
 
 # ruff: noqa: S608 - only constants are put into statements
@@ -25,11 +24,11 @@ from maptr.gateway.objects import COLUMNS, GONE
 from maptr.registry.search import MAX_QUERY, MAX_WORDS
 
 NO_INDEX = "it has no index of words that agrees with its rows: maptr redirects import makes one"
-MIN_BEGINNING = 3  # bytes of a word of which the beginning is enough: one Chinese character, three letters
-MAX_NAANS = 8  # whose ARKs are looked for by a name alone
-MEMORY = 64 * 2**20  # bytes of words that an import collects before they are written
+MIN_BEGINNING = 3  # bytes of a word's beginning that are enough: one Chinese character, three letters
+MAX_NAANS = 8  # whose ARKs are searched by name alone
+MEMORY = 64 * 2**20  # bytes of words that an import collects before it writes them
 USUAL_MEMORY = 2**20  # the default of FTS5
-PAGES = 500  # of the index that one transaction merges
+PAGES = 500  # of the index, merged by one transaction
 
 _NUMBERS = "CREATE TABLE numbers (number INTEGER PRIMARY KEY, ark TEXT NOT NULL UNIQUE)"
 _INDEX = (
@@ -37,18 +36,18 @@ _INDEX = (
     "(what, other, content='', columnsize=0, tokenize='unicode61 remove_diacritics 2')"
 )
 _SHOWN = "SELECT name FROM columns WHERE public"
-LETTERS = {"œ": "oe", "Œ": "OE", "æ": "ae", "Æ": "AE", "ß": "ss"}  # which the index takes for letters without a base
+LETTERS = {"œ": "oe", "Œ": "OE", "æ": "ae", "Æ": "AE", "ß": "ss"}  # which the index treats as letters of their own
 
 
 def _spelled_out(sql: str) -> str:
-    """Return an expression of SQL for a text with two letters in place of each of LETTERS."""
+    """Return an SQL expression for a text with two letters in place of each of LETTERS."""
     spelled = sql
     for letter, two in LETTERS.items():
         spelled = f"replace({spelled}, '{letter}', '{two}')"
     return f"CASE WHEN {sql} GLOB '*[{''.join(LETTERS)}]*' THEN {spelled} ELSE {sql} END"
 
 
-# The public texts of a row. That it has columns without a meaning which are public is seldom.
+# The public texts of a row. Public columns without a meaning are rare.
 _OTHER = f"""(who || ' ' || "when" || CASE
     WHEN more IS NOT NULL AND EXISTS ({_SHOWN}) AND json_valid(more)
     THEN ' ' || coalesce((SELECT group_concat(value, ' ') FROM json_each(more) WHERE key IN ({_SHOWN})), '')
@@ -77,7 +76,7 @@ def lacking() -> str:
 
 
 def make(connection: sqlite3.Connection) -> bool:
-    """Index all rows of a new store. Returns whether this SQLite can."""
+    """Index all rows of a new store. Return whether this SQLite can."""
     if lacking():
         return False
     connection.execute(_NUMBERS)
@@ -90,7 +89,7 @@ def make(connection: sqlite3.Connection) -> bool:
 
 
 def trouble_of(connection: sqlite3.Connection, facts: Mapping[str, int | str]) -> str:
-    """Return why the words of a store cannot be searched for or kept; "" if they can."""
+    """Return why a store's words cannot be searched or updated; "" if they can."""
     made = "SELECT sql FROM sqlite_master WHERE name = 'words'"
     if facts.get("words", 0) != facts.get("change") or connection.execute(made).fetchone() != (_INDEX,):
         return NO_INDEX
@@ -98,22 +97,22 @@ def trouble_of(connection: sqlite3.Connection, facts: Mapping[str, int | str]) -
 
 
 def take_out(connection: sqlite3.Connection, ark: str) -> None:
-    """Take the words of a row out of the index, before it changes."""
+    """Remove a row's words from the index, before it changes."""
     insert = f"INSERT INTO words (words, rowid, what, other) SELECT 'delete', * FROM ({_TEXTS} WHERE ark = ?)"
     connection.execute(insert, (ark,))
 
 
 def put_in(connection: sqlite3.Connection, ark: str) -> None:
-    """Put the words of a row into the index, after it has changed."""
+    """Add a row's words to the index, after it has changed."""
     connection.execute("INSERT OR IGNORE INTO numbers (ark) VALUES (?)", (ark,))
     connection.execute(f"INSERT INTO words (rowid, what, other) {_TEXTS} WHERE ark = ?", (ark,))
 
 
 def merge(connection: sqlite3.Connection) -> bool:
-    """Merge a part of the index, which then has no words of earlier rows there. Returns whether there is more."""
+    """Merge a part of the index, which removes words of earlier rows there. Return whether there is more."""
     before = connection.total_changes
     _command(connection, "merge", -PAGES)
-    return connection.total_changes - before >= 2  # as FTS5 documents it
+    return connection.total_changes - before >= 2  # as documented for FTS5
 
 
 def _command(connection: sqlite3.Connection, name: str, value: int) -> None:
@@ -126,9 +125,9 @@ def _command(connection: sqlite3.Connection, name: str, value: int) -> None:
 def find(
     connection: sqlite3.Connection, text: str, naans: Iterable[str], *, has_index: bool, most: int
 ) -> Iterator[tuple[Any, ...]]:
-    """Yield the rows that a text finds, some of them twice: those whose ARK begins with it, whose ``what`` begins with
-    it or has all its words, and then those with all words anywhere; at most ``most`` of each kind. Objects that are
-    gone come last. Raises sqlite3.Error.
+    """Yield the rows that match a text, some of them twice: those whose ARK begins with it, whose ``what`` begins with
+    it or has all its words, and then those with all words anywhere; at most ``most`` of each kind. Withdrawn objects
+    come last. Raises sqlite3.Error.
     """
     beginnings = list(_beginnings(text.strip(), naans))
     expressions = _expressions(text) if has_index else []
@@ -143,7 +142,7 @@ def find(
 
 
 def _beginnings(text: str, naans: Iterable[str]) -> Iterator[str]:
-    """Yield what the ARKs begin with that a text may be the beginning of: an ARK, with or without a label and NAAN."""
+    """Yield the beginnings of ARKs that a text may stand for, with or without a label and NAAN."""
     if not _BEGINNING.fullmatch(text):
         return
     known = [*naans]
@@ -155,7 +154,7 @@ def _beginnings(text: str, naans: Iterable[str]) -> Iterator[str]:
 
 
 def _expressions(text: str) -> list[str]:
-    """Return expressions of FTS5, the narrowest first. The last word may be the beginning of one."""
+    """Return FTS5 expressions, narrowest first. The last word may be incomplete."""
     text = text[:MAX_QUERY].encode("utf-8", "ignore").decode().replace("\0", " ")
     words = text.translate(_TWO_LETTERS).split()
     known = [*dict.fromkeys(word for word in words if any(map(str.isalnum, word)))][:MAX_WORDS]

@@ -1,7 +1,6 @@
 """Validation without a network: anchors, the chain, hostile signatures, tampering, caches and the trace.
 
-That it says what a real validator says is held in ``tests/interop/test_validation.py``; proofs of absence are in
-``test_proofs.py``.
+``tests/interop/test_validation.py`` compares it with a real validator; ``test_proofs.py`` tests proofs of absence.
 """
 
 from __future__ import annotations

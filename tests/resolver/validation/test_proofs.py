@@ -1,4 +1,4 @@
-"""What NSEC and NSEC3 records prove, section by section, and what they may cost. Signatures are not looked at here."""
+"""What NSEC and NSEC3 records prove, section by section, and what they may cost. Signatures are not checked here."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
 """Runs a primary, two secondaries, a resolver, a gateway and clients for simulated months, with faults.
 
-Each step moves all clocks by some days, publishes the next version of the registry, and lets something happen: a fault,
-or a step of a key rollover. Every client then asks for ARKs twice, meanwhile and after the repair. Its answer must be
-what the table of that moment says, or an older one that is honestly stale: it is within the TTL of DNS, or the response
-gives its age. Anything else ends the soak with exit code 1. The exit code is 0 without a run if a part is not
-installed, but 1 in CI (MAPTR_REQUIRE_PEERS=1).
+Each step moves all clocks by some days, publishes the next version of the registry, and causes a fault or a step of a
+key rollover. Every client then asks for ARKs twice, meanwhile and after the repair. Its answer must be that of the
+table at that moment, or an older one that is honestly stale: within the DNS TTL, or with its age in the response.
+Anything else ends the soak with exit code 1. The exit code is 0 without a run if a part is not installed, but 1 in CI
+(MAPTR_REQUIRE_PEERS=1).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from tests.support.soak.truth import Truth, Verdict, documents, with_canary
 DAY = 86400
 STEP = 7.0  # seconds of a step, of which TTL and SLACK pass without a change
 JUMP = (0.5, 5.0)  # days by which a step moves the clocks; signatures are renewed a week before their end
-# Seconds after an outage in which an answer may still be missing: Unbound remembers failures (RFC 9520 3.2), and the
+# Seconds after an outage for which an answer may still be missing: Unbound remembers failures (RFC 9520 3.2), and the
 # gateway asks DNS again after pauses of up to 30 seconds.
 RETRY = 45.0
 UPDATES = 130  # of the real registry
@@ -52,7 +52,7 @@ PLAIN = Happening("", "primary", lags=False)
 
 
 class Failed(Exception):
-    """A client was answered wrongly or not at all, or a server did not recover."""
+    """A client got a wrong answer or none, or a server did not recover."""
 
 
 class Soak:
@@ -76,7 +76,7 @@ class Soak:
     # ---- what is observed all the time
 
     def _observe(self) -> None:
-        """Who has which version, twice a second."""
+        """Record which server has which version, twice a second."""
         site = self.site
         while not self._ended.wait(0.5):
             for name, server in site.servers.items():
@@ -120,7 +120,8 @@ class Soak:
         return self.site.offset / DAY
 
     def _plan(self) -> Iterator[Happening]:
-        """In each cycle all faults in a random order, a rollover spread over it, and in later cycles plain steps."""
+        """Yield, in each cycle, all faults in random order with a rollover spread over it, and in later cycles also
+        plain steps."""
         planned = 0
         while planned < self.steps:
             cycle = [*faults(self.site), *([PLAIN] * 4 if planned else [])]
@@ -264,7 +265,7 @@ def say(text: str) -> None:
 
 
 def missing() -> list[str]:
-    """What the soak needs and is not installed."""
+    """The requirements of the soak that are not installed."""
     found = [command for command in COMMANDS if find(command) is None]
     return found if libfaketime() else [*found, "libfaketime"]
 

@@ -1,9 +1,9 @@
-"""The machines of the soak: each has a network namespace of its own, if the system allows that, and a clock of its own.
+"""The machines of the soak: each has its own network namespace, if the system allows that, and its own clock.
 
-The clock is libfaketime's. It changes what a program reads as the time of day, so it reaches signatures, TSIG, the
+The clock is libfaketime's. It changes the time of day that a program reads, and so affects signatures, TSIG, the
 resolver's cache and all ages. It does not change the monotonic clock, by which programs wait: NSD's timers for refresh
-and expiry, the retries of NOTIFY, and the TTLs in the memory of the gateway pass in real time. Knot has the real clock
-alone, because libfaketime makes its threads hang. BIND is not used, because it starts with libfaketime only without
+and expiry, the retries of NOTIFY, and the TTLs in the memory of the gateway pass in real time. Knot has only the real
+clock, because libfaketime makes its threads hang. BIND is not used, because it starts with libfaketime only without
 jemalloc (``tests/support/rollovers.py``).
 """
 
@@ -30,7 +30,7 @@ LIBRARIES = ("/usr/lib", "/usr/lib64", "/usr/local/lib")
 
 @functools.cache
 def libfaketime() -> Path | None:
-    """The library for programs with threads; None if it is not installed."""
+    """The library for multithreaded programs; None if it is not installed."""
     for folder in map(Path, LIBRARIES):
         for found in sorted(folder.glob("**/faketime/libfaketimeMT.so.1")):
             return found
@@ -38,7 +38,7 @@ def libfaketime() -> Path | None:
 
 
 def enter_namespaces(arguments: Sequence[str]) -> str:
-    """Run the soak again as root of its own user, network and mount namespaces. Returns why that is not possible."""
+    """Run the soak again as root of its own user, network and mount namespaces. Return why that is not possible."""
     if said := os.environ.get(INSIDE):
         return "" if said == "yes" else said
     unshare = ["unshare", "--map-root-user", "--net", "--mount"]
@@ -54,7 +54,7 @@ def enter_namespaces(arguments: Sequence[str]) -> str:
 
 
 def ip(*lines: str) -> None:
-    """Run ``ip`` in the namespace of the soak."""
+    """Run ``ip`` in the soak's namespace."""
     for line in lines:
         subprocess.run(["ip", *line.split()], check=True, timeout=PATIENCE)
 
@@ -86,7 +86,7 @@ class Machine:
             self.network.ip("link set lo up", f"addr add {self.host}/24 dev eth0", "link set eth0 up")
 
     def set_clock(self, offset: float) -> None:
-        """Let the clock be ahead of the real one by some seconds."""
+        """Set the clock ahead of the real one by some seconds."""
         new = self._clock.with_suffix(".new")
         new.write_text(f"{offset:+.0f}\n")
         new.replace(self._clock)
@@ -108,11 +108,11 @@ class Machine:
         return [*inside, "env", *settings]
 
     def place(self, peer: Peer) -> None:
-        """Let a server run on this machine."""
+        """Make a server run on this machine."""
         peer.host, peer.wrapper = self.host, self.wrapper
 
     def run(self, *command: str, codes: Sequence[int] = (0,)) -> subprocess.CompletedProcess[str]:
-        """Run a command to its end. Raises AssertionError if it ends with another exit code."""
+        """Run a command to its end. Raises AssertionError for any other exit code."""
         words = [*self.wrapper, *command]
         done = subprocess.run(
             words,
@@ -127,7 +127,7 @@ class Machine:
         return done
 
     def maptr(self, *words: str, codes: Sequence[int] = (0,)) -> str:
-        """The output of a command of maptr."""
+        """The output of a maptr command."""
         return self.run(sys.executable, "-m", "maptr", *words, codes=codes).stdout
 
     def cut(self, *, off: bool) -> None:

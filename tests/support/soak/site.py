@@ -26,7 +26,7 @@ from tests.support.soak.truth import CANARY, CANARY_ARK, TTL
 from tests.support.waiting import PATIENCE
 
 PAUSE = 0.1  # seconds between two looks at the servers
-SECONDS = 60.0  # in which everything must recover
+SECONDS = 60.0  # within which everything must recover
 until = partial(waiting.until, seconds=SECONDS, pause=PAUSE)
 STATE_SIZE = "64m"  # of the file system that holds the state folder of the primary
 PRIMARY = f"""\
@@ -75,7 +75,7 @@ class Knot(KnotSecondary):
 
 
 class Resolver(Unbound):
-    """Unbound, which asks both secondaries and validates from the present anchor."""
+    """Unbound, which queries both secondaries and validates from the current anchor."""
 
     def __init__(self, servers: list[Peer], anchor: Path) -> None:
         super().__init__({}, [], f'    access-control: {PREFIX}.0/24 allow\n    trust-anchor-file: "{anchor}"\n')
@@ -168,7 +168,7 @@ class Site:
     # ---- the registry
 
     def publish(self, content: bytes) -> None:
-        """Let the registry have a content at its source."""
+        """Set the content of the registry at its source."""
         self.source = content
         self.write_source(content)
 
@@ -185,13 +185,13 @@ class Site:
     # ---- the clocks
 
     def set_clocks(self, offset: float) -> None:
-        """Let all clocks be ahead of the real one by some seconds."""
+        """Set all clocks ahead of the real one by some seconds."""
         self.offset = offset
         for machine in self.machines:
             machine.set_clock(offset)
 
     def skew(self, machine: Machine, seconds: float) -> None:
-        """Let one clock differ from the others."""
+        """Make one clock differ from the others."""
         machine.set_clock(self.offset + seconds)
 
     @property
@@ -290,7 +290,7 @@ class Site:
 
     @property
     def client_anchor(self) -> Path:
-        """A file of its own for each anchor, because clients read it once."""
+        """A separate file for each anchor, because clients read it once."""
         return self.anchor.with_name(f"anchor.{self._anchors}")
 
     # ---- the state folder
@@ -299,7 +299,7 @@ class Site:
         subprocess.run(["mount", *options, str(self.state)], check=True, timeout=PATIENCE)
 
     def fill_state(self) -> None:
-        """Leave no room in the file system of the state folder."""
+        """Fill the file system of the state folder."""
         with (self.state / "filler").open("wb") as file:
             try:
                 while True:

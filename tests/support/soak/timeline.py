@@ -60,7 +60,7 @@ class Timeline:
         return time.monotonic() - self.started
 
     def saw(self, server: str, version: int | None, current: int, serial: int | None) -> None:
-        """A server has a version, when another one is current."""
+        """Record that a server has a version while another is current."""
         self.served.setdefault(server, []).append((self.now, version, current, serial))
 
     def svg(self, title: str) -> str:

@@ -1,4 +1,4 @@
-"""What is true in the soak: the versions of the registry, who serves which of them, and the verdict on an answer."""
+"""The truth in the soak: the versions of the registry, which server has which, and the verdict on an answer."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from tests.support.soak.clients import Answer
 CANARY = "99990"  # a NAAN of the soak, whose host has the number of the version
 CANARY_ARK = f"ark:{CANARY}/x1"
 TTL = 2  # seconds, of all records
-SLACK = 3.0  # seconds in which an answer that was just fetched arrives, through resolver and gateway
+SLACK = 3.0  # seconds within which a just fetched answer arrives, through resolver and gateway
 
 
 class Verdict(Enum):
-    """Of one answer, best first."""
+    """The verdict on one answer, best first."""
 
     RIGHT = "right"
     STALE = "stale"
@@ -42,7 +42,7 @@ def _record(key: str, host: str) -> dict[str, Any]:
 
 
 def _synthetic(rng: random.Random, count: int) -> Iterator[dict[str, Any]]:
-    """The sample, in which records come, change and go."""
+    """The sample registry, with records added, changed and removed."""
     document = json.loads((REPOSITORY / "zones" / "sample.json").read_bytes())
     for number in range(count + 1):
         yield copy.deepcopy(document)
@@ -55,7 +55,7 @@ def _synthetic(rng: random.Random, count: int) -> Iterator[dict[str, Any]]:
 
 
 def documents(rng: random.Random, count: int) -> tuple[str, list[dict[str, Any]]]:
-    """Where the registry is from, and its JSON at ``count`` + 1 moments."""
+    """The source of the registry, and its JSON at ``count`` + 1 moments."""
     folder = Path(os.environ.get("MAPTR_REAL_DATA") or REPOSITORY.parent / "shared" / "data")
     if (folder / "naan_updates.jsonl.gz").is_file():
         found = [document for _, document in states(folder)]
@@ -68,7 +68,7 @@ def documents(rng: random.Random, count: int) -> tuple[str, list[dict[str, Any]]
 
 
 def with_canary(document: dict[str, Any], version: int) -> bytes:
-    """The registry as it is published, with a record of the version."""
+    """The registry as published, with a record of the version."""
     canary = _record(CANARY, f"v{version}.soak.example.org")
     return json.dumps({**document, "data": [*document["data"], canary]}).encode()
 
@@ -79,7 +79,7 @@ class Sighting(NamedTuple):
 
 
 class Truth:
-    """The tables so far, and which secondary was seen with which of them. Times are of the monotonic clock."""
+    """The tables so far, and which secondary was seen with which table. Times are monotonic."""
 
     def __init__(self) -> None:
         self.tables: list[Table] = []
@@ -100,7 +100,7 @@ class Truth:
             self.seen.setdefault(server, []).append(Sighting(time.monotonic(), version))
 
     def arks(self, rng: random.Random, count: int) -> list[str]:
-        """The canary, a NAAN that does not exist, and records that changed last or did not."""
+        """The canary, a nonexistent NAAN, and records that changed last or did not."""
         new, old = self.tables[-1], self.tables[max(0, self.version - 1)]
         differ = sorted(key for key in {*new, *old} if new.get(key) != old.get(key) and key != CANARY)
         rest = sorted(new.keys() - set(differ) - {CANARY})
@@ -119,7 +119,7 @@ class Truth:
     def oldest_in_dns(self) -> int:
         """The oldest version that a secondary served at most a TTL ago: DNS may answer with it, or with a later one.
 
-        Between two sightings on a busy machine, a secondary may have served versions in which nobody saw it.
+        Between two sightings on a busy machine, a secondary may have served versions that were not seen.
         """
         now = time.monotonic()
         limit = now - TTL - SLACK
@@ -127,7 +127,8 @@ class Truth:
         return min((one.version for one, following in spans if following.at >= limit), default=self.version)
 
     def judge(self, ark: str, answer: Answer, oldest_in_dns: int, now: float) -> Verdict:
-        """An older answer is stale if DNS or the response says so: a TTL has not passed, or the age is given."""
+        """Judge an answer. An older one is stale if DNS or the response says so: its TTL has not passed, or its age is
+        given."""
         if answer.silent:
             return Verdict.SILENT
         if answer.url == self.expected(ark, self.version):
