@@ -18,7 +18,7 @@ from maptr.registry.target import example_url, replacement_parts, unusable
 from maptr.states import Natab, States
 from maptr.walk import Settings
 
-TABLE_TTL = 300  # seconds; a zone built from the table gives a NAAN this TTL too
+TABLE_TTL = 300  # seconds for which an answer from the table may be kept; a newer table shows after them
 NAAN_ORDER = 10  # of the candidates of a NAAN; those of shoulders precede them, as in a zone built from the table
 PREFERENCE_STEP = 10  # between the mapping authorities of one record
 MAX_REASON = 300  # characters of the reason why a record is unusable, which may quote a target of any length
