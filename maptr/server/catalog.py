@@ -18,7 +18,6 @@ from pathlib import Path
 
 from maptr.config import Config, ZoneConfig
 from maptr.daemon import kept
-from maptr.daemon.background import Repetitions
 from maptr.errors import json_text, reason_of
 from maptr.files import name_for, read_whole, write_private
 from maptr.protocol.names import Labels, fold, parse, to_text
@@ -32,8 +31,6 @@ from maptr.server.status import ZoneResult
 from maptr.transfer.catalog import catalog_zone
 from maptr.zone.diff import Published, content_digest, with_serial
 from maptr.zone.snapshot import ZoneView
-
-log = logging.getLogger("maptr.serve")
 
 SUFFIX = ".catalog"
 NAMES = 10  # of members in an alarm
@@ -52,12 +49,11 @@ class Catalog:
     """The catalog of a server, over reloads. ``error`` is why it cannot be kept for the next start, ``damaged`` what
     was wrong with what was kept. ``held``: the members that are not configured."""
 
-    def __init__(self, logged: Repetitions | None = None) -> None:
+    def __init__(self) -> None:
         self.error = ""
         self.damaged = ""
         self.held: tuple[Labels, ...] = ()
         self._stored: tuple[Path, Labels, int, tuple[Labels, ...]] | None = None
-        self._logged = logged or Repetitions()
 
     def following(
         self,
@@ -93,7 +89,7 @@ class Catalog:
         return view
 
     def read(self, folder: Path, origin: Labels) -> KeptCatalog | None:
-        """Return what was kept of a catalog; None without it, and if it is damaged, which is logged."""
+        """Return what was kept of a catalog; None without it, and if it is damaged, which is an alarm."""
         path = path_of(folder, origin)
         try:
             digest, _, text = read_whole(path).partition(b"\n")
@@ -107,9 +103,7 @@ class Catalog:
         except (FileNotFoundError, NotADirectoryError):
             return None
         except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            self.damaged = f"{path} is not used: {reason_of(error)}"
-        if self._logged.is_new((path, "damaged"), self.damaged):
-            log.warning("%s; the serial of the catalog may go back", self.damaged)
+            self.damaged = f"{path} is not used: {reason_of(error)}; the serial of the catalog may go back"
         return None
 
     def _store(self, folder: Path, view: ZoneView, members: Iterable[Labels]) -> None:
@@ -125,11 +119,8 @@ class Catalog:
             write_private(path, _digest(text), b"\n", text)
         except OSError as error:
             self.error = reason_of(error)
-            if self._logged.is_new(path, self.error):
-                log.error("catalog %s is not kept for the next start: %s", to_text(view.origin), self.error)
         else:
             self.error, self._stored = "", (folder, view.origin, view.serial, self.held)
-            self._logged.forget(path)
 
     def alarms(self, config: Config, served: Served) -> Iterator[Alarm]:
         """Yield the alarms of the catalog."""
@@ -143,7 +134,7 @@ class Catalog:
             yield Alarm(AlarmKind.ZONE_NOT_KEPT, text, name)
         if self.damaged:
             text = f"catalog {name}: {self.damaged}; compare its secondaries, then maptr reload"
-            yield Alarm(AlarmKind.STATE_DAMAGED, text, name)
+            yield Alarm(AlarmKind.STATE_DAMAGED, text, name, level=logging.WARNING)
 
 
 def path_of(folder: Path, origin: Labels) -> Path:

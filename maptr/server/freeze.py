@@ -28,13 +28,15 @@ MAX_FILE = 1 << 22  # bytes: some 10,000 zones
 class Frozen:
     """The times, in seconds since 1970, since which all zones, and single ones, are frozen.
 
-    ``is_unread``: the file could not be read, so that everything is frozen until it can. ``unstored`` is why this is
-    not in the file, so that a restart goes back to what is there; "" if it is.
+    ``is_unread``: the file could not be read, so that everything is frozen until it can. ``trouble`` says so, or that
+    the file is damaged. ``unstored`` is why this is not in the file, so that a restart goes back to what is there; ""
+    if it is.
     """
 
     everything: float | None = None
     zones: Mapping[Labels, float] = field(default_factory=dict)
     is_unread: bool = False
+    trouble: str = ""
     unstored: str = ""
 
     def since(self, origin: Labels) -> float | None:
@@ -70,16 +72,20 @@ class Frozen:
         """Yield an alarm for each freeze, and one if the file has another state."""
         stops = "no change is published but that of maptr reload ZONE"
         if self.everything is not None:
-            text = f"{_text(None, self.everything)}, {stops}: {_command(None)}"
-            yield Alarm(AlarmKind.FROZEN, text, since=self.everything)
+            text = self.trouble or f"{_text(None, self.everything)}, {stops}: {_command(None)}"
+            yield Alarm(AlarmKind.FROZEN, text, since=self.everything, level=logging.WARNING)
         for origin in served:
             if origin in self.zones:
                 since = self.zones[origin]
                 text = f"{_text(origin, since)}, {stops}: {_command(origin)}"
-                yield Alarm(AlarmKind.FROZEN, text, to_text(origin), since=since)
-        if self.unstored:
-            mend = "remove the cause: the server tries again each minute"
-            yield Alarm(AlarmKind.FREEZE_NOT_STORED, f"{NOT_STORED}: {self.unstored}; {mend}")
+                yield Alarm(AlarmKind.FROZEN, text, to_text(origin), since=since, level=logging.WARNING)
+        if text := self.not_stored():
+            text += "; remove the cause: the server tries again each minute"
+            yield Alarm(AlarmKind.FREEZE_NOT_STORED, text)
+
+    def not_stored(self) -> str:
+        """Say that a restart forgets this; "" if it does not."""
+        return f"{NOT_STORED}: {self.unstored}" if self.unstored else ""
 
 
 def _text(origin: Labels | None, since: float) -> str:
@@ -92,6 +98,14 @@ def _command(origin: Labels | None) -> str:
 
 
 def read(folder: Path | None, now: float) -> Frozen:
+    """Return what is frozen. Trouble with the file is logged, for a command, which has no alarms."""
+    found = load(folder, now)
+    if found.trouble:
+        log.error("%s", found.trouble)
+    return found
+
+
+def load(folder: Path | None, now: float) -> Frozen:
     """Return what is frozen. Of a file that cannot be read, that is everything: nothing is undone by an accident."""
     if folder is None:
         return Frozen()
@@ -106,11 +120,11 @@ def read(folder: Path | None, now: float) -> Frozen:
     except (FileNotFoundError, NotADirectoryError):
         return Frozen()
     except OSError as error:
-        log.error("%s cannot be read, all zones are frozen until a reload can read it: %s", path, reason_of(error))
-        return Frozen(now, is_unread=True)
+        trouble = f"{path} cannot be read, all zones are frozen until a reload can read it: {reason_of(error)}"
+        return Frozen(now, is_unread=True, trouble=trouble)
     except Exception as error:  # damaged in any way
-        log.error("%s is damaged, all zones are frozen until maptr control thaw: %s", path, reason_of(error))
-        return Frozen(now)
+        trouble = f"{path} is damaged, all zones are frozen until maptr control thaw: {reason_of(error)}"
+        return Frozen(now, trouble=trouble)
 
 
 def stored(folder: Path, frozen: Frozen) -> Frozen:

@@ -14,7 +14,6 @@ from pathlib import Path
 from maptr import registry
 from maptr.client import Client
 from maptr.config import Config
-from maptr.daemon.background import Repetitions
 from maptr.daemon.process import in_thread
 from maptr.daemon.pulling import ServerDrift, TablePulls, TableStatus
 from maptr.errors import MaptrError, reason_of
@@ -48,9 +47,8 @@ class Puller:
         clock: Clock,
         frozen: Callable[[], Frozen] = lambda: Frozen(),
     ) -> None:
-        self.pulls = TablePulls(clock=clock)
+        self.pulls = TablePulls(clock=clock, has_alarms=True)
         self._drift: tuple[ServerDrift, ...] = ()
-        self._logged = Repetitions()
         self._config = config
         self._publish_zone = publish
         self._frozen = frozen
@@ -136,11 +134,10 @@ class Puller:
             if wait is None or not any(report.is_bad for report in reports):
                 break
             await asyncio.sleep(wait)
+        before, self._drift = {report.text() for report in self._drift}, reports
         for report in reports:
-            if self._logged.is_new(report.server, str(report)):
-                level = logging.WARNING if report.is_bad else logging.INFO
-                log.log(level, "drift of %s against the table: %s", report.server, report)
-        self._drift = reports
+            if not report.is_bad and report.text() not in before:
+                log.info("%s", report.text())
 
     # ---- for the status
 
@@ -156,11 +153,11 @@ class Puller:
         if failure := self.pulls.failure:
             yield Alarm(AlarmKind.TABLE_NOT_PULLED, f"{failure}; maptr control pull tries again")
         if state.kept:
-            yield Alarm(AlarmKind.RECORDS_KEPT, kept_text([(each.record, each.reason) for each in state.kept]))
+            kept = kept_text([(each.record, each.reason) for each in state.kept])
+            yield Alarm(AlarmKind.RECORDS_KEPT, f"table {state.file}: {kept}")
         for report in self._drift:
             if report.is_bad:
-                text = f"drift of {report.server} against the table: {report}"
-                yield Alarm(AlarmKind.DRIFT, text, secondary=report.server)
+                yield Alarm(AlarmKind.DRIFT, report.text(), secondary=report.server, level=logging.WARNING)
 
 
 def _report(config: Config, server: str, clock: Clock) -> ServerDrift:
