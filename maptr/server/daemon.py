@@ -28,7 +28,7 @@ from maptr.daemon.pulling import TableStatus
 from maptr.daemon.sockets import Sockets, bound_at, limits_within_descriptors
 from maptr.errors import ConfigError
 from maptr.protocol.address import Address
-from maptr.protocol.names import Labels, to_text
+from maptr.protocol.names import Folded, to_text
 from maptr.server import batch, control, settings, udp
 from maptr.server.counters import Counters, total
 from maptr.server.reloader import Reloader
@@ -235,7 +235,7 @@ class Daemon:
         return {"notified": self.reloader.monitor.notify_again(origin)}
 
     @staticmethod
-    def _origin(zone: str | None, served: Iterable[Labels]) -> Labels | None:
+    def _origin(zone: str | None, served: Iterable[Folded]) -> Folded | None:
         """Return the zone that a request names; None for all. Raises ConfigError for one that is not served."""
         return None if zone is None else settings.served_origin(zone, served)
 

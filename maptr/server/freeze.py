@@ -13,7 +13,7 @@ from pathlib import Path
 
 from maptr.errors import ZoneError, reason_of, time_text
 from maptr.files import read_whole, write_private
-from maptr.protocol.names import Labels, fold, parse, to_text
+from maptr.protocol.names import Folded, fold, parse, to_text
 from maptr.server.alarm import Alarm, AlarmKind
 
 log = logging.getLogger("maptr.serve")
@@ -34,22 +34,22 @@ class Frozen:
     """
 
     everything: float | None = None
-    zones: Mapping[Labels, float] = field(default_factory=dict)
+    zones: Mapping[Folded, float] = field(default_factory=dict)
     is_unread: bool = False
     trouble: str = ""
     unstored: str = ""
 
-    def since(self, origin: Labels) -> float | None:
+    def since(self, origin: Folded) -> float | None:
         """Return since when a zone is frozen; None if it is not."""
         return self.zones.get(origin, self.everything)
 
-    def freeze(self, origin: Labels | None, now: float) -> Frozen:
+    def freeze(self, origin: Folded | None, now: float) -> Frozen:
         """Return this with one zone frozen, or, with None, all of them. What is frozen stays so since its time."""
         if origin is None:
             return Frozen(now if self.everything is None else self.everything, self.zones)
         return Frozen(self.everything, {origin: now, **self.zones})
 
-    def thaw(self, origin: Labels | None) -> Frozen:
+    def thaw(self, origin: Folded | None) -> Frozen:
         """Return this without the freeze of one zone, or, with None, without any. Raises ZoneError."""
         if origin is None:
             return Frozen()
@@ -61,14 +61,14 @@ class Frozen:
             )
         return Frozen(self.everything, {name: since for name, since in self.zones.items() if name != origin})
 
-    def table_reason(self, origins: Iterable[Labels]) -> str:
+    def table_reason(self, origins: Iterable[Folded]) -> str:
         """Return why the table from which these zones are built is not pulled; "" if it may be."""
         if self.everything is not None:
             return f"{_text(None, self.everything)}: {_command(None)}"
         found = next((origin for origin in origins if origin in self.zones), None)
         return "" if found is None else f"{_text(found, self.zones[found])}: {_command(found)}"
 
-    def alarms(self, served: Iterable[Labels]) -> Iterator[Alarm]:
+    def alarms(self, served: Iterable[Folded]) -> Iterator[Alarm]:
         """Yield an alarm for each freeze, and one if the file has another state."""
         stops = "no change is published but that of maptr reload ZONE"
         if self.everything is not None:
@@ -88,12 +88,12 @@ class Frozen:
         return f"{NOT_STORED}: {self.unstored}" if self.unstored else ""
 
 
-def _text(origin: Labels | None, since: float) -> str:
+def _text(origin: Folded | None, since: float) -> str:
     what = "all zones are" if origin is None else f"zone {to_text(origin)} is"
     return f"{what} frozen since {time_text(since)}"
 
 
-def _command(origin: Labels | None) -> str:
+def _command(origin: Folded | None) -> str:
     return "maptr control thaw" + ("" if origin is None else f" {to_text(origin)}")
 
 

@@ -15,7 +15,7 @@ from maptr.config import ZoneConfig
 from maptr.daemon import kept
 from maptr.daemon.kept import Kept
 from maptr.errors import ZoneError, reason_of
-from maptr.protocol.names import Labels, to_text
+from maptr.protocol.names import Folded, to_text
 from maptr.protocol.serial import is_newer
 from maptr.server import signer, state_folder
 from maptr.server.freeze import Frozen
@@ -30,12 +30,12 @@ from maptr.zone.snapshot import ZoneView
 log = logging.getLogger("maptr.serve")
 
 NOTHING_FROZEN = Frozen()
-Others = Callable[[Labels], Iterable[int]]  # the serials that the secondaries of a zone have
+Others = Callable[[Folded], Iterable[int]]  # the serials that the secondaries of a zone have
 Tell = Callable[[str], object]
 Step = Callable[[ZoneState, float], tuple[ZoneState, ZoneResult]]
 
 
-def nobody(origin: Labels) -> tuple[int, ...]:
+def nobody(origin: Folded) -> tuple[int, ...]:
     """Return the serials of secondaries where none are known."""
     return ()
 
@@ -61,7 +61,7 @@ def publish(
     current: Served,
     *,
     clock: Clock,
-    only: Labels | None = None,
+    only: Folded | None = None,
     force: bool = False,
     frozen: Frozen = NOTHING_FROZEN,
     tell: Tell = lambda doing: None,
@@ -74,7 +74,7 @@ def publish(
     passes those that ``others`` gives.
     """
     zones, starting = tuple(zones), not current
-    states: dict[Labels, ZoneState] = {}
+    states: dict[Folded, ZoneState] = {}
     results: list[ZoneResult] = []
     for count, zone in enumerate(zones, 1):
         tell(f"loading zone {to_text(zone.name)}, {count} of {len(zones)}")
@@ -155,7 +155,7 @@ def sign_again(
     return keep(states), results
 
 
-def keep(current: Served, only: Container[Labels] | None = None) -> Served:
+def keep(current: Served, only: Container[Folded] | None = None) -> Served:
     """Write the served versions that are not in the state folder yet, for the next start. Returns the new states.
 
     ``only``: those of these zones.

@@ -18,7 +18,7 @@ from maptr.daemon.process import in_thread
 from maptr.daemon.pulling import ServerDrift, TablePulls, TableStatus
 from maptr.errors import MaptrError, reason_of
 from maptr.files import read_whole, signature_if_any
-from maptr.protocol.names import Labels, to_text
+from maptr.protocol.names import Folded, to_text
 from maptr.reconcile.verdict import Drift
 from maptr.registry.plan import kept_text
 from maptr.server.alarm import Alarm, AlarmKind
@@ -32,7 +32,7 @@ DRIFT_WAITS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)  # seconds for secondaries to cat
 DRIFT_RATE = 100.0  # queries per second: servers limit the rate of responses, NSD to 200 by default
 HISTORY = "drift.sqlite"  # the history of verdicts, in the state folder
 
-Publish = Callable[[Labels], Awaitable[ReloadResult]]  # reloads a zone
+Publish = Callable[[Folded], Awaitable[ReloadResult]]  # reloads a zone
 
 
 class Puller:
@@ -52,7 +52,7 @@ class Puller:
         self._config = config
         self._publish_zone = publish
         self._frozen = frozen
-        self._held: set[Labels] = set()  # frozen zones that were to be published
+        self._held: set[Folded] = set()  # frozen zones that were to be published
         self._clock = clock
         self._known: tuple[int, ...] | None = None  # the signature of the table's file after the last pull
         self.wanted = asyncio.Event()
@@ -101,7 +101,7 @@ class Puller:
         built = [zone.name for zone in config.zones if zone.table is not None and zone.table == config.table.file]
         return self._frozen().table_reason(built)
 
-    async def _publish(self, zone: Labels) -> ReloadResult:
+    async def _publish(self, zone: Folded) -> ReloadResult:
         self._held.discard(zone)
         if self._frozen().since(zone) is None:
             return await self._publish_zone(zone)
@@ -112,7 +112,7 @@ class Puller:
         """Return the seconds until the next pull, with a random variation; fewer after a failure."""
         return self.pulls.pause(self._config().table.every)
 
-    def _zones(self, table: Path | None) -> list[Labels]:
+    def _zones(self, table: Path | None) -> list[Folded]:
         """Return the zones that are built from this table, or, with None, from any table that exists."""
         built = [zone for zone in self._config().zones if zone.table is not None and table in (None, zone.table)]
         return [zone.name for zone in built if zone.table is not None and zone.table.exists()]

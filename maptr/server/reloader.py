@@ -18,7 +18,7 @@ from maptr.daemon.background import Background, Repetitions, announced_reload
 from maptr.daemon.certificate import Certificate
 from maptr.daemon.process import in_thread
 from maptr.errors import ConfigError, reason_of
-from maptr.protocol.names import Labels, to_text
+from maptr.protocol.names import Folded, to_text
 from maptr.server import catalog, freeze, settings, signer, state_folder
 from maptr.server.alarm import Alarm, AlarmKind, AlarmLog
 from maptr.server.catalog import Catalog
@@ -91,7 +91,7 @@ class Reloader:
         await self.monitor.stop()
 
     async def reload_now(
-        self, zone: Labels | None = None, *, force: bool = False, by_operator: bool = False
+        self, zone: Folded | None = None, *, force: bool = False, by_operator: bool = False
     ) -> ReloadResult:
         """Reload one of the served zones, or the configuration and all zones.
 
@@ -105,7 +105,7 @@ class Reloader:
         self.reloads = replace(self.reloads, last=self._clock(), **counted)
         return found
 
-    async def _reload(self, zone: Labels | None, force: bool, *, by_operator: bool) -> ReloadResult:
+    async def _reload(self, zone: Folded | None, force: bool, *, by_operator: bool) -> ReloadResult:
         error = ""
         try:
             # In a thread, because parsing takes far longer than a query may wait.
@@ -148,7 +148,7 @@ class Reloader:
             self.background.repeat(0.0, self.puller.look_for_drift, "servers not compared with the table")
 
     def _read(
-        self, zone: Labels | None, force: bool, *, by_operator: bool
+        self, zone: Folded | None, force: bool, *, by_operator: bool
     ) -> tuple[Config, Context, Served, list[ZoneResult]]:
         """Read one zone, or the configuration and all zones. Raises ConfigError; OSError for the configuration file."""
         config, context = self.config, self._responder.state.context
@@ -183,7 +183,7 @@ class Reloader:
             results += [catalog.held_result(served[origin])] if zone is None else []
         return config, context, served, results
 
-    def _held(self, config: Config, *, force: bool, whole: bool) -> Iterable[Labels]:
+    def _held(self, config: Config, *, force: bool, whole: bool) -> Iterable[Folded]:
         """Return the zones that stay without being configured, as members of the catalog."""
         if not whole:
             return catalog.held_in(config, self.served)
@@ -221,19 +221,19 @@ class Reloader:
                 self.frozen = await in_thread(partial(freeze.stored, folder, self.frozen))
             await in_thread(lambda: state_folder.tidy(catalog.in_effect(self.config, self.served), self._clock()))
 
-    async def freeze(self, zone: Labels | None) -> tuple[str, str]:
+    async def freeze(self, zone: Folded | None) -> tuple[str, str]:
         """Freeze a zone, or all. Returns what was done, and why that holds until a restart only; "" if it does not.
 
         Raises ConfigError.
         """
         return await self._set_frozen(zone, Frozen.freeze, "frozen")
 
-    async def thaw(self, zone: Labels | None) -> tuple[str, str]:
+    async def thaw(self, zone: Folded | None) -> tuple[str, str]:
         """Thaw a zone, or all, and pull the table if that is due. Returns as ``freeze``. Raises ZoneError, too."""
         return await self._set_frozen(zone, lambda frozen, origin, now: frozen.thaw(origin), "thawed")
 
     async def _set_frozen(
-        self, origin: Labels | None, change: Callable[[Frozen, Labels | None, float], Frozen], done: str
+        self, origin: Folded | None, change: Callable[[Frozen, Folded | None, float], Frozen], done: str
     ) -> tuple[str, str]:
         folder = self.config.serve.state
         if folder is None:
@@ -277,7 +277,7 @@ class Reloader:
 
         Zones that too many members of the catalog would be missing without are served, too.
         """
-        origin, folder = self.config.serve.catalog.name, self.config.serve.state
+        origin, folder = settings.catalog_origin(self.config), self.config.serve.state
         if origin is not None and folder is not None and (before := self.catalog.read(folder, origin)) is not None:
             lost = catalog.lost_members(before.members, {zone.name for zone in self.config.zones}, before.held)
             kept = {name: catalog.kept_state(name, folder, self.config, self._clock()) for name in lost}

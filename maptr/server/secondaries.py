@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from maptr.config.model import SecondariesConfig
 from maptr.protocol.address import Address
-from maptr.protocol.names import Labels, to_text
+from maptr.protocol.names import Folded, to_text
 from maptr.protocol.numbers import NOERROR, NOTAUTH, NOTIMP, REFUSED
 from maptr.protocol.serial import is_far_ahead, is_newer
 from maptr.server.alarm import Alarm, AlarmKind
@@ -40,7 +40,7 @@ QUERY_TIMEOUT = 5.0  # seconds for a response over UDP, and then over TCP
 SOURCE_RETRY = 5.0  # seconds until a request is tried again whose source is not on this machine
 AT_ONCE = 50  # messages to one secondary at the same time, so that one without an answer does not delay the others
 
-Replica = tuple[Labels, NotifyTarget]  # a zone at one of its secondaries
+Replica = tuple[Folded, NotifyTarget]  # a zone at one of its secondaries
 
 
 class Expected(NamedTuple):
@@ -110,7 +110,7 @@ class SecondaryMonitor:
                 self._restart(replica)
                 self._note_serial(replica, wanted)
 
-    def notify_again(self, only: Labels | None = None) -> list[str]:
+    def notify_again(self, only: Folded | None = None) -> list[str]:
         """Send NOTIFY for one zone, or for all. Returns the secondaries, each with its zone."""
         found = [replica for replica in self._expected if only in (None, replica[0])]
         for replica in found:
@@ -118,19 +118,19 @@ class SecondaryMonitor:
         return [f"{to_text(origin)} {target}" for origin, target in found]
 
     def statuses(
-        self, origin: Labels, view: ZoneView | None, targets: Iterable[NotifyTarget]
+        self, origin: Folded, view: ZoneView | None, targets: Iterable[NotifyTarget]
     ) -> tuple[SecondaryStatus, ...]:
         """Return the status of each secondary of a zone. ``view`` is what is served of it."""
         serial, now = None if view is None else view.serial, self._clock()
         return tuple(self.state(origin, target).at(now, serial) for target in targets)
 
-    def serials(self, origin: Labels, targets: Iterable[NotifyTarget]) -> list[int]:
+    def serials(self, origin: Folded, targets: Iterable[NotifyTarget]) -> list[int]:
         """Return the serials that secondaries of a zone are known to have, without those that are never passed."""
         replicas = [(origin, target) for target in targets]
         known = [self.state(*each).observed_serial for each in replicas if each not in self._far]
         return [serial for serial in known if serial is not None]
 
-    def was_asked(self, origin: Labels, target: NotifyTarget) -> bool:
+    def was_asked(self, origin: Folded, target: NotifyTarget) -> bool:
         """Return whether a secondary was asked for its serial, even if it did not answer."""
         known = self.state(origin, target)
         return known.observed is not None or bool(known.observed_error) or known.progress == Progress.UNTOLD
@@ -182,7 +182,7 @@ class SecondaryMonitor:
             return f"give {expected.file} a greater one, then run maptr reload {zone}"
         return f"the next one passes it, which maptr reload {zone} --force publishes now"
 
-    def state(self, origin: Labels, target: NotifyTarget) -> SecondaryStatus:
+    def state(self, origin: Folded, target: NotifyTarget) -> SecondaryStatus:
         return self._states.get((origin, target), SecondaryStatus(str(target)))
 
     async def stop(self) -> None:

@@ -16,7 +16,7 @@ from maptr.daemon.kept import Kept, KeyFiles
 from maptr.dnssec.expiry import EXPIRING, Signatures, SignatureState, Validity
 from maptr.dnssec.keys import MAX_TTL_OF_ZONE, steps_of
 from maptr.errors import time_text
-from maptr.protocol.names import Labels, to_text
+from maptr.protocol.names import Folded, to_text
 from maptr.server.alarm import Alarm, AlarmKind
 from maptr.server.status import LeftOutStatus, SecondaryStatus, SigningStatus, ZoneResult, ZoneStatus
 from maptr.zone.diff import stripped
@@ -267,7 +267,7 @@ def left_out_status(left_out: LeftOut) -> LeftOutStatus:
     return LeftOutStatus(len(left_out.records), findings, str(left_out))
 
 
-Served = Mapping[Labels, ZoneState]
+Served = Mapping[Folded, ZoneState]
 
 
 def snapshot_of(served: Served) -> Snapshot:

@@ -20,7 +20,7 @@ import pytest
 from maptr.answer.context import ReceivedQuery
 from maptr.config.model import SecondariesConfig
 from maptr.protocol.address import Address
-from maptr.protocol.names import parse, to_wire
+from maptr.protocol.names import fold, parse, to_wire
 from maptr.protocol.numbers import NOTAUTH
 from maptr.protocol.serial import MAX_AHEAD
 from maptr.server import requests, secondaries
@@ -36,7 +36,7 @@ from tests.support.waiting import PATIENCE
 from tests.transfer.test_session import EXAMPLE, KEY, NOW, view_of
 
 Reply = Callable[[bytes], list[bytes]]
-CATALOG = parse("catalog.invalid.")
+CATALOG = fold(parse("catalog.invalid."))
 SOA_QUERY = b"\0\1" + requests.make_request(EXAMPLE)[2:]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from maptr.config import ZoneConfig
-from maptr.protocol.names import Labels
+from maptr.protocol.names import Folded
 from maptr.server import publisher
 from maptr.server.alarm import AlarmLog
 from maptr.server.state import Served, ZoneState
@@ -38,7 +38,7 @@ class ZoneSite:
         self.alarms()
         return outcome
 
-    def serials(self, origin: Labels) -> list[int]:
+    def serials(self, origin: Folded) -> list[int]:
         assert origin == self.zone.name
         return self.others
 
