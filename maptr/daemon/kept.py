@@ -22,6 +22,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from io import BytesIO
 from itertools import accumulate, compress, islice, pairwise
 from pathlib import Path
@@ -50,6 +51,7 @@ _COUNT = struct.Struct("<IQ")  # of the names in a part, and of the bytes of the
 _ASIDE = re.compile(r"(?P<file>.+)\.(?P<date>\d{8}T\d{6}Z)-(?P<days>\d{1,3})\.aside", re.ASCII)
 
 Tell = Callable[[str], object]  # gets what is wrong with a file of the folder
+log_trouble: Tell = partial(log.warning, "%s")
 KeyFiles = tuple[tuple[str, int, int, int, int], ...]  # the files of a key folder: name, mode, owner, inode, time
 
 
@@ -104,11 +106,6 @@ def signed_head(folder: Path, origin: Labels) -> str:
 
 class OtherFormat(ValueError):
     """The file is of another version of maptr."""
-
-
-def log_trouble(trouble: str) -> None:
-    """Log what is wrong with a file of the folder."""
-    log.warning("%s", trouble)
 
 
 def read(folder: Path, origin: Folded, tell: Tell = log_trouble) -> Kept | None:

@@ -58,11 +58,6 @@ class Alarm:
     level: int = field(default=logging.ERROR, repr=False, compare=False)
     version: object = field(default=None, repr=False, compare=False)
 
-    @property
-    def subject(self) -> tuple[AlarmKind, str, str]:
-        """What identifies it while its text changes."""
-        return self.kind, self.zone, self.secondary
-
 
 class AlarmLog:
     """Dates alarms, and logs their beginning and end. Each has the time since which it is there without a break, unless
@@ -80,7 +75,7 @@ class AlarmLog:
         """Return the alarms that are there now, each once, with their times. Those of the kinds ``again`` are logged,
         even if they are known."""
         with self._lock:  # even while ``alarms`` is read
-            known, present = self._known, {alarm.subject: alarm for alarm in alarms}
+            known, present = self._known, {(alarm.kind, alarm.zone, alarm.secondary): alarm for alarm in alarms}
             self._known = {}
             for subject, alarm in known.items():
                 if subject not in present:

@@ -202,7 +202,9 @@ class Daemon:
             case "notify" if zone is None or isinstance(zone, str):
                 return self._notify(zone)
             case "freeze" | "thaw" as verb if zone is None or isinstance(zone, str):
-                return await self._set_frozen(verb, zone)
+                origin = self._origin(zone, self.reloader.served)
+                done, unstored = await self.reloader.set_frozen(origin, is_frozen=verb == "freeze")
+                return {"done": done, **({"warning": unstored} if unstored else {})}
             case "sign" if zone is None:
                 found = await self.reloader.sign_now(retry=True)
                 return await in_thread(lambda: asdict(found))
@@ -224,11 +226,6 @@ class Daemon:
             if state.zone.table == self.reloader.config.table.file and state.error:
                 published.setdefault(to_text(state.zone.name), state.refused())
         return {**asdict(puller.status() or TableStatus()), "zones": [asdict(zone) for zone in published.values()]}
-
-    async def _set_frozen(self, verb: str, zone: str | None) -> dict[str, Any]:
-        change = self.reloader.freeze if verb == "freeze" else self.reloader.thaw
-        done, unstored = await change(self._origin(zone, self.reloader.served))
-        return {"done": done, **({"warning": unstored} if unstored else {})}
 
     def _notify(self, zone: str | None) -> dict[str, Any]:
         origin = self._origin(zone, self.responder.state.access.secondaries)

@@ -22,7 +22,6 @@ from maptr.protocol.names import Folded, to_text
 from maptr.server import catalog, freeze, settings, signer, state_folder
 from maptr.server.alarm import Alarm, AlarmKind, AlarmLog
 from maptr.server.catalog import Catalog
-from maptr.server.freeze import Frozen
 from maptr.server.journals import journals_of
 from maptr.server.publisher import Others, keep, log_results, publish, sign_again
 from maptr.server.responder import Responder, ServerState
@@ -129,8 +128,7 @@ class Reloader:
         return ReloadResult(tuple(results), error)
 
     def log_cookies(self) -> None:
-        """Log why there are no cookies although they are enabled, if that is new. If they are asked for, that is an
-        alarm."""
+        """Log why enabled cookies are off, if that is new. If they are asked for, that is an alarm."""
         reason = "" if settings.missing_cookies(self.config) else settings.why_no_cookies(self.config)
         if self._logged.is_new("cookies", reason):
             log.info("%s", reason)
@@ -221,32 +219,23 @@ class Reloader:
                 self.frozen = await in_thread(partial(freeze.stored, folder, self.frozen))
             await in_thread(lambda: state_folder.tidy(catalog.in_effect(self.config, self.served), self._clock()))
 
-    async def freeze(self, zone: Folded | None) -> tuple[str, str]:
-        """Freeze a zone, or all. Returns what was done, and why that holds until a restart only; "" if it does not.
-
-        Raises ConfigError.
+    async def set_frozen(self, origin: Folded | None, *, is_frozen: bool) -> tuple[str, str]:
+        """Freeze or thaw a zone, or all; the table is pulled if that is due. Returns what was done, and why that holds
+        until a restart only; "" if it does not. Raises ConfigError, and ZoneError for a zone that was not frozen.
         """
-        return await self._set_frozen(zone, Frozen.freeze, "frozen")
-
-    async def thaw(self, zone: Folded | None) -> tuple[str, str]:
-        """Thaw a zone, or all, and pull the table if that is due. Returns as ``freeze``. Raises ZoneError, too."""
-        return await self._set_frozen(zone, lambda frozen, origin, now: frozen.thaw(origin), "thawed")
-
-    async def _set_frozen(
-        self, origin: Folded | None, change: Callable[[Frozen, Folded | None, float], Frozen], done: str
-    ) -> tuple[str, str]:
         folder = self.config.serve.state
         if folder is None:
             raise ConfigError("a freeze lasts over restarts, so it needs a state folder: set serve.state")
         async with self._busy:
-            changed = change(self.frozen, origin, self._clock())
+            before = self.frozen
+            changed = before.freeze(origin, self._clock()) if is_frozen else before.thaw(origin)
             self.frozen = frozen = await in_thread(lambda: freeze.stored(folder, changed))
             self.served = {name: replace(each, frozen=frozen.since(name)) for name, each in self.served.items()}
         if self.puller is not None:
             self.puller.wanted.set()
         await self.look_at_alarms()
         text = "all zones are" if origin is None else f"zone {to_text(origin)} is"
-        return f"{text} {done}", frozen.not_stored()
+        return f"{text} {'frozen' if is_frozen else 'thawed'}", frozen.not_stored()
 
     async def _adopt(
         self,

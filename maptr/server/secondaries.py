@@ -200,7 +200,8 @@ class SecondaryMonitor:
             self._far |= {replica}
         elif known.observed_serial is not None and not is_newer(known.observed_serial, serial):
             self._far -= {replica}
-        if self._has(replica, serial) or known.progress == Progress.UNTOLD:
+        is_there = known.observed_serial == serial and not known.observed_error
+        if is_there or known.progress == Progress.UNTOLD:
             self._note(replica, behind_since=None)
         elif known.behind_since is None:
             self._note(replica, behind_since=self._clock())
@@ -336,11 +337,6 @@ class SecondaryMonitor:
             self._note(replica, progress=progress, observed_serial=found, observed=self._clock(), observed_error="")
         self._note_serial(replica, expected)
         return progress
-
-    def _has(self, replica: Replica, serial: int) -> bool:
-        """Return whether the last answer of the secondary was this serial."""
-        known = self.state(*replica)
-        return known.observed_serial == serial and not known.observed_error and known.progress != Progress.UNTOLD
 
 
 def source_for(address: Address, sources: Iterable[str]) -> str | None:
