@@ -129,7 +129,7 @@ class Catalog:
             return
         name = to_text(config.serve.catalog.name)
         if held := held_in(config, served):
-            yield Alarm(AlarmKind.MEMBERS_KEPT, f"catalog {name}: {held_text(held, served)}", name)
+            yield Alarm(AlarmKind.MEMBERS_KEPT, f"catalog {name}: {held_text(held, served)}", name, version=held)
         if self.error:
             text = f"catalog {name} is not kept for the next start: {self.error}; make room, then maptr reload"
             yield Alarm(AlarmKind.ZONE_NOT_KEPT, text, name)

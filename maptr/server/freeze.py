@@ -73,7 +73,8 @@ class Frozen:
         stops = "no change is published but that of maptr reload ZONE"
         if self.everything is not None:
             text = self.trouble or f"{_text(None, self.everything)}, {stops}: {_command(None)}"
-            yield Alarm(AlarmKind.FROZEN, text, since=self.everything, level=logging.WARNING)
+            level = logging.ERROR if self.trouble else logging.WARNING
+            yield Alarm(AlarmKind.FROZEN, text, since=self.everything, level=level)
         for origin in served:
             if origin in self.zones:
                 since = self.zones[origin]

@@ -231,11 +231,11 @@ class ZoneState:
         name, signing_error = to_text(self.zone.name), self.signed.error
         if self.view is None or self.error:
             kind = AlarmKind.ZONE_NOT_LOADED if self.view is None else AlarmKind.ZONE_REFUSED
-            yield Alarm(kind, self.refusal(), name)
+            yield Alarm(kind, self.refusal(), name, version=self.error or signing_error)
         if self.view is not None and signing_error:
             text = f"zone {name} was not signed, serial {self.view.serial} stays: {signing_error}"
-            text += f"; that is tried again every {RETRY} s, and by maptr control sign {name}"
-            yield Alarm(AlarmKind.ZONE_NOT_SIGNED, text, name)
+            text += f"; signing is tried again every {RETRY} s, and by maptr control sign {name}"
+            yield Alarm(AlarmKind.ZONE_NOT_SIGNED, text, name, version=signing_error)
         if self.keep_error:
             mend = f"remove the cause, then maptr reload {name}"
             text = f"zone {name} is not kept for the next start: {self.keep_error}; {mend}"

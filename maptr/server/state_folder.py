@@ -236,7 +236,8 @@ def tidy(config: Config, now: float) -> None:
         for path in kept.count_days(folder, now):
             log.info("%s is deleted, %d days after it was set aside", path, kept.AGE)
     except OSError as error:
-        log.warning("versions of zones that are not configured cannot be set aside: %s", reason_of(error))
+        if not fault(folder):  # that is an alarm
+            log.warning("versions of zones that are not configured cannot be set aside: %s", reason_of(error))
 
 
 def write_signed(folder: Path, origin: Labels, text: str, unsigned: int) -> None:

@@ -68,7 +68,7 @@ def test_an_earlier_look_does_not_replace_a_later_one() -> None:
 def test_the_beginning_a_new_reason_and_the_end_of_an_alarm_are_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", "maptr")
     log, kind, other = AlarmLog(), AlarmKind.ZONE_REFUSED, Alarm(AlarmKind.FROZEN, "frozen", level=logging.WARNING)
-    looks = ([], ["a"], ["a"], ["b"], ["b"], [], [], ["b"])
+    looks: tuple[list[str], ...] = ([], ["a"], ["a"], ["b"], ["b"], [], [], ["b"])
     for now, reasons in enumerate(looks):
         log.dated([other, *(Alarm(kind, reason, "example.") for reason in reasons)], float(now))
     said = [(record.levelname, record.getMessage()) for record in caplog.records]
