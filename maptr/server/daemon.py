@@ -240,7 +240,8 @@ class Daemon:
         """Return the status. It takes long with many zones: call it in a thread."""
         reloader, now, certificate = self.reloader, self._clock(), self.reloader.certificate
         counters, alarms = total(self._counters), reloader.alarms()
-        silenced = tuple(alarm for alarm in alarms if any(silence.covers(alarm) for silence in reloader.silences))
+        silences = settings.silences_of(reloader.config)
+        silenced = tuple(alarm for alarm in alarms if any(silence.covers(alarm) for silence in silences))
         return Status(
             version=__version__,
             pid=os.getpid(),

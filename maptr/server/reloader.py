@@ -58,7 +58,6 @@ class Reloader:
         clock: Clock,
     ) -> None:
         self.config = config
-        self.silences = settings.silences_of(config)
         self.served = served
         self.config_error = ""
         self.reloads = Reloads()
@@ -248,11 +247,10 @@ class Reloader:
     ) -> None:
         """Serve what a reload has read, then log it and notify secondaries. Raises ConfigError and OSError."""
         before = self._responder.state
-        # In threads: with thousands of zones, each of these would block queries for too long.
+        # In a thread: with thousands of zones, it would block queries for too long.
         state = await in_thread(lambda: self._state_of(config, context, served, before, passing=passing))
-        silences = await in_thread(lambda: settings.silences_of(config))
         self._responder.swap(state)
-        self.config, self.silences, self.served = config, silences, served
+        self.config, self.served = config, served
         await in_thread(lambda: log_results(results))
         self.monitor.settings = config.serve.secondaries
         self.monitor.update(state, served)
