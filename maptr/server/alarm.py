@@ -85,13 +85,10 @@ class AlarmLog:
                 before = known.get(subject)
                 since = alarm.since or (now if before is None or before.since is None else before.since)
                 self._known[subject] = replace(alarm, since=since)
-                if alarm.kind in again or before is None or _version(before) != _version(alarm):
+                is_new = before is None or (before.version or before.text) != (alarm.version or alarm.text)
+                if is_new or alarm.kind in again:
                     log.log(alarm.level, "%s", alarm.text)
             return tuple(self._known.values())
-
-
-def _version(alarm: Alarm) -> object:
-    return alarm.text if alarm.version is None else alarm.version
 
 
 def not_served(zone: str, served: Iterable[str]) -> str:

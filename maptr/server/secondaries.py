@@ -166,7 +166,10 @@ class SecondaryMonitor:
             if found is not None:
                 return AlarmKind.SECONDARY_BEHIND, f"has serial {found}, not {expected.view.serial}"
         is_known = since is None and known.progress != Progress.UNTOLD
-        if (reason := self._unheard.get(replica)) is not None and not is_known:
+        reason = self._unheard.get(replica)
+        # While the next NOTIFY is pending, the last one counts if the secondary has lacked the zone since before.
+        is_given_up = known.notify is NotifyState.GIVEN_UP or (since or 0.0) < (known.since or 0.0)
+        if reason is not None and is_given_up and not is_known:
             what = f"did not acknowledge NOTIFY: {reason}; it will check after its refresh interval"
             return AlarmKind.NOTIFY_GIVEN_UP, what
         return None

@@ -86,7 +86,7 @@ def test_an_alarm_whose_text_changes_with_time_is_logged_again_with_its_version(
 ) -> None:
     log, kind = AlarmLog(), AlarmKind.CERTIFICATE
     for hour in (50, 49, 24, 23):
-        log.dated([Alarm(kind, f"in {hour} hours", version=hour // 24)], 0.0)
+        log.dated([Alarm(kind, f"in {hour} hours", version=("end", hour // 24))], 0.0)
     assert caplog.messages == ["in 50 hours", "in 24 hours", "in 23 hours"]
-    log.dated([Alarm(kind, "in 23 hours", version=0)], 0.0, [kind])
+    log.dated([Alarm(kind, "in 23 hours", version=("end", 0))], 0.0, [kind])
     assert caplog.messages[3:] == ["in 23 hours"], "the result of a reload"

@@ -214,6 +214,7 @@ async def test_a_secondary_that_does_not_answer_is_logged_once_and_again_after_a
     async with Watch(lambda request: [answer(request)] if serial == 3 else [], QUERY_TIMEOUT=0.01) as watch:
         for serial in range(1, 6):
             monkeypatch.setattr(secondaries, "NOTIFY_TIMEOUTS", (PATIENCE if serial == 3 else 0.05,))
+            watch.now += 1
             watch.follow(serial)
             log.dated(watch.monitor.alarms(), watch.now)
             await watch.until(is_notified)
@@ -522,6 +523,9 @@ async def test_a_notify_that_was_given_up_is_an_alarm_until_the_secondary_has_th
         assert [alarm.zone for alarm in await watch.alarms_after(0)] == ["catalog.invalid."]
         watch.monitor.follow({replica: expected})
         assert list(watch.monitor.alarms()) == []
+        watch.now += 1
+        watch.follow(8)
+        assert list(watch.monitor.alarms()) == [], "the next NOTIFY may be acknowledged"
 
 
 @pytest.mark.parametrize("rcode", [dns.rcode.REFUSED, dns.rcode.NOTAUTH])
