@@ -478,7 +478,7 @@ class Client:
 
         from maptr.registry.followed_file import WatchedTable, table_source  # a discovery does not need these
         from maptr.registry.found import FoundTable
-        from maptr.registry.pull import OFFICIAL, PullSources, apply_pull, plan_pull
+        from maptr.registry.pull import OFFICIAL, PullSources, pull_table
 
         table = self.table
         if not isinstance(table, WatchedTable | FoundTable):
@@ -487,8 +487,7 @@ class Client:
         path = table.path if isinstance(table, WatchedTable) else Path(paths.table_file(os.environ))
         paths.make_parent(str(path))
         places = tuple(os.fspath(source) for source in sources) or (OFFICIAL,)
-        pulled = plan_pull(path, PullSources(places), force=force, in_use=in_use)
-        apply_pull(pulled, wall=time.time)
+        pulled = pull_table(path, PullSources(places), force=force, in_use=in_use).checked()
         scheme = self.resolver.settings.scheme
         is_found = isinstance(table, FoundTable)  # the rule for older data holds then, as at the next start
         found = FoundTable(clock=time.monotonic, scheme=scheme) if is_found else None

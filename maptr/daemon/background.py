@@ -29,9 +29,9 @@ class Repetitions:
         before, self._logged[about] = self._logged.get(about), found
         return found != before
 
-    def forget(self, about: Hashable) -> bool:
-        """Let the next line about it come. Returns whether there was one."""
-        return self._logged.pop(about, None) is not None
+    def forget(self, about: Hashable) -> None:
+        """Let the next line about it come."""
+        self._logged.pop(about, None)
 
 
 class Background:

@@ -117,7 +117,10 @@ class Certificate:
             log.info("certificate reloaded from %s", self._certificate)
         except (ConfigError, OSError) as error:
             self._loaded = _Loaded(self._loaded.context, self._loaded.period, str(error))
-            log.error("certificate not reloaded, keeping the old one: %s", error)
+
+    def refusal(self) -> str:
+        """Say why the last reload left the old one in use; "" after a success."""
+        return f"certificate not reloaded, keeping the old one: {self.error}" if self.error else ""
 
     def trouble(self, now: float) -> str:
         """Return the alarm of the certificate in use, with what mends it; "" if it is valid for long enough.
@@ -140,10 +143,14 @@ class Certificate:
 
     def log_trouble(self, now: float) -> str:
         """Return the ``trouble``, and log it at first and then daily."""
-        found, ends = self.trouble(now), self.expires
-        if self._logged.is_new("trouble", found and (ends, now > (ends or 0), now // DAY)):
+        found = self.trouble(now)
+        if self._logged.is_new("trouble", found and self.version(now)):
             log.warning("%s", found)
         return found
+
+    def version(self, now: float) -> tuple[object, ...]:
+        """Return what changes with each ``trouble`` that is to be logged."""
+        return self.expires, now > (self.expires or 0), now // DAY
 
     def _read(self) -> _Loaded:
         try:

@@ -22,6 +22,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from io import BytesIO
 from itertools import accumulate, compress, islice, pairwise
 from pathlib import Path
@@ -49,6 +50,8 @@ _DIGEST = 32  # bytes at the end of the file
 _COUNT = struct.Struct("<IQ")  # of the names in a part, and of the bytes of their names, spellings and values
 _ASIDE = re.compile(r"(?P<file>.+)\.(?P<date>\d{8}T\d{6}Z)-(?P<days>\d{1,3})\.aside", re.ASCII)
 
+Tell = Callable[[str], object]  # gets what is wrong with a file of the folder
+log_trouble: Tell = partial(log.warning, "%s")
 KeyFiles = tuple[tuple[str, int, int, int, int], ...]  # the files of a key folder: name, mode, owner, inode, time
 
 
@@ -105,10 +108,10 @@ class OtherFormat(ValueError):
     """The file is of another version of maptr."""
 
 
-def read(folder: Path, origin: Folded, tell: Callable[[str], object] = lambda trouble: None) -> Kept | None:
+def read(folder: Path, origin: Folded, tell: Tell = log_trouble) -> Kept | None:
     """Return the kept version of a zone, whatever became of its source; None without one.
 
-    One that cannot be used is logged, and told unless it is of another version of maptr.
+    One that cannot be used is told; if it is of another version of maptr, that is only logged.
     """
     path = path_of(folder, origin)
     try:
@@ -118,9 +121,8 @@ def read(folder: Path, origin: Folded, tell: Callable[[str], object] = lambda tr
         return None
     except Exception as error:  # a file with a right checksum may still be wrong in any way
         reason = getattr(error, "strerror", None) or str(error) or repr(error)
-        log.warning("%s is not used: %s", path, reason)
-        if not isinstance(error, OtherFormat):
-            tell(f"{path} is not used: {reason}")
+        report = log_trouble if isinstance(error, OtherFormat) else tell
+        report(f"{path} is not used: {reason}")
         return None
 
 

@@ -61,6 +61,10 @@ class ServerDrift:
         named = ", ".join(self.deviating[:MAX_NAMED]) + (f" and {more} more" if more > 0 else "")
         return f"{len(self.deviating)} of {self.records} records: {named}"
 
+    def text(self) -> str:
+        """Return the line about it, for the log and the alarm."""
+        return f"drift of {self.server} against the table: {self}"
+
     @property
     def is_bad(self) -> bool:
         """Whether an operator must act."""
@@ -86,10 +90,14 @@ class TableStatus:
 
 
 class TablePulls:
-    """Pulls a table, again and again. ``state`` has the result, and ``failure`` the line about a pull that failed."""
+    """Pulls a table, again and again. ``state`` has the result, and ``failure`` the line about a pull that failed.
 
-    def __init__(self, *, clock: Callable[[], float]) -> None:
+    ``has_alarms``: the caller has an alarm for each error, so that errors are not logged here.
+    """
+
+    def __init__(self, *, clock: Callable[[], float], has_alarms: bool = False) -> None:
         self._clock = clock
+        self._has_alarms = has_alarms
         self.forget()
 
     def forget(self) -> None:
@@ -110,6 +118,8 @@ class TablePulls:
         """
         result = self._result(config, file, seconds)
         for line in result.lines:
+            if self._has_alarms and line.level == logging.ERROR:
+                continue
             is_change = result.changes and line == result.lines[-1]
             if is_change or line not in self._lines:  # what was said about the last pull is not repeated
                 log.log(line.level, "table %s: %s", file, line.text)

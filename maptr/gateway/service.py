@@ -212,8 +212,7 @@ class Service:
         current, settings = self.current, self._config.gateway
         redirects = current.site.redirects
         found = await in_thread(lambda: self._links.work(settings, redirects))
-        alarm = "" if found is None else found.alarm
-        alarms = current.alarms(LINKS, f"links: {alarm}" if alarm else "")
+        alarms = current.alarms(LINKS, "" if found is None else found.alarm)
         if (found, alarms) != (current.site.links, current.site.alarms):
             current.site = replace(current.site, links=found, alarms=alarms)
 
@@ -385,7 +384,9 @@ class CurrentSite:
         )
 
     def alarms(self, kind: str, text: str) -> Mapping[str, str]:
-        """Return the alarms of the site, with this one; without a text, it has ended."""
+        """Return the alarms of the site, with this one, which is logged where it is found; without a text, it ended."""
+        if not text and kind in self.site.alarms:
+            log.info("alarm ended: %s", kind)
         others = {known: each for known, each in self.site.alarms.items() if known != kind}
         return {**others, kind: text} if text else others
 

@@ -169,6 +169,13 @@ class PullResult:
     def changes(self) -> bool:
         return self.pull is not None and self.pull.changes
 
+    def checked(self) -> Pull:
+        """Return the pull. Raises the error of one that failed."""
+        if self.pull is None:
+            assert self.error is not None  # noqa: S101 - one of both is there
+            raise self.error
+        return self.pull
+
 
 def _lines_about(pull: Pull, *, is_applied: bool) -> Iterator[PullLine]:
     """Yield what is to be said of it, and what was done if it was applied."""

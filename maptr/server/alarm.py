@@ -1,16 +1,19 @@
-"""Alarms: conditions that need an operator, as values for the status, the metrics and the log."""
+"""Alarms: conditions that need an operator. The status, the metrics and the log have them from the same values."""
 
 from __future__ import annotations
 
 import enum
+import logging
 import threading
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Container, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from maptr.errors import Time, nearest
 from maptr.protocol.names import fold, parse, to_text
 from maptr.transfer.acl import NotifyTarget
+
+log = logging.getLogger("maptr.serve")
 
 
 class AlarmKind(enum.StrEnum):
@@ -42,33 +45,50 @@ class AlarmKind(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Alarm:
-    """An alarm. ``zone`` and ``secondary`` name what it is about, also a server of ``table.drift``; "" if neither."""
+    """An alarm. ``zone`` and ``secondary`` name what it is about, also a server of ``table.drift``; "" if neither.
+
+    It is logged at ``level`` when it begins, and again when ``version`` changes, which is by default the text.
+    """
 
     kind: AlarmKind
     text: str
     zone: str = ""
     secondary: str = ""
     since: Time | None = None
+    level: int = field(default=logging.ERROR, repr=False, compare=False)
+    version: object = field(default=None, repr=False, compare=False)
 
 
 class AlarmLog:
-    """Dates alarms: each has the time since which it is there without a break, unless it knows an earlier one.
+    """Dates alarms, and logs their beginning and end. Each has the time since which it is there without a break, unless
+    it knows an earlier one.
 
     ``now`` is in seconds since 1970. Thread-safe: the status, the metrics and a check at intervals date alarms at the
     same time, and a later look must not be replaced by an earlier one.
     """
 
     def __init__(self) -> None:
-        self._since: dict[tuple[AlarmKind, str, str], float] = {}
+        self._known: dict[tuple[AlarmKind, str, str], Alarm] = {}
         self._lock = threading.Lock()
 
-    def dated(self, alarms: Iterable[Alarm], now: float) -> tuple[Alarm, ...]:
-        """Return the alarms that are there now, each once, with their times."""
+    def dated(self, alarms: Iterable[Alarm], now: float, again: Container[AlarmKind] = ()) -> tuple[Alarm, ...]:
+        """Return the alarms that are there now, each once, with their times. Those of the kinds ``again`` are logged,
+        even if they are known."""
         with self._lock:  # even while ``alarms`` is read
-            present = {(alarm.kind, alarm.zone, alarm.secondary): alarm for alarm in alarms}
-            since = {key: alarm.since or self._since.get(key, now) for key, alarm in present.items()}
-            self._since = since
-        return tuple(replace(alarm, since=since[key]) for key, alarm in present.items())
+            known, present = self._known, {(alarm.kind, alarm.zone, alarm.secondary): alarm for alarm in alarms}
+            self._known = {}
+            for subject, alarm in known.items():
+                if subject not in present:
+                    lasted = max(0.0, now - (alarm.since or now))
+                    log.info("alarm ended after %.0f s: %s", lasted, " ".join(filter(None, subject)))
+            for subject, alarm in present.items():
+                before = known.get(subject)
+                since = alarm.since or (now if before is None or before.since is None else before.since)
+                self._known[subject] = replace(alarm, since=since)
+                is_new = before is None or (before.version or before.text) != (alarm.version or alarm.text)
+                if is_new or alarm.kind in again:
+                    log.log(alarm.level, "%s", alarm.text)
+            return tuple(self._known.values())
 
 
 def not_served(zone: str, served: Iterable[str]) -> str:

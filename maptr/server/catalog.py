@@ -18,22 +18,20 @@ from pathlib import Path
 
 from maptr.config import Config, ZoneConfig
 from maptr.daemon import kept
-from maptr.daemon.background import Repetitions
 from maptr.errors import json_text, reason_of
 from maptr.files import name_for, read_whole, write_private
-from maptr.protocol.names import Labels, fold, parse, to_text
+from maptr.protocol.names import Folded, Labels, fold, parse, to_text
 from maptr.protocol.serial import choose, is_newer
 from maptr.registry.plan import REMOVAL_LIMIT
 from maptr.server import state_folder
 from maptr.server.alarm import Alarm, AlarmKind
 from maptr.server.publisher import Others, nobody
+from maptr.server.settings import catalog_origin
 from maptr.server.state import Served, SigningState, ZoneState
 from maptr.server.status import ZoneResult
 from maptr.transfer.catalog import catalog_zone
 from maptr.zone.diff import Published, content_digest, with_serial
 from maptr.zone.snapshot import ZoneView
-
-log = logging.getLogger("maptr.serve")
 
 SUFFIX = ".catalog"
 NAMES = 10  # of members in an alarm
@@ -44,20 +42,19 @@ class KeptCatalog:
     """What was published last of a catalog. ``held``: those of its members that were not configured then."""
 
     published: Published
-    members: tuple[Labels, ...]
-    held: tuple[Labels, ...] = ()
+    members: tuple[Folded, ...]
+    held: tuple[Folded, ...] = ()
 
 
 class Catalog:
     """The catalog of a server, over reloads. ``error`` is why it cannot be kept for the next start, ``damaged`` what
     was wrong with what was kept. ``held``: the members that are not configured."""
 
-    def __init__(self, logged: Repetitions | None = None) -> None:
+    def __init__(self) -> None:
         self.error = ""
         self.damaged = ""
-        self.held: tuple[Labels, ...] = ()
-        self._stored: tuple[Path, Labels, int, tuple[Labels, ...]] | None = None
-        self._logged = logged or Repetitions()
+        self.held: tuple[Folded, ...] = ()
+        self._stored: tuple[Path, Folded, int, tuple[Folded, ...]] | None = None
 
     def following(
         self,
@@ -73,7 +70,7 @@ class Catalog:
         A new one is kept first. ``others`` gives the serials of its secondaries, which a new serial passes; with
         ``passing``, one that is ahead is passed even if nothing has changed.
         """
-        origin, folder = config.serve.catalog.name, config.serve.state
+        origin, folder = catalog_origin(config), config.serve.state
         if origin is None:
             return None
         last = before if before is not None and before.origin == origin else None
@@ -92,8 +89,8 @@ class Catalog:
             self._store(folder, view, [zone.name for zone in config.zones])
         return view
 
-    def read(self, folder: Path, origin: Labels) -> KeptCatalog | None:
-        """Return what was kept of a catalog; None without it, and if it is damaged, which is logged."""
+    def read(self, folder: Path, origin: Folded) -> KeptCatalog | None:
+        """Return what was kept of a catalog; None without it, and if it is damaged, which is an alarm."""
         path = path_of(folder, origin)
         try:
             digest, _, text = read_whole(path).partition(b"\n")
@@ -107,12 +104,10 @@ class Catalog:
         except (FileNotFoundError, NotADirectoryError):
             return None
         except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            self.damaged = f"{path} is not used: {reason_of(error)}"
-        if self._logged.is_new((path, "damaged"), self.damaged):
-            log.warning("%s; the serial of the catalog may go back", self.damaged)
+            self.damaged = f"{path} is not used: {reason_of(error)}; the serial of the catalog may go back"
         return None
 
-    def _store(self, folder: Path, view: ZoneView, members: Iterable[Labels]) -> None:
+    def _store(self, folder: Path, view: ZoneView, members: Iterable[Folded]) -> None:
         record = {
             **Published.of(view)._asdict(),
             "members": [*map(to_text, members)],
@@ -125,11 +120,8 @@ class Catalog:
             write_private(path, _digest(text), b"\n", text)
         except OSError as error:
             self.error = reason_of(error)
-            if self._logged.is_new(path, self.error):
-                log.error("catalog %s is not kept for the next start: %s", to_text(view.origin), self.error)
         else:
             self.error, self._stored = "", (folder, view.origin, view.serial, self.held)
-            self._logged.forget(path)
 
     def alarms(self, config: Config, served: Served) -> Iterator[Alarm]:
         """Yield the alarms of the catalog."""
@@ -137,13 +129,13 @@ class Catalog:
             return
         name = to_text(config.serve.catalog.name)
         if held := held_in(config, served):
-            yield Alarm(AlarmKind.MEMBERS_KEPT, f"catalog {name}: {held_text(held, served)}", name)
+            yield Alarm(AlarmKind.MEMBERS_KEPT, f"catalog {name}: {held_text(held, served)}", name, version=held)
         if self.error:
             text = f"catalog {name} is not kept for the next start: {self.error}; make room, then maptr reload"
             yield Alarm(AlarmKind.ZONE_NOT_KEPT, text, name)
         if self.damaged:
             text = f"catalog {name}: {self.damaged}; compare its secondaries, then maptr reload"
-            yield Alarm(AlarmKind.STATE_DAMAGED, text, name)
+            yield Alarm(AlarmKind.STATE_DAMAGED, text, name, level=logging.WARNING)
 
 
 def path_of(folder: Path, origin: Labels) -> Path:
@@ -162,8 +154,8 @@ def _is_passed(serial: int, others: Iterable[int]) -> bool:
 
 
 def lost_members(
-    members: Collection[Labels], configured: Collection[Labels], held: Collection[Labels] = ()
-) -> tuple[Labels, ...]:
+    members: Collection[Folded], configured: Collection[Folded], held: Collection[Folded] = ()
+) -> tuple[Folded, ...]:
     """Return the members that are no longer configured, if they are too many to be taken out without a person.
 
     ``held`` were too many before: they stay, even if some of them are configured again, or other zones are new.
@@ -173,7 +165,7 @@ def lost_members(
     return lost if is_held or (len(members) > 1 and len(lost) > REMOVAL_LIMIT * len(members)) else ()
 
 
-def held_in(config: Config, served: Served) -> list[Labels]:
+def held_in(config: Config, served: Served) -> list[Folded]:
     """Return the zones that are served without being configured."""
     configured = {zone.name for zone in config.zones}
     return [origin for origin in served if origin not in configured]
@@ -185,7 +177,7 @@ def in_effect(config: Config, served: Served) -> Config:
     return replace(config, zones=(*config.zones, *held)) if held else config
 
 
-def held_text(held: Collection[Labels], served: Served) -> str:
+def held_text(held: Collection[Folded], served: Served) -> str:
     names = [*map(to_text, held)]
     more = f" and {len(names) - NAMES} more" if len(names) > NAMES else ""
     return (
@@ -199,9 +191,9 @@ def held_state(state: ZoneState, config: Config) -> ZoneState:
     return replace(state, zone=_held_zone(state.zone, config))
 
 
-def kept_state(origin: Labels, folder: Path, config: Config, now: float) -> ZoneState:
+def kept_state(origin: Folded, folder: Path, config: Config, now: float) -> ZoneState:
     """Return the state of a zone that is not configured at a start: that of its last good version."""
-    zone = _held_zone(ZoneConfig(fold(origin), kept.path_of(folder, origin), state=folder), config)
+    zone = _held_zone(ZoneConfig(origin, kept.path_of(folder, origin), state=folder), config)
     version = state_folder.last_version(zone, is_signed=True)
     if version is None:
         return ZoneState(zone, error="it is no longer configured, and no version of it is kept", failed_at=now)

@@ -12,7 +12,7 @@ import functools
 import logging
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
 from types import MappingProxyType
 from typing import Any
@@ -28,9 +28,8 @@ from maptr.daemon.pulling import TableStatus
 from maptr.daemon.sockets import Sockets, bound_at, limits_within_descriptors
 from maptr.errors import ConfigError
 from maptr.protocol.address import Address
-from maptr.protocol.names import Labels, to_text
-from maptr.server import batch, control, settings, state_folder, udp
-from maptr.server.alarm import Alarm, AlarmKind, AlarmLog
+from maptr.protocol.names import Folded, to_text
+from maptr.server import batch, control, settings, udp
 from maptr.server.counters import Counters, total
 from maptr.server.reloader import Reloader
 from maptr.server.starting import NotReady
@@ -40,8 +39,6 @@ from maptr.server.stream import Connections, TcpListener
 from maptr.server.udp import BatchListener, UdpListener
 
 log = logging.getLogger("maptr.serve")
-
-ALARM_EVERY = 10.0  # seconds between two checks of the alarms, which date them
 
 
 def certificate_of(config: Config) -> Certificate | None:
@@ -89,7 +86,6 @@ class Daemon:
         self._sockets = bound
         self._not_ready: NotReady | None = None
         self._stopping = asyncio.Event()
-        self._alarm_log = AlarmLog()
         self.progress = StartProgress()
 
     def bind(self) -> None:
@@ -154,12 +150,12 @@ class Daemon:
                 http = metrics.server(self._sockets.metrics, self.status, hosts)
                 stack.push_async_callback(http.stop)
                 http.start()
+            await self.reloader.look_at_alarms()
             self._log_ready(len(state.snapshot.zones))
             process.notify(process.READY)
             stack.push_async_callback(self.reloader.stop)
             stack.callback(process.notify, process.STOPPING)
             self.reloader.start()
-            self.reloader.background.repeat(ALARM_EVERY, self._date_alarms, "alarms not checked")
             await self._stopping.wait()
         log.info("stopped")
 
@@ -206,7 +202,9 @@ class Daemon:
             case "notify" if zone is None or isinstance(zone, str):
                 return self._notify(zone)
             case "freeze" | "thaw" as verb if zone is None or isinstance(zone, str):
-                return await self._set_frozen(verb, zone)
+                origin = self._origin(zone, self.reloader.served)
+                done, unstored = await self.reloader.set_frozen(origin, is_frozen=verb == "freeze")
+                return {"done": done, **({"warning": unstored} if unstored else {})}
             case "sign" if zone is None:
                 found = await self.reloader.sign_now(retry=True)
                 return await in_thread(lambda: asdict(found))
@@ -229,26 +227,21 @@ class Daemon:
                 published.setdefault(to_text(state.zone.name), state.refused())
         return {**asdict(puller.status() or TableStatus()), "zones": [asdict(zone) for zone in published.values()]}
 
-    async def _set_frozen(self, verb: str, zone: str | None) -> dict[str, Any]:
-        change = self.reloader.freeze if verb == "freeze" else self.reloader.thaw
-        done, unstored = await change(self._origin(zone, self.reloader.served))
-        return {"done": done, **({"warning": unstored} if unstored else {})}
-
     def _notify(self, zone: str | None) -> dict[str, Any]:
         origin = self._origin(zone, self.responder.state.access.secondaries)
         return {"notified": self.reloader.monitor.notify_again(origin)}
 
     @staticmethod
-    def _origin(zone: str | None, served: Iterable[Labels]) -> Labels | None:
+    def _origin(zone: str | None, served: Iterable[Folded]) -> Folded | None:
         """Return the zone that a request names; None for all. Raises ConfigError for one that is not served."""
         return None if zone is None else settings.served_origin(zone, served)
 
     def status(self) -> Status:
         """Return the status. It takes long with many zones: call it in a thread."""
         reloader, now, certificate = self.reloader, self._clock(), self.reloader.certificate
-        counters = total(self._counters)
-        alarms = self._alarm_log.dated(self._alarms(now), now)
-        silenced = tuple(alarm for alarm in alarms if any(silence.covers(alarm) for silence in reloader.silences))
+        counters, alarms = total(self._counters), reloader.alarms()
+        silences = settings.silences_of(reloader.config)
+        silenced = tuple(alarm for alarm in alarms if any(silence.covers(alarm) for silence in silences))
         return Status(
             version=__version__,
             pid=os.getpid(),
@@ -284,37 +277,3 @@ class Daemon:
         return CatalogStatus(
             to_text(view.origin), view.serial, self.reloader.monitor.statuses(view.origin, view, targets)
         )
-
-    async def _date_alarms(self) -> None:
-        now = self._clock()
-        await in_thread(lambda: self._alarm_log.dated(self._alarms(now), now))
-
-    def _alarms(self, now: float) -> Iterator[Alarm]:
-        reloader = self.reloader
-        if error := reloader.config_error:
-            yield Alarm(
-                AlarmKind.CONFIG_REFUSED, f"the configuration was not reloaded: {error}; correct it, then maptr reload"
-            )
-        if (certificate := reloader.certificate) is not None:
-            if certificate.error:
-                yield Alarm(
-                    AlarmKind.CERTIFICATE_REFUSED,
-                    f"the certificate was not reloaded: {certificate.error}; mend it, then maptr reload",
-                )
-            if trouble := certificate.trouble(now):
-                yield Alarm(AlarmKind.CERTIFICATE, trouble)
-        if reason := settings.missing_cookies(reloader.config):
-            yield Alarm(AlarmKind.COOKIES_OFF, reason)
-        folder, is_unusable = reloader.config.serve.state, False
-        if folder is not None and (reason := state_folder.fault(folder)):
-            is_unusable = True
-            yield Alarm(AlarmKind.STATE_FOLDER, f"nothing can be kept for the next start: {reason}")
-        if reloader.puller is not None:
-            yield from reloader.puller.alarms()
-        yield from reloader.frozen.alarms(reloader.served)
-        kept = [*reloader.catalog.alarms(reloader.config, reloader.served)]
-        for state in reloader.served.values():
-            kept += state.alarms(now)
-        # A folder in which nothing can be written is one alarm, not one for each zone.
-        yield from (alarm for alarm in kept if not (is_unusable and alarm.kind is AlarmKind.ZONE_NOT_KEPT))
-        yield from reloader.monitor.alarms()

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from maptr.errors import ZoneError, reason_of, time_text
 from maptr.files import read_whole, write_private
-from maptr.protocol.names import Labels, fold, parse, to_text
+from maptr.protocol.names import Folded, fold, parse, to_text
 from maptr.server.alarm import Alarm, AlarmKind
 
 log = logging.getLogger("maptr.serve")
@@ -28,26 +28,28 @@ MAX_FILE = 1 << 22  # bytes: some 10,000 zones
 class Frozen:
     """The times, in seconds since 1970, since which all zones, and single ones, are frozen.
 
-    ``is_unread``: the file could not be read, so that everything is frozen until it can. ``unstored`` is why this is
-    not in the file, so that a restart goes back to what is there; "" if it is.
+    ``is_unread``: the file could not be read, so that everything is frozen until it can. ``trouble`` says so, or that
+    the file is damaged. ``unstored`` is why this is not in the file, so that a restart goes back to what is there; ""
+    if it is.
     """
 
     everything: float | None = None
-    zones: Mapping[Labels, float] = field(default_factory=dict)
+    zones: Mapping[Folded, float] = field(default_factory=dict)
     is_unread: bool = False
+    trouble: str = ""
     unstored: str = ""
 
-    def since(self, origin: Labels) -> float | None:
+    def since(self, origin: Folded) -> float | None:
         """Return since when a zone is frozen; None if it is not."""
         return self.zones.get(origin, self.everything)
 
-    def freeze(self, origin: Labels | None, now: float) -> Frozen:
+    def freeze(self, origin: Folded | None, now: float) -> Frozen:
         """Return this with one zone frozen, or, with None, all of them. What is frozen stays so since its time."""
         if origin is None:
             return Frozen(now if self.everything is None else self.everything, self.zones)
         return Frozen(self.everything, {origin: now, **self.zones})
 
-    def thaw(self, origin: Labels | None) -> Frozen:
+    def thaw(self, origin: Folded | None) -> Frozen:
         """Return this without the freeze of one zone, or, with None, without any. Raises ZoneError."""
         if origin is None:
             return Frozen()
@@ -59,39 +61,52 @@ class Frozen:
             )
         return Frozen(self.everything, {name: since for name, since in self.zones.items() if name != origin})
 
-    def table_reason(self, origins: Iterable[Labels]) -> str:
+    def table_reason(self, origins: Iterable[Folded]) -> str:
         """Return why the table from which these zones are built is not pulled; "" if it may be."""
         if self.everything is not None:
             return f"{_text(None, self.everything)}: {_command(None)}"
         found = next((origin for origin in origins if origin in self.zones), None)
         return "" if found is None else f"{_text(found, self.zones[found])}: {_command(found)}"
 
-    def alarms(self, served: Iterable[Labels]) -> Iterator[Alarm]:
+    def alarms(self, served: Iterable[Folded]) -> Iterator[Alarm]:
         """Yield an alarm for each freeze, and one if the file has another state."""
         stops = "no change is published but that of maptr reload ZONE"
         if self.everything is not None:
-            text = f"{_text(None, self.everything)}, {stops}: {_command(None)}"
-            yield Alarm(AlarmKind.FROZEN, text, since=self.everything)
+            text = self.trouble or f"{_text(None, self.everything)}, {stops}: {_command(None)}"
+            level = logging.ERROR if self.trouble else logging.WARNING
+            yield Alarm(AlarmKind.FROZEN, text, since=self.everything, level=level)
         for origin in served:
             if origin in self.zones:
                 since = self.zones[origin]
                 text = f"{_text(origin, since)}, {stops}: {_command(origin)}"
-                yield Alarm(AlarmKind.FROZEN, text, to_text(origin), since=since)
-        if self.unstored:
-            mend = "remove the cause: the server tries again each minute"
-            yield Alarm(AlarmKind.FREEZE_NOT_STORED, f"{NOT_STORED}: {self.unstored}; {mend}")
+                yield Alarm(AlarmKind.FROZEN, text, to_text(origin), since=since, level=logging.WARNING)
+        if text := self.not_stored():
+            text += "; remove the cause: the server tries again each minute"
+            yield Alarm(AlarmKind.FREEZE_NOT_STORED, text)
+
+    def not_stored(self) -> str:
+        """Say that a restart forgets this; "" if it does not."""
+        return f"{NOT_STORED}: {self.unstored}" if self.unstored else ""
 
 
-def _text(origin: Labels | None, since: float) -> str:
+def _text(origin: Folded | None, since: float) -> str:
     what = "all zones are" if origin is None else f"zone {to_text(origin)} is"
     return f"{what} frozen since {time_text(since)}"
 
 
-def _command(origin: Labels | None) -> str:
+def _command(origin: Folded | None) -> str:
     return "maptr control thaw" + ("" if origin is None else f" {to_text(origin)}")
 
 
 def read(folder: Path | None, now: float) -> Frozen:
+    """Return what is frozen. Trouble with the file is logged, for a command, which has no alarms."""
+    found = load(folder, now)
+    if found.trouble:
+        log.error("%s", found.trouble)
+    return found
+
+
+def load(folder: Path | None, now: float) -> Frozen:
     """Return what is frozen. Of a file that cannot be read, that is everything: nothing is undone by an accident."""
     if folder is None:
         return Frozen()
@@ -106,11 +121,11 @@ def read(folder: Path | None, now: float) -> Frozen:
     except (FileNotFoundError, NotADirectoryError):
         return Frozen()
     except OSError as error:
-        log.error("%s cannot be read, all zones are frozen until a reload can read it: %s", path, reason_of(error))
-        return Frozen(now, is_unread=True)
+        trouble = f"{path} cannot be read, all zones are frozen until a reload can read it: {reason_of(error)}"
+        return Frozen(now, is_unread=True, trouble=trouble)
     except Exception as error:  # damaged in any way
-        log.error("%s is damaged, all zones are frozen until maptr control thaw: %s", path, reason_of(error))
-        return Frozen(now)
+        trouble = f"{path} is damaged, all zones are frozen until maptr control thaw: {reason_of(error)}"
+        return Frozen(now, trouble=trouble)
 
 
 def stored(folder: Path, frozen: Frozen) -> Frozen:

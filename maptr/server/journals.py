@@ -14,7 +14,7 @@ from maptr.config import ZoneConfig
 from maptr.daemon.background import Repetitions
 from maptr.errors import JournalError
 from maptr.files import name_for, read_whole, write_private
-from maptr.protocol.names import Labels, to_text
+from maptr.protocol.names import Folded, to_text
 from maptr.protocol.serial import is_newer
 from maptr.server.responder import ServerState
 from maptr.server.state import Served
@@ -31,13 +31,13 @@ MAX_JOURNAL_FILE = 2 * MAX_BYTES  # bytes; a larger file is not a journal
 
 def journals_of(
     zones: Iterable[ZoneConfig], served: Served, before: ServerState | None, logged: Repetitions
-) -> dict[Labels, Journal]:
+) -> dict[Folded, Journal]:
     """Return the journals of the zones that may be transferred, with the changes from ``before`` to what is served now.
 
     Reads and writes the journals: call it in a thread. ``logged`` has the journals that cannot be written.
     """
     access, old = (Access(), Snapshot.of(())) if before is None else (before.access, before.snapshot)
-    journals: dict[Labels, Journal] = {}
+    journals: dict[Folded, Journal] = {}
     for zone in zones:
         state, known = served.get(zone.name), old.zones.get(zone.name)
         if state is None or state.view is None:

@@ -15,7 +15,7 @@ from maptr.config import ZoneConfig
 from maptr.daemon import kept
 from maptr.daemon.kept import Kept
 from maptr.errors import ZoneError, reason_of
-from maptr.protocol.names import Labels, to_text
+from maptr.protocol.names import Folded, to_text
 from maptr.protocol.serial import is_newer
 from maptr.server import signer, state_folder
 from maptr.server.freeze import Frozen
@@ -30,12 +30,12 @@ from maptr.zone.snapshot import ZoneView
 log = logging.getLogger("maptr.serve")
 
 NOTHING_FROZEN = Frozen()
-Others = Callable[[Labels], Iterable[int]]  # the serials that the secondaries of a zone have
+Others = Callable[[Folded], Iterable[int]]  # the serials that the secondaries of a zone have
 Tell = Callable[[str], object]
 Step = Callable[[ZoneState, float], tuple[ZoneState, ZoneResult]]
 
 
-def nobody(origin: Labels) -> tuple[int, ...]:
+def nobody(origin: Folded) -> tuple[int, ...]:
     """Return the serials of secondaries where none are known."""
     return ()
 
@@ -61,7 +61,7 @@ def publish(
     current: Served,
     *,
     clock: Clock,
-    only: Labels | None = None,
+    only: Folded | None = None,
     force: bool = False,
     frozen: Frozen = NOTHING_FROZEN,
     tell: Tell = lambda doing: None,
@@ -74,7 +74,7 @@ def publish(
     passes those that ``others`` gives.
     """
     zones, starting = tuple(zones), not current
-    states: dict[Labels, ZoneState] = {}
+    states: dict[Folded, ZoneState] = {}
     results: list[ZoneResult] = []
     for count, zone in enumerate(zones, 1):
         tell(f"loading zone {to_text(zone.name)}, {count} of {len(zones)}")
@@ -155,7 +155,7 @@ def sign_again(
     return keep(states), results
 
 
-def keep(current: Served, only: Container[Labels] | None = None) -> Served:
+def keep(current: Served, only: Container[Folded] | None = None) -> Served:
     """Write the served versions that are not in the state folder yet, for the next start. Returns the new states.
 
     ``only``: those of these zones.
@@ -167,23 +167,18 @@ def _kept(state: ZoneState) -> ZoneState:
     folder = state.zone.state
     if folder is None or state.view is None or state.is_kept:
         return state
-    name = to_text(state.zone.name)
     try:
         kept.write(folder, state.version(kept.signed_head(folder, state.zone.name)))
     except Exception as error:
         reason = reason_of(error)
         if not isinstance(error, OSError):
-            log.exception("internal error, zone %s is not kept for the next start", name)
-        elif reason != state.keep_error:
-            log.error("zone %s is not kept for the next start: %s", name, reason)
+            log.exception("internal error, zone %s is not kept for the next start", to_text(state.zone.name))
         return replace(state, keep_error=reason)
-    if state.keep_error:
-        log.info("zone %s is kept for the next start again", name)
     return replace(state, is_kept=True, keep_error="")
 
 
 def log_results(results: Iterable[ZoneResult]) -> None:
-    """Log what is served now. Refusals and signing are logged when they happen."""
+    """Log what is served now. Signing is logged when it happens, and a refusal as an alarm."""
     for result in results:
         match result.result:
             case "loaded":
@@ -218,7 +213,10 @@ def _publish(
     except (ZoneError, OSError) as error:
         return _refuse(state, error, now)
     sources = tuple(one._replace(path=zone.file) if one.path == reading.file else one for one in checked.sources)
+    is_known = left_out == state.left_out
     state = replace(state.accepted(sources), left_out=left_out)
+    if left_out and left_out.records and not (is_known or left_out.answered_by_others):  # with others, it is an alarm
+        log.warning("%s", state.left_out_text())
     warnings = checked.first_warnings()
     changed = None if changes is None else changes.names
     return _adopt(state, view, now, warnings, changed, is_new=view is not old, force=force, others=others)
@@ -259,11 +257,12 @@ def _with_serial(
 
 
 def _refuse(state: ZoneState, error: Exception, now: float) -> tuple[ZoneState, ZoneResult]:
-    """Keep what is served, if anything is, and log the reason; once, because each pull may find the same."""
+    """Keep what is served, if anything is. A new reason is an alarm; the same one is only logged, as a result."""
     reason = text_of(error)
-    level = logging.INFO if reason == state.error else logging.ERROR
+    is_known = reason == state.error
     state = replace(state, error=reason, failed_at=now, is_forcible=isinstance(error, UnsafeChange))
-    log.log(level, "%s", state.refusal())
+    if is_known:
+        log.info("%s", state.refusal())
     return state, state.refused()
 
 

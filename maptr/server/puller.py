@@ -14,12 +14,11 @@ from pathlib import Path
 from maptr import registry
 from maptr.client import Client
 from maptr.config import Config
-from maptr.daemon.background import Repetitions
 from maptr.daemon.process import in_thread
 from maptr.daemon.pulling import ServerDrift, TablePulls, TableStatus
 from maptr.errors import MaptrError, reason_of
 from maptr.files import read_whole, signature_if_any
-from maptr.protocol.names import Labels, to_text
+from maptr.protocol.names import Folded, to_text
 from maptr.reconcile.verdict import Drift
 from maptr.registry.plan import kept_text
 from maptr.server.alarm import Alarm, AlarmKind
@@ -33,7 +32,7 @@ DRIFT_WAITS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)  # seconds for secondaries to cat
 DRIFT_RATE = 100.0  # queries per second: servers limit the rate of responses, NSD to 200 by default
 HISTORY = "drift.sqlite"  # the history of verdicts, in the state folder
 
-Publish = Callable[[Labels], Awaitable[ReloadResult]]  # reloads a zone
+Publish = Callable[[Folded], Awaitable[ReloadResult]]  # reloads a zone
 
 
 class Puller:
@@ -48,13 +47,12 @@ class Puller:
         clock: Clock,
         frozen: Callable[[], Frozen] = lambda: Frozen(),
     ) -> None:
-        self.pulls = TablePulls(clock=clock)
+        self.pulls = TablePulls(clock=clock, has_alarms=True)
         self._drift: tuple[ServerDrift, ...] = ()
-        self._logged = Repetitions()
         self._config = config
         self._publish_zone = publish
         self._frozen = frozen
-        self._held: set[Labels] = set()  # frozen zones that were to be published
+        self._held: set[Folded] = set()  # frozen zones that were to be published
         self._clock = clock
         self._known: tuple[int, ...] | None = None  # the signature of the table's file after the last pull
         self.wanted = asyncio.Event()
@@ -103,7 +101,7 @@ class Puller:
         built = [zone.name for zone in config.zones if zone.table is not None and zone.table == config.table.file]
         return self._frozen().table_reason(built)
 
-    async def _publish(self, zone: Labels) -> ReloadResult:
+    async def _publish(self, zone: Folded) -> ReloadResult:
         self._held.discard(zone)
         if self._frozen().since(zone) is None:
             return await self._publish_zone(zone)
@@ -114,7 +112,7 @@ class Puller:
         """Return the seconds until the next pull, with a random variation; fewer after a failure."""
         return self.pulls.pause(self._config().table.every)
 
-    def _zones(self, table: Path | None) -> list[Labels]:
+    def _zones(self, table: Path | None) -> list[Folded]:
         """Return the zones that are built from this table, or, with None, from any table that exists."""
         built = [zone for zone in self._config().zones if zone.table is not None and table in (None, zone.table)]
         return [zone.name for zone in built if zone.table is not None and zone.table.exists()]
@@ -136,11 +134,10 @@ class Puller:
             if wait is None or not any(report.is_bad for report in reports):
                 break
             await asyncio.sleep(wait)
+        before, self._drift = {report.text() for report in self._drift}, reports
         for report in reports:
-            if self._logged.is_new(report.server, str(report)):
-                level = logging.WARNING if report.is_bad else logging.INFO
-                log.log(level, "drift of %s against the table: %s", report.server, report)
-        self._drift = reports
+            if not report.is_bad and report.text() not in before:
+                log.info("%s", report.text())
 
     # ---- for the status
 
@@ -156,11 +153,11 @@ class Puller:
         if failure := self.pulls.failure:
             yield Alarm(AlarmKind.TABLE_NOT_PULLED, f"{failure}; maptr control pull tries again")
         if state.kept:
-            yield Alarm(AlarmKind.RECORDS_KEPT, kept_text([(each.record, each.reason) for each in state.kept]))
+            kept = kept_text([(each.record, each.reason) for each in state.kept])
+            yield Alarm(AlarmKind.RECORDS_KEPT, f"table {state.file}: {kept}")
         for report in self._drift:
             if report.is_bad:
-                text = f"drift of {report.server} against the table: {report}"
-                yield Alarm(AlarmKind.DRIFT, text, secondary=report.server)
+                yield Alarm(AlarmKind.DRIFT, report.text(), secondary=report.server, level=logging.WARNING)
 
 
 def _report(config: Config, server: str, clock: Clock) -> ServerDrift:

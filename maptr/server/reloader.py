@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -17,12 +17,11 @@ from maptr.config import Config
 from maptr.daemon.background import Background, Repetitions, announced_reload
 from maptr.daemon.certificate import Certificate
 from maptr.daemon.process import in_thread
-from maptr.dnssec.expiry import Signatures
 from maptr.errors import ConfigError, reason_of
-from maptr.protocol.names import Labels, to_text
+from maptr.protocol.names import Folded, to_text
 from maptr.server import catalog, freeze, settings, signer, state_folder
+from maptr.server.alarm import Alarm, AlarmKind, AlarmLog
 from maptr.server.catalog import Catalog
-from maptr.server.freeze import Frozen
 from maptr.server.journals import journals_of
 from maptr.server.publisher import Others, keep, log_results, publish, sign_again
 from maptr.server.responder import Responder, ServerState
@@ -39,7 +38,7 @@ log = logging.getLogger("maptr.serve")
 
 KEEP_INTERVAL = 60.0  # seconds between two attempts to keep versions for the next start
 KEEP_AT_ONCE = 50  # versions
-ALARM_INTERVAL = 86400.0  # seconds between two log lines about signatures that need attention
+ALARM_INTERVAL = 10.0  # seconds between two looks at the alarms, which log and date them
 
 
 class Reloader:
@@ -59,7 +58,6 @@ class Reloader:
         clock: Clock,
     ) -> None:
         self.config = config
-        self.silences = settings.silences_of(config)
         self.served = served
         self.config_error = ""
         self.reloads = Reloads()
@@ -71,17 +69,18 @@ class Reloader:
         self._clock = clock
         self.catalog = Catalog()
         self._serials = SecondarySerials(self.monitor, clock)
-        self.frozen = freeze.read(config.serve.state, clock())
+        self.frozen = freeze.load(config.serve.state, clock())
         self._logged = Repetitions()
+        self._alarms = AlarmLog()
         self.background = Background(self.reload_now)
         self._busy = asyncio.Lock()
 
     def start(self) -> None:
-        """Start to reload on request, to sign and pull when due, to log alarms, and to monitor secondaries."""
+        """Start to reload on request, to sign and pull when due, to look at alarms, and to monitor secondaries."""
         self.monitor.update(self._responder.state, self.served)
         self.background.start()
         self.background.repeat(KEEP_INTERVAL, self.keep_now, "versions not kept for the next start")
-        self.background.repeat(ALARM_INTERVAL, self._log_alarms, "alarms not checked")
+        self.background.repeat(ALARM_INTERVAL, self.look_at_alarms, "alarms not checked")
         self.background.repeat(signer.CHECK_INTERVAL, self.sign_now, "zones not signed")
         self._pull()
 
@@ -90,7 +89,7 @@ class Reloader:
         await self.monitor.stop()
 
     async def reload_now(
-        self, zone: Labels | None = None, *, force: bool = False, by_operator: bool = False
+        self, zone: Folded | None = None, *, force: bool = False, by_operator: bool = False
     ) -> ReloadResult:
         """Reload one of the served zones, or the configuration and all zones.
 
@@ -104,7 +103,7 @@ class Reloader:
         self.reloads = replace(self.reloads, last=self._clock(), **counted)
         return found
 
-    async def _reload(self, zone: Labels | None, force: bool, *, by_operator: bool) -> ReloadResult:
+    async def _reload(self, zone: Folded | None, force: bool, *, by_operator: bool) -> ReloadResult:
         error = ""
         try:
             # In a thread, because parsing takes far longer than a query may wait.
@@ -114,26 +113,24 @@ class Reloader:
             error = reason_of(refused)
             if zone is None:
                 self.config_error = error
-                log.error("configuration not reloaded, keeping the old one: %s", error)
+                await self.look_at_alarms([AlarmKind.CONFIG_REFUSED])
             return ReloadResult(error=error)
         if zone is None:
             if self.certificate is not None:
                 await in_thread(self.certificate.reload)
-                if self.certificate.error:
-                    error = f"certificate not reloaded, keeping the old one: {self.certificate.error}"
+                error = self.certificate.refusal()
             self.config_error = ""
             await in_thread(lambda: state_folder.tidy(catalog.in_effect(config, self.served), self._clock()))
             self._pull()
             self.log_cookies()
-        await self._log_alarms()
+        await self.look_at_alarms([AlarmKind.CERTIFICATE_REFUSED] if zone is None else ())
         return ReloadResult(tuple(results), error)
 
     def log_cookies(self) -> None:
-        """Log why there are no cookies although they are enabled, if that is new: a warning if they are asked for."""
-        wanted = settings.missing_cookies(self.config)
-        reason = wanted or settings.why_no_cookies(self.config)
+        """Log why enabled cookies are off, if that is new. If they are asked for, that is an alarm."""
+        reason = "" if settings.missing_cookies(self.config) else settings.why_no_cookies(self.config)
         if self._logged.is_new("cookies", reason):
-            log.log(logging.WARNING if wanted else logging.INFO, "%s", reason)
+            log.info("%s", reason)
 
     def _pull(self) -> None:
         if self.puller is not None:
@@ -148,7 +145,7 @@ class Reloader:
             self.background.repeat(0.0, self.puller.look_for_drift, "servers not compared with the table")
 
     def _read(
-        self, zone: Labels | None, force: bool, *, by_operator: bool
+        self, zone: Folded | None, force: bool, *, by_operator: bool
     ) -> tuple[Config, Context, Served, list[ZoneResult]]:
         """Read one zone, or the configuration and all zones. Raises ConfigError; OSError for the configuration file."""
         config, context = self.config, self._responder.state.context
@@ -159,7 +156,7 @@ class Reloader:
             new = self._reread()
             settings.check_change(config, new)
             if self.frozen.is_unread:
-                self.frozen = freeze.read(new.serve.state, self._clock())
+                self.frozen = freeze.load(new.serve.state, self._clock())
             config, context = new, settings.context_of(new, context)
         current = self.served
         if by_operator:
@@ -183,7 +180,7 @@ class Reloader:
             results += [catalog.held_result(served[origin])] if zone is None else []
         return config, context, served, results
 
-    def _held(self, config: Config, *, force: bool, whole: bool) -> Iterable[Labels]:
+    def _held(self, config: Config, *, force: bool, whole: bool) -> Iterable[Folded]:
         """Return the zones that stay without being configured, as members of the catalog."""
         if not whole:
             return catalog.held_in(config, self.served)
@@ -204,6 +201,8 @@ class Reloader:
                 )
                 if results:
                     await self._adopt(self.config, self._responder.state.context, served, results)
+        if results:
+            await self.look_at_alarms()
         return ReloadResult(tuple(results))
 
     async def keep_now(self) -> None:
@@ -219,34 +218,23 @@ class Reloader:
                 self.frozen = await in_thread(partial(freeze.stored, folder, self.frozen))
             await in_thread(lambda: state_folder.tidy(catalog.in_effect(self.config, self.served), self._clock()))
 
-    async def freeze(self, zone: Labels | None) -> tuple[str, str]:
-        """Freeze a zone, or all. Returns what was done, and why that holds until a restart only; "" if it does not.
-
-        Raises ConfigError.
+    async def set_frozen(self, origin: Folded | None, *, is_frozen: bool) -> tuple[str, str]:
+        """Freeze or thaw a zone, or all; the table is pulled if that is due. Returns what was done, and why that holds
+        until a restart only; "" if it does not. Raises ConfigError, and ZoneError for a zone that was not frozen.
         """
-        return await self._set_frozen(zone, Frozen.freeze, "frozen")
-
-    async def thaw(self, zone: Labels | None) -> tuple[str, str]:
-        """Thaw a zone, or all, and pull the table if that is due. Returns as ``freeze``. Raises ZoneError, too."""
-        return await self._set_frozen(zone, lambda frozen, origin, now: frozen.thaw(origin), "thawed")
-
-    async def _set_frozen(
-        self, origin: Labels | None, change: Callable[[Frozen, Labels | None, float], Frozen], done: str
-    ) -> tuple[str, str]:
         folder = self.config.serve.state
         if folder is None:
             raise ConfigError("a freeze lasts over restarts, so it needs a state folder: set serve.state")
         async with self._busy:
-            changed = change(self.frozen, origin, self._clock())
+            before = self.frozen
+            changed = before.freeze(origin, self._clock()) if is_frozen else before.thaw(origin)
             self.frozen = frozen = await in_thread(lambda: freeze.stored(folder, changed))
             self.served = {name: replace(each, frozen=frozen.since(name)) for name, each in self.served.items()}
         if self.puller is not None:
             self.puller.wanted.set()
+        await self.look_at_alarms()
         text = "all zones are" if origin is None else f"zone {to_text(origin)} is"
-        log.warning("%s %s by an operator", text, done)
-        if frozen.unstored:
-            log.error("%s: %s", freeze.NOT_STORED, frozen.unstored)
-        return f"{text} {done}", frozen.unstored and f"{freeze.NOT_STORED}: {frozen.unstored}"
+        return f"{text} {'frozen' if is_frozen else 'thawed'}", frozen.not_stored()
 
     async def _adopt(
         self,
@@ -259,11 +247,10 @@ class Reloader:
     ) -> None:
         """Serve what a reload has read, then log it and notify secondaries. Raises ConfigError and OSError."""
         before = self._responder.state
-        # In threads: with thousands of zones, each of these would block queries for too long.
+        # In a thread: with thousands of zones, it would block queries for too long.
         state = await in_thread(lambda: self._state_of(config, context, served, before, passing=passing))
-        silences = await in_thread(lambda: settings.silences_of(config))
         self._responder.swap(state)
-        self.config, self.silences, self.served = config, silences, served
+        self.config, self.served = config, served
         await in_thread(lambda: log_results(results))
         self.monitor.settings = config.serve.secondaries
         self.monitor.update(state, served)
@@ -277,7 +264,7 @@ class Reloader:
 
         Zones that too many members of the catalog would be missing without are served, too.
         """
-        origin, folder = self.config.serve.catalog.name, self.config.serve.state
+        origin, folder = settings.catalog_origin(self.config), self.config.serve.state
         if origin is not None and folder is not None and (before := self.catalog.read(folder, origin)) is not None:
             lost = catalog.lost_members(before.members, {zone.name for zone in self.config.zones}, before.held)
             kept = {name: catalog.kept_state(name, folder, self.config, self._clock()) for name in lost}
@@ -294,10 +281,8 @@ class Reloader:
         passing: bool = False,
     ) -> ServerState:
         """Return the state of the responder. ``passing``: the catalog passes secondaries that are ahead of it."""
-        held, others = catalog.held_in(config, served), self.others(config)
-        self.catalog.held = tuple(held)
-        if self._logged.is_new("held", tuple(held)):
-            log.error("catalog: %s", catalog.held_text(held, served))
+        others = self.others(config)
+        self.catalog.held = tuple(catalog.held_in(config, served))
         config = catalog.in_effect(config, served)
         journals = journals_of(config.zones, served, before, self._logged)
         last = None if before is None else before.access.catalog
@@ -305,19 +290,40 @@ class Reloader:
         access = Access(settings.keys_of(config), settings.secondaries_of(config), journals, members)
         return ServerState(snapshot_of(served), access, context)
 
-    async def _log_alarms(self) -> None:
-        await in_thread(lambda: log_alarms(self.served, self._clock(), self._logged))
+    # ---- alarms
+
+    async def look_at_alarms(self, again: Container[AlarmKind] = ()) -> None:
+        await in_thread(lambda: self.alarms(again))
+
+    def alarms(self, again: Container[AlarmKind] = ()) -> tuple[Alarm, ...]:
+        """Return the alarms that are there now, and log the new ones, those of the kinds ``again``, and the end of
+        others. It takes long with many zones: call it in a thread."""
+        now = self._clock()
+        return self._alarms.dated(self._present_alarms(now), now, again)
+
+    def _present_alarms(self, now: float) -> Iterator[Alarm]:
+        if error := self.config_error:
+            text = f"configuration not reloaded, keeping the old one: {error}; correct it, then maptr reload"
+            yield Alarm(AlarmKind.CONFIG_REFUSED, text)
         if (certificate := self.certificate) is not None:
-            await in_thread(lambda: certificate.log_trouble(self._clock()))
-
-
-def log_alarms(served: Served, now: float, logged: Repetitions) -> None:
-    """Log each zone whose signatures need attention, daily, and each zone that lacks other records of its table."""
-    for origin, state in served.items():
-        found, left_out = state.signatures(now), state.left_out
-        if logged.is_new((origin, "signatures"), found.is_alarm and (found, now // ALARM_INTERVAL)):
-            level = logging.WARNING if found.state is Signatures.EXPIRING else logging.ERROR
-            log.log(level, "zone %s: %s", to_text(origin), found.text(now))
-        if left_out is not None and logged.is_new((origin, "left out"), left_out.records and left_out):
-            level = logging.ERROR if left_out.answered_by_others else logging.WARNING
-            log.log(level, "zone %s: %s", to_text(origin), left_out)
+            if refusal := certificate.refusal():
+                yield Alarm(AlarmKind.CERTIFICATE_REFUSED, f"{refusal}; mend it, then maptr reload")
+            if trouble := certificate.trouble(now):
+                version = certificate.version(now)
+                yield Alarm(AlarmKind.CERTIFICATE, trouble, level=logging.WARNING, version=version)
+        if reason := settings.missing_cookies(self.config):
+            yield Alarm(AlarmKind.COOKIES_OFF, reason, level=logging.WARNING)
+        folder, is_unusable = self.config.serve.state, False
+        if folder is not None and (reason := state_folder.fault(folder)):
+            is_unusable = True
+            text = f"nothing can be kept for the next start: {reason}"
+            yield Alarm(AlarmKind.STATE_FOLDER, text, level=logging.WARNING)
+        if self.puller is not None:
+            yield from self.puller.alarms()
+        yield from self.frozen.alarms(self.served)
+        kept = [*self.catalog.alarms(self.config, self.served)]
+        for state in self.served.values():
+            kept += state.alarms(now)
+        # A folder in which nothing can be written is one alarm, not one for each zone.
+        yield from (alarm for alarm in kept if not (is_unusable and alarm.kind is AlarmKind.ZONE_NOT_KEPT))
+        yield from self.monitor.alarms()

@@ -15,9 +15,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from maptr.config.model import SecondariesConfig
-from maptr.daemon.background import Repetitions
 from maptr.protocol.address import Address
-from maptr.protocol.names import Labels, to_text
+from maptr.protocol.names import Folded, to_text
 from maptr.protocol.numbers import NOERROR, NOTAUTH, NOTIMP, REFUSED
 from maptr.protocol.serial import is_far_ahead, is_newer
 from maptr.server.alarm import Alarm, AlarmKind
@@ -41,7 +40,7 @@ QUERY_TIMEOUT = 5.0  # seconds for a response over UDP, and then over TCP
 SOURCE_RETRY = 5.0  # seconds until a request is tried again whose source is not on this machine
 AT_ONCE = 50  # messages to one secondary at the same time, so that one without an answer does not delay the others
 
-Replica = tuple[Labels, NotifyTarget]  # a zone at one of its secondaries
+Replica = tuple[Folded, NotifyTarget]  # a zone at one of its secondaries
 
 
 class Expected(NamedTuple):
@@ -81,7 +80,7 @@ class SecondaryMonitor:
         self._missing: dict[str, float] = {}  # sources that are not on this machine, since when
         self._tasks: dict[Replica, asyncio.Task[None]] = {}
         self._slots = defaultdict[Address, asyncio.Semaphore](lambda: asyncio.Semaphore(AT_ONCE))
-        self._logged = Repetitions()
+        self._unheard: dict[Replica, str] = {}  # why the last NOTIFY was given up, until one is acknowledged
 
     def update(self, state: ServerState, served: Served) -> None:
         """Follow the secondaries of the zones and of the catalog."""
@@ -100,8 +99,7 @@ class SecondaryMonitor:
         for replica in self._expected.keys() - expected.keys():
             self._states.pop(replica, None)
             self._tasks.pop(replica).cancel()
-            for what in ("notify", "serial"):
-                self._logged.forget((replica, what))
+            self._unheard.pop(replica, None)
         before, self._expected = self._expected, dict(expected)
         self._far = frozenset(self._far & expected.keys())
         for source in self._missing.keys() - {*self.settings.source}:
@@ -112,7 +110,7 @@ class SecondaryMonitor:
                 self._restart(replica)
                 self._note_serial(replica, wanted)
 
-    def notify_again(self, only: Labels | None = None) -> list[str]:
+    def notify_again(self, only: Folded | None = None) -> list[str]:
         """Send NOTIFY for one zone, or for all. Returns the secondaries, each with its zone."""
         found = [replica for replica in self._expected if only in (None, replica[0])]
         for replica in found:
@@ -120,19 +118,19 @@ class SecondaryMonitor:
         return [f"{to_text(origin)} {target}" for origin, target in found]
 
     def statuses(
-        self, origin: Labels, view: ZoneView | None, targets: Iterable[NotifyTarget]
+        self, origin: Folded, view: ZoneView | None, targets: Iterable[NotifyTarget]
     ) -> tuple[SecondaryStatus, ...]:
         """Return the status of each secondary of a zone. ``view`` is what is served of it."""
         serial, now = None if view is None else view.serial, self._clock()
         return tuple(self.state(origin, target).at(now, serial) for target in targets)
 
-    def serials(self, origin: Labels, targets: Iterable[NotifyTarget]) -> list[int]:
+    def serials(self, origin: Folded, targets: Iterable[NotifyTarget]) -> list[int]:
         """Return the serials that secondaries of a zone are known to have, without those that are never passed."""
         replicas = [(origin, target) for target in targets]
         known = [self.state(*each).observed_serial for each in replicas if each not in self._far]
         return [serial for serial in known if serial is not None]
 
-    def was_asked(self, origin: Labels, target: NotifyTarget) -> bool:
+    def was_asked(self, origin: Folded, target: NotifyTarget) -> bool:
         """Return whether a secondary was asked for its serial, even if it did not answer."""
         known = self.state(origin, target)
         return known.observed is not None or bool(known.observed_error) or known.progress == Progress.UNTOLD
@@ -149,7 +147,8 @@ class SecondaryMonitor:
                 kind, what = found
                 since = self.state(origin, target).behind_since
                 text = f"zone {to_text(origin)}: secondary {target} {what}"
-                yield Alarm(kind, text, to_text(origin), str(target), since)
+                level = logging.WARNING if kind is AlarmKind.NOTIFY_GIVEN_UP else logging.ERROR
+                yield Alarm(kind, text, to_text(origin), str(target), since, level=level, version=kind)
 
     def _alarm(self, replica: Replica) -> tuple[AlarmKind, str] | None:
         """Return the most telling alarm about a secondary; None if it has the zone, or may still get it in time."""
@@ -167,8 +166,12 @@ class SecondaryMonitor:
             if found is not None:
                 return AlarmKind.SECONDARY_BEHIND, f"has serial {found}, not {expected.view.serial}"
         is_known = since is None and known.progress != Progress.UNTOLD
-        if known.notify is NotifyState.GIVEN_UP and not is_known:
-            return AlarmKind.NOTIFY_GIVEN_UP, f"did not acknowledge NOTIFY: {known.notify_error}"
+        reason = self._unheard.get(replica)
+        # While the next NOTIFY is pending, the last one counts if the secondary has lacked the zone since before.
+        is_given_up = known.notify is NotifyState.GIVEN_UP or (since or 0.0) < (known.since or 0.0)
+        if reason is not None and is_given_up and not is_known:
+            what = f"did not acknowledge NOTIFY: {reason}; it will check after its refresh interval"
+            return AlarmKind.NOTIFY_GIVEN_UP, what
         return None
 
     def _remedy(self, replica: Replica, expected: Expected) -> str:
@@ -182,7 +185,7 @@ class SecondaryMonitor:
             return f"give {expected.file} a greater one, then run maptr reload {zone}"
         return f"the next one passes it, which maptr reload {zone} --force publishes now"
 
-    def state(self, origin: Labels, target: NotifyTarget) -> SecondaryStatus:
+    def state(self, origin: Folded, target: NotifyTarget) -> SecondaryStatus:
         return self._states.get((origin, target), SecondaryStatus(str(target)))
 
     async def stop(self) -> None:
@@ -200,7 +203,8 @@ class SecondaryMonitor:
             self._far |= {replica}
         elif known.observed_serial is not None and not is_newer(known.observed_serial, serial):
             self._far -= {replica}
-        if self._has(replica, serial) or known.progress == Progress.UNTOLD:
+        is_there = known.observed_serial == serial and not known.observed_error
+        if is_there or known.progress == Progress.UNTOLD:
             self._note(replica, behind_since=None)
         elif known.behind_since is None:
             self._note(replica, behind_since=self._clock())
@@ -271,7 +275,7 @@ class SecondaryMonitor:
             else:
                 if rcode == NOERROR:
                     self._note(replica, notify=NotifyState.DONE, since=self._clock(), serial=view.serial)
-                    self._logged.forget((replica, "notify"))
+                    self._unheard.pop(replica, None)
                     log.log(level, "%s: done", what)
                     return True
                 reason = rcode_text(rcode or NOERROR)
@@ -283,7 +287,8 @@ class SecondaryMonitor:
             # A refusal or an ICMP error may arrive at once, for example while the secondary is starting.
             await asyncio.sleep(max(0.0, started + timeout - clock()))
         self._note(replica, notify=NotifyState.GIVEN_UP, since=self._clock(), notify_error=reason)
-        if self._logged.is_new((replica, "notify"), reason):
+        before, self._unheard[replica] = self._unheard.get(replica), reason
+        if before != reason and self._alarm(replica) is None:
             log.warning("%s: giving up: %s; the secondary will check after its refresh interval", what, reason)
         return False
 
@@ -303,10 +308,9 @@ class SecondaryMonitor:
         async with self._slots[target.address]:
             try:
                 found = await exchange(request, target, expected.key, self._clock, timeout, source)
-            except NoSource as error:
-                if source is not None and source not in self._missing:
-                    self._missing[source] = self._clock()
-                    log.error("serve.secondaries.source: %s; no request is sent from another address", error)
+            except NoSource:
+                if source is not None:
+                    self._missing.setdefault(source, self._clock())
                 raise
             except NoResponse:
                 self._found_source(source)
@@ -315,8 +319,8 @@ class SecondaryMonitor:
         return found
 
     def _found_source(self, source: str | None) -> None:
-        if source is not None and self._missing.pop(source, None) is not None:
-            log.info("serve.secondaries.source: %s is an address of this machine again", source)
+        if source is not None:
+            self._missing.pop(source, None)
 
     async def _observe(self, replica: Replica, expected: Expected) -> Progress:
         """Ask for the serial, and note how far the secondary is."""
@@ -335,23 +339,7 @@ class SecondaryMonitor:
             progress = Progress.IN_STEP if found == serial else progress
             self._note(replica, progress=progress, observed_serial=found, observed=self._clock(), observed_error="")
         self._note_serial(replica, expected)
-        self._log_alarm(replica, serial)
         return progress
-
-    def _has(self, replica: Replica, serial: int) -> bool:
-        """Return whether the last answer of the secondary was this serial."""
-        known = self.state(*replica)
-        return known.observed_serial == serial and not known.observed_error and known.progress != Progress.UNTOLD
-
-    def _log_alarm(self, replica: Replica, serial: int) -> None:
-        """Log the beginning and the end of an alarm about the serial of a secondary."""
-        found, since = self._alarm(replica), self.state(*replica).behind_since
-        if found is not None and since is not None and found[0] is not AlarmKind.NOTIFY_GIVEN_UP:
-            if self._logged.is_new((replica, "serial"), True):
-                age = self._clock() - since
-                log.error("zone %s: secondary %s %s, for %.0f s", to_text(replica[0]), replica[1], found[1], age)
-        elif since is None and self._logged.forget((replica, "serial")) and self._has(replica, serial):
-            log.info("zone %s: secondary %s is up to date again, serial %d", to_text(replica[0]), replica[1], serial)
 
 
 def source_for(address: Address, sources: Iterable[str]) -> str | None:

@@ -15,7 +15,7 @@ from collections.abc import Iterable
 
 from maptr.config import Config
 from maptr.protocol.address import Address
-from maptr.protocol.names import Labels, to_text
+from maptr.protocol.names import Folded, to_text
 from maptr.server.alarm import Alarm, AlarmKind, Silence
 from maptr.server.publisher import Others
 from maptr.server.requests import NoAnswer, NoResponse, exchange, make_request, read_serial
@@ -54,7 +54,7 @@ class SecondarySerials:
             if origin not in given
         }
 
-        def others(origin: Labels) -> list[int]:
+        def others(origin: Folded) -> list[int]:
             mine = [(origin, target) for target in targets.get(origin, ())]
             if any(not self._is_known(replica) for replica in mine):
                 replicas = [(origin, target) for origin, some in targets.items() for target in some]
@@ -82,7 +82,7 @@ class SecondarySerials:
         self._answers |= answers
 
 
-def _has_own_serials(origin: Labels, target: NotifyTarget, silences: Iterable[Silence]) -> bool:
+def _has_own_serials(origin: Folded, target: NotifyTarget, silences: Iterable[Silence]) -> bool:
     alarm = Alarm(AlarmKind.SECONDARY_BEHIND, "", to_text(origin), str(target))
     return any(silence.covers(alarm) for silence in silences)
 

@@ -20,7 +20,7 @@ from maptr.daemon import process
 from maptr.daemon.pulling import sources_of
 from maptr.errors import ConfigError
 from maptr.protocol.cookies import KEY_SIZE, CookieSettings, is_installed
-from maptr.protocol.names import Labels, to_text
+from maptr.protocol.names import Folded, Labels, fold, to_text
 from maptr.server.alarm import Silence, not_served
 from maptr.server.query_log import QueryLog
 from maptr.server.responder import Responder
@@ -155,11 +155,17 @@ def keys_of(config: Config) -> dict[Labels, TsigKey]:
     return {name: TsigKey(name, algorithm, secret) for name, algorithm, secret in named}
 
 
-def secondaries_of(config: Config) -> dict[Labels, Secondaries]:
+def catalog_origin(config: Config) -> Folded | None:
+    """Return the origin of the catalog; None if there is none."""
+    name = config.serve.catalog.name
+    return None if name is None else fold(name)
+
+
+def secondaries_of(config: Config) -> dict[Folded, Secondaries]:
     """Return the secondaries of each zone, and of the catalog."""
-    found: dict[Labels, Secondaries] = {zone.name: Secondaries(zone.transfer, zone.notify) for zone in config.zones}
-    catalog = config.serve.catalog
-    return found if catalog.name is None else {**found, catalog.name: Secondaries(catalog.transfer, catalog.notify)}
+    found = {zone.name: Secondaries(zone.transfer, zone.notify) for zone in config.zones}
+    catalog, origin = config.serve.catalog, catalog_origin(config)
+    return found if origin is None else {**found, origin: Secondaries(catalog.transfer, catalog.notify)}
 
 
 def silences_of(config: Config) -> tuple[Silence, ...]:
@@ -173,7 +179,7 @@ def silences_of(config: Config) -> tuple[Silence, ...]:
     return tuple(found)
 
 
-def served_origin(text: str, served: Iterable[Labels]) -> Labels:
+def served_origin(text: str, served: Iterable[Folded]) -> Folded:
     """Return the origin of the served zone with this name. Raises ConfigError."""
     served = tuple(served)
     try:

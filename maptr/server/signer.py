@@ -20,7 +20,7 @@ from maptr.errors import reason_of, time_text
 from maptr.protocol.names import to_text
 from maptr.protocol.serial import is_newer
 from maptr.server import state_folder
-from maptr.server.state import RETRY, SigningState, ZoneState, expiring
+from maptr.server.state import SigningState, ZoneState, expiring
 from maptr.zone.diff import Published
 from maptr.zone.snapshot import ZoneView
 
@@ -93,9 +93,6 @@ def sign(
             log.info("zone %s signed, serial %d, until %s", name, view.serial, time_text(validity.expires))
         due = validity.expires - zone.signing.refresh
         return view, SigningState(unsigned.serial, validity.begins, due, keys)
-    if reason != before.error:
-        stays = "queries get SERVFAIL" if served is None else f"serial {served.serial} stays"
-        log.error("zone %s not signed, %s, next try in %d s: %s", name, stays, RETRY, reason)
     return served, replace(before, key_files=keys, pending=unsigned, error=reason, failed_at=now)
 
 

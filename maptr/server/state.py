@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,7 +16,7 @@ from maptr.daemon.kept import Kept, KeyFiles
 from maptr.dnssec.expiry import EXPIRING, Signatures, SignatureState, Validity
 from maptr.dnssec.keys import MAX_TTL_OF_ZONE, steps_of
 from maptr.errors import time_text
-from maptr.protocol.names import Labels, to_text
+from maptr.protocol.names import Folded, to_text
 from maptr.server.alarm import Alarm, AlarmKind
 from maptr.server.status import LeftOutStatus, SecondaryStatus, SigningStatus, ZoneResult, ZoneStatus
 from maptr.zone.diff import stripped
@@ -25,6 +26,7 @@ from maptr.zone.snapshot import Snapshot, ZoneView
 
 MAX_FINDINGS = 100  # findings of records left out of a zone in the status; ``maptr table check`` shows all
 RETRY = 300  # seconds until a failed signing is retried; changed keys cause a retry at once
+DAILY = 86400.0  # seconds between two log lines about signatures that need attention
 
 Clock = Callable[[], float]  # seconds since 1970
 
@@ -229,23 +231,29 @@ class ZoneState:
         name, signing_error = to_text(self.zone.name), self.signed.error
         if self.view is None or self.error:
             kind = AlarmKind.ZONE_NOT_LOADED if self.view is None else AlarmKind.ZONE_REFUSED
-            yield Alarm(kind, self.refusal(), name)
+            yield Alarm(kind, self.refusal(), name, version=self.error or signing_error)
         if self.view is not None and signing_error:
             text = f"zone {name} was not signed, serial {self.view.serial} stays: {signing_error}"
-            text += f"; maptr control sign {name} tries again"
-            yield Alarm(AlarmKind.ZONE_NOT_SIGNED, text, name)
+            text += f"; signing is tried again every {RETRY} s, and by maptr control sign {name}"
+            yield Alarm(AlarmKind.ZONE_NOT_SIGNED, text, name, version=signing_error)
         if self.keep_error:
             mend = f"remove the cause, then maptr reload {name}"
             text = f"zone {name} is not kept for the next start: {self.keep_error}; {mend}"
             yield Alarm(AlarmKind.ZONE_NOT_KEPT, text, name)
         if self.damaged:
             text = f"zone {name}: {'; '.join(self.damaged)}; compare the secondaries, then maptr reload {name}"
-            yield Alarm(AlarmKind.STATE_DAMAGED, text, name)
+            yield Alarm(AlarmKind.STATE_DAMAGED, text, name, level=logging.WARNING)
         found = self.signatures(now)
         if found.is_alarm:
-            yield Alarm(AlarmKind.SIGNATURES, f"zone {name}: {found.text(now)}", name)
+            text, version = f"zone {name}: {found.text(now)}", (found, now // DAILY)
+            level = logging.WARNING if found.state is Signatures.EXPIRING else logging.ERROR
+            yield Alarm(AlarmKind.SIGNATURES, text, name, level=level, version=version)
         if self.left_out and self.left_out.answered_by_others:
-            yield Alarm(AlarmKind.RECORDS_LEFT_OUT, f"zone {name}: {self.left_out}", name)
+            yield Alarm(AlarmKind.RECORDS_LEFT_OUT, self.left_out_text(), name, version=self.left_out)
+
+    def left_out_text(self) -> str:
+        """Say which records of its table the zone lacks, for the log and the alarm."""
+        return f"zone {to_text(self.zone.name)}: {self.left_out}"
 
     def unsigned_view(self) -> ZoneView | None:
         """Return the served version as in its file: without the server's signatures, and with the file's serial."""
@@ -259,7 +267,7 @@ def left_out_status(left_out: LeftOut) -> LeftOutStatus:
     return LeftOutStatus(len(left_out.records), findings, str(left_out))
 
 
-Served = Mapping[Labels, ZoneState]
+Served = Mapping[Folded, ZoneState]
 
 
 def snapshot_of(served: Served) -> Snapshot:

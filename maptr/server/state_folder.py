@@ -1,7 +1,7 @@
 """The state folder (``serve.state``): its lock, serials, signed zones, and the last good version of each zone.
 
 It stores the last published serial of each zone whose serials the server chooses, the last version of each zone that it
-signs as text, and what was published last of every zone (``daemon/kept.py``). A damaged file is logged and ignored: a
+signs as text, and what was published last of every zone (``daemon/kept.py``). A damaged file is told and ignored: a
 zone can always be made again from its zone file and key folder.
 """
 
@@ -16,14 +16,14 @@ import os
 import pwd
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from maptr.config import Config, ZoneConfig
 from maptr.config.model import signed_path
 from maptr.daemon import kept
-from maptr.daemon.kept import Kept
+from maptr.daemon.kept import Kept, Tell, log_trouble
 from maptr.errors import json_text, reason_of
 from maptr.files import MAX_WHOLE, name_for, opened, read_whole, write_private
 from maptr.protocol.names import Folded, Labels, to_text
@@ -32,8 +32,6 @@ from maptr.zone.masterfile import read_master_file
 from maptr.zone.snapshot import ZoneView
 
 log = logging.getLogger("maptr.serve")
-
-Tell = Callable[[str], object]  # gets what is wrong with a file of the folder
 
 LOCK = ".lock"
 LOCK_TIMEOUT = 2.0  # seconds to wait for an earlier server to end
@@ -47,14 +45,10 @@ _SIGNED_HEAD = re.compile(r"; signed by maptr from serial (?P<serial>\d{1,10}), 
 
 
 def make(config: Config) -> None:
-    """Create the folder if it does not exist. If nothing can be kept in it, that is logged: the zones can be served."""
-    folder = config.serve.state
-    if folder is None:
-        return
-    with contextlib.suppress(OSError):  # ``fault`` has the reason
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if reason := fault(folder):
-        log.warning("nothing can be kept for the next start: %s", reason)
+    """Create the folder if it does not exist. If that fails, ``fault`` has the reason: the zones can be served."""
+    if config.serve.state is not None:
+        with contextlib.suppress(OSError):
+            config.serve.state.mkdir(mode=0o700, parents=True, exist_ok=True)
 
 
 def fault(folder: Path) -> str:
@@ -122,12 +116,8 @@ class StoredSerial(NamedTuple):
     signed: Published | None = None
 
 
-def ignore(trouble: str) -> None:
-    """Do nothing with what is wrong with a file."""
-
-
-def read_serial(folder: Path, origin: Labels, tell: Tell = ignore) -> StoredSerial | None:
-    """Return the stored serial of a zone; None without one, and for an unreadable one, which is logged and told."""
+def read_serial(folder: Path, origin: Labels, tell: Tell = log_trouble) -> StoredSerial | None:
+    """Return the stored serial of a zone; None without one, and for an unreadable one, which is told."""
     path = folder / (name_for(origin) + SERIAL_SUFFIX)
     try:
         with opened(path) as file:
@@ -142,8 +132,7 @@ def read_serial(folder: Path, origin: Labels, tell: Tell = ignore) -> StoredSeri
         reason = str(error.strerror)
     else:
         return found
-    log.warning("%s: %s; the zone's serial may go backwards", path, reason)
-    tell(f"{path}: {reason}")
+    tell(f"{path}: {reason}; the zone's serial may go backwards")
     return None
 
 
@@ -163,7 +152,7 @@ def write_serial(folder: Path, origin: Labels, published: Published, signed: Pub
     _write(folder / (name_for(origin) + SERIAL_SUFFIX), json_text(record).encode())
 
 
-def last_version(zone: ZoneConfig, tell: Tell = ignore, *, is_signed: bool | None = None) -> Kept | None:
+def last_version(zone: ZoneConfig, tell: Tell = log_trouble, *, is_signed: bool | None = None) -> Kept | None:
     """Return the last good version of a zone; None without one, and of a signed zone whose keys were taken away.
 
     ``is_signed``: whether that may be a version that the server signed; None: if the zone has keys. Of a signed zone,
@@ -190,12 +179,12 @@ def read_signed(
     *,
     path: Path | None = None,
     instead: str = "the zone's serial may go backwards",
-    tell: Tell = ignore,
+    tell: Tell = log_trouble,
 ) -> tuple[ZoneView, int] | None:
     """Return the last signed version, and the serial of its unsigned zone file; None if there is none.
 
-    ``path``: that of a version under another name. If it is unusable, log and tell why, and what is done ``instead``,
-    and return None.
+    ``path``: that of a version under another name. If it is unusable, tell why, and what is done ``instead``, and
+    return None.
     """
     path = path or signed_path(folder, origin)
     try:
@@ -208,7 +197,6 @@ def read_signed(
         return None
     except Exception as error:
         reason = getattr(error, "strerror", None) or str(error)
-        log.warning("%s: %s; %s", path, reason, instead)
         tell(f"{path}: {reason}; {instead}")
     return None
 
@@ -248,7 +236,8 @@ def tidy(config: Config, now: float) -> None:
         for path in kept.count_days(folder, now):
             log.info("%s is deleted, %d days after it was set aside", path, kept.AGE)
     except OSError as error:
-        log.warning("versions of zones that are not configured cannot be set aside: %s", reason_of(error))
+        if not fault(folder):  # that is an alarm
+            log.warning("versions of zones that are not configured cannot be set aside: %s", reason_of(error))
 
 
 def write_signed(folder: Path, origin: Labels, text: str, unsigned: int) -> None:

@@ -217,10 +217,10 @@ def _times(kind: Hashable) -> frozenset[str]:
 
 
 def to_json(value: Any) -> Any:
-    """Return a status, or a part of it, for JSON, with its times as text."""
+    """Return a status, or a part of it, for JSON, with its times as text. Fields without ``repr`` are left out."""
     if is_dataclass(value):
         times = _times(value.__class__)
-        document = {each.name: getattr(value, each.name) for each in fields(value)}
+        document = {each.name: getattr(value, each.name) for each in fields(value) if each.repr}
         return {
             name: time_text(found) if name in times and found is not None else to_json(found)
             for name, found in document.items()

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from maptr.errors import JournalError
-from maptr.protocol.names import Labels, read_wire, to_wire
+from maptr.protocol.names import Folded, fold, read_wire, to_wire
 from maptr.protocol.serial import is_newer
 from maptr.zone.diff import Difference, digest
 from maptr.zone.snapshot import ZoneView
@@ -32,7 +32,7 @@ _DIFFERENCE = struct.Struct("!4I")  # serials, number of records, bytes of the r
 class Journal:
     """An unbroken chain of differences that ends at the version of the zone with this serial and ``digest``."""
 
-    origin: Labels
+    origin: Folded
     serial: int
     digest: bytes
     differences: tuple[Difference, ...] = ()
@@ -110,4 +110,4 @@ def decode(data: bytes) -> Journal:
         offset = -1
     if offset != len(body):
         raise JournalError("damaged: its length is wrong")
-    return Journal(origin, serial, end, tuple(differences))
+    return Journal(fold(origin), serial, end, tuple(differences))

@@ -28,7 +28,7 @@ from maptr.answer.respond import (
 )
 from maptr.errors import ZoneError
 from maptr.protocol import numbers
-from maptr.protocol.names import Labels, fold, is_below, to_text
+from maptr.protocol.names import Folded, Labels, fold, is_below, to_text
 from maptr.protocol.serial import is_newer
 from maptr.transfer.acl import Secondaries, TsigKey
 from maptr.transfer.journal import Journal
@@ -50,11 +50,11 @@ class Access:
     """
 
     keys: Mapping[Labels, TsigKey] = field(default_factory=lambda: MappingProxyType({}))
-    secondaries: Mapping[Labels, Secondaries] = field(default_factory=lambda: MappingProxyType({}))
-    journals: Mapping[Labels, Journal] = field(default_factory=lambda: MappingProxyType({}))
+    secondaries: Mapping[Folded, Secondaries] = field(default_factory=lambda: MappingProxyType({}))
+    journals: Mapping[Folded, Journal] = field(default_factory=lambda: MappingProxyType({}))
     catalog: ZoneView | None = None
 
-    def secondaries_of(self, origin: Labels) -> Secondaries:
+    def secondaries_of(self, origin: Folded) -> Secondaries:
         return self.secondaries.get(origin, Secondaries())
 
 
@@ -133,7 +133,7 @@ def _is_transfer(message: Message) -> bool:
 
 
 def _refuse(
-    question: DNSQuestion, origin: Labels, checked: CheckedQuery, snapshot: Snapshot, access: Access
+    question: DNSQuestion, origin: Folded, checked: CheckedQuery, snapshot: Snapshot, access: Access
 ) -> tuple[int, int | None, str | None] | None:
     """Return a refusal's rcode, its extended error (RFC 8914), and the reason for the log (None for no line); or None
     for an allowed transfer.

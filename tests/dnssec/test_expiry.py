@@ -9,12 +9,11 @@ import pytest
 from dns.rdatatype import RRSIG, TXT
 
 from maptr.config import ZoneConfig
-from maptr.daemon.background import Repetitions
 from maptr.dnssec.expiry import EXPIRING, Signatures, signature_state
 from maptr.dnssec.keys import Role, ZoneKey
 from maptr.dnssec.policy import SigningPolicy
 from maptr.errors import time_text
-from maptr.server.reloader import log_alarms
+from maptr.server.alarm import AlarmLog
 from maptr.server.state import ZoneState
 from tests.support.signing import NOW, example_zone, sign_example, sign_zone
 from tests.support.zones import view_zone
@@ -38,8 +37,9 @@ def test_signature_state_and_alarm_at_each_time(keys: dict[Role, ZoneKey], caplo
         assert (found.state, found.expires) == (state, end)
         caplog.clear()
         with caplog.at_level(logging.WARNING, "maptr"):
-            log_alarms({view.origin: ZoneState(source).serving(view, now)}, now, Repetitions())
-        assert bool(caplog.records) is found.is_alarm
+            AlarmLog().dated(ZoneState(source).serving(view, now).alarms(now), now)
+        levels = {Signatures.EXPIRING: ["WARNING"]}.get(found.state, ["ERROR"] if found.is_alarm else [])
+        assert [record.levelname for record in caplog.records] == levels
         assert all("zone example.: signatures" in record.getMessage() for record in caplog.records)
     text = signature_state(view, end - 7200).text(end - 7200)
     assert text == f"signatures expire at {time_text(end)}, in 2 hours; sign the zone again"

@@ -24,6 +24,7 @@ from maptr.answer.respond import make_reply
 from maptr.config.model import ConnectionLimits
 from maptr.errors import ZoneError
 from maptr.protocol.cookies import CookieSettings
+from maptr.protocol.names import Folded
 from maptr.server.stream import Connections, Stream
 from maptr.transfer.acl import TsigKey
 from maptr.transfer.session import Access
@@ -193,7 +194,7 @@ def fuzz_stream(data: bytes) -> None:
 
 
 KEY = TsigKey((b"xfr",), "hmac-sha256", bytes(range(32)))
-ACCESS = Access(keys={KEY.name: KEY}, secondaries={(b"example",): allowing("192.0.2.1", "key:xfr")})
+ACCESS = Access(keys={KEY.name: KEY}, secondaries={Folded((b"example",)): allowing("192.0.2.1", "key:xfr")})
 SIGNED_AT = 1559731985  # when the signatures in the corpus are valid
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Iterator
+
+import pytest
 
 from maptr.server.alarm import Alarm, AlarmKind, AlarmLog
 
@@ -60,3 +63,30 @@ def test_an_earlier_look_does_not_replace_a_later_one() -> None:
     early.join()
     late.join()
     assert [each.since for each in log.dated([alarm], 3.0)] == [2.0]
+
+
+def test_the_beginning_a_new_reason_and_the_end_of_an_alarm_are_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "maptr")
+    log, kind, other = AlarmLog(), AlarmKind.ZONE_REFUSED, Alarm(AlarmKind.FROZEN, "frozen", level=logging.WARNING)
+    looks: tuple[list[str], ...] = ([], ["a"], ["a"], ["b"], ["b"], [], [], ["b"])
+    for now, reasons in enumerate(looks):
+        log.dated([other, *(Alarm(kind, reason, "example.") for reason in reasons)], float(now))
+    said = [(record.levelname, record.getMessage()) for record in caplog.records]
+    assert said == [
+        ("WARNING", "frozen"),
+        ("ERROR", "a"),
+        ("ERROR", "b"),
+        ("INFO", "alarm ended after 4 s: zone-refused example."),
+        ("ERROR", "b"),
+    ]
+
+
+def test_an_alarm_whose_text_changes_with_time_is_logged_again_with_its_version(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    log, kind = AlarmLog(), AlarmKind.CERTIFICATE
+    for hour in (50, 49, 24, 23):
+        log.dated([Alarm(kind, f"in {hour} hours", version=("end", hour // 24))], 0.0)
+    assert caplog.messages == ["in 50 hours", "in 24 hours", "in 23 hours"]
+    log.dated([Alarm(kind, "in 23 hours", version=("end", 0))], 0.0, [kind])
+    assert caplog.messages[3:] == ["in 23 hours"], "the result of a reload"

@@ -14,7 +14,7 @@ import pytest
 
 from maptr.config import Config, ServeConfig, ZoneConfig
 from maptr.config.model import CatalogConfig
-from maptr.protocol.names import fold, parse
+from maptr.protocol.names import Folded, fold, parse
 from maptr.server import catalog
 from maptr.server.catalog import Catalog
 from maptr.transfer.catalog import member_label
@@ -133,7 +133,7 @@ def test_a_catalog_that_cannot_be_kept_is_served_with_an_alarm(tmp_path: Path) -
     ],
 )
 def test_more_than_30_percent_of_two_or_more_members_stay(members: str, configured: str, lost: str) -> None:
-    names = [[(each.encode(),) for each in text] for text in (members, configured, lost)]
+    names = [[Folded((each.encode(),)) for each in text] for text in (members, configured, lost)]
     assert [*catalog.lost_members(names[0], names[1])] == names[2]
 
 

@@ -112,6 +112,8 @@ def test_a_refused_zone_leaves_the_old_one(site: Site) -> None:
         site.server.wait_for(rf"zone a\.test\. was not reloaded, serial {was}, published .*, stays: ", before)
         assert reason in str(site.zone("a.test.")["error"])
         assert "\nALARM zone a.test. was not reloaded" in site.run("status").stdout
+        (alarm,) = site.status()["alarms"]
+        assert [line.endswith(alarm["text"]) for line in site.server.lines[before:]].count(True) == 1
         assert (address_of("ns.a.test.", port), address_of("ns.b.test.", port)) == ("192.0.2.1", f"192.0.2.{was + 100}")
 
         assert site.run("reload", "a.test", "--force").exit_code == (0 if forced else 1)
@@ -120,6 +122,7 @@ def test_a_refused_zone_leaves_the_old_one(site: Site) -> None:
         site.write_zone("a.test", zone_text(was + 3))
         assert site.run("reload", "a.test").exit_code == 0
         assert (site.status()["alarms"], site.zone("a.test.")["error"]) == ([], "")
+        site.server.wait_for(r"alarm ended after \d+ s: zone-refused a\.test\.$", before)
 
 
 @pytest.mark.parametrize(("text", "reason"), [("nonsense", ":1: "), (None, ": No such file or directory")])

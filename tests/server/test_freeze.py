@@ -62,7 +62,11 @@ def test_thawing_names_what_is_frozen() -> None:
 )
 def test_a_damaged_file_freezes_everything(tmp_path: Path, content: str) -> None:
     (tmp_path / freeze.NAME).write_text(content)
-    assert freeze.read(tmp_path, NOW) == Frozen(NOW)
+    found = freeze.read(tmp_path, NOW)
+    assert (found.everything, found.zones, found.is_unread) == (NOW, {}, False)
+    (alarm,) = found.alarms([NAME])
+    assert alarm.text == found.trouble
+    assert f"{tmp_path / freeze.NAME} is damaged, all zones are frozen until maptr control thaw: " in alarm.text
 
 
 # --- one zone

@@ -36,7 +36,7 @@ def state_of(
     logged, last = logged or Repetitions(), None if before is None else before.access.catalog
     served: Served = {zone.name: ZoneState(zone, view) for zone in config.zones for view in views}
     journals = journals_of(config.zones, served, before, logged)
-    access = Access(journals=journals, catalog=Catalog(logged).following(config, last, NOW))
+    access = Access(journals=journals, catalog=Catalog().following(config, last, NOW))
     return ServerState(Snapshot.of(views), access, PLAIN)
 
 

@@ -15,7 +15,7 @@ import pytest
 from maptr import config as configuration
 from maptr import registry
 from maptr.config import Config
-from maptr.daemon.background import Background, Repetitions
+from maptr.daemon.background import Background
 from maptr.daemon.pulling import ServerDrift
 from maptr.dnssec import keys as zonekeys
 from maptr.dnssec.keys import Algorithm, KeyState, Role
@@ -25,7 +25,6 @@ from maptr.server.alarm import AlarmLog
 from maptr.server.daemon import Daemon
 from maptr.server.publisher import start
 from maptr.server.puller import HISTORY, Puller
-from maptr.server.reloader import log_alarms
 from maptr.server.status import ReloadResult, ZoneResult, to_json
 from tests.support.command_line import run
 from tests.support.http_server import http_server, sends
@@ -187,6 +186,7 @@ class Pulling(Site):
         super().__init__(folder, f'[table]\nfile = "naans"\n{table}' if table else "")
         self.published: list[Labels] = []
         self.puller = Puller(lambda: self.config, self.publish, clock=self.clock)
+        self.alarm_log = AlarmLog()
 
     async def publish(self, zone: Labels) -> ReloadResult:
         self.published.append(zone)
@@ -198,6 +198,7 @@ class Pulling(Site):
             await self.puller.look_for_drift()
 
         asyncio.run(work())
+        self.alarm_log.dated(self.puller.alarms(), self.now)
 
     def described(self, key: str) -> Any:
         """Return a value from the puller's status."""
@@ -256,14 +257,13 @@ def test_a_failed_pull_is_logged_once_and_retried_soon(
     assert 3240 <= pulling.puller.pause() <= 3960
     for _ in range(3):
         pulling.pull()
-    assert [record.message for record in caplog.records] == [
-        f"table {tmp_path}/naans: not pulled, there is none: {url}: the server answers 404 Not Found"
-    ]
+    assert [record.message for record in caplog.records] == alarms_of(pulling.puller)
     assert 108 <= pulling.puller.pause() <= 132
-    error = pulling.puller.pulls.state.error
+    error = f"{url}: the server answers 404 Not Found"
     assert alarms_of(pulling.puller) == [
         f"table {tmp_path}/naans: not pulled, there is none: {error}; maptr control pull tries again"
     ]
+    assert pulling.puller.pulls.state.error == error
     assert pulling.published == []
     answers["/naans"] = good
     pulling.pull()
@@ -394,9 +394,8 @@ def test_left_out_records_are_in_status_and_log(tmp_path: Path, caplog: pytest.L
     line = "2 records left out: a bad-record; 12345/x7 no-public-host, its ARKs get the answer of 12345"
     assert told.text == line
     assert site.alarms() == [f"zone ark.arpa.: {line}"]
-    logged = Repetitions()
-    for now in (0.0, 1.0, 86400.0):
-        log_alarms(site.served, now, logged)
+    site.now += 86400.0
+    site.alarms()
     assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
         ("ERROR", f"zone ark.arpa.: {line}")
     ]
@@ -404,8 +403,8 @@ def test_left_out_records_are_in_status_and_log(tmp_path: Path, caplog: pytest.L
     site.table.write_text(SHOULDER.replace("/x7", "/x6").replace("10.0.0.1", "x6.nlm.nih.gov"))
     site.reload()
     assert site.alarms() == []
-    log_alarms(site.served, 0.0, logged)
-    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    site.reload(force=True)
+    assert [record.levelname for record in caplog.records] == ["WARNING"], "when it is new, without an alarm"
 
 
 def test_after_a_refused_table_the_left_out_records_are_those_of_the_served_table(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import pytest
 from maptr.config import Config, ServeConfig, ZoneConfig
 from maptr.config.model import CatalogConfig, SecondariesConfig
 from maptr.protocol.address import Address
-from maptr.protocol.names import Labels, fold, parse
+from maptr.protocol.names import Folded, fold, parse
 from maptr.protocol.serial import MAX_AHEAD
 from maptr.server import serials
 from maptr.server.alarm import AlarmKind, Silence
@@ -238,7 +238,7 @@ def config_of(*targets: NotifyTarget, style: str = "increment", **serve: object)
     return Config(ServeConfig(**serve), zones=(zone,))  # type: ignore[arg-type]
 
 
-def asked(config: Config, origin: Labels = EXAMPLE, *silences: Silence) -> list[int]:
+def asked(config: Config, origin: Folded = EXAMPLE, *silences: Silence) -> list[int]:
     monitor = SecondaryMonitor(lambda: float(NOW), config.serve.secondaries)
     known = SecondarySerials(monitor, lambda: float(NOW))
     found = [*known.of(config, silences)(origin)]
@@ -294,7 +294,7 @@ async def test_a_silent_secondary_of_many_zones_hides_no_other(monkeypatch: pyte
 
 
 async def test_secondaries_of_the_catalog_are_asked() -> None:
-    name = parse("catalog.invalid.")
+    name = fold(parse("catalog.invalid."))
     async with Secondary(lambda query: [soa(query, 7)]) as one:
         catalog = CatalogConfig(name, notify=(target_of(one),))
         config = config_of(style="file", catalog=catalog, secondaries=SecondariesConfig())

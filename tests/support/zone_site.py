@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from maptr.config import ZoneConfig
-from maptr.protocol.names import Labels
+from maptr.protocol.names import Folded
 from maptr.server import publisher
+from maptr.server.alarm import AlarmLog
 from maptr.server.state import Served, ZoneState
 from maptr.server.status import ZoneResult
 from maptr.zone.snapshot import ZoneView
@@ -18,6 +19,7 @@ class ZoneSite:
         self.now = now
         self.served: Served = {}
         self.others: list[int] = []  # the serials of secondaries
+        self.alarm_log = AlarmLog()
 
     def clock(self) -> float:
         return self.now
@@ -25,15 +27,18 @@ class ZoneSite:
     def start(self) -> ZoneView | None:
         """Start as a new process does."""
         self.served = publisher.keep(publisher.start([self.zone], clock=self.clock, others=self.serials))
+        self.alarm_log = AlarmLog()
+        self.alarms()
         return self.state.view
 
     def reload(self, *, force: bool = False) -> ZoneResult:
         self.served, (outcome,) = publisher.publish(
             [self.zone], self.served, clock=self.clock, force=force, others=self.serials
         )
+        self.alarms()
         return outcome
 
-    def serials(self, origin: Labels) -> list[int]:
+    def serials(self, origin: Folded) -> list[int]:
         assert origin == self.zone.name
         return self.others
 
@@ -51,4 +56,5 @@ class ZoneSite:
         return self.view.serial
 
     def alarms(self) -> list[str]:
-        return [alarm.text for alarm in self.state.alarms(self.now)]
+        """Look at the alarms, which are logged, and return their texts."""
+        return [alarm.text for alarm in self.alarm_log.dated(self.state.alarms(self.now), self.now)]

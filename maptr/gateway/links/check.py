@@ -166,11 +166,11 @@ class LinkReport:
 
     @property
     def alarm(self) -> str:
-        """What the operator must fix; "" if nothing."""
+        """What the operator must fix, for the log and the alarm; "" if nothing."""
         if self.lacks_network:
-            return "no server answers a check, perhaps because of the network of this machine"
+            return "links: no server answers a check, perhaps because of the network of this machine"
         if self.counts.is_alarm:
-            return f"{self.counts.dead} of {sum(self.counts)} objects lead nowhere: /links has them"
+            return f"links: {self.counts.dead} of {sum(self.counts)} objects lead nowhere: /links has them"
         return ""
 
 

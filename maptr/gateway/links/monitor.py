@@ -96,7 +96,7 @@ class LinkMonitor:
     def _tell(self, report: LinkReport | None) -> None:
         alarm = "" if report is None else report.alarm
         if self._logged.is_new("alarm", alarm):
-            log.warning("links: %s", alarm)
+            log.warning("%s", alarm)
 
     def _checker_of(self, objects: Path, kept: LinkStore, contact: str) -> LinkChecker | None:
         """Return the checker of a store's links; None while another process checks them."""

@@ -309,8 +309,6 @@ class ObjectStore(OwnObjects):
                 return ""
         else:
             self._failing_since = None
-        if not reason and self._logged.forget("trouble"):
-            log.info("%s can be read again", self.filename)
         if self._logged.is_new("trouble", reason):
             log.error("%s: %s; ARKs that may be own objects get 503", self.filename, reason)
         return reason
