@@ -100,8 +100,8 @@ def config(
 ) -> None:
     """Print the settings that make a DNS resolver ask your server for ark.arpa.
 
-    The resolver is Unbound, BIND or systemd-resolved. SERVER is an IP address. By default it is what maptr serve
-    listens on: the addresses in the configuration, else 127.0.0.1, port 5300.
+    The resolver is Unbound, BIND or systemd-resolved. SERVER is an IP address; by default, the addresses that maptr
+    serve listens on are used: those in the configuration, else 127.0.0.1, port 5300.
 
     \b
     Example:

@@ -621,7 +621,7 @@ class QueryLogConfig:
     """``[serve.query_log]``: which queries are logged."""
 
     every: int = setting(integer(0, 1_000_000_000), 0).help(
-        f"log every nth query (1: all), at most `serve.query_log.rate` a second ({QUERIES_A_SECOND}); 0: none"
+        f"log every nth query (1: all), at most `serve.query_log.rate` a second (default {QUERIES_A_SECOND}); 0: none"
     )
     rate: int = setting(integer(1, 100_000), QUERIES_A_SECOND).help("log at most this many queries a second")
 
