@@ -386,7 +386,7 @@ class NumberedLines:
         self._start = source.tell() - sum(map(len, self._ahead)) if source.seekable() else 0
 
     def columns(self) -> list[str]:
-        """Return the names of all columns: those of the header, or numbers."""
+        """Return the names of all columns: from the header, or numbers."""
         if self._column is None:
             return [TEXT]
         if self._header:

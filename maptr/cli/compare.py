@@ -71,7 +71,7 @@ class Comparison:
 @click.argument("file", type=options.FILE_PATH)
 @click.argument("resolver", metavar="URL")
 @options.output_option("Write the differences to FILE.  [default: standard output]")
-@click.option("--sample", type=click.IntRange(1), metavar="N", help="Ask only for N of the ARKs, the same in each run.")
+@click.option("--sample", type=click.IntRange(1), metavar="N", help="Ask for only N of the ARKs, the same in each run.")
 @click.option(
     "--rate", type=options.Amount(0, min_open=True), default=5.0, metavar="N", help="Send at most N requests a second."
 )
@@ -80,7 +80,7 @@ class Comparison:
 def compare(
     file: Path, resolver: str, target: Path | None, sample: int | None, rate: float, resume: bool, overwrite: bool
 ) -> None:
-    """Ask the resolver at URL for each ARK of FILE, and compare its answers with those of a gateway with FILE.
+    """Ask the resolver at URL for each ARK in FILE, and compare its answers with those that a gateway would give.
 
     Each ARK is requested as it is, with a suffix, and with a query. No redirect is followed. URL may be on a private
     host, and goes before the ARK: https://n2t.net requests https://n2t.net/ark:12345/k1.

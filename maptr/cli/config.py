@@ -117,7 +117,7 @@ def config(
 
 
 def _servers(words: Sequence[str], found: Config) -> list[Server]:
-    """Return the servers of the command line, or else of the configuration. Raises UsageError."""
+    """Return the servers from the command line, else the configuration. Raises UsageError."""
     servers = [Server(*read_server(text)) for text in options.plain_servers(words, "a resolver asks servers")]
     servers = servers or [Server(_ANY.get(each.host, each.host), each.port) for each in found.serve.listen]
     for server in servers:

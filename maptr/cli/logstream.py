@@ -94,8 +94,8 @@ def _plain(value: object) -> object:
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object a line: ``time``, ``level``, ``logger``, ``message``; ``rcode`` and ``members`` if the record has
-    them; ``error``, a traceback, if there was an exception."""
+    """One JSON object per line: ``time``, ``level``, ``logger``, ``message``; ``rcode`` and ``members`` if the record
+    has them; ``error``, a traceback, if there was an exception."""
 
     converter = staticmethod(time.gmtime)
 

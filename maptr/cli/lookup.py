@@ -217,7 +217,7 @@ def reconciling_client(
 
 
 def client_options(given: LookupOptions, config: Config | None) -> dict[str, Any]:
-    """Return the options of ``maptr.Client``: those of the command line, else of the configuration, else the defaults.
+    """Return the options of ``maptr.Client``, from the command line, else the configuration, else the defaults.
 
     The servers and the cache file are not among them.
     """
@@ -242,11 +242,11 @@ def read_config(
     warn: Callable[[str], object] = output.warning,
 ) -> Config | None:
     """Read the configuration of the client: ``file``, or the file in MAPTR_CONFIG, or the first of three that has a
-    ``[client]``, ``[cache]``, ``[table]`` or ``[gateway]``: ``maptr.toml`` in the current folder, that of the user,
-    and (if ``running``) that of a running ``maptr up``. Returns None if there is none.
+    ``[client]``, ``[cache]``, ``[table]`` or ``[gateway]``: ``maptr.toml`` in the current folder, the user's, and (if
+    ``running``) the one of a running ``maptr up``. Returns None if there is none.
 
-    ``flags`` are options that override it. ``warn`` gets a text for each setting that was removed. Raises ConfigError
-    and OSError.
+    ``flags`` are options that override it. ``warn`` gets a text for each removed setting. Raises ConfigError and
+    OSError.
     """
     environment = os.environ
     named = file or environment.get("MAPTR_CONFIG")
@@ -273,7 +273,7 @@ def read_config(
 
 
 def origin_of(given: str | None, config: Config | None) -> str:
-    """Return the origin of the option, else of the configuration, else ark.arpa."""
+    """Return the origin from the option, else the configuration, else ark.arpa."""
     if given is not None:
         return given
     if config is None:
@@ -284,7 +284,7 @@ def origin_of(given: str | None, config: Config | None) -> str:
 
 
 def servers_of(given: list[str], config: Config | None, options: LookupOptions = DEFAULTS) -> list[str]:
-    """Return the servers of the command line, or else of the configuration. Empty means the servers of the system.
+    """Return the servers from the command line, else the configuration. Empty means the system's servers.
 
     Raises ConfigError for a bad server and for one that the options exclude, and DiscoveryFailed if none is left.
     """
@@ -320,7 +320,7 @@ def refuse_schemes(
 
 
 def chooser_of(given: LookupOptions, config: Config | None, client: Client) -> Chooser | None:
-    """Return the chooser of the option or of the configuration; None for the first candidate.
+    """Return the chooser from the option, else the configuration; None for the first candidate.
 
     Servers that did not answer the probes in the client's history come last.
     """
@@ -335,7 +335,7 @@ def chooser_of(given: LookupOptions, config: Config | None, client: Client) -> C
 
 
 def scheme_of(given: str | None, config: Config | None) -> str:
-    """Return the scheme for hosts that have none: from the option, else from the configuration, else https."""
+    """Return the scheme for hosts that have none: from the option, else the configuration, else https."""
     return given or (config.client.scheme if config is not None else "https")
 
 

@@ -46,7 +46,7 @@ COLORS = {LinkState.DEAD: output.BAD, LinkState.FAILING: output.DOUBTFUL}
 @options.JSON_OPTION
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV.")
 def probe(file: Path | None, config: str | None, again: bool, allow_private: bool, as_json: bool, as_csv: bool) -> None:
-    """Check each URL of the own objects in STORE, or in gateway.redirects of the configuration, once.
+    """Check once each URL of the own objects in STORE, or in the configured gateway.redirects.
 
     It sends HEAD, or GET if the server has no HEAD, and follows at most five redirects; it requests eight URLs at a
     time, and each host once in two seconds. Equal URLs are requested once, and withdrawn objects are left out. A link

@@ -46,7 +46,7 @@ _OBJECT = "maptr.cli.own_object"
     },
 )
 def redirects() -> None:
-    """Change the own objects of a gateway (gateway.redirects): the redirects of single ARKs, in a store or a CSV.
+    """Change a gateway's own objects (gateway.redirects): the redirects of single ARKs, in a store or a CSV.
 
     import makes a store, a SQLite database, from a CSV; the other commands change and show single objects in it.
 

@@ -235,7 +235,7 @@ def serve(
         if not found.zones and path is not None:
             raise found.error("zone", "there is no zone to serve", of_text=True)
         if not found.zones:
-            raise click.UsageError("there is no zone to serve: --zone ark.arpa serves that of the public registry")
+            raise click.UsageError("there is no zone to serve: --zone ark.arpa serves the public registry's")
         if not check_config:
             if any(zone.keys is not None for zone in found.zones):
                 require_cryptography()

@@ -59,7 +59,7 @@ PARENT_SECONDS = 10.0  # for a server of the parent zone to answer
     default="publish",
     help="Publish CDS and CDNSKEY for the parent: those of the active keys, none, or those that delete the DS.",
 )
-@options.time_option("--dnskey-ttl", help="Give DNSKEY, CDS and CDNSKEY this TTL.  [default: that of the SOA]")
+@options.time_option("--dnskey-ttl", help="Give DNSKEY, CDS and CDNSKEY this TTL.  [default: the SOA's]")
 @click.option(
     "--force",
     is_flag=True,

@@ -176,7 +176,7 @@ def build(
 def check(file: str, origin: str | None, as_json: bool, strict: bool) -> None:
     """Check a zone FILE (- for standard input) as a server would load it and as a Maptr client would read it.
 
-    It finds what the checkers of name servers do not: regexps that make BIND reject the zone, hosts without a final
+    It finds what name servers' checkers do not: regexps that make BIND reject the zone, hosts without a final
     dot, unescaped ports, redirect loops, names that are not NAANs, replies too big for UDP. Signatures that have
     expired, or expire within two days, are a warning.
 

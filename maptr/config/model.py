@@ -66,7 +66,7 @@ class NotInstalled(ValueError):
 class ValueType(NamedTuple, Generic[T]):
     """The type of a value: ``read`` takes a TOML value; ``from_text`` makes one from an environment variable.
 
-    ``values`` describes what ``read`` takes in a help text; ``metavar`` stands for a value, or an element of a list.
+    ``values`` describes what ``read`` takes, for help texts; ``metavar`` stands for a value, or an element of a list.
     ``words`` are the only values, or the built-in ones.
     """
 
@@ -513,8 +513,8 @@ def setting(
 ) -> UndescribedSetting:
     """Return a key that still needs its help text. Without a default, it is required. Secrets are never ``shown``.
 
-    It has no effect unless all keys that it ``needs``, keys of its table or dotted names, are set. ``content`` is what
-    its file holds, so that no file is used for two kinds of content. ``empty`` says what applies without a value.
+    It has no effect without the keys that it ``needs``: keys of its table, or dotted names. ``content`` is what its
+    file holds, so that no file is used for two kinds of content. ``empty`` says what applies without a value.
     """
     metadata = {"type": value_type, "needs": needs, "content": content, "empty": empty}
     return UndescribedSetting(default, shown, metadata)

@@ -97,7 +97,7 @@ def test_each_mistake_is_reported(zone_file: Path, options: tuple[str, ...], cod
 @pytest.mark.parametrize(
     ("words", "code", "why"),
     [
-        ([], 2, "there is no zone to serve: --zone ark.arpa serves that of the public registry"),
+        ([], 2, "there is no zone to serve: --zone ark.arpa serves the public registry's"),
         (["--zone", "a.test=zone", "--json"], 2, "--json needs --check-config"),
         (["--config", "nowhere.toml"], 8, "nowhere.toml: No such file or directory"),
         (["--config", "bad.toml"], 2, "maptr: bad.toml:2: serve.listen"),
