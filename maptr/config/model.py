@@ -706,7 +706,7 @@ class ServeConfig:
     )
     log_format: str = setting(choice("text", "json"), "text").help(
         "log as text, or as JSON: one object per line with `time`, `level`, `logger`, `message`, and perhaps `rcode` "
-        "or `error`; an error that ends the start is logged too, unless it is in the file's syntax or in an option"
+        "or `error`; an error that ends the start has that format, unless it is in the file's syntax or in an option"
     )
     query_log: QueryLogConfig = section(QueryLogConfig)
 
