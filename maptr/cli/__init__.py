@@ -5,7 +5,7 @@ Internal: it may change in any release. ``help(maptr)`` lists the public names.
 
 from __future__ import annotations
 
-# Command -> (module, attribute, short help). The help texts stand here so that ``maptr --help`` imports no command.
+# Command -> (module, attribute, short help). The help texts are here so that ``maptr --help`` imports no command.
 Lazy = tuple[str, str, str]
 COMMANDS: dict[str, Lazy] = {
     "discover": ("maptr.cli.discover", "discover", "Find the mapping authorities of ARKs, and show why."),
@@ -20,7 +20,7 @@ COMMANDS: dict[str, Lazy] = {
     "serve": ("maptr.cli.serve", "serve", "Answer DNS queries from zone files."),
     "gateway": ("maptr.cli.gateway", "gateway", "Redirect ARKs to their mapping authorities, over HTTP."),
     "redirects": ("maptr.cli.redirects", "redirects", "Check, import and export the redirects of single ARKs."),
-    "stats": ("maptr.cli.stats", "stats", "Show what a gateway was asked."),
+    "stats": ("maptr.cli.stats", "stats", "Show what clients asked a gateway."),
     "config": ("maptr.cli.config", "config", "Print the settings that make a resolver ask your server."),
     "up": ("maptr.cli.up", "up", "Serve the zone of the registry and a gateway on this machine."),
     "reload": ("maptr.cli.control", "reload", "Make the running server read its zones again."),

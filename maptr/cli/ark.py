@@ -68,7 +68,7 @@ _SCOPES = {
 
 
 def _why_none(text: str) -> str:
-    """Return why a text may have no ARK: it is the name of a file, or the bytes of another encoding or format."""
+    """Return why a text may have no ARK: it is a file's name, or bytes in another encoding or format."""
     if "\0" in text:
         return f", which is {NOT_UTF8}"
     return f": to read the file, write: - < {text}" if os.path.isfile(text) else ""  # noqa: PTH113 - False if not a path

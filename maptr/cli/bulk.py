@@ -35,17 +35,17 @@ if TYPE_CHECKING:
     from maptr.client import Client
 
 COLUMNS = ("line", "status", "ark", "url", "note", "suggestion")
-FIND_COLUMNS = tuple(f"maptr_{name}" for name in COLUMNS[1:5])  # behind "row" and the columns of the input
+FIND_COLUMNS = tuple(f"maptr_{name}" for name in COLUMNS[1:5])  # after "row" and the columns of the input
 TEXT = "text"  # the only column of an input without --column
 FOUND, NONE, UNKNOWN, BAD = STATUSES = "found", "none", "unknown", "bad"
 
 MAX_SHOWN = 20  # bad lines reported on stderr; every bad line has its row
 CHOOSING = 16  # threads for a chooser that connects to servers
-MAX_HELD = 100_000  # discoveries that wait for the chooser; beyond this, DNS waits too
+MAX_HELD = 100_000  # discoveries that wait for the chooser; beyond this, DNS also waits
 PARTIAL = ".partial"  # suffix of the file that will replace OUT
 DELIMITERS = ("\t", ",", ";")  # between columns, in the order in which they are tried
 MAX_LINE = 1 << 16  # bytes; the rest of a longer line is ignored
-MAX_BLANK = 1000  # lines before the row that tells the number of columns
+MAX_BLANK = 1000  # blank lines before the row that shows the number of columns
 _DOCUMENT = json.dumps({"schema": SCHEMA}).encode()[:-1]
 
 Row = dict[str, object]
@@ -55,9 +55,9 @@ Token = TypeVar("Token")
 
 
 class InputRow(NamedTuple):
-    """A row of the input. ``number`` counts rows from 1, as spreadsheets do, ``line`` is that of its first line.
+    """A row of the input. ``number`` counts rows from 1, as spreadsheets do; ``line`` is the number of its first line.
 
-    ``text`` is the line, or its cell in the column with ARKs. ``trouble`` says why the cells are not all there.
+    ``text`` is the line, or its cell in the column with ARKs. ``trouble`` says why cells are missing.
     """
 
     line: int
@@ -68,7 +68,7 @@ class InputRow(NamedTuple):
 
 
 class Place(NamedTuple):
-    """A row of the input, and one ARK of it; None if it has none."""
+    """A row of the input, and one ARK in it; None if it has none."""
 
     record: InputRow
     ark: Ark | None
@@ -79,7 +79,7 @@ class Place(NamedTuple):
         0: "every ARK has a URL",
         1: "an ARK has no mapping authority, or a line is not an ARK",
         8: "a file cannot be read or written",
-        9: "DNS did not answer for an ARK, nor did a table",
+        9: "neither DNS nor a table answered for an ARK",
     }
 )
 @click.argument("words", nargs=-1, metavar="[FILE] [@SERVER[#PORT]]...", type=options.PATH)
@@ -90,7 +90,7 @@ class Place(NamedTuple):
     help="Keep the rows in OUT, and add those of the other lines. The exit code counts all rows.",
 )
 @click.option("--overwrite", is_flag=True, help="Replace OUT once all rows are written.")
-@options.json_option("Write one JSON document a line instead of CSV.")
+@options.json_option("Write one JSON document per line instead of CSV.")
 @click.option(
     "--column",
     metavar="NAME|NUMBER",
@@ -102,7 +102,7 @@ class Place(NamedTuple):
     is_flag=True,
     help="Find the ARKs in each line, or in its column: a row for each, with all columns of FILE.",
 )
-@click.option("--unordered", is_flag=True, help="Write rows as they are ready, not in the order of FILE.")
+@click.option("--unordered", is_flag=True, help="Write rows as soon as they are ready, not in the order of FILE.")
 @click.option(
     "--concurrency",
     default=256,
@@ -118,7 +118,7 @@ class Place(NamedTuple):
     help="Keep at most this many TCP connections open; fewer if the server or the system does not allow that many.",
 )
 @options.RATE_OPTION
-@options.discovery_options("It begins with the first query for the ARK.")
+@options.discovery_options("It starts with the first query for the ARK.")
 def bulk(
     words: Sequence[str],
     target: Path | None,
@@ -133,17 +133,17 @@ def bulk(
     rate: float | None,
     **given: Any,
 ) -> None:
-    """Discover every ARK of FILE, which has one a line; - or no FILE is standard input.
+    """Discover every ARK in FILE, which has one per line; - or no FILE means standard input.
 
     Writes a row for each line: line, status (found, none, unknown, bad), ark, url, note and suggestion. A line that is
-    not an ARK has the status bad, and a suggestion if it means one. Blank lines and comments (#) are skipped and
-    counted, and with --column rows without that cell. A row of several lines has the number of its first one. Each name
-    is queried once, even if many ARKs share it.
+    not an ARK has the status bad, and a suggestion if it seems to mean one. Blank lines and comments (#) are skipped
+    and counted; with --column, so are rows without that cell. A row of several lines has the number of its first line.
+    Each name is queried once, even if many ARKs share it.
 
     --find reads lines or cells with other text, such as "ark:12345/x5 (cover)" or "=HYPERLINK(...)". It writes a row
-    for each ARK: row, the number of its row in FILE, then the columns of FILE as they are (without --column one, text),
-    then maptr_status, maptr_ark, maptr_url and maptr_note. A row without an ARK gives one row with the status none;
-    bad is a row that cannot be read. Two spellings of one ARK in one row are one. No line is a comment.
+    for each ARK: row, its row number in FILE, then the unchanged columns of FILE (without --column only one, text),
+    then maptr_status, maptr_ark, maptr_url and maptr_note. A row without an ARK gives one row with the status none; a
+    row that cannot be read is bad. Two spellings of one ARK in one row count as one. No line is a comment.
 
     @SERVER asks this DNS server instead of the system's resolver; @tcp://HOST by TCP and @tls://HOST by TLS only.
     @https:// is refused. Without @SERVER, a table answers where DNS does not, as in maptr discover, and the note says
@@ -256,7 +256,7 @@ def _run(
 
 
 def _remaining(places: Iterable[Place], done: Set[int], form: LineForm) -> Iterator[tuple[Place, Ark | bytes]]:
-    """Yield each place that needs a row, with what is to be discovered."""
+    """Yield each place that needs a row, with what to discover."""
     for place in places:
         if form.key(place) not in done:
             yield place, place.record.text if place.ark is None else place.ark
@@ -297,11 +297,11 @@ def _report(counts: Counter[str], questions: int, column: str | None, options: L
         f"{counted(questions, 'name')} asked{table}{skipped}"
     )
     if column is not None and counts["skipped"] and not rows:
-        output.warning(f"--column: no line has anything in the column {column}")
+        output.warning(f"--column: the column {column} is empty in every line")
     if counts["longer"]:
-        output.warning(f"{counted(counts['longer'], 'row')} with more cells than the first one: these are left out")
+        output.warning(f"{counted(counts['longer'], 'row')} with more cells than the first one: the rest is left out")
     if column is None and counts["with columns"] and not find:
-        output.warning("bad lines seem to have columns: name the one with the ARKs by --column NAME, or by its number")
+        output.warning("bad lines seem to have columns: choose the one with the ARKs by --column NAME or NUMBER")
 
 
 @contextmanager
@@ -355,7 +355,7 @@ def _size(source: IO[bytes]) -> int | None:
 class NumberedLines:
     """The numbered texts of a file: its lines or, for CSV and TSV, one column of each record.
 
-    A record has the number of its first line: a cell in quotes may have line ends (RFC 4180 2.6). Raises UsageError
+    A record has the number of its first line: a quoted cell may contain line ends (RFC 4180 2.6). Raises UsageError
     for a ``column`` that is not in the header, which is the first line, and ConfigError for a file in UTF-16, as Excel
     writes "Unicode Text", and for a workbook.
     """
@@ -363,7 +363,7 @@ class NumberedLines:
     def __init__(self, source: IO[bytes], column: str | None) -> None:
         self._source = source
         first = source.readline(MAX_LINE)
-        self._ahead = [first]  # lines that are to be read again, the next one last
+        self._ahead = [first]  # lines to read again, the next one last
         if b"\0" in first or first.startswith((BOM_UTF16_BE, BOM_UTF16_LE)):
             raise ConfigError(NOT_UTF8, line=1)
         self._before = self._rows_before = 0  # numbers of lines and of rows up to the header
@@ -386,7 +386,7 @@ class NumberedLines:
         self._start = source.tell() - sum(map(len, self._ahead)) if source.seekable() else 0
 
     def columns(self) -> list[str]:
-        """Return the names of all columns: those of the header, or numbers."""
+        """Return the names of all columns: from the header, or numbers."""
         if self._column is None:
             return [TEXT]
         if self._header:
@@ -527,7 +527,7 @@ def row_of(number: int, text: bytes, found: Discovery, require: str | None) -> R
 class LineForm:
     """The form of the output for lines that are ARKs: a row for each line."""
 
-    number, ark = "line", "ark"  # the columns that tell which row it is
+    number, ark = "line", "ark"  # the columns that identify a row
     status = "status"
     columns: Sequence[str] = COLUMNS
 
@@ -535,7 +535,7 @@ class LineForm:
         self.as_json = as_json
 
     def places(self, records: Iterable[InputRow], profile: Profile, counts: Counter[str]) -> Iterator[Place]:
-        """Yield what has a row. Counts the blank lines and comments."""
+        """Yield each place that gets a row. Counts the blank lines and comments."""
         for record in records:
             if is_skipped(record.text):
                 counts["skipped"] += 1
@@ -555,7 +555,7 @@ class LineForm:
         return record.line
 
     def key(self, place: Place) -> int:
-        """Return what tells the row of a place from all others, when a run is resumed."""
+        """Return what identifies the row of a place when a run is resumed."""
         return place.record.line
 
     def key_of(self, number: int, ark: str) -> int:
@@ -568,7 +568,7 @@ class LineForm:
 class FindForm(LineForm):
     """The form of the output for rows with ARKs in other text: a row for each ARK, with the columns of the input.
 
-    Columns of the input whose name is taken have a number behind it: ``row_2``.
+    Columns of the input whose name is taken get a number after it: ``row_2``.
     """
 
     number, ark, status = "row", "maptr_ark", "maptr_status"
@@ -577,7 +577,7 @@ class FindForm(LineForm):
         super().__init__(as_json)
         taken = {"row", "schema", *FIND_COLUMNS, *(f"maptr_{name}" for name in ("source", "age", "stale", "security"))}
         self._given: list[str] = []
-        numbers: Counter[str] = Counter()  # the last one behind each name: a header may have a name thousands of times
+        numbers: Counter[str] = Counter()  # the last one of each name: a header may repeat a name thousands of times
         for name in given:
             free = name
             while free in taken:
@@ -613,7 +613,7 @@ class FindForm(LineForm):
         return {"row": place.record.number, **dict(zip(self._given, cells, strict=True)), **ours}
 
     def cell(self, name: str, value: object) -> str:
-        """Write a value for CSV: the columns of the input as they came, so that a program can join the rows."""
+        """Write a value for CSV: columns of the input unchanged, so that a program can join the rows."""
         return str(value) if name in self._verbatim else csv_text(value)
 
     def number_of(self, record: InputRow) -> int:
@@ -685,7 +685,7 @@ def kept_rows(
             if record == 1 and not (row.startswith(begins) or (not is_whole and begins.startswith(row))):
                 raise _not_ours(target, 1, f"it does not begin with {begins.decode().strip()}")
             if not is_whole:
-                break  # an interrupted run wrote only a part of the row
+                break  # an interrupted run wrote only part of the row
             size += len(row)
             if record == 1 and not form.as_json:
                 continue
@@ -698,7 +698,7 @@ def kept_rows(
             if key not in kept:
                 counts.update((status, "kept"))
             if kept.setdefault(key, found) != found:
-                raise _not_ours(target, record, f"line {number} has another row already")
+                raise _not_ours(target, record, f"line {number} already has a different row")
     seen = end = 0
     for read in lines.records():
         end = form.number_of(read)
@@ -707,14 +707,14 @@ def kept_rows(
             seen += key in kept
             if kept.get(key, found) != found:
                 raise click.UsageError(
-                    f"{target}: its row of line {end} has another ARK: it was written from another input"
+                    f"{target}: its row of line {end} has a different ARK: it was written from another input"
                 )
     if last > end:
         raise click.UsageError(
-            f"{target}: has a row of {form.number} {last}, but the input has {counted(end, form.number)}"
+            f"{target}: has a row for {form.number} {last}, but the input has {counted(end, form.number)}"
         )
     if seen < len(kept):
-        raise click.UsageError(f"{target}: has a row that is not of the input: it was written from another input")
+        raise click.UsageError(f"{target}: has a row that is not in the input: it was written from another input")
     lines.rewind()
     return size, kept.keys()
 
@@ -726,7 +726,7 @@ def _header(form: LineForm) -> bytes:
 
 
 def _rows_in(file: IO[bytes], form: LineForm) -> Iterator[bytes]:
-    """Yield the rows of an output: of CSV, one may have several lines, because cells of the input may."""
+    """Yield the rows of an output; a row of CSV may have several lines, because the input's cells may."""
     for line in file:
         row = line
         while not form.as_json and row.count(b'"') % 2 and (more := file.readline()):

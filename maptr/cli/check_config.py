@@ -30,16 +30,16 @@ def check_options(command: Any) -> Any:
 
 
 def warn_of(config: Config, log: Callable[[str], object]) -> None:
-    """Warn of each setting that was removed, and of each file with a secret that everybody may read."""
+    """Warn of each setting that was removed, and of each file with a secret that all users can read."""
     for each in (*config.removed, *config.open_secrets()):
         log(str(each))
 
 
 @contextmanager
 def mistakes_reported(nothing: Mapping[str, Any], *, check: bool, as_json: bool) -> Iterator[None]:
-    """End the command for mistakes in the configuration or a file. ``nothing`` has the other members of the JSON."""
+    """End the command if the configuration or a file has mistakes. ``nothing`` has the other members of the JSON."""
     if as_json and not check:
-        raise click.UsageError("--json goes with --check-config")
+        raise click.UsageError("--json needs --check-config")
     try:
         yield
     except (ConfigError, OSError) as error:
@@ -50,13 +50,13 @@ def mistakes_reported(nothing: Mapping[str, Any], *, check: bool, as_json: bool)
 
 
 def _is_usage(mistake: Mistake, *, check: bool) -> bool:
-    """Return whether an option is wrong, at a start only if no change of the machine can make it right."""
+    """Return whether an option is wrong; at a start, only if no change to the machine can make it right."""
     is_option = isinstance(mistake, ConfigError) and mistake.filename.startswith(("--", "@"))
     return is_option and (check or start_code([mistake]) == output.EXIT_USAGE)
 
 
 def report(mistakes: Sequence[Mistake], served: Mapping[str, Any], *, as_json: bool, check: bool = True) -> None:
-    """Print the mistakes; as JSON beside what is ``served``. Exits if there are any."""
+    """Print the mistakes, as JSON together with what is ``served``. Exits if there are any."""
     if as_json:
         output.json_data({"errors": [*map(_as_dict, mistakes)], **served})
     else:
@@ -67,8 +67,8 @@ def report(mistakes: Sequence[Mistake], served: Mapping[str, Any], *, as_json: b
 
 
 def start_code(mistakes: Sequence[Mistake]) -> int:
-    """Return the exit code of a start: 2 if the text of the configuration alone shows the mistakes, so that systemd
-    does not try again; another one if a change of the machine is needed, too."""
+    """Return the exit code of a start: 2 if the configuration's text alone shows the mistakes, so that systemd does not
+    try again; another code if the machine must change."""
     if all(isinstance(each, ConfigError) and each.of_text for each in mistakes):
         return output.EXIT_USAGE
     return max(map(code_of, mistakes))

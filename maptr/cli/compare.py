@@ -1,4 +1,4 @@
-"""``maptr redirects compare``: what a running resolver answers for own objects, beside what a gateway would answer."""
+"""``maptr redirects compare``: a running resolver's answers for own objects, and those that a gateway would give."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from maptr.gateway.objects import GONE, OwnObjects, match, target_of
 from maptr.web.http import REDIRECTS, ask
 
 SECONDS = 20.0  # for one answer
-MAX_SILENT = 10  # requests in a row without an answer, after which the resolver is gone
+MAX_SILENT = 10  # requests in a row without an answer, after which the command gives up
 SUFFIX, QUERY = "/part.1", "?part=1"
 COLUMNS = ("asked", "expected", "answered", "reason")
 
@@ -43,7 +43,7 @@ class ResolverAnswer(NamedTuple):
         return " ".join(filter(None, (str(self.status or ""), self.location)))
 
     def is_as(self, expected: ResolverAnswer) -> bool:
-        """Return whether it leads to the same place; any status of a redirect is as good as another."""
+        """Return whether it leads to the same place; the statuses of redirects count as equal."""
         if expected.status == GONE:
             return self.status == GONE
         return self.status in REDIRECTS and url.normalized(self.location) == url.normalized(expected.location)
@@ -51,7 +51,7 @@ class ResolverAnswer(NamedTuple):
 
 @dataclass
 class Comparison:
-    """How far a comparison has come: the last ARK, and the requests so far."""
+    """The progress of a comparison: the last ARK, and the requests so far."""
 
     resolver: str
     sample: int
@@ -65,25 +65,25 @@ class Comparison:
         0: "all answers are equal",
         1: "some differ",
         8: "a file cannot be used",
-        9: "the resolver does not answer: --resume goes on",
+        9: "the resolver does not answer: --resume continues later",
     }
 )
 @click.argument("file", type=options.FILE_PATH)
 @click.argument("resolver", metavar="URL")
 @options.output_option("Write the differences to FILE.  [default: standard output]")
-@click.option("--sample", type=click.IntRange(1), metavar="N", help="Ask only for N of the ARKs, the same in each run.")
+@click.option("--sample", type=click.IntRange(1), metavar="N", help="Ask for only N of the ARKs, the same in each run.")
 @click.option(
     "--rate", type=options.Amount(0, min_open=True), default=5.0, metavar="N", help="Send at most N requests a second."
 )
-@click.option("--resume", is_flag=True, help="Go on where a run with the same -o FILE ended.")
+@click.option("--resume", is_flag=True, help="Continue where a run with the same -o FILE ended.")
 @click.option("--overwrite", is_flag=True, help="Replace FILE.")
 def compare(
     file: Path, resolver: str, target: Path | None, sample: int | None, rate: float, resume: bool, overwrite: bool
 ) -> None:
-    """Ask the resolver at URL for each ARK of FILE, and compare its answers with those of a gateway with FILE.
+    """Ask the resolver at URL for each ARK in FILE, and compare its answers with those that a gateway would give.
 
-    Each ARK is asked as it is, with a suffix, and with a query. No redirect is followed. URL may be that of a private
-    host, and stands before the ARK: https://n2t.net asks for https://n2t.net/ark:12345/k1.
+    Each ARK is requested as it is, with a suffix, and with a query. No redirect is followed. URL may be on a private
+    host, and goes before the ARK: https://n2t.net requests https://n2t.net/ark:12345/k1.
 
     \b
     Example:
@@ -146,12 +146,12 @@ def _resumed(state: Path, given: Comparison) -> Comparison:
     except (OSError, ValueError, TypeError):
         raise click.UsageError(f"{state}: there is nothing to resume") from None
     if (found.resolver, found.sample) != (given.resolver, given.sample):
-        raise click.UsageError(f"{state}: is of a run with {found.resolver} and --sample {found.sample or 'none'}")
+        raise click.UsageError(f"{state}: belongs to a run with {found.resolver} and --sample {found.sample or 'none'}")
     return found
 
 
 def _requests(objects: OwnObjects, ark: str) -> Iterator[tuple[str, ResolverAnswer]]:
-    """Yield what to ask of an ARK, and what a gateway answers; not for a suffix that it does not pass on."""
+    """Yield each request for an ARK, with a gateway's answer; none with a suffix that the gateway does not pass on."""
     for added in ("", SUFFIX, QUERY):
         asked = Ark.parse(f"{ark}{added}")
         found = match(objects, asked)
@@ -169,7 +169,7 @@ def _ask(where: str) -> ResolverAnswer:
 
 
 class _Pace:
-    """Lets requests through at equal distances."""
+    """Lets requests through at equal intervals."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds

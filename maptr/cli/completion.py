@@ -1,4 +1,4 @@
-"""``maptr completion``: the scripts for the shells, with a correction of click's for bash."""
+"""``maptr completion``: completion scripts for shells, with a correction to click's for bash."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SHELLS = ("bash", "zsh", "fish")
 
 @add_completion_class
 class Bash(BashComplete):
-    """bash, which splits words at :, @ and = (COMP_WORDBREAKS), such as ARKs and --option=value."""
+    """bash, which splits words such as ARKs and --option=value at :, @ and = (COMP_WORDBREAKS)."""
 
     name = "bash"
 
@@ -34,7 +34,7 @@ class Bash(BashComplete):
 @click.argument("shell", type=click.Choice(SHELLS))
 @click.pass_context
 def completion(ctx: click.Context, shell: str) -> None:
-    """Print a script that makes your shell complete the commands, options and files of maptr.
+    """Print a script that makes your shell complete maptr's commands, options and files.
 
     \b
     bash, in ~/.bashrc:  eval "$(maptr completion bash)"
@@ -43,7 +43,7 @@ def completion(ctx: click.Context, shell: str) -> None:
         maptr completion fish > ~/.config/fish/completions/maptr.fish
     """
     kind = get_completion_class(shell)
-    assert kind is not None  # noqa: S101 - click has a class for each of SHELLS
+    assert kind is not None  # noqa: S101 - click has a class for each shell here
     script = kind(ctx.find_root().command, {}, "maptr", "_MAPTR_COMPLETE")
     # Not script.source(), which runs bash to check its version and prints a warning.
     output.data((script.source_template % script.source_vars()).strip())

@@ -100,8 +100,8 @@ def config(
 ) -> None:
     """Print the settings that make a DNS resolver ask your server for ark.arpa.
 
-    The resolver is Unbound, BIND or systemd-resolved. SERVER is an IP address. By default it is what maptr serve
-    listens on: the addresses in the configuration, else 127.0.0.1, port 5300.
+    The resolver is Unbound, BIND or systemd-resolved. SERVER is an IP address; by default, the addresses that maptr
+    serve listens on are used: those in the configuration, else 127.0.0.1, port 5300.
 
     \b
     Example:
@@ -117,7 +117,7 @@ def config(
 
 
 def _servers(words: Sequence[str], found: Config) -> list[Server]:
-    """Return the servers of the command line, or else of the configuration. Raises UsageError."""
+    """Return the servers from the command line, else the configuration. Raises UsageError."""
     servers = [Server(*read_server(text)) for text in options.plain_servers(words, "a resolver asks servers")]
     servers = servers or [Server(_ANY.get(each.host, each.host), each.port) for each in found.serve.listen]
     for server in servers:

@@ -1,6 +1,6 @@
-"""The user's desktop entry, by which a click on a link that starts with ``ark:`` runs ``maptr open``.
+"""The user's desktop entry, which makes a click on a link that starts with ``ark:`` run ``maptr open``.
 
-By the specifications of freedesktop.org: Desktop Entry, and Association between MIME types and applications.
+It follows two freedesktop.org specifications: Desktop Entry, and Association between MIME types and applications.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from maptr.files import write_atomically
 NAME = "maptr.desktop"
 SCHEME = "x-scheme-handler/ark"
 OTHER_SYSTEMS = ("win32", "cygwin", "darwin")  # whose desktops read no desktop entries
-SECONDS = 30.0  # for xdg-mime and update-desktop-database, which answer at once
-_RESERVED = re.compile(r"""[\s"'\\><~|&;$*?#()`]""")  # a word with one of them is quoted in Exec
+SECONDS = 30.0  # for xdg-mime and update-desktop-database, which normally end at once
+_RESERVED = re.compile(r"""[\s"'\\><~|&;$*?#()`]""")  # a word with one of these is quoted in Exec
 
 ENTRY = """\
 [Desktop Entry]
@@ -71,12 +71,12 @@ def unregister(environment: Mapping[str, str]) -> Path | None:
 
 def _entry(environment: Mapping[str, str]) -> Path:
     if sys.platform in OTHER_SYSTEMS:
-        raise ConfigError("this system has no desktop entries; the page faq.md says how it learns of ark: links")
+        raise ConfigError("this system has no desktop entries; faq.md explains how to open ark: links on it")
     return Path(paths.data_folder(environment)).with_name("applications") / NAME
 
 
 def _command(program: str) -> list[str]:
-    """Return the words that run maptr as it was started now: its script, its zipapp, or the module of this Python."""
+    """Return the words that run maptr as it was started: its script, its zipapp, or the module of this Python."""
     path = Path(program).absolute()
     if path.name.startswith("maptr") and path.is_file():
         return [str(path)] if os.access(path, os.X_OK) else [sys.executable, str(path)]
@@ -86,7 +86,7 @@ def _command(program: str) -> list[str]:
 def _quoted(word: str) -> str:
     """Quote a word for Exec, whose value is first read as a string, then split into words, then has its % replaced."""
     if re.search(r"[\n\r=]", word):
-        raise ConfigError(f"{word!r} cannot stand in a desktop entry")
+        raise ConfigError(f"{word!r} cannot be written in a desktop entry")
     text = '"{}"'.format(re.sub(r'(["`$\\])', r"\\\1", word)) if _RESERVED.search(word) else word
     return text.replace("\\", "\\\\").replace("%", "%%")
 

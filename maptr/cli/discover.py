@@ -19,9 +19,9 @@ from maptr.errors import ConfigError, MaptrError, error_fields
 _EXITS = {
     0: "every ARK has a mapping authority",
     1: "an ARK has none, by DNS or by the table",
-    2: "bad usage; also if an argument is not an ARK (the others are looked up)",
+    2: "bad usage, or an argument is not an ARK (the others are looked up)",
     8: "a file cannot be read",
-    9: "DNS did not answer for an ARK, nor did a table. The greatest code counts if there are several ARKs",
+    9: "neither DNS nor a table answered for an ARK. With several ARKs, the greatest code counts",
 }
 
 
@@ -42,13 +42,13 @@ def _common(command: Any, timeout: str = "") -> Any:
 def discover(arks: tuple[str, ...], short: bool, **given: Any) -> None:
     """Find the mapping authorities of each ARK.
 
-    Prints the candidates, best first, one a line: URL, order, preference, and the owner name of the record.
+    Prints the candidates, best first, one per line: URL, order, preference, and the owner name of the record.
 
     @SERVER asks this resolver or authoritative server instead of the system's resolver. Several are tried in turn.
     @tcp://HOST, @tls://HOST and @https://HOST/PATH are asked by TCP, TLS and HTTPS.
 
-    Without @SERVER, a table answers where DNS does not: that of maptr table, which may be the built-in registry. The
-    source of the answer, its age and the reason are shown on stderr.
+    Without @SERVER, a table answers where DNS does not: the one that maptr table shows, which may be the built-in
+    registry. The answer's source and age and the reason are shown on stderr.
 
     \b
     Examples:
@@ -62,7 +62,7 @@ def discover(arks: tuple[str, ...], short: bool, **given: Any) -> None:
 @command(exits=_EXITS)
 @_common
 def url(arks: tuple[str, ...], **given: Any) -> None:
-    """Print the URL of each ARK, one a line, and nothing else.
+    """Print the URL of each ARK, one per line, and nothing else.
 
     The line of an ARK without a URL is empty, so that the lines match the arguments.
 
@@ -76,11 +76,11 @@ def url(arks: tuple[str, ...], **given: Any) -> None:
 @command(
     "open",
     exits={
-        0: "opened; registered, or not registered any more",
+        0: "opened, registered or unregistered",
         1: "the ARK has no mapping authority, by DNS or by the table",
         2: "bad usage, or not an ARK",
         8: "the configuration cannot be read, there is no browser, or the desktop entry cannot be written",
-        9: "DNS did not answer, nor did a table",
+        9: "neither DNS nor a table answered",
     },
 )
 @click.argument("ark", metavar="ARK", required=False)
@@ -89,7 +89,7 @@ def url(arks: tuple[str, ...], **given: Any) -> None:
 def open_(ark: str | None, register: bool, unregister: bool) -> None:
     """Open the URL of an ARK in the browser.
 
-    maptr open --register writes a desktop entry for you alone, on Linux and BSD, to
+    On Linux and BSD, maptr open --register writes a desktop entry, for you alone, to
     $XDG_DATA_HOME/applications/maptr.desktop, and makes it the default for links that start with ark:.
 
     \b
@@ -112,7 +112,7 @@ def open_(ark: str | None, register: bool, unregister: bool) -> None:
         if error is None and found is not None:
             output.inform(f"maptr: opening {found.url()}")
             if not webbrowser.open(found.url()):
-                output.fail("there is no browser: BROWSER in the environment names one", output.EXIT_UNREADABLE)
+                output.fail("there is no browser: set BROWSER in the environment to one", output.EXIT_UNREADABLE)
         return output.EXIT_OK
 
     sys.exit(lookup.answer(prepared, show))
@@ -134,7 +134,7 @@ def _unregister() -> None:
         removed = desktop.unregister(os.environ)
     except ConfigError as error:
         output.fail(str(error), output.EXIT_UNREADABLE)
-    output.inform("maptr: it was not registered" if removed is None else f"maptr: {removed} is removed")
+    output.inform("maptr: it was not registered" if removed is None else f"maptr: removed {removed}")
 
 
 @command(
@@ -142,10 +142,10 @@ def _unregister() -> None:
         **_EXITS,
         0: "every ARK has a description",
         1: "an ARK has no mapping authority, or its authority has no description",
-        9: "DNS or the mapping authority did not answer for an ARK. The greatest code counts if there are several ARKs",
+        9: "DNS or the mapping authority did not answer for an ARK. With several ARKs, the greatest code counts",
     }
 )
-@partial(_common, timeout="It applies to the requests, too, whose default is 10.0.")
+@partial(_common, timeout="It also applies to the HTTP requests, whose default is 10.0.")
 def info(arks: tuple[str, ...], **given: Any) -> None:
     """Ask the mapping authority of each ARK to describe it (?info), and print the ERC record.
 

@@ -46,7 +46,7 @@ PROBE_COLORS = {ProbeResult.FAILED: output.BAD, ProbeResult.NOT_ASKED: output.DO
 @click.argument("what", nargs=-1, metavar="[NAAN]... [@SERVER[#PORT]]")
 @options.TABLE_OPTION
 @options.ORIGIN_OPTION
-@options.lifetime_option("Each record takes a discovery.")
+@options.lifetime_option("Each record takes one discovery.")
 @options.CONFIG_OPTION
 @options.RATE_OPTION
 @click.option(
@@ -69,15 +69,15 @@ def drift(
     as_json: bool,
     page: Path | None,
 ) -> None:
-    """Compare a registry with DNS, for the NAANs and shoulders named, or for all of them.
+    """Compare a registry with DNS, for the NAANs and shoulders given, or for all of them.
 
     @SERVER asks this DNS server instead of the system's resolver. @tcp://HOST is asked by TCP only. @tls://HOST and
-    @https://HOST/PATH are slower, because they take a connection for each record.
+    @https://HOST/PATH are slower, because they need a connection for each record.
 
     Prints "verdict record: reason" for records that do not agree. The verdicts are: same; lossy (equal as far as an
     h record or a natab can express it); missing (not in DNS); extra (only in DNS); differs; unpublished (no zone can
     hold the shoulder, and DNS gives its ARKs the URLs of another record); stale (one side has what the other side had
-    earlier, by --history); unknown (DNS did not answer).
+    earlier, according to --history); unknown (DNS did not answer).
 
     \b
     Examples:
@@ -138,7 +138,7 @@ def drift(
 def history_at(file: str, *, own: bool = False) -> Disk:
     """Open the SQLite file with earlier results. ``own``: replace a damaged file.
 
-    Exits if it is another file, or if it cannot keep the results: the next run would report the same ones as new.
+    Exits if it is not such a file or cannot be written, because the next run would report the same results as new.
     """
     try:
         disk = Disk(file, wall=time.time, own=own)
@@ -188,7 +188,7 @@ def _report(found: list[Drift], table: str, everything: bool, as_json: bool, sil
         0: "every server answers",
         1: "a server does not answer",
         8: "a file cannot be read or written",
-        9: "none of several servers answers, perhaps because of the network of this machine; no result is kept",
+        9: "none of several servers answers, perhaps because of this machine's network; no result is kept",
     }
 )
 @click.argument("naans", nargs=-1, metavar="[NAAN]...")
@@ -196,7 +196,7 @@ def _report(found: list[Drift], table: str, everything: bool, as_json: bool, sil
 @click.option(
     "--history",
     type=options.PATH,
-    help="Keep the results in this SQLite file, as for drift.  [default: that of the cache]",
+    help="Keep the results in this SQLite file, as for drift.  [default: the cache's]",
 )
 @click.option("--again", is_flag=True, help="Also probe servers that were probed within the last hour.")
 @click.option(
@@ -223,13 +223,13 @@ def probe(
 ) -> None:
     """Send a HEAD request to each server that the registry names, for all NAANs or the given ones.
 
-    It asks for the ARK that the registry has for tests, else for the root of the server, and follows no redirect. Any
-    response below 500 is an answer. A server is probed once, and not again within an hour; two probes of one address
-    are two seconds apart. The User-Agent has gateway.public_url or gateway.contact of the configuration.
+    It requests the registry's test ARK, else the root of the server, and follows no redirect. Any response below 500 is
+    an answer. A server is probed once, and not again within an hour; two probes of one address are two seconds apart.
+    The User-Agent has gateway.public_url or gateway.contact of the configuration.
 
-    Prints "failed SERVER: reason" for servers that do not answer, and certificates that end within 14 days. The history
-    keeps the results: table drift reports them, and --choose reachable tries servers last that failed three times in a
-    row. They remove no record. No other command probes.
+    Prints "failed SERVER: reason" for servers that do not answer, and the certificates that expire within 14 days. The
+    history keeps the results: table drift reports them, and --choose reachable tries last the servers that failed three
+    times in a row. They never remove a record. No other command probes.
 
     \b
     Example:
@@ -274,7 +274,7 @@ def probe(
     numbers = ", ".join(f"{counts[outcome]} {outcome}" for outcome in ProbeResult)
     output.inform(f"{counted(len(found), 'server')}: {numbers}, {len(found) - len(asked)} probed within the hour")
     if offline:
-        reason = "no server answered, perhaps because of the network of this machine; nothing was kept"
+        reason = "no server answered, perhaps because of this machine's network; nothing was kept"
         output.fail(reason, output.EXIT_NO_ANSWER)
     if not kept:
         output.fail(f"{disk.path}: cannot be written", output.EXIT_UNREADABLE)

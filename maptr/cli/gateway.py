@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from maptr.gateway.service import Service
 
 PACKAGES = ("aiohttp", "jinja2", "prometheus_client")
-NOTHING: Mapping[str, Any] = {  # of a failed start
+NOTHING: Mapping[str, Any] = {  # what a failed start serves
     "dns": [],
     "table": None,
     "redirects": None,
@@ -45,10 +45,10 @@ NOTHING: Mapping[str, Any] = {  # of a failed start
 @command(
     exits={
         0: "stopped; with --check-config: no errors",
-        1: "the machine does not allow the start, such as an address or a certificate; with --check-config: an error "
-        "in the configuration, the table or the redirects",
-        2: "bad usage, the extra maptr[gateway] is not installed, or a mistake that the text of the configuration "
-        "shows, so that another start needs an edit",
+        1: "something on the machine prevents the start, such as an address or a certificate; with --check-config: an "
+        "error in the configuration, the table or the redirects",
+        2: "bad usage, the extra maptr[gateway] is not installed, or a mistake in the text of the configuration, which "
+        "must be edited before another start",
         8: "a file cannot be read",
     }
 )
@@ -58,7 +58,7 @@ NOTHING: Mapping[str, Any] = {  # of a failed start
 @options.POLICY_OPTION
 @options.ORIGIN_OPTION
 @options.CHOOSE_OPTION
-@click.option("--allow-private", is_flag=True, help="Redirect to hosts that are not public, too.")
+@click.option("--allow-private", is_flag=True, help="Also redirect to hosts that are not public.")
 @options.CONFIG_OPTION
 @check_options
 @process.signals_blocked()
@@ -75,9 +75,9 @@ def gateway(words: tuple[str, ...], listen: tuple[str, ...], check_config: bool,
     @SERVER asks this DNS server instead of the system's resolver. @tcp://HOST, @tls://HOST and @https://HOST/PATH are
     asked by TCP, TLS and HTTPS.
 
-    SIGHUP reads the configuration, the redirects of single ARKs, the certificate, the zones, and the logo and languages
-    of the pages again; table and zones are also read again when their files change. SIGTERM answers the requests under
-    way and stops.
+    SIGHUP rereads the configuration, the redirects of single ARKs, the certificate, the zones, and the logo and
+    languages of the pages; the table and the zones are also reread when their files change. SIGTERM answers the
+    requests in progress and stops.
     """
     if lacking := missing_extra():
         raise MissingExtra(lacking)
@@ -114,7 +114,7 @@ def gateway(words: tuple[str, ...], listen: tuple[str, ...], check_config: bool,
     except ConfigError as error:
         output.fail(str(error), output.EXIT_NONE)
 
-    gc.freeze()  # exempt the table, which stays, from garbage collection
+    gc.freeze()  # exempt the table, which lives long, from garbage collection
 
     async def run() -> None:
         async with client:
@@ -130,7 +130,7 @@ def missing_extra() -> str:
 
 
 def _check(config: Config, client: Client, service: Service, *, as_json: bool) -> None:
-    """Print what would be served. Exits for a mistake in the table, the redirects or a zone, which the log has, too."""
+    """Print what would be served. Exits for a mistake in the table, the redirects or a zone, which is also logged."""
     gateway, mistakes = config.gateway, [*_mistakes(config, client, service)]
     with client:
         state, zones = client.table.current(), service.current.zone_files.snapshot

@@ -21,13 +21,13 @@ from maptr.errors import ArkSyntaxError, ConfigError, MissingExtra, nearest
 
 ROOT = Path(__file__).resolve().parents[2]
 COLUMN = 12  # the column at which the help texts of commands begin
-WITH_VERBS = ("table", "zone", "control")  # the commands whose verbs are tried alone, as rndc and knotc have them
-POSIX_MODULES = ("fcntl", "grp", "pwd", "resource")  # which the servers need, and Windows does not have
+WITH_VERBS = ("table", "zone", "control")  # commands whose verbs users type alone, as for rndc and knotc
+POSIX_MODULES = ("fcntl", "grp", "pwd", "resource")  # which the servers need, and Windows lacks
 MIN_LIKENESS = 0.6  # difflib's ratio between a mistyped word and the suggestion
 
 
 def _set_color(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
-    """Set click's ``color`` of this command and of those above it, which report its errors."""
+    """Set click's ``color`` for this command and for those above it, which report its errors."""
     above: click.Context | None = ctx
     while value is not None and above is not None:
         above.color = {"always": True, "never": False}.get(value)
@@ -35,7 +35,7 @@ def _set_color(ctx: click.Context, param: click.Parameter, value: str | None) ->
 
 
 class Command(click.Command):
-    """A command with ``--color``. Its help has its ``exits``, code -> meaning, and ends with its documentation page."""
+    """A command with ``--color``. Its help lists ``exits``, code -> meaning, and ends with its documentation page."""
 
     def __init__(self, *args: Any, exits: Mapping[int, str] = MappingProxyType({}), **options: Any) -> None:
         super().__init__(*args, **options)
@@ -165,7 +165,7 @@ def _without_posix(name: str, module: str) -> click.Command:
 
 
 def _end(error: click.UsageError) -> NoReturn:
-    """Print click's message for an error, with a colour, and end the command."""
+    """Print click's message for an error, in colour, and end the command."""
     text = StringIO()
     error.show(text)
     output.inform(*output.painted(text.getvalue().rstrip("\n"), "Error:", output.BAD))

@@ -27,7 +27,7 @@ MAX_WAITING = 1000  # lines
 PATIENCE = 0.1  # seconds to wait for room in the queue; after a timeout, 0 until there is room again
 END_PATIENCE = 1.0  # seconds to wait at the end of the process until the last lines are written
 
-SWITCHED = "maptr.gateway.access", "maptr.query"  # loggers whose lines have a setting of their own, at any level
+SWITCHED = "maptr.gateway.access", "maptr.query"  # loggers with their own settings, at any level
 SHORT_FORMAT = "maptr: %(message)s"  # like the messages of ``output``
 TEXT_FORMAT = "%(asctime)s %(levelname)s maptr: %(message)s"
 PRIORITIES = {logging.DEBUG: 7, logging.INFO: 6, logging.WARNING: 4, logging.ERROR: 3, logging.CRITICAL: 2}  # RFC 5424
@@ -35,7 +35,7 @@ TIME_FORMAT = "%Y-%m-%dT%H:%M:%SZ"  # RFC 3339
 
 
 def configure(level: str, form: str = "") -> None:
-    """Log to stderr as ``text``, by default without time and level, or as ``json``, with the errors of the command."""
+    """Log to stderr as ``text``, by default without time and level, or as ``json``, with the command's errors."""
     handler: logging.Handler
     try:
         handler = LogStream(sys.stderr.fileno(), sys.stderr.encoding)
@@ -68,8 +68,8 @@ def _is_journal() -> bool:
 
 
 class TextFormatter(logging.Formatter):
-    """One line of text, whatever its values hold; a traceback after it is indented, so that no line of it looks like
-    another one of the log. A line that is whole already, of an access log for other programs, has nothing before it."""
+    """One line of text, whatever its values hold. A traceback after it is indented, so that none of its lines looks
+    like a line of the log. A line that is already complete, of an access log for other programs, gets no prefix."""
 
     converter = staticmethod(time.gmtime)
 
@@ -89,13 +89,13 @@ class TextFormatter(logging.Formatter):
 
 
 def _plain(value: object) -> object:
-    """Return a value of a line: a text of a file or another machine cannot begin another line."""
+    """Return a value for a line: a text from a file or another machine cannot begin another line."""
     return value if isinstance(value, int | float) else printable(str(value))
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object a line: ``time``, ``level``, ``logger``, ``message``; ``rcode`` and ``members`` if the record has
-    them; ``error``, a traceback, if there was an exception."""
+    """One JSON object per line: ``time``, ``level``, ``logger``, ``message``; ``rcode`` and ``members`` if the record
+    has them; ``error``, a traceback, if there was an exception."""
 
     converter = staticmethod(time.gmtime)
 
@@ -115,7 +115,7 @@ class JsonFormatter(logging.Formatter):
 
 
 class JournalFormatter(logging.Formatter):
-    """The lines of another formatter, each with its level as systemd's journal reads and removes it (sd-daemon(3))."""
+    """Another formatter's lines, each after its level, which systemd's journal reads and removes (sd-daemon(3))."""
 
     def __init__(self, inner: logging.Formatter) -> None:
         super().__init__()
@@ -148,7 +148,7 @@ class LogStream(QueueHandler):
             self._without_room += 1
 
     def flush(self) -> None:
-        """Wait until all lines are written, at most for END_PATIENCE."""
+        """Wait until all lines are written, for END_PATIENCE seconds at most."""
         with self.queue.all_tasks_done:
             self.queue.all_tasks_done.wait_for(lambda: not self.queue.unfinished_tasks, END_PATIENCE)
 
@@ -174,7 +174,7 @@ class _Writer(QueueListener):
     def handle(self, record: logging.LogRecord) -> None:
         lost, text = vars(record)["lost"] + self._not_written - self._reported, record.msg
         if lost:
-            log_line = f"{lost} lines of the log lost: the queue was full, or they could not be written"
+            log_line = f"{lost} log lines lost: the queue was full, or they could not be written"
             notice = logging.LogRecord("maptr.daemon", logging.WARNING, "", 0, log_line, (), None)
             text = f"{self._format(notice)}\n{text}"
         line = f"{text}\n".encode(self._encoding, "backslashreplace")

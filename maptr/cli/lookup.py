@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("maptr.cache")
 
 ORIGIN = "ark.arpa."
-OLD = 365 * 86_400  # seconds: a built-in registry of more than a year needs a warning
-SECTIONS = ("client", "cache", "table", "gateway")  # of a configuration of the client
+OLD = 365 * 86_400  # seconds: a built-in registry older than a year needs a warning
+SECTIONS = ("client", "cache", "table", "gateway")  # of a client's configuration
 SOURCES = {
     "dns": "DNS",
     "memory": "memory",
@@ -51,9 +51,9 @@ CLIENT_OPTIONS: Mapping[str, Any] = MappingProxyType(Client.__init__.__kwdefault
 class LookupOptions(NamedTuple):
     """The options that all look-up commands share, with their defaults.
 
-    ``client`` has those that are options of ``maptr.Client``, by their names there. The configuration decides where one
-    of these, ``scheme`` or ``choose`` is None. ``ipv4``, ``ipv6``, ``port`` and ``tcp`` apply to servers that are not
-    URLs. ``verbose`` shows the trace on stderr, ``quiet`` only errors.
+    ``client`` has the options of ``maptr.Client``, by their names there. If one of these, ``scheme`` or ``choose`` is
+    None, the configuration decides. ``ipv4``, ``ipv6``, ``port`` and ``tcp`` apply to servers that are not URLs.
+    ``verbose`` shows the trace on stderr, ``quiet`` only errors.
     """
 
     client: Mapping[str, Any] = MappingProxyType({})
@@ -86,11 +86,11 @@ class LookupOptions(NamedTuple):
 DEFAULTS = LookupOptions()
 
 Argument: TypeAlias = Ark | str
-"""An ARK, or a word that is not one, among others that are."""
+"""An ARK, or a word that is not an ARK among others that are."""
 
 
 class Prepared(NamedTuple):
-    """What a command looks up, with which options, and by which client and chooser; ``own`` finds own objects first."""
+    """The ARKs that a command looks up, its options, client and chooser; ``own`` finds own objects first."""
 
     arks: Sequence[Argument]
     options: LookupOptions
@@ -100,10 +100,10 @@ class Prepared(NamedTuple):
 
 
 def with_plus(words: Sequence[str], options: LookupOptions) -> tuple[list[str], LookupOptions]:
-    """Return the arguments without dig's ``+tcp``, and the options with it. Raises ConfigError for another of dig's."""
+    """Return the arguments without dig's ``+tcp``, and the options with it. Raises ConfigError for another ``+``."""
     others = [word for word in words if word != "+tcp"]
     if unknown := next((word for word in others if word.startswith("+")), ""):
-        raise ConfigError(f"{unknown}: +tcp is the only option of dig's form; --help has the others")
+        raise ConfigError(f"{unknown}: +tcp is the only option in dig's form; --help has the others")
     return others, options if len(others) == len(words) else options._replace(tcp=True)
 
 
@@ -117,8 +117,8 @@ def prepare(words: Sequence[str], options: LookupOptions) -> Prepared:
     """Return the ARKs among the arguments, with a client for them.
 
     Raises ArkSyntaxError if no argument is an ARK or one is a server without ``@``, ConfigError without arguments and
-    for conflicting options, DiscoveryFailed if there is no server or one has no address, and OSError for
-    a configuration that cannot be read.
+    for conflicting options, DiscoveryFailed if there is no server or one has no address, and OSError if the
+    configuration cannot be read.
     """
     words, options = with_plus(words, options)
     texts, servers = split_servers(words)
@@ -148,10 +148,10 @@ def prepare(words: Sequence[str], options: LookupOptions) -> Prepared:
 
 
 def own_objects(config: Config | None, *, allow_private: bool) -> Callable[[Ark], Discovery | None] | None:
-    """Return what finds the own objects of a configured gateway. Raises ConfigError if they cannot be read."""
+    """Return a function that finds the configured gateway's own objects. Raises ConfigError if they cannot be read."""
     if config is None or config.gateway.redirects is None:
         return None
-    from maptr.gateway import objects  # late: few configurations name a file of them
+    from maptr.gateway import objects  # late: few configurations have any
     from maptr.gateway.redirects.following import follow
 
     settings = config.gateway
@@ -170,14 +170,14 @@ def own_objects(config: Config | None, *, allow_private: bool) -> Callable[[Ark]
 
 
 def client_of(servers: list[str], given: LookupOptions, config: Config | None, **limits: Any) -> Client:
-    """Return a client that reconciles DNS with a cache and a table; one that asks DNS if a server is named.
+    """Return a client that reconciles DNS with a cache and a table, or that asks only DNS if a server is named.
 
-    ``limits`` are those of ``Client``. Raises ConfigError, also for conflicting options, and DiscoveryFailed if only
+    ``limits`` are options of ``Client``. Raises ConfigError, even for conflicting options, and DiscoveryFailed if only
     DNS can answer and no server can be asked.
     """
     wanted = not given.client.keys().isdisjoint(("table", "policy"))
     if given.no_cache and wanted:
-        raise ConfigError("--no-cache goes with neither --table nor --policy")
+        raise ConfigError("--no-cache excludes --table and --policy")
     if wanted or not (given.no_cache or servers):
         return reconciling_client(servers, given, config, **limits)
     options = client_options(given, config) | {"policy": DNS_FIRST, "table": None} | limits
@@ -189,9 +189,9 @@ def client_of(servers: list[str], given: LookupOptions, config: Config | None, *
 def reconciling_client(
     servers: list[str], given: LookupOptions, config: Config | None, *, is_service: bool = False, **limits: Any
 ) -> Client:
-    """Return a client with the table given, or the one of this machine, and a cache. Raises ConfigError.
+    """Return a client with a cache and the given table, or this machine's table. Raises ConfigError.
 
-    A service goes on without a cache whose file is damaged.
+    A service continues without the cache if its file is damaged.
     """
     options = client_options(given, config) | limits
     if options.get("require") and options.get("policy") == NATAB_ONLY:
@@ -217,9 +217,9 @@ def reconciling_client(
 
 
 def client_options(given: LookupOptions, config: Config | None) -> dict[str, Any]:
-    """Return the options of ``maptr.Client``: those of the command line, else of the configuration, else the defaults.
+    """Return the options of ``maptr.Client``, from the command line, else the configuration, else the defaults.
 
-    The servers and the file of answers are not among them.
+    The servers and the cache file are not among them.
     """
     settings = Settings(allow_private=given.allow_private, scheme=scheme_of(given.scheme, config))
     options: dict[str, Any] = {}
@@ -242,11 +242,11 @@ def read_config(
     warn: Callable[[str], object] = output.warning,
 ) -> Config | None:
     """Read the configuration of the client: ``file``, or the file in MAPTR_CONFIG, or the first of three that has a
-    ``[client]``, ``[cache]``, ``[table]`` or ``[gateway]``: ``maptr.toml`` in the current folder, that of the user,
-    and (if ``running``) that of a running ``maptr up``. Returns None if there is none.
+    ``[client]``, ``[cache]``, ``[table]`` or ``[gateway]``: ``maptr.toml`` in the current folder, the user's, and (if
+    ``running``) the one of a running ``maptr up``. Returns None if there is none.
 
-    ``flags`` are options that override it. ``warn`` gets a text for each setting that was removed. Raises ConfigError
-    and OSError.
+    ``flags`` are options that override it. ``warn`` gets a text for each removed setting. Raises ConfigError and
+    OSError.
     """
     environment = os.environ
     named = file or environment.get("MAPTR_CONFIG")
@@ -273,7 +273,7 @@ def read_config(
 
 
 def origin_of(given: str | None, config: Config | None) -> str:
-    """Return the origin of the option, else of the configuration, else ark.arpa."""
+    """Return the origin from the option, else the configuration, else ark.arpa."""
     if given is not None:
         return given
     if config is None:
@@ -284,7 +284,7 @@ def origin_of(given: str | None, config: Config | None) -> str:
 
 
 def servers_of(given: list[str], config: Config | None, options: LookupOptions = DEFAULTS) -> list[str]:
-    """Return the servers of the command line, or else of the configuration. Empty means the servers of the system.
+    """Return the servers from the command line, else the configuration. Empty means the system's servers.
 
     Raises ConfigError for a bad server and for one that the options exclude, and DiscoveryFailed if none is left.
     """
@@ -320,9 +320,9 @@ def refuse_schemes(
 
 
 def chooser_of(given: LookupOptions, config: Config | None, client: Client) -> Chooser | None:
-    """Return the chooser of the option or of the configuration; None for the first candidate.
+    """Return the chooser from the option, else the configuration; None for the first candidate.
 
-    Servers that did not answer the probes in the history of the client come last.
+    Servers that did not answer the probes in the client's history come last.
     """
     name = given.choose or (config.client.choose if config is not None else "first")
     if name == "first":
@@ -335,14 +335,14 @@ def chooser_of(given: LookupOptions, config: Config | None, client: Client) -> C
 
 
 def scheme_of(given: str | None, config: Config | None) -> str:
-    """Return the scheme for hosts that have none: from the option, else from the configuration, else https."""
+    """Return the scheme for hosts that have none: from the option, else the configuration, else https."""
     return given or (config.client.scheme if config is not None else "https")
 
 
 def found_table(config: Config | None, origin: str | None = None) -> FoundTable:
-    """Return the table of this machine for an origin, by default the configured one: the configured table, else that of
-    ``maptr table pull``, of the system, or the built-in one, which is for ark.arpa only: another origin is a DNS of its
-    own."""
+    """Return this machine's table for an origin, by default the configured one: the configured table, else that of
+    ``maptr table pull``, of the system, or the built-in one, which is only for ark.arpa: other origins have other
+    data."""
     from maptr.registry.found import FoundTable  # late: a look-up at a named server does not need it
 
     file = config and (config.cache.natab or config.table.file)
@@ -352,7 +352,7 @@ def found_table(config: Config | None, origin: str | None = None) -> FoundTable:
 
 
 def location_of_table(config: Config | None) -> TableLocation:
-    """Return where the table of this machine is. Raises ConfigError if there is none."""
+    """Return where this machine's table is. Raises ConfigError if there is none."""
     if not (found := found_table(config).location).kind:
         raise ConfigError(
             f"no table is in use: the built-in one is not for {origin_of(None, config).rstrip('.')}; name a file"
@@ -436,7 +436,7 @@ def answer(prepared: Prepared, show: Callable[[Argument, Discovery | None, Maptr
                 note = note or built_in_note(found)
                 code = max(code, show(ark, found, None) or output.EXIT_OK)
             except KeyboardInterrupt:
-                output.interrupted(f"{answered} of {len(arks)} ARKs were answered; ask again for the others")
+                output.interrupted(f"{answered} of {len(arks)} ARKs were answered; run it again for the others")
             except (ArkSyntaxError, DiscoveryError, NmaError) as error:
                 discovery = error.discovery if isinstance(error, DiscoveryError) else None
                 advice = advice or advice_of(discovery, options)
@@ -466,7 +466,7 @@ def built_in_note(found: Discovery) -> str:
 
 
 def advice_of(found: Discovery | None, options: LookupOptions) -> str:
-    """Return advice if the origin does not exist, else "". With ``--require`` the error has the advice that helps."""
+    """Return advice if the origin does not exist, else "". With ``--require`` the error has the relevant advice."""
     return "" if found is None or found.complete or options.client.get("require") else found.advice()
 
 

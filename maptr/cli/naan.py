@@ -1,4 +1,4 @@
-"""``maptr naan``: what the registry and DNS say of an organisation and its ARKs."""
+"""``maptr naan``: what the registry and DNS say about an organisation and its ARKs."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ MAX_LISTED = 50  # NAANs of one search
 @click.argument("words", nargs=-1, required=True, metavar="NAAN|ARK|NAME... [@SERVER[#PORT]]...")
 @options.TABLE_OPTION
 @options.ORIGIN_OPTION
-@options.lifetime_option("DNS is not asked for longer.")
+@options.lifetime_option("DNS is asked for no longer than this.")
 @options.CONFIG_OPTION
 @options.json_option("Print one JSON document for each match.")
 def naan(words: tuple[str, ...], file: str | None, config: str | None, as_json: bool, **given: Any) -> None:
     """Show who has a NAAN, since when, where its ARKs go, its shoulders, and what DNS says.
 
-    The words are a NAAN, an ARK of it, or an acronym or a part of the name of an organisation, in any case and without
-    accents. Several matches are listed, one a line: NAAN, acronym, name. @SERVER asks this DNS server instead of the
-    system's resolver.
+    The words are a NAAN, one of its ARKs, or an organisation's acronym or part of its name, in any case, with or
+    without accents. Several matches are listed, one per line: NAAN, acronym, name. @SERVER asks this DNS server instead
+    of the system's resolver.
 
     \b
     Examples:
@@ -82,7 +82,7 @@ def naan(words: tuple[str, ...], file: str | None, config: str | None, as_json: 
 
 def _read(file: str, scheme: str) -> TableState:
     """Return the table in a file, with its dates, or that of standard input. Raises TableError and OSError."""
-    table = options.read_table(file, scheme)[0]  # raises what is wrong with it
+    table = options.read_table(file, scheme)[0]  # raises an error that says what is wrong
     if file == "-":
         return TableState(table)
     if file == paths.BUILT_IN_FILE:

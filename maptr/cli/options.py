@@ -1,7 +1,8 @@
 """Options, arguments and files that several commands share. Mistakes in options are click's UsageError.
 
-An input is never the output, not even by a hard link, a symbolic link or the shell's redirection. A file that maptr
-wrote is replaced; any other file only with ``--overwrite``. OSError and TableError end the command with exit code 8.
+An input is never the output, not even through a hard link, a symbolic link or the shell's redirection. A file that
+maptr wrote is replaced; any other file only with ``--overwrite``. OSError and TableError end the command with exit code
+8.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
 
 Command = TypeVar("Command", bound="Callable[..., Any] | click.Command")
 MAX_BYTES = 1 << 28  # 256 MiB, 200 times the 2026 registry: a device without an end must not fill memory
-MAX_SECONDS = 86_400  # of a --timeout: timers of the system refuse very long times
+MAX_SECONDS = 86_400  # of a --timeout: the system's timers refuse very long times
 STDIN, STDOUT = 0, 1  # descriptors
 
 
@@ -49,11 +50,11 @@ STDIN, STDOUT = 0, 1  # descriptors
 
 
 class FilePath(click.Path):
-    """A path, which an empty text is not: an empty variable of a script must not mean the current folder."""
+    """A path that is not empty, because a script's empty variable must not mean the current folder."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if not value or (value == "-" and not self.allow_dash):
-            self.fail(f"{value or 'an empty text'} is not the name of a file", param, ctx)
+            self.fail(f"{value or 'an empty text'} is not a file name", param, ctx)
         return super().convert(value, param, ctx)
 
 
@@ -112,7 +113,7 @@ def time_option(name: str, default: str | None = None, *, help: str, least: int 
 
 
 class OneOf(click.Choice):  # type: ignore[type-arg,unused-ignore] # generic from click 8.2 on
-    """A click type that shows and completes words, and leaves any other to the reader of the configuration."""
+    """A click type that shows and completes words, and leaves other values to the reader of the configuration."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         return value
@@ -140,8 +141,8 @@ def setting_option(
 ) -> Callable[[Command], Command]:
     """Make an option that overrides the setting with this key, with its type and its help text.
 
-    ``type`` is for what looks up ARKs, which starts without the settings, and for a value that a command parses itself.
-    ``also`` is a sentence on the option alone.
+    ``type`` is for commands that look up ARKs, which start without the settings, and for values that a command parses
+    itself. ``also`` is a sentence about the option only.
     """
     is_of_setting = type is None
 
@@ -160,8 +161,8 @@ def setting_option(
 
 
 def settings_of(values: Mapping[str, Any]) -> dict[str, tuple[object, str]]:
-    """Return the settings among the values of the running command's options, for ``config.load``: by its key, the TOML
-    value of each one that was given, and its option."""
+    """Return the settings among the option values of the running command, for ``config.load``: by key, the TOML value
+    and the option of each setting that was given."""
     from maptr.config.model import all_keys  # late: ARK look-up does not need it
 
     found: dict[str, tuple[object, str]] = {}
@@ -202,7 +203,7 @@ PROFILE_OPTION = click.option(
 
 
 def _named_table(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
-    """Return the file of a table, None for that of this machine. ``builtin`` and ``auto`` are names."""
+    """Return the file of a table, None for this machine's table. ``builtin`` and ``auto`` are names."""
     return paths.BUILT_IN_FILE if value == paths.BUILT_IN else None if value == AUTO else value
 
 
@@ -211,7 +212,7 @@ TABLE_OPTION = click.option(
     "file",
     type=PATH,
     callback=_named_table,
-    help="Read this registry, in any format, or the builtin one.  [default: that of maptr table]",
+    help="Read this registry, in any format, or the builtin one.  [default: the one that maptr table shows]",
 )
 
 
@@ -288,8 +289,8 @@ def port_option(*names: str, help: str) -> Callable[[Command], Command]:
 
 
 def zone_name_option(where: str = "") -> Callable[[Command], Command]:
-    """Make ``--origin`` for commands that read a zone file, or several: ``where`` says which one names the zone."""
-    return origin_option(f"Take this for the name of the zone.  [default: owner of the SOA{where}; @ is {ORIGIN}]")
+    """Make ``--origin`` for commands that read zone files. ``where`` says which file names the zone."""
+    return origin_option(f"Use this as the name of the zone.  [default: owner of the SOA{where}; @ is {ORIGIN}]")
 
 
 _SECONDS = Amount(0, MAX_SECONDS, min_open=True)
@@ -301,14 +302,14 @@ def timeout_option(default: float, help: str) -> Callable[[Command], Command]:
 
 
 def lifetime_option(also: str = "") -> Callable[[Command], Command]:
-    """Make ``--timeout`` for the ``lifetime`` of a discovery, which the configuration may have, too."""
+    """Make ``--timeout`` for the ``lifetime`` of a discovery, which the configuration may also set."""
     return setting_option("client.lifetime", "--timeout", "lifetime", metavar="SECONDS", type=_SECONDS, also=also)
 
 
 def discovery_options(timeout: str = "") -> Callable[[Command], Command]:
     """Make the options of each look-up command, named as those of ``maptr.Client`` and ``lookup.LookupOptions``.
 
-    ``timeout`` is a sentence on ``--timeout``.
+    ``timeout`` is a sentence about ``--timeout``.
     """
     options = (
         ORIGIN_OPTION,
@@ -365,7 +366,7 @@ def only_servers(words: Sequence[str]) -> list[str]:
 
 
 def plain_servers(words: Sequence[str], only: str) -> list[str]:
-    """Return the servers of ``@SERVER`` arguments that have no scheme. ``only`` begins the error for one that has."""
+    """Return the servers of ``@SERVER`` arguments that have no scheme. ``only`` begins the error for others."""
     given = lookup.servers_of(only_servers(words), None)
     lookup.refuse_schemes(given, given, None, only, (TCP, TLS, HTTPS))
     return given
@@ -403,7 +404,7 @@ def read_text(file: str) -> str:
 
 
 def read_table(file: str, scheme: str = "https") -> tuple[Table, list[TableError]]:
-    """Read a registry in any format. Returns the table, and the bad records that it lacks. ``scheme`` is for a natab.
+    """Read a registry in any format. Returns the table and the bad records left out of it. ``scheme`` is for a natab.
 
     Raises TableError if it is not a registry.
     """
@@ -414,7 +415,7 @@ def read_table(file: str, scheme: str = "https") -> tuple[Table, list[TableError
 
 
 def _source(ctx: click.Context, param: click.Parameter, value: str | None) -> str:
-    if value is not None or ctx.resilient_parsing:  # for a completion
+    if value is not None or ctx.resilient_parsing:  # the shell asks for completions
         return value or ""
     found = lookup.location_of_table(lookup.read_config(None, warn=str))
     output.inform(f"the {found.kind_text} table, {found.path}")
@@ -422,7 +423,7 @@ def _source(ctx: click.Context, param: click.Parameter, value: str | None) -> st
 
 
 def source_argument(name: str) -> Callable[[Command], Command]:
-    """Make the argument for a registry: a file, ``-``, or by default the table of this machine."""
+    """Make the argument for a registry: a file, ``-``, or by default this machine's table."""
     return click.argument(name, type=PATH, required=False, callback=_source)
 
 
@@ -482,7 +483,7 @@ def _same(one: os.stat_result | None, other: os.stat_result | None) -> bool:
 def write(target: Path | None, text: str) -> None:
     """Write the file atomically, or standard output, which must be able to encode the text. Raises OSError.
 
-    A file that has this text already is not touched, because other programs may watch its time.
+    A file that already has this text is not touched, because other programs may watch its modification time.
     """
     if target is not None:
         if not (target.is_file() and target.read_bytes() == text.encode()):

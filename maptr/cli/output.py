@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 # The exit codes of dig, where dig has one.
 EXIT_OK = 0  # found, clean, applied
 EXIT_NONE = 1  # none found, drift, check failed, plan not empty
-EXIT_USAGE = 2  # the code of click; also for an extra that is not installed
+EXIT_USAGE = 2  # click's code; also for an extra that is not installed
 EXIT_NOT_RUNNING = 3  # the daemon is not running
 EXIT_UNREADABLE = 8  # a file cannot be read or written
 EXIT_NO_ANSWER = 9  # DNS did not answer
@@ -32,11 +32,11 @@ EXIT_INTERNAL = 10  # a bug in maptr
 EXIT_INTERRUPTED = 130  # by Ctrl-C: 128 plus the number of SIGINT, as in shells
 
 
-ERROR_LOG = "maptr.error_log"  # the key in the ``meta`` of click's context for the function that logs an error
+ERROR_LOG = "maptr.error_log"  # the key, in the ``meta`` of click's context, of the function that logs an error
 
 
 class _Lossy(io.FileIO):
-    """A file that loses what it cannot write: a message for a full disk must not change the result of a command."""
+    """A file that drops what it cannot write: a message to a full disk must not change a command's result."""
 
     def write(self, data: Any, /) -> int:
         try:
@@ -137,7 +137,7 @@ def inform(*parts: str | Painted) -> None:
 
 
 def error(text: str, cause: BaseException | None = None) -> None:
-    """Print an error on stderr, after the traceback of its cause; in the log of a command that has one as JSON."""
+    """Print an error on stderr, after its cause's traceback, or log it if the command has an error log."""
     click = sys.modules.get("click")  # ``start`` runs without click
     context = click.get_current_context(silent=True) if click is not None else None
     if context is not None and ERROR_LOG in context.meta:
@@ -188,8 +188,8 @@ def _terminal_text(part: str | Painted, *, colored: bool) -> str:
 # ---- progress
 
 DELAY = 0.3  # seconds from the start of a task until its bar appears
-PAUSE = 0.2  # seconds between two pictures
-CLEAR = "\r\x1b[2K\x1b[?25h"  # an empty line, and the cursor, which click hides
+PAUSE = 0.2  # seconds between updates of the bar
+CLEAR = "\r\x1b[2K\x1b[?25h"  # empties the line and shows the cursor, which click hides
 
 
 class _Bar:
@@ -201,7 +201,7 @@ class _Bar:
         self._label, self._total, self._done = label, total, 0.0
         self._since = time.monotonic()
         self._ended = Event()
-        self._lock = RLock()  # guards the next
+        self._lock = RLock()  # guards ``_drawn``
         self._drawn: Any = None  # click's bar, if it is on the screen
         self._thread = Thread(target=self._run, daemon=True)
         self._thread.start()
@@ -305,7 +305,7 @@ def json_text(document: Mapping[str, Any], file: TextIO | None) -> str:
 
 
 def end_with(findings: list[Finding], about: str, document: Mapping[str, Any] | None, *, strict: bool) -> NoReturn:
-    """Print the findings and how many there are, or the document; exit with 1 for an error, or if strict for any."""
+    """Print the findings and their numbers, or the document; exit with 1 for an error, or if ``strict`` any finding."""
     errors = sum(finding.severity == "error" for finding in findings)
     if document is not None:
         json_data(document)
@@ -336,7 +336,7 @@ def interrupted(kept: str = "nothing was changed; run it again") -> NoReturn:
 
 
 def _lacking(error: Exception) -> str:
-    """Return the reason if the system gave no memory, no thread or no stdout; "" for another error."""
+    """Return the reason if the system provides no memory, thread or stdout; "" for another error."""
     if isinstance(error, OSError) and error.errno == errno.EBADF and error.filename is None:
         return "standard output is closed"
     if isinstance(error, MemoryError):

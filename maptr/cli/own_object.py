@@ -23,8 +23,8 @@ from maptr.gateway.redirects.store import open_store
 EXITS = {0: "done", 1: "refused: nothing is changed", 8: "the store cannot be used"}
 
 _ARK = click.argument("ark")
-_ALLOW_PRIVATE = click.option("--allow-private", is_flag=True, help="Allow hosts that are not public, too.")
-_BY = click.option("--by", metavar="NAME", help="Name this editor in the trace.  [default: the user]")
+_ALLOW_PRIVATE = click.option("--allow-private", is_flag=True, help="Also allow hosts that are not public.")
+_BY = click.option("--by", metavar="NAME", help="Name this editor in the history.  [default: the user]")
 
 
 def _with_store(made: Callable[..., None]) -> Callable[..., None]:
@@ -57,9 +57,9 @@ def set_(
     allow_private: bool,
     **cells: str | None,
 ) -> None:
-    """Register ARK with its URL, or change what is given of its row. An empty text empties a cell.
+    """Register ARK with its URL, or change the given cells of its row. An empty text empties a cell.
 
-    A gateway uses it within a second.
+    A gateway uses the change within a second.
 
     \b
     Examples:
@@ -81,7 +81,7 @@ def set_(
 
 @command(exits=EXITS)
 @_ARK
-@click.option("--reason", required=True, metavar="TEXT", help="Why it is gone, for everybody to read.")
+@click.option("--reason", required=True, metavar="TEXT", help="Why it is gone, for all to read.")
 @click.option("--replaced-by", default="", metavar="ARK|URL", help="What replaces it.")
 @click.option("--authority", default="", metavar="TEXT", help="Who decided that.")
 @_with_store
@@ -97,7 +97,7 @@ def withdraw(
     by: str | None,
     allow_private: bool,
 ) -> None:
-    """Make ARK an object that is gone: its page says so, with the reason (410).
+    """Mark the object of ARK as gone: its page says so, with the reason (410).
 
     \b
     Example:
@@ -118,12 +118,12 @@ def withdraw(
 
 @command(exits=EXITS)
 @_ARK
-@click.option("--url", default="", help="Let it lead there.  [default: where it led before]")
+@click.option("--url", default="", help="Redirect it to this URL.  [default: its previous URL]")
 @_with_store
 @_BY
 @_ALLOW_PRIVATE
 def restore(ark: str, url: str, store: Path | None, config: str | None, by: str | None, allow_private: bool) -> None:
-    """Let a withdrawn ARK lead to where it led before.
+    """Let a withdrawn ARK redirect again.
 
     \b
     Example:
@@ -158,13 +158,13 @@ def show(ark: str, store: Path | None, config: str | None, as_json: bool) -> Non
         output.data(output.Painted(f"{name}:", output.MINOR), f" {printable(text)}")
 
 
-@command(exits={0: "shown, or forgotten", 8: "the store cannot be used"})
+@command(exits={0: "shown, or deleted", 8: "the store cannot be used"})
 @click.argument("ark", required=False)
 @_with_store
-@click.option("--forget-before", metavar="DATE", help="Delete the trace before this day, such as 2025-01-01, in UTC.")
+@click.option("--forget-before", metavar="DATE", help="Delete the history before this day, such as 2025-01-01, in UTC.")
 @options.JSON_OPTION
 def history(ark: str | None, store: Path | None, config: str | None, forget_before: str | None, as_json: bool) -> None:
-    """Show what was changed of ARK, or of the whole store: the change, when, by whom, and from what to what.
+    """Show the changes to ARK, or to the whole store: their numbers, when, by whom, and from what to what.
 
     \b
     Examples:
@@ -177,7 +177,7 @@ def history(ark: str | None, store: Path | None, config: str | None, forget_befo
             if ark is not None:
                 raise click.UsageError("--forget-before is for the whole store")
             deleted = changes.forget(path, _day(forget_before))
-            output.inform(f"{path}: {output.counted(deleted, 'entry').replace('entrys', 'entries')} forgotten")
+            output.inform(f"{path}: {output.counted(deleted, 'entry').replace('entrys', 'entries')} deleted")
             return
         for entry in changes.history(path, ark or ""):
             if as_json:
@@ -189,7 +189,7 @@ def history(ark: str | None, store: Path | None, config: str | None, forget_befo
 
 
 def editor(named: str | None) -> str:
-    """Return who changes something: the name that is given, else the system's user, also behind sudo."""
+    """Return the name of the editor: the given one, else the system's user, even behind sudo."""
     if named is not None:
         return named
     behind = os.environ.get("SUDO_USER", "")
@@ -203,7 +203,7 @@ def editor(named: str | None) -> str:
 
 @contextmanager
 def _reported() -> Iterator[None]:
-    """Report a change that is refused, or a store that cannot be used."""
+    """End the command for a refused change, or a store that cannot be used."""
     try:
         yield
     except RefusedError as error:
@@ -217,7 +217,7 @@ def _reported() -> Iterator[None]:
 
 
 def store_of(named: Path | None, config: str | None, option: str = "--store FILE") -> Path:
-    """Return the file of own objects that is named, or that of the configuration. Raises UsageError without one."""
+    """Return the named file of own objects, or the configured one. Raises UsageError without one."""
     known = None if named is not None else lookup.read_config(config)
     path = named or (known.gateway.redirects if known is not None else None)
     if path is None:

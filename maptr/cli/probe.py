@@ -24,8 +24,8 @@ from maptr.gateway.links.store import Due, LinkStore, alone
 from maptr.gateway.redirects.following import KeptStores
 from maptr.gateway.redirects.store import NotAStoreError, ObjectStore, open_store
 
-TURN = 1.0  # seconds between two looks at how far it is
-LONGEST_REST = 300.0  # seconds for which the end of a round waits for a host that asked for that
+TURN = 1.0  # seconds between updates of the progress
+LONGEST_REST = 300.0  # seconds that the end of a round waits for a host that asked to be left alone
 FAILED = (LinkState.DEAD, LinkState.FAILING)
 NAMES = {"unknown": "not known", "answers": "answer", "failing": "failed, not dead yet", "dead": "dead"}
 COLORS = {LinkState.DEAD: output.BAD, LinkState.FAILING: output.DOUBTFUL}
@@ -41,18 +41,18 @@ COLORS = {LinkState.DEAD: output.BAD, LinkState.FAILING: output.DOUBTFUL}
 )
 @click.argument("file", required=False, metavar="[STORE]", type=options.FILE_PATH)
 @options.CONFIG_OPTION
-@click.option("--again", is_flag=True, help="Begin anew, instead of going on with a round that was ended.")
-@click.option("--allow-private", is_flag=True, help="Ask hosts that are not public, too.")
+@click.option("--again", is_flag=True, help="Begin anew, instead of continuing an interrupted round.")
+@click.option("--allow-private", is_flag=True, help="Also ask hosts that are not public.")
 @options.JSON_OPTION
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV.")
 def probe(file: Path | None, config: str | None, again: bool, allow_private: bool, as_json: bool, as_csv: bool) -> None:
-    """Check each URL of the own objects in STORE, or in gateway.redirects of the configuration, once.
+    """Check once each URL of the own objects in STORE, or in the configured gateway.redirects.
 
-    It is asked by HEAD, by GET if the server has no HEAD, and through at most five redirects; eight at a time, and each
-    host once in two seconds. Equal URLs are asked once, and withdrawn objects are not. A link is dead if it was not
-    found (404, 410), its server failed (500 and above) or gave no answer, in three checks over two days: run it once
-    a day, or set gateway.check_every. The results are kept beside the cache; a round that was ended goes on where it
-    was. The User-Agent has gateway.public_url or gateway.contact of the configuration.
+    It sends HEAD, or GET if the server has no HEAD, and follows at most five redirects; it requests eight URLs at a
+    time, and each host once in two seconds. Equal URLs are requested once, and withdrawn objects are left out. A link
+    is dead if it was not found (404, 410), its server failed (500 and above) or gave no answer, in three checks over
+    two days: run it once a day, or set gateway.check_every. The results are kept beside the cache; the next run
+    continues an interrupted round. The User-Agent has gateway.public_url or gateway.contact of the configuration.
 
     Prints "STATE STATUS SINCE ARK URL" for each object whose link has failed.
 
@@ -69,8 +69,8 @@ def probe(file: Path | None, config: str | None, again: bool, allow_private: boo
         store = _opened(file, allow_private=allow_private)
         cache = lookup.cache_file(settings)
         if cache is None:
-            output.warning("there is no cache, so that the results end with this command")
-        files = KeptStores(None if cache is None else Path(cache).parent)  # a temporary folder ends with it
+            output.warning("there is no cache, so the results are not kept")
+        files = KeptStores(None if cache is None else Path(cache).parent)  # it removes a temporary folder at its end
         path = files.path(file, SUFFIX)
         kept = LinkStore(path, time.time())
         click.get_current_context().call_on_close(kept.close)
@@ -83,7 +83,7 @@ def probe(file: Path | None, config: str | None, again: bool, allow_private: boo
                     checker.follow(store)
                 left = _check(checker, kept.begin_round(time.time(), anew=again))
             else:
-                output.inform("another process checks these links now: this is what it has found")
+                output.inform("another process is checking these links: its results so far")
         counts = kept.counts()
         _report(kept.failed(FAILED), counts, as_json=as_json, as_csv=as_csv)
     except ConfigError as error:
@@ -107,14 +107,14 @@ def _check(checker: LinkChecker, start: float) -> str:
     kept, due = checker.kept, Due(start, start)
     total, done = kept.checked_since(start)
     if done:
-        output.inform(f"going on with the round of {time_text(start)}: {done} of {counted(total, 'link')} checked")
+        output.inform(f"continuing the round of {time_text(start)}: {done} of {counted(total, 'link')} checked")
     try:
         with output.progress("checking", total) as update:
             while True:
                 update(completed=kept.checked_since(start)[1])
                 if checker.work(TURN, lambda wall: due):
                     if checker.lacks_network:
-                        return "no server answers, perhaps because of the network of this machine: run it again"
+                        return "no server answers, perhaps because of this machine's network: run it again"
                     continue
                 links, until = kept.resting(due, time.time())
                 if not links:

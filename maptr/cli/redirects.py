@@ -27,8 +27,8 @@ from maptr.gateway.redirects.rows import CHANGE, LockedFileError
 from maptr.gateway.redirects.store import NotAStoreError, ObjectStore, open_store
 
 _FILE = click.argument("file", type=options.FILE_OR_STDIN)
-_ALLOW_PRIVATE = click.option("--allow-private", is_flag=True, help="Allow hosts that are not public, too.")
-_UNENDED = click.option("--unended", is_flag=True, help="Accept a last line without an end.")
+_ALLOW_PRIVATE = click.option("--allow-private", is_flag=True, help="Also allow hosts that are not public.")
+_UNENDED = click.option("--unended", is_flag=True, help="Accept a last line without a line end.")
 
 _OBJECT = "maptr.cli.own_object"
 
@@ -37,23 +37,23 @@ _OBJECT = "maptr.cli.own_object"
     cls=Group,
     lazy={
         "set": (_OBJECT, "set_", "Register an ARK, or change its URL or description."),
-        "withdraw": (_OBJECT, "withdraw", "Make an object one that is gone (410)."),
-        "restore": (_OBJECT, "restore", "Let a withdrawn object lead to its URL again."),
+        "withdraw": (_OBJECT, "withdraw", "Mark an object as gone (410)."),
+        "restore": (_OBJECT, "restore", "Let a withdrawn object redirect again."),
         "show": (_OBJECT, "show", "Show the row of an ARK."),
-        "compare": ("maptr.cli.compare", "compare", "Compare what a running resolver answers with a file."),
+        "compare": ("maptr.cli.compare", "compare", "Compare the answers of a running resolver with a file."),
         "probe": ("maptr.cli.probe", "probe", "Check whether the URLs of own objects answer."),
         "history": (_OBJECT, "history", "Show what was changed, when and by whom."),
     },
 )
 def redirects() -> None:
-    """Change the own objects of a gateway (gateway.redirects): the redirects of single ARKs, in a store or a CSV.
+    """Change a gateway's own objects (gateway.redirects): the redirects of single ARKs, in a store or a CSV.
 
-    import makes a store, a SQLite database, of a CSV; the other commands change and show single objects in it.
+    import makes a store, a SQLite database, from a CSV; the other commands change and show single objects in it.
 
     A CSV has the columns ark and url, and may have: status (302, 303 or 307; 410 without a URL for an object that is
     gone), reason (why it is gone), replaced_by, authority and withdrawn (what replaces it, who withdrew it and when),
     who, what and when (its description, for ?info), and suffix (no: longer ARKs are not passed on). Any other column is
-    kept, but not public unless import --public names it; check and import name it, because its heading may be
+    kept, but not public unless import --public names it; check and import list it, because its heading may be
     mistyped or translated.
     """
 
@@ -68,7 +68,7 @@ def redirects() -> None:
 def check(file: Path, allow_private: bool, unended: bool, as_json: bool) -> None:
     """List the errors in FILE, a CSV, a store or another SQLite database, each as "FILE:LINE: reason".
 
-    FILE is - for standard input. The line of a database is the number of the row. A summary goes to standard error.
+    FILE is - for standard input. For a database, LINE is the row number. A summary goes to standard error.
 
     \b
     Example:
@@ -101,9 +101,9 @@ def check(file: Path, allow_private: bool, unended: bool, as_json: bool) -> None
 @options.output_option("Write the store to FILE, atomically.")
 @_ALLOW_PRIVATE
 @_UNENDED
-@click.option("--remove", is_flag=True, help="Take out of the store what FILE does not have.")
-@click.option("--withdraw-missing", is_flag=True, help="Make what FILE does not have objects that are gone (410).")
-@click.option("--force", is_flag=True, help="Do so even with more than 30 % of the store.")
+@click.option("--remove", is_flag=True, help="Remove from the store what FILE lacks.")
+@click.option("--withdraw-missing", is_flag=True, help="Mark the objects that FILE lacks as gone (410).")
+@click.option("--force", is_flag=True, help="Do so even if that is more than 30 % of the store.")
 @click.option(
     "--base",
     type=click.IntRange(0),
@@ -115,8 +115,8 @@ def check(file: Path, allow_private: bool, unended: bool, as_json: bool) -> None
     "--overwrite", is_flag=True, help="Overwrite rows that commands have changed; replace a file that is not a store."
 )
 @click.option("--public", multiple=True, metavar="COLUMN", help="Show this column in descriptions, from now on.")
-@click.option("--private", multiple=True, metavar="COLUMN", help="Show it no longer.")
-@click.option("--by", metavar="NAME", help="Name this editor in the trace.  [default: the user]")
+@click.option("--private", multiple=True, metavar="COLUMN", help="Stop showing it.")
+@click.option("--by", metavar="NAME", help="Name this editor in the history.  [default: the user]")
 @options.QUIET_OPTION
 def import_(
     file: Path,
@@ -135,11 +135,11 @@ def import_(
 ) -> None:
     """Put the redirects in FILE, a CSV or a SQLite database, into a store, in which the gateway looks up each ARK.
 
-    All errors are listed as by check, and then nothing is written. The new store replaces the old one at once, and a
-    gateway uses it within a second. The last line says how many ARKs were added, removed and changed.
+    Errors are listed as by check, and nothing is written if there are any. The new store replaces the old one at once,
+    and a gateway uses it within a second. The last line says how many ARKs were added, removed and changed.
 
-    Nothing vanishes: if FILE does not have all ARKs of the store, it is refused, unless an option says what to do with
-    them. A row that a command (set, withdraw, restore) changed since is kept and named.
+    If FILE lacks ARKs of the store, it is refused, unless an option says what to do with them. A row that a command
+    (set, withdraw, restore) has changed since is kept and named.
 
     \b
     Example:
@@ -172,7 +172,7 @@ def import_(
         except ConfigError as error:
             output.fail(str(error), output.EXIT_UNREADABLE)
     for ark in done.kept:
-        output.inform(f"{ark}: kept as a command has changed it since (--overwrite takes the row of the file)")
+        output.inform(f"{ark}: kept, because a command has changed it since (--overwrite takes the file's row)")
     if not quiet:
         _tell(open_store(target, allow_private=allow_private))
         withdrawn = f"{done.withdrawn} withdrawn, " if done.withdrawn else ""
@@ -191,7 +191,7 @@ def import_(
 @_UNENDED
 @click.option("--overwrite", is_flag=True, help="Replace FILE if it exists.")
 def export(file: Path, target: Path | None, allow_private: bool, unended: bool, overwrite: bool) -> None:
-    """Write the redirects in FILE as CSV, with all columns, sorted by ARK. maptr redirects import reads it again.
+    """Write the redirects in FILE as CSV, with all columns, sorted by ARK. maptr redirects import can read it.
 
     Rows of a store have the number of their last change in the column change: an import keeps what was changed since.
 
@@ -204,7 +204,7 @@ def export(file: Path, target: Path | None, allow_private: bool, unended: bool, 
     store, bad = _read(file, allow_private=allow_private, unended=unended)
     _end_if_bad(bad)
     columns = [*COLUMNS, *store.other_columns()]
-    is_numbered = store.filename == str(file)  # and not made of a file
+    is_numbered = store.filename == str(file)  # and not made from a file
     text = StringIO(newline="")
     plain = csv.writer(text, lineterminator="\n")
     quoting = csv.writer(text, lineterminator="\n", quoting=csv.QUOTE_ALL)  # Python 3.11 and 3.12 write a lone \r bare
@@ -287,14 +287,14 @@ def _tell(store: ObjectStore) -> None:
 
 
 def noted(others: Mapping[str, bool]) -> Iterator[str]:
-    """Yield what is said of columns without a meaning, each with whether it is public."""
+    """Yield the lines about columns without a meaning, those that are not public first."""
     for is_public, what in ((False, "kept, and not public"), (True, "public in descriptions as JSON")):
         if names := [name for name, public in others.items() if public is is_public]:
             yield f"without a meaning, {what}: {printable(', '.join(names))}"
 
 
 def _is_store(target: Path, *, overwrite: bool) -> bool:
-    """Return whether there is a store that will be changed. Raises UsageError for another file."""
+    """Return whether the target is a store, which will be changed. Raises UsageError for another file."""
     if not target.exists():
         return False
     if not target.is_file():

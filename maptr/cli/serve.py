@@ -43,7 +43,7 @@ from maptr.zone.snapshot import Snapshot, ZoneView
 
 log = logging.getLogger("maptr.serve")
 
-NOTHING: Mapping[str, Any] = {  # of a failed start
+NOTHING: Mapping[str, Any] = {  # what a failed start serves
     "zones": [],
     "warnings": [],
     "listen": [],
@@ -57,7 +57,7 @@ _OF_ALL = "It applies to all zones and the catalog."
 
 
 class OfFile(Parsed):
-    """As ``Parsed``, but an OSError is not bad usage, because the file may be there at the next start."""
+    """Like ``Parsed``, but an OSError is not bad usage, because the file may exist at the next start."""
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if _is_check(ctx):
@@ -71,7 +71,7 @@ class OfFile(Parsed):
 
 
 class StateFolder(click.Path):
-    """A folder that a start makes, or does without, as it does with that of the configuration."""
+    """A folder that a start makes or does without, as it does with the configured one."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         return super().convert(value, param, ctx) if _is_check(ctx) else value
@@ -109,9 +109,9 @@ def _zone(text: str) -> ZoneConfig:
 @command(
     exits={
         0: "stopped; with --check-config: no errors",
-        1: "the machine does not allow the start, such as an address or a certificate; with --check-config: an error "
-        "in the configuration or a zone",
-        2: "bad usage, or a mistake that the text of the configuration shows, so that another start needs an edit",
+        1: "something on the machine prevents the start, such as an address or a certificate; with --check-config: an "
+        "error in the configuration or a zone",
+        2: "bad usage, or a mistake in the text of the configuration, which must be edited before another start",
         8: "a file cannot be read",
     }
 )
@@ -124,8 +124,8 @@ def _zone(text: str) -> ZoneConfig:
     "--zone",
     type=OfFile("origin[=file]", _zone),
     multiple=True,
-    help="Serve this zone from this file, such as ark.arpa=ark.arpa.zone, instead of that in the configuration. "
-    "Without a file it is the zone of the table in use, which maptr table shows. The option can be repeated.",
+    help="Serve this zone from this file, such as ark.arpa=ark.arpa.zone, instead of the one in the configuration. "
+    "Without a file, it is the zone of the table in use, which maptr table shows. The option can be repeated.",
 )
 @setting_option("serve.listen", "--listen")
 @setting_option("serve.metrics", "--metrics")
@@ -140,7 +140,7 @@ def _zone(text: str) -> ZoneConfig:
     type=OfFile("name=algorithm:@file", _key),
     multiple=True,
     help="Accept this TSIG key, whose secret is in FILE in base64, such as xfr=hmac-sha256:@xfr.key. Without the @, "
-    "the secret itself stands here, and other users of the machine can see it. The option can be repeated.",
+    "write the secret itself, which other users of the machine can then see. The option can be repeated.",
 )
 @setting_option(
     "zone.transfer",
@@ -182,14 +182,14 @@ def serve(
         maptr serve --zone ark.arpa=ark.arpa.zone --listen 127.0.0.1:5300
         maptr: ready, serving 1 zone on 127.0.0.1:5300 (udp, tcp)
 
-    maptr serve --zone ark.arpa serves the zone of the table in use; the built-in registry is one.
+    maptr serve --zone ark.arpa serves the zone of the table in use, which may be the built-in registry.
 
     With a configuration: maptr serve --config maptr.toml. Each setting of its [serve] can also be given in the
     environment, such as MAPTR_SERVE_LISTEN=127.0.0.1:53,[::1]:53. Options override the environment, and the
     environment overrides the file.
 
-    SIGHUP or maptr reload reads the configuration, the zone files and the certificate again. If one is bad, the server
-    keeps the old one and logs the reason. SIGTERM stops the server. If a zone cannot be loaded at the start, its
+    On SIGHUP or maptr reload, the server rereads the configuration, the zone files and the certificate. If one is bad,
+    it keeps the old one and logs the reason. SIGTERM stops the server. If a zone cannot be loaded at the start, its
     queries get SERVFAIL, and the other zones are served.
     """
     path = Path(config) if config is not None else configuration.find(os.environ)
@@ -218,7 +218,7 @@ def serve(
 
     bound = None
     with mistakes_reported(NOTHING, check=check_config, as_json=as_json):
-        is_root = os.geteuid() == 0  # which does not read secrets: they are read as the user that the server becomes
+        is_root = os.geteuid() == 0  # root does not read secrets: the user that the server becomes does
         first, errors = examine(secrets=not is_root)
         if not check_config:
             logstream.configure(first.serve.log_level, first.serve.log_format)
@@ -235,7 +235,7 @@ def serve(
         if not found.zones and path is not None:
             raise found.error("zone", "there is no zone to serve", of_text=True)
         if not found.zones:
-            raise click.UsageError("there is no zone to serve: --zone ark.arpa serves that of the public registry")
+            raise click.UsageError("there is no zone to serve: --zone ark.arpa serves the public registry's")
         if not check_config:
             if any(zone.keys is not None for zone in found.zones):
                 require_cryptography()
@@ -257,10 +257,10 @@ def serve(
 
 def _run(config: Config, read: Callable[[], Config], bound: Sockets | None) -> None:
     if os.geteuid() == 0 and not config.serve.user:
-        log.warning("running as root: serve.user, or --user, names a user to run as once the sockets are bound")
+        log.warning("running as root: set serve.user, or --user, to a user to run as once the sockets are bound")
     sys.setswitchinterval(SWITCH_INTERVAL)
     with closing(Daemon(config, reread=read, bound=bound)) as daemon:
-        daemon.bind()  # before what takes long, so that an address in use is known at once
+        daemon.bind()  # before the slow steps, so that an address in use is known at once
         gc.disable()  # loading zones creates many objects and little garbage
         try:
             with daemon.progress as progress:
@@ -271,7 +271,7 @@ def _run(config: Config, read: Callable[[], Config], bound: Sockets | None) -> N
                 daemon.reloader.served = publisher.start(
                     config.zones, clock=time.time, frozen=frozen, tell=tell, others=others
                 )
-            gc.freeze()  # exempt the zones, which stay, from garbage collection
+            gc.freeze()  # exempt the zones, which live long, from garbage collection
         finally:
             gc.enable()
         asyncio.run(daemon.run(signals=True))
@@ -295,18 +295,18 @@ def _check(config: Config, *, as_json: bool) -> None:
         try:
             found.append(_checked(zone, last))
             if last is not None and (since := frozen.since(zone.name)) is not None:
-                what = f"a start serves serial {last.view.serial}"
-                output.warning(f"zone {to_text(zone.name)} is frozen since {time_text(since)}: {what}")
+                what = f"a start would serve serial {last.view.serial}"
+                output.warning(f"zone {to_text(zone.name)} has been frozen since {time_text(since)}: {what}")
         except (ZoneError, SigningError, OSError) as error:
             if last is not None:
                 version = f"serial {last.view.serial}, published {time_text(last.published)}"
-                output.warning(f"zone {to_text(zone.name)}: a start serves the last good version, {version}")
+                output.warning(f"zone {to_text(zone.name)}: a start would serve the last good version, {version}")
             if isinstance(error, ZoneError):
                 errors.append(error)
                 continue
             table = zone.table
             if table is not None and config.table.url and config.table.file == table and error.filename == str(table):
-                output.warning(f"zone {to_text(zone.name)}: {table} is not pulled yet")
+                output.warning(f"zone {to_text(zone.name)}: {table} has not been pulled yet")
             else:
                 errors.append(_located(config, index, error))
     snapshot, zones = Snapshot.of(view for _, view in found), [each for each, _ in found]

@@ -1,4 +1,4 @@
-"""``maptr zone sign`` and ``maptr zone keys``: the signing of a zone with the keys in a folder, and these keys."""
+"""``maptr zone sign`` and ``maptr zone keys``: signing a zone with the keys in a folder, and managing these keys."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ PARENT_SECONDS = 10.0  # for a server of the parent zone to answer
 @click.option("--overwrite", is_flag=True, help="Replace OUT even if it is not a zone of this name.")
 @options.zone_name_option()
 @options.time_option("--lifetime", "14d", help="Make signatures valid for this time.")
-@options.time_option("--inception", "1h", help="Let signatures be valid from this long ago.")
-@options.time_option("--refresh", "7d", help="Renew signatures this long before their end.")
+@options.time_option("--inception", "1h", help="Make signatures valid from this long ago.")
+@options.time_option("--refresh", "7d", help="Renew signatures this long before they expire.")
 @click.option("--zonemd/--no-zonemd", default=True, help="Add a digest of the whole zone (RFC 8976), or leave it out.")
 @click.option(
     "--cds",
@@ -59,7 +59,7 @@ PARENT_SECONDS = 10.0  # for a server of the parent zone to answer
     default="publish",
     help="Publish CDS and CDNSKEY for the parent: those of the active keys, none, or those that delete the DS.",
 )
-@options.time_option("--dnskey-ttl", help="Give DNSKEY, CDS and CDNSKEY this TTL.  [default: that of the SOA]")
+@options.time_option("--dnskey-ttl", help="Give DNSKEY, CDS and CDNSKEY this TTL.  [default: the SOA's]")
 @click.option(
     "--force",
     is_flag=True,
@@ -88,8 +88,8 @@ def sign(
 
     Run it after each change and once a day. Nothing is written if OUT has the same records signed by the same keys,
     its signatures are valid for longer than --refresh, and the serial of FILE is not greater. Otherwise signatures in
-    OUT that are new enough are kept. The new serial is that of FILE, or the one after that of OUT if this is greater,
-    so that secondaries follow.
+    OUT that are new enough are kept. The new serial is FILE's, or the one after OUT's if this is greater, so that
+    secondaries follow.
 
     FILE cannot be OUT. DNSKEY, CDS, CDNSKEY and the other records that signing makes come from KEYS, not from FILE.
 
@@ -171,10 +171,10 @@ _TTL = click.option(
     "--ttl",
     type=click.IntRange(0, 0x7FFFFFFF),
     metavar="SECONDS",
-    help="The longest TTL of the zone, or that of the DS: caches may have old data for so long.  [default: a day]",
+    help="The longest TTL of the zone, or the DS's TTL: caches may have old data for that long.  [default: a day]",
 )
 _ZONE = click.option(
-    "--zone", "zone", metavar="FILE", type=options.PATH, help="Take the longest TTL of this zone: the signed one."
+    "--zone", "zone", metavar="FILE", type=options.PATH, help="Use the longest TTL of this zone: the signed one."
 )
 _PARENTS = click.argument("servers", nargs=-1, metavar="[@SERVER[#PORT]]...")
 _FORCE = click.option("--force", is_flag=True, help="Change it now, even if caches need its old state.")
@@ -263,8 +263,8 @@ def set_state(
     """Change the state of the key TAG, which renames its file.
 
     A published key becomes active only when every cache can have it, and a key is retired only while another one is
-    active; else the command says when, and changes nothing. @SERVER is a server of the parent zone: a KSK or CSK is
-    retired only if each SERVER has the DS of the other ones. It needs --zone.
+    active; otherwise, the command says when, and changes nothing. @SERVER is a server of the parent zone: a KSK or CSK
+    is retired only if each SERVER has the DS of the others. It needs --zone.
 
     \b
     Example:
@@ -294,7 +294,7 @@ def set_state(
 def remove(folder: Path, tag: int, servers: tuple[str, ...], zone: str | None, ttl: int | None, force: bool) -> None:
     """Delete the key TAG, which must not be active, unless it is a ZSK whose algorithm no longer has a KSK or CSK.
 
-    A retired key is removed only when no cache needs it any more; else the command says when, and changes nothing.
+    A retired key is removed only when no cache needs it; otherwise, the command says when, and changes nothing.
     @SERVER is a server of the parent zone: a KSK or CSK is removed only if each SERVER has the DS of the active ones
     and none of this key, and caches can have forgotten it. It needs --zone.
 
@@ -324,7 +324,7 @@ def ds(folder: Path, name: Labels, servers: tuple[str, ...], dnskey: bool) -> No
     """Print the DS records of the zone ORIGIN, for its parent zone.
 
     There is one for each active KSK or CSK, with SHA-256. @SERVER is a server of the parent zone, which is asked
-    whether it has a DS of each of these keys, and of no other one: name all of them before the next step of a rollover.
+    whether it has a DS for each of these keys and no other: name all such servers before the next step of a rollover.
 
     \b
     Example:
@@ -347,7 +347,7 @@ def _parents(words: tuple[str, ...]) -> list[Server]:
 
 
 def _ds_faults(origin: Labels, keys: Sequence[ZoneKey], server: Server) -> Iterator[str]:
-    """Yield what is wrong with the DS records of a server of the parent zone, which has those of ``keys`` alone."""
+    """Yield what is wrong with the DS records of a parent zone's server, which must be those of ``keys`` alone."""
     found = _ds_at(origin, server)
     yield from _lacking(origin, keys, server, found)
     for ds in found or ():
@@ -362,7 +362,7 @@ def _lacking(origin: Labels, keys: Sequence[ZoneKey], server: Server, found: dns
 
 
 def _ds_at(origin: Labels, server: Server) -> dns.rrset.RRset | None:
-    """Return the DS records of a server of the parent zone. Exits if it does not answer."""
+    """Return the DS records that a server of the parent zone has. Exits if it does not answer."""
     import dns.query  # late: it takes 100 ms, and only this needs it
 
     name = dns.name.Name((*origin, b""))
@@ -380,7 +380,7 @@ class _Waits(NamedTuple):
     """How long caches may have old data of a zone, in seconds, and the zone if it is known."""
 
     ttl: int
-    ds_ttl: int | None = None  # the same
+    ds_ttl: int | None = None  # None: as ``ttl``
     origin: Labels = ()
 
     @classmethod

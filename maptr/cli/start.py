@@ -30,7 +30,7 @@ def run() -> None:
                 from maptr.cli.group import main
 
                 if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:  # else its parent ignores it
-                    # As Ctrl-C, so that a command leaves no temporary file behind.
+                    # Like Ctrl-C, so that a command leaves no temporary file behind.
                     signal.signal(signal.SIGTERM, signal.default_int_handler)
                 if COMPLETION in os.environ:
                     import_module("maptr.cli.completion")  # it registers how bash splits words

@@ -1,4 +1,4 @@
-"""``maptr stats``: what a gateway was asked, from the file of its statistics."""
+"""``maptr stats``: what clients asked a gateway, from its statistics file."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ _DAYS = click.IntRange(1, statistics.DAYS_KEPT)
 def stats(file: Path | None, days: int | None, period: str | None, config: str | None, as_json: bool) -> None:
     """Show what clients asked a gateway: NAANs and shoulders, failures by reason, sources, inflections and referrers.
 
-    The counts have no addresses of clients. Those of shoulders leave out crawlers, which are counted apart.
+    The counts have no client addresses. Those of shoulders leave out crawlers, which are counted separately.
 
-    FILE is that of gateway.stats, by default the configured one. The gateway writes it once a minute, and has the
-    counts up to now at /stats and /api/v1/stats.
+    FILE is the file of gateway.stats, by default the configured one. The gateway writes it once a minute, and has the
+    current counts at /stats and /api/v1/stats.
 
     PERIOD is a year, month or day, or two of them with / between: from the start of the first to the end of the last.
 

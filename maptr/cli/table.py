@@ -26,7 +26,7 @@ from maptr.registry.found import FoundTable, TableLocation
 from maptr.zone.finding import Finding, Severity
 from maptr.zone.lint import lint
 
-NAMED = 5  # own objects that lose the same
+NAMED = 5  # own objects named in one line of losses
 _REWRITE_EXITS = {
     0: "written, even if something was lost",
     1: "a record of SOURCE is bad; nothing is written",
@@ -53,10 +53,10 @@ def table(ctx: click.Context, config: str | None, as_json: bool) -> None:
 
     The first one that exists answers where DNS does not: the configured table, that of maptr table pull, /etc/natab,
     /etc/maptr/naans, or the built-in registry, which every installation has. The last is used for ark.arpa only, not if
-    client.origin of the configuration is another.
+    the configuration has another client.origin.
 
-    A registry is the public JSON (version 1 or 2), the ANVL text of the registry, a natab, or the prefixes file of the
-    central resolver. The format is recognised by the content, not by the name of the file.
+    A registry is the public JSON (version 1 or 2), the registry's ANVL text, a natab, or the central resolver's
+    prefixes file. The format is recognised by the content, not by the file name.
     """
     if ctx.invoked_subcommand is None:
         known = lookup.read_config(config)
@@ -64,7 +64,7 @@ def table(ctx: click.Context, config: str | None, as_json: bool) -> None:
 
 
 def _show_tables(found: FoundTable, origin: str, *, as_json: bool) -> None:
-    """Print each place of a table, with the state of the table there, and mark the one in use."""
+    """Print each place for a table, with the state of the table there, and mark the one in use."""
     output.show_log()
     used = found.location
     rows = [(each, _state_at(each)) for each in found.locations]
@@ -122,12 +122,12 @@ def _state_at(location: TableLocation) -> TableState:
 )
 @options.source_argument("file")
 @options.JSON_OPTION
-@click.option("--strict", is_flag=True, help="Exit with 1 for warnings too.")
+@click.option("--strict", is_flag=True, help="Also exit with 1 for warnings.")
 def check(file: str, as_json: bool, strict: bool) -> None:
     """List the errors and warnings in the registry in FILE (- for standard input), by default the table in use.
 
-    Each finding is one line on standard output: "FILE:LINE: severity: record: code: reason". The line is left out if
-    it is not known; the record is - if it has no key. A record with an error cannot be read, or has no usable public
+    Each finding is one line on standard output: "FILE:LINE: severity: record: code: reason". LINE is left out if it
+    is not known; record is - if it has no key. A record with an error cannot be read, or has no usable public
     http or https host, and is not published. A record with a warning is published. A summary goes to standard error.
 
     \b
@@ -206,7 +206,7 @@ def export(source: str, form: str, target: Path | None, redirects: Path | None, 
 
 
 def _own_rules(file: Path) -> tuple[list[exporting.RedirectRule], list[registry.Loss]]:
-    """Return the rules of a file of redirects, and what they lack: that of many only once. Exits for a bad row."""
+    """Return the rules of a file of redirects, and what they lose, each loss only once. Exits for a bad row."""
     from maptr.cli.redirects import read_good  # late: only these exports need it
 
     rules, losses = [], dict[str, list[str]]()

@@ -1,4 +1,4 @@
-"""``maptr up``: a DNS server and a gateway on loopback for the registry; the user's other maptr commands ask them."""
+"""``maptr up``: a DNS server and a gateway on loopback for the registry; the user's other maptr commands use them."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ SAMPLE = Path(__file__).resolve().parent.parent / "sample.json"
     "--http-port", help=f"Serve the gateway on this port of {HOSTS[0]}.  [default: {HTTP_PORT}, or a free one]"
 )
 @options.CONFIG_OPTION
-@click.option("--offline", is_flag=True, help="Pull nothing; serve the table pulled before, or the built-in one.")
+@click.option("--offline", is_flag=True, help="Pull nothing; serve the last table pulled, or the built-in one.")
 @click.option("--sample", is_flag=True, help="Pull nothing; serve a small sample of example organisations.")
 @click.option("--force", is_flag=True, help="Accept a registry even if more than 30 % of it was removed or changed.")
 def up(
@@ -83,14 +83,14 @@ def up(
 ) -> None:
     """Serve the zone of the registry on this machine, and point this user's other maptr commands at it.
 
-    It starts at once, with the table pulled before or the built-in registry, and pulls today's meanwhile: from [table]
-    in the configuration, else the public NAAN registry (https://cdluc3.github.io/naan_reg_priv/naan_records.json).
-    A source that is named is pulled first.
+    It starts at once, with the last table pulled or the built-in registry, and meanwhile pulls today's: from [table] in
+    the configuration, else the public NAAN registry (https://cdluc3.github.io/naan_reg_priv/naan_records.json).
+    A given source is pulled first.
 
     The gateway, with the same table and zone, is for a browser: open the URL that is printed. It needs the extra
     maptr[gateway]; without it, DNS alone is served.
 
-    Ctrl-C stops both. The table stays and answers where DNS does not; maptr table pull keeps it up to date.
+    Ctrl-C stops both. The table remains and answers where DNS does not; maptr table pull keeps it up to date.
 
     \b
     Examples:
@@ -144,10 +144,10 @@ def _only_one(path: Path) -> Iterator[None]:
 
 
 def find_registry(sources: tuple[str, ...], config: Config, *, offline: bool, force: bool) -> TableConfig:
-    """Return the table to serve, of the first of the given sources that has one, and how to pull it again.
+    """Return the table to serve, from the first given source that has one, and how to pull it again.
 
-    Without sources, or if none has one, it is the table pulled before; the server then pulls from the sources of the
-    configuration, else from the public one, before whose first pull it serves the built-in registry.
+    Without sources, or if none has one, it is the last table pulled; the server then pulls from the configured sources,
+    else from the public one, and serves the built-in registry until the first pull.
 
     Raises ConfigError for a key that cannot be read, and OSError for the table.
     """
@@ -155,7 +155,7 @@ def find_registry(sources: tuple[str, ...], config: Config, *, offline: bool, fo
     file = (known.file or Path(paths.table_file(os.environ))).absolute()
     if sources or not known.sources:
         known = TableConfig()
-    # The built-in registry is no table of another organisation.
+    # The built-in registry cannot replace another organisation's table.
     must_pull = bool(sources) or force or (bool(known.sources) and not file.exists())
     places = [
         source if "://" in source else str(Path(source).resolve()) for source in sources or known.sources or (OFFICIAL,)
@@ -171,12 +171,12 @@ def find_registry(sources: tuple[str, ...], config: Config, *, offline: bool, fo
             begin_with_built_in(file)
         state = WatchedTable(file, clock=time.monotonic, kind=PULLED).current()
         later = "" if offline else f"; today's is pulled from {table.url} meanwhile"
-        output.inform(f"registry  the {NAMES[state.kind]} one of {lookup.day_text(state.fetched or 0)}, {file}{later}")
+        output.inform(f"registry  {NAMES[state.kind]} table of {lookup.day_text(state.fetched or 0)}, {file}{later}")
     return TableConfig(file) if offline else table
 
 
 def _pull(file: Path, sources: PullSources, *, force: bool) -> bool:
-    """Pull the registry. Returns whether the file now has the content of a source. Raises OSError for the file."""
+    """Pull the registry. Returns whether the file now has a source's content. Raises OSError for the file."""
     output.inform(f"registry  pulling from {sources.places[0]} ...")
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with output.progress("pulling the registry"):
@@ -227,7 +227,7 @@ def _serve(
         asyncio.run(_run(daemon, http, begin))
     finally:
         file.unlink(missing_ok=True)
-    output.inform("maptr: stopped" if table.file == SAMPLE else f"maptr: stopped; {table.file} stays")
+    output.inform("maptr: stopped" if table.file == SAMPLE else f"maptr: stopped; {table.file} remains")
 
 
 def _host() -> str:
@@ -318,7 +318,7 @@ def document_of(
 
 
 def _plain(value: object) -> object:
-    """Return the value of a setting of the table as TOML has it."""
+    """Return the value of a setting of the table as a TOML value."""
     return value if isinstance(value, int) else [*map(str, value)] if isinstance(value, tuple) else str(value)
 
 

@@ -99,15 +99,15 @@ def build(
     strict: bool,
     as_json: bool,
 ) -> None:
-    """Build the zone of SOURCE: a registry in any format (JSON, ANVL, natab, prefixes), or - for standard input.
+    """Build the zone from SOURCE: a registry in any format (JSON, ANVL, natab, prefixes), or - for standard input.
 
-    Without SOURCE it is the table in use, which maptr table shows.
+    The default SOURCE is the table in use, which maptr table shows.
 
     Records with errors are left out and listed on stderr; maptr table check explains them. The zone is checked before
     it is written. An existing FILE must be a zone of the same name.
 
-    If a shoulder is left out, the zone is written all the same, because its NAAN must stay published, but the exit
-    code is 1: the ARKs of the shoulder get the URLs of the NAAN.
+    If a shoulder is left out, the zone is still written, because its NAAN must stay published, but the exit code is 1:
+    the shoulder's ARKs get the NAAN's URLs.
 
     \b
     Example:
@@ -172,11 +172,11 @@ def build(
 @click.argument("file", type=options.PATH)
 @options.zone_name_option()
 @options.JSON_OPTION
-@click.option("--strict", is_flag=True, help="Exit with 1 for warnings too.")
+@click.option("--strict", is_flag=True, help="Also exit with 1 for warnings.")
 def check(file: str, origin: str | None, as_json: bool, strict: bool) -> None:
     """Check a zone FILE (- for standard input) as a server would load it and as a Maptr client would read it.
 
-    It finds what the checkers of name servers do not: regexps for which BIND refuses the zone, hosts without a final
+    It finds what name servers' checkers do not: regexps that make BIND reject the zone, hosts without a final
     dot, unescaped ports, redirect loops, names that are not NAANs, replies too big for UDP. Signatures that have
     expired, or expire within two days, are a warning.
 
@@ -264,4 +264,4 @@ def refuse_shrinkage(target: Path | None, old: ZoneView | None, new: ZoneView, *
     try:
         check_shrinkage(ZoneDiff.between(old, new))
     except ZoneError as error:
-        output.fail(f"{target} stays as it is: {error.reason} (--force overrides)", output.EXIT_NONE)
+        output.fail(f"{target} is not replaced: {error.reason} (--force overrides)", output.EXIT_NONE)

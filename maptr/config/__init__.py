@@ -1,6 +1,6 @@
 """Configuration: defaults < ``maptr.toml`` < ``MAPTR_*`` < flags, read into frozen dataclasses.
 
-``model`` has what can be set, ``reader`` reads it from text and files, and ``reference`` describes it.
+``model`` defines the settings, ``reader`` reads them from text and files, and ``reference`` describes them.
 
 Internal: it may change in any release. ``help(maptr)`` lists the public names.
 """

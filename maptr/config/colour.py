@@ -5,15 +5,15 @@ from __future__ import annotations
 import re
 from math import floor
 
-# Of the backgrounds that style.css of the gateway has in each theme, the one with the least contrast to text.
+# In each theme of the gateway's style.css, the background with the least contrast to text.
 LIGHT, DARK = "#fbfaf6", "#1b1e21"
-LEAST_CONTRAST = 4.5  # of text and its background, level AA
+LEAST_CONTRAST = 4.5  # between text and its background, level AA
 GOOD_CONTRAST = 7.0  # level AAA (1.4.6)
 _STEPS = 100  # between a colour and black or white
 
 
 def read_colour(text: str, background: str) -> str:
-    """Read a colour of text on a background, in lower case; "" is none. Raises ValueError, also for a low contrast."""
+    """Read the colour of text on a background, in lower case; "" is none. Raises ValueError, even for low contrast."""
     if not text:
         return ""
     if not re.fullmatch("#[0-9A-Fa-f]{6}", text):
@@ -34,7 +34,7 @@ def contrast(one: str, other: str) -> float:
 
 
 def readable(colour: str, background: str, ratio: float = LEAST_CONTRAST) -> str:
-    """Return the colour, or the first mixture of it with black or white that has enough contrast to a background."""
+    """Return the colour, or its first mixture with black or white that contrasts enough with a background."""
     end = 0 if _luminance(background) > 0.18 else 255  # 0.18 has the same contrast to both
     for step in range(_STEPS + 1):
         mixed = "#" + "".join(f"{round(part + (end - part) * step / _STEPS):02x}" for part in _channels(colour))

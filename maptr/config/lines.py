@@ -1,7 +1,7 @@
-"""The lines of the keys in a configuration file, which tomli does not report.
+"""The line numbers of a configuration file's keys, which tomli does not report.
 
-The text is one that tomli accepts, so this reader only follows its structure: it knows keys, brackets and strings, and
-skips all other values.
+Tomli has accepted the text, so this reader only follows its structure: it knows keys, brackets and strings, and skips
+all other values.
 """
 
 from __future__ import annotations
@@ -10,8 +10,9 @@ import re
 from collections import Counter
 
 KeyPath = tuple[str | int, ...]
+"""Keys from the root, with an index after each array of tables: ``("zone", 0, "name")``."""
 
-# A string on many lines, whose three last quotes may follow two more; a string on one line; a comment; a mark; a word.
+# A multi-line string, whose closing three quotes may follow two more; a one-line string; a comment; a mark; a word.
 _TOKEN = re.compile(
     r'''"""(?:[^"\\]++|\\.|"(?!""))*"{3,5}|"(?:[^"\\\n]++|\\.)*"'''
     r"""|'''(?:[^']++|'(?!''))*'{3,5}|'[^'\n]*'|#[^\n]*|[][{}=,.\n]|[^][{}=,.\s"'#]+""",
@@ -70,7 +71,7 @@ class _Reader:
         return self._path(parts, line)
 
     def _path(self, parts: tuple[str, ...], line: int) -> KeyPath:
-        """Note the tables above and at a key. Returns the path of the last one, in arrays their last table."""
+        """Record the tables above and at a key. Returns the last one's path; in an array, its last table's."""
         path: KeyPath = ()
         for part in parts:
             path = (*path, part)

@@ -1,9 +1,9 @@
 """The configuration as frozen dataclasses: one class for each table of ``maptr.toml``, one field for each key.
 
-A field is the only place that names a key, its type with the values that it takes, its default and its help text. The
-reader, the names of the environment variables, the suggestions for unknown keys, the options of commands, the tables of
-docs/configuration.md and maptr.toml(5) follow it (``reference``). A value that cannot be read is a ValueError with the
-reason, which never contains a secret; the reader adds file and line.
+A field is the only place that states a key's name, type, accepted values, default and help text. The reader, the
+environment variables, the suggestions for unknown keys, the options of commands, the tables of docs/configuration.md
+and maptr.toml(5) are all made from it (``reference``). A value that cannot be read raises ValueError with the reason,
+which never contains a secret; the reader adds file and line.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ _TYPES = {bool: "true or false", int: "an integer", float: "a number", str: "a t
 
 
 class ElementError(ValueError):
-    """An array or a table with invalid elements. ``wrong`` has the path of each below it, of keys and of indices from
-    0, and the reason."""
+    """An array or a table with invalid elements. ``wrong`` has the path of each (keys, and indices from 0) and the
+    reason."""
 
     def __init__(self, wrong: Sequence[tuple[tuple[str | int, ...], str]]) -> None:
         super().__init__("; ".join(message for _, message in wrong))
@@ -60,14 +60,14 @@ class ElementError(ValueError):
 
 
 class NotInstalled(ValueError):
-    """A name that is neither built in nor declared by a package that is installed now."""
+    """A name that is neither built in nor declared by an installed package."""
 
 
 class ValueType(NamedTuple, Generic[T]):
     """The type of a value: ``read`` takes a TOML value; ``from_text`` makes one from an environment variable.
 
-    ``values`` says what ``read`` takes, as a help text does, and ``metavar`` stands for a value, or for an element of a
-    list. ``words`` are the only values, or those that are built in.
+    ``values`` describes what ``read`` takes, for help texts; ``metavar`` stands for a value, or an element of a list.
+    ``words`` are the only values, or the built-in ones.
     """
 
     read: Callable[[Any], T]
@@ -103,7 +103,7 @@ def read_name(text: str) -> Folded:
 
 
 def read_tsig_secret(text: str) -> bytes:
-    """Read a TSIG secret in Base64 (RFC 4648 section 4), the format of every DNS server. Raises ValueError."""
+    """Read a TSIG secret in Base64 (RFC 4648 section 4), as every DNS server writes it. Raises ValueError."""
     try:
         octets = base64.b64decode("".join(text.split()), validate=True)
     except (binascii.Error, ValueError):
@@ -119,7 +119,7 @@ def read_algorithm(text: str) -> str:
 
 
 def read_cookie_secrets(text: str) -> tuple[bytes, ...]:
-    """Read secrets of 32 hexadecimal digits, one a line. The first makes cookies, all verify them (RFC 9018 5)."""
+    """Read secrets of 32 hexadecimal digits, one per line. The first makes cookies, all verify them (RFC 9018 5)."""
     lines = text.split()
     if not lines or not all(re.fullmatch(f"[0-9A-Fa-f]{{{2 * KEY_SIZE}}}", line) for line in lines):
         raise ValueError(f"each secret must be {2 * KEY_SIZE} hexadecimal digits, one per line")
@@ -138,7 +138,7 @@ def _of_type(value: object, kind: type[T]) -> T:
 
 
 def _bounded(value: Any, low: float, high: float) -> Any:
-    if not low <= value <= high:  # refuses NaN too
+    if not low <= value <= high:  # also refuses NaN
         raise ValueError(f"must be from {low} to {high}, not {value}")
     return value
 
@@ -171,7 +171,7 @@ def duration(low: int = 0, high: int = MAX_TTL) -> ValueType[int]:
 
 
 def seconds(low: float, high: float) -> ValueType[float]:
-    """Return the type of a duration within bounds, which as a number need not be whole."""
+    """Return the type of a duration within bounds; a number of seconds may have a fraction."""
     return ValueType(
         lambda value: _bounded(value if type(value) is float else float(_duration(value)), low, high),
         _durations(low, high),
@@ -214,11 +214,11 @@ def name_in(group: str, built_in: Sequence[str]) -> ValueType[str]:
         except ValueError as error:
             raise NotInstalled(str(error)) from None
 
-    return ValueType(read, f"{choice(*built_in).values}, or a name of a [plugin](plugins.md)", words=built_in)
+    return ValueType(read, f"{choice(*built_in).values}, or the name of a [plugin](plugins.md)", words=built_in)
 
 
 def list_of(element: ValueType[T], plural: str) -> ValueType[tuple[T, ...]]:
-    """Return the type of an array, with commas between elements in a variable. Its ``read`` raises ElementError."""
+    """Return the type of an array; a variable separates elements by commas. Its ``read`` raises ElementError."""
 
     def read(value: object) -> tuple[T, ...]:
         found, wrong = [], []
@@ -238,7 +238,7 @@ def list_of(element: ValueType[T], plural: str) -> ValueType[tuple[T, ...]]:
 
 
 def table_of(element: ValueType[T]) -> ValueType[Mapping[str, T]]:
-    """Return the type of a table whose keys are not known here. Its ``read`` raises ElementError."""
+    """Return the type of a table with arbitrary keys. Its ``read`` raises ElementError."""
 
     def read(value: object) -> Mapping[str, T]:
         found, wrong = {}, []
@@ -263,24 +263,24 @@ def _short(text: str) -> str:
 
 
 def _table(text: str) -> Path | None:
-    """Read the path of a table that is read, or "builtin" for the built-in one; "./builtin" is a file."""
+    """Read the path of a table to read, or "builtin" for the built-in one; "./builtin" is a file."""
     return Path(paths.BUILT_IN_FILE) if text == paths.BUILT_IN else _path(text)
 
 
 def _table_to_write(text: str) -> Path | None:
     if text == paths.BUILT_IN:
-        raise ValueError(f"is the built-in registry, which is not written: ./{paths.BUILT_IN} would be a file")
+        raise ValueError(f"is the built-in registry, which cannot be written: ./{paths.BUILT_IN} is a file")
     return _path(text)
 
 
 def _path(text: str) -> Path | None:
     if "\0" in text:
-        raise ValueError("has a NUL, which a file name cannot have")
+        raise ValueError("contains a NUL, which no file name can")
     try:
         os.fsencode(text)
     except UnicodeEncodeError:
         encoding = sys.getfilesystemencoding()
-        raise ValueError(f"is not a valid file name in {encoding}, the encoding here: set LC_ALL=C.UTF-8") from None
+        raise ValueError(f"is not a valid file name in {encoding}, the locale's encoding: set LC_ALL=C.UTF-8") from None
     return Path(text) if text else None
 
 
@@ -292,7 +292,7 @@ def _file(text: str) -> Path:
 
 
 class PullSource(str):
-    """The URL of a registry, or its file."""
+    """A registry's URL or file."""
 
     __slots__ = ()
 
@@ -315,7 +315,7 @@ def _server(text: str) -> str:
 
 
 def _duration(value: object) -> int:
-    """Read an integer of seconds, or a text such as "14d"."""
+    """Read a whole number of seconds, or a text such as "14d"."""
     if type(value) not in (int, str):
         raise ValueError(f"must be seconds or a text such as '14d', not {_TYPES.get(type(value), 'a date or time')}")
     return read_duration(str(value))
@@ -343,14 +343,14 @@ def _positive(seconds: int) -> int:
 
 
 def _hours(seconds: int) -> int:
-    """Read how often servers of others are asked, which an hour bounds; 0: never."""
+    """Read how often other people's servers are asked: at least an hour; 0: never."""
     if 0 < seconds < UNITS["h"]:
         raise ValueError("must be 0, or at least 1h")
     return seconds
 
 
 def _own_url(text: str) -> str:
-    """Read the URL of the gateway itself, whose paths start at the root of its host."""
+    """Read the gateway's own URL, which has no path."""
     base = _base_url(text)
     if base and url.parse(base).rest:
         raise ValueError("must be a URL without a path: the gateway answers at the root of its host")
@@ -364,10 +364,10 @@ def _link(text: str) -> str:
 
 
 def _host_name(text: str) -> str:
-    """Read the name of a host as in a Host header, without a port."""
+    """Read a host name as in a Host header, without a port."""
     name = text.removesuffix(".").lower()
     if not re.fullmatch("[0-9a-z_-]+([.][0-9a-z_-]+)*", name):
-        raise ValueError(f"{text!r} is not the name of a host, without a port")
+        raise ValueError(f"{text!r} is not a host name without a port")
     return name
 
 
@@ -376,21 +376,21 @@ def _example(text: str) -> str:
 
 
 def _language(text: str) -> str:
-    """Read the code of a language, or "browser"; the gateway knows which languages there are."""
+    """Read a language code, or "browser"; the gateway checks that it has the language."""
     if text != BROWSER and not LANGUAGE_CODE.fullmatch(text):
-        raise ValueError(f"must be {BROWSER} or the code of a language, such as {' or '.join(LANGUAGES)}, not {text!r}")
+        raise ValueError(f"must be {BROWSER} or a language code, such as {' or '.join(LANGUAGES)}, not {text!r}")
     return text
 
 
 def _contact(text: str) -> str:
-    """Read an e-mail address, also with ``mailto:``, or the URL of a page."""
+    """Read an e-mail address, with or without ``mailto:``, or the URL of a page."""
     text = text.removeprefix("mailto:")
     return text if re.fullmatch(r"[^\s@:/]+@[^\s@:/]+", text) else _link(text)
 
 
-LANGUAGES, BROWSER = ("en", "fr", "es"), "browser"  # of the pages of the gateway: those that are built in
-PageText = str | list[str]  # a text of the pages, or its singular and plural
-LANGUAGE_CODE = re.compile("[a-z]{2,3}(-[a-z0-9]{2,8})*")  # of BCP 47, such as de or pt-br
+LANGUAGES, BROWSER = ("en", "fr", "es"), "browser"  # the built-in languages of the gateway's pages
+PageText = str | list[str]  # a text on the pages, or its singular and plural
+LANGUAGE_CODE = re.compile("[a-z]{2,3}(-[a-z0-9]{2,8})*")  # BCP 47, such as de or pt-br
 X_FORWARDED_FOR, FORWARDED = "X-Forwarded-For", "Forwarded"  # headers in which proxies name the client
 
 TEMPLATE_VARIABLES = ("${pid}", "${inflection}")
@@ -470,19 +470,19 @@ _NOTIFY = list_of(
 _MAILBOX = TEXT.then(lambda text: read_name(names.mailbox(text)), "an e-mail address or a domain name")
 _PAGE_TEXT = ValueType(lambda value: value if type(value) is list else _of_type(value, str), _TYPES[str])
 _TEXTS = table_of(table_of(_PAGE_TEXT))
-_SENDERS = list_of(TEXT.then(_sender), "IP addresses, at most one of IPv4 and one of IPv6").then(_one_of_each)
+_SENDERS = list_of(TEXT.then(_sender), "IP addresses, at most one IPv4 and one IPv6 address").then(_one_of_each)
 _URL = TEXT.then(_link, "a URL")
 _USER = TEXT._replace(values="`NAME` or `NAME:GROUP`, or their numbers", metavar="NAME[:GROUP]")
 _SOCKET = PATH._replace(values="the path of a socket", metavar="SOCKET")
 _KEY_NAME = TEXT.then(read_key_name, "a domain name")
 _ALGORITHM = TEXT.then(read_algorithm, ", ".join(f"`hmac-{digest}`" for digest in DIGESTS))
 _COOKIE_SECRETS = TEXT.then(
-    read_cookie_secrets, f"{2 * KEY_SIZE} hexadecimal digits, or two such secrets with a space between"
+    read_cookie_secrets, f"{2 * KEY_SIZE} hexadecimal digits, or two such secrets separated by a space"
 )
 _COLOUR = 'a colour such as `"#7a1f3d"`'
-_LANGUAGE = '`"browser"`, or the code of a language, such as `"fr"`'
+_LANGUAGE = '`"browser"`, or a language code, such as `"fr"`'
 
-CERTIFICATE, SECRET, TABLE, ZONE = "a certificate or key", "a secret", "a table", "a zone"  # contents of files
+CERTIFICATE, SECRET, TABLE, ZONE = "a certificate or key", "a secret", "a table", "a zone"  # what a file holds
 
 
 # ---- tables and keys
@@ -496,8 +496,8 @@ class UndescribedSetting(NamedTuple):
     metadata: Mapping[str, Any]
 
     def help(self, text: str) -> Any:
-        """Return the field of the key. The text is a phrase in Markdown, with code and links only, that begins in lower
-        case and has no full stop at its end."""
+        """Return the key's field. The text is a phrase in Markdown, with code and links only, that begins in lower case
+        and has no final full stop."""
         default: dict[str, Any] = {"default_factory": dict} if self.default is dict else {"default": self.default}
         return field(**default, repr=self.shown, metadata={**self.metadata, "help": text})
 
@@ -511,10 +511,10 @@ def setting(
     content: str = "",
     empty: str = "",
 ) -> UndescribedSetting:
-    """Return a key, which is required if it has no default, for its help text. Secrets are not ``shown`` in any text.
+    """Return a key that still needs its help text. Without a default, it is required. Secrets are never ``shown``.
 
-    Without one of the keys that it ``needs``, of its table or by their dotted names, it has no effect. ``content`` is
-    what its file has, so that no file is named for two kinds of content. ``empty`` says what holds without a value.
+    It has no effect without the keys that it ``needs``: keys of its table, or dotted names. ``content`` is what its
+    file holds, so that no file is used for two kinds of content. ``empty`` says what applies without a value.
     """
     metadata = {"type": value_type, "needs": needs, "content": content, "empty": empty}
     return UndescribedSetting(default, shown, metadata)
@@ -531,23 +531,23 @@ def sections(key: str, table: type[Any]) -> Any:
 
 
 class Removed(NamedTuple):
-    """A setting that earlier versions had. A configuration with it is read, with a warning that says what to do.
+    """A setting of earlier versions. A configuration that has it is read, with a warning that says what to do.
 
-    Its value is that of ``successor``, a setting of the same table, if there is one and it is not set.
+    Its value goes to ``successor``, a setting of the same table, if there is one and it is not set.
     """
 
     advice: str
     successor: str = ""
 
 
-# By their dotted names. One stays here for a minor version at least (docs/promises.md).
+# By dotted name. Each is listed here for at least one minor version (docs/promises.md).
 REMOVED: Mapping[str, Removed] = {
-    "serve.workers": Removed("one process answers; NSD or Knot as secondaries carry more"),
+    "serve.workers": Removed("one process answers all queries; for more load, add NSD or Knot as secondaries"),
 }
 
-WARN_BEFORE = 14 * 86400  # seconds before the end of a certificate; ACME clients renew one of 90 days after 60
+WARN_BEFORE = 14 * 86400  # seconds before a certificate expires; ACME clients renew a 90-day one after 60 days
 # Limits on TCP and TLS connections, for all addresses together.
-MAX_CONNECTIONS = 500  # BIND's tcp-clients is 150, NSD's tcp-count 100; an idle connection takes some kilobytes
+MAX_CONNECTIONS = 500  # BIND's tcp-clients is 150, NSD's tcp-count 100; an idle connection takes a few kilobytes
 MAX_PER_CLIENT = 50  # RFC 7766 6.2.2 lets a server limit the connections of one client
 # Seconds from the last response to the final byte of the next query: "on the order of a few seconds" (RFC 7766 6.2.3).
 # It applies to slow clients as well as silent ones.
@@ -569,7 +569,7 @@ class TlsConfig:
         "use the private key in this file (PEM)"
     )
     warn_before: int = setting(DURATION, WARN_BEFORE, needs=("listen",)).help(
-        "how long before its end, at most a third of its lifetime, the certificate raises an alarm"
+        "how long before it expires, at most a third of its lifetime, the certificate raises an alarm"
     )
 
 
@@ -578,15 +578,15 @@ class RrlConfig(rrl.RateLimits):
     """``[serve.rrl]``: response rate limiting for UDP; 0 responses a second means no limit."""
 
     responses_per_second: int = setting(integer(0, 1_000_000), rrl.RESPONSES_PER_SECOND).help(
-        "UDP responses a second with the same content to one network, ten times as many in all; 0: no limit"
+        "UDP responses a second with the same content to one network, and ten times as many in total; 0: no limit"
     )
     slip: int = setting(integer(0, 10), rrl.SLIP).help(
-        "every nth response over the limit is truncated, the others are dropped; 0: all are dropped"
+        "truncate every nth response over the limit and drop the others; 0: drop all"
     )
     window: int = setting(duration(1, 3600), rrl.WINDOW).help("time for which responses over the limit count")
-    ipv4_prefix: int = setting(integer(0, 32), rrl.IPV4_PREFIX).help("bits of one IPv4 network")
-    ipv6_prefix: int = setting(integer(0, 128), rrl.IPV6_PREFIX).help("bits of one IPv6 network")
-    exempt: tuple[Network, ...] = setting(_NETWORKS, rrl.EXEMPT).help("networks without the limit")
+    ipv4_prefix: int = setting(integer(0, 32), rrl.IPV4_PREFIX).help("prefix length of an IPv4 network")
+    ipv6_prefix: int = setting(integer(0, 128), rrl.IPV6_PREFIX).help("prefix length of an IPv6 network")
+    exempt: tuple[Network, ...] = setting(_NETWORKS, rrl.EXEMPT).help("networks that are exempt from the limit")
 
 
 @dataclass(frozen=True)
@@ -595,12 +595,12 @@ class CookieConfig:
 
     enabled: bool = setting(BOOLEAN, True).help("DNS cookies (RFC 7873); off without the extra `server`")
     require: bool = setting(BOOLEAN, False).help(
-        "answer a UDP query that has a wrong cookie with BADCOOKIE; one without a cookie is answered"
+        "respond with BADCOOKIE to a UDP query with a wrong cookie; one without a cookie is answered"
     )
     secret: tuple[bytes, ...] = setting(_COOKIE_SECRETS, (), shown=False, empty="random").help(
-        "secrets of the cookies: the first makes cookies, both verify them"
+        "cookie secrets: the first makes cookies, both verify them"
     )
-    secret_file: Path | None = setting(PATH, None, content=SECRET).help("file with the secrets of the cookies")
+    secret_file: Path | None = setting(PATH, None, content=SECRET).help("file with the cookie secrets")
 
 
 @dataclass(frozen=True)
@@ -612,7 +612,7 @@ class ConnectionLimits:
         "open connections from one IPv4 address or IPv6 /64"
     )
     idle_timeout: float = setting(seconds(0.1, 3600), IDLE_TIMEOUT).help(
-        "time after which a connection without a whole new query is closed"
+        "close a connection that sends no complete query for this time"
     )
 
 
@@ -621,9 +621,9 @@ class QueryLogConfig:
     """``[serve.query_log]``: which queries are logged."""
 
     every: int = setting(integer(0, 1_000_000_000), 0).help(
-        f"log every nth query (1: all), at most {QUERIES_A_SECOND} a second or `serve.query_log.rate`; 0: none"
+        f"log every nth query (1: all), at most `serve.query_log.rate` a second (default {QUERIES_A_SECOND}); 0: none"
     )
-    rate: int = setting(integer(1, 100_000), QUERIES_A_SECOND).help("lines of the query log a second at most")
+    rate: int = setting(integer(1, 100_000), QUERIES_A_SECOND).help("log at most this many queries a second")
 
 
 @dataclass(frozen=True)
@@ -631,8 +631,8 @@ class CatalogConfig:
     """``[serve.catalog]``: a catalog zone (RFC 9432) of all zones served, if it has a name."""
 
     name: Labels | None = setting(_NAME_OR_NONE, None).help(
-        "also serve a catalog zone of this name (RFC 9432), with all zones, to those who may transfer it, such as "
-        '`"catalog.invalid"`; [members](admin.md#secondaries) that a changed configuration lost may stay'
+        "also serve a catalog zone with this name (RFC 9432), which lists all zones, to clients that may transfer it, "
+        'such as `"catalog.invalid"`; [members](admin.md#secondaries) that a changed configuration lacks may remain'
     )
     transfer: tuple[AccessRule, ...] = setting(_ACCESS, (), needs=("name",)).help("as `zone.transfer`")
     notify: tuple[NotifyTarget, ...] = setting(_NOTIFY, (), needs=("name",)).help("as `zone.notify`")
@@ -640,17 +640,17 @@ class CatalogConfig:
 
 @dataclass(frozen=True)
 class SecondariesConfig:
-    """``[serve.secondaries]``: how often secondaries are asked for their serial, and when an old one is an alarm."""
+    """``[serve.secondaries]``: how often to ask secondaries for their serial, and when an old one raises an alarm."""
 
     source: tuple[str, ...] = setting(_SENDERS, ()).help(
-        'addresses from which NOTIFY and SOA queries are sent, such as the service address of VRRP: `["192.0.2.1", '
-        '"2001:db8::1"]`; for a family without one: as the system\'s routes choose'
+        'send NOTIFY and SOA queries from these addresses, such as the service address of VRRP: `["192.0.2.1", '
+        '"2001:db8::1"]`; for a family without one, the system\'s routes decide'
     )
     interval: int = setting(_PERIOD, 300).help(
-        "time between two SOA queries to a secondary in step; one out of step is asked each minute"
+        "time between SOA queries to a secondary that is up to date; one that is not is asked every minute"
     )
     alarm_after: int = setting(_PERIOD, 300).help(
-        "time for which a secondary may lack the serial of a zone before that is an alarm"
+        "how long a secondary may lack a zone's serial before an alarm is raised"
     )
 
 
@@ -660,36 +660,36 @@ class ServeConfig:
 
     listen: tuple[Address, ...] = setting(_ADDRESSES, (Address("127.0.0.1", SERVER_PORT),)).help(
         'serve UDP and TCP at these addresses; `"[::]:53"` stands for all of IPv6, `"0.0.0.0:53"` for all of IPv4; '
-        "port 0 takes a free one"
+        "port 0 picks a free one"
     )
     user: str = setting(_USER, "", empty="the user that starts it").help(
         'run as this user if root starts the server, such as `"maptr"` or `"maptr:dns"`; sockets are bound first'
     )
-    nsid: str = setting(SHORT_TEXT, "").help("give this identifier to queries with the NSID option (`dig +nsid`)")
+    nsid: str = setting(SHORT_TEXT, "").help("send this identifier to clients that ask for NSID (`dig +nsid`)")
     version: str = setting(SHORT_TEXT, "", empty="REFUSED").help("response to `version.bind`")
     hostname: str = setting(SHORT_TEXT, "", empty="REFUSED").help("response to `hostname.bind` and `id.server`")
     udp_payload: int = setting(integer(MIN_PAYLOAD, MAX_PAYLOAD), UDP_PAYLOAD).help("largest UDP response in bytes")
     control: Path | None = setting(_SOCKET, Path("run/maptr.sock"), content="a control socket").help(
-        "make this control socket, which `maptr reload` and `maptr status` use; without a configuration file, the "
+        "create this control socket, which `maptr reload` and `maptr status` use; without a configuration file, the "
         "default is none"
     )
     control_group: str = setting(TEXT, "").help(
-        "group whose members may use the control socket for `maptr status` alone, such as that of your monitoring; "
-        "the server's user must be in it"
+        "group whose members may use the control socket for `maptr status` only, such as your monitoring's; the "
+        "server's user must be in it"
     )
     metrics: Address | None = setting(_ADDRESS, None).help(
-        'serve `/metrics` for Prometheus, and `/health`, by HTTP at this address, such as `"127.0.0.1:9153"`; every '
-        "client that can reach it may read them; it needs the extra `maptr[metrics]`"
+        'serve `/metrics` for Prometheus, and `/health`, by HTTP at this address, such as `"127.0.0.1:9153"`; anyone '
+        "who can reach it can read them; it needs the extra `maptr[metrics]`"
     )
     metrics_hosts: tuple[str, ...] = setting(_HOSTS, (), needs=("metrics",)).help(
-        "names with a dot for which `/metrics` is answered besides those of this machine "
+        "names with a dot under which `/metrics` is served, besides this machine's own "
         "([why](security.md#what-is-left-to-you))"
     )
     state: Path | None = setting(
-        FOLDER, None, empty="journals are beside zone files, and a restart with a bad file takes its zone away"
+        FOLDER, None, empty="journals are beside zone files, and after a restart a zone with a bad file is not served"
     ).help(
-        "keep in this folder, which is for this server alone, the journals that IXFR is answered from, serials, the "
-        "zones that the server signs, and [last good versions](admin.md#the-last-good-version)"
+        "keep in this folder, which only this server may use, the journals for IXFR, serials, the zones that the "
+        "server signs, and [last good versions](admin.md#the-last-good-version)"
     )
     tls: TlsConfig = section(TlsConfig)
     rrl: RrlConfig = section(RrlConfig)
@@ -702,11 +702,11 @@ class ServeConfig:
         "them as silenced, and metrics and exit code leave them out"
     )
     log_level: str = setting(choice("debug", "info", "warning", "error"), "info").help(
-        "log at this level and above; it does not apply to the access log and the query log"
+        "log at this level and above; the access log and the query log are not affected"
     )
     log_format: str = setting(choice("text", "json"), "text").help(
-        "log as text, or as JSON: one object a line with `time`, `level`, `logger`, `message`, and perhaps `rcode` or "
-        "`error`; so is the error that ends a start, unless it is in the syntax of the file or in an option"
+        "log as text, or as JSON: one object per line with `time`, `level`, `logger`, `message`, and perhaps `rcode` "
+        "or `error`; an error that ends the start has that format, unless it is in the file's syntax or in an option"
     )
     query_log: QueryLogConfig = section(QueryLogConfig)
 
@@ -717,7 +717,7 @@ class KeyConfig:
 
     name: Labels = setting(_KEY_NAME).help("name of the TSIG key, as on the other server")
     algorithm: str = setting(_ALGORITHM, "hmac-sha256").help(
-        "algorithm of the key; for `hmac-sha256-128` of BIND, which cuts the MAC, `hmac-sha256`"
+        "algorithm of the key; for BIND's `hmac-sha256-128`, which truncates the MAC, write `hmac-sha256`"
     )
     secret: bytes | None = setting(TEXT.then(read_tsig_secret, "a text in base64"), None, shown=False).help(
         "the secret; this or `secret_file` is required"
@@ -730,14 +730,14 @@ class SigningConfig(SigningPolicy):
     """``[zone.signing]``: signing of a zone with ``keys``, with the settings of ``maptr zone sign``."""
 
     lifetime: int = setting(DURATION, LIFETIME).help("lifetime of signatures")
-    inception: int = setting(DURATION, INCEPTION_OFFSET).help("how long before the signing signatures become valid")
-    refresh: int = setting(DURATION, REFRESH).help("how long before their end signatures are renewed")
-    zonemd: bool = setting(BOOLEAN, True).help("digest of the zone (RFC 8976)")
+    inception: int = setting(DURATION, INCEPTION_OFFSET).help("make signatures valid from this long before signing")
+    refresh: int = setting(DURATION, REFRESH).help("renew signatures this long before they expire")
+    zonemd: bool = setting(BOOLEAN, True).help("add a digest of the zone (RFC 8976)")
     cds: Children = setting(choice(*Children).then(Children), Children.PUBLISH).help(
         'CDS and CDNSKEY for the parent: those of the active keys (`"publish"`), those that remove the DS '
         '(`"delete"`), or none'
     )
-    dnskey_ttl: int | None = setting(DURATION, None, empty="that of the SOA").help("TTL of DNSKEY, CDS and CDNSKEY")
+    dnskey_ttl: int | None = setting(DURATION, None, empty="the SOA's").help("TTL of DNSKEY, CDS and CDNSKEY")
 
 
 def signed_path(folder: Path, origin: Labels) -> Path:
@@ -760,18 +760,17 @@ class ZoneConfig:
         '`"192.0.2.1 key:xfr"`, `"[fe80::1%eth0]:53"`'
     )
     max_shrink: float = setting(number(0, 1), REMOVAL_LIMIT).help(
-        "a version that loses more than this share of its names is refused, [even if they are "
+        "refuse a version that loses more than this share of its names, [even if they are "
         "few](admin.md#what-is-not-published)"
     )
     serial: str = setting(choice("file", "increment", "date", "unix"), "file", needs=("serve.state",)).help(
-        '`"file"`: the serial of the file; `"increment"`, `"date"` or `"unix"`: a new one if that of the file has '
-        "not increased"
+        '`"file"`: the serial in the file; `"increment"`, `"date"` or `"unix"`: a new one if that has not increased'
     )
     lint: str = setting(choice("off", "warn", "refuse"), "warn").help(
-        'maptr\'s own checks: `"warn"` logs findings, `"refuse"` also refuses a zone with errors, `"off"` makes none'
+        'maptr\'s own checks: `"warn"` logs findings, `"refuse"` also refuses a zone with errors, `"off"` disables them'
     )
     keys: Path | None = setting(FOLDER, None, needs=("serve.state",)).help(
-        "folder of keys with which the server [signs](admin.md#signing) the zone"
+        "[sign](admin.md#signing) the zone with the keys in this folder"
     )
     signing: SigningConfig = section(SigningConfig)
     table: Path | None = setting(_TABLE, None, content=TABLE).help(
@@ -794,7 +793,7 @@ class ZoneConfig:
 
     @property
     def style(self) -> str:
-        """How the server chooses serials; "file": it does not. Those of a built file are from the date by default."""
+        """How the server chooses serials; "file": it does not. A built file gets them from the date by default."""
         return "date" if self.table is not None and self.serial == "file" else self.serial
 
     @property
@@ -810,13 +809,13 @@ class TableConfig:
     """``[table]``: the registry, its sources and its file."""
 
     file: Path | None = setting(TEXT.then(_table_to_write, "a file"), None, content=TABLE).help(
-        "file that holds the registry; a pull replaces what was edited by hand"
+        "file that holds the registry; a pull overwrites manual edits"
     )
     url: str = setting(SOURCE, "", needs=("file",)).help("source from which the registry is pulled")
     mirrors: tuple[str, ...] = setting(list_of(SOURCE, "URLs or files"), (), needs=("url",)).help(
         "other sources of the registry, tried in this order"
     )
-    every: int = setting(_PERIOD, 3600, needs=("url",)).help("time between two pulls")
+    every: int = setting(_PERIOD, 3600, needs=("url",)).help("time between pulls")
     sha256: str = setting(SHA256, "", needs=("url",)).help("SHA-256 that the registry must have")
     public_key: Path | None = setting(PATH, None, needs=("url",), content="a key of minisign").help(
         "file with the minisign key that must have signed the registry"
@@ -828,7 +827,7 @@ class TableConfig:
         'DNS servers to compare with the registry after each pull: `"192.0.2.7"`, `"192.0.2.7#5300"`'
     )
     drift_except: tuple[str, ...] = setting(list_of(TEXT, "NAANs"), ()).help(
-        'NAANs that others serve, whose drift is no alarm: `"20775"`'
+        'NAANs that others serve, whose drift raises no alarm: `"20775"`'
     )
 
     @property
@@ -854,8 +853,7 @@ class ClientConfig:
         "use this scheme for hosts that have none; port 80 means `http`"
     )
     hyphens: Hyphens = setting(choice("remove", "keep"), "remove").help(
-        '`"keep"`: an ARK\'s hyphens stay in its URL, for authorities that resolve it only with them; they are never '
-        "compared"
+        '`"keep"`: keep an ARK\'s hyphens in its URL, for authorities that need them; comparisons always ignore them'
     )
 
 
@@ -870,16 +868,16 @@ class CacheConfig:
         "SQLite file, in an existing folder; default: the user's own"
     )
     policy: str = setting(name_in(entry_points.POLICIES, POLICIES), DNS_FIRST).help(
-        "try this [source](operator.md#policies-which-source-answers) first, DNS or the table, or this one only"
+        "try this [source](operator.md#policies-which-source-answers), DNS or the table, first, or use it alone"
     )
     patience: float = setting(seconds(0, 3600), PATIENCE).help(
-        "time to wait for DNS if the cache or the table has an answer"
+        "time to wait for DNS when the cache or the table could answer instead"
     )
     stale_limit: int = setting(DURATION, STALE_LIMIT).help(
         "how long after its TTL an answer may be used if DNS is silent"
     )
     table_limit: int = setting(DURATION, 0).help(
-        "how long after its source confirmed it a table becomes stale; 0: never"
+        "a table becomes stale this long after its source confirmed it; 0: never"
     )
 
 
@@ -888,19 +886,19 @@ class GatewayConfig:
     """``[gateway]``: the HTTP gateway."""
 
     listen: tuple[Address, ...] = setting(_ADDRESSES, (Address("127.0.0.1", HTTP_PORT),)).help(
-        'serve HTTP at these addresses, such as `"[::1]:8080"`; port 0 takes a free one'
+        'serve HTTP at these addresses, such as `"[::1]:8080"`; port 0 picks a free one'
     )
     admin_listen: tuple[Address, ...] = setting(_ONE_OR_MORE, ()).help(
-        "addresses for the gateway's operator, by HTTP: `/metrics`, `/status` and statistics are then only there, "
-        "`/health` and `/ready` also there"
+        "serve HTTP for the gateway's operator at these addresses: `/metrics`, `/status` and statistics only here, "
+        "`/health` and `/ready` also here"
     )
     admin_hosts: tuple[str, ...] = setting(_HOSTS, (), needs=("admin_listen",)).help(
-        "names with a dot for which `admin_listen` answers besides those of this machine "
+        "names with a dot under which `admin_listen` answers, besides this machine's own "
         "([why](security.md#what-is-left-to-you))"
     )
     public_url: str = setting(TEXT.then(_own_url, "a URL without a path"), "").help(
         "URL that clients use; an ARK that leads there is described instead of redirected. Without it, the Host "
-        "header decides whether a URL is the gateway's own, and such an answer must not be kept"
+        "header decides whether a URL is the gateway's own, and such an answer must not be cached"
     )
     root: str = setting(TEXT.then(_base_url, "a URL without a query string"), "", empty="these get 404").help(
         'resolver for ARKs without a mapping authority, such as `"https://n2t.net"`'
@@ -915,31 +913,31 @@ class GatewayConfig:
         "a store of `maptr redirects`, or a CSV, with redirects of single ARKs"
     )
     public_columns: tuple[str, ...] = setting(list_of(TEXT, "names of columns"), (), needs=("redirects",)).help(
-        "columns of a CSV without a meaning that descriptions as JSON show, and the search finds, such as "
-        '`["shelf"]`; a store says itself which it shows'
+        "other columns of a CSV that JSON descriptions show and the search covers, such as "
+        '`["shelf"]`; a store has its own list'
     )
-    permanence: str = setting(TEXT, "").help("what is promised for the ARKs of `redirects`, in their descriptions")
+    permanence: str = setting(TEXT, "").help("promise of permanence in the descriptions of the ARKs in `redirects`")
     max_age: int = setting(_UP_TO_A_DAY, 300).help(
-        "time for which clients and caches may keep a redirect of an own object or from the table, and a "
-        "description; what DNS answered has the TTL of its owner"
+        "how long clients and caches may keep a redirect of an own object or from the table, or a description; an "
+        "answer from DNS has the TTL that its owner chose"
     )
     max_age_missing: int = setting(_UP_TO_A_DAY, 30).help(
-        "time for which clients and caches may keep that there is no such object or mapping authority"
+        "how long clients and caches may keep the answer that there is no such object or mapping authority"
     )
     max_age_gone: int = setting(_UP_TO_A_DAY, 300).help(
-        "time for which clients and caches may keep that an object is gone"
+        "how long clients and caches may keep the answer that an object is gone"
     )
     suggest: str = setting(choice("spelling", "neighbours"), "spelling").help(
-        'what the answer that there is no such object suggests: another spelling, or with `"neighbours"` also an '
-        "[own object with one other character](operator.md#statistics-and-your-own-pages)"
+        'what the answer for an unknown object suggests: another spelling, or with `"neighbours"` also an '
+        "[own object that differs in one character](operator.md#statistics-and-your-own-pages)"
     )
-    drift_every: int = setting(DURATION, 3600).help("time between two comparisons of the table with DNS; 0: never")
+    drift_every: int = setting(DURATION, 3600).help("time between comparisons of the table with DNS; 0: never")
     probe_every: int = setting(DURATION, 0).help(
-        "send a [HEAD request](operator.md#drift-and-probes) to each server of the table once in this time, at most "
-        '20 in a minute, such as `"1d"`; 0: never'
+        "send a [HEAD request](operator.md#drift-and-probes) to each server in the table this often, at most 20 a "
+        'minute, such as `"1d"`; 0: never'
     )
     check_every: int = setting(_EVERY_HOURS, 0, needs=("redirects",)).help(
-        "check the [URL of each own object](operator.md#dead-links-of-your-own-objects) once in this time, such as "
+        "check the [URL of each own object](operator.md#dead-links-of-your-own-objects) this often, such as "
         '`"7d"`; 0: never'
     )
     name: str = setting(TEXT, "").help("your organisation, on the pages")
@@ -952,7 +950,7 @@ class GatewayConfig:
         "the heading of the first page, in all its languages"
     )
     home: str = setting(_URL, "", empty="the first page").help(
-        "URL of your site, to which your name on the pages leads"
+        "URL of your site, to which your name on the pages links"
     )
     example: str = setting(TEXT.then(_example, "an ARK"), "", empty="one of the table").help(
         "an ARK to try, on the first page"
@@ -962,18 +960,18 @@ class GatewayConfig:
         "resolver of all ARKs"
     )
     logo: Path | None = setting(PATH, None, content="a logo").help(
-        "a PNG or SVG of up to 256 kB, as its content says, in place of your name and as the icon of the pages; "
+        "a PNG or SVG of up to 256 kB, recognised by its content, in place of your name and as the pages' icon; "
         "`name` is its alternative text"
     )
     accent: str = setting(TEXT.then(partial(read_colour, background=LIGHT), _COLOUR), "").help(
-        "colour of links and buttons; its contrast to the light pages must be 4.5:1"
+        "colour of links and buttons; its contrast with the light pages must be at least 4.5:1"
     )
     accent_dark: str = setting(
         TEXT.then(partial(read_colour, background=DARK), _COLOUR),
         "",
         needs=("accent",),
         empty="`accent`, mixed with white until it has 7:1 (no colour has 4.5:1 in both themes)",
-    ).help("colour of links and buttons in the dark theme, with 4.5:1 to the dark pages")
+    ).help("colour of links and buttons in the dark theme, with at least 4.5:1 on the dark pages")
     language: str = setting(TEXT.then(_language, _LANGUAGE), BROWSER).help(
         "language of the pages: English, French, Spanish or one of `messages`, as the browser asks (English if it "
         "asks for none of them), or always one of them"
@@ -983,13 +981,13 @@ class GatewayConfig:
         "as `de.toml` or `pt-br.toml`"
     )
     texts: Mapping[str, Mapping[str, PageText]] = setting(_TEXTS, dict).help(
-        "for each language a table `[gateway.texts.fr]` of single texts: the English text of a page, and yours"
+        "for each language, a table such as `[gateway.texts.fr]` of single texts: the English text of a page, and yours"
     )
-    stats: Path | None = setting(PATH, None, content="statistics", empty="they are lost at the end").help(
+    stats: Path | None = setting(PATH, None, content="statistics", empty="they are lost when the gateway stops").help(
         "SQLite file that keeps the statistics"
     )
     public_stats: bool = setting(BOOLEAN, False).help(
-        "show `/stats` and `/api/v1/stats` to everybody, not only at `admin_listen`"
+        "show `/stats` and `/api/v1/stats` to all clients, not only at `admin_listen`"
     )
     certificate: Path | None = setting(PATH, None, needs=("key",), content=CERTIFICATE).help(
         "certificate and its chain, for HTTPS"
@@ -998,11 +996,11 @@ class GatewayConfig:
         "private key of the certificate"
     )
     certificate_warn_before: int = setting(DURATION, WARN_BEFORE, needs=("certificate",)).help(
-        "how long before its end, at most a third of its lifetime, the certificate raises an alarm"
+        "how long before it expires, at most a third of its lifetime, the certificate raises an alarm"
     )
     max_connections: int = setting(integer(1, 100_000), 1000).help("open connections")
     idle_timeout: float = setting(seconds(0.1, 3600), 15.0).help(
-        "time after which a connection without a whole new request is closed"
+        "close a connection that sends no complete request for this time"
     )
     rate: int = setting(integer(0, 1_000_000), 200).help(
         "requests a second from one IPv4 address or IPv6 /64; one that takes more than a millisecond counts as "
@@ -1015,19 +1013,19 @@ class GatewayConfig:
         "proxies that name the client; one that names none shares one `rate` among all its clients"
     )
     client_header: str = setting(choice(X_FORWARDED_FOR, FORWARDED), X_FORWARDED_FOR).help(
-        'header in which proxies name the client; `"Forwarded"` is that of RFC 7239'
+        'header in which proxies name the client; `"Forwarded"` is defined in RFC 7239'
     )
     proxy_protocol: bool = setting(BOOLEAN, False).help(
         "connections from proxies start with the PROXY protocol, version 1 or 2"
     )
     access_log: bool = setting(BOOLEAN, False).help("log each request")
     access_log_format: str = setting(choice("maptr", "combined"), "maptr").help(
-        "format of the access log's lines: maptr's own, or `\"combined\"`, that of Apache and nginx"
+        "format of the access log's lines: maptr's own, or `\"combined\"`, as in Apache and nginx"
     )
 
     @property
     def asks_as(self) -> str:
-        """What tells the operators of other servers who asks them: a URL or an e-mail address, or ""."""
+        """How requests to other servers name their sender: by a URL or an e-mail address; "" if not at all."""
         return self.public_url or self.contact
 
 
@@ -1052,7 +1050,7 @@ class Config:
         return self.serve.control if self.filename or "serve.control" in self.locations else None
 
     def open_secrets(self) -> list[ConfigError]:
-        """Return a warning for the first secret of each file of the configuration that everybody may read."""
+        """Return a warning for the first secret in each configuration file that all users can read."""
         found: dict[str, ConfigError] = {}
         secrets = {name for name, one in all_keys().items() if not one.repr}
         keys = [key for key in self.locations if _INDEX.sub("", key) in secrets]
@@ -1070,7 +1068,7 @@ class Config:
 
 
 def successor_of(key: str) -> str:
-    """Return the setting that has taken the place of a removed one; any other setting unchanged."""
+    """Return the setting that replaced a removed one; any other setting unchanged."""
     return REMOVED[key].successor if key in REMOVED else key
 
 
@@ -1085,7 +1083,7 @@ def _keys_of(table: type[Any]) -> Mapping[str, dataclasses.Field[Any]]:
 
 
 def all_keys(table: type[Any] = Config, prefix: str = "") -> dict[str, dataclasses.Field[Any]]:
-    """Return the field of each key with a value, by its dotted name, which has no index: ``zone.file``."""
+    """Return the field of each key with a value, by its dotted name without indices: ``zone.file``."""
     found: dict[str, dataclasses.Field[Any]] = {}
     for key, one in keys_of(table).items():
         below = one.metadata.get("table") or one.metadata.get("array")

@@ -27,8 +27,7 @@ from maptr.transfer.acl import AccessRule, NotifyTarget
 
 T = TypeVar("T")
 Flags = Mapping[str, tuple[object, str]]
-"""For each dotted key, a TOML value and the option that has it."""
-"""Keys from the root, with an index after each array of tables: ``("zone", 0, "name")``."""
+"""For each dotted key, a TOML value and the option that gave it."""
 Mistakes = Iterator[tuple[KeyPath, str]]
 """The path of each wrong key or table, and the reason."""
 
@@ -41,7 +40,7 @@ MAX_SECRET = 4096  # bytes of a secret file
 
 
 def find(environment: Mapping[str, str]) -> Path | None:
-    """Return the default file: the one in ``MAPTR_CONFIG``, or ``maptr.toml`` in the current folder if it exists."""
+    """Return the default file: the one that ``MAPTR_CONFIG`` names, or an existing ``maptr.toml`` in this folder."""
     if named := environment.get(FILE_VARIABLE):
         return Path(named)
     return Path(LOCAL_CONFIG) if Path(LOCAL_CONFIG).exists() else None
@@ -78,7 +77,7 @@ def parse(
 
 
 def from_document(document: dict[str, Any], *, filename: str, directory: Path) -> Config:
-    """Return the configuration that a file with these TOML values gives. Raises the errors of ``parse``."""
+    """Return the configuration that a file with these TOML values would give. Raises the same errors as ``parse``."""
     config, errors = _examine_document(document, _Origins("", filename), directory)
     raise_all(errors)
     return config
@@ -89,7 +88,7 @@ def examine(
 ) -> tuple[Config, list[ConfigError]]:
     """Load the configuration, with defaults in place of wrong values, and return it with the mistakes.
 
-    ``for_other``: root checks it for a server that runs as another user, which may read secrets by its group.
+    ``for_other``: root checks it for a server that runs as another user, who may read secrets through its group.
     Raises ConfigError for a file that is not TOML, and OSError.
     """
     if path is None:
@@ -166,7 +165,7 @@ def _document(text: str, filename: str) -> dict[str, Any]:
 
 
 def environment_names() -> dict[str, str]:
-    """Return the environment variable of each key outside arrays of tables, and the key."""
+    """Return the environment variables of all keys outside arrays of tables, with their keys."""
     arrays = tuple(f"{key}." for key, field in model.keys_of(Config).items() if "array" in field.metadata)
     keys = (key for key in (*model.all_keys(), *model.REMOVED) if not key.startswith(arrays))
     return {ENVIRONMENT + key.replace(".", "_").upper(): key for key in keys}
@@ -192,7 +191,7 @@ WRONG = object()  # stands for a value that cannot be read
 class _Origins(Mapping[str, tuple[str, int]]):
     """The file and line, or the variable or option, of each key that is set, such as ``zone[0].file``.
 
-    The lines are looked for when the first one is asked for, because few configurations have a mistake.
+    Lines are only determined when one is needed, because few configurations have a mistake.
     """
 
     def __init__(self, text: str, filename: str) -> None:
@@ -200,10 +199,10 @@ class _Origins(Mapping[str, tuple[str, int]]):
         self.filename = filename
         self.paths: dict[str, KeyPath] = {}
         self.outside: dict[KeyPath, str] = {}  # the variable or option that sets a key
-        self._moved: dict[KeyPath, KeyPath] = {}  # the setting of an earlier version whose value a key has
+        self._moved: dict[KeyPath, KeyPath] = {}  # the removed setting that gave a key its value
 
     def move(self, old: KeyPath, new: KeyPath) -> None:
-        """Take the origin of one key for that of another."""
+        """Give a key another key's origin."""
         self._moved[new] = old
         if old in self.outside:
             self.outside[new] = self.outside[old]
@@ -225,10 +224,10 @@ class _Origins(Mapping[str, tuple[str, int]]):
         return len(self.paths)
 
     def find(self, path: KeyPath) -> tuple[str, int]:
-        """Return where a key is set; for one that is not, where the innermost table around it begins."""
+        """Return where a key is set; if it is not set, where the innermost table around it begins."""
         parts = [path[:end] for end in range(len(path), 0, -1)]
         parts = [self._moved.get(part, part) for part in parts]
-        for part in parts:  # before the lines, because the file may have the key too
+        for part in parts:  # before the lines, because the file may also have the key
             if part in self.outside:
                 return self.outside[part], 0
         return self.filename, next((self._lines[part] for part in parts if part in self._lines), 0)
@@ -259,8 +258,7 @@ class _Reading:
                 self.locations.outside[tuple(key.split("."))] = source
 
     def take_removed(self) -> None:
-        """Take settings that were removed out of the document, each with a warning, and give their successors the
-        values."""
+        """Take removed settings out of the document, each with a warning, and give their values to their successors."""
         for key, removed in model.REMOVED.items():
             *above, last = key.split(".")
             for path, table in _tables(self.document, above):
@@ -305,7 +303,7 @@ class _Reading:
             return WRONG
         try:
             return kind(**found)
-        except SigningError as error:  # each value can be read, so mistakes between keys are looked for, too
+        except SigningError as error:  # the values can be read, so the checks between keys still run
             self.errors.append(self.error(path, error.reason))
             return kind()
 
@@ -332,7 +330,7 @@ class _Reading:
         return WRONG
 
     def _absolute(self, value: object, path: KeyPath) -> object:
-        """Resolve a relative path in the file against the file's folder. A path in a flag stays as it is."""
+        """Resolve a relative path in the file against the file's folder. A path in a flag is not changed."""
         if path in self.locations.outside or self.directory is None:
             return value
         if type(value) is tuple:  # not a NamedTuple
@@ -347,7 +345,7 @@ class _Reading:
 
 
 def _nearest(path: KeyPath, key: str, known: Iterable[str]) -> str:
-    """Return the same key of another table, or else a similar one of this table; "" if there is none."""
+    """Return the same key of another table, or else a similar key of this table; "" if there is none."""
     everywhere = [*model.all_keys(), *model.keys_of(Config)]
     if same := [other for other in everywhere if other.rpartition(".")[2] == key]:
         return same[0]
@@ -356,7 +354,7 @@ def _nearest(path: KeyPath, key: str, known: Iterable[str]) -> str:
 
 
 def _tables(table: Any, keys: Sequence[str], path: KeyPath = ()) -> Iterator[tuple[KeyPath, dict[str, Any]]]:
-    """Yield each table of a document at these keys, with its path: those of an array of tables are several."""
+    """Yield each table at these keys of a document, with its path; an array of tables has several."""
     if isinstance(table, list):
         for index, one in enumerate(table):
             yield from _tables(one, keys, (*path, index))
@@ -447,7 +445,7 @@ def _check(config: Config) -> Mistakes:
     if not serve.listen and not serve.tls.listen:
         yield ("serve", "listen"), "is empty: the server needs an address"
     if serve.cookies.secret and serve.cookies.secret_file:
-        yield ("serve", "cookies", "secret_file"), "serve.cookies.secret is given too: only one of them is allowed"
+        yield ("serve", "cookies", "secret_file"), "serve.cookies.secret is also set: only one of them is allowed"
     yield from _check_keys(config)
     yield from check_references(config)
     yield from _check_zones(config)
@@ -467,7 +465,7 @@ def _check_keys(config: Config) -> Mistakes:
 
 
 def check_references(config: Config) -> Mistakes:
-    """Return an error for each rule for secondaries that names a TSIG key which is not configured."""
+    """Yield an error for each rule for secondaries that names an unknown TSIG key."""
     known = {key.name: _shown(key.name) for key in config.keys}
     tables: list[tuple[KeyPath, model.CatalogConfig | model.ZoneConfig]]
     tables = [(("serve", "catalog"), config.serve.catalog)]
@@ -498,7 +496,7 @@ def _check_zones(config: Config) -> Mistakes:
                 except ZoneError as error:
                     yield ("zone", index, "ns", number), error.reason
         if zone.keys is None and zone.signing != model.SigningConfig():
-            yield ("zone", index, "signing"), "needs zone.keys too"
+            yield ("zone", index, "signing"), "also needs zone.keys"
     sources = config.table.sources
     if config.table.cafile is not None and sources and not any("://" in source for source in sources):
         yield ("table", "cafile"), "has no effect: all sources are files"
@@ -512,7 +510,7 @@ def _check_gateway(gateway: model.GatewayConfig) -> Mistakes:
 
 
 def _check_settings(config: Config) -> Mistakes:
-    """A key has no effect without those that it needs, a process binds an address once, and a file has one content."""
+    """Check that no key lacks one that it needs, no process binds an address twice, and each file has one content."""
     bound: set[tuple[object, Address]] = set()
     real_folder = cache(os.path.realpath)  # thousands of zones have their files in a few folders
 
@@ -524,14 +522,14 @@ def _check_settings(config: Config) -> Mistakes:
     for path, field, value, table in _settings(config, ()):
         for needed in field.metadata["needs"] if value != field.default else ():
             if not attrgetter(needed)(config if "." in needed else table):
-                yield path, f"needs {needed if '.' in needed else _dotted((*path[:-1], needed))} too"
+                yield path, f"also needs {needed if '.' in needed else _dotted((*path[:-1], needed))}"
         content = field.metadata["content"]
         if path[-1] == "file" and getattr(table, "table", None):
             content += f" built for {path[1]}"  # the server writes it
         if not value:
             continue
         for number, one in enumerate(value if type(value) is tuple else (value,)):
-            if isinstance(one, Address) and one.port:  # each port 0 is another one
+            if isinstance(one, Address) and one.port:  # port 0 is a different port each time
                 if (path[0], one) in bound:
                     yield (*path, number), f"{one} is given twice"
                 bound.add((path[0], one))

@@ -32,7 +32,7 @@ def _row(key: str, one: dataclasses.Field[Any]) -> str:
 
 
 def option_help(key: str, *, also: str = "", shows_values: bool = True) -> str:
-    """Return the help text of an option that sets a key. ``also`` is a sentence on the option alone."""
+    """Return the help text of an option that sets a key. ``also`` is a sentence about the option only."""
     one = all_keys()[key]
     kind, text = one.metadata["type"], plain(one.metadata["help"])
     repeated = "The option can be repeated." if kind.is_list else ""
@@ -56,7 +56,7 @@ def is_required(one: dataclasses.Field[Any]) -> bool:
 
 
 def default_value(one: dataclasses.Field[Any]) -> Any:
-    """Return the TOML value that is read as the default of a setting; None if no value is."""
+    """Return the TOML value that reads as a setting's default; None if there is none."""
     if is_required(one):
         return None
     default = one.default if one.default_factory is MISSING else one.default_factory()

@@ -143,7 +143,7 @@ def test_utf_16_is_refused_before_anything_is_written(encoding: str, column: tup
 
 
 def test_a_number_beyond_all_columns_is_reported() -> None:
-    run("--column", "9", "@127.0.0.1", text="ark:1/x1,2\n", said="--column: no line has anything in the column 9")
+    run("--column", "9", "@127.0.0.1", text="ark:1/x1,2\n", said="--column: the column 9 is empty in every line")
 
 
 def test_a_run_resumes_after_its_last_complete_row(server: Hostile, tmp_path: Path) -> None:
@@ -232,10 +232,10 @@ HEAD = "line,status,ark,url,note,suggestion\n"
     [
         ("my notes\nall of them\n", "it does not begin with line,status,ark,url,note"),
         ("my notes without an end of line", "it does not begin with"),
-        (f"{HEAD}1,found,ark:1/other,https://x.example/,,\n", "its row of line 1 has another ARK"),
-        (f"{HEAD}{GOOD}4,found,ark:1/x4,https://x.example/,,\n", "has a row of line 4, but the input has 2 lines"),
+        (f"{HEAD}1,found,ark:1/other,https://x.example/,,\n", "its row of line 1 has a different ARK"),
+        (f"{HEAD}{GOOD}4,found,ark:1/x4,https://x.example/,,\n", "has a row for line 4, but the input has 2 lines"),
         (f"{HEAD}1,found,ark:1/x1\n", "record 2 was not written by maptr bulk"),
-        (f"{HEAD}{GOOD}1,found,ark:1/x2,,,\n", "line 1 has another row already"),
+        (f"{HEAD}{GOOD}1,found,ark:1/x2,,,\n", "line 1 already has a different"),
         (f"{HEAD}x,found,ark:1/x1,,,\n", "record 2"),
         (f"{HEAD}0,found,ark:1/x1,,,\n", "record 2"),
         (f"{HEAD}1,lost,ark:1/x1,,,\n", "record 2"),

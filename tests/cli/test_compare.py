@@ -99,7 +99,7 @@ def test_a_run_is_resumed_after_the_last_ark(resolver: str, tmp_path: Path) -> N
     assert len(Resolver.asked) == 5
     assert len(out.read_text().splitlines()) == 3
     state.write_text(json.dumps(done | {"sample": 3}))
-    assert "is of a run with" in compare(file, *words, "--resume", code=2)
+    assert "belongs to a run with" in compare(file, *words, "--resume", code=2)
 
 
 def test_a_sample_is_the_same_in_each_run(resolver: str, tmp_path: Path) -> None:

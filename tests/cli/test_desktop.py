@@ -57,7 +57,7 @@ def test_the_entry_runs_maptr_where_it_is_installed(
     if VALIDATE:
         assert subprocess.run([VALIDATE, entry], capture_output=True, text=True, timeout=600).stdout == ""
     assert run("open", "--register", code=0)
-    assert run("open", "--unregister", code=0).stderr == f"maptr: {entry} is removed\n"
+    assert run("open", "--unregister", code=0).stderr == f"maptr: removed {entry}\n"
     assert not entry.exists()
     assert run("open", "--unregister", code=0).stderr == "maptr: it was not registered\n"
 
@@ -81,7 +81,7 @@ def test_unregister_leaves_the_other_defaults(home: Path, bare: Path) -> None:
             "[Added Associations]\nx-scheme-handler/ark=other.desktop;maptr.desktop;not-maptr.desktop;\n"
             "x-scheme-handler/arkive=maptr.desktop;\n"
         )
-    run("open", "--unregister", code=0, said="is removed")
+    run("open", "--unregister", code=0, said="maptr: removed ")
     for path in lists:
         assert path.read_text() == (
             "[Default Applications]\ntext/html=firefox.desktop;\n\n"
@@ -109,7 +109,7 @@ def test_bad_usage(words: list[str]) -> None:
 def test_other_systems_have_no_desktop_entries(system: str, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("maptr.cli.desktop.sys.platform", system)
     for option in ("--register", "--unregister"):
-        run("open", option, code=8, said="this system has no desktop entries; the page faq.md")
+        run("open", option, code=8, said="this system has no desktop entries; faq.md")
     assert not (home / "data").exists()
 
 

@@ -151,7 +151,7 @@ def test_a_network_failure_is_not_kept(tmp_path: Path) -> None:
     history = tmp_path / "h.sqlite"
     file = write_registry(tmp_path / "naans", free_port(), free_port())
     result = table_command("probe", "--table", file, "--history", str(history), "--allow-private", code=9)
-    assert "perhaps because of the network of this machine; nothing was kept" in result.stderr
+    assert "perhaps because of this machine's network; nothing was kept" in result.stderr
     assert ProbeLog(Disk(history, wall=Clock())).all() == {}
 
 

@@ -135,7 +135,7 @@ def test_a_check_has_its_mistakes_and_what_would_be_served_as_json() -> None:
     assert document["dns"] == ["127.0.0.1#9"]
     counts = {"redirects": 3, "described": 1, "unused_columns": ["Statut", "Raison"]}
     assert document["redirects"] == {"file": "single.csv", **counts}
-    run("gateway", "--json", code=2, said="--json goes with --check-config")
+    run("gateway", "--json", code=2, said="--json needs --check-config")
 
 
 def test_a_check_warns_of_texts_that_stay_in_english(tmp_path: Path) -> None:

@@ -113,7 +113,7 @@ def test_an_empty_name_of_a_file_or_domain_is_refused(words: str) -> None:
 
 @pytest.mark.parametrize("words", ["table pull x --table", "table drift --html", "stats", "zone keys add"])
 def test_a_dash_is_refused_where_neither_standard_stream_can_be_meant(words: str) -> None:
-    run(*words.split(), "-", code=2, said="- is not the name of a file")
+    run(*words.split(), "-", code=2, said="- is not a file name")
 
 
 def test_help_does_not_need_the_current_folder(tmp_path: Path) -> None:

@@ -100,7 +100,7 @@ def test_lost_lines_are_counted_and_the_others_are_complete(ends: Ends) -> None:
     *kept, notice, last = found.decode().splitlines()
     assert kept == [f"line {number:06}" for number in range(len(kept))]
     assert 0 < len(kept) < LINES
-    lost = f"{LINES - len(kept)} lines of the log lost: the queue was full, or they could not be written"
+    lost = f"{LINES - len(kept)} log lines lost: the queue was full, or they could not be written"
     assert (notice, last) == (lost, "again")
     assert os.get_blocking(ends[1])  # unchanged for other processes
 
@@ -134,7 +134,7 @@ def test_a_full_disk_loses_lines_and_reports_it_later(tmp_path: Path) -> None:
         log.handle(record("two"))
         log.handle(record("three"))
         log.flush()
-    lost = "1 lines of the log lost: the queue was full, or they could not be written"
+    lost = "1 log lines lost: the queue was full, or they could not be written"
     assert (tmp_path / "log").read_text().splitlines() == ["one", lost, "two", "three"]
 
 

@@ -108,4 +108,4 @@ def test_open_opens_the_url(monkeypatch: pytest.MonkeyPatch) -> None:
     assert opened == ["https://ark.bnf.fr/ark:/12148/btv1b8449691v"]
     run("open", "ark:99998/x", code=1)
     assert len(opened) == 1
-    assert "there is no browser: BROWSER" in run("open", "ark:12148/btv1b8449691v", code=8).stderr
+    assert "there is no browser: set BROWSER" in run("open", "ark:12148/btv1b8449691v", code=8).stderr

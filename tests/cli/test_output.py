@@ -58,12 +58,12 @@ PROBE = ("table", "probe", "--table", SAMPLE)
         ((*URL, "--policy", "last"), 2, "'last' is not one of"),
         ((*URL, "--table", "none"), 8, "none: No such file"),
         ((*URL, "--table", "."), 8, ".: Is a directory"),
-        ((*URL, "--no-cache", "--policy", "dns-only"), 2, "--no-cache goes with neither"),
+        ((*URL, "--no-cache", "--policy", "dns-only"), 2, "--no-cache excludes"),
         ((*URL, "-4", "@::1"), 9, "no server has an IPv4 address: ::1"),
         ((*URL, "-6", "@127.0.0.1"), 9, "no server has an IPv6 address: 127.0.0.1"),
         ((*URL, "-4", "-6", "@127.0.0.1"), 2, "only one of -4 and -6 is allowed"),
         ((*URL, "-p", "0", "@127.0.0.1"), 2, "0 is not in the range"),
-        ((*URL, "+short"), 2, "+short: +tcp is the only option of dig's form"),
+        ((*URL, "+short"), 2, "+short: +tcp is the only option in dig's form"),
         ((*URL, "--choose", "best"), 2, f"is not one of {', '.join(map(repr, CHOOSERS))}"),
         ((*URL, "--profile", "1999"), 2, "'1999' is not one of"),
         (("bulk", "a", "b"), 2, "give at most one FILE"),
@@ -257,7 +257,7 @@ def test_ctrl_c_while_dns_is_asked(command: str, more: list[str], tmp_path: Path
         words = [command, "ark:12345/x1", "ark:12345/x2", f"@{server.name}", *more]
         done = interrupted(words, asked.is_set, cwd=tmp_path, environment={**ENVIRONMENT, "HOME": str(tmp_path)})
     assert (done.returncode, done.stdout) == (130, "")
-    assert done.stderr == "maptr: interrupted: 0 of 2 ARKs were answered; ask again for the others\n"
+    assert done.stderr == "maptr: interrupted: 0 of 2 ARKs were answered; run it again for the others\n"
 
 
 @pytest.mark.parametrize("command", [["table", "pull", "--apply", "--table", "natab"], ["up"]], ids=" ".join)

@@ -92,7 +92,7 @@ def test_a_round_that_was_ended_goes_on(server: Pages, home: Path) -> None:
     assert "kept the results; run it again for the others" in done.stderr
     asked = len(server.asked)
     assert 2 <= asked < 30
-    probe(path, code=0, said="going on with the round of ")
+    probe(path, code=0, said="continuing the round of ")
     assert sorted({*server.asked}) == sorted(f"/200?{n}" for n in range(30))
     assert len(server.asked) <= asked + 30 - (asked - 1), "the request under way is sent again"
     probe(path, code=0, said="30 objects: 0 not known, 30 answer")
@@ -107,13 +107,13 @@ def test_a_host_that_asks_to_be_left_alone_is(server: Pages, home: Path) -> None
     path = store(home, f"{server.url}/429?1", f"{server.url}/429?2", "http://127.1:9/")
     probe(path, code=9, said="1 link not checked: their hosts asked to be left alone until ")
     assert len(server.asked) == 1
-    probe(path, code=9, said="going on with the round")
+    probe(path, code=9, said="continuing the round")
     assert len(server.asked) == 1
 
 
 def test_hosts_that_are_all_silent_may_be_the_network(home: Path) -> None:
     path = store(home, "http://127.0.0.1:9/", "http://127.1:9/", "http://localhost:9/")
-    probe(path, code=9, said="no server answers, perhaps because of the network of this machine")
+    probe(path, code=9, said="no server answers, perhaps because of this machine's network")
 
 
 def test_files_that_cannot_be_used(home: Path, server: Pages) -> None:
@@ -127,7 +127,7 @@ def test_files_that_cannot_be_used(home: Path, server: Pages) -> None:
     (results,) = (home / "cache" / "maptr").glob("own-*.links.sqlite")
     with alone(results) as is_alone:
         assert is_alone
-        assert "404" in probe(path, code=1, said="another process checks these links now")
+        assert "404" in probe(path, code=1, said="another process is checking these links")
     assert len(server.asked) == 1
     results.write_bytes(b"SQLite format 3\0" + b"x" * 9000)
     probe(path, code=1)

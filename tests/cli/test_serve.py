@@ -79,8 +79,8 @@ def test_a_zone_below_another_needs_a_delegation(zone_file: Path, cut: str, warn
         (("--zone", "a..b=x"), 2, "is not a valid domain name: empty label"),
         (("--listen", "127.0.0.1"), 2, "is not HOST:PORT"),
         (("--listen", "localhost:53"), 2, "must be an IP address"),
-        (("--tls-listen", "127.0.0.1:853"), 2, "--tls-listen: needs serve.tls.certificate too"),
-        (("--tls-cert", "c", "--tls-key", "k"), 2, "--tls-cert: needs serve.tls.listen too"),
+        (("--tls-listen", "127.0.0.1:853"), 2, "--tls-listen: also needs serve.tls.certificate"),
+        (("--tls-cert", "c", "--tls-key", "k"), 2, "--tls-cert: also needs serve.tls.listen"),
         (("--nsid", "x" * 256), 2, "--nsid: is longer than 255 bytes"),
         (("--log-level", "loud"), 2, "--log-level"),
         (("--log-format", "xml"), 2, "--log-format"),
@@ -97,8 +97,8 @@ def test_each_mistake_is_reported(zone_file: Path, options: tuple[str, ...], cod
 @pytest.mark.parametrize(
     ("words", "code", "why"),
     [
-        ([], 2, "there is no zone to serve: --zone ark.arpa serves that of the public registry"),
-        (["--zone", "a.test=zone", "--json"], 2, "--json goes with --check-config"),
+        ([], 2, "there is no zone to serve: --zone ark.arpa serves the public registry's"),
+        (["--zone", "a.test=zone", "--json"], 2, "--json needs --check-config"),
         (["--config", "nowhere.toml"], 8, "nowhere.toml: No such file or directory"),
         (["--config", "bad.toml"], 2, "maptr: bad.toml:2: serve.listen"),
         (["--zone", "a.test=zone", "--listen", "192.0.2.1:53"], 1, "192.0.2.1:53"),

@@ -140,7 +140,7 @@ def test_only_an_earlier_version_of_the_zone_is_replaced(work: Path) -> None:
     assert json.loads(run(*arguments, "--json", code=0).stdout)["written"] is False
     before = out.read_text()
     (work / "in.zone").write_text("example. 60 IN SOA a. b. 9999 2 3 4 5\nexample. 60 IN NS a.\n")
-    run(*arguments, code=1, said="stays as it is: it lost")
+    run(*arguments, code=1, said="is not replaced: it lost")
     assert out.read_text() == before
 
 

@@ -198,7 +198,7 @@ def test_without_network_and_table_the_built_in_registry_is_served(user: User, a
     """Every usable record of it answers by DNS and by HTTP."""
     user.environment["HTTPS_PROXY"] = user.environment["https_proxy"] = "http://127.0.0.1:9"
     up = user.up(*arguments).ready()
-    assert "registry  the built-in one of 2026-07-14" in up.said
+    assert "registry  built-in table of 2026-07-14" in up.said
     assert user.urls("ark:12148/x1") == ["https://ark.bnf.fr/ark:/12148/x1"]
     by_dns = user.run("url", "--policy", "dns-only", "ark:12148/x1")
     assert by_dns.stdout == "https://ark.bnf.fr/ark:/12148/x1\n"
@@ -253,7 +253,7 @@ def test_the_registry_is_pulled_and_served_and_the_table_stays(user: User) -> No
             "a gateway that forgets the answer of the old zone",
         )
         assert up.end() == 0
-    assert "naans stays" in up.said
+    assert "naans remains" in up.said
     user.environment["MAPTR_CLIENT_NAMESERVERS"] = f"127.0.0.1#{up.port}"
     done = user.run("url", "ark:10003/x1")
     assert done.stdout == "https://h.example.org/ark:/10003/x1\n"
@@ -262,13 +262,13 @@ def test_the_registry_is_pulled_and_served_and_the_table_stays(user: User) -> No
     content = natab(10000)
     with http_server(lambda request: sends(content)(request)) as url:
         refused = user.up(url).said_until_end()
-        assert re.search(r"registry  not pulled, .*pull --force --apply(?s:.*)the pulled one of", refused)
+        assert re.search(r"registry  not pulled, .*pull --force --apply(?s:.*)pulled table of", refused)
         assert "2 names" in user.up(url, "--force").said_until_end()
     assert re.search(
-        r"registry  not pulled, keeping the old one: (?s:.*)the pulled one of", user.up(url).said_until_end()
+        r"registry  not pulled, keeping the old one: (?s:.*)pulled table of", user.up(url).said_until_end()
     )
     offline = user.up("--offline").said_until_end()
-    assert ("registry  the pulled one of" in offline, "pulling from" in offline) == (True, False)
+    assert ("registry  pulled table of" in offline, "pulling from" in offline) == (True, False)
 
 
 def test_each_pull_applies_the_checks_of_the_configuration(user: User) -> None:

@@ -176,7 +176,7 @@ def test_a_zone_that_lost_its_names_is_not_replaced(tmp_path: Path) -> None:
     run("build", SAMPLE, "-o", target, code=0)
     before = target.read_text()
     few.write_text("12345:\n    h.example.org  ACR\n#--- end of data ---\n")
-    run("build", few, "-o", target, code=1, said="stays as it is: it lost")
+    run("build", few, "-o", target, code=1, said="is not replaced: it lost")
     assert target.read_text() == before
     run("build", few, "-o", target, "--force", code=0)
     assert target.read_text() != before

@@ -153,7 +153,7 @@ def test_running_as_root_logs_a_warning_unless_configured(
     server = start("--config", str(configure(folder)), *options)
     server.ready()
     server.stop()
-    warning = "running as root: serve.user, or --user, names a user"
+    warning = "running as root: set serve.user, or --user, to a user"
     assert any(warning in line for line in server.lines) is not bool(options)
 
 

@@ -78,7 +78,7 @@ def test_a_gateway_for_one_machine_answers_its_names_only() -> None:
 
 @pytest.mark.parametrize("name", ["a b", "x:80", "https://x.example", "", "[::1]"])
 def test_a_name_in_admin_hosts_is_checked(name: str) -> None:
-    with pytest.raises(ConfigError, match="is not the name of a host"):
+    with pytest.raises(ConfigError, match="is not a host name"):
         parse(f'[gateway]\n{ADMIN}admin_hosts = ["{name}"]\n')
 
 

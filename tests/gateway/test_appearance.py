@@ -207,7 +207,7 @@ def test_the_accent_is_in_the_style_sheet_of_both_themes() -> None:
             'accent = "#000000"\naccent_dark = "#000000"',
             "gateway.accent_dark: #000000 has a contrast of 1.25:1 in the dark theme, 4.5:1 is required; the nearest ",
         ),
-        ('accent_dark = "#ffffff"', "gateway.accent_dark: needs gateway.accent too"),
+        ('accent_dark = "#ffffff"', "gateway.accent_dark: also needs gateway.accent"),
     ],
 )
 def test_a_colour_that_cannot_be_used_is_an_error(line: str, said: str) -> None:
@@ -292,7 +292,7 @@ def test_texts_or_a_choice_of_a_language_that_there_is_not(tmp_path: Path) -> No
     there = "no such language; there are en, fr, es, and gateway.messages adds others"
     assert refused(tmp_path, '[gateway.texts.de]\nFind = "x"\n') == f"maptr.toml:2: gateway.texts.de: {there}"
     assert refused(tmp_path, 'language = "de"\n') == f"maptr.toml:2: gateway.language: {there}"
-    with pytest.raises(ConfigError, match="must be browser or the code of a language, such as en or fr or es"):
+    with pytest.raises(ConfigError, match="must be browser or a language code, such as en or fr or es"):
         parse('[gateway]\nlanguage = "German"\n')
 
 

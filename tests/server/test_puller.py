@@ -165,7 +165,7 @@ def test_check_config_builds_the_zone_in_a_temporary_folder(tmp_path: Path) -> N
     site.table.unlink()
     pulled = Site(tmp_path, '[table]\nfile = "naans"\nurl = "https://registry.example/"\n')
     code, shown = check(pulled)
-    assert (code, "naans is not pulled yet" in shown) == (0, True)
+    assert (code, "naans has not been pulled yet" in shown) == (0, True)
 
 
 @pytest.mark.parametrize(("key", "why"), [("none", "table.public_key: "), ("maptr.toml", "not a minisign public key")])
