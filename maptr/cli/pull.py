@@ -17,7 +17,7 @@ import click
 from maptr import paths, registry
 from maptr.cli import lookup, options, output
 from maptr.cli.group import command
-from maptr.cli.options import FILE_PATH, Parsed, refuse_foreign
+from maptr.cli.options import FILE_PATH, Parsed, refuse_foreign, setting_option
 from maptr.cli.output import Painted
 from maptr.config.model import read_sha256
 from maptr.errors import MissingExtra, SignatureError, TableError, UnsafePlan
@@ -51,15 +51,15 @@ STDIN = "/dev/stdin"
     help="Accept the source as it is, even if it removes or changes more than 30 %, or has older data; unreadable "
     "records are not kept.",
 )
-@click.option("--sha256", metavar="HEX", type=Parsed("hex", read_sha256), help="Accept only content with this SHA-256.")
-@click.option("--public-key", type=FILE_PATH, help="Accept only content signed with this minisign key.")
+@setting_option("table.sha256", "--sha256", type=Parsed("hex", read_sha256))
+@setting_option("table.public_key", "--public-key", type=FILE_PATH)
 @click.option(
     "--signature",
     metavar="URL|FILE",
     type=options.PATH,
     help="Read the signature from there.  [default: the source with .minisig after its path]",
 )
-@click.option("--cafile", type=FILE_PATH, help="Trust the CA certificates in FILE.  [default: those of the system]")
+@setting_option("table.cafile", "--cafile", type=FILE_PATH)
 @options.timeout_option(60.0, "Give up a source after this time.")
 @options.CONFIG_OPTION
 @options.time_option(
