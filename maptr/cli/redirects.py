@@ -287,10 +287,10 @@ def _tell(store: ObjectStore) -> None:
 
 
 def noted(others: Mapping[str, bool]) -> Iterator[str]:
-    """Yield the lines about columns without a meaning, those that are not public first."""
+    """Yield the lines about extra columns, those that are not public first."""
     for is_public, what in ((False, "kept, and not public"), (True, "public in descriptions as JSON")):
         if names := [name for name, public in others.items() if public is is_public]:
-            yield f"without a meaning, {what}: {printable(', '.join(names))}"
+            yield f"extra columns, {what}: {printable(', '.join(names))}"
 
 
 def _is_store(target: Path, *, overwrite: bool) -> bool:

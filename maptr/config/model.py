@@ -816,12 +816,12 @@ class TableConfig:
         "other sources of the registry, tried in this order"
     )
     every: int = setting(_PERIOD, 3600, needs=("url",)).help("time between pulls")
-    sha256: str = setting(SHA256, "", needs=("url",)).help("SHA-256 that the registry must have")
+    sha256: str = setting(SHA256, "", needs=("url",)).help("accept only content with this SHA-256")
     public_key: Path | None = setting(PATH, None, needs=("url",), content="a key of minisign").help(
-        "file with the minisign key that must have signed the registry"
+        "accept only content signed with the minisign key in this file"
     )
     cafile: Path | None = setting(PATH, None, needs=("url",), content=CERTIFICATE, empty="the system's").help(
-        "file of CA certificates to trust"
+        "trust the CA certificates in this file"
     )
     drift: tuple[str, ...] = setting(_SERVERS, (), needs=("file",)).help(
         'DNS servers to compare with the registry after each pull: `"192.0.2.7"`, `"192.0.2.7#5300"`'
@@ -913,7 +913,7 @@ class GatewayConfig:
         "a store of `maptr redirects`, or a CSV, with redirects of single ARKs"
     )
     public_columns: tuple[str, ...] = setting(list_of(TEXT, "names of columns"), (), needs=("redirects",)).help(
-        "other columns of a CSV that JSON descriptions show and the search covers, such as "
+        "extra columns of a CSV that JSON descriptions show and the search covers, such as "
         '`["shelf"]`; a store has its own list'
     )
     permanence: str = setting(TEXT, "").help("promise of permanence in the descriptions of the ARKs in `redirects`")

@@ -162,7 +162,7 @@ class OwnObjects:
         return iter(())
 
     def other_columns(self) -> Mapping[str, bool]:
-        """Return the columns of their file without a meaning, and whether JSON descriptions include them."""
+        """Return their file's extra columns, and whether JSON descriptions include them."""
         return {}
 
 

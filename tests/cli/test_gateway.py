@@ -128,7 +128,7 @@ def test_a_check_has_its_mistakes_and_what_would_be_served_as_json() -> None:
     said = (
         "\ndns 127.0.0.1#9\ntable 18 records (given)\n"
         "redirects single.csv: 3 redirects; 1 below gateway.public_url, whose ARKs are described, not redirected; "
-        "without a meaning, kept, and not public: Statut, Raison\n"
+        "extra columns, kept, and not public: Statut, Raison\n"
     )
     assert run("gateway", "--check-config", *words[:4], code=0).stdout.endswith(said)
     document = json.loads(run("gateway", "--check-config", *words, code=0).stdout)

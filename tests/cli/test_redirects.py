@@ -51,7 +51,7 @@ def test_check_and_import_name_the_columns_that_are_only_kept(tmp_path: Path) ->
     """A heading may be translated or mistyped."""
     file = write(tmp_path / "r.csv", "ARK;URL;Statut;;Raison\nark:12345/x1;https://o.example.org/1;303;;\n")
     database = str(tmp_path / "r.sqlite")
-    named = "without a meaning, kept, and not public: Statut, Raison\n"
+    named = "extra columns, kept, and not public: Statut, Raison\n"
     assert run("redirects", "check", file, code=0).stderr == f"{named}1 redirect, 0 errors\n"
     assert run("redirects", "import", file, "-o", database, code=0).stderr == f"{named}{database}: 1 redirect\n"
     assert run("redirects", "import", file, "-o", database, "--quiet", code=0).output == ""
@@ -75,7 +75,7 @@ def test_a_file_that_cannot_be_read(text: str, tmp_path: Path) -> None:
 
 def test_import_and_export_lose_nothing(tmp_path: Path) -> None:
     file, database = write(tmp_path / "r.csv", GOOD), str(tmp_path / "r.sqlite")
-    named = "without a meaning, kept, and not public: shelf"
+    named = "extra columns, kept, and not public: shelf"
     assert run("redirects", "import", file, "-o", database).stderr == f"{named}\n{database}: 2 redirects\n"
     text = run("redirects", "export", database).stdout
     unnumbered = "".join(f"{line.rpartition(',')[0]}\n" for line in text.splitlines())
@@ -213,15 +213,15 @@ def test_columns_are_public_only_if_they_are_named(tmp_path: Path) -> None:
         one = open_store(Path(database)).get("ark:12345/x1")
         return said, one and dict(one.more)
 
-    kept = f"without a meaning, kept, and not public: =shelf\n{database}: 2 redirects"
+    kept = f"extra columns, kept, and not public: =shelf\n{database}: 2 redirects"
     assert shown() == (f"{kept}\n", {})
     public = shown("--public", "=shelf")
-    assert public[0].startswith("without a meaning, public in descriptions as JSON: =shelf\n")
+    assert public[0].startswith("extra columns, public in descriptions as JSON: =shelf\n")
     assert public[1] == {"=shelf": "top"}
     assert shown()[1] == {"=shelf": "top"}, "it is kept in the store"
     assert shown("--private", "=shelf")[1] == {}
     for wrong in ("shelf", "who"):
-        assert f"{wrong} is not a column without a meaning: there are =shelf" in shown("--public", wrong, code=1)[0]
+        assert f"{wrong} is not an extra column: there are =shelf" in shown("--public", wrong, code=1)[0]
     assert ",'=shelf,change\n" in run("redirects", "export", database).stdout, "no formula"
 
 

@@ -72,7 +72,7 @@ def follow(
     """Read a file's own objects, and follow the file. Raises ConfigError if the first reading fails; without
     ``is_required``, the objects are UnreadObjects until the file can be read.
 
-    ``public`` are the columns of a CSV without a meaning that are shown. ``last`` is the result of an earlier reading
+    ``public`` are a CSV's extra columns that are shown. ``last`` is the result of an earlier reading
     of the same file.
     """
     reading = _OwnFile(path, kept or KeptStores(), allow_private=allow_private, public=public)

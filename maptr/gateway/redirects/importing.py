@@ -245,7 +245,7 @@ class Staged:
         names = [*self.columns, *(name for name in before if (done.kept or done.missing) and name not in self.columns)]
         if unknown := [name for name in (*terms.public, *terms.private) if name not in names or name in COLUMNS]:
             others = ", ".join(name for name in names if name and name not in COLUMNS) or "none"
-            raise RefusedError(f"{unknown[0]} is not a column without a meaning: there are {others}")
+            raise RefusedError(f"{unknown[0]} is not an extra column: there are {others}")
         public = {*(name for name in before if before[name]), *terms.public} - {*terms.private}
         public = public if terms.only_public is None else {*terms.only_public}
         connection.executemany("INSERT INTO columns VALUES (?, ?)", ((name, name in public) for name in names))

@@ -1,7 +1,7 @@
 """A store of own objects: the SQLite database that ``maptr redirects`` writes. A gateway looks up each ARK in it, so
 that a million ARKs take little memory.
 
-It has the objects; their file's columns without a meaning, and which of these are public; the number of objects in each
+It has the objects; their file's extra columns, and which of these are public; the number of objects in each
 NAAN; the number of the last change to each row that was changed since the first import; the trace of changes; the index
 of their words, if SQLite can have one (``words``); and facts about the store itself. ``changes`` and ``importing``
 write it.
@@ -133,7 +133,7 @@ class ObjectStore(OwnObjects):
     another thread uses the connection, if the file is locked, if a look-up took long, as on a slow disk, or after
     ``quiet_after`` seconds without a look-up.
 
-    ``public`` are the columns without a meaning that are shown, by default those that the store declares public. If
+    ``public`` are the extra columns that are shown, by default those that the store declares public. If
     they differ (``is_overruled``), its index is not used. ``searching`` is a second connection to the same file.
     """
 

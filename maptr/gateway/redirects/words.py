@@ -47,7 +47,7 @@ def _spelled_out(sql: str) -> str:
     return f"CASE WHEN {sql} GLOB '*[{''.join(LETTERS)}]*' THEN {spelled} ELSE {sql} END"
 
 
-# The public texts of a row. Public columns without a meaning are rare.
+# The public texts of a row. Public extra columns are rare.
 _OTHER = f"""(who || ' ' || "when" || CASE
     WHEN more IS NOT NULL AND EXISTS ({_SHOWN}) AND json_valid(more)
     THEN ' ' || coalesce((SELECT group_concat(value, ' ') FROM json_each(more) WHERE key IN ({_SHOWN})), '')
