@@ -37,7 +37,7 @@ STATUS_SECONDS = 10.0
 RELOAD_SECONDS = 600.0  # a zone of 100,000 names takes tens of seconds to read
 # Values of ``Progress`` in ``server/status.py``, which this command need not import: for a secondary that may still get
 # the zone in time, and for a secondary of the catalog.
-_UNDER_WAY = {"notifying": "NOTIFY not acknowledged yet", "told": "told of the new one"}
+_UNDER_WAY = {"notifying": "NOTIFY not acknowledged yet", "told": "notified of the new one"}
 UNTOLD = "does not tell"
 REFUSED = "refused"  # the result of a zone
 MAX_REPLY = 64 * 1024 * 1024  # bytes; a status takes about 300 per zone
@@ -60,7 +60,7 @@ _SOCKET = click.option(
 
 @command(
     exits={
-        0: "the zones are served as their files have them",
+        0: "the zones are served as in their files",
         1: "a zone or the configuration was refused",
         3: "the server is not running",
         8: "the configuration cannot be read",
@@ -350,7 +350,7 @@ def _socket(file: str | None, path: str | None) -> tuple[Path, str]:
     looked = (LOCAL_CONFIG, paths.SYSTEM_CONFIG, str(config.serve.control), *paths.control_sockets(os.environ))
     if not config.serve.control.exists():
         output.fail(
-            f"not running: there is none of {', '.join(looked)}; a server without a configuration has a control socket "
+            f"not running: none of {', '.join(looked)} exists; a server without a configuration has a control socket "
             "only with --control",
             output.EXIT_NOT_RUNNING,
         )

@@ -16,7 +16,7 @@ from functools import cache
 
 # RFC 9110 7.2 and RFC 3986 3.2: an address in brackets, or a name or IPv4 address; then perhaps a port.
 _HOST = re.compile(r"(?a)(?:\[([^\[\]]*)\]|([^:\[\]]*))(?::\d{0,5})?")
-REFUSED = "this address is for operators, and answers no requests for this name: {} may list it"
+REFUSED = "this address is for operators and does not answer requests for this name; if it should, add the name to {}"
 
 
 def is_for_operators(host: str, names: Collection[str]) -> bool:

@@ -95,7 +95,7 @@ class FirstPull:
         in_use = f"the table in use, the {NAMES[self.kind]} one of {dates.day(self.date)}"
         if self.is_compared:
             return f"the first pull: compared with {in_use}"
-        new = f"a new table; it does not have {len(self.unknown)} NAANs of "
+        new = f"a new table; it lacks {len(self.unknown)} NAANs of "
         return new + (in_use if self.kind else "the table in use: there is none")
 
 
@@ -369,7 +369,7 @@ class _Puller:
 def _goes_back(before: float | None, after: float | None) -> str:
     if before is None or after is None or after >= before:
         return ""
-    return f"the data of the source are of {dates.day(after)}, those of the current table of {dates.day(before)}"
+    return f"the source's data are from {dates.day(after)}, the current table's from {dates.day(before)}"
 
 
 def _signature_of(source: str) -> str:

@@ -212,5 +212,5 @@ def _held_zone(zone: ZoneConfig, config: Config) -> ZoneConfig:
 def held_result(state: ZoneState) -> ZoneResult:
     """Return the result of a reload for a member that remains."""
     serial = None if state.view is None else state.view.serial
-    reason = "it is no longer configured, and too many members of the catalog are not; maptr reload --force removes it"
+    reason = "it is no longer configured, like too many other members; maptr reload --force removes it"
     return ZoneResult(to_text(state.zone.name), "refused", serial, serial, reason)

@@ -81,7 +81,7 @@ class Frozen:
                 text = f"{_text(origin, since)}, {stops}: {_command(origin)}"
                 yield Alarm(AlarmKind.FROZEN, text, to_text(origin), since=since, level=logging.WARNING)
         if text := self.not_stored():
-            text += "; remove the cause: the server tries again every minute"
+            text += "; remove the cause: the server retries every minute"
             yield Alarm(AlarmKind.FREEZE_NOT_STORED, text)
 
     def not_stored(self) -> str:

@@ -151,7 +151,7 @@ class Puller:
     def alarms(self) -> Iterator[Alarm]:
         state = self.pulls.state
         if failure := self.pulls.failure:
-            yield Alarm(AlarmKind.TABLE_NOT_PULLED, f"{failure}; maptr control pull tries again")
+            yield Alarm(AlarmKind.TABLE_NOT_PULLED, f"{failure}; maptr control pull retries")
         if state.kept:
             kept = kept_text([(each.record, each.reason) for each in state.kept])
             yield Alarm(AlarmKind.RECORDS_KEPT, f"table {state.file}: {kept}")

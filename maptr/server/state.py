@@ -234,7 +234,7 @@ class ZoneState:
             yield Alarm(kind, self.refusal(), name, version=self.error or signing_error)
         if self.view is not None and signing_error:
             text = f"zone {name} was not signed, still serving serial {self.view.serial}: {signing_error}"
-            text += f"; signing is tried again every {RETRY} s, and by maptr control sign {name}"
+            text += f"; signing is retried every {RETRY} s, and by maptr control sign {name}"
             yield Alarm(AlarmKind.ZONE_NOT_SIGNED, text, name, version=signing_error)
         if self.keep_error:
             remedy = f"remove the cause, then maptr reload {name}"

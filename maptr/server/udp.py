@@ -87,7 +87,7 @@ class BatchListener:
         """Answer the queries in the first ``count`` slots."""
         state = self._responder.state
         if state is not self._state:
-            with contextlib.suppress(OSError):  # no memory: the old ones stay, and the next batch tries again
+            with contextlib.suppress(OSError):  # no memory: the old ones are kept, and the next batch retries
                 self._state, self._ready = state, state.ready(Transport.UDP)
         ready = self._ready
         ready.tidy()

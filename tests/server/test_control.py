@@ -205,7 +205,7 @@ def test_default_paths_of_the_control_socket(site: Site, monkeypatch: pytest.Mon
     runtime = site.directory / "maptr/maptr.sock"
     assert (result.exit_code, result.stderr) == (
         3,
-        f"maptr: not running: there is none of maptr.toml, {system}, run/maptr.sock, {runtime}, {empty / 'none'}; "
+        f"maptr: not running: none of maptr.toml, {system}, run/maptr.sock, {runtime}, {empty / 'none'} exists; "
         "a server without a configuration has a control socket only with --control\n",
     )
     runtime.parent.mkdir()
