@@ -1,4 +1,4 @@
-"""``maptr reload`` and ``maptr status``: requests to the running server through its control socket."""
+"""``maptr reload``, ``maptr status`` and ``maptr control``: requests to the running server by its control socket."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from maptr.server.alarm import not_served
 
 
 class Document(dict[str, Any]):
-    """A reply of the server, or a part of it. A field that a server of an older version does not send is None."""
+    """A server's reply, or a part of it. A field that an older server does not send is None."""
 
     def __missing__(self, name: str) -> None:
         return None
@@ -35,18 +35,18 @@ class Document(dict[str, Any]):
 
 STATUS_SECONDS = 10.0
 RELOAD_SECONDS = 600.0  # a zone of 100,000 names takes tens of seconds to read
-# Values of ``Progress`` in ``server/status.py``, which this command need not import: of a secondary that may still get
-# the zone in time, and of one of the catalog.
-_UNDER_WAY = {"notifying": "NOTIFY not acknowledged yet", "told": "told of the new one"}
+# Values of ``Progress`` in ``server/status.py``, which this command need not import: for a secondary that may still get
+# the zone in time, and for a secondary of the catalog.
+_UNDER_WAY = {"notifying": "NOTIFY not acknowledged yet", "told": "notified of the new one"}
 UNTOLD = "does not tell"
 REFUSED = "refused"  # the result of a zone
-MAX_REPLY = 64 * 1024 * 1024  # bytes; a status takes about 300 for each zone
+MAX_REPLY = 64 * 1024 * 1024  # bytes; a status takes about 300 per zone
 
 _FILE = click.option(
     "--config",
     "file",
     type=PATH,
-    help="Take the control socket that this configuration names.  [default: MAPTR_CONFIG, else ./maptr.toml, else that "
+    help="Use the control socket that this configuration names.  [default: MAPTR_CONFIG, else ./maptr.toml, else that "
     "of a running maptr up, else /etc/maptr/maptr.toml]",
 )
 _SOCKET = click.option(
@@ -60,7 +60,7 @@ _SOCKET = click.option(
 
 @command(
     exits={
-        0: "the zones are served as their files have them",
+        0: "the zones are served as in their files",
         1: "a zone or the configuration was refused",
         3: "the server is not running",
         8: "the configuration cannot be read",
@@ -71,13 +71,13 @@ _SOCKET = click.option(
     "--force",
     is_flag=True,
     help="Accept a zone even if it lost many of its names or its serial did not increase, and pass a secondary that is "
-    "ahead. Without ZONE, also take zones out of the catalog that are no longer configured.",
+    "ahead. Without ZONE, also remove zones from the catalog that are no longer configured.",
 )
 @_FILE
 @_SOCKET
 @JSON_OPTION
 def reload(zone: str | None, force: bool, file: str | None, path: str | None, as_json: bool) -> None:
-    """Make the server read ZONE again, or its configuration and every zone.
+    """Make the server reread ZONE, or its configuration and every zone.
 
     Waits until the server has finished and prints the result for each zone. The server refuses a new file, and keeps
     serving the old zone, if the file cannot be read, has DNS errors, lost more of its names than max_shrink, changed
@@ -104,7 +104,7 @@ def reload(zone: str | None, force: bool, file: str | None, path: str | None, as
 def _show_result(found: Document) -> None:
     name, serial, was = found["zone"], found["serial"], found["was"]
     if found["result"] == REFUSED:
-        kept = "queries get SERVFAIL" if serial is None else f"serial {serial} stays"
+        kept = "queries get SERVFAIL" if serial is None else f"still serving serial {serial}"
         output.inform(f"zone {name} ", Painted(REFUSED, output.BAD), f", {kept}: {found['reason']}")
         return
     before = f" (was {was})" if was not in (None, serial) else ""
@@ -183,14 +183,14 @@ def _show_alarms(found: Document, alarms: Iterable[Document], silenced: Iterable
 
 
 def _seconds(time: str) -> float:
-    """Return a time of the document as a Unix time."""
+    """Return one of the document's times as a Unix time."""
     return datetime.fromisoformat(time).timestamp()
 
 
 @command(
     exits={
         0: "done, or there was nothing to do",
-        1: "it failed, or a zone was refused: the old state stays; or, of zone-status: a zone has an alarm",
+        1: "it failed, or a zone was refused: the old state is kept; or, for zone-status: a zone has an alarm",
         3: "the server is not running",
         8: "the configuration cannot be read",
     }
@@ -201,16 +201,16 @@ def _seconds(time: str) -> float:
 @_SOCKET
 @JSON_OPTION
 def control(verb: str, zone: str | None, file: str | None, path: str | None, as_json: bool) -> None:
-    """Make the running server do something now that it otherwise does at intervals, or stop that. A VERB can safely be
-    repeated.
+    """Make the running server do now what it otherwise does at intervals, or stop it from doing that. A VERB can be
+    repeated safely.
 
     zone-status shows ZONE, or all zones, and their alarms. pull gets the table from its sources, and publishes the
     zones that it changes. notify sends NOTIFY to the secondaries of ZONE, or of all zones. sign renews the signatures
-    that are due, and signs again where that failed. Each version is on disk before it is served: there is no flush.
+    that are due, and retries where signing failed. Each version is on disk before it is served: there is no flush.
 
-    freeze stops what the server does to ZONE, or to all zones, by itself, until thaw, and over restarts: it pulls and
-    builds no table of such a zone, reads no changed file at a reload of everything, and renews only signatures that end
-    within two days. maptr reload ZONE and changed keys still publish. It needs serve.state.
+    freeze stops the server from changing ZONE, or all zones, by itself, until thaw, even across restarts: it pulls and
+    builds no table for a frozen zone, reads no changed file at a reload of everything, and renews only signatures that
+    end within two days. maptr reload ZONE and changed keys still publish. It needs serve.state.
 
     \b
     Examples:
@@ -253,7 +253,7 @@ def _exit_if_refused(found: Document) -> None:
 
 
 def _zone_status(where: tuple[Path, str], zone: str | None, *, as_json: bool) -> None:
-    """Show one zone or all of them. Exits with 1 if one of them has an alarm, as a zone that is not served has."""
+    """Show one zone, or all. Exits with 1 if one has an alarm, as does every zone that is not served."""
     found = _status(where)
     wanted, catalog = None if zone is None else zone.lower(), found["catalog"]
     zones = [each for each in found["zones"] or () if wanted in (None, each["zone"].lower())]
@@ -307,7 +307,7 @@ def _show_zone(zone: Document) -> None:
 
 
 def _show_secondary(known: Document) -> None:
-    """Print the last serial that a secondary acknowledged, and the last one that it served."""
+    """Print the last serial that a secondary acknowledged, and the last that it served."""
     serial = "no serial acknowledged" if known["serial"] is None else f"serial {known['serial']}"
     age = "" if known["age"] is None else f", {duration_text(known['age'])} ago"
     state = f"NOTIFY {known['notify']}" if known["notify"] else "no NOTIFY sent yet"
@@ -350,7 +350,7 @@ def _socket(file: str | None, path: str | None) -> tuple[Path, str]:
     looked = (LOCAL_CONFIG, paths.SYSTEM_CONFIG, str(config.serve.control), *paths.control_sockets(os.environ))
     if not config.serve.control.exists():
         output.fail(
-            f"not running: there is none of {', '.join(looked)}; a server without a configuration has a control socket "
+            f"not running: none of {', '.join(looked)} exists; a server without a configuration has a control socket "
             "only with --control",
             output.EXIT_NOT_RUNNING,
         )
@@ -372,7 +372,7 @@ def _ask(where: tuple[Path, str], request: dict[str, Any], seconds: float) -> Do
         output.fail(f"{path}: no answer within {seconds:.0f} seconds", output.EXIT_NOT_RUNNING)
     except PermissionError as error:
         output.fail(
-            f"{path}: {error.strerror}: run this as the user of the server, or see serve.control_group",
+            f"{path}: {error.strerror}: run this as the server's user, or see serve.control_group",
             output.EXIT_UNREADABLE,
         )
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""The work of a server beside its requests: reloads, and what is repeated at intervals, with its log."""
+"""A server's background work: reloads and periodic tasks, with their log."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ Work = Callable[[], Awaitable[object]]
 
 
 class Repetitions:
-    """The warnings of a repeated task: each is logged once, and again when it has changed or comes back."""
+    """A repeated task's warnings: each is logged once, and again when it has changed or returns."""
 
     def __init__(self) -> None:
         self._logged: dict[Hashable, object] = {}
 
     def is_new(self, about: Hashable, found: object) -> bool:
-        """Return whether to log what was found. A false value is nothing to log."""
+        """Return whether to log a finding. A falsy value means that there is nothing to log."""
         if not found:
             self.forget(about)
             return False
@@ -30,14 +30,13 @@ class Repetitions:
         return found != before
 
     def forget(self, about: Hashable) -> None:
-        """Let the next line about it come."""
+        """Log the next finding about it even if it is the same."""
         self._logged.pop(about, None)
 
 
 class Background:
-    """The background work of a server until ``stop``. ``reload`` is called after each ``request_reload``; a request
-    during a reload causes another one. If work raises an exception, that is logged once while it lasts, and the
-    work goes on."""
+    """A server's background work until ``stop``. ``reload`` is called after each ``request_reload``; a request during
+    a reload causes another reload. An exception is logged once while it lasts, and the work continues."""
 
     def __init__(self, reload: Work) -> None:
         self._reload = reload
@@ -51,9 +50,9 @@ class Background:
     def repeat(
         self, seconds: float | Callable[[], float], work: Work, failure: str, *, wanted: asyncio.Event | None = None
     ) -> None:
-        """Do the work now, and again after each pause, which ``wanted`` ends.
+        """Do the work now and after each pause, which ``wanted`` ends.
 
-        ``failure`` is what has not happened after an exception.
+        ``failure`` says what was not done, for the log line after an exception.
         """
         wake = wanted or asyncio.Event()
 
@@ -88,7 +87,7 @@ class Background:
 
 @contextlib.contextmanager
 def announced_reload() -> Iterator[None]:
-    """Tell systemd of the beginning and the end of a reload."""
+    """Tell systemd when a reload begins and ends."""
     process.notify(f"RELOADING=1\nMONOTONIC_USEC={time.monotonic_ns() // 1000}")
     try:
         yield

@@ -1,7 +1,7 @@
-"""The certificate of a server for TLS 1.2 and 1.3, which a reload reads again, and the period in which it is valid.
+"""A server's certificate for TLS 1.2 and 1.3, which a reload rereads, and its validity period.
 
-Python's ``ssl`` does not show a certificate of its own side, and the package cryptography is an optional extra. So the
-two times are read from the DER of the certificate, after OpenSSL has accepted it.
+Python's ``ssl`` does not show the local side's certificate, and the package cryptography is an optional extra. So the
+two times are read from the certificate's DER, after OpenSSL has accepted it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ log = logging.getLogger("maptr.daemon")
 ALPN = "dot"  # registered with IANA by RFC 7858
 MINIMUM_VERSION = ssl.TLSVersion.TLSv1_2  # RFC 9325 3.1.1
 DAY = 86400.0  # seconds
-MOST_OF_LIFETIME = 3  # a third of it: ACME clients renew then, also certificates of 6 days
+MOST_OF_LIFETIME = 3  # a third of it: ACME clients renew then, even certificates that last 6 days
 
 # The labels under which OpenSSL reads a certificate. The first one of a chain is the server's own (RFC 8446 4.4.2).
 _PEM = re.compile(b"-----BEGIN (?:TRUSTED |X509 )?CERTIFICATE-----([^-]*)-----END")
@@ -33,7 +33,7 @@ _VERSION, _UTC_TIME, _GENERALIZED_TIME = 0xA0, 0x17, 0x18  # tags of DER
 
 @dataclass(frozen=True, slots=True)
 class CertificatePeriod:
-    """The period in which a certificate is valid."""
+    """A certificate's validity period."""
 
     begins: Time
     ends: Time
@@ -51,8 +51,8 @@ class CertificatePeriod:
             return None
 
     def trouble(self, now: float, warn_before: float) -> str:
-        """Return that it has expired, will expire within ``warn_before`` seconds, at most a third of its lifetime, or
-        is not valid yet; "" for none of these."""
+        """Return a text if it has expired, expires within ``warn_before`` seconds (at most a third of its lifetime), or
+        is not valid yet; otherwise ""."""
         left = self.ends - now
         if left < 0:
             return f"expired at {time_text(self.ends)}: clients refuse it"
@@ -65,7 +65,7 @@ class CertificatePeriod:
 
 @dataclass(frozen=True, slots=True)
 class _Loaded:
-    """What was read from the files. ``error`` is why a later reload has not replaced it."""
+    """The files' content. ``error`` is why a later reload has not replaced it."""
 
     context: ssl.SSLContext
     period: CertificatePeriod | None
@@ -75,8 +75,8 @@ class _Loaded:
 class Certificate:
     """The certificate chain and its private key, from PEM files.
 
-    ``context`` is for new connections; ``error`` is why the last reload left the old one in use, "" after a success.
-    ``reload_by`` is what an operator does to cause one. Raises ConfigError, which names the bad file.
+    ``context`` is for new connections; ``error`` is why the last reload kept the old certificate, "" after a success.
+    ``reload_by`` is how an operator causes a reload. Raises ConfigError, which names the bad file.
     """
 
     def __init__(
@@ -106,12 +106,12 @@ class Certificate:
 
     @property
     def expires(self) -> Time | None:
-        """The end of the certificate in use; None if it cannot be read."""
+        """When the certificate in use expires; None if that cannot be read."""
         period = self._loaded.period
         return None if period is None else period.ends
 
     def reload(self) -> None:
-        """Read the files again, for new connections."""
+        """Reread the files, for new connections."""
         try:
             self._loaded = self._read()
             log.info("certificate reloaded from %s", self._certificate)
@@ -119,13 +119,13 @@ class Certificate:
             self._loaded = _Loaded(self._loaded.context, self._loaded.period, str(error))
 
     def refusal(self) -> str:
-        """Say why the last reload left the old one in use; "" after a success."""
+        """Say why the last reload kept the old certificate; "" after a success."""
         return f"certificate not reloaded, keeping the old one: {self.error}" if self.error else ""
 
     def trouble(self, now: float) -> str:
-        """Return the alarm of the certificate in use, with what mends it; "" if it is valid for long enough.
+        """Return the alarm about the certificate in use, with the remedy; "" if it is valid for long enough.
 
-        Reads the file again in that case, because a renewed one may wait there for a reload.
+        If there is one, rereads the file, where a renewed certificate may wait for a reload.
         """
         period = self._loaded.period
         found = period.trouble(now, self._warn_before) if period is not None else ""
@@ -136,20 +136,20 @@ class Certificate:
         except OSError:
             waiting = None
         if waiting is None or waiting == period or waiting.trouble(now, self._warn_before):
-            mend = f"renew it, and load it by {self._reload_by}"
+            remedy = f"renew it, and load it by {self._reload_by}"
         else:
-            mend = f"its file has one until {time_text(waiting.ends)}: load it by {self._reload_by}"
-        return f"the certificate of {self._certificate} {found}; {mend}"
+            remedy = f"its file has one until {time_text(waiting.ends)}: load it by {self._reload_by}"
+        return f"the certificate of {self._certificate} {found}; {remedy}"
 
     def log_trouble(self, now: float) -> str:
-        """Return the ``trouble``, and log it at first and then daily."""
+        """Return the ``trouble``, and log it when it begins and then daily."""
         found = self.trouble(now)
         if self._logged.is_new("trouble", found and self.version(now)):
             log.warning("%s", found)
         return found
 
     def version(self, now: float) -> tuple[object, ...]:
-        """Return what changes with each ``trouble`` that is to be logged."""
+        """Return a value that changes whenever the ``trouble`` must be logged again."""
         return self.expires, now > (self.expires or 0), now // DAY
 
     def _read(self) -> _Loaded:
@@ -165,10 +165,10 @@ class Certificate:
         context.set_alpn_protocols([self._alpn])
         context.options |= ssl.OP_NO_RENEGOTIATION  # renegotiation lets clients cause work
         try:
-            # The callback keeps OpenSSL from asking on the terminal for the passphrase of an encrypted key.
+            # The callback keeps OpenSSL from asking on the terminal for an encrypted key's passphrase.
             context.load_cert_chain(self._certificate, self._key, password=_no_passphrase)
         except (ssl.SSLError, ValueError) as error:
-            # OpenSSL gives no reason for a file that it cannot read.
+            # OpenSSL gives no reason if it cannot read a file.
             reason = (
                 getattr(error, "reason", str(error)) or "one of them is not PEM or is cut short, or they are swapped"
             )
@@ -202,7 +202,7 @@ def _read_period(der: bytes) -> CertificatePeriod:
 
 
 def _element(der: bytes, at: int) -> tuple[int, int, int]:
-    """Return the tag of the element at an offset, and where its content begins and ends (X.690 8.1)."""
+    """Return the tag of the element at an offset, and the start and end of its content (X.690 8.1)."""
     tag, size, start = der[at], der[at + 1], at + 2
     if size & 0x80:
         start += size & 0x7F

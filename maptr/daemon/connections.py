@@ -1,6 +1,6 @@
-"""The connections of a server: accepting them, and their limits.
+"""A server's connections: accepting them, and their limits.
 
-At the limit, the connection that has been idle longest makes room; at the limit of its client, a new one is refused.
+At the limit, the connection that has been idle longest makes room; at its client's limit, a new one is refused.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ ACCEPT_PAUSE = 1.0  # seconds to wait if the system has no more file descriptors
 
 
 class Connection(Protocol):
-    """A connection, which is hashable by its identity."""
+    """A connection, hashable by identity."""
 
     def abort(self) -> None: ...
 
 
 @dataclass(slots=True, eq=False)
 class Counts:
-    """Connections: open now, accepted, refused because the client had too many, and closed to make room."""
+    """Connections: currently open, accepted, refused because the client had too many, and closed to make room."""
 
     open: int = 0
     accepted: int = 0
@@ -48,7 +48,7 @@ C = TypeVar("C", bound=Connection)
 
 
 class OpenConnections(Generic[C]):
-    """The open connections of a server within ``limits``. ``counts`` counts them.
+    """A server's open connections within ``limits``. ``counts`` counts them.
 
     A connection is idle until ``busy``, and again after ``idle``.
     """
@@ -71,7 +71,8 @@ class OpenConnections(Generic[C]):
         return iter(tuple(self._clients))
 
     def admit(self, connection: C, address: str, *, exempt: bool = False) -> bool:
-        """Count a new connection. Returns False if its client has too many, unless exempt, or if none can make room."""
+        """Count a new connection. Returns False if its client has too many, unless exempt, or no connection can make
+        room."""
         if not (exempt or self.has_room(address)) or (
             len(self._clients) >= self.limits.max_connections and not self.shed()
         ):
@@ -85,18 +86,18 @@ class OpenConnections(Generic[C]):
         return True
 
     def has_room(self, address: str) -> bool:
-        """Return whether a client may have one more connection. The addresses of an IPv6 /64 are one client."""
+        """Return whether a client may have one more connection. An IPv6 /64 counts as one client."""
         return self._per_client[client_of(address)] < self.limits.max_per_client
 
     def rename(self, connection: C, address: str) -> None:
-        """Count an open connection for another client, such as that of a proxy."""
+        """Count an open connection for another client, such as a proxy's client."""
         if connection in self._clients:
             self._forget_client(connection)
             self._clients[connection] = client = client_of(address)
             self._per_client[client] += 1
 
     def idle(self, connection: C) -> None:
-        """Record that a connection is idle from now on: it makes room after all others."""
+        """Record that a connection is idle from now on: it makes room after all other idle ones."""
         if connection in self._clients:
             self._idle.pop(connection, None)
             self._idle[connection] = time.monotonic()
@@ -109,7 +110,7 @@ class OpenConnections(Generic[C]):
         return connection in self._clients and connection not in self._idle
 
     def idle_for(self, seconds: float) -> list[C]:
-        """Return the connections that have been idle for so long, longest first."""
+        """Return the connections that have been idle for that long, longest first."""
         latest = time.monotonic() - seconds
         return [each for each, since in itertools.takewhile(lambda item: item[1] <= latest, self._idle.items())]
 
@@ -140,7 +141,7 @@ class OpenConnections(Generic[C]):
 class Acceptor(ABC, Generic[C]):
     """Accepts connections on listening sockets in the event loop, within the limits of ``connections``.
 
-    Without a free file descriptor, the connection that has been idle longest makes room, and accepting pauses.
+    If no file descriptor is free, the connection that has been idle longest makes room, and accepting pauses.
     """
 
     at_once = ACCEPT_AT_ONCE
@@ -153,11 +154,11 @@ class Acceptor(ABC, Generic[C]):
 
     @abstractmethod
     def make(self, sock: socket.socket, client: str) -> C:
-        """Return the connection of an accepted socket; the client's address is "" if it has none."""
+        """Return the connection for an accepted socket; the client's address is "" if it has none."""
 
     @abstractmethod
     async def connect(self, connection: C, sock: socket.socket, client: str) -> None:
-        """Start a connection that is within the limits, as by ``begin``. An OSError closes it."""
+        """Start a connection that is within the limits, for example with ``begin``. An OSError closes it."""
 
     async def begin(
         self,
@@ -169,9 +170,9 @@ class Acceptor(ABC, Generic[C]):
         handshake: float,
         shutdown: float,
     ) -> None:
-        """Give the socket of a connection, which is an asyncio protocol, to asyncio; with ``tls`` after the handshake.
+        """Give a connection's socket to asyncio, with ``tls`` after the handshake. The connection is a protocol.
 
-        ``handshake`` and ``shutdown`` are the seconds that beginning and end of TLS may take. A failed handshake is
+        ``handshake`` and ``shutdown`` are how many seconds TLS may take to begin and to end. A failed handshake is
         logged. Raises OSError.
         """
         try:
@@ -183,7 +184,7 @@ class Acceptor(ABC, Generic[C]):
                 ssl_shutdown_timeout=shutdown if tls else None,
             )
         except OSError as error:
-            if tls is not None and connection in self.connections:  # otherwise it has made room for another one
+            if tls is not None and connection in self.connections:  # otherwise it has made room for another
                 self._log_failed_handshake(client, error)
             raise
 
@@ -246,14 +247,14 @@ class Acceptor(ABC, Generic[C]):
     async def _connect(self, connection: C, sock: socket.socket, client: str) -> None:
         try:
             await self.connect(connection, sock, client)
-        except OSError as error:  # also ssl.SSLError, for a failed handshake
+        except OSError as error:  # includes ssl.SSLError, for a failed handshake
             error.__traceback__ = None  # its frames hold the error: a cycle that keeps the memory of a TLS connection
             self.connections.remove(connection)
             sock.close()
 
 
 def handshake_fault(error: OSError) -> str:
-    """Return why a TLS handshake failed: the reason of OpenSSL, such as an alert of the client, or that it ended."""
+    """Return why a TLS handshake failed: OpenSSL's reason, such as a client's alert, or that the client ended it."""
     if isinstance(error, ssl.SSLError):
         return (error.reason or "the client ended the connection").lower().replace("_", " ")
     if isinstance(error, ConnectionAbortedError | TimeoutError):

@@ -1,7 +1,8 @@
-"""Which Host headers an address for operators answers.
+"""The Host headers for which an operator address answers.
 
-A page in an operator's browser may ask the servers that the browser reaches. With a name of its own that it resolves to
-a private address (DNS rebinding), it could also read their responses. Such a name has a dot and is none of the machine.
+A page in an operator's browser can send requests to any server that the browser reaches. If the page's own host name
+resolves to a private address (DNS rebinding), it could also read the responses. Such a name has a dot and is not one of
+the machine's names.
 """
 
 from __future__ import annotations
@@ -15,13 +16,13 @@ from functools import cache
 
 # RFC 9110 7.2 and RFC 3986 3.2: an address in brackets, or a name or IPv4 address; then perhaps a port.
 _HOST = re.compile(r"(?a)(?:\[([^\[\]]*)\]|([^:\[\]]*))(?::\d{0,5})?")
-REFUSED = "this address is for operators, and answers no requests for this name: {} may list it"
+REFUSED = "this address is for operators and does not answer requests for this name; if it should, add the name to {}"
 
 
 def is_for_operators(host: str, names: Collection[str]) -> bool:
-    """Return whether to answer a Host header: "" is that of a request without one, ``names`` are those of a setting.
+    """Return whether to answer a Host header, "" for a request without one. ``names`` are a setting's further names.
 
-    An address, ``localhost``, and a name without a dot are nothing that a stranger can name.
+    An attacker cannot own an address, ``localhost``, or a name without a dot.
     """
     found = _HOST.fullmatch(host.strip())
     if found is None:
@@ -41,8 +42,8 @@ def _is_address(text: str) -> bool:
 
 
 class MachineNames:
-    """The ``names`` of this machine, in lower case, as far as they are known. The system may have to ask DNS for the
-    full one, so a thread does."""
+    """This machine's ``names``, in lower case, as far as they are known. The system may have to query DNS for the full
+    name, so a thread does it."""
 
     def __init__(self) -> None:
         self.names = frozenset({_folded(socket.gethostname())})

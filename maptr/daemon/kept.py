@@ -1,12 +1,12 @@
-"""The last good version of each zone, kept in the state folder (``serve.state``), so that no start serves less than the
-last run.
+"""Each zone's last good version, kept in the state folder (``serve.state``), so that no start serves less than the last
+run.
 
-The file of a zone is a line with the format, a line of JSON, the packed table in parts, and the SHA-256 of all that. It
-is only read after the checksum was verified, and has no content that could run: neither another version of Python nor
-damage can do more than make it useless. Only a server writes; the gateway reads.
+A zone's file is a line with the format, a line of JSON, the packed table in parts, and the SHA-256 of all that. It is
+read only after the checksum was verified, and contains nothing executable: another Python version or damage can at
+worst make it useless. Only a server writes it; the gateway reads it.
 
 A version whose zone is no longer configured is *set aside* under another name, which no start reads, and deleted after
-AGE days on which a server ran. Such a day is counted when the clock is a day or more from the last count, so a clock
+AGE days on which a server ran. A day is counted when the clock differs from the last count by a day or more, so a clock
 that jumps by a year counts once.
 """
 
@@ -41,26 +41,26 @@ log = logging.getLogger("maptr.daemon")
 SUFFIX = ".kept"
 FORMAT = b"maptr kept zone 1\n"
 NAMES = 4096  # in one part: the memory for reading and writing
-MAX_SIGNED_HEAD = 200  # bytes of the first line of a signed zone
-MAX_HEAD = 1 << 20  # bytes of the line of JSON
+MAX_SIGNED_HEAD = 200  # bytes of a signed zone's first line
+MAX_HEAD = 1 << 20  # bytes of the JSON line
 MAX_TIME = 1 << 37  # seconds since 1970: the year 6325
 AGE = 30  # days until a version that was set aside is deleted
 DAY = 86400.0
 _DIGEST = 32  # bytes at the end of the file
-_COUNT = struct.Struct("<IQ")  # of the names in a part, and of the bytes of their names, spellings and values
+_COUNT = struct.Struct("<IQ")  # a part's number of names, and of bytes of their names, spellings and values
 _ASIDE = re.compile(r"(?P<file>.+)\.(?P<date>\d{8}T\d{6}Z)-(?P<days>\d{1,3})\.aside", re.ASCII)
 
-Tell = Callable[[str], object]  # gets what is wrong with a file of the folder
+Tell = Callable[[str], object]  # gets the fault of a file in the folder
 log_trouble: Tell = partial(log.warning, "%s")
 KeyFiles = tuple[tuple[str, int, int, int, int], ...]  # the files of a key folder: name, mode, owner, inode, time
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Kept:
-    """A published version: what was served, since when (seconds since 1970), and from what it was made.
+    """A published version: its content, when it was published (seconds since 1970), and what it was made from.
 
-    ``unsigned`` is the serial of the unsigned version if the server signed it, with the keys in ``key_files``; else it
-    is None. ``signed`` identifies the file of that signed version. ``settings`` is that of ``settings_of``.
+    ``unsigned`` is the serial of the unsigned version if the server signed it, with the keys in ``key_files``;
+    otherwise None. ``signed`` identifies the signed version's file. ``settings`` is the result of ``settings_of``.
     """
 
     view: ZoneView
@@ -74,7 +74,7 @@ class Kept:
 
 
 def fits(zone: ZoneConfig, settings: str, sources: Sequence[Source]) -> bool:
-    """Return whether the settings and files of a zone are still those from which a version was made."""
+    """Return whether a zone's settings and files are still those from which a version was made."""
     if settings != settings_of(zone) or [source.path for source in sources[:1]] != [zone.file]:
         return False
     try:
@@ -84,7 +84,7 @@ def fits(zone: ZoneConfig, settings: str, sources: Sequence[Source]) -> bool:
 
 
 def settings_of(zone: ZoneConfig) -> str:
-    """Digest what a version depends on besides its files: the settings, and the program that read and checked them."""
+    """Digest what a version depends on besides its files: the settings, and the program that reads and checks them."""
     return hashlib.sha256(repr((__version__, FORMAT, zone)).encode(errors="backslashreplace")).hexdigest()
 
 
@@ -93,7 +93,7 @@ def path_of(folder: Path, origin: Labels) -> Path:
 
 
 def signed_head(folder: Path, origin: Labels) -> str:
-    """Return the first line of the file of a signed zone, which identifies its version; "" without one."""
+    """Return the first line of a signed zone's file, which identifies its version; "" without a file."""
     try:
         with opened(signed_path(folder, origin)) as file:
             return file.readline(MAX_SIGNED_HEAD).decode("ascii", "replace")
@@ -105,13 +105,13 @@ def signed_head(folder: Path, origin: Labels) -> str:
 
 
 class OtherFormat(ValueError):
-    """The file is of another version of maptr."""
+    """The file is from another version of maptr."""
 
 
 def read(folder: Path, origin: Folded, tell: Tell = log_trouble) -> Kept | None:
-    """Return the kept version of a zone, whatever became of its source; None without one.
+    """Return a zone's kept version, whatever became of its source; None without one.
 
-    One that cannot be used is told; if it is of another version of maptr, that is only logged.
+    An unusable version is reported to ``tell``; one from another version of maptr is only logged.
     """
     path = path_of(folder, origin)
     try:
@@ -119,7 +119,7 @@ def read(folder: Path, origin: Folded, tell: Tell = log_trouble) -> Kept | None:
             return _read(file, origin)
     except (FileNotFoundError, NotADirectoryError):
         return None
-    except Exception as error:  # a file with a right checksum may still be wrong in any way
+    except Exception as error:  # a file with the right checksum may still be wrong in any way
         reason = getattr(error, "strerror", None) or str(error) or repr(error)
         report = log_trouble if isinstance(error, OtherFormat) else tell
         report(f"{path} is not used: {reason}")
@@ -127,7 +127,7 @@ def read(folder: Path, origin: Folded, tell: Tell = log_trouble) -> Kept | None:
 
 
 def write(folder: Path, kept: Kept) -> None:
-    """Keep a version, atomically. Raises OSError."""
+    """Keep a version atomically. Raises OSError."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     write_private_parts(path_of(folder, kept.view.origin), _with_digest(_content(kept)))
 
@@ -170,27 +170,27 @@ def _with_digest(parts: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def _read(file: BinaryIO, origin: Folded) -> Kept:
-    """Read a file. Raises ValueError, and any exception for one that was forged."""
+    """Read a file. Raises ValueError, and any exception for a forged file."""
     size = os.fstat(file.fileno()).st_size
-    if size <= CHUNK:  # most of thousands of zones: fewer system calls
+    if size <= CHUNK:  # as for most of thousands of zones: fewer system calls
         file = BytesIO(file.read(size + 1))
     end = size - _DIGEST
     if file.read(len(FORMAT)) != FORMAT:
-        raise OtherFormat("it is not of this version of maptr")
+        raise OtherFormat("it is from another version of maptr")
     _verify(file, end)
     file.seek(len(FORMAT))
     head = json.loads(file.readline(MAX_HEAD))
     if head["origin"] != to_wire(origin).hex():
-        raise ValueError("it is of another zone")
+        raise ValueError("it belongs to another zone")
     nodes = _read_nodes(file, end, head["names"])
     nodes.digest = None if head["digest"] is None else int(head["digest"], 16)
     view = ZoneView.of(origin, nodes)
     if view.serial != head["serial"]:
-        raise ValueError("its serial is another one")
+        raise ValueError("its serial differs")
     key_files: list[tuple[Any, ...]] = head["key_files"]
     published = float(head["published"])
     if not 0 <= published < MAX_TIME:
-        raise ValueError("its time is not one")
+        raise ValueError("its time is invalid")
     return Kept(
         view,
         published,
@@ -204,7 +204,7 @@ def _read(file: BinaryIO, origin: Folded) -> Kept:
 
 
 def _verify(file: BinaryIO, end: int) -> None:
-    """Raise ValueError unless the file ends with the digest of all that comes before."""
+    """Raise ValueError unless the file ends with the digest of everything before it."""
     made = hashlib.sha256(FORMAT)
     left = end - len(FORMAT)
     while left > 0 and (part := file.read(min(left, CHUNK))):
@@ -261,13 +261,13 @@ def _stamp(at: float) -> str:
 
 
 def last_set_aside(folder: Path, name: str) -> Path | None:
-    """Return the newest file that had this name; None without one."""
+    """Return the newest set-aside file that had this name; None without one."""
     found = [match for each in _aside_in(folder) if (match := _ASIDE.fullmatch(each.name)) and match["file"] == name]
     return folder / max(found, key=lambda match: match["date"])[0] if found else None
 
 
 def count_days(folder: Path, now: float) -> list[Path]:
-    """Count a day for each version that was set aside, if it is one, and delete the old ones. Raises OSError."""
+    """Count a day for each set-aside version, if one has passed, and delete the old ones. Raises OSError."""
     deleted: list[Path] = []
     for path in _aside_in(folder):
         match = _ASIDE.fullmatch(path.name)

@@ -13,7 +13,7 @@ MAX_LINES = 30  # per interval
 
 
 class LogLimit:
-    """Allows ``most`` lines at once, and as many in each interval. Thread-safe. ``clock`` is monotonic, in seconds."""
+    """Allows ``most`` lines at once and in each interval. Thread-safe. ``clock`` is monotonic, in seconds."""
 
     def __init__(
         self, most: int = MAX_LINES, clock: Callable[[], float] = time.monotonic, *, interval: float = INTERVAL
@@ -23,7 +23,7 @@ class LogLimit:
         self._left_out = 0
 
     def suffix(self) -> str | None:
-        """Return the suffix of a line, with the number of suppressed lines before it; None if no line is allowed."""
+        """Return a line's suffix, with the number of suppressed lines before it; None if no line is allowed."""
         with self._lock:
             if self._bucket.wait(None):
                 self._left_out += 1

@@ -1,7 +1,7 @@
 """The server as a process: its user, its signals, readiness for systemd (sd_notify(3)), and threads for long work.
 
-With ``serve.user`` a server started as root binds its sockets and then permanently becomes another user. It reads keys
-and zones as that user from the start, so that a file that a reload could not read prevents the start.
+With ``serve.user``, a server started as root binds its sockets and then permanently becomes another user. It reads keys
+and zones as that user from the start, so a file that a reload could not read prevents the start.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def user_of(config: Config) -> User | None:
 
 
 def _account(name: str) -> User | None:
-    """Return the user of a name, or of a number, which needs no entry: its group then has the same number."""
+    """Return the user with a name or a number. A number needs no entry: its group then has the same number."""
     try:
         entry = pwd.getpwnam(name)
     except (KeyError, ValueError):  # ValueError: a NUL or a lone surrogate
@@ -97,7 +97,7 @@ def drop_privileges(config: Config, user: User, *, listening: bool = True) -> So
     bound = None
     if listening:
         if config.serve.state is not None:
-            with contextlib.suppress(ConfigError):  # the server has an alarm, and serves
+            with contextlib.suppress(ConfigError):  # the server raises an alarm, and serves
                 _make_folder(config, config.serve.state, user)
         if config.control is not None:
             _make_folder(config, config.control.parent, user)
@@ -142,7 +142,7 @@ def notify(state: str) -> bool:
 def signals_blocked() -> Iterator[None]:
     """Block the signals that must not end a starting server, until ``handle_signals`` or the end of the context.
 
-    They stay pending until then. For the main thread. Threads that it starts in the context never get these signals.
+    They remain pending until then. For the main thread. Threads that it starts in the context never get these signals.
     """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, BLOCKED_AT_START)
     try:
@@ -159,7 +159,7 @@ def handle_signals(stop: Callable[[], object], reload: Callable[[], object]) -> 
     loop.add_signal_handler(RELOAD_SIGNAL, reload)
     for number in USER_SIGNALS:
         loop.add_signal_handler(number, _log_ignored, number.name)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, BLOCKED_AT_START)  # delivers those that are pending
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, BLOCKED_AT_START)  # delivers pending signals
 
 
 def _log_ignored(name: str) -> None:
@@ -183,5 +183,5 @@ def _run(function: Callable[[], T], future: Future[T]) -> None:
     except BaseException as error:
         future.set_exception(error)
     finally:
-        # The frames of an error in a future that they hold are a cycle, which keeps all memory of what has failed.
+        # The frames of an error in a future that they hold are a cycle, which would keep all the failed call's memory.
         del future

@@ -1,4 +1,4 @@
-"""The progress of a start, which is logged each second while it lasts."""
+"""A start's progress, which is logged each second while it lasts."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from types import TracebackType
 
 log = logging.getLogger("maptr.daemon")
 
-EVERY = 1.0  # seconds between two log lines
+EVERY = 1.0  # seconds between log lines
 
 
 class StartProgress:
-    """Logs ``doing``, which its owner sets, after each second in the context. Each context goes on counting."""
+    """Logs ``doing``, which its owner sets, after each second in the context. A later context continues the count."""
 
     def __init__(self) -> None:
         self.doing = ""

@@ -1,4 +1,4 @@
-"""The table of a configuration, pulled from its sources at intervals. A failure leaves the table as it is."""
+"""A configuration's table, pulled from its sources at intervals. A failure leaves the table as it is."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ from maptr.web import SECONDS
 
 log = logging.getLogger("maptr.daemon")
 
-MAX_NAMED = 5  # records named in the text of a drift
-START_SECONDS = 10.0  # for each source of a first start: other zones wait, and systemd for TimeoutStartSec
+MAX_NAMED = 5  # records named in the text about a drift
+START_SECONDS = 10.0  # for each source at a first start: other zones wait, and systemd only for TimeoutStartSec
 FIRST_RETRY = 30.0  # seconds after the first failed pull; doubled after each failure, up to the interval
 
 
@@ -73,9 +73,9 @@ class ServerDrift:
 
 @dataclass(frozen=True, slots=True)
 class TableStatus:
-    """The table that is pulled or compared with servers. ``error`` is why the last pull failed, "" after a success.
+    """The pulled or compared table. ``error`` is why the last pull failed, "" after a success.
 
-    ``date`` is that of its data by their metadata, when it was last pulled whole.
+    ``date`` is the date in its metadata, from the last pull of a whole table.
     """
 
     file: str = ""
@@ -90,9 +90,9 @@ class TableStatus:
 
 
 class TablePulls:
-    """Pulls a table, again and again. ``state`` has the result, and ``failure`` the line about a pull that failed.
+    """Pulls a table repeatedly. ``state`` has the result, and ``failure`` the line about a failed pull.
 
-    ``has_alarms``: the caller has an alarm for each error, so that errors are not logged here.
+    ``has_alarms``: the caller raises an alarm for each error, so errors are not logged here.
     """
 
     def __init__(self, *, clock: Callable[[], float], has_alarms: bool = False) -> None:
@@ -101,7 +101,7 @@ class TablePulls:
         self.forget()
 
     def forget(self) -> None:
-        """Begin again, for a configuration without a table."""
+        """Reset the state, for a configuration without a table."""
         self.state, self.failure, self._failures = TableStatus(), "", 0
         self._lines: tuple[PullLine, ...] = ()  # about the last pull
 
@@ -114,14 +114,14 @@ class TablePulls:
     def pull(self, config: Config, file: Path, *, seconds: float = SECONDS) -> bool:
         """Pull the table into this file, with that many seconds for each source. Returns whether it has changed.
 
-        It takes long: call it in a thread.
+        This takes long: call it in a thread.
         """
         result = self._result(config, file, seconds)
         for line in result.lines:
             if self._has_alarms and line.level == logging.ERROR:
                 continue
             is_change = result.changes and line == result.lines[-1]
-            if is_change or line not in self._lines:  # what was said about the last pull is not repeated
+            if is_change or line not in self._lines:  # a line about the last pull is not repeated
                 log.log(line.level, "table %s: %s", file, line.text)
         self._lines = result.lines
         now, found = self._clock(), result.pull
@@ -148,10 +148,11 @@ class TablePulls:
 
 
 def begin(config: Config, *, clock: Callable[[], float]) -> None:
-    """Make the table's file for a first start, so that the zones that are built from it can be served at once.
+    """Make the table's file for a first start, so that the zones built from it can be served at once.
 
-    If the public registry will be pulled, that is the built-in one, which needs no network; else the first pull is made
-    now, before anything is served, and tried again while the server runs. Raises ConfigError for the file.
+    If the public registry will be pulled, the file starts as the built-in registry, which needs no network; otherwise
+    the first pull is made now, before anything is served, and retried while the server runs. Raises ConfigError for the
+    file.
     """
     file, sources = config.table.file, config.table.sources
     if file is None or file.exists() or not sources:
@@ -168,7 +169,7 @@ def begin(config: Config, *, clock: Callable[[], float]) -> None:
 
 
 def sources_of(config: Config, seconds: float = SECONDS) -> PullSources:
-    """Return where the table is pulled from. Raises ConfigError for an unreadable key."""
+    """Return the table's sources. Raises ConfigError for an unreadable key."""
     table = config.table
     try:
         path = table.public_key

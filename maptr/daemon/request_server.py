@@ -22,9 +22,9 @@ class _Connection:
 
 
 class RequestServer(Acceptor[_Connection]):
-    """Answers one request on each connection to a bound socket. Disconnects clients that are too slow.
+    """Answers one request on each connection to a bound socket. Disconnects slow clients.
 
-    A request ends with ``end`` and has at most ``limit`` bytes; ``respond`` returns its response. Others get none.
+    A request ends with ``end`` and has at most ``limit`` bytes; ``respond`` returns its response. Any other gets none.
 
     At the limit, a new connection replaces the oldest one whose request is not being answered, so that idle connections
     cannot lock out operators; if all requests are being answered, the new connection is refused.
@@ -33,7 +33,7 @@ class RequestServer(Acceptor[_Connection]):
     def __init__(
         self, sock: socket.socket, respond: Callable[[bytes], Awaitable[bytes]], *, end: bytes, limit: int
     ) -> None:
-        # A client may have all of them: at the limit, its oldest makes room for its newest.
+        # One client may have all the connections: at the limit, its oldest makes room for its newest.
         super().__init__(OpenConnections(ConnectionLimits(MAX_REQUESTS, MAX_REQUESTS + 1, TIMEOUT), Counts()))
         self._sock = sock
         self._respond = respond

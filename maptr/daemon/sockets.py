@@ -1,4 +1,4 @@
-"""The listening sockets of a server: their options and addresses, and the connections that the system allows."""
+"""A server's listening sockets: their options and addresses, and how many connections the system allows."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from maptr.resolver.servers import socket_address
 
 log = logging.getLogger("maptr.daemon")
 
-PORT_TRIES = 20  # further attempts to find a port that is free for both UDP and TCP, for port 0
+PORT_TRIES = 20  # further attempts, for port 0, to find a port that is free for both UDP and TCP
 BACKLOG = 128  # connections that wait to be accepted
 # Bytes of a TCP segment in each direction: the minimum IPv6 MTU (RFC 8200 5) without the headers. A tunnel that
 # silently drops longer packets would drop every retransmission of a long response. BIND and Knot have the same value.
 MAX_SEGMENT = 1220
 # Bytes of queries that wait to be read; the kernel limits it to net.core.rmem_max.
 RECEIVE_BUFFER = 4 * 1024 * 1024
-# Bytes of responses that wait to be sent: some batches of the longest ones; the default holds less than one batch.
+# Bytes of responses that wait to be sent: some batches of the longest; the default holds less than one batch.
 # NSD has the same value; the kernel limits it to net.core.wmem_max.
 SEND_BUFFER = 1024 * 1024
 IP_PKTINFO = getattr(socket, "IP_PKTINFO", 8)  # Linux's value, for Python versions without this constant
@@ -43,7 +43,7 @@ RESERVED = 2 * MAX_REQUESTS + OTHER_FILES  # MAX_REQUESTS each for the control s
 
 @dataclass(slots=True)
 class Sockets:
-    """Bound sockets: UDP and TCP for each address, TLS for each TLS address, and the two of operators."""
+    """Bound sockets: UDP and TCP for each address, TLS for each TLS address, and two for operators."""
 
     udp: list[socket.socket] = field(default_factory=list)
     tcp: list[socket.socket] = field(default_factory=list)
@@ -52,7 +52,7 @@ class Sockets:
     control: socket.socket | None = None
 
     def remove_control(self) -> None:
-        """Remove the file of the control socket, unless this is closed."""
+        """Remove the control socket's file, unless the socket is closed."""
         if self.control is not None:
             with contextlib.suppress(OSError):
                 Path(self.control.getsockname()).unlink()
@@ -142,8 +142,8 @@ def is_wildcard(sock: socket.socket) -> bool:
 def limits_within_descriptors(limits: ConnectionLimits, listening: int) -> ConnectionLimits:
     """Return the limits, with fewer connections if the system does not allow that many open files (getrlimit(2)).
 
-    First raises the soft limit as far as needed and possible. ``listening`` is the number of listening sockets. Without
-    a free file descriptor, no connection could be accepted, and none would make room.
+    First raises the soft limit as far as needed and possible. ``listening`` is the number of listening sockets. If no
+    file descriptor were free, no connection could be accepted, and none would make room.
     """
     others = RESERVED + listening
     wanted = limits.max_connections + others

@@ -1,4 +1,4 @@
-"""Metrics of the gateway for Prometheus."""
+"""The gateway's metrics for Prometheus."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0
 
 
 def kind_of(target: str) -> str:
-    """Return the kind of a request, by its target."""
+    """Return a request's kind, by its target."""
     if target.startswith("/ark"):
         return RESOLVE
     if target.startswith("/api/"):
@@ -43,7 +43,7 @@ def kind_of(target: str) -> str:
 
 
 class ConnectionMetrics(Counts, Collector):
-    """The counts of connections, which a ``HttpListener`` keeps."""
+    """The counts of connections that an ``HttpListener`` keeps."""
 
     def collect(self) -> Iterator[Metric]:
         yield GaugeMetricFamily("maptr_http_connections", "Open connections.", self.open)
@@ -53,12 +53,12 @@ class ConnectionMetrics(Counts, Collector):
 
 
 class RequestMetrics(Collector):
-    """The counts of requests by kind and status, and their time by kind. Faster than those of the library."""
+    """The counts of requests by kind and status, and their time by kind. Faster than the library's metrics."""
 
     def __init__(self) -> None:
         self.counts: collections.Counter[tuple[str, int]] = collections.Counter()
         self._seconds = dict.fromkeys(KINDS, 0.0)
-        self._within = {kind: [0] * (len(_BUCKETS) + 1) for kind in KINDS}  # by the first bound that is long enough
+        self._within = {kind: [0] * (len(_BUCKETS) + 1) for kind in KINDS}  # by the lowest bound that fits
 
     def count(self, kind: str, status: int, seconds: float) -> None:
         self.counts[kind, status] += 1
@@ -92,26 +92,26 @@ class Metrics:
         self.connections = ConnectionMetrics()
         registry.register(self.connections)
         self.reloads = Counter("maptr_gateway_reloads", "Reloads by their result.", ["result"], registry=registry)
-        text = "1 for a kind of alarm that its operator must mend: /status has its text."
+        text = "1 for a kind of alarm, which needs the operator: /status has its text."
         self._alarms = Gauge("maptr_gateway_alarms", text, ["kind"], registry=registry)
-        text = "When the certificate of the gateway expires."
+        text = "When the gateway's certificate expires."
         self._expires = Gauge("maptr_gateway_certificate_expiry_time_seconds", text, registry=registry)
         self._ready = Gauge("maptr_gateway_ready", "1 while the gateway is ready.", registry=registry)
-        self._table = Gauge("maptr_table_records", "Records of the table.", registry=registry)
+        self._table = Gauge("maptr_table_records", "Records in the table.", registry=registry)
         self._age = Gauge("maptr_table_age_seconds", "Seconds since the source confirmed the table.", registry=registry)
         self._pull = Gauge("maptr_table_pull_failed", "1 while the last pull failed.", registry=registry)
         self._redirects = Gauge("maptr_redirects", "Redirects of single ARKs.", registry=registry)
-        self._left_out = Gauge("maptr_redirects_left_out", "Bad rows of the file of redirects.", registry=registry)
-        text = "Requests, and lines of one, that got 503 because own objects could not be read."
+        self._left_out = Gauge("maptr_redirects_left_out", "Bad rows in the file of redirects.", registry=registry)
+        text = "Requests, and lines in a request, that got 503 because own objects could not be read."
         self.unavailable = Counter("maptr_redirects_unavailable", text, registry=registry)
         self._file_age = Gauge("maptr_redirects_age_seconds", "Seconds since that file was written.", registry=registry)
-        text = "Own objects by what the checks of their links have found."
+        text = "Own objects by the result of their link checks."
         self._links = Gauge("maptr_redirects_links", text, ["state"], registry=registry)
         build = Gauge("maptr_gateway_build_info", "Version of maptr; always 1.", ["version"], registry=registry)
         build.labels(__version__).set(1)
 
     def traffic(self) -> Traffic:
-        """Return the redirects so far and their latency, from the buckets."""
+        """Return the number of redirects so far and their latency, from the buckets."""
         redirects = sum(self._requests.counts[RESOLVE, status] for status in REDIRECTS)
         within = self._requests.within(RESOLVE)
         return Traffic(redirects, _within(within, 0.5), _within(within, 0.99))
@@ -136,6 +136,6 @@ class Metrics:
 
 
 def _within(buckets: Mapping[float, int], share: float) -> float | None:
-    """Return the bound in seconds below which this share of the requests is; None without one."""
+    """Return the bound in seconds that covers this share of the requests; None without one."""
     wanted = share * buckets.get(math.inf, 0)
     return next((bound for bound, count in sorted(buckets.items()) if 0 < wanted <= count and bound < math.inf), None)

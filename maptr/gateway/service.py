@@ -1,7 +1,7 @@
-"""``Service``: the gateway of a configuration, from its start to its end.
+"""``Service``: a configuration's gateway, from its start to its end.
 
-A reload reads ``[gateway]``, redirects, certificate, logo and languages again; if one is bad, the old settings stay in
-use. Connections stay open. Sockets and client are those of the start.
+A reload rereads ``[gateway]``, redirects, certificate, logo and languages; if one is bad, the old settings are kept.
+Connections stay open. Sockets and client do not change.
 """
 
 from __future__ import annotations
@@ -56,23 +56,23 @@ from maptr.zone.snapshot import Snapshot
 
 log = logging.getLogger("maptr.gateway")
 
-CERTIFICATE_EVERY = 10.0  # seconds between two looks at the time that the certificate is valid
-REFRESH = 0.5  # seconds between two checks of the files of table, redirects and zones
-STATS_EVERY = 60.0  # seconds between two times that the counts in memory are written
-PROBE_ROUND = 60.0  # seconds between two rounds of probes, or two readings of those that maptr table probe keeps
-DNS_EVERY = 5.0  # seconds between two tests whether DNS answers
-TEST_ARK = Ark("99999", "maptr")  # of the NAAN for tests; any answer, also that there is none, shows that DNS answers
-FIRST_TEST = 1.0  # seconds that the start waits for the first of them
+CERTIFICATE_EVERY = 10.0  # seconds between checks of the certificate's validity
+REFRESH = 0.5  # seconds between checks of the files of table, redirects and zones
+STATS_EVERY = 60.0  # seconds between writes of the counts in memory
+PROBE_ROUND = 60.0  # seconds between rounds of probes, or readings of the results of maptr table probe
+DNS_EVERY = 5.0  # seconds between tests whether DNS answers
+TEST_ARK = Ark("99999", "maptr")  # in the NAAN for tests; any answer, even "none", shows that DNS answers
+FIRST_TEST = 1.0  # seconds that the start waits for the first DNS test
 
 
 class Service:
-    """The gateway. ``config`` is the configuration at the start, ``reread`` reads it again for a reload.
+    """The gateway. ``config`` is the configuration at the start; ``reread`` rereads it for a reload.
 
     ``zones`` gives the zones for DNS over HTTPS if a server in this process has them; by default they are read from the
-    files of the configuration. ``chooser`` chooses among several mapping authorities.
-    Raises ConfigError for a certificate or a file of statistics that cannot be used: for all of them. Own objects that
-    cannot be read do not stop a start: ARKs that may be among them get 503. ``is_check`` raises for them, too.
-    ``is_local``: it is for the users of this machine, and answers no request for the name of another host.
+    configured files. ``chooser`` chooses among several mapping authorities.
+    Raises one ConfigError for all unusable files, such as the certificate or the statistics. Unreadable own objects do
+    not prevent a start: ARKs that may be among them get 503. With ``is_check``, they also raise ConfigError.
+    ``is_local``: the gateway is for this machine's users, and answers no request for another host's name.
     """
 
     def __init__(
@@ -125,14 +125,14 @@ class Service:
 
     @property
     def bound_admin(self) -> list[Address]:
-        """The same of the addresses for the operator."""
+        """The operator's addresses, likewise."""
         return self._admin.bound
 
     def bind(self) -> None:
         """Bind the sockets. Raises ConfigError."""
         try:
             self._statistics.open()
-        except ConfigError as error:  # they stay in memory, and each try to keep them opens the file again
+        except ConfigError as error:  # they remain in memory, and each attempt to keep them reopens the file
             log.error("statistics not kept: %s", error.reason)
         try:
             self._public.bind(self._config.gateway.listen, "gateway.listen")
@@ -144,7 +144,7 @@ class Service:
 
     @property
     def urls(self) -> list[str]:
-        """Where the gateway can be reached."""
+        """The URLs at which the gateway can be reached."""
         scheme = "http" if self._config.gateway.certificate is None else "https"
         return [f"{scheme}://{address}/" for address in self.bound]
 
@@ -205,7 +205,7 @@ class Service:
         if file is not None:
             await in_thread(lambda: self._pulls.pull(config, file))
             failed = bool(self._pulls.state.error)
-        if failed is not self.current.site.pull_failed:  # a new site makes its pages again
+        if failed is not self.current.site.pull_failed:  # a new site remakes its pages
             self.current.site = replace(self.current.site, pull_failed=failed)
 
     async def _check_links(self) -> None:
@@ -226,11 +226,11 @@ class Service:
             self.current.site = replace(site, alarms=alarms, certificate_expires=expires)
 
     def certificate_trouble(self) -> str:
-        """Return the alarm of the certificate; "" without one."""
+        """Return the alarm about the certificate; "" without one."""
         return "" if self._certificate is None else self._certificate.trouble(time.time())
 
     def _pulled_file(self) -> Path | None:
-        """Return the file into which this gateway pulls the table. ``maptr serve`` pulls that of its zones."""
+        """Return the file into which this gateway pulls the table. ``maptr serve`` pulls its zones' table."""
         table, zones = self._config.table, self._config.zones
         if not table.url or any(zone.table is not None for zone in zones):
             return None
@@ -266,8 +266,8 @@ class Service:
     def _read_files(
         self, config: Config, *, is_start: bool = False, is_check: bool = False
     ) -> tuple[Followed[Redirects] | None, Certificate | None, Appearance]:
-        """Read the redirects, the certificate, and the logo and texts of the pages, and at the start check the file of
-        statistics. Raises ConfigError."""
+        """Read the redirects, the certificate, and the pages' logo and texts; at the start, check the statistics file.
+        Raises ConfigError."""
         settings, errors, unread = config.gateway, list[ConfigError](), list[ConfigError]()
         redirects = certificate = None
         appearance = Appearance()
@@ -297,7 +297,7 @@ class Service:
                 self._statistics.check()
         except ConfigError as error:
             if is_check or settings.stats is None or not settings.stats.exists():
-                errors.append(config.error("gateway.stats", error.reason))  # a start goes on without a damaged file
+                errors.append(config.error("gateway.stats", error.reason))  # a damaged file does not prevent a start
         if errors:
             raise_all(sorted((*errors, *unread), key=lambda error: error.line))
         if unread:
@@ -308,9 +308,8 @@ class Service:
         return redirects, certificate, appearance
 
     def _follow(self, settings: GatewayConfig, *, is_required: bool = True) -> Followed[Redirects]:
-        """Follow the file of own objects; without ``is_required``, one that could not be read just now, and may come
-        back at any moment. Raises ConfigError."""
-        assert settings.redirects is not None  # noqa: S101 - asked before
+        """Follow the file of own objects. Unless ``is_required``, it need not be readable yet. Raises ConfigError."""
+        assert settings.redirects is not None  # noqa: S101 - checked by the caller
         return follow(
             settings.redirects,
             allow_private=self._allow_private,
@@ -323,7 +322,7 @@ class Service:
 
 
 def _of_broken(redirects: Redirects) -> str:
-    """Return which rows of own objects could not be served."""
+    """Return the rows of own objects that could not be served."""
     broken = redirects.objects.broken
     if not broken:
         return ""
@@ -333,9 +332,10 @@ def _of_broken(redirects: Redirects) -> str:
 
 
 class CurrentSite:
-    """The present ``site``. The methods replace it; ``refresh``, ``test_dns`` and the others are called at intervals.
+    """The current ``site``, which the methods replace. ``refresh``, ``test_dns``, ``probe`` and ``compare`` are called
+    at intervals.
 
-    ``zones`` gives the zones for DNS over HTTPS; without it, ``zone_files`` has them. ``tested`` is set when it is
+    ``zones`` gives the zones for DNS over HTTPS; without it, ``zone_files`` has them. ``tested`` is set once it is
     known whether DNS answers.
     """
 
@@ -363,7 +363,7 @@ class CurrentSite:
         statistics: Statistics,
         appearance: Appearance,
     ) -> None:
-        """Use these settings and redirects, and this appearance of the pages, from now on."""
+        """Use these settings, redirects and page appearance from now on."""
         self._redirects = redirects
         settings, serve = config.gateway, config.serve
         known = UNREAD if redirects is None else redirects.value
@@ -384,30 +384,30 @@ class CurrentSite:
         )
 
     def alarms(self, kind: str, text: str) -> Mapping[str, str]:
-        """Return the alarms of the site, with this one, which is logged where it is found; without a text, it ended."""
+        """Return the site's alarms with this one, which is logged where it is found; without a text, it has ended."""
         if not text and kind in self.site.alarms:
             log.info("alarm ended: %s", kind)
         others = {known: each for known, each in self.site.alarms.items() if known != kind}
         return {**others, kind: text} if text else others
 
     def known_of(self, path: Path) -> Redirects:
-        """Return what was read of a file of own objects that is followed already."""
+        """Return the content of a file of own objects that is already followed."""
         followed = self._redirects
         return followed.value if followed is not None and followed.path == path else UNREAD
 
     def lacks(self, path: Path | None) -> bool:
-        """Return whether the own objects of a file are followed, and were never read."""
+        """Return whether a file of own objects is followed but was never read."""
         followed = self._redirects
         return followed is not None and followed.path == path and not followed.value.objects.is_read
 
     def follow_zones(self, config: Config) -> None:
-        """Follow the zones of another configuration. Reads them: call it in a thread."""
+        """Follow another configuration's zones. Reads them: call it in a thread."""
         if self._zones is None:
             self.zone_files.follow(config.zones)
 
     async def refresh(self) -> None:
-        """Look at the files of table, redirects and zones."""
-        async with self._refreshing:  # so that no look replaces a later one
+        """Check the files of table, redirects and zones."""
+        async with self._refreshing:  # so that no check replaces the result of a later one
             await self._refresh()
 
     async def _refresh(self) -> None:
@@ -426,7 +426,7 @@ class CurrentSite:
         index = self.site.index
         if state.table is not self.site.table_state.table:  # in a thread, because it reads every record
             index = await in_thread(lambda: NaanIndex(state.table or Table()))
-        if file is not self._redirects:  # a reload has looked at the new one meanwhile
+        if file is not self._redirects:  # a reload has meanwhile checked a new file
             return
         troubles = [f"table: {state.trouble}"] if state.trouble else []
         if state.table is None and not state.trouble and self.asks_no_dns:
@@ -455,7 +455,7 @@ class CurrentSite:
             )
 
     def _sources_of(self, state: TableState, redirects: Redirects) -> tuple[str, ...]:
-        """Return what the gateway answers from, without addresses and paths, because clients may read it."""
+        """Return the sources of the gateway's answers, without addresses and paths, because clients may read it."""
         found = [] if self.asks_no_dns else ["DNS"]
         if state.table is not None:
             built_in = f"built-in registry of {day(state.date)}, " if state.kind == BUILT_IN else ""
@@ -468,8 +468,8 @@ class CurrentSite:
         return tuple(found)
 
     async def probe(self, every: float) -> None:
-        """Probe a few of the servers of the table that were not probed for that many seconds, 0 for none. Read the
-        results, and those of ``maptr table probe``."""
+        """Probe a few of the table's servers that were not probed for that many seconds, 0 for none. Read the results,
+        including those of ``maptr table probe``."""
         if self._client.history is not None:
             probes = ProbeLog(self._client.history)
             if every:
@@ -482,20 +482,20 @@ class CurrentSite:
         resolver = self._client.resolver
         try:
             found = await resolver.discover_async(TEST_ARK, resolver.lifetime)
-        except DiscoveryFailed as error:  # no server can be asked
+        except DiscoveryFailed as error:  # no server can be queried
             found = error.discovery
         # A DNS without the origin answers, but only a table can say where an ARK leads.
         missing, last = found.missing_origin, found.decisive
         trouble = ""
         if missing and not self.site.table:
             trouble = f"{missing} does not exist there"
-        elif not (missing or found.complete):  # without the address of the server, because clients may read it
+        elif not (missing or found.complete):  # without the server's address, because clients may read it
             trouble = "no server can be asked" if last is None else last.ended
         if trouble != self._dns_trouble:
             if not trouble:
                 log.info("DNS answers")
             elif missing:
-                log.warning("%s does not exist in the DNS that was asked: name a server that has it", missing)
+                log.warning("the DNS servers asked do not have %s: configure one that does", missing)
             else:
                 log.warning("DNS does not answer: %s", found.reason or found.incomplete_reason())
         self._dns_trouble = trouble

@@ -1,6 +1,6 @@
-"""Plans: the changes between two tables, to be reviewed before they are applied.
+"""Plans: the changes between two tables, for review before they are applied.
 
-A plan changes nothing by itself. It depends on contents only, never on a clock or the date of a file.
+A plan changes nothing by itself. It depends only on contents, never on a clock or a file's date.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from maptr.errors import UnsafePlan, printable
 from maptr.registry.table import Entry, Table
 
 REMOVAL_LIMIT = 0.30
-"""The fraction of a table that a plan may remove, and of a zone's names that a reload may lose (octoDNS's default). A
-registry file that was cut at the end of a line is valid, and so is the zone built from it."""
+"""The fraction of a table that a plan may remove, and of a zone's names that a reload may lose (octoDNS's default): a
+registry file that was cut at the end of a line is still valid, and so is the zone built from it."""
 
 SMALL = 10  # records; a smaller table may lose any of them
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The entries to be added, removed and changed (as pairs of old and new), each sorted by key.
+    """The entries to add, remove and change (as pairs of old and new), each sorted by key.
 
-    False if nothing changes. ``size`` is the number of records in the old table. ``kept`` has the key of each old entry
-    that stays because its record in the new source cannot be read, with the reason.
+    Falsy if nothing changes. ``size`` is the number of records in the old table. ``kept`` has the key of each old entry
+    that is kept because its record in the new source cannot be read, with the reason.
     """
 
     added: tuple[Entry, ...] = ()
@@ -35,7 +35,7 @@ class Plan:
 
     @classmethod
     def between(cls, old: Table, new: Table) -> Plan:
-        """Make the plan that turns the entries of ``old`` into those of ``new``. Their order does not matter."""
+        """Make the plan that turns ``old`` into ``new``. The order of their entries does not matter."""
         common = sorted(old.keys() & new.keys())
         return cls(
             added=tuple(new[key] for key in sorted(new.keys() - old.keys())),
@@ -50,8 +50,8 @@ class Plan:
     def check(self) -> None:
         """Raise UnsafePlan if more than REMOVAL_LIMIT of the old table is removed, retargeted or unreadable.
 
-        A table of fewer than SMALL records is not held to it, because one record may be more than that fraction.
-        Other fields may change in all records, for example when the registry adds a field, or its text for a target.
+        A table of fewer than SMALL records is exempt, because one record may be more than that fraction. Other fields
+        may change in all records, for example when the registry adds a field, or rewrites the text of a target.
         """
         moved = sum(_leads_to(old) != _leads_to(new) for old, new in self.changed)
         touched = len(self.removed) + moved + len(self.kept)
@@ -60,19 +60,19 @@ class Plan:
             raise UnsafePlan(f"the plan removes, retargets or cannot read {share}")
 
     def _rows(self) -> list[tuple[str, str, str]]:
-        """Return key, sign and text of each record, sorted. No text of a registry makes a line of its own."""
+        """Return key, sign and text of each record, sorted. A registry's text cannot add a line."""
         rows = [(entry.key, "+", _targets(entry)) for entry in self.added]
         rows += [(entry.key, "-", _targets(entry)) for entry in self.removed]
         rows += [(old.key, "~", "; ".join(differences(old, new))) for old, new in self.changed]
-        rows += [(key, "!", f"kept as it was: {reason}") for key, reason in self.kept]
+        rows += [(key, "!", f"unchanged: {reason}") for key, reason in self.kept]
         return sorted((key, sign, printable(what)) for key, sign, what in rows)
 
     def to_text(self) -> str:
-        """Write a line for each record, sorted by key: ``+`` added, ``~`` changed, ``-`` removed, ``!`` kept."""
+        """Return a line for each record, sorted by key: ``+`` added, ``~`` changed, ``-`` removed, ``!`` kept."""
         return "".join(f"{f'{sign} {key} {what}'.rstrip()}\n" for key, sign, what in self._rows())
 
     def to_markdown(self) -> str:
-        """Write a Markdown table, for a ticket or a pull request."""
+        """Return a Markdown table, for a ticket or a pull request."""
         signs = {"+": "added", "~": "changed", "-": "removed", "!": "kept"}
         lines = [f"{counts_text(self)} of {self.size}", "", "| | record | what |", "|---|---|---|"]
         for record, sign, what in self._rows():
@@ -95,7 +95,7 @@ def counts_text(plan: Plan) -> str:
 
 
 def kept_text(kept: Sequence[tuple[str, str]]) -> str:
-    """Write the kept records of a plan, of which there is one at least, as a line."""
+    """Return a line about a plan's kept records, of which there is at least one."""
     count = f"{len(kept)} record{' keeps its' if len(kept) == 1 else 's keep their'} last good entry"
     (record, reason), more = kept[0], len(kept) - 1
     others = f" and {more} more" if more else ""
@@ -103,13 +103,13 @@ def kept_text(kept: Sequence[tuple[str, str]]) -> str:
 
 
 def differences(old: Entry, new: Entry) -> Iterator[str]:
-    """Yield the fields in which two entries of one key differ, as ``field old -> new``."""
+    """Yield the fields in which two entries for one key differ, as ``field old -> new``."""
     for field in ("target", "status", "where", "acronym"):
         before, after = ([getattr(nma, field) for nma in entry.nmas] for entry in (old, new))
         if before != after:
             yield _change(field, " ".join(map(str, before)), " ".join(map(str, after)))
             if field == "target":
-                break  # the others belong to it
+                break  # the other fields belong to it
     if old.who != new.who:
         renamed = old.who.name != new.who.name
         yield f"who {old.who.name!r} -> {new.who.name!r}" if renamed else "who (native name or acronym)"
@@ -131,5 +131,5 @@ def _targets(entry: Entry) -> str:
 
 
 def _leads_to(entry: Entry) -> list[tuple[str, int]]:
-    """Return what a change of which counts against the limit."""
+    """Return the targets: changing them counts against the limit."""
     return [(nma.target, nma.status) for nma in entry.nmas]

@@ -1,16 +1,16 @@
-"""Pulls of a table: fetch it from a source, verify it, plan the changes, and replace the file atomically.
+"""Table pulls: fetch a table from a source, verify it, plan the changes, and replace the file atomically.
 
     pull = plan_pull(path, sources)     the first valid source's content, and the plan from the file to it
-    apply_pull(pull)                    replaces the file; its last good states stay beside it
+    apply_pull(pull)                    replaces the file; its last good states are kept beside it
     pull_table(path, sources)           both, with the lines that commands print and daemons log
 
 Checksum and signature are verified before the content is parsed. If a source sends something that is not a registry, or
-a registry that lost too many records, the next source is tried; without one, the old file stays. A record that was
-usable and cannot be read now keeps its last good entry. Content and signature decide whether a content is newer, never
-the dates of files. A source whose data are of an earlier date than those of the file, by its metadata, is refused.
+a registry that lost too many records, the next source is tried; if there is none, the old file is kept. A record that
+was usable and can no longer be read keeps its last good entry. Content and signature, never file dates, decide whether
+a content is newer. A source is refused if its data, by their metadata, are older than the file's.
 
-The first pull into a file has nothing to compare with. If it writes the user's own table, or takes the official
-registry, the plan is from the table in use; any other file is a new table, and the pull says what it will not know.
+The first pull into a file has nothing to compare with. If it writes the user's own table, or pulls the official
+registry, the plan starts from the table in use; any other file is a new table, and the pull says what it will lack.
 """
 
 from __future__ import annotations
@@ -52,16 +52,16 @@ from maptr.web import SECONDS
 if TYPE_CHECKING:
     from maptr.web.http import Fetched
 
-JITTER = 0.1  # the fraction by which the interval between pulls varies in both directions
+JITTER = 0.1  # the fraction by which the interval between pulls varies in either direction
 
-KEEP = 3  # last good states beside the file: FILE.1 is the previous one, FILE.2 the one before
+KEEP = 3  # last good states beside the file: FILE.1 is the previous state, FILE.2 the one before it
 
 
 @dataclass(frozen=True, slots=True)
 class Requirements:
-    """The required properties of a source's content: its SHA-256 in hexadecimal, and the minisign key that signed it.
+    """The requirements for a source's content: its SHA-256 in hexadecimal, and the minisign key that signed it.
 
-    ``signature`` is the URL or file of the signature, by default the source's name with ``.minisig``, before a query.
+    ``signature`` is the signature's URL or file, by default the source's name with ``.minisig``, before any URL query.
     """
 
     sha256: str | None = None
@@ -71,7 +71,7 @@ class Requirements:
 
 @dataclass(frozen=True, slots=True)
 class PullSources:
-    """Where a table is pulled from: URLs or files, which are tried in order, each for that many ``seconds``."""
+    """A table's sources: URLs or files, which are tried in order, each for that many ``seconds``."""
 
     places: tuple[str, ...]
     requirements: Requirements = Requirements()
@@ -81,10 +81,9 @@ class PullSources:
 
 @dataclass(frozen=True, slots=True)
 class FirstPull:
-    """The table in use before a first pull, by its kind and the date of its data, and the NAANs of it that the source
-    does not have.
+    """The table in use before a first pull: its kind, the date of its data, and its NAANs that the source lacks.
 
-    ``is_compared``: the plan is from that table; else the file is a new table.
+    ``is_compared``: the plan starts from that table; otherwise the file is a new table.
     """
 
     kind: str
@@ -96,19 +95,19 @@ class FirstPull:
         in_use = f"the table in use, the {NAMES[self.kind]} one of {dates.day(self.date)}"
         if self.is_compared:
             return f"the first pull: compared with {in_use}"
-        new = f"a new table; it does not have {len(self.unknown)} NAANs of "
+        new = f"a new table; it lacks {len(self.unknown)} NAANs of "
         return new + (in_use if self.kind else "the table in use: there is none")
 
 
 @dataclass(frozen=True, slots=True)
 class Pull:
-    """The content of a source, compared with the file.
+    """A source's content, compared with the file.
 
     ``content`` is the file's new content: the source's own, or JSON if entries are kept, or None if the source answers
-    that nothing changed. ``sha256`` is that of the source's content, ``before`` that of the current file ("" if there
-    is none). ``bad`` has the records that cannot be read and have no kept entry. ``skipped`` has the reasons why
-    earlier sources were refused. ``signed`` is the signature's time in seconds since 1970. ``broken`` is the reason if
-    the current file is not a table. ``date`` and ``date_before`` are those of the metadata of the source, and of the
+    that nothing changed. ``sha256`` is the hash of the source's content, ``before`` of the current file ("" if there is
+    none). ``bad`` has the records that cannot be read and have no kept entry. ``skipped`` has the reasons why earlier
+    sources were refused. ``signed`` is the signature's time in seconds since 1970. ``broken`` is the reason if the
+    current file is not a table. ``date`` and ``date_before`` are the dates in the metadata of the source and of the
     table with which it was compared, None if they have none. ``first`` is the comparison of a first pull.
     """
 
@@ -130,12 +129,12 @@ class Pull:
 
     @property
     def changes(self) -> bool:
-        """Whether the file will have other content, even if that is equal to the table in use."""
+        """Whether the file's content will change, even if it becomes equal to the table in use."""
         return bool(self.plan or self.broken or self.first)
 
     @property
     def goes_back(self) -> str:
-        """A text if the data of the source are older than those of the current table; "" if not."""
+        """A text if the source's data are older than the current table's; "" if not."""
         return _goes_back(self.date_before, self.date)
 
 
@@ -148,9 +147,9 @@ class PullLine(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PullResult:
-    """A pull of a table, and the ``lines`` about it. ``pull`` is None if it failed, because of ``error``.
+    """A table pull, and the ``lines`` about it. ``pull`` is None if it failed because of ``error``.
 
-    ``reason`` is the text of the error, and what to do if the source is right.
+    ``reason`` is the error's text, and what to do if the source is right.
     """
 
     pull: Pull | None
@@ -160,25 +159,25 @@ class PullResult:
 
     @classmethod
     def failed(cls, path: Path, error: MaptrError | OSError) -> PullResult:
-        mend = "; if this is intended, run maptr table pull --force --apply" if isinstance(error, UnsafePlan) else ""
-        reason = reason_of(error) + mend
-        stays = "keeping the old one" if path.exists() else "there is none"
-        return cls(None, (PullLine(logging.ERROR, f"not pulled, {stays}: {reason}"),), error, reason)
+        advice = "; if this is intended, run maptr table pull --force --apply" if isinstance(error, UnsafePlan) else ""
+        reason = reason_of(error) + advice
+        result = "keeping the old one" if path.exists() else "there is none"
+        return cls(None, (PullLine(logging.ERROR, f"not pulled, {result}: {reason}"),), error, reason)
 
     @property
     def changes(self) -> bool:
         return self.pull is not None and self.pull.changes
 
     def checked(self) -> Pull:
-        """Return the pull. Raises the error of one that failed."""
+        """Return the pull. If it failed, raises its error."""
         if self.pull is None:
-            assert self.error is not None  # noqa: S101 - one of both is there
+            assert self.error is not None  # noqa: S101 - there is either a pull or an error
             raise self.error
         return self.pull
 
 
 def _lines_about(pull: Pull, *, is_applied: bool) -> Iterator[PullLine]:
-    """Yield what is to be said of it, and what was done if it was applied."""
+    """Yield the lines about a pull, and about the changes if it was applied."""
     for reason in pull.skipped:
         yield PullLine(logging.WARNING, f"source skipped: {reason}")
     if pull.broken:
@@ -204,7 +203,7 @@ def pull_table(
     in_use: TableSource | None = None,
     wall: Callable[[], float] = time.time,
 ) -> PullResult:
-    """Plan a pull, and apply it if it is to ``act``. A failure is a result, not an exception, and the file stays."""
+    """Plan a pull, and apply it if ``act`` is set. A failure is a result, not an exception, and the file is kept."""
     try:
         found = plan_pull(path, sources, force=force, in_use=in_use, wall=wall)
         if act:
@@ -225,11 +224,11 @@ def plan_pull(
     """Plan to turn the file at ``path`` into a source's table.
 
     ``force`` accepts a plan beyond the removal limit, older data and an older signature, and keeps no entries. If the
-    current file is not a table (``broken``), the plan starts from the last good state beside it. Without one, and if
-    there is no file, this is a first pull (see above); ``in_use`` is the table in use, by default that of this machine.
+    current file is not a table (``broken``), the plan starts from the last good state beside it. If there is none, or
+    no file, this is a first pull (see above); ``in_use`` is the table in use, by default this machine's.
 
-    Raises UnsafePlan if a source was refused only for the limit or its date, PullFailed if no source is valid, and
-    OSError if the current file cannot be read.
+    Raises UnsafePlan if a source was refused only because of the limit or its date, PullFailed if no source is valid,
+    and OSError if the current file cannot be read.
     """
     in_use = FoundTable(clock=time.monotonic, wall=wall) if in_use is None else in_use
     puller = _Puller(path, sources, force, in_use, wall)
@@ -249,7 +248,7 @@ def plan_pull(
 
 
 class _Puller:
-    """The current file, and the options of a pull. Raises OSError if the file cannot be read."""
+    """The current file, and a pull's options. Raises OSError if the file cannot be read."""
 
     def __init__(
         self, path: Path, sources: PullSources, force: bool, in_use: TableSource, wall: Callable[[], float]
@@ -267,7 +266,7 @@ class _Puller:
             except TableError as error:
                 self._table, self._broken = _last_good(path), str(error)
         self._note = read_pull_file(path)  # after the content: the note of a later pull only makes this one stricter
-        self._held = "" if self._broken else self._sha256  # the content that a source need not send again
+        self._held = "" if self._broken else self._sha256  # the content that a source need not resend
         self._is_first = self._content is None or (bool(self._broken) and not self._table)
         self._is_own = os.path.realpath(path) == os.path.realpath(paths.table_file(os.environ))
 
@@ -298,7 +297,7 @@ class _Puller:
                 table = Table(entries.values(), metadata=table.metadata)
                 content = registry.write_json(table).encode()
                 _read(content, source, is_pulled=True)  # raises TableError for more records than JSON may have
-                etag = modified = ""  # they describe the source's own content, which must be read in full next time
+                etag = modified = ""  # they describe the source's own content, which must be fetched in full next time
                 bad = [error for error in bad if normal_key(error.record) not in kept]
             plan = replace(Plan.between(old, table), kept=tuple(sorted(kept.items())))
             if not self._force:
@@ -315,7 +314,7 @@ class _Puller:
         )
 
     def _compared(self, source: str, table: Table) -> tuple[Table, FirstPull]:
-        """Return the table from which a first pull is planned, and what it says of the table in use."""
+        """Return the table from which a first pull is planned, and its comparison with the table in use."""
         state = self._in_use.current()
         in_use = Table() if state.table is None else state.table
         is_compared = state.table is not None and (self._is_own or source == OFFICIAL)
@@ -335,7 +334,7 @@ class _Puller:
         return builtin.latest(self._wall(), checked if is_known else None)
 
     def _verify(self, source: str, got: Fetched, digest: str) -> int | None:
-        """Return the time of the signature; None without one.
+        """Return the signature's time; None without a signature.
 
         Raises FetchError if the content does not meet the requirements, or if its signature may be older than the
         current one.
@@ -370,11 +369,11 @@ class _Puller:
 def _goes_back(before: float | None, after: float | None) -> str:
     if before is None or after is None or after >= before:
         return ""
-    return f"the data of the source are of {dates.day(after)}, those of the current table of {dates.day(before)}"
+    return f"the source's data are from {dates.day(after)}, the current table's from {dates.day(before)}"
 
 
 def _signature_of(source: str) -> str:
-    """Return the URL or file of a source's signature: the name with SUFFIX, and the same query."""
+    """Return the URL or file of a source's signature: the name with SUFFIX and the same query."""
     if "://" not in source:
         return source + SUFFIX
     name, mark, query = source.partition("#")[0].partition("?")
@@ -382,14 +381,14 @@ def _signature_of(source: str) -> str:
 
 
 def _read(content: bytes, filename: str, *, is_pulled: bool = False) -> tuple[Table, list[TableError]]:
-    """Return the table, and the bad records, which it lacks. Raises TableError if the content is not a registry."""
+    """Return the table without its bad records, and these. Raises TableError if the content is not a registry."""
     bad: list[TableError] = []
     return registry.read(content, filename=filename, on_bad=bad.append, is_pulled=is_pulled), bad
 
 
 def _get(source: str, *, max_bytes: int, **options: Any) -> Fetched:
-    """Read a URL, file or pipe. Raises FetchError, also for more bytes, because a device has no end."""
-    from maptr.web.http import Fetched, fetch  # late: it imports HTTP, and a program that never pulls starts without
+    """Read a URL, file or pipe. Raises FetchError, even for a file with too many bytes, because a device has no end."""
+    from maptr.web.http import Fetched, fetch  # late: it imports HTTP, which a program that never pulls does not need
 
     if "://" in source:
         return fetch(source, max_bytes=max_bytes, **options)
@@ -404,7 +403,7 @@ def _get(source: str, *, max_bytes: int, **options: Any) -> Fetched:
 
 
 def _unreadable(old: Table, new: Table, bad: Sequence[TableError]) -> dict[str, str]:
-    """Return the keys of the usable records of ``old`` that cannot be read in the source, each with the reason.
+    """Return the keys of usable records in ``old`` that cannot be read in the source, each with the reason.
 
     A bad record without a key could be any of the missing ones.
     """
@@ -421,10 +420,10 @@ def _unreadable(old: Table, new: Table, bad: Sequence[TableError]) -> dict[str, 
 
 
 def apply_pull(pull: Pull, *, wall: Callable[[], float]) -> None:
-    """Replace the file. Unless it is broken, the old one becomes ``FILE.1``, older ones ``FILE.2`` and so on.
+    """Replace the file. Unless it is broken, the old file becomes ``FILE.1``, the one before ``FILE.2`` and so on.
 
     ``FILE.pull`` notes the source and the time. If the content has not changed, only this note is written. Raises
-    OSError, and TableError if the file has changed since the plan was made; the file then stays.
+    OSError, and TableError, leaving the file, if the file has changed since the plan was made.
     """
     with locked(pull.path.parent):  # against other processes that pull into the folder
         current = hashlib.sha256(read_whole(pull.path)).hexdigest() if pull.path.exists() else ""
@@ -454,7 +453,7 @@ def begin_with_built_in(path: Path) -> None:
 
 
 def _write_note(path: Path, note: Mapping[str, Any]) -> None:
-    """Write the note beside a table: before the table, so that a crash never leaves a table without its dates."""
+    """Write a table's note, before the table, so that a crash never leaves a table without its dates."""
     write_atomically(pull_file(path), json_text(note, indent=1).encode() + b"\n")
 
 
@@ -467,7 +466,7 @@ def _last_good(path: Path) -> Table:
 
 
 def _rotate(path: Path) -> None:
-    """Keep the file's content as ``FILE.1`` and shift older states; the file itself stays. Raises OSError."""
+    """Keep the file's content as ``FILE.1`` and shift older states; the file itself remains. Raises OSError."""
     states = _states(path)
     for older, oldest in reversed([*pairwise(states)]):
         if older.exists():
@@ -475,16 +474,16 @@ def _rotate(path: Path) -> None:
     last = states[0]
     last.unlink(missing_ok=True)
     try:
-        os.link(path.resolve(), last)  # not the symbolic link, which would lead to the new content
+        os.link(path.resolve(), last)  # not a symbolic link, which would lead to the new content
     except OSError:  # a file system without links, or another user's file (fs.protected_hardlinks on Linux)
         write_atomically(last, path.read_bytes())
 
 
 def _states(path: Path) -> list[Path]:
-    """Return the paths of the last good states of a file, the latest first."""
+    """Return the paths of a file's last good states, latest first."""
     return [path.with_name(f"{path.name}.{number}") for number in range(1, KEEP + 1)]
 
 
 def jittered(seconds: float, uniform: Callable[[float, float], float]) -> float:
-    """Vary an interval at random, so that clients do not all pull at once. ``uniform`` is ``random.uniform``."""
+    """Vary an interval randomly, so that clients do not all pull at once. ``uniform`` is ``random.uniform``."""
     return seconds * uniform(1 - JITTER, 1 + JITTER)

@@ -1,4 +1,4 @@
-"""Alarms: conditions that need an operator. The status, the metrics and the log have them from the same values."""
+"""Alarms: conditions that need an operator. Status, metrics and log show the same values."""
 
 from __future__ import annotations
 
@@ -25,29 +25,29 @@ class AlarmKind(enum.StrEnum):
     COOKIES_OFF = "cookies-off"  # the configuration asks for cookies, and their package is not installed
     STATE_FOLDER = "state-folder"  # nothing can be kept there for the next start
     TABLE_NOT_PULLED = "table-not-pulled"
-    RECORDS_KEPT = "records-kept"  # the source has unreadable data, so the last good entries stay
+    RECORDS_KEPT = "records-kept"  # the source has unreadable data, so the last good entries are kept
     DRIFT = "drift"
     ZONE_NOT_LOADED = "zone-not-loaded"
     ZONE_REFUSED = "zone-refused"
     ZONE_NOT_SIGNED = "zone-not-signed"
-    ZONE_NOT_KEPT = "zone-not-kept"  # its version cannot be written to the state folder, for the next start
-    FROZEN = "frozen"  # an operator has frozen zones, and not thawed them yet
-    FREEZE_NOT_STORED = "freeze-not-stored"  # a restart forgets what an operator froze or thawed
+    ZONE_NOT_KEPT = "zone-not-kept"  # its version cannot be written to the state folder
+    FROZEN = "frozen"  # an operator has frozen zones and not yet thawed them
+    FREEZE_NOT_STORED = "freeze-not-stored"  # a restart will forget what an operator froze or thawed
     SIGNATURES = "signatures"  # expiring, expired, or not yet valid
-    RECORDS_LEFT_OUT = "records-left-out"  # ARKs of records that are not in the zone get the answer of another record
+    RECORDS_LEFT_OUT = "records-left-out"  # records are not in the zone, so their ARKs get another record's answer
     NOTIFY_GIVEN_UP = "notify-given-up"
     SECONDARY_UNKNOWN = "secondary-unknown"  # a secondary has an unknown serial
     SECONDARY_BEHIND = "secondary-behind"  # a secondary has another serial
     MEMBERS_KEPT = "members-kept"  # members of the catalog are no longer configured
-    STATE_DAMAGED = "state-damaged"  # a file of the state folder could not be used
+    STATE_DAMAGED = "state-damaged"  # a file in the state folder could not be used
     SOURCE_MISSING = "source-missing"  # an address of serve.secondaries.source is not on this machine
 
 
 @dataclass(frozen=True, slots=True)
 class Alarm:
-    """An alarm. ``zone`` and ``secondary`` name what it is about, also a server of ``table.drift``; "" if neither.
+    """An alarm about a ``zone`` or a ``secondary``, which may also be a server of ``table.drift``; "" if neither.
 
-    It is logged at ``level`` when it begins, and again when ``version`` changes, which is by default the text.
+    It is logged at ``level`` when it begins and whenever ``version``, by default the text, changes.
     """
 
     kind: AlarmKind
@@ -60,11 +60,11 @@ class Alarm:
 
 
 class AlarmLog:
-    """Dates alarms, and logs their beginning and end. Each has the time since which it is there without a break, unless
-    it knows an earlier one.
+    """Dates alarms, and logs their beginning and end. Each gets the time since when it has been raised without a break,
+    unless it brings an earlier one.
 
-    ``now`` is in seconds since 1970. Thread-safe: the status, the metrics and a check at intervals date alarms at the
-    same time, and a later look must not be replaced by an earlier one.
+    ``now`` is in seconds since 1970. Thread-safe: status, metrics and a periodic check date alarms concurrently, and an
+    older set of alarms must not replace a newer one.
     """
 
     def __init__(self) -> None:
@@ -72,8 +72,8 @@ class AlarmLog:
         self._lock = threading.Lock()
 
     def dated(self, alarms: Iterable[Alarm], now: float, again: Container[AlarmKind] = ()) -> tuple[Alarm, ...]:
-        """Return the alarms that are there now, each once, with their times. Those of the kinds ``again`` are logged,
-        even if they are known."""
+        """Return the present alarms, each once, with their times. Alarms of the kinds ``again`` are logged even if they
+        are known."""
         with self._lock:  # even while ``alarms`` is read
             known, present = self._known, {(alarm.kind, alarm.zone, alarm.secondary): alarm for alarm in alarms}
             self._known = {}
@@ -97,7 +97,7 @@ def not_served(zone: str, served: Iterable[str]) -> str:
 
 
 class Silence(NamedTuple):
-    """Alarms that others must solve: of a kind, or of a kind and a zone, or of these and some of its secondaries."""
+    """Alarms that someone else deals with: all of a kind, or only those of a zone or of some of its secondaries."""
 
     kind: str
     zone: str = ""  # "" is any
@@ -105,9 +105,9 @@ class Silence(NamedTuple):
 
     @classmethod
     def parse(cls, text: str, served: Mapping[str, Iterable[NotifyTarget]]) -> Silence:
-        """Read ``KIND [ZONE [SECONDARY]]``, where the secondary is as in ``zone.notify``; its key may be left out.
+        """Read ``KIND [ZONE [SECONDARY]]``. The secondary is written as in ``zone.notify``; its key may be omitted.
 
-        ``served`` has the secondaries of each zone. Raises ValueError, also if no such alarm can be raised.
+        ``served`` has each zone's secondaries. Raises ValueError, even if only because no such alarm can be raised.
         """
         kind, *more = text.split(maxsplit=2) or [""]
         if kind not in tuple(AlarmKind):

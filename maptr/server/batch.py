@@ -1,10 +1,10 @@
 """The memory of a batch of UDP messages, and the system calls that fill and send it, on 64-bit Linux.
 
-``recvmmsg(2)`` receives each query into its slot. ``sendmmsg(2)`` sends a response from three places, as its record of
-``answer/arena.py`` says: ID, header and question from the slot of the query; records and OPT from the arena, or, for a
+``recvmmsg(2)`` receives each query into its slot. ``sendmmsg(2)`` sends a response from three places, given by its
+record (``answer/arena.py``): ID, header and question from the query's slot; records and OPT from the arena, or, for a
 response of the general path, from the slot's body; the cookie from the slot's cookie.
 
-All of this is one block of memory with the structures below, and none of them is touched message by message. A *column*
+All of this is one block of memory with the structures below, none of which is accessed message by message. A *column*
 is a view of one field in all messages of an array; ``to[:n] = of[:n]`` copies the field for n messages.
 """
 
@@ -31,7 +31,7 @@ _int, _unsigned, _pointer = ctypes.c_int.from_param, ctypes.c_uint.from_param, c
 _ITEM: dict[int, Literal["H", "I", "Q"]] = {2: "H", 4: "I", 8: "Q"}  # formats of memoryview by the size of a field
 
 
-# ---- structures of the kernel, with addresses as numbers
+# ---- kernel structures, with addresses as numbers
 
 
 class IoVec(ctypes.Structure):
@@ -101,7 +101,7 @@ ADDRESS6 = SocketAddress.address6, ControlData.interface6
 
 
 class QuerySlot(ctypes.Structure):
-    """A received query. What a response changes in its header is one aligned word and one half.
+    """A received query. A response changes one aligned word and one half-word of its header.
 
     The odd number of cache lines spreads the slots over the cache.
     """
@@ -140,7 +140,7 @@ def layout(count: int) -> type[ctypes.Structure]:
 
 
 class BatchMemory:
-    """Memory laid out as a batch of at most ``count`` messages. ``start`` is its address, ``batch`` its structure."""
+    """Memory for a batch of at most ``count`` messages. ``start`` is its address, ``batch`` its structure."""
 
     def __init__(self, count: int) -> None:
         self.count = count
@@ -149,17 +149,17 @@ class BatchMemory:
         self.start = ctypes.addressof(ctypes.c_char.from_buffer(self.memory))
 
     def places(self, array: Any, field: Any = None) -> list[slice]:
-        """Return the place of each element of an array, or of a field in it, in ``memory``."""
+        """Return the slice of ``memory`` for each element of an array, or for a field of each."""
         stride = array.size // self.count
         first, size = (array.offset, stride) if field is None else (array.offset + field.offset, field.size)
         return [slice(first + stride * i, first + stride * i + size) for i in range(self.count)]
 
     def addresses(self, array: Any, field: Any = None) -> list[int]:
-        """Return the address of each element of an array, or of a field in it."""
+        """Return the address of each element of an array, or of a field of each."""
         return [self.start + place.start for place in self.places(array, field)]
 
     def column(self, array: Any, field: Any) -> memoryview:
-        """Return the view of a field in all elements of an array."""
+        """Return a view of a field in all elements of an array."""
         items = memoryview(self.memory).cast(_ITEM[field.size])
         first, step = (array.offset + field.offset) // field.size, array.size // self.count // field.size
         return items[first : first + step * self.count : step]
@@ -178,12 +178,12 @@ class BatchCalls:
         most, wait, no_timeout = _unsigned(block.count), _int(MSG_WAITFORONE), _pointer(None)
         self.receive = functools.partial(libc.recvmmsg, descriptor, received, most, wait, no_timeout)
         self._send = functools.partial(libc.sendmmsg, descriptor)
-        # Arguments that are made once, because every batch uses them.
+        # Every batch uses the same arguments.
         self._sent = list(map(_pointer, block.addresses(block.batch.sent)))
         self._counts = list(map(_unsigned, range(block.count + 1)))
 
     def send(self, first: int, end: int) -> int:
-        """Send the responses of these slots. Returns the number of responses that the kernel refused; they are lost."""
+        """Send these slots' responses. Returns the number of responses that the kernel refused; they are lost."""
         lost = 0
         while first < end:
             sent = self._send(self._sent[first], self._counts[end - first], _int(MSG_DONTWAIT))
@@ -197,7 +197,7 @@ class BatchCalls:
 
 
 class Slots:
-    """The queries and responses of a batch, of at most ``count`` messages, on one socket.
+    """The queries and responses of a batch of at most ``count`` messages on one socket.
 
     ``addresses`` and ``cookies`` are the places of each message's client and cookie in ``memory``.
     """
@@ -216,7 +216,7 @@ class Slots:
         self._bodies = [(place.start, block.start + place.start) for place in block.places(batch.bodies)]
         self._records = batch.records.offset
         self._lengths = block.column(batch.received, BatchHeader.length)
-        # For each batch of responses, the second column is copied to the first, for as many messages as there are.
+        # For each batch of responses, the second column is copied to the first, up to the number of messages.
         self._copied = [
             (
                 block.column(batch.records, ReadyRecord.question),

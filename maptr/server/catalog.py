@@ -1,10 +1,10 @@
-"""The catalog zone of a server (RFC 9432): its members, which follow the configuration, and its serial.
+"""A server's catalog zone (RFC 9432): its members, which follow the configuration, and its serial.
 
-A secondary purges a zone that the catalog no longer lists. So the members are the zones of the configuration, whether
-they could be loaded or not, and a configuration that lost many of them does not take them out by itself.
+A secondary purges a zone that the catalog no longer lists. So every configured zone is a member, whether or not it
+could be loaded, and a configuration that has lost many zones does not remove them by itself.
 
-The serial, the members and a digest of the content are kept in the state folder. The serial changes only with the
-content.
+The serial, the members and a digest of the content are kept in the state folder. The serial changes only when the
+content does.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ NAMES = 10  # of members in an alarm
 
 @dataclass(frozen=True, slots=True)
 class KeptCatalog:
-    """What was published last of a catalog. ``held``: those of its members that were not configured then."""
+    """The last published version of a catalog. ``held``: its members that were not configured then."""
 
     published: Published
     members: tuple[Folded, ...]
@@ -47,8 +47,8 @@ class KeptCatalog:
 
 
 class Catalog:
-    """The catalog of a server, over reloads. ``error`` is why it cannot be kept for the next start, ``damaged`` what
-    was wrong with what was kept. ``held``: the members that are not configured."""
+    """A server's catalog, across reloads. ``error`` is why it cannot be kept for the next start, ``damaged`` what was
+    wrong with the kept version. ``held``: the members that are not configured."""
 
     def __init__(self) -> None:
         self.error = ""
@@ -65,10 +65,10 @@ class Catalog:
         *,
         passing: bool = False,
     ) -> ZoneView | None:
-        """Return the catalog of a configuration, which is ``before`` if nothing has changed; None if it has none.
+        """Return a configuration's catalog, which is ``before`` if nothing has changed; None if it has none.
 
-        A new one is kept first. ``others`` gives the serials of its secondaries, which a new serial passes; with
-        ``passing``, one that is ahead is passed even if nothing has changed.
+        A new version is first stored. ``others`` gives its secondaries' serials, which a new serial passes; with
+        ``passing``, a secondary that is ahead is passed even if nothing has changed.
         """
         origin, folder = catalog_origin(config), config.serve.state
         if origin is None:
@@ -90,7 +90,7 @@ class Catalog:
         return view
 
     def read(self, folder: Path, origin: Folded) -> KeptCatalog | None:
-        """Return what was kept of a catalog; None without it, and if it is damaged, which is an alarm."""
+        """Return the kept version of a catalog; None if there is none, or if it is damaged, which raises an alarm."""
         path = path_of(folder, origin)
         try:
             digest, _, text = read_whole(path).partition(b"\n")
@@ -104,7 +104,7 @@ class Catalog:
         except (FileNotFoundError, NotADirectoryError):
             return None
         except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            self.damaged = f"{path} is not used: {reason_of(error)}; the serial of the catalog may go back"
+            self.damaged = f"{path} is not used: {reason_of(error)}; the catalog's serial may go backwards"
         return None
 
     def _store(self, folder: Path, view: ZoneView, members: Iterable[Folded]) -> None:
@@ -124,7 +124,7 @@ class Catalog:
             self.error, self._stored = "", (folder, view.origin, view.serial, self.held)
 
     def alarms(self, config: Config, served: Served) -> Iterator[Alarm]:
-        """Yield the alarms of the catalog."""
+        """Yield the catalog's alarms."""
         if config.serve.catalog.name is None:
             return
         name = to_text(config.serve.catalog.name)
@@ -150,15 +150,15 @@ def _is_passed(serial: int, others: Iterable[int]) -> bool:
     return any(is_newer(other, serial) for other in others)
 
 
-# ---- members that the configuration has no longer
+# ---- members that are no longer configured
 
 
 def lost_members(
     members: Collection[Folded], configured: Collection[Folded], held: Collection[Folded] = ()
 ) -> tuple[Folded, ...]:
-    """Return the members that are no longer configured, if they are too many to be taken out without a person.
+    """Return the members that are no longer configured, if there are too many to remove without an operator.
 
-    ``held`` were too many before: they stay, even if some of them are configured again, or other zones are new.
+    ``held`` were too many at an earlier reload: they remain, even if some are configured again or other zones are new.
     """
     lost = tuple(member for member in members if member not in configured)
     is_held = any(member in held for member in lost)
@@ -181,18 +181,19 @@ def held_text(held: Collection[Folded], served: Served) -> str:
     names = [*map(to_text, held)]
     more = f" and {len(names) - NAMES} more" if len(names) > NAMES else ""
     return (
-        f"{len(names)} of {len(served)} members are no longer configured: {', '.join(names[:NAMES])}{more}; they stay,"
-        " and are served as before: configure them again, or remove them by maptr reload --force"
+        f"{len(names)} of {len(served)} members are no longer configured: {', '.join(names[:NAMES])}{more}; they are"
+        " still listed and served: configure them again, or remove them with maptr reload --force"
     )
 
 
 def held_state(state: ZoneState, config: Config) -> ZoneState:
-    """Return the state of a served zone that is no longer configured: those who have the catalog may have it, too."""
+    """Return the state of a served zone that is no longer configured. Clients that may transfer the catalog may
+    transfer it."""
     return replace(state, zone=_held_zone(state.zone, config))
 
 
 def kept_state(origin: Folded, folder: Path, config: Config, now: float) -> ZoneState:
-    """Return the state of a zone that is not configured at a start: that of its last good version."""
+    """Return the state of a zone that is not configured at a start: its last good version."""
     zone = _held_zone(ZoneConfig(origin, kept.path_of(folder, origin), state=folder), config)
     version = state_folder.last_version(zone, is_signed=True)
     if version is None:
@@ -209,7 +210,7 @@ def _held_zone(zone: ZoneConfig, config: Config) -> ZoneConfig:
 
 
 def held_result(state: ZoneState) -> ZoneResult:
-    """Return the result of a reload for a member that stays."""
+    """Return the result of a reload for a member that remains."""
     serial = None if state.view is None else state.view.serial
-    reason = "it is no longer configured, and too many members of the catalog are not; maptr reload --force removes it"
+    reason = "it is no longer configured, like too many other members; maptr reload --force removes it"
     return ZoneResult(to_text(state.zone.name), "refused", serial, serial, reason)

@@ -1,6 +1,6 @@
-"""The control socket, for its owner and root (mode 0600). A request and its response are one line of JSON each.
+"""The control socket, for its owner and root (mode 0600). A request and its response are each one line of JSON.
 
-Members of a configured group may ask for the status, such as the user of a monitoring system (mode 0660). The daemon
+Members of a configured group, such as a monitoring system's user, may ask for the status (mode 0660). The daemon
 executes the requests. Their size, time and number are limited.
 """
 
@@ -33,11 +33,11 @@ STATUS = "status"  # the command that changes nothing
 _PEER = struct.Struct("=3i")  # struct ucred: process, user and group (unix(7))
 MAX_REQUEST = 4096  # bytes of a request: a command, a zone name and options
 MAX_SOCKET_PATH = 107  # bytes of sun_path without the final NUL (unix(7))
-CONNECT_TIMEOUT = 1.0  # seconds for the test whether a server listens on an existing socket
+CONNECT_TIMEOUT = 1.0  # seconds to test whether a server listens on an existing socket
 
 
 def bind(path: Path, group: str = "") -> socket.socket:
-    """Listen on a socket with mode 0600 at the path; with mode 0660 for a ``group``, unless that cannot be done.
+    """Listen on a socket at the path with mode 0600, or, if possible, with mode 0660 for a ``group``.
 
     Creates the directory, and replaces a socket on which no server listens. Raises ConfigError.
     """
@@ -47,7 +47,7 @@ def bind(path: Path, group: str = "") -> socket.socket:
         with locked(path.parent) as folder:  # if two servers start at once, the second must find the first's socket
             mode = os.fstat(folder).st_mode
             if mode & 0o022 and not mode & stat.S_ISVTX:
-                raise _error(f"other users may write to {path.parent}, and could replace the socket")
+                raise _error(f"other users may write to {path.parent} and could replace the socket")
             _remove_stale(path)
             sock = _bind(path)
     if group and (reason := _share(path, group)):
@@ -56,7 +56,7 @@ def bind(path: Path, group: str = "") -> socket.socket:
 
 
 def _share(path: Path, group: str) -> str:
-    """Let the members of a group connect. Returns why not, or ""."""
+    """Let the members of a group connect. Returns the reason if that fails, or ""."""
     if not hasattr(socket, "SO_PEERCRED"):
         return "this system does not tell who connects"
     try:
@@ -74,11 +74,11 @@ def _share(path: Path, group: str) -> str:
 def check_path(path: Path) -> None:
     """Raise ConfigError if the path is too long for a socket."""
     if len(os.fsencode(path)) > MAX_SOCKET_PATH:
-        raise _error(f"{path} is longer than the {MAX_SOCKET_PATH} bytes that the path of a socket may have")
+        raise _error(f"{path} is longer than {MAX_SOCKET_PATH} bytes, the limit for the path of a socket")
 
 
 def _remove_stale(path: Path) -> None:
-    """Remove the socket of an earlier process. Raises ConfigError for one in use, and for another kind of file."""
+    """Remove an earlier process's socket. Raises ConfigError if it is in use, or is another kind of file."""
     try:
         if not stat.S_ISSOCK(path.lstat().st_mode):
             raise _error(f"{path} exists and is not a socket")
@@ -89,7 +89,7 @@ def _remove_stale(path: Path) -> None:
         code = sock.connect_ex(str(path))
     if code != errno.ECONNREFUSED:
         raise _error(f"another maptr listens on {path}")
-    log.info("control socket %s was left by an earlier process and is replaced", path)
+    log.info("control socket %s, left by an earlier process, is replaced", path)
     path.unlink()
 
 
@@ -97,7 +97,7 @@ def _bind(path: Path) -> socket.socket:
     sock = socket.socket(socket.AF_UNIX)
     try:
         sock.setblocking(False)
-        # The file gets the mode of the descriptor, so other users never have access.
+        # The file gets the descriptor's mode, so other users never have access.
         os.fchmod(sock.fileno(), 0o600)
         sock.bind(str(path))
         path.chmod(0o600)
@@ -109,7 +109,7 @@ def _bind(path: Path) -> socket.socket:
 
 
 def _is_owner(sock: socket.socket) -> bool:
-    """Return whether root or the user of this process has connected. Without the group, nobody else can."""
+    """Return whether root or this process's user has connected. Without a group, no other user can."""
     if not hasattr(socket, "SO_PEERCRED"):
         return True
     _, user, _ = _PEER.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size))
@@ -130,11 +130,11 @@ class ControlServer(RequestServer):
     async def respond(self, request: bytes, sock: socket.socket) -> bytes:
         if _is_owner(sock) or _command_of(request) == STATUS:
             return await self._answer(request)
-        return _line({"error": "only the user of the server, and root, may do more than ask for the status"})
+        return _line({"error": "only root and the server's user may do more than ask for the status"})
 
     async def _answer(self, line: bytes) -> bytes:
         found = await self._result(line)
-        return await in_thread(lambda: _line(found))  # with thousands of zones it takes long
+        return await in_thread(lambda: _line(found))  # it takes long with thousands of zones
 
     async def _result(self, line: bytes) -> dict[str, Any]:
         request = _read(line)
@@ -142,11 +142,11 @@ class ControlServer(RequestServer):
             return {"error": "a request is one JSON object on a line"}
         try:
             return await self._execute(request)
-        except MaptrError as error:  # what it asks for cannot be done
+        except MaptrError as error:  # the request cannot be fulfilled
             return {"error": reason_of(error)}
         except Exception:
             log.exception("internal error, request dropped: %.200r", line)
-            return {"error": "internal error; the log has it"}
+            return {"error": "internal error; see the log"}
 
 
 def server(sock: socket.socket, execute: Execute) -> ControlServer:

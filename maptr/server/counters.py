@@ -14,7 +14,7 @@ from maptr.answer.context import Transport
 from maptr.protocol.numbers import HEADER_SIZE
 
 # RFC 1035 4.1.1, RFC 2136 2.2 and RFC 6891 9. In the header's four bits, 7 means YXRRSET, which maptr never sends, or
-# BADCOOKIE, which is 23 (RFC 7873 8).
+# BADCOOKIE, whose full code is 23 (RFC 7873 8).
 RCODES = {code: "BADCOOKIE" if code == 7 else dns.rcode.Rcode(code).name for code in (0, 1, 2, 3, 4, 5, 6, 7, 9)}
 BADVERS = 17  # its lower four bits, in the header, are 0; its upper bits are in the OPT (RFC 6891 6.1.3)
 _NAMES = {**{code: f"RCODE{code}" for code in range(SILENCE)}, **RCODES, SILENCE: "dropped", BADVERS: "BADVERS"}
@@ -22,7 +22,7 @@ _NAMES = {**{code: f"RCODE{code}" for code in range(SILENCE)}, **RCODES, SILENCE
 
 @dataclass(slots=True)
 class Counters:
-    """The number of queries by transport and by RCODE of the response, and of other events, since the start."""
+    """The number of queries by transport and response RCODE, and of other events, since the start."""
 
     # UDP in batches (``udp.py``): queries received, answered with a ready response, answered on the general path, not
     # answered, and dropped under overload; responses that the kernel did not send; calls of recvmmsg(2).
@@ -33,7 +33,7 @@ class Counters:
     overload: int = 0
     lost: int = 0
     calls: int = 0
-    # Queries with a valid server cookie, and with another cookie, which get a new one (RFC 7873 5.2).
+    # Queries with a valid server cookie, and queries with any other cookie, which get a new one (RFC 7873 5.2).
     verified: int = 0
     unverified: int = 0
     queries: dict[Transport, list[int]] = field(default_factory=lambda: {each: [0] * len(_NAMES) for each in Transport})
@@ -70,7 +70,7 @@ GROUPS = {
 
 
 def rcode_text(code: int) -> str:
-    """Return the mnemonic of a code from ``result``, or ``-`` for no response."""
+    """Return the mnemonic for a code from ``result``, or ``-`` for no response."""
     return "-" if code == SILENCE else _NAMES[code]
 
 

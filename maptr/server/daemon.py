@@ -1,7 +1,7 @@
 """The daemon, which owns sockets, zones and journals, and answers queries until it is stopped.
 
-SIGHUP reloads the configuration and zones, SIGTERM and SIGINT stop the daemon. The control socket serves ``status`` and
-``reload``. The caller configures logging ("maptr.serve").
+SIGHUP reloads the configuration and zones; SIGTERM and SIGINT stop the daemon. The control socket takes the commands of
+``execute``. The caller configures logging ("maptr.serve").
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ log = logging.getLogger("maptr.serve")
 
 
 def certificate_of(config: Config) -> Certificate | None:
-    """Read the certificate of ``[serve.tls]``; None if it has none. Raises ConfigError."""
+    """Read the certificate that ``[serve.tls]`` names; None if it names none. Raises ConfigError."""
     tls = config.serve.tls
     if tls.certificate is None or tls.key is None:
         return None
@@ -55,9 +55,9 @@ def certificate_of(config: Config) -> Certificate | None:
 class Daemon:
     """Serves the zones of a configuration until it is stopped.
 
-    ``served`` has these zones as loaded; if ``bind`` comes before, ``reloader.served`` gets them. A reload reads the
-    configuration again with ``reread``. ``bound`` has the sockets if they are already bound. ``clock`` is in seconds
-    since 1970. Raises ConfigError for an unusable certificate.
+    ``served`` has these zones as loaded; if ``bind`` is called first, set ``reloader.served`` to them afterwards. A
+    reload rereads the configuration with ``reread``. ``bound`` has the sockets if they are already bound. ``clock`` is
+    in seconds since 1970. Raises ConfigError for an unusable certificate.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class Daemon:
         certificate = certificate_of(config)
         self.responder = settings.responder_of(config)
         limits = limits_within_descriptors(serve.tcp, 2 * len(serve.listen) + len(tls.listen))
-        # The first counters are the event loop's, each other one a UDP socket's.
+        # The first counters are the event loop's; each of the rest is a UDP socket's.
         self._counters: Sequence[Counters] = [Counters()]
         self._connections = Connections(limits)
         self.reloader = Reloader(config, served, self.responder, certificate=certificate, reread=reread, clock=clock)
@@ -108,7 +108,7 @@ class Daemon:
             self.metrics_bound = bound_at(serve.metrics, bound.metrics)
 
     def close(self) -> None:
-        """Close what ``bind`` has bound and ``run`` has not closed, as after a signal during the start."""
+        """Close the sockets that ``run`` has not closed, for example after a signal during the start."""
         if self._not_ready is not None:
             self._not_ready.stop()
         if self._sockets is not None:
@@ -144,7 +144,7 @@ class Daemon:
             if controller is not None:
                 controller.start()
             if self._sockets.metrics is not None:
-                from maptr.server import metrics  # late: it imports HTTP, which most servers start without
+                from maptr.server import metrics  # late: it imports HTTP, which most servers do not need
 
                 hosts = lambda: self.reloader.config.serve.metrics_hosts  # noqa: E731
                 http = metrics.server(self._sockets.metrics, self.status, hosts)
@@ -218,7 +218,7 @@ class Daemon:
     async def _pull(self) -> dict[str, Any]:
         puller = self.reloader.puller
         if puller is None or not self.reloader.config.table.url:
-            return {"error": "no table is pulled: table.url and table.file say where from, and where to"}
+            return {"error": "no table is pulled: set table.url and table.file to its source and its file"}
         if reason := puller.frozen_reason():
             return {"error": reason}
         published = {result.zone: result for result in await puller.pull_now()}
@@ -233,11 +233,11 @@ class Daemon:
 
     @staticmethod
     def _origin(zone: str | None, served: Iterable[Folded]) -> Folded | None:
-        """Return the zone that a request names; None for all. Raises ConfigError for one that is not served."""
+        """Return the zone that a request names; None for all. Raises ConfigError if it is not served."""
         return None if zone is None else settings.served_origin(zone, served)
 
     def status(self) -> Status:
-        """Return the status. It takes long with many zones: call it in a thread."""
+        """Return the status. This takes long with many zones: call it in a thread."""
         reloader, now, certificate = self.reloader, self._clock(), self.reloader.certificate
         counters, alarms = total(self._counters), reloader.alarms()
         silences = settings.silences_of(reloader.config)

@@ -1,6 +1,6 @@
-"""Frozen zones: those that the server does not change by itself until an operator thaws them.
+"""Frozen zones, which the server does not change by itself until an operator thaws them.
 
-A freeze lasts over restarts: it is a file in the state folder.
+A freeze survives restarts: it is a file in the state folder.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ log = logging.getLogger("maptr.serve")
 
 NAME = "frozen.json"
 ALL = ""  # the key of all zones in the file
-NOT_STORED = "what is frozen holds until a restart only, because it cannot be stored"
+NOT_STORED = "the freezes last only until a restart, because they cannot be stored"
 MAX_FILE = 1 << 22  # bytes: some 10,000 zones
 
 
 @dataclass(frozen=True, slots=True)
 class Frozen:
-    """The times, in seconds since 1970, since which all zones, and single ones, are frozen.
+    """The times, in seconds since 1970, since when all zones, and single zones, have been frozen.
 
-    ``is_unread``: the file could not be read, so that everything is frozen until it can. ``trouble`` says so, or that
-    the file is damaged. ``unstored`` is why this is not in the file, so that a restart goes back to what is there; ""
-    if it is.
+    ``is_unread``: the file could not be read, so everything is frozen until it can be. ``trouble`` says so, or that the
+    file is damaged. ``unstored`` is why this is not in the file, so that a restart returns to the file's state; "" if
+    it is.
     """
 
     everything: float | None = None
@@ -40,17 +40,17 @@ class Frozen:
     unstored: str = ""
 
     def since(self, origin: Folded) -> float | None:
-        """Return since when a zone is frozen; None if it is not."""
+        """Return since when a zone has been frozen; None if it is not."""
         return self.zones.get(origin, self.everything)
 
     def freeze(self, origin: Folded | None, now: float) -> Frozen:
-        """Return this with one zone frozen, or, with None, all of them. What is frozen stays so since its time."""
+        """Return this with one zone frozen, or all with None. Zones that are already frozen keep their time."""
         if origin is None:
             return Frozen(now if self.everything is None else self.everything, self.zones)
         return Frozen(self.everything, {origin: now, **self.zones})
 
     def thaw(self, origin: Folded | None) -> Frozen:
-        """Return this without the freeze of one zone, or, with None, without any. Raises ZoneError."""
+        """Return this with one zone thawed, or all with None. Raises ZoneError."""
         if origin is None:
             return Frozen()
         if origin not in self.zones:
@@ -62,15 +62,15 @@ class Frozen:
         return Frozen(self.everything, {name: since for name, since in self.zones.items() if name != origin})
 
     def table_reason(self, origins: Iterable[Folded]) -> str:
-        """Return why the table from which these zones are built is not pulled; "" if it may be."""
+        """Return why these zones' table is not pulled; "" if it may be."""
         if self.everything is not None:
             return f"{_text(None, self.everything)}: {_command(None)}"
         found = next((origin for origin in origins if origin in self.zones), None)
         return "" if found is None else f"{_text(found, self.zones[found])}: {_command(found)}"
 
     def alarms(self, served: Iterable[Folded]) -> Iterator[Alarm]:
-        """Yield an alarm for each freeze, and one if the file has another state."""
-        stops = "no change is published but that of maptr reload ZONE"
+        """Yield an alarm for each freeze, and one if the file's state differs."""
+        stops = "no change is published except by maptr reload ZONE"
         if self.everything is not None:
             text = self.trouble or f"{_text(None, self.everything)}, {stops}: {_command(None)}"
             level = logging.ERROR if self.trouble else logging.WARNING
@@ -81,7 +81,7 @@ class Frozen:
                 text = f"{_text(origin, since)}, {stops}: {_command(origin)}"
                 yield Alarm(AlarmKind.FROZEN, text, to_text(origin), since=since, level=logging.WARNING)
         if text := self.not_stored():
-            text += "; remove the cause: the server tries again each minute"
+            text += "; remove the cause: the server retries every minute"
             yield Alarm(AlarmKind.FREEZE_NOT_STORED, text)
 
     def not_stored(self) -> str:
@@ -90,8 +90,8 @@ class Frozen:
 
 
 def _text(origin: Folded | None, since: float) -> str:
-    what = "all zones are" if origin is None else f"zone {to_text(origin)} is"
-    return f"{what} frozen since {time_text(since)}"
+    what = "all zones have" if origin is None else f"zone {to_text(origin)} has"
+    return f"{what} been frozen since {time_text(since)}"
 
 
 def _command(origin: Folded | None) -> str:
@@ -99,7 +99,7 @@ def _command(origin: Folded | None) -> str:
 
 
 def read(folder: Path | None, now: float) -> Frozen:
-    """Return what is frozen. Trouble with the file is logged, for a command, which has no alarms."""
+    """Return the freezes, for a command, which has no alarms: trouble with the file is logged."""
     found = load(folder, now)
     if found.trouble:
         log.error("%s", found.trouble)
@@ -107,7 +107,7 @@ def read(folder: Path | None, now: float) -> Frozen:
 
 
 def load(folder: Path | None, now: float) -> Frozen:
-    """Return what is frozen. Of a file that cannot be read, that is everything: nothing is undone by an accident."""
+    """Return the freezes. If the file cannot be read, everything is frozen, so that no accident undoes a freeze."""
     if folder is None:
         return Frozen()
     path = folder / NAME
@@ -129,7 +129,7 @@ def load(folder: Path | None, now: float) -> Frozen:
 
 
 def stored(folder: Path, frozen: Frozen) -> Frozen:
-    """Store what is frozen; return it with the reason if that fails."""
+    """Store the freezes; return them, with the reason if that fails."""
     try:
         write(folder, frozen)
     except OSError as error:
@@ -138,7 +138,7 @@ def stored(folder: Path, frozen: Frozen) -> Frozen:
 
 
 def write(folder: Path, frozen: Frozen) -> None:
-    """Store what is frozen, atomically. Raises OSError."""
+    """Store the freezes atomically. Raises OSError."""
     path = folder / NAME
     single = {to_text(origin): since for origin, since in frozen.zones.items()}
     document = single if frozen.everything is None else {ALL: frozen.everything, **single}
@@ -146,7 +146,7 @@ def write(folder: Path, frozen: Frozen) -> None:
         write_private(path, json.dumps(document).encode() + b"\n")
         return
     try:
-        path.lstat()  # before, because a read-only file system refuses to remove what is not there, too
+        path.lstat()  # first, because a read-only file system also refuses to remove a file that does not exist
     except (FileNotFoundError, NotADirectoryError):
         return
     path.unlink()

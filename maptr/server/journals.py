@@ -1,4 +1,4 @@
-"""The journals of the served zones, from which IXFR is answered.
+"""The served zones' journals, from which IXFR is answered.
 
 A zone's journal is one file, written atomically. The zone file is authoritative: if the journal is damaged or does not
 end at the zone's version, secondaries get one AXFR.
@@ -32,7 +32,7 @@ MAX_JOURNAL_FILE = 2 * MAX_BYTES  # bytes; a larger file is not a journal
 def journals_of(
     zones: Iterable[ZoneConfig], served: Served, before: ServerState | None, logged: Repetitions
 ) -> dict[Folded, Journal]:
-    """Return the journals of the zones that may be transferred, with the changes from ``before`` to what is served now.
+    """Return the journals of the zones that may be transferred, with the changes from ``before`` to the served zones.
 
     Reads and writes the journals: call it in a thread. ``logged`` has the journals that cannot be written.
     """
@@ -57,7 +57,7 @@ def journals_of(
                 if journal is not last:
                     write_journal(path, journal, logged)
             journals[zone.name] = journal
-        except Exception:  # of one zone: the others go on, and its secondaries get AXFR
+        except Exception:  # in one zone: the rest go on, and its secondaries get AXFR
             log.exception("internal error, zone %s: its journal is not used", to_text(zone.name))
             journals[zone.name] = Journal.start(view)
     return journals

@@ -1,7 +1,7 @@
 """Metrics for Prometheus and a health check, over HTTP. The values are those of ``maptr status``.
 
-There are two paths, for GET and HEAD, and one request per connection; size, time and number of requests are limited.
-Needs the package prometheus-client (``pip install 'maptr[metrics]'``). Names follow
+There are two paths, for GET and HEAD, and one request per connection; the size, time and number of requests are
+limited. Needs the package prometheus-client (``pip install 'maptr[metrics]'``). Names follow
 https://prometheus.io/docs/practices/naming/: base units, ``_total`` for counters, times in seconds since 1970.
 """
 
@@ -39,14 +39,14 @@ Family = tuple[str, str, list[str], Sequence[Sample]]  # name, help, label names
 
 MAX_REASON = 200  # characters of a reason in a label; ``maptr status`` shows the whole reason
 MAX_REQUEST = 8192  # bytes of request line and headers: the limit of most servers; scrapers send far less
-REPLY_TIMEOUT = 10.0  # seconds to make the response
+REPLY_TIMEOUT = 10.0  # seconds to produce the response
 PLAIN = "text/plain; charset=utf-8"
 END = b"\r\n\r\n"  # the end of the headers
 _ORIGIN = "(?i)^https?://[^/?]*"  # before the path, in a target that names the server too (RFC 9112 3.2.2)
 
 
 def render(status: Status) -> bytes:
-    """Return the status of the daemon in the text format of Prometheus."""
+    """Return the daemon's status in Prometheus's text format."""
     # Late: an optional dependency.
     from prometheus_client import generate_latest
     from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily
@@ -65,11 +65,11 @@ def render(status: Status) -> bytes:
 def server(
     sock: socket.socket, status: Callable[[], Status], hosts: Callable[[], Collection[str]] = tuple
 ) -> RequestServer:
-    """Return a server of ``/metrics``, and of ``/health``, which says whether every zone is loaded.
+    """Return a server for ``/metrics``, and for ``/health``, which says whether every zone is loaded.
 
-    ``hosts`` gives ``serve.metrics_hosts``, the names for which ``/metrics`` is answered besides those of the machine.
+    ``hosts`` gives ``serve.metrics_hosts``, the names besides the machine's own for which ``/metrics`` is answered.
 
-    ``status`` takes long with many zones, so it is called in a thread, and for these two paths only.
+    ``status`` takes long with many zones, so it is called in a thread, and only for these two paths.
     """
 
     async def answer(received: bytes) -> bytes:
@@ -123,7 +123,7 @@ class _Request(BaseHTTPRequestHandler):
     do_HEAD = do_GET  # noqa: N815
 
     def _asked_for(self) -> list[str]:
-        """Return the servers that the request names: in its target and in its Host headers."""
+        """Return the servers that the request names in its target and its Host headers."""
         origin = re.match(_ORIGIN, self.path)
         return [*([origin[0].partition("://")[2]] if origin else []), *self.headers.get_all("Host", [])]
 
@@ -148,7 +148,7 @@ def _process(status: Status) -> Iterator[Family]:
     yield "start_time_seconds", "When the server started.", [], _one(status.started)
     yield "uptime_seconds", "Seconds since the start.", [], _one(status.uptime)
     kinds = Counter(alarm.kind for alarm in status.alarms)
-    text = "Number of alarms of a kind, which maptr status lists."
+    text = "Alarms by kind; maptr status lists them."
     yield "alarms", text, ["kind"], [([str(kind)], float(kinds[kind])) for kind in AlarmKind]
     reloads = status.reloads
     results = [([result], getattr(reloads, result)) for result in ("done", "refused", "failed")]
@@ -158,7 +158,7 @@ def _process(status: Status) -> Iterator[Family]:
     yield "last_reload_time_seconds", text, [], _one(reloads.last)
     for what in ("config", "certificate"):
         failed = float(bool(getattr(status, f"{what}_error")))
-        yield f"{what}_refused", f"1 while the {what} in use is not that of its file.", [], _one(failed)
+        yield f"{what}_refused", f"1 while the file of the {what} is refused.", [], _one(failed)
     text = "When the certificate for DNS over TLS expires."
     yield "certificate_expiry_time_seconds", text, [], _one(status.certificate_expires)
 
@@ -168,10 +168,10 @@ def _queries(status: Status) -> Iterator[Family]:
     for transport in Transport:
         counts = {**dict.fromkeys([*RCODES.values(), "dropped"], 0), **status.queries.get(transport.value, {})}
         samples += [([transport.value, rcode], count) for rcode, count in counts.items()]
-    text = "Queries by the RCODE of their response; dropped ones got none."
+    text = "Queries by the RCODE of their response; dropped queries got none."
     yield "queries_total", text, ["transport", "rcode"], samples
     cookies = [([result], count) for result, count in status.cookies.items()]
-    yield "cookies_total", "Cookies of clients: valid server cookies, and others.", ["result"], cookies
+    yield "cookies_total", "Clients' cookies: valid server cookies, and others.", ["result"], cookies
     for name, group, key, text in (
         ("rrl_dropped_total", "rate_limit", "dropped", "Responses that the rate limit dropped."),
         ("rrl_slipped_total", "rate_limit", "truncated", "Responses that the rate limit truncated."),
@@ -179,7 +179,7 @@ def _queries(status: Status) -> Iterator[Family]:
         ("udp_unsent_total", "batches", "lost", "Responses that the kernel did not send."),
         ("connections", "connections", "open", "TCP and TLS connections open now."),
         ("connections_accepted_total", "connections", "accepted", "TCP and TLS connections since the start."),
-        ("connections_refused_total", "connections", "refused", "Connections refused to a client that has too many."),
+        ("connections_refused_total", "connections", "refused", "Connections refused: their client has too many."),
         ("connections_shed_total", "connections", "shed", "Idle connections closed to make room."),
     ):
         yield name, text, [], _one(getattr(status, group)[key])
@@ -197,13 +197,13 @@ def _table(status: Status) -> Iterator[Family]:
         for report in table.drift
         for verdict in map(str, Verdict)
     ]
-    text = "Records of the table that a server answers otherwise, by verdict."
+    text = "Table records that a server answers differently, by verdict."
     yield "table_drift_records", text, ["server", "verdict"], samples
 
 
 def _zones(status: Status) -> Iterator[Family]:
     zones = status.zones
-    yield "zones", "Zones of the configuration.", [], _one(len(zones))
+    yield "zones", "Configured zones.", [], _one(len(zones))
     for name, text, read in ZONE_VALUES:
         values = [(zone.zone, read(zone)) for zone in zones]
         yield name, text, ["zone"], [([zone], value) for zone, value in values if value is not None]
@@ -211,7 +211,7 @@ def _zones(status: Status) -> Iterator[Family]:
         reasons = [(zone.zone, _short(reason(zone))) for zone in zones]
         text = f"{text}; the reason is cut to {MAX_REASON} characters."
         yield name, text, ["zone", "reason"], [([zone, found], 1.0) for zone, found in reasons if found]
-    text = "1 for a record that is not in the zone, by the code of its finding; the first 100 findings."
+    text = "1 for a record that is not in the zone, by its finding's code; the first 100 findings."
     lacking = dict.fromkeys(
         (zone.zone, _short(finding["record"]), finding["code"])
         for zone in zones
@@ -230,7 +230,7 @@ def _zones(status: Status) -> Iterator[Family]:
     for name, field, text in (
         ("zone_notify_serial", "serial", "The last serial whose NOTIFY the secondary acknowledged."),
         ("zone_secondary_serial", "observed_serial", "The last serial that the secondary reported."),
-        ("zone_secondary_lag_seconds", "lag", "Seconds without the zone's serial, as far as is known; 0 in step."),
+        ("zone_secondary_lag_seconds", "lag", "Seconds without the zone's serial, as far as known; 0 in step."),
     ):
         known = [(pair, getattr(each, field)) for pair, each in secondaries]
         yield name, text, ["zone", "secondary"], [(pair, found) for pair, found in known if found is not None]

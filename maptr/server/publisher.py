@@ -1,4 +1,4 @@
-"""Publishing of zone files: a valid new version replaces the served one, an invalid version does not.
+"""Publishing of zone files: a valid new version replaces the served one; an invalid version does not.
 
 The functions make a new ``Served`` (``state.py``). They read files and take long: call them in a thread.
 """
@@ -30,7 +30,7 @@ from maptr.zone.snapshot import ZoneView
 log = logging.getLogger("maptr.serve")
 
 NOTHING_FROZEN = Frozen()
-Others = Callable[[Folded], Iterable[int]]  # the serials that the secondaries of a zone have
+Others = Callable[[Folded], Iterable[int]]  # the serials that a zone's secondaries have
 Tell = Callable[[str], object]
 Step = Callable[[ZoneState, float], tuple[ZoneState, ZoneResult]]
 
@@ -48,10 +48,10 @@ def start(
     tell: Tell = lambda doing: None,
     others: Others = nobody,
 ) -> Served:
-    """Load every zone, as a reload does after the last good versions. Queries for a zone without any get SERVFAIL.
+    """Load every zone, as a reload from the last good versions would. Queries for a zone with no version get SERVFAIL.
 
-    ``tell`` gets what is done at the moment; ``others`` gives the serials of the secondaries. Versions are not kept
-    yet: call ``keep`` when they are served.
+    ``tell`` gets the current step; ``others`` gives the secondaries' serials. Versions are not kept yet: call ``keep``
+    when they are served.
     """
     return publish(zones, {}, clock=clock, frozen=frozen, tell=tell, others=others)[0]
 
@@ -67,11 +67,11 @@ def publish(
     tell: Tell = lambda doing: None,
     others: Others = nobody,
 ) -> tuple[Served, list[ZoneResult]]:
-    """Read the zones again. Returns what to serve, and the result for each zone, including removed zones.
+    """Reread the zones. Returns what to serve, and the result for each zone, including removed zones.
 
     ``only``: read only the file of this zone, even if it is frozen. ``force``: as in ``decide``. The server starts if
     ``current`` is empty. An invalid or unreadable file is a result, not an exception. A serial that the server chooses
-    passes those that ``others`` gives.
+    passes the serials that ``others`` gives.
     """
     zones, starting = tuple(zones), not current
     states: dict[Folded, ZoneState] = {}
@@ -84,7 +84,7 @@ def publish(
             known = current.get(zone.name, ZoneState(zone))
             state = replace(known, zone=zone, frozen=frozen.since(zone.name))
             if (zone.keys, zone.signing) != (known.zone.keys, known.zone.signing):
-                # The signatures do not fit the new keys or policy.
+                # The signatures do not match the new keys or policy.
                 state = replace(state, signed=SigningState(known.signed.unsigned if zone.keys else None))
         if only is None or only == zone.name:
             is_held = state.frozen is not None and state.view is not None and only is None
@@ -101,7 +101,7 @@ def publish(
 
 
 def _last_state(zone: ZoneConfig, now: float, frozen: float | None) -> ZoneState:
-    """Return the state of a zone before a start: that of its last good version, if there is one."""
+    """Return a zone's state before a start: its last good version, if there is one."""
     damaged: list[str] = []
     try:
         version = state_folder.last_version(zone, damaged.append)
@@ -116,13 +116,13 @@ def _last_state(zone: ZoneConfig, now: float, frozen: float | None) -> ZoneState
 
 
 def _guarded(state: ZoneState, now: float, step: Step) -> tuple[ZoneState, ZoneResult]:
-    """Take a step with one zone. An unexpected exception is that zone's error, and the others go on."""
+    """Take a step with one zone. An unexpected exception is that zone's error, and the other zones go on."""
     try:
         return step(state, now)
     except Exception as error:
         name = to_text(state.zone.name)
         log.exception("internal error, zone %s is not changed", name)
-        reason = f"{state.zone.table or state.zone.file}: internal error, the log has it: {reason_of(error)}"
+        reason = f"{state.zone.table or state.zone.file}: internal error, see the log: {reason_of(error)}"
         state = replace(state, error=reason, failed_at=now, is_forcible=False)
         return state, state.refused()
 
@@ -136,10 +136,9 @@ def _hold(state: ZoneState, now: float) -> tuple[ZoneState, ZoneResult]:
 def sign_again(
     current: Served, *, clock: Clock, retry: bool = False, others: Others = nobody
 ) -> tuple[Served, list[ZoneResult]]:
-    """Sign the zones whose keys have changed or whose signatures are due, without reading their files again.
+    """Sign the zones whose keys have changed or whose signatures are due, without rereading their files.
 
-    ``retry``: also those whose last signing failed, before their time. Returns what to serve, and the result for each
-    zone that was to be signed.
+    ``retry``: retry failed signings at once. Returns what to serve, and the result for each zone that was due.
     """
     states, results = dict(current), []
     for origin, state in current.items():
@@ -156,9 +155,9 @@ def sign_again(
 
 
 def keep(current: Served, only: Container[Folded] | None = None) -> Served:
-    """Write the served versions that are not in the state folder yet, for the next start. Returns the new states.
+    """Write served versions that are not yet in the state folder, for the next start. Returns the new states.
 
-    ``only``: those of these zones.
+    ``only``: only these zones.
     """
     return {origin: _kept(state) if only is None or origin in only else state for origin, state in current.items()}
 
@@ -178,7 +177,7 @@ def _kept(state: ZoneState) -> ZoneState:
 
 
 def log_results(results: Iterable[ZoneResult]) -> None:
-    """Log what is served now. Signing is logged when it happens, and a refusal as an alarm."""
+    """Log the served versions. Signing is logged when it happens, a refusal as an alarm."""
     for result in results:
         match result.result:
             case "loaded":
@@ -194,12 +193,12 @@ def log_results(results: Iterable[ZoneResult]) -> None:
 def _publish(
     state: ZoneState, now: float, force: bool, *, starting: bool, others: Callable[[], Iterable[int]]
 ) -> tuple[ZoneState, ZoneResult]:
-    """Read a zone, choose the version to serve, and serve it; if a version is refused, keep the served one."""
+    """Read a zone, choose the version to serve, and serve it; if that is refused, keep the served version."""
     zone = state.zone
     if starting and state.view is not None and kept.fits(zone, state.settings, state.sources):
         return _unchanged(state, now, others)
     old = state.unsigned_view()
-    to_pass = others if zone.keys is None else partial(nobody, zone.name)  # a signed zone passes them when it is signed
+    to_pass = others if zone.keys is None else partial(nobody, zone.name)  # a zone with keys passes them on signing
     try:
         state, published = _published(state, old, starting=starting)
         with candidate(zone, now, starting=starting, others=to_pass) as (reading, left_out):
@@ -215,7 +214,7 @@ def _publish(
     sources = tuple(one._replace(path=zone.file) if one.path == reading.file else one for one in checked.sources)
     is_known = left_out == state.left_out
     state = replace(state.accepted(sources), left_out=left_out)
-    if left_out and left_out.records and not (is_known or left_out.answered_by_others):  # with others, it is an alarm
+    if left_out and left_out.records and not (is_known or left_out.answered_by_others):  # answered by others: an alarm
         log.warning("%s", state.left_out_text())
     warnings = checked.first_warnings()
     changed = None if changes is None else changes.names
@@ -223,7 +222,7 @@ def _publish(
 
 
 def _published(state: ZoneState, old: ZoneView | None, *, starting: bool) -> tuple[ZoneState, Published | None]:
-    """Return the version that secondaries have of a zone whose serials the server chooses; None if none is known."""
+    """Return the version that secondaries have, if the server chooses the zone's serials; None if none is known."""
     published = None if old is None else Published.of(old)
     if _serial_folder(state.zone) is None or not (old is None or starting):
         return state, published
@@ -233,7 +232,7 @@ def _published(state: ZoneState, old: ZoneView | None, *, starting: bool) -> tup
 
 
 def _serial_folder(zone: ZoneConfig) -> Path | None:
-    """Return the folder for the serial that the server chooses; None if it chooses none."""
+    """Return the folder for the serial that the server chooses; None if it does not choose it."""
     return None if zone.style == "file" else zone.state
 
 
@@ -246,18 +245,18 @@ def _with_serial(
     others: Callable[[], Iterable[int]],
     force: bool,
 ) -> ZoneView:
-    """Return a version with the serial that it gets."""
+    """Return the version with its serial."""
     if _serial_folder(zone) is None:
         return view
     view = choose_serial(view, published, zone.style, now, others, force=force)
     if old is None and published is not None and view.serial != published.serial:
-        what = "its content is not known to be the one that was published"
+        what = "its content may differ from the published one"
         log.info("zone %s: serial %d follows %d: %s", to_text(zone.name), view.serial, published.serial, what)
     return view
 
 
 def _refuse(state: ZoneState, error: Exception, now: float) -> tuple[ZoneState, ZoneResult]:
-    """Keep what is served, if anything is. A new reason is an alarm; the same one is only logged, as a result."""
+    """Keep serving the old version, if there is one. A new reason is an alarm; a repeated one is only logged."""
     reason = text_of(error)
     is_known = reason == state.error
     state = replace(state, error=reason, failed_at=now, is_forcible=isinstance(error, UnsafeChange))
@@ -277,7 +276,7 @@ def _adopt(
     force: bool,
     others: Callable[[], Iterable[int]],
 ) -> tuple[ZoneState, ZoneResult]:
-    """Serve an accepted version, signed if the zone is to be. If it is not ``is_new``, it is served already."""
+    """Serve an accepted version, signed if the zone has keys. Unless ``is_new``, it is already served."""
     for warning in warnings if is_new else ():
         if warning not in state.warnings:
             log.warning("zone %s: %s", to_text(state.zone.name), warning)
@@ -291,7 +290,7 @@ def _adopt(
 
 
 def check_after(last: Kept, new: ZoneView, zone: ZoneConfig, now: float) -> None:
-    """Raise ZoneError if a start would refuse this version of a zone after its last good one."""
+    """Raise ZoneError if a start would refuse this version of a zone after the last good version."""
     old = ZoneState.restored(zone, last, now).unsigned_view()
     if old is None or kept.fits(zone, last.settings, last.sources):
         return
@@ -303,7 +302,7 @@ def check_after(last: Kept, new: ZoneView, zone: ZoneConfig, now: float) -> None
 
 
 def _unchanged(state: ZoneState, now: float, others: Callable[[], Iterable[int]]) -> tuple[ZoneState, ZoneResult]:
-    """Go on with the kept version of a zone whose files and settings are still the same."""
+    """Go on with a zone's kept version if its files and settings have not changed."""
     unsigned = state.unsigned_view() if signer.is_due(state, now) else None
     if unsigned is not None:
         return _sign(state, unsigned, now, state.warnings, changed=False, others=others)
@@ -312,10 +311,10 @@ def _unchanged(state: ZoneState, now: float, others: Callable[[], Iterable[int]]
 
 
 def _last_published(zone: ZoneConfig, tell: Tell) -> Published | None:
-    """Return the version that the state folder says secondaries have: perhaps one that the server signed, if it no
-    longer does.
+    """Return the version that secondaries have, by the state folder. The server may have signed it, even if it no
+    longer signs the zone.
 
-    ``tell`` gets what is wrong with the files that have it.
+    ``tell`` gets any faults of the files.
     """
     folder = zone.state
     assert folder is not None  # noqa: S101 - the caller has checked it
@@ -330,7 +329,7 @@ def _last_published(zone: ZoneConfig, tell: Tell) -> Published | None:
 
 
 def _newer(one: Published | None, other: Published | None) -> Published | None:
-    """Return the newer of two versions that are known; ``one`` if they have the same serial."""
+    """Return the newer of two known versions; ``one`` if they have the same serial."""
     if one is None or (other is not None and is_newer(other.serial, one.serial)):
         return other
     return one
@@ -352,7 +351,7 @@ def _sign(
     state = replace(state, signed=signed if changed else replace(signed, pending=None))
     serial = None if view is None else view.serial
     if signed.error:
-        # The files of the pending version are not those of the served one: a start reads them again.
+        # The pending version's files differ from those of the served version: a start rereads them.
         state = replace(state, sources=()) if changed else state
         return state, ZoneResult(name, "refused", serial, serial, f"not signed: {signed.error}")
     assert view is not None  # noqa: S101 - it was signed
@@ -379,7 +378,7 @@ def _with_stored_serial(state: ZoneState, view: ZoneView, *, starting: bool) -> 
         return state
     try:
         signed = None
-        if state.zone.keys is not None:  # until this version is signed, too
+        if state.zone.keys is not None:  # the old signed version counts until this one is signed
             stored = state_folder.read_serial(folder, view.origin)
             signed = Published.of(state.view) if state.view else stored and stored.signed
         state_folder.write_serial(folder, view.origin, Published.of(view), signed)

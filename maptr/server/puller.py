@@ -1,6 +1,6 @@
-"""The puller: downloads the registry's table at intervals, publishes a changed table, and checks servers for drift.
+"""The puller: downloads the registry's table at intervals, publishes it when it changes, and checks servers for drift.
 
-A failure leaves the table and the zone as they are; the log and the status report it.
+A failure leaves the table and the zone unchanged; the log and the status report it.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from maptr.server.status import ReloadResult, ZoneResult
 log = logging.getLogger("maptr.serve")
 
 DRIFT_WAITS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)  # seconds for secondaries to catch up before drift is reported
-DRIFT_RATE = 100.0  # queries per second: servers limit the rate of responses, NSD to 200 by default
-HISTORY = "drift.sqlite"  # the history of verdicts, in the state folder
+DRIFT_RATE = 100.0  # queries per second: servers limit their response rate, NSD to 200 by default
+HISTORY = "drift.sqlite"  # the verdicts' history, in the state folder
 
 Publish = Callable[[Folded], Awaitable[ReloadResult]]  # reloads a zone
 
 
 class Puller:
-    """Keeps the table of the current configuration up to date: ``publish_and_pull`` is called after each ``pause``, and
-    when ``wanted`` is set, as a reload does. ``look_for_drift`` is called again and again, and waits for each pull."""
+    """Keeps the configured table up to date: ``publish_and_pull`` is called after each ``pause``, and when ``wanted``
+    is set, as a reload does. ``look_for_drift`` is called repeatedly, and waits for each pull."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class Puller:
         self._config = config
         self._publish_zone = publish
         self._frozen = frozen
-        self._held: set[Folded] = set()  # frozen zones that were to be published
+        self._held: set[Folded] = set()  # frozen zones that are due to be published
         self._clock = clock
         self._known: tuple[int, ...] | None = None  # the signature of the table's file after the last pull
         self.wanted = asyncio.Event()
@@ -60,9 +60,9 @@ class Puller:
         self._pulled = asyncio.Event()
 
     async def publish_and_pull(self) -> None:
-        """Pull the table; at first, publish the zones whose tables changed while the server was down.
+        """Pull the table; the first time, publish the zones whose tables changed while the server was down.
 
-        What is frozen stays, and is published after it was thawed.
+        Frozen zones are published once they are thawed.
         """
         if self._known is None:
             known = signature_if_any(self._config().table.file)
@@ -76,14 +76,14 @@ class Puller:
             await self.pull_now()
 
     async def pull_now(self) -> tuple[ZoneResult, ...]:
-        """Pull the table, and publish the zones that are built from it if it has changed.
+        """Pull the table and, if it has changed, publish the zones that are built from it.
 
-        An operator may have changed it too, with ``maptr table pull``. Returns the results of the published zones.
+        An operator may also have changed it, with ``maptr table pull``. Returns the published zones' results.
         """
         config = self._config()
         file = config.table.file
         results: tuple[ZoneResult, ...] = ()
-        async with self._pulling:  # of two pulls at once, one would fail, because the other changes the file
+        async with self._pulling:  # if two ran at once, one would fail, because the other changes the file
             if file is None or not config.table.url:
                 self.pulls.forget()
             else:
@@ -113,7 +113,7 @@ class Puller:
         return self.pulls.pause(self._config().table.every)
 
     def _zones(self, table: Path | None) -> list[Folded]:
-        """Return the zones that are built from this table, or, with None, from any table that exists."""
+        """Return the zones that are built from this table, or from any existing table with None."""
         built = [zone for zone in self._config().zones if zone.table is not None and table in (None, zone.table)]
         return [zone.name for zone in built if zone.table is not None and zone.table.exists()]
 
@@ -139,7 +139,7 @@ class Puller:
             if not report.is_bad and report.text() not in before:
                 log.info("%s", report.text())
 
-    # ---- for the status
+    # ---- status
 
     def status(self) -> TableStatus | None:
         """Return the status; None if no table is pulled or compared with servers."""
@@ -151,7 +151,7 @@ class Puller:
     def alarms(self) -> Iterator[Alarm]:
         state = self.pulls.state
         if failure := self.pulls.failure:
-            yield Alarm(AlarmKind.TABLE_NOT_PULLED, f"{failure}; maptr control pull tries again")
+            yield Alarm(AlarmKind.TABLE_NOT_PULLED, f"{failure}; maptr control pull retries")
         if state.kept:
             kept = kept_text([(each.record, each.reason) for each in state.kept])
             yield Alarm(AlarmKind.RECORDS_KEPT, f"table {state.file}: {kept}")

@@ -1,4 +1,4 @@
-"""The query log, a line for every nth query."""
+"""The query log, with a line for every nth query."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class QueryLog:
         return range(first, count, self._every)
 
     def write(self, query: ReceivedQuery, code: int) -> None:
-        """Log a query whose response is counted under ``code``, if its question can be read."""
+        """Log a query, if its question can be read. ``code`` is the code under which its response is counted."""
         try:
             message = Message.parse_header(query.wire)
             message.parse_question()

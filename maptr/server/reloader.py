@@ -1,6 +1,6 @@
 """The reloader, which keeps the responder's state current: reloads, new signatures and pulled tables.
 
-What a reload has read is adopted as a whole, or not at all.
+A reload takes effect as a whole, or not at all.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("maptr.serve")
 
-KEEP_INTERVAL = 60.0  # seconds between two attempts to keep versions for the next start
+KEEP_INTERVAL = 60.0  # seconds between attempts to keep versions for the next start
 KEEP_AT_ONCE = 50  # versions
-ALARM_INTERVAL = 10.0  # seconds between two looks at the alarms, which log and date them
+ALARM_INTERVAL = 10.0  # seconds between checks that log and date the alarms
 
 
 class Reloader:
     """Keeps the responder's state up to date.
 
-    ``config`` is the current configuration, which a reload reads again with ``reread``.
+    ``config`` is the current configuration, which a reload rereads with ``reread``.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class Reloader:
     ) -> ReloadResult:
         """Reload one of the served zones, or the configuration and all zones.
 
-        One that is ``by_operator``, or of all zones, ends the alarms about damaged files of the state folder.
+        A reload ``by_operator``, or of all zones, ends the alarms about damaged files in the state folder.
         """
         async with self._busy:
             with announced_reload():
@@ -106,7 +106,7 @@ class Reloader:
     async def _reload(self, zone: Folded | None, force: bool, *, by_operator: bool) -> ReloadResult:
         error = ""
         try:
-            # In a thread, because parsing takes far longer than a query may wait.
+            # In a thread: parsing would block queries for too long.
             config, context, served, results = await in_thread(lambda: self._read(zone, force, by_operator=by_operator))
             await self._adopt(config, context, served, results, passing=zone is None)
         except (ConfigError, OSError) as refused:
@@ -127,7 +127,7 @@ class Reloader:
         return ReloadResult(tuple(results), error)
 
     def log_cookies(self) -> None:
-        """Log why enabled cookies are off, if that is new. If they are asked for, that is an alarm."""
+        """Log why enabled cookies are off, if that is new. If they are explicitly configured, that is an alarm."""
         reason = "" if settings.missing_cookies(self.config) else settings.why_no_cookies(self.config)
         if self._logged.is_new("cookies", reason):
             log.info("%s", reason)
@@ -136,7 +136,7 @@ class Reloader:
         if self.puller is not None:
             self.puller.wanted.set()
         elif settings.has_table(self.config):
-            from maptr.server.puller import Puller  # late, for a fast start: few servers need the client
+            from maptr.server.puller import Puller  # late, for a fast start: few servers need it
 
             self.puller = Puller(lambda: self.config, self.reload_now, clock=self._clock, frozen=lambda: self.frozen)
             self.background.repeat(
@@ -181,7 +181,7 @@ class Reloader:
         return config, context, served, results
 
     def _held(self, config: Config, *, force: bool, whole: bool) -> Iterable[Folded]:
-        """Return the zones that stay without being configured, as members of the catalog."""
+        """Return the zones that remain members of the catalog although they are not configured."""
         if not whole:
             return catalog.held_in(config, self.served)
         before = self._responder.state.access.catalog
@@ -191,7 +191,7 @@ class Reloader:
         return catalog.lost_members(self.served, configured, catalog.held_in(self.config, self.served))
 
     async def sign_now(self, *, retry: bool = False) -> ReloadResult:
-        """Sign the zones as ``sign_again`` does."""
+        """Sign the zones with ``sign_again``."""
         results: list[ZoneResult] = []
         async with self._busy:
             if any(state.zone.keys for state in self.served.values()):
@@ -206,9 +206,9 @@ class Reloader:
         return ReloadResult(tuple(results))
 
     async def keep_now(self) -> None:
-        """Keep the versions that are served for the next start, and set aside those that no zone has."""
+        """Keep the served versions for the next start, and set aside those of zones that are no longer configured."""
         due = [origin for origin, state in self.served.items() if not state.is_kept]
-        for start in range(0, len(due), KEEP_AT_ONCE):  # so that a reload need not wait for all of them
+        for start in range(0, len(due), KEEP_AT_ONCE):  # in parts, so that a reload need not wait for all of them
             some = frozenset(due[start : start + KEEP_AT_ONCE])
             async with self._busy:
                 self.served = await in_thread(partial(keep, self.served, some))
@@ -219,12 +219,12 @@ class Reloader:
             await in_thread(lambda: state_folder.tidy(catalog.in_effect(self.config, self.served), self._clock()))
 
     async def set_frozen(self, origin: Folded | None, *, is_frozen: bool) -> tuple[str, str]:
-        """Freeze or thaw a zone, or all; the table is pulled if that is due. Returns what was done, and why that holds
-        until a restart only; "" if it does not. Raises ConfigError, and ZoneError for a zone that was not frozen.
+        """Freeze or thaw a zone, or all; a due pull of the table is made. Returns what was done, and why it lasts only
+        until a restart, "" if it survives one. Raises ConfigError, and ZoneError for a zone that was not frozen.
         """
         folder = self.config.serve.state
         if folder is None:
-            raise ConfigError("a freeze lasts over restarts, so it needs a state folder: set serve.state")
+            raise ConfigError("a freeze survives restarts, so it needs a state folder: set serve.state")
         async with self._busy:
             before = self.frozen
             changed = before.freeze(origin, self._clock()) if is_frozen else before.thaw(origin)
@@ -245,7 +245,7 @@ class Reloader:
         *,
         passing: bool = False,
     ) -> None:
-        """Serve what a reload has read, then log it and notify secondaries. Raises ConfigError and OSError."""
+        """Serve what a reload has read, log it, and notify secondaries. Raises ConfigError and OSError."""
         before = self._responder.state
         # In a thread: with thousands of zones, it would block queries for too long.
         state = await in_thread(lambda: self._state_of(config, context, served, before, passing=passing))
@@ -256,13 +256,13 @@ class Reloader:
         self.monitor.update(state, served)
 
     def others(self, config: Config) -> Others:
-        """Return the function that gives the serials of a zone's secondaries, which the next one passes."""
+        """Return the function that gives the serials of a zone's secondaries, which its next serial passes."""
         return self._serials.of(config, settings.silences_of(config))
 
     def first_state(self) -> ServerState:
         """Return the state with which the server starts. Reads the journals.
 
-        Zones that too many members of the catalog would be missing without are served, too.
+        Zones that are no longer configured are served as well, if the catalog would lose too many members otherwise.
         """
         origin, folder = settings.catalog_origin(self.config), self.config.serve.state
         if origin is not None and folder is not None and (before := self.catalog.read(folder, origin)) is not None:
@@ -280,7 +280,7 @@ class Reloader:
         *,
         passing: bool = False,
     ) -> ServerState:
-        """Return the state of the responder. ``passing``: the catalog passes secondaries that are ahead of it."""
+        """Return the responder's state. ``passing``: the catalog passes secondaries that are ahead of it."""
         others = self.others(config)
         self.catalog.held = tuple(catalog.held_in(config, served))
         config = catalog.in_effect(config, served)
@@ -296,8 +296,8 @@ class Reloader:
         await in_thread(lambda: self.alarms(again))
 
     def alarms(self, again: Container[AlarmKind] = ()) -> tuple[Alarm, ...]:
-        """Return the alarms that are there now, and log the new ones, those of the kinds ``again``, and the end of
-        others. It takes long with many zones: call it in a thread."""
+        """Return the present alarms, and log new ones, those of the kinds ``again``, and the end of old ones. This
+        takes long with many zones: call it in a thread."""
         now = self._clock()
         return self._alarms.dated(self._present_alarms(now), now, again)
 
@@ -307,7 +307,7 @@ class Reloader:
             yield Alarm(AlarmKind.CONFIG_REFUSED, text)
         if (certificate := self.certificate) is not None:
             if refusal := certificate.refusal():
-                yield Alarm(AlarmKind.CERTIFICATE_REFUSED, f"{refusal}; mend it, then maptr reload")
+                yield Alarm(AlarmKind.CERTIFICATE_REFUSED, f"{refusal}; correct it, then maptr reload")
             if trouble := certificate.trouble(now):
                 version = certificate.version(now)
                 yield Alarm(AlarmKind.CERTIFICATE, trouble, level=logging.WARNING, version=version)
@@ -324,6 +324,6 @@ class Reloader:
         kept = [*self.catalog.alarms(self.config, self.served)]
         for state in self.served.values():
             kept += state.alarms(now)
-        # A folder in which nothing can be written is one alarm, not one for each zone.
+        # An unwritable folder is one alarm, not one for each zone.
         yield from (alarm for alarm in kept if not (is_unusable and alarm.kind is AlarmKind.ZONE_NOT_KEPT))
         yield from self.monitor.alarms()

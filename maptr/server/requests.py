@@ -1,4 +1,4 @@
-"""One request to a secondary, NOTIFY (RFC 1996) or an SOA query, over UDP and, if the response is truncated, TCP."""
+"""One request to a secondary: NOTIFY (RFC 1996) or an SOA query, over UDP and, if the response is truncated, TCP."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from maptr.transfer.acl import NotifyTarget, TsigKey
 from maptr.zone.rrset import RRset
 
 AFTER_REFUSAL = 1.0  # seconds to wait for a signed response after an unsigned refusal
-MAX_SOA_RECORDS = 100  # records of a response to an SOA query, including NS records, addresses and signatures
-# The errors for a source that is not on the machine: of bind(2), for its interface, and, where ``ip_nonlocal_bind`` is
-# set, of connect(2).
+MAX_SOA_RECORDS = 100  # records in a response to an SOA query, including NS records, addresses and signatures
+# The errors if a source is not on the machine: from bind(2), also for its interface, and, where ``ip_nonlocal_bind`` is
+# set, from connect(2).
 NOT_HERE = (errno.EADDRNOTAVAIL, errno.ENODEV, errno.ENXIO, errno.EINVAL)
 
 
 class NoResponse(Exception):
-    """There is no usable response, with the reason. ``rcode`` is that of a response with an error."""
+    """There is no usable response, with the reason. ``rcode`` is the response's, if it has an error."""
 
     def __init__(self, reason: str, rcode: int | None = None) -> None:
         super().__init__(reason)
@@ -50,10 +50,10 @@ class NoSource(NoResponse):
 async def exchange(
     request: bytes, target: NotifyTarget, key: TsigKey | None, clock: Clock, timeout: float, source: str | None = None
 ) -> bytes:
-    """Return the response over UDP, or over TCP if that is truncated. Signs the request if there is a key.
+    """Return the response over UDP, or over TCP if it is truncated. Signs the request if there is a key.
 
-    ``timeout`` is for each of the two. ``source`` is the address from which both are sent; None: as the system
-    chooses. Raises NoResponse.
+    ``timeout`` is for each transport. ``source`` is the address to send from; with None, the system chooses it. Raises
+    NoResponse.
     """
     try:
         return await _exchange(request, target, key, clock, timeout, source)
@@ -85,7 +85,7 @@ async def _exchange(
             limit.reschedule(min(limit.when() or 0.0, asyncio.get_running_loop().time() + AFTER_REFUSAL))
         return False
 
-    reason = "a TCP response to another query, or without a valid signature"
+    reason = "a TCP response to another query or without a valid signature"
     try:
         async with asyncio.timeout(timeout) as limit:
             response = await _ask_by_udp(packet, target.address, source, fits)
@@ -147,7 +147,7 @@ def _socket(kind: socket.SocketKind, address: Address, source: str | None) -> so
 
 @contextlib.contextmanager
 def _source_named(source: str | None) -> Iterator[None]:
-    """Raise NoSource for an error that a source causes which is not an address of this machine."""
+    """Raise NoSource for an error that means that the source is not an address of this machine."""
     try:
         yield
     except OSError as error:
@@ -161,7 +161,7 @@ def _no_source(source: str) -> NoSource:
 
 
 def is_here(source: str) -> bool:
-    """Return whether an address is one of this machine: packets to such an address come from it. None is sent."""
+    """Return whether an address is one of this machine: a packet to it would have it as its source. Sends none."""
     if ipaddress.ip_address(source).is_loopback:
         return True
     with socket.socket(socket.AF_INET6 if ":" in source else socket.AF_INET, socket.SOCK_DGRAM) as sock:
@@ -185,7 +185,7 @@ def make_request(origin: Labels, soa: RRset | None = None) -> bytes:
 
 
 def read_response(request: bytes, packet: bytes) -> int | None:
-    """Return the rcode if the packet is the response to the request, otherwise None."""
+    """Return the RCODE if the packet is the response to the request, otherwise None."""
     end = read_name(request, HEADER_SIZE)[1] + 4
     if len(packet) < HEADER_SIZE or packet[:2] != request[:2] or (packet[2] ^ request[2]) & 0xF8 != 0x80:
         return None

@@ -47,8 +47,8 @@ class ServerState:
     def answer_cookie(
         self, cookie: bytes, address: bytes, stamp: bytes, counters: Counters
     ) -> tuple[bytes, bool] | None:
-        """Return the cookie of a ready response, and whether the client's is valid; None if the general path must
-        answer. Counts the cookie. ``address`` is the client's, packed; ``stamp`` is ``timestamp`` of now."""
+        """Return a ready response's cookie, and whether the client's is valid; None if the general path must answer.
+        Counts the cookie. ``address`` is the client's, packed; ``stamp`` is the present ``timestamp``."""
         cookies = self.context.cookies
         option, verified = answer_cookie(cookie, address, cookies.secrets, stamp)
         if cookies.required and not verified:  # the general path responds with BADCOOKIE
@@ -58,7 +58,7 @@ class ServerState:
 
 
 class Responder:
-    """Answers from ``state``, which ``swap`` replaces; at first the server is starting.
+    """Answers from ``state``, which ``swap`` replaces; until the first ``swap``, the server is starting.
 
     ``answer`` and ``answers`` are for one thread; ``general`` is thread-safe.
     """
@@ -72,7 +72,7 @@ class Responder:
         query_log: QueryLog | None = None,
     ) -> None:
         self.query_log = query_log
-        # The limiter needs a lock, because each UDP socket has its own thread.
+        # The limiter needs a lock: each UDP socket has its own thread.
         self.limiter = RateLimiter(clock, threading.Lock(), rrl)
         self._reports = LogLimit(1, clock)
         self._refusals = LogLimit(clock=clock)
@@ -80,7 +80,7 @@ class Responder:
         self.swap(ServerState(Snapshot.starting(), Access(), context))
 
     def swap(self, state: ServerState) -> None:
-        """Replace the state. Raises OSError without memory for its ready responses; the old state then stays."""
+        """Replace the state. Raises OSError, and keeps the old state, if there is no memory for ready responses."""
         self._current = state, {transport: state.ready(transport) for transport in Transport}
 
     @property
@@ -88,7 +88,7 @@ class Responder:
         return self._current[0]
 
     def answer(self, query: ReceivedQuery, counters: Counters) -> bytes | None:
-        """Return the first message of the response, or None for no response. Raises ZoneError, as ``answers`` does."""
+        """Return the first message of the response, or None for no response. Raises ZoneError as ``answers`` does."""
         return next(self.answers(query, counters), None)
 
     def answers(self, query: ReceivedQuery, counters: Counters) -> Iterator[bytes]:
@@ -116,8 +116,8 @@ class Responder:
     def general(self, state: ServerState, query: ReceivedQuery, counters: Counters, learn: Learn) -> Iterator[bytes]:
         """Verify, answer, limit and sign: yield the messages of the general path, or of a transfer.
 
-        The caller counts and sends them. ``learn`` receives the response of the general path, and so belongs to the
-        same ``state``: a ready response of one state must not be learned from another. Raises as ``answers``.
+        The caller counts and sends them. ``learn`` receives the general path's response and must belong to the same
+        ``state``: a ready response of one state must not be learned from another. Raises as ``answers`` does.
         """
         begun = False
         try:
@@ -142,7 +142,7 @@ class Responder:
                 raise ZoneError("a transfer cut off") from None
 
     def log_internal_error(self, effect: str) -> None:
-        """Log the present exception, at a limited rate, because each query may cause it."""
+        """Log the current exception, at a limited rate, because every query may cause it."""
         if (suffix := self._errors.suffix()) is not None:
             log.exception("internal error, %s%s", effect, suffix)
 
@@ -180,7 +180,7 @@ class Responder:
         return ready.response(wire, record, option)
 
     def _limit(self, checked: CheckedQuery, reply: Reply, messages: Iterable[bytes]) -> Iterable[bytes]:
-        """Return the messages that the rate limit lets through: all of them, the truncated response, or none."""
+        """Return the messages that the rate limit lets through: all, a truncated response, or none."""
         if checked.query.transport is not Transport.UDP or reply.verified or checked.key is not None:
             return messages
         action = self._judge(checked.query.client, kind_number(reply.kind))
@@ -195,7 +195,7 @@ class Responder:
         return action
 
     def _log_answered(self, checked: CheckedQuery, answered: Answered) -> None:
-        """Log a transfer and, at a limited rate because any client can cause it, an error of a signature or client."""
+        """Log a transfer and, at a limited rate because any client can cause it, a bad signature or a refusal."""
         event = answered.event
         if event is not None and not event.refused:
             log.info("%s of zone %s to %s: %s", *event[:4])

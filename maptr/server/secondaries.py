@@ -1,4 +1,4 @@
-"""Secondaries: NOTIFY (RFC 1996) for each new serial, and SOA queries that ask which serial they have.
+"""Secondaries: NOTIFY (RFC 1996) for each new serial, and SOA queries for the serial that they have.
 
 A secondary that acknowledges NOTIFY but keeps another serial, such as one whose transfer failed, gets NOTIFY again.
 """
@@ -35,19 +35,19 @@ NOTIFY_TIMEOUTS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
 # Seconds from the acknowledgement of a NOTIFY to the first SOA query, and from each query to the next: most transfers
 # take less than a second. After the last one, NOTIFY is sent again, if the secondary has another serial.
 AFTER_NOTIFY = (0.2, 0.3, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 30.0)
-IF_DIFFERENT = 60.0  # seconds between two SOA queries to a secondary that does not answer, or did not take NOTIFY
+IF_DIFFERENT = 60.0  # seconds between two SOA queries to a secondary that does not answer or did not accept NOTIFY
 QUERY_TIMEOUT = 5.0  # seconds for a response over UDP, and then over TCP
-SOURCE_RETRY = 5.0  # seconds until a request is tried again whose source is not on this machine
-AT_ONCE = 50  # messages to one secondary at the same time, so that one without an answer does not delay the others
+SOURCE_RETRY = 5.0  # seconds until a request is retried whose source is not on this machine
+AT_ONCE = 50  # messages to one secondary at the same time, so that an unanswered one does not delay the rest
 
 Replica = tuple[Folded, NotifyTarget]  # a zone at one of its secondaries
 
 
 class Expected(NamedTuple):
-    """The version of a zone that a secondary should have. ``key`` signs the messages to the secondary.
+    """The zone version that a secondary should have. ``key`` signs the messages to the secondary.
 
-    ``is_catalog``: the zone is the catalog, whose secondaries may refuse the query for its serial (RFC 9432 7).
-    ``file``: the zone file whose serial is served as it is; None if the server chooses the serials.
+    ``is_catalog``: the zone is the catalog, whose secondaries may refuse queries for its serial (RFC 9432 7).
+    ``file``: the zone file whose serial is served unchanged; None if the server chooses the serials.
     """
 
     view: ZoneView
@@ -65,7 +65,7 @@ class NotifyState(enum.StrEnum):
 
 
 class SecondaryMonitor:
-    """Sends NOTIFY to secondaries until they acknowledge it, and asks them at intervals which serial they have.
+    """Sends NOTIFY to secondaries until they acknowledge it, and queries their serials at intervals.
 
     All methods except ``statuses``, ``alarms``, ``state``, ``serials`` and ``was_asked`` are for the event loop's
     thread. Times are in seconds. ``settings`` may be replaced, before ``update``.
@@ -76,14 +76,14 @@ class SecondaryMonitor:
         self._clock = clock
         self._expected: dict[Replica, Expected] = {}
         self._states: dict[Replica, SecondaryStatus] = {}
-        self._far: frozenset[Replica] = frozenset()  # those that are so far ahead that they are never passed
-        self._missing: dict[str, float] = {}  # sources that are not on this machine, since when
+        self._far: frozenset[Replica] = frozenset()  # too far ahead ever to be passed
+        self._missing: dict[str, float] = {}  # sources that are not on this machine, and since when
         self._tasks: dict[Replica, asyncio.Task[None]] = {}
         self._slots = defaultdict[Address, asyncio.Semaphore](lambda: asyncio.Semaphore(AT_ONCE))
         self._unheard: dict[Replica, str] = {}  # why the last NOTIFY was given up, until one is acknowledged
 
     def update(self, state: ServerState, served: Served) -> None:
-        """Follow the secondaries of the zones and of the catalog."""
+        """Follow the secondaries of the zones and the catalog."""
         access, expected = state.access, dict[Replica, Expected]()
         views = [*state.snapshot.zones.values(), *([access.catalog] if access.catalog else [])]
         for view in views:
@@ -95,7 +95,7 @@ class SecondaryMonitor:
         self.follow(expected)
 
     def follow(self, expected: Mapping[Replica, Expected]) -> None:
-        """Follow these secondaries and no others. Sends NOTIFY to those that are new or have a new serial or key."""
+        """Follow only these secondaries. Sends NOTIFY to each that is new, or has a new serial or key."""
         for replica in self._expected.keys() - expected.keys():
             self._states.pop(replica, None)
             self._tasks.pop(replica).cancel()
@@ -120,12 +120,12 @@ class SecondaryMonitor:
     def statuses(
         self, origin: Folded, view: ZoneView | None, targets: Iterable[NotifyTarget]
     ) -> tuple[SecondaryStatus, ...]:
-        """Return the status of each secondary of a zone. ``view`` is what is served of it."""
+        """Return the status of each of a zone's secondaries. ``view`` is the served version."""
         serial, now = None if view is None else view.serial, self._clock()
         return tuple(self.state(origin, target).at(now, serial) for target in targets)
 
     def serials(self, origin: Folded, targets: Iterable[NotifyTarget]) -> list[int]:
-        """Return the serials that secondaries of a zone are known to have, without those that are never passed."""
+        """Return the known serials of a zone's secondaries, without those that are never passed."""
         replicas = [(origin, target) for target in targets]
         known = [self.state(*each).observed_serial for each in replicas if each not in self._far]
         return [serial for serial in known if serial is not None]
@@ -136,7 +136,7 @@ class SecondaryMonitor:
         return known.observed is not None or bool(known.observed_error) or known.progress == Progress.UNTOLD
 
     def alarms(self) -> Iterator[Alarm]:
-        """Yield the alarms about the sources, and about secondaries, one for each at most."""
+        """Yield the alarms about sources, and at most one about each secondary."""
         if missing := dict(self._missing):
             which = f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} not on this machine"
             text = f"serve.secondaries.source: {which}; no NOTIFY or SOA query is sent from another address"
@@ -151,13 +151,13 @@ class SecondaryMonitor:
                 yield Alarm(kind, text, to_text(origin), str(target), since, level=level, version=kind)
 
     def _alarm(self, replica: Replica) -> tuple[AlarmKind, str] | None:
-        """Return the most telling alarm about a secondary; None if it has the zone, or may still get it in time."""
+        """Return the most important alarm about a secondary; None if it has the zone, or may still get it in time."""
         known, expected, now = self.state(*replica), self._expected.get(replica), self._clock()
         since, found = known.behind_since, known.observed_serial
         if expected is None:
             return None
         if found is not None and is_newer(found, expected.view.serial):
-            # No time helps: it takes no zone with a smaller serial, as after a restore from a backup that is older.
+            # Waiting does not help: it takes no zone with a smaller serial, such as one restored from an older backup.
             remedy = self._remedy(replica, expected)
             return AlarmKind.SECONDARY_BEHIND, f"is ahead: it has serial {found}, not {expected.view.serial}; {remedy}"
         if since is not None and now - since >= self.settings.alarm_after:
@@ -167,7 +167,7 @@ class SecondaryMonitor:
                 return AlarmKind.SECONDARY_BEHIND, f"has serial {found}, not {expected.view.serial}"
         is_known = since is None and known.progress != Progress.UNTOLD
         reason = self._unheard.get(replica)
-        # While the next NOTIFY is pending, the last one counts if the secondary has lacked the zone since before.
+        # While the next NOTIFY is pending, the last one counts if the secondary already lacked the zone then.
         is_given_up = known.notify is NotifyState.GIVEN_UP or (since or 0.0) < (known.since or 0.0)
         if reason is not None and is_given_up and not is_known:
             what = f"did not acknowledge NOTIFY: {reason}; it will check after its refresh interval"
@@ -175,15 +175,15 @@ class SecondaryMonitor:
         return None
 
     def _remedy(self, replica: Replica, expected: Expected) -> str:
-        """Return what brings a secondary that is ahead in step again."""
+        """Return what brings a secondary that is ahead back in step."""
         zone = to_text(replica[0])
         if replica in self._far:
-            return "that is too far to be passed: make it transfer the whole zone once"
+            return "that is too far ahead to pass: make it transfer the whole zone once"
         if expected.is_catalog:
             return "maptr reload gives the catalog a greater one"
         if expected.file is not None:
             return f"give {expected.file} a greater one, then run maptr reload {zone}"
-        return f"the next one passes it, which maptr reload {zone} --force publishes now"
+        return f"the next one passes it; maptr reload {zone} --force publishes that now"
 
     def state(self, origin: Folded, target: NotifyTarget) -> SecondaryStatus:
         return self._states.get((origin, target), SecondaryStatus(str(target)))
@@ -197,7 +197,7 @@ class SecondaryMonitor:
         self._states[replica] = replace(self.state(*replica), **changes)
 
     def _note_serial(self, replica: Replica, expected: Expected) -> None:
-        """Note whether the secondary is known to have the serial of the zone, and since when not."""
+        """Note whether the secondary is known to have the zone's serial, and if not, since when."""
         known, serial = self.state(*replica), expected.view.serial
         if known.observed_serial is not None and is_far_ahead(known.observed_serial, serial):
             self._far |= {replica}
@@ -218,7 +218,7 @@ class SecondaryMonitor:
         self._tasks[replica] = asyncio.get_running_loop().create_task(self._inform(replica, self._expected[replica]))
 
     async def _inform(self, replica: Replica, expected: Expected) -> None:
-        """Send NOTIFY and ask for the serial, for as long as the zone has this version.
+        """Send NOTIFY and query the serial, for as long as the zone has this version.
 
         ============== =================== ====================================================================
         progress       next                after a pause of
@@ -244,7 +244,7 @@ class SecondaryMonitor:
             is_first = False
 
     async def _await_transfer(self, replica: Replica, expected: Expected, *, is_first: bool) -> Progress:
-        """Ask a secondary that acknowledged NOTIFY for its serial, until it has the zone or had the time to get it."""
+        """Query the serial of a secondary that acknowledged NOTIFY, until it has, or should have, the zone."""
         progress = Progress.SILENT
         for pause in AFTER_NOTIFY:
             if is_first:  # later, it is known to be behind
@@ -261,7 +261,7 @@ class SecondaryMonitor:
         return min(IF_DIFFERENT, self.settings.interval)
 
     async def _notify(self, replica: Replica, expected: Expected, level: int) -> bool:
-        """Send NOTIFY, and ask for the serial after each failure. Returns whether NOTIFY was acknowledged."""
+        """Send NOTIFY, and query the serial after each failure. Returns whether NOTIFY was acknowledged."""
         target, view, reason = replica[1], expected.view, "no answer"
         what = f"NOTIFY of zone {to_text(view.origin)} serial {view.serial} to {target}"
         clock = asyncio.get_running_loop().time
@@ -281,7 +281,7 @@ class SecondaryMonitor:
                 reason = rcode_text(rcode or NOERROR)
                 if rcode == NOTIMP:  # the secondary does not implement NOTIFY (RFC 1996 3.14)
                     break
-            # It may have the serial without a NOTIFY, or say why it has not.
+            # It may have the serial without a NOTIFY, or say why it lacks it.
             if await self._observe(replica, expected) in (Progress.BEHIND, Progress.SILENT):
                 self._note(replica, progress=Progress.NOTIFYING)
             # A refusal or an ICMP error may arrive at once, for example while the secondary is starting.
@@ -293,7 +293,7 @@ class SecondaryMonitor:
         return False
 
     async def _ask_when_here(self, replica: Replica, expected: Expected, request: bytes, timeout: float) -> bytes:
-        """Return the response to a request, as soon as its source is an address of this machine. Raises NoResponse."""
+        """Return the response to a request, sent once its source is an address of this machine. Raises NoResponse."""
         while True:
             try:
                 return await self._ask(replica, expected, request, timeout)
@@ -323,7 +323,7 @@ class SecondaryMonitor:
             self._missing.pop(source, None)
 
     async def _observe(self, replica: Replica, expected: Expected) -> Progress:
-        """Ask for the serial, and note how far the secondary is."""
+        """Query the serial, and note the secondary's progress."""
         serial, found = expected.view.serial, None
         try:
             found = read_serial(await self._ask(replica, expected, make_request(replica[0]), QUERY_TIMEOUT))
@@ -343,6 +343,6 @@ class SecondaryMonitor:
 
 
 def source_for(address: Address, sources: Iterable[str]) -> str | None:
-    """Return the source of requests to an address: that of its family; None for any."""
+    """Return the source of the same address family for requests to an address; None for any source."""
     is_six = ":" in address.host
     return next((source for source in sources if (":" in source) is is_six), None)

@@ -1,6 +1,6 @@
-"""The serials that secondaries have, which the next serial that the server chooses passes.
+"""The secondaries' serials, which the next serial that the server chooses passes.
 
-A serial names one content. After the state folder was lost or restored from a backup, the server does not know which
+A serial names one content. If the state folder is lost or restored from a backup, the server does not know which
 serials it gave, but its secondaries do. ``protocol/serial.py`` chooses the next serial from them, for zones from files
 and tables (``zone/diff.py``, ``table_zone.py``), signed zones (``dnssec/sign.py``) and the catalog (``catalog.py``).
 """
@@ -26,13 +26,13 @@ from maptr.transfer.acl import NotifyTarget
 
 log = logging.getLogger("maptr.serve")
 
-WAIT = 3.0  # seconds for the answers of all secondaries
+WAIT = 3.0  # seconds for all secondaries to answer
 
 
 class SecondarySerials:
-    """What the monitor knows of secondaries, and the answers of those that it has not asked yet.
+    """The serials that the monitor knows, and those of secondaries that it has not queried yet.
 
-    ``of`` returns the serials to pass under a configuration. It is for one thread at a time.
+    ``of`` returns the serials to pass with a configuration. It is for one thread at a time.
     """
 
     def __init__(self, monitor: SecondaryMonitor, clock: Clock) -> None:
@@ -43,8 +43,8 @@ class SecondarySerials:
     def of(self, config: Config, silences: Iterable[Silence]) -> Others:
         """Return the function that gives the serials of a zone's secondaries.
 
-        It asks all secondaries that were never asked, when it is first called, and waits at most WAIT seconds. Those
-        whose alarm ``secondary-behind`` is silenced have serials of their own, and are left out.
+        Its first call queries all secondaries that were never queried, and waits at most WAIT seconds. Secondaries
+        whose alarm ``secondary-behind`` is silenced have independent serials, and are left out.
         """
         silences = tuple(silences)
         given = {zone.name for zone in config.zones if zone.style == "file" and zone.keys is None}
@@ -73,7 +73,7 @@ class SecondarySerials:
         what = "because the next serial must pass theirs"
         log.info("asking secondaries for %d serials, for %.0f s at most, %s", count, WAIT, what)
         answers: dict[Replica, int | None] = dict.fromkeys(replicas)
-        # In a thread of its own, because this one may have an event loop.
+        # In another thread, because this one may have an event loop.
         thread = threading.Thread(
             target=lambda: asyncio.run(_ask_all(config, replicas, self._clock, answers)), daemon=True
         )
@@ -90,7 +90,7 @@ def _has_own_serials(origin: Folded, target: NotifyTarget, silences: Iterable[Si
 async def _ask_all(
     config: Config, replicas: Iterable[Replica], clock: Clock, answers: dict[Replica, int | None]
 ) -> None:
-    """Ask secondaries for their serials, and note the answers that come in time."""
+    """Query secondaries' serials, and note the answers that arrive in time."""
     keys, sources = keys_of(config), config.serve.secondaries.source
     slots = defaultdict[Address, asyncio.Semaphore](lambda: asyncio.Semaphore(AT_ONCE))
 
@@ -100,7 +100,7 @@ async def _ask_all(
         try:
             async with slots[target.address]:
                 source = source_for(target.address, sources)
-                # Once again, in case a packet was lost.
+                # Once more, in case a packet was lost.
                 for timeout in (WAIT / 3, WAIT):
                     try:
                         found = await exchange(make_request(origin), target, key, clock, timeout, source)

@@ -1,4 +1,4 @@
-"""The daemon's parts made from the configuration, and errors for settings that cannot take effect.
+"""The daemon's parts, made from the configuration, and errors for settings that cannot take effect.
 
 A setting that cannot take effect is an error, because the operator relies on it.
 """
@@ -27,7 +27,7 @@ from maptr.server.responder import Responder
 from maptr.transfer.acl import AccessRule, NotifyTarget, Secondaries, TsigKey
 from maptr.transfer.catalog import catalog_zone
 
-# Settings of [serve] that a reload can change. The others need a restart.
+# Settings in [serve] that a reload can change. The rest need a restart.
 RELOADED = frozenset({"nsid", "version", "hostname", "udp_payload", "cookies", "catalog", "secondaries", "silence"})
 
 
@@ -39,9 +39,10 @@ def overridden(
     transfer: tuple[AccessRule, ...] = (),
     notify: tuple[NotifyTarget, ...] = (),
 ) -> Config:
-    """Return the configuration with zones and keys of the command line, which replace those of the same name.
+    """Return the configuration with the command line's zones and keys, which replace those of the same name.
 
-    The secondaries apply to every zone and the catalog. ``config.load`` handles the other options. Raises ConfigError.
+    Its secondaries apply to every zone and to the catalog. ``config.load`` handles the other options. Raises
+    ConfigError.
     """
     for option, given in (("--zone", zones), ("--key", keys)):
         names = [one.name for one in given]
@@ -77,7 +78,7 @@ def mistakes(config: Config) -> list[ConfigError]:
             check(config)
         except ConfigError as error:
             errors += error.all
-    # Checked here because the command line may add keys. Each zone would report an error in its rules again.
+    # Checked here, because the command line may add keys, and once, because each zone would repeat an error.
     return errors + [
         ConfigError(reason, of_text=True) for reason in dict.fromkeys(reason for _, reason in check_references(config))
     ]
@@ -94,7 +95,7 @@ def _check_catalog(config: Config) -> None:
 
 
 def _check_twice(config: Config) -> None:
-    """Raise ConfigError for a server that is named twice: the status and the metrics have each once."""
+    """Raise ConfigError for a server that is named twice: the status and the metrics list each once."""
     named: dict[str, tuple[object, ...]] = {f"zone[{at}].notify": zone.notify for at, zone in enumerate(config.zones)}
     named |= {"serve.catalog.notify": config.serve.catalog.notify, "table.drift": config.table.drift}
     for key, servers in named.items():
@@ -124,14 +125,14 @@ def context_of(config: Config, before: Context | None = None) -> Context:
 
 
 def why_no_cookies(config: Config) -> str:
-    """Return why there are no cookies although they are enabled, with the line for pip; "" if nothing is missing."""
+    """Return why enabled cookies are off, with the pip command; "" if nothing is missing."""
     if not config.serve.cookies.enabled or is_installed():
         return ""
     return "DNS cookies are off: they need the package siphashc: pip install 'maptr[server]'"
 
 
 def missing_cookies(config: Config) -> str:
-    """Return ``why_no_cookies`` if the configuration also has a secret or requires cookies, with that setting."""
+    """Return ``why_no_cookies``, with the setting, if the configuration has a secret or requires cookies."""
     cookies, reason = config.serve.cookies, why_no_cookies(config)
     wanted = {"secret_file": cookies.secret_file, "secret": cookies.secret, "require": cookies.require}
     named = next((f"serve.cookies.{name}" for name, value in wanted.items() if value), "")
@@ -162,14 +163,14 @@ def catalog_origin(config: Config) -> Folded | None:
 
 
 def secondaries_of(config: Config) -> dict[Folded, Secondaries]:
-    """Return the secondaries of each zone, and of the catalog."""
+    """Return the secondaries of each zone and of the catalog."""
     found = {zone.name: Secondaries(zone.transfer, zone.notify) for zone in config.zones}
     catalog, origin = config.serve.catalog, catalog_origin(config)
     return found if origin is None else {**found, origin: Secondaries(catalog.transfer, catalog.notify)}
 
 
 def silences_of(config: Config) -> tuple[Silence, ...]:
-    """Return the alarms that are silenced. Raises ConfigError, also for a zone or a secondary that does not exist."""
+    """Return the silenced alarms. Raises ConfigError, for example for a zone or a secondary that does not exist."""
     found, served = [], {to_text(origin): each.notify for origin, each in secondaries_of(config).items()}
     for text in config.serve.silence:
         try:

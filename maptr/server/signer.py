@@ -1,4 +1,4 @@
-"""Signing of zones by the server, with the keys in their key folders.
+"""Signing of zones by the server, with the keys in the zones' key folders.
 
 ``dnssec/sign.py`` decides which signatures to renew, as it does for ``maptr zone sign``; ``publisher.py`` decides what
 is served. Signing reads files and takes long: call it in a thread.
@@ -36,7 +36,7 @@ def key_files(folder: Path) -> KeyFiles:
         found = [(path.name, path.stat()) for path in [folder, *sorted(folder.glob("*.pem"))]]
     except OSError as error:
         return ((str(error), 0, 0, 0, 0),)
-    # The folder's inode and time are left out, because files that are not keys change the time.
+    # The folder's own inode and time are left out, because files that are not keys change its time.
     return tuple(
         (name, status.st_mode, status.st_uid, *((status.st_ino, status.st_mtime_ns) if at else (0, 0)))
         for at, (name, status) in enumerate(found)
@@ -44,9 +44,9 @@ def key_files(folder: Path) -> KeyFiles:
 
 
 def is_due(state: ZoneState, now: float) -> bool:
-    """Return whether to sign a zone now. A frozen one is signed if its keys change or its signatures are about to end.
+    """Return whether to sign a zone now. A frozen zone is signed if its keys change or its signatures are about to end.
 
-    A version that an operator publishes is signed without this.
+    A version that an operator publishes is signed regardless.
     """
     keys, signed, validity = state.zone.keys, state.signed, state.validity
     if keys is None or (state.view is None and signed.pending is None):
@@ -67,10 +67,10 @@ def sign(
     *,
     force: bool = False,
 ) -> tuple[ZoneView | None, SigningState]:
-    """Return the version to serve, newly signed or ``served`` if that is still valid, and the signing state.
+    """Return the version to serve, newly signed, or ``served`` if that is still valid, and the signing state.
 
-    If signing fails, the version is ``served``, and ``error`` of the state has the reason. A bad file is never an
-    exception. ``others`` gives the serials of the secondaries, which a new one passes, with ``force`` even if nothing
+    If signing fails, the version is ``served``, and the state's ``error`` has the reason. A bad file is never an
+    exception. ``others`` gives the secondaries' serials, which a new serial passes; with ``force``, even if nothing
     else changes.
     """
     assert zone.keys is not None  # noqa: S101 - only signed zones are passed
@@ -104,7 +104,7 @@ def check(keys: Path) -> None:
 
 
 def _last_signed(folder: Path, zone: ZoneConfig) -> Published | None:
-    """Return the serial and digest of the last version that was signed, if they are known without that version."""
+    """Return the serial and digest of the last signed version, if they are known without it."""
     try:
         stored = state_folder.read_serial(folder, zone.name)
     except OSError:
@@ -123,10 +123,10 @@ def _renew(
     is_new: bool,
     is_passed: bool,
 ) -> ZoneView:
-    """Return the signed version, ``old`` if that is still valid. Raises SigningError and OSError.
+    """Return the signed version, or ``old`` if that is still valid. Raises SigningError and OSError.
 
-    ``is_new``: nothing of the zone is served, and ``old`` is of an earlier configuration. ``is_passed``: a secondary
-    has a greater serial than ``old``, which is to be passed. ``last`` is what was signed last, even if that is lost.
+    ``is_new``: no version is served, and ``old`` is from an earlier configuration. ``is_passed``: pass a secondary
+    whose serial is greater than ``old``'s. ``last`` is the last signed version's, even if the version is lost.
     """
     # Late, for a fast start: most servers do not sign.
     from maptr.dnssec import keys as zonekeys
@@ -152,7 +152,7 @@ def _renew(
         state_folder.write_signed(state, zone.name, text.to_text(view), unsigned.serial)
         state_folder.write_serial(state, zone.name, Published.of(unsigned), Published.of(view))
     except OSError as error:
-        # If it cannot be stored, it is served only if the signatures of the old version are about to expire.
+        # If it cannot be stored, it is served only if the old version's signatures are about to expire.
         if old is not None and not is_new and not signature_state(old, now, expiring=expiring(zone)).is_alarm:
             raise
         name, reason = to_text(zone.name), reason_of(error)

@@ -1,7 +1,7 @@
-"""Responses over UDP while a start takes long: SERVFAIL, with the extended error "not ready" (RFC 8914 4.15).
+"""Responses over UDP during a long start: SERVFAIL, with the extended error "not ready" (RFC 8914 4.15).
 
-A short start answers the queries that wait in the kernel. In a long one, resolvers would wait for each response until
-their time is over, and then ask another server; with an error they ask it at once.
+After a short start, the server answers the queries that wait in the kernel. In a long one, resolvers would wait until
+their timeout before they ask another server; after an error they ask it at once.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from maptr.server.udp import answer_waiting
 
 log = logging.getLogger("maptr.serve")
 
-SHORT_START = 2.0  # seconds: about the time for which resolvers wait before they ask another server
+SHORT_START = 2.0  # seconds: about as long as resolvers wait before they ask another server
 WAIT = 0.25  # seconds between two checks whether the server is ready
 
 
 class NotReady:
-    """Answers on UDP sockets from a ``responder`` that has no zones yet, until ``stop``, in a thread of its own."""
+    """Answers on UDP sockets from a ``responder`` that has no zones yet, in its own thread, until ``stop``."""
 
     def __init__(self, sockets: Sequence[socket.socket], responder: Responder, counters: Counters) -> None:
         self._sockets = sockets
@@ -34,11 +34,11 @@ class NotReady:
         self._thread = threading.Thread(target=self._run, name="not ready", daemon=True)
 
     def start(self) -> None:
-        with contextlib.suppress(RuntimeError):  # the system allows no thread: then the queries wait
+        with contextlib.suppress(RuntimeError):  # if the system allows no thread, the queries wait
             self._thread.start()
 
     def stop(self) -> None:
-        """Stop, so that others may use the responder and the sockets. A second call does nothing."""
+        """Stop, so that the responder and the sockets may be used elsewhere. A second call does nothing."""
         self._stopping.set()
         if self._thread.is_alive():
             self._thread.join()

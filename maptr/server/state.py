@@ -1,4 +1,4 @@
-"""The served zones as values: the state of each zone, and of its signing.
+"""The served zones as values: each zone's state, and the state of its signing.
 
 ``publisher.py`` makes the next state, which ``reloader.py`` adopts.
 """
@@ -24,28 +24,28 @@ from maptr.zone.lint import LeftOut
 from maptr.zone.masterfile import Source
 from maptr.zone.snapshot import Snapshot, ZoneView
 
-MAX_FINDINGS = 100  # findings of records left out of a zone in the status; ``maptr table check`` shows all
-RETRY = 300  # seconds until a failed signing is retried; changed keys cause a retry at once
+MAX_FINDINGS = 100  # findings of left-out records in a zone's status; ``maptr table check`` shows all
+RETRY = 300  # seconds until a failed signing is retried; changed keys cause an immediate retry
 DAILY = 86400.0  # seconds between two log lines about signatures that need attention
 
 Clock = Callable[[], float]  # seconds since 1970
 
 
 def expiring(zone: ZoneConfig) -> int:
-    """Return the seconds before the expiration of the signatures at which an alarm is raised.
+    """Return how many seconds before the signatures expire an alarm is raised.
 
-    If the server signs the zone, the alarm is never before the time at which it renews the signatures.
+    If the server signs the zone, the alarm never precedes the time at which it renews the signatures.
     """
     return EXPIRING if zone.keys is None else min(EXPIRING, zone.signing.refresh)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SigningState:
-    """The signing state of a zone. Times are in seconds since 1970.
+    """A zone's signing state. Times are in seconds since 1970.
 
     ``unsigned`` is the serial of the zone file from which the served version was made, None if the server did not sign
     it. The signatures are valid from ``begins``, and are renewed at ``due``. ``pending`` is an accepted version that
-    could not be signed. ``error`` is the reason of the last failure, "" after a success.
+    could not be signed. ``error`` is the reason for the last failure, "" after a success.
     """
 
     unsigned: int | None = None
@@ -62,7 +62,7 @@ class SigningState:
         return (self.failed_at or 0.0) + RETRY if self.error else None
 
     def status(self, keys: Path, ttl: int) -> SigningStatus:
-        """Return the status of signing with the keys in a folder. ``ttl`` is the longest one of the zone."""
+        """Return the status of signing with the keys in a folder. ``ttl`` is the zone's longest TTL."""
         failed_at = self.failed_at if self.error else None
         files = ((name, nanoseconds / 1e9) for name, _, _, _, nanoseconds in self.key_files)
         steps = tuple(steps_of(files, ttl, MAX_TTL_OF_ZONE))
@@ -80,19 +80,19 @@ class SigningState:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ZoneState:
-    """The current state of one zone. Times are in seconds since 1970.
+    """One zone's current state. Times are in seconds since 1970.
 
-    ``view`` is None if the zone was never loaded, so that its queries get SERVFAIL. ``error`` is the reason why the
-    last file was refused, "" if it was accepted. ``validity`` is the period of the view's signatures. ``longest_ttl``
-    is None if the server does not sign the zone, ``left_out`` if it does not build the zone from a table. ``stored`` is
-    the serial in the state folder, None if it is not known.
+    ``view`` is None if the zone was never loaded; its queries then get SERVFAIL. ``error`` is why the last file was
+    refused, "" if it was accepted. ``validity`` is the period of the view's signatures. ``longest_ttl`` is None if the
+    server does not sign the zone, ``left_out`` if it does not build the zone from a table. ``stored`` is the serial in
+    the state folder, None if it is not known.
 
     The view was first served at ``published``, from ``sources``, checked with ``settings`` (``kept.settings_of``).
-    ``changed`` are the names at which the view differs from the one before (``ZoneDiff.names``), None if that is not
+    ``changed`` are the names at which the view differs from the previous one (``ZoneDiff.names``), None if that is not
     known. ``is_kept`` says that the view is in the state folder for the next start, ``keep_error`` why that failed.
     ``is_forcible``: with force, the refused file would be accepted.
-    ``frozen`` is the time since when the zone is frozen, None if it is not. ``damaged`` is what was wrong with files of
-    the state folder, until an operator reloads the zone.
+    ``frozen`` is the time since when the zone has been frozen, None if it is not. ``damaged`` has the faults of files
+    in the state folder, until an operator reloads the zone.
     """
 
     zone: ZoneConfig
@@ -121,7 +121,7 @@ class ZoneState:
     def restored(
         cls, zone: ZoneConfig, version: Kept, now: float, *, frozen: float | None = None, damaged: tuple[str, ...] = ()
     ) -> ZoneState:
-        """Return the state of a zone at a start: as if its kept version was already served."""
+        """Return a zone's state at a start, as if its kept version were already served."""
         view, signed = version.view, SigningState(version.unsigned if zone.keys else None)
         validity = Validity.of(view, now)
         if zone.keys and version.unsigned is not None and validity and version.settings == kept.settings_of(zone):
@@ -145,7 +145,7 @@ class ZoneState:
         )
 
     def accepted(self, sources: tuple[Source, ...]) -> ZoneState:
-        """Return the state after the files of the zone were accepted, without the view that they may change."""
+        """Return the state after the zone's files were accepted, before the view follows them."""
         settings = kept.settings_of(self.zone)
         is_kept = self.is_kept and (sources, settings) == (self.sources, self.settings)
         return replace(
@@ -153,7 +153,7 @@ class ZoneState:
         )
 
     def version(self, signed: str) -> Kept:
-        """Return the served version as it is kept. ``signed`` is as in ``Kept``."""
+        """Return the served version in the form in which it is kept. ``signed`` is as in ``Kept``."""
         assert self.view is not None  # noqa: S101 - only what is served is kept
         return Kept(
             self.view,
@@ -188,14 +188,14 @@ class ZoneState:
         if self.view is None:
             reason = self.error or f"not signed: {self.signed.error}"
             return f"zone {name} is not loaded, queries get SERVFAIL: {reason}"
-        since = "" if self.published is None else f", published {time_text(self.published)},"
-        mend = f"mend it, then maptr reload {name}"
+        since = "" if self.published is None else f", published {time_text(self.published)}"
+        remedy = f"correct it, then maptr reload {name}"
         if self.is_forcible:
-            mend = f"maptr reload {name} --force takes it as it is"
-        return f"zone {name} was not reloaded, serial {self.view.serial}{since} stays: {self.error}; {mend}"
+            remedy = f"maptr reload {name} --force accepts it as it is"
+        return f"zone {name} was not reloaded, still serving serial {self.view.serial}{since}: {self.error}; {remedy}"
 
     def refused(self) -> ZoneResult:
-        """Return the result of a file that was refused for ``error``."""
+        """Return the result for a file that was refused because of ``error``."""
         serial = None if self.view is None else self.view.serial
         return ZoneResult(to_text(self.zone.name), "refused", serial, serial, self.error)
 
@@ -227,18 +227,18 @@ class ZoneState:
         )
 
     def alarms(self, now: float) -> Iterator[Alarm]:
-        """Yield the alarms of the zone, without those of its secondaries."""
+        """Yield the zone's alarms, without those of its secondaries."""
         name, signing_error = to_text(self.zone.name), self.signed.error
         if self.view is None or self.error:
             kind = AlarmKind.ZONE_NOT_LOADED if self.view is None else AlarmKind.ZONE_REFUSED
             yield Alarm(kind, self.refusal(), name, version=self.error or signing_error)
         if self.view is not None and signing_error:
-            text = f"zone {name} was not signed, serial {self.view.serial} stays: {signing_error}"
-            text += f"; signing is tried again every {RETRY} s, and by maptr control sign {name}"
+            text = f"zone {name} was not signed, still serving serial {self.view.serial}: {signing_error}"
+            text += f"; signing is retried every {RETRY} s, and by maptr control sign {name}"
             yield Alarm(AlarmKind.ZONE_NOT_SIGNED, text, name, version=signing_error)
         if self.keep_error:
-            mend = f"remove the cause, then maptr reload {name}"
-            text = f"zone {name} is not kept for the next start: {self.keep_error}; {mend}"
+            remedy = f"remove the cause, then maptr reload {name}"
+            text = f"zone {name} is not kept for the next start: {self.keep_error}; {remedy}"
             yield Alarm(AlarmKind.ZONE_NOT_KEPT, text, name)
         if self.damaged:
             text = f"zone {name}: {'; '.join(self.damaged)}; compare the secondaries, then maptr reload {name}"
@@ -252,11 +252,11 @@ class ZoneState:
             yield Alarm(AlarmKind.RECORDS_LEFT_OUT, self.left_out_text(), name, version=self.left_out)
 
     def left_out_text(self) -> str:
-        """Say which records of its table the zone lacks, for the log and the alarm."""
+        """Say which of its table's records the zone lacks, for the log and the alarm."""
         return f"zone {to_text(self.zone.name)}: {self.left_out}"
 
     def unsigned_view(self) -> ZoneView | None:
-        """Return the served version as in its file: without the server's signatures, and with the file's serial."""
+        """Return the served version as in its file, without the server's signatures and with the file's serial."""
         if self.view is None or self.zone.keys is None:
             return self.view
         return stripped(self.view, self.signed.unsigned)

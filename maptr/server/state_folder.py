@@ -1,8 +1,8 @@
-"""The state folder (``serve.state``): its lock, serials, signed zones, and the last good version of each zone.
+"""The state folder (``serve.state``): its lock, serials, signed zones, and each zone's last good version.
 
-It stores the last published serial of each zone whose serials the server chooses, the last version of each zone that it
-signs as text, and what was published last of every zone (``daemon/kept.py``). A damaged file is told and ignored: a
-zone can always be made again from its zone file and key folder.
+It stores the last published serial of each zone whose serials the server chooses, the last version, as text, of each
+zone that it signs, and the last published version of every zone (``daemon/kept.py``). A damaged file is reported and
+ignored: a zone can always be made again from its zone file and key folder.
 """
 
 from __future__ import annotations
@@ -35,24 +35,24 @@ log = logging.getLogger("maptr.serve")
 
 LOCK = ".lock"
 LOCK_TIMEOUT = 2.0  # seconds to wait for an earlier server to end
-LOCK_INTERVAL = 0.05  # seconds between two attempts
+LOCK_INTERVAL = 0.05  # seconds between attempts
 SERIAL_SUFFIX = ".serial"
 SIGNED_SUFFIX = ".signed"
 MAX_RECORD = 4096  # bytes; a record has about 100
-MAX_SIGNED = 8 * MAX_WHOLE  # bytes of a signed zone, whose signatures take more than its records
+MAX_SIGNED = 8 * MAX_WHOLE  # bytes of a signed zone, whose signatures take more space than its records
 
 _SIGNED_HEAD = re.compile(r"; signed by maptr from serial (?P<serial>\d{1,10}), SHA-256 (?P<digest>[0-9a-f]{64})")
 
 
 def make(config: Config) -> None:
-    """Create the folder if it does not exist. If that fails, ``fault`` has the reason: the zones can be served."""
+    """Create the folder if it does not exist. If that fails, ``fault`` has the reason; the zones are still served."""
     if config.serve.state is not None:
         with contextlib.suppress(OSError):
             config.serve.state.mkdir(mode=0o700, parents=True, exist_ok=True)
 
 
 def fault(folder: Path) -> str:
-    """Return why nothing can be kept in the folder, with what mends that; "" if it can."""
+    """Return why nothing can be kept in the folder, with the remedy; "" if it can be used."""
     try:
         if not folder.is_dir():
             found = "is not a directory: remove it" if os.path.lexists(folder) else "does not exist: make or mount it"
@@ -65,7 +65,7 @@ def fault(folder: Path) -> str:
         return f"{folder} is on a read-only file system: remount it"
     if not os.access(folder, os.W_OK | os.X_OK):
         return f"{folder} cannot be written to by {_user()}: chown it"
-    # A file system without a limit has no number of blocks or files.
+    # A file system without a limit reports no number of blocks or files.
     if status.f_blocks and not (status.f_bfree if is_root else status.f_bavail):
         return f"{folder} has no space left: free some"
     if status.f_files and not (status.f_ffree if is_root else status.f_favail):
@@ -81,15 +81,15 @@ def _user() -> str:
 
 
 def lock(config: Config) -> int | None:
-    """Lock the folder, because two servers would overwrite each other's files. Raises ConfigError if it is locked.
+    """Lock the folder, because two servers would overwrite each other's files. Raises ConfigError if it is in use.
 
-    Returns the file descriptor, to be closed when the server ends; the end of the process releases the lock too.
-    Returns None if there is no folder, or if no file can be created in it, because no server can write there then.
+    Returns the file descriptor, to be closed when the server ends; the end of the process also releases the lock.
+    Returns None if there is no folder, or if no file can be created in it, because then no server can write there.
     """
     folder = config.serve.state
     if folder is None:
         return None
-    flags = os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK  # a pipe would be waited for
+    flags = os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK  # a pipe must not block
     try:
         handle = os.open(folder / LOCK, flags, 0o600)
     except OSError:
@@ -110,14 +110,14 @@ def lock(config: Config) -> int | None:
 
 
 class StoredSerial(NamedTuple):
-    """What was published last of a zone: before the server signed it, and signed, None if it did not."""
+    """A zone's last published version before the server signed it, and as signed, None if it did not sign it."""
 
     published: Published
     signed: Published | None = None
 
 
 def read_serial(folder: Path, origin: Labels, tell: Tell = log_trouble) -> StoredSerial | None:
-    """Return the stored serial of a zone; None without one, and for an unreadable one, which is told."""
+    """Return a zone's stored serial; None if there is none, or if it is unreadable, which is reported to ``tell``."""
     path = folder / (name_for(origin) + SERIAL_SUFFIX)
     try:
         with opened(path) as file:
@@ -153,10 +153,10 @@ def write_serial(folder: Path, origin: Labels, published: Published, signed: Pub
 
 
 def last_version(zone: ZoneConfig, tell: Tell = log_trouble, *, is_signed: bool | None = None) -> Kept | None:
-    """Return the last good version of a zone; None without one, and of a signed zone whose keys were taken away.
+    """Return a zone's last good version; None without one, and for a signed zone whose keys were removed.
 
-    ``is_signed``: whether that may be a version that the server signed; None: if the zone has keys. Of a signed zone,
-    that is its signed version if that is newer than the kept one, as after a crash between both.
+    ``is_signed``: whether the version may be one that the server signed; None: if the zone has keys. For a signed zone,
+    it is the signed version if that is newer than the kept one, as after a crash between the two writes.
     """
     if zone.state is None:
         return None
@@ -166,7 +166,7 @@ def last_version(zone: ZoneConfig, tell: Tell = log_trouble, *, is_signed: bool 
     if version is not None and version.signed == kept.signed_head(zone.state, zone.name):
         return version
     path = signed_path(zone.state, zone.name)
-    instead = "the zone is signed anew, and its serial may go back" if version is None else "the kept version is used"
+    instead = "the zone is signed anew, its serial may go backwards" if version is None else "the kept version is used"
     signed = read_signed(zone.state, zone.name, instead=instead, tell=tell)
     if signed is None:
         return version
@@ -181,10 +181,10 @@ def read_signed(
     instead: str = "the zone's serial may go backwards",
     tell: Tell = log_trouble,
 ) -> tuple[ZoneView, int] | None:
-    """Return the last signed version, and the serial of its unsigned zone file; None if there is none.
+    """Return the last signed version, and its unsigned zone file's serial; None if there is none.
 
-    ``path``: that of a version under another name. If it is unusable, tell why, and what is done ``instead``, and
-    return None.
+    ``path`` is for a version under another name. If it is unusable, ``tell`` gets the reason and what is done
+    ``instead``, and the result is None.
     """
     path = path or signed_path(folder, origin)
     try:
@@ -202,7 +202,7 @@ def read_signed(
 
 
 def mend_signed(zone: ZoneConfig, version: Kept) -> None:
-    """Write the signed version again from the kept one, if its file is not that version. An OSError is logged."""
+    """Rewrite the signed version from the kept one, if its file does not have it. An OSError is logged."""
     from maptr.zone import text  # late, for a fast start
 
     assert zone.state is not None  # noqa: S101 - something is kept
@@ -211,11 +211,11 @@ def mend_signed(zone: ZoneConfig, version: Kept) -> None:
     try:
         write_signed(zone.state, zone.name, text.to_text(version.view), version.unsigned)
     except OSError as error:
-        log.warning("zone %s: its signed version cannot be written again: %s", to_text(zone.name), reason_of(error))
+        log.warning("zone %s: cannot rewrite its signed version: %s", to_text(zone.name), reason_of(error))
 
 
 def last_removed(folder: Path, origin: Folded) -> ZoneView | None:
-    """Return the signed version of a zone that was configured earlier, from which its serials go on."""
+    """Return the signed version of a zone that was removed from the configuration: its serials continue from there."""
     try:
         path = kept.last_set_aside(folder, signed_path(folder, origin).name)
     except OSError:
@@ -225,16 +225,16 @@ def last_removed(folder: Path, origin: Folded) -> ZoneView | None:
 
 
 def tidy(config: Config, now: float) -> None:
-    """Set aside what was kept of zones that are no longer configured, and delete what was set aside long ago."""
+    """Set aside the kept files of zones that are no longer configured, and delete what was set aside long ago."""
     folder, catalog = config.serve.state, config.serve.catalog.name
     if folder is None:
         return
     origins = [zone.name for zone in config.zones] + ([] if catalog is None else [catalog])
     try:
         for path in kept.set_aside(folder, origins, now, suffixes=(kept.SUFFIX, SIGNED_SUFFIX)):
-            log.info("%s is of a zone that is not configured: set aside, to be deleted in %d days", path, kept.AGE)
+            log.info("%s belongs to a zone that is not configured: set aside, deleted in %d days", path, kept.AGE)
         for path in kept.count_days(folder, now):
-            log.info("%s is deleted, %d days after it was set aside", path, kept.AGE)
+            log.info("%s deleted, %d days after it was set aside", path, kept.AGE)
     except OSError as error:
         if not fault(folder):  # that is an alarm
             log.warning("versions of zones that are not configured cannot be set aside: %s", reason_of(error))

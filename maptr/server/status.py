@@ -1,7 +1,7 @@
-"""The status of a running server, and the result of a reload, as values for ``maptr status``, metrics and health.
+"""A running server's status, and the result of a reload, as values for ``maptr status``, metrics and health.
 
 Times are in seconds since 1970, ages in seconds. Secrets are left out. The control socket sends what ``to_json``
-returns, with times in the format of RFC 3339; ``maptr status --json`` prints it, and without ``--json`` prints from it.
+returns, with times in RFC 3339 format; ``maptr status --json`` prints it, and ``maptr status`` a text made from it.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ Counts = Mapping[str, int]
 
 @dataclass(frozen=True, slots=True)
 class SigningStatus:
-    """The signing of a zone by the server. ``unsigned_serial`` is that of the zone file, ``due`` the next signing,
-    ``error`` the reason of the last failure, "" after a success, ``key_states`` its keys."""
+    """The signing of a zone by the server. ``unsigned_serial`` is the zone file's, ``due`` the next signing, ``error``
+    the reason for the last failure, "" after a success, ``key_states`` its keys."""
 
     keys: str
     unsigned_serial: int | None
@@ -37,7 +37,7 @@ class SigningStatus:
 
 @dataclass(frozen=True, slots=True)
 class LeftOutStatus:
-    """The records of a table that are not in its zone: their number, the first findings, and all in one line."""
+    """The table records that are not in the zone: their number, the first findings, and a summary in one line."""
 
     records: int
     findings: tuple[Mapping[str, Any], ...]
@@ -45,12 +45,12 @@ class LeftOutStatus:
 
 
 class Progress(enum.StrEnum):
-    """How far a secondary is with the present serial of its zone."""
+    """A secondary's progress towards the zone's current serial."""
 
     NOTIFYING = "notifying"  # it has not acknowledged NOTIFY yet
-    TOLD = "told"  # it acknowledged NOTIFY a moment ago, and may be transferring the zone
+    TOLD = "told"  # it has just acknowledged NOTIFY, and may be transferring the zone
     IN_STEP = "in step"  # it has the serial
-    BEHIND = "behind"  # it has another serial, and had the time for a transfer
+    BEHIND = "behind"  # it has another serial, and has had time for a transfer
     AHEAD = "ahead"  # it has a greater serial
     SILENT = "silent"  # it gives no serial
     UNTOLD = "does not tell"  # a secondary of the catalog that refuses the query (RFC 9432 7)
@@ -60,15 +60,15 @@ class Progress(enum.StrEnum):
 class SecondaryStatus:
     """A secondary of a zone.
 
-    ``progress``: how far it is, of ``Progress``; None before the first NOTIFY.
-    ``notify``: the state of the last NOTIFY, in which it is ``since``; None before the first.
+    ``progress``: a value of ``Progress``; None before the first NOTIFY.
+    ``notify``: the state of the last NOTIFY, and ``since`` when; None before the first.
     ``notify_error``: why NOTIFY was given up.
     ``serial``: the last serial that the secondary acknowledged; ``observed_serial``: the last that it reported.
     ``observed_error``: why the last query failed, "" after a success.
-    ``behind_since``: since when it is not known to have the serial of the zone, None if it has, or does not tell.
+    ``behind_since``: since when it has not been known to have the zone's serial, None if it has, or does not tell.
 
     ``at`` computes the ages; ``lags``, whether it has another serial; ``is_ahead``, whether that is greater; and
-    ``lag``: 0 while it has the serial.
+    ``lag``, which is 0 while it has the zone's serial.
     """
 
     secondary: str
@@ -88,7 +88,7 @@ class SecondaryStatus:
     lag: float | None = None
 
     def at(self, now: float, serial: int | None) -> SecondaryStatus:
-        """Return the status with its ages. ``serial`` is that of the zone, None if it is not loaded."""
+        """Return the status with its ages. ``serial`` is the zone's, None if it is not loaded."""
         known = self.observed_serial
         return replace(
             self,
@@ -104,8 +104,9 @@ class SecondaryStatus:
 class ZoneStatus:
     """A zone. ``serial`` is None if it was never loaded; ``error`` is why its last file was refused, else "".
 
-    The version is served since ``published``, also over restarts, and by this process since ``loaded``. ``keep_error``
-    is why it is not kept for the next start, else "". The zone is ``frozen`` since that time, None if it is not.
+    The version has been served since ``published``, across restarts, and by this process since ``loaded``.
+    ``keep_error`` is why it is not kept for the next start, else "". ``frozen`` is since when the zone has been frozen,
+    None if it is not.
     """
 
     zone: str
@@ -128,7 +129,7 @@ class ZoneStatus:
 
 @dataclass(frozen=True, slots=True)
 class CatalogStatus:
-    """The catalog of the zones. Its secondaries may refuse to tell their serials (RFC 9432 7)."""
+    """The catalog. Its secondaries may refuse queries for their serials (RFC 9432 7)."""
 
     zone: str
     serial: int
@@ -166,7 +167,7 @@ class ReloadResult:
 
 @dataclass(frozen=True, slots=True)
 class Reloads:
-    """The number of reloads: done, with a refused zone, or failed for the configuration; and when the last ended."""
+    """The number of reloads: done, with a refused zone, or failed (bad configuration); and when the last one ended."""
 
     done: int = 0
     refused: int = 0
@@ -176,9 +177,9 @@ class Reloads:
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """The document of ``maptr status --json``, and so flat.
+    """The document of ``maptr status --json``, which is why it is flat.
 
-    ``queries`` counts them by transport and RCODE, ``batches`` and ``cookies`` are those of ``Counters``.
+    ``queries`` are counts by transport and RCODE; ``batches`` and ``cookies`` are as in ``Counters``.
     """
 
     version: str
@@ -211,13 +212,13 @@ def age(at: float | None, now: float) -> float | None:
 
 @cache
 def _times(kind: Hashable) -> frozenset[str]:
-    """Return the fields of a dataclass that are of the type ``Time``."""
+    """Return the fields of a dataclass that have the type ``Time``."""
     hints = get_type_hints(kind, include_extras=True)
     return frozenset(name for name, hint in hints.items() if Time in (hint, *get_args(hint)))
 
 
 def to_json(value: Any) -> Any:
-    """Return a status, or a part of it, for JSON, with its times as text. Fields without ``repr`` are left out."""
+    """Return a status, or part of one, for JSON, with its times as text. Fields without ``repr`` are left out."""
     if is_dataclass(value):
         times = _times(value.__class__)
         document = {each.name: getattr(value, each.name) for each in fields(value) if each.repr}

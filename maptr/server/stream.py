@@ -1,8 +1,8 @@
 """DNS over TCP and TLS (RFC 7766, RFC 7858): streams of messages, and their connections within limits.
 
 A ``Stream`` is an asyncio protocol without a task: queries that arrive together are answered together, in one write.
-The messages of a response are made as the client reads them, so a client that reads a zone slowly costs the memory of
-one message. Streams are served in short turns, so that no client delays the others.
+A response's messages are made as the client reads them, so a client that reads a zone slowly takes the memory of one
+message. Streams are served in short turns, so that no client delays the others.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ HELD_BUFFER = 128 * 1024  # bytes of queries that wait for their turn; beyond th
 SEND_BUFFER = 128 * 1024  # bytes of responses that a slow client has not read: two of the largest
 MAX_TURN = 32  # queries answered in one turn; one takes a tenth of a millisecond on the general path
 TURN_SIZE = 16 * 1024  # bytes of responses in one turn: one message of a transfer
-TURNS_TIME = 0.005  # seconds of turns before the event loop reads new data; a transfer's message takes part of it
+TURNS_TIME = 0.005  # seconds of turns before the event loop reads new data; one message of a transfer takes less
 CHECKS = 10  # checks for connections past their deadline in the time of the shortest limit
 CHECK_INTERVAL = 0.1  # minimum seconds between two of these checks
 LEAVE_TIMEOUT = 1.0  # seconds to send unfinished responses when the server stops
-LEAVE_INTERVAL = 0.02  # seconds between two checks whether they are sent
+LEAVE_INTERVAL = 0.02  # seconds between checks whether they are sent
 
 
 class RoundRobin:
-    """A round-robin scheduler for streams that have more to send, so that new queries do not wait for all of them."""
+    """A round-robin scheduler for streams with more to send, so that new queries need not wait for all of them."""
 
     def __init__(self) -> None:
         self._waiting: deque[Callable[[], object]] = deque()
@@ -71,7 +71,7 @@ class RoundRobin:
 
 
 class HeldQueries:
-    """Received bytes as messages with their length before them (RFC 1035 4.2.2); the last may be incomplete."""
+    """Received bytes as length-prefixed messages (RFC 1035 4.2.2); the last may be incomplete."""
 
     def __init__(self) -> None:
         self._data = b""
@@ -111,10 +111,10 @@ OVER = StreamState.CLOSING, StreamState.GONE
 
 
 class Stream(asyncio.Protocol):
-    """A connection that answers queries in order, until the client ends it or its deadline has passed.
+    """A connection that answers queries in order until the client ends it or its deadline has passed.
 
-    ``answer`` yields the messages of a response; a ZoneError from it ends the connection. ``connections`` has the
-    limits, and is told of queries and of the end. ``sock`` is the accepted socket, which is shut down if the stream is
+    ``answer`` yields a response's messages; a ZoneError from it ends the connection. ``connections`` has the limits,
+    and is notified of queries and of the end. ``sock`` is the accepted socket, which is shut down if the stream is
     aborted before it has a transport.
     """
 
@@ -230,7 +230,7 @@ class Stream(asyncio.Protocol):
             self._go_on(is_full, bool(out or queries))
 
     def _fill(self, out: list[bytes]) -> tuple[int, bool]:
-        """Append what a turn sends: the rest of the last response, and the responses to held queries.
+        """Append the bytes that a turn sends: the rest of the last response, and the responses to held queries.
 
         Returns the number of these queries, and whether a limit ended the turn before all were answered.
         """
@@ -309,7 +309,7 @@ class Connections(OpenConnections[Stream]):
         self._timer: asyncio.TimerHandle | None = None
 
     def admit(self, connection: Stream, address: str, *, exempt: bool = False) -> bool:
-        """Count a new connection. Returns False if its client has too many."""
+        """Count a new connection. Returns False if its client already has too many."""
         if not super().admit(connection, address, exempt=exempt):
             return False
         if self._timer is None:
@@ -328,7 +328,7 @@ class Connections(OpenConnections[Stream]):
             self._timer.cancel()
 
     def _check_deadlines(self) -> None:
-        """Close the connections past their deadline, now and at intervals as long as there are connections."""
+        """Close the connections past their deadline, now and at intervals while there are connections."""
         loop = asyncio.get_running_loop()
         for stream in self:
             stream.check_deadline(loop.time())
@@ -336,7 +336,7 @@ class Connections(OpenConnections[Stream]):
 
 
 class TcpListener(Acceptor[Stream]):
-    """Accepts the connections of one socket: TCP, or TLS with a ``certificate``. Listeners share ``connections``."""
+    """Accepts connections on one socket: TCP, or TLS with a ``certificate``. Listeners share ``connections``."""
 
     connections: Connections
 
@@ -362,5 +362,5 @@ class TcpListener(Acceptor[Stream]):
 
     async def connect(self, connection: Stream, sock: socket.socket, client: str) -> None:
         tls = self._certificate.context if self._certificate else None
-        # The end of TLS has the time to send unsent data.
+        # TLS may take this long to end, because unsent data must be sent first.
         await self.begin(connection, sock, client, tls=tls, handshake=HANDSHAKE_TIMEOUT, shutdown=WRITE_TIMEOUT)

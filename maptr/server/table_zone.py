@@ -1,4 +1,4 @@
-"""The file of a zone that is built from a registry's table.
+"""The zone file of a zone that is built from a registry's table.
 
 The zone is first written to a candidate file, which replaces the zone's file once it is accepted. So a restart serves
 the last published version, and a bad table is refused in the same way as a bad zone file.
@@ -24,12 +24,12 @@ from maptr.zone.lint import LeftOut
 def candidate(
     zone: ZoneConfig, now: float, *, starting: bool = False, others: Callable[[], Iterable[int]] = tuple
 ) -> Iterator[tuple[ZoneConfig, LeftOut | None]]:
-    """Yield the zone with the file to read, and the records left out of it (None if the table was not read).
+    """Yield the zone with the file to read, and the left-out records (None if the table was not read).
 
     A new candidate becomes the zone's file at the end of the context, and is removed after an exception. There is none
     if the zone has no table, if the zone would not change, and at a start with a published version. ``others`` gives
-    the serials of secondaries, which that of a candidate passes. Raises ZoneError for a table from which no zone can be
-    built, and OSError.
+    the secondaries' serials, which a candidate's serial passes. Raises OSError, and ZoneError for a table from which no
+    zone can be built.
     """
     old = read_whole(zone.file).decode(errors="replace") if zone.table and zone.file.exists() else ""
     if zone.table is None or (starting and old):

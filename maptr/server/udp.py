@@ -1,7 +1,7 @@
-"""The UDP listeners: one that receives queries in batches, on 64-bit Linux, and one that receives them singly.
+"""The UDP listeners: one that receives queries in batches, on 64-bit Linux, and one that receives them one by one.
 
 ``BatchListener`` has its own thread. It looks up ready responses for all queries of a batch at once; queries without
-one take the general path. ``batch.py`` has the memory of a batch and the system calls.
+one take the general path. ``batch.py`` has a batch's memory and the system calls.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ BATCH = 128  # messages in one system call
 WAIT = 0.25  # seconds after which a waiting thread checks whether to stop
 MAX_CLIENTS = 10_000  # clients in the cache of networks
 
-# The overload limit. The general path takes about fifty times as long as a ready response. After MAX_FULL consecutive
-# full batches, more queries arrive than can be answered: then at most MAX_GENERAL of a batch take that path, so that
-# ordinary queries are still answered.
+# The overload limit. The general path takes about fifty times as long as a ready response. MAX_FULL consecutive full
+# batches mean that more queries arrive than can be answered: then at most MAX_GENERAL of a batch take that path, so
+# that ordinary queries are still answered.
 MAX_FULL = 8
 MAX_GENERAL = 4
 
@@ -87,7 +87,7 @@ class BatchListener:
         """Answer the queries in the first ``count`` slots."""
         state = self._responder.state
         if state is not self._state:
-            with contextlib.suppress(OSError):  # no memory: the old ones stay, and the next batch tries again
+            with contextlib.suppress(OSError):  # no memory: the old ones are kept, and the next batch retries
                 self._state, self._ready = state, state.ready(Transport.UDP)
         ready = self._ready
         ready.tidy()
@@ -123,7 +123,7 @@ class BatchListener:
         counters.lost += slots.calls.send(first, count)
 
     def _find(self, ready: Ready, records: list[bytes | None], keys: list[bytes], settled: set[int]) -> None:
-        """Find the missing records of a batch. Adds to ``settled`` those that need no check of the rate limit."""
+        """Find a batch's missing records. Adds to ``settled`` those that need no check of the rate limit."""
         memory, addresses, cookies = self._slots.memory, self._slots.addresses, self._slots.cookies
         stamp = timestamp(self._state.context.clock())
         for i, record in enumerate(records):
@@ -174,7 +174,7 @@ class BatchListener:
             records[i] = truncated(records[i]) if action is Action.TRUNCATE else NO_RESPONSE
 
     def _network_of(self, client: bytes) -> str | None:
-        """Return the network under which a client is counted; None for an exempt client."""
+        """Return the network by which a client is counted; None for an exempt client."""
         return self._responder.limiter.network(socket.inet_ntop(self._slots.family, client))
 
 
@@ -198,7 +198,7 @@ class UdpListener:
 
 
 def answer_waiting(sock: socket.socket, responder: Responder, counters: Counters) -> None:
-    """Answer queries that wait in the kernel, BURST at most."""
+    """Answer queries that wait in the kernel, at most BURST."""
     for _ in range(BURST):
         try:
             query, control, _flags, client = sock.recvmsg(MAX_MESSAGE, CONTROL)

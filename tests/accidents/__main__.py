@@ -64,7 +64,7 @@ def keep(outcomes: Sequence[Outcome]) -> None:
 
 
 def run_all(runs: Sequence[tuple[Accident, str]]) -> Iterator[Outcome]:
-    """Run accidents in turn. A run that fails is an outcome, too."""
+    """Run accidents in turn. A run that fails is also an outcome."""
     begin = time.monotonic()
     for number, (accident, server) in enumerate(runs):
         if time.monotonic() - begin > LONGEST:
@@ -90,7 +90,7 @@ def complain(text: str) -> None:
 
 
 def progress(done: int, total: int, text: str) -> None:
-    """A bar on a terminal, in place of the one before; nothing elsewhere."""
+    """Draw a progress bar over the last one on a terminal; do nothing elsewhere."""
     if sys.stderr.isatty():
         full = WIDTH * done // max(total, 1)
         sys.stderr.write(f"\r\033[K{'#' * full}{'.' * (WIDTH - full)} {done}/{total} {text}" if text else "\r\033[K")

@@ -32,7 +32,7 @@ HELD = [f"ark:{naan}/x1" for naan in range(10000, 10010)]
 
 
 class GatewaySite:
-    """A gateway with 20 own objects and the table of ten NAANs. No DNS server answers it, unless an accident says so.
+    """A gateway with 20 own objects and a table of ten NAANs. No DNS server answers it, unless an accident says so.
 
     ``suffix`` is that of the file of own objects: ``.csv`` or ``.sqlite``.
     """
@@ -145,14 +145,14 @@ class GatewaySite:
         self.settle()
 
     def wait_for_reading(self) -> None:
-        """Wait until the gateway has seen that a file changed: it looks every few seconds."""
+        """Wait until the gateway has noticed that a file changed: it checks every few seconds."""
         size, deadline = len(self.server.log()), time.monotonic() + 12
         while time.monotonic() < deadline and len(self.server.log()) == size:
             time.sleep(0.1)
         self.settle()
 
     def lost(self) -> Mapping[str, list[str]]:
-        """A 503 is no loss: it says that the answer is not known now. A 404, a 410, another URL or a crash is."""
+        """A 503 is not a loss: it says that the answer is not known now. A 404, a 410, another URL or a crash is."""
         self.settle()
         lost = []
         self.unavailable = 0
@@ -181,12 +181,12 @@ def sqlite(_: str) -> GatewaySite:
     return GatewaySite(".sqlite")
 
 
-LAST_GOOD = "the last good objects stay, `/ready` says which file"
-UNAVAILABLE = "starts; the NAANs of own objects get 503, others are redirected, `/ready` says which file"
+LAST_GOOD = "keeps the last good objects, `/ready` says which file"
+UNAVAILABLE = "starts; the NAANs of own objects get 503, other ARKs are redirected, `/ready` says which file"
 
 
 @accident(
-    "the file of own objects is cut in its middle; it is read again",
+    "the file of own objects is cut in the middle; it is reread",
     site=csv,
     kind="own objects",
     does=LAST_GOOD,
@@ -199,10 +199,10 @@ def objects_cut(site: GatewaySite) -> None:
 
 
 @accident(
-    "the file of own objects is cut in its middle; SIGHUP for a new certificate",
+    "the file of own objects is cut in the middle; SIGHUP for a new certificate",
     site=csv,
     kind="own objects",
-    does="SIGHUP accepts no loss: the last good objects stay, the log says why",
+    does="SIGHUP accepts no loss: keeps the last good objects, the log says why",
     in_ci=True,
 )
 def objects_cut_sighup(site: GatewaySite) -> None:
@@ -212,7 +212,7 @@ def objects_cut_sighup(site: GatewaySite) -> None:
 
 
 @accident(
-    "the file of own objects is cut in its middle, then a restart",
+    "the file of own objects is cut in the middle, then a restart",
     site=csv,
     kind="own objects",
     does="serves the objects of the last run, `/ready` says which file",
@@ -225,10 +225,10 @@ def objects_cut_restart(site: GatewaySite) -> None:
 
 
 @accident(
-    "the CSV is cut in its middle when the nightly job imports it into the database",
+    "the CSV is cut in the middle when the nightly job imports it into the database",
     site=sqlite,
     kind="own objects",
-    does="`import` ends with code 1 and its reason, the old database stays",
+    does="`import` exits with code 1 and the reason, and keeps the old database",
 )
 def objects_cut_import(site: GatewaySite) -> list[str]:
     content = site.csv.read_bytes()
@@ -238,7 +238,7 @@ def objects_cut_import(site: GatewaySite) -> list[str]:
     return [] if done.returncode else ["it is imported"]
 
 
-@accident("the file of own objects is empty; it is read again", site=csv, kind="own objects", does=LAST_GOOD)
+@accident("the file of own objects is empty; it is reread", site=csv, kind="own objects", does=LAST_GOOD)
 def objects_empty(site: GatewaySite) -> None:
     site.csv.write_bytes(b"")
     site.reload()
@@ -256,7 +256,7 @@ def objects_deleted_restart(site: GatewaySite) -> None:
 
 
 @accident(
-    "the file of own objects has other columns (an export of another program)",
+    "the file of own objects has other columns (another program's export)",
     site=csv,
     kind="own objects",
     does=LAST_GOOD,
@@ -270,7 +270,7 @@ def objects_other_columns(site: GatewaySite) -> None:
     "a row with a NUL, a newline, ESC and a bidi control",
     site=csv,
     kind="hostile bytes",
-    does="leaves this row out, says its line; the others stay",
+    does="leaves this row out and names its line; keeps the other rows",
 )
 def objects_control_characters(site: GatewaySite) -> None:
     with site.csv.open("ab") as file:
@@ -321,10 +321,10 @@ def database_overwritten(site: GatewaySite) -> None:
 
 
 @accident(
-    "the file of own objects loses its last five lines, whole ones, then a restart",
+    "the file of own objects loses its last five whole lines, then a restart",
     site=csv,
     kind="own objects",
-    does="goes on serving them; an alarm on `/status`, with the command that takes them out in the log",
+    does="still serves them; an alarm on `/status`, and in the log the command that removes them",
     in_ci=True,
 )
 def objects_lines_lost_restart(site: GatewaySite) -> None:
@@ -337,7 +337,7 @@ def objects_lines_lost_restart(site: GatewaySite) -> None:
     "the store is replaced by another program's database, with NULL, NUL and bytes in its rows",
     site=sqlite,
     kind="hostile bytes",
-    does="refuses it, with the command that imports it; the last good objects stay",
+    does="refuses it, with the command that imports it; keeps the last good objects",
 )
 def database_null(site: GatewaySite) -> list[str]:
     beside = site.objects.with_suffix(".new")
@@ -362,7 +362,7 @@ def database_null(site: GatewaySite) -> list[str]:
     "another program spoils rows of the store",
     site=sqlite,
     kind="hostile bytes",
-    does="503 for these rows, which no cache keeps, and an alarm; the others are served",
+    does="503, which no cache keeps, for these rows, and an alarm; serves the other rows",
 )
 def database_rows_spoilt(site: GatewaySite) -> list[str]:
     with closing(sqlite3.connect(site.objects)) as database:
@@ -376,7 +376,7 @@ def database_rows_spoilt(site: GatewaySite) -> list[str]:
     "a command is killed in the middle of changing the store",
     site=sqlite,
     kind="damage",
-    does="rolls it back by itself, if it may write the file; else 503, and an alarm with the command",
+    does="rolls it back by itself, if it may write the file; otherwise 503, and an alarm with the command",
     is_quiet=True,
 )
 def database_writer_killed(site: GatewaySite) -> None:
@@ -393,7 +393,7 @@ def database_writer_killed(site: GatewaySite) -> None:
     "the CSV is cut at the end of a line when the nightly job imports it into the store",
     site=sqlite,
     kind="own objects",
-    does="`import` ends with code 1 and names what is missing, the old store stays",
+    does="`import` exits with code 1, names what is missing, and keeps the old store",
     in_ci=True,
 )
 def objects_lines_lost_import(site: GatewaySite) -> list[str]:
@@ -408,7 +408,7 @@ def objects_lines_lost_import(site: GatewaySite) -> list[str]:
     "another process holds a lock on the database",
     site=sqlite,
     kind="own objects",
-    does="503 after half a second for own objects, others at once",
+    does="503 after half a second for own objects, immediate answers for other ARKs",
     is_quiet=True,
 )
 def database_locked(site: GatewaySite) -> list[str]:
@@ -442,7 +442,7 @@ def gateway_table_deleted_restart(site: GatewaySite) -> None:
 
 
 @accident(
-    "the table is garbled, then it is read again",
+    "the table is garbled, then it is reread",
     site=csv,
     kind="table and DNS",
     does="keeps the last good one, `/ready` says so",
@@ -457,7 +457,7 @@ def gateway_table_garbled(site: GatewaySite) -> None:
     "the table is garbled, then a restart without DNS",
     site=csv,
     kind="table and DNS",
-    does="uses what it kept or the next table, `/ready` says so",
+    does="uses its kept copy or the next table, `/ready` says so",
 )
 def gateway_table_garbled_restart(site: GatewaySite) -> None:
     site.table.write_bytes(b"\x00\xff<html>" * 100)
@@ -465,7 +465,7 @@ def gateway_table_garbled_restart(site: GatewaySite) -> None:
 
 
 @accident(
-    "the table lost 40 % of its records, by another program",
+    "another program removes 40 % of the table's records",
     site=csv,
     kind="table and DNS",
     does="keeps the last good one, `/ready` says so",
@@ -500,7 +500,7 @@ def dns_garbage(site: GatewaySite) -> list[str]:
 
 @contextmanager
 def _garbling(port: int) -> Iterator[None]:
-    """A DNS server whose responses are the query's first bytes and noise."""
+    """A DNS server whose responses are the query's first bytes followed by noise."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as server:
         server.bind((HOST, port))
         server.settimeout(0.1)
@@ -527,7 +527,7 @@ def _garbling(port: int) -> Iterator[None]:
     "the disk cache is damaged, then a restart",
     site=csv,
     kind="damage",
-    does="sets it aside and builds it anew, and logs it",
+    does="sets it aside, rebuilds it, and logs this",
 )
 def cache_damaged_restart(site: GatewaySite) -> None:
     site.stop()
@@ -536,10 +536,10 @@ def cache_damaged_restart(site: GatewaySite) -> None:
 
 
 @accident(
-    "the file of the statistics is damaged, then a restart",
+    "the statistics file is damaged, then a restart",
     site=csv,
     kind="damage",
-    does="keeps them in memory, and logs it",
+    does="keeps them in memory, and logs this",
 )
 def statistics_damaged_restart(site: GatewaySite) -> None:
     site.stop()
@@ -549,10 +549,10 @@ def statistics_damaged_restart(site: GatewaySite) -> None:
 
 
 @accident(
-    "a wrong line in the configuration of the gateway, then a reload",
+    "a wrong line in the gateway's configuration, then a reload",
     site=csv,
     kind="typo",
-    does="keeps the old one, and logs it",
+    does="keeps the old configuration, and logs this",
 )
 def gateway_configuration_reload(site: GatewaySite) -> None:
     site.garbage = "}{ wrong\n"
@@ -560,10 +560,10 @@ def gateway_configuration_reload(site: GatewaySite) -> None:
 
 
 @accident(
-    "requests for an ARK with 5,400 blanks, one a second of ten clients",
+    "requests for an ARK with 5,400 blanks, one a second from each of ten clients",
     site=csv,
     kind="hostile bytes",
-    does="answers them and all others in time",
+    does="answers these and all other requests in time",
     is_quiet=True,
     in_ci=True,
 )
@@ -584,7 +584,7 @@ def hostile_blanks(site: GatewaySite) -> list[str]:
     "300 hostile requests: random bytes, endless headers, cut requests",
     site=csv,
     kind="hostile bytes",
-    does="400, or the connection ends",
+    does="answers 400, or closes the connection",
     is_quiet=True,
 )
 def hostile_requests(site: GatewaySite) -> None:
@@ -604,10 +604,10 @@ def hostile_requests(site: GatewaySite) -> None:
 
 
 @accident(
-    "the database has a recursive view without an end in place of its table",
+    "the database has an endless recursive view in place of its table",
     site=sqlite,
     kind="hostile bytes",
-    does="refuses it after a bounded time; the last good objects stay",
+    does="refuses it after a bounded time; keeps the last good objects",
 )
 def database_endless(site: GatewaySite) -> list[str]:
     beside = site.objects.with_suffix(".new")
@@ -627,7 +627,7 @@ def database_endless(site: GatewaySite) -> list[str]:
     "the gateway's certificate has expired",
     site=csv,
     kind="clock",
-    does="serves with it, and alarms two weeks before",
+    does="serves with it; alarm from two weeks before",
 )
 def certificate_expired_restart(site: GatewaySite) -> None:
     write_certificate(site.folder, hours=-1)
@@ -637,10 +637,10 @@ def certificate_expired_restart(site: GatewaySite) -> None:
 
 
 @accident(
-    "the gateway's certificate is replaced by one that does not fit its key; SIGHUP",
+    "the gateway's certificate is replaced by one that does not match its key; SIGHUP",
     site=csv,
     kind="human",
-    does="keeps the old one, alarm",
+    does="keeps the old certificate, alarm",
 )
 def certificate_wrong_reload(site: GatewaySite) -> None:
     write_certificate(site.folder, hours=1000)

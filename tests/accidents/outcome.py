@@ -22,18 +22,18 @@ class Impossible(Exception):
 
 
 class Machines(Protocol):
-    """What an accident happens to. A context, in which all names are answered before."""
+    """The machines to which an accident happens. A context, in which all names are answered at first."""
 
     def __enter__(self) -> Machines: ...
 
     def __exit__(self, *_: object) -> None: ...
 
     def lost(self) -> Mapping[str, list[str]]:
-        """The names that are no longer answered as before, by the place where they are not."""
+        """The names that are no longer answered as before the accident, by place."""
         ...
 
     def alarms(self) -> list[str]:
-        """What an operator is told: alarms of maptr, lines of the log of another server."""
+        """The messages for an operator: maptr's alarms, or lines of another server's log."""
         ...
 
 
@@ -42,9 +42,9 @@ Site = TypeVar("Site", bound=Machines)
 
 @dataclass(frozen=True, slots=True)
 class Accident:
-    """An accident. ``act`` does it, and may return what else is wrong after it.
+    """An accident. ``act`` causes it, and may return what else is wrong afterwards.
 
-    ``does`` is what maptr does, for the page. ``peers`` are the other servers to which it can happen. ``is_quiet``:
+    ``does`` says on the page what maptr does. ``peers`` are the other servers to which it can happen. ``is_quiet``:
     nothing is wrong afterwards, so no alarm is due; ``in_ci``: the tests run it.
     """
 
@@ -57,7 +57,7 @@ class Accident:
     peers: tuple[str, ...] = ()
     is_quiet: bool = False
     in_ci: bool = False
-    note: str = ""  # on what a peer does better, or on how it was measured
+    note: str = ""  # on what a peer does better, or how it was measured
 
     @property
     def software(self) -> tuple[str, ...]:
@@ -66,7 +66,7 @@ class Accident:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What an accident did to one server. ``lost`` counts names by place; ``wrong`` is what else was not right."""
+    """An accident's effect on one server. ``lost`` counts names by place; ``wrong`` says what else was wrong."""
 
     accident: str
     software: str
@@ -86,7 +86,7 @@ class Outcome:
 
     @property
     def names_a_command(self) -> bool:
-        """An alarm says which command mends it."""
+        """Whether an alarm names the command that fixes it."""
         return any(COMMAND.search(alarm) for alarm in self.alarms)
 
     @property
@@ -117,7 +117,7 @@ KEPT: dict[str, Accident] = {}  # by name, as ``accident`` got them
 def accident(
     title: str, *, site: Callable[[str], Machines], kind: str, does: str, **options: Any
 ) -> Callable[[Callable[[Site], Iterable[str] | None]], Callable[[Site], Iterable[str] | None]]:
-    """Keep a function as an accident of its name."""
+    """Keep a function as an accident with its name."""
 
     def keep(act: Callable[[Site], Iterable[str] | None]) -> Callable[[Site], Iterable[str] | None]:
         name = act.__name__.replace("_", "-")
@@ -129,7 +129,7 @@ def accident(
 
 
 def run(accident: Accident, software: str) -> Outcome:
-    """Let an accident happen to a server and judge what is left."""
+    """Let an accident happen to a server and judge the outcome."""
     started = time.monotonic()
     try:
         with accident.site(software) as site:

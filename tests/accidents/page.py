@@ -76,7 +76,7 @@ def _version(program: str, option: str, pattern: str) -> str:
 
 
 def rendered(text: str, results: Results) -> str:
-    """The page with the table of these results."""
+    """The page with the table for these results."""
     return TABLE.sub(lambda _: table(results), text)
 
 
@@ -115,7 +115,7 @@ def _row(accident: Accident, results: Results) -> str:
 
 
 def _others(accident: Accident, results: Results) -> str:
-    """What the other servers do, those with the same outcome together."""
+    """The other servers' outcomes, with equal ones grouped."""
     by_text: dict[str, list[str]] = {}
     for name in WITH_CATALOG:
         if (found := results.outcomes.get((accident.name, name))) is not None:

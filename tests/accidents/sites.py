@@ -1,4 +1,4 @@
-"""The machines to which accidents happen: a primary of each kind with two zones, and its secondary."""
+"""The machines to which accidents happen: a primary of each kind, with two zones, and its secondary."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ from tests.support.waiting import PATIENCE, until
 
 MAIN, NEIGHBOUR, CATALOG = "ark.arpa.", "naan.example.", "catalog.invalid."
 NAANS = range(10000, 10020)
-QUIET = 0.6  # seconds without a new line of the log after which a server has done what it will do
-LONGEST = 12.0  # seconds until a server counts as settled, whatever it still logs
+QUIET = 0.6  # seconds without a new log line after which a server counts as settled
+LONGEST = 12.0  # seconds until a server counts as settled even if it still logs
 DAY = 86400
 TROUBLE = re.compile(
     r"error|warn|fail|refus|cannot|can't|unable|not loaded|missing|expired|invalid(?![.])|no such|critical|out of",
@@ -55,7 +55,7 @@ def zone_text(serial: int, *, naans: Iterable[int] = NAANS, extra: str = "") -> 
 
 
 def ask(port: int, names: Iterable[tuple[str, str]], *, seconds: float = 1.0, tries: int = 3) -> Records:
-    """The answers of a server to questions of name and type. All are sent at once, and lost ones again."""
+    """A server's answers to questions of name and type. All are sent at once, and lost ones again."""
     wanted = list(names)
     found: dict[tuple[str, str], frozenset[str]] = {}
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
@@ -90,19 +90,19 @@ def naptr(origin: str, naans: Iterable[int] = NAANS) -> list[tuple[str, str]]:
 
 
 def _tells(line: str) -> bool:
-    """Whether a line of a log tells of trouble with the zone or the configuration."""
+    """Whether a log line reports trouble with the zone or the configuration."""
     return bool(TROUBLE.search(line) and ABOUT.search(line)) and not NOISE.search(line)
 
 
 class Follower(Knot):
-    """Knot as the secondary of the zones, by name or by a catalog."""
+    """Knot as the zones' secondary, by name or by a catalog."""
 
     def __init__(self, primary_port: int, origins: Iterable[str], *, catalog: bool) -> None:
         super().__init__({origin: Path() for origin in origins})
         self.primary_port, self.catalog = primary_port, catalog
 
     def statements(self) -> str:
-        (self.directory / "db").mkdir(exist_ok=True)  # Knot 3.2 crashes if it cannot create the database of a catalog
+        (self.directory / "db").mkdir(exist_ok=True)  # Knot 3.2 crashes if it cannot create a catalog's database
         common = f'    storage: "{self.directory}"\n'
         follows = "    master: primary\n    acl: notify\n    journal-content: none\n"
         zones = "".join(f"  - domain: {origin}\n{common}{follows}" for origin in self.zones)
@@ -117,7 +117,7 @@ class Follower(Knot):
         )
 
     def refresh(self) -> None:
-        """Ask the primary for its serials now, as a NOTIFY or the refresh time would."""
+        """Query the primary's serials now, as after a NOTIFY or the refresh time."""
         control = ("-s", self.directory / "control", "-t", "5", "-b")
         for zones in ([CATALOG] if self.catalog else [], list(self.zones)):
             run("knotc", *control, "zone-refresh", *zones)
@@ -127,8 +127,8 @@ class Follower(Knot):
 class ZoneSite:
     """A primary with two zones and a secondary that follows it.
 
-    ``folder`` has the zone files. An accident changes files, ``texts`` or ``garbage`` of the configuration, and the
-    server by ``restart``, ``reload``, ``stop`` and ``launch``.
+    ``folder`` has the zone files. An accident changes files, or the configuration's ``texts`` or ``garbage``, and acts
+    on the server by ``restart``, ``reload``, ``stop`` and ``launch``.
     """
 
     software: ClassVar[str]
@@ -137,7 +137,7 @@ class ZoneSite:
     preloaded = ""  # libraries before libfaketime
 
     def __init__(self, *, signed: bool = False, clock: int | None = None) -> None:
-        """``clock`` is how far the primary's clock is ahead at first, None for the clock of this machine."""
+        """``clock`` is how far the primary's clock is ahead at first, None for this machine's clock."""
         self.folder = Path(tempfile.mkdtemp(prefix="acc-", dir="/tmp"))
         self.signed, self.has_clock = signed, clock is not None
         self.files = {MAIN: self.folder / "ark.arpa.zone", NEIGHBOUR: self.folder / "naan.example.zone"}
@@ -156,30 +156,30 @@ class ZoneSite:
         if clock is not None:
             self.server.wrapper = self._faked()
 
-    # ---- what each server does in its own way
+    # ---- differs by server
 
     def make(self) -> Peer:
         raise NotImplementedError
 
     def reload(self, *, force: bool = False) -> None:
-        """Read configuration and zones again, as an operator does, and wait until it is done."""
+        """Reread configuration and zones, as an operator does, and wait until that is done."""
         raise NotImplementedError
 
     def check(self) -> bool:
-        """Whether the server's checker accepts the configuration as it would be now."""
+        """Whether the server's checker accepts the present configuration."""
         raise NotImplementedError
 
     @property
     def state(self) -> list[Path]:
-        """What the server keeps for itself, zone files and keys left out."""
+        """The files that the server keeps for itself, without zone files and keys."""
         return []
 
     @property
     def key_files(self) -> list[Path]:
-        """The secret keys with which it signs."""
+        """The secret keys with which the server signs."""
         return []
 
-    # ---- for all
+    # ---- the same for all servers
 
     def __enter__(self) -> Self:
         try:
@@ -208,7 +208,7 @@ class ZoneSite:
 
     @property
     def zone(self) -> Path:
-        """The file of the zone to which the accident happens."""
+        """The zone file to which the accident happens."""
         return self.files[MAIN]
 
     def write(self, text: str | bytes, *, origin: str = MAIN) -> None:
@@ -229,11 +229,11 @@ class ZoneSite:
             time.sleep(0.05)
 
     def begin_reload(self) -> None:
-        """Let the server reload, and do not wait for it."""
+        """Let the server reload, without waiting for it."""
         self.server.process.send_signal(signal.SIGHUP)
 
     def stop(self, number: int = signal.SIGTERM) -> None:
-        """End the primary, by SIGKILL if it does not end: named with a clock that was set may wait for ever."""
+        """End the primary, by SIGKILL if necessary: named may wait for ever after its clock was set."""
         if self.has_stopped:
             return
         self.server.process.send_signal(number)
@@ -243,7 +243,7 @@ class ZoneSite:
         self.has_stopped = True
 
     def launch(self) -> None:
-        """Start the server and wait until it answers, or ends, or does neither for some seconds."""
+        """Start the server and wait until it answers or ends, or some seconds have passed."""
         self.server.zones = dict(self.files)
         self.server.launch()
         self.has_stopped = False
@@ -275,12 +275,12 @@ class ZoneSite:
         }
 
     def alarms(self) -> list[str]:
-        """Lines of the log since the accident that tell of trouble."""
+        """Log lines since the accident that report trouble."""
         lines = self.server.log()[self._told :].splitlines()
         return [*self.said, *(line.strip()[-300:] for line in lines if _tells(line))]
 
     def command(self, *words: str | Path) -> None:
-        """Run a command of an operator, who reads what it says if it fails."""
+        """Run an operator's command; the operator reads what it says if it fails."""
         done = run(*map(str, words))
         if not done.accepted:
             self.said.append(f"{words[0]}: {' '.join(done.output.split())[-200:]}")
@@ -302,7 +302,7 @@ class ZoneSite:
         return [f"the secondary never gets {', '.join(gone)}"] if gone else []
 
     def bogus(self) -> list[str]:
-        """What a validating resolver, with the DS of before, finds wrong with the signed zone now."""
+        """The faults that a validating resolver, with the original DS, finds in the signed zone."""
         assert self.keys is not None
         problems = []
         for place, port in (("primary", self.server.port), ("secondary", self.follower.port)):
@@ -357,7 +357,7 @@ class ZoneSite:
 
 
 class WithGarbage:
-    """A peer whose configuration may end in lines that are wrong."""
+    """A peer whose configuration may end in wrong lines."""
 
     garbage: Callable[[], str] = staticmethod(str)
 
@@ -448,7 +448,7 @@ class KnotServer(WithGarbage, Knot):
 
 
 class KnotSite(ZoneSite):
-    """Knot as its defaults are: the zone file is what counts."""
+    """Knot with its defaults: the zone file counts."""
 
     software, program = "knot", "knotd"
     loading = "    zonefile-load: whole\n    journal-content: changes\n"
@@ -485,14 +485,14 @@ class KnotSite(ZoneSite):
 
 
 class KnotJournalSite(KnotSite):
-    """Knot that keeps the whole zone in its journal."""
+    """Knot with the whole zone in its journal."""
 
     software, program = "knot-journal", "knotd"
     loading = "    zonefile-load: difference\n    journal-content: all\n"
 
 
 class KnotCatalogSite(KnotSite):
-    """Knot that generates a catalog, which its secondary follows, as that of maptr does."""
+    """Knot with a generated catalog, which its secondary follows, as maptr's does."""
 
     software, program = "knot-catalog", "knotd"
     catalog = True

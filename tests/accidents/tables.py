@@ -1,4 +1,4 @@
-"""Accidents to the registry: the content that is pulled, and the file that keeps it."""
+"""Accidents to the registry: to the pulled content, and to its file."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support.waiting import PATIENCE
 
 
 def registry(naans: Iterable[int] = NAANS, *, date: str = "2026-11-01T00:00:00+00:00") -> bytes:
-    """A registry in the format of the official one."""
+    """A registry in the official format."""
     records = [
         {
             "what": str(naan),
@@ -74,7 +74,7 @@ def pull_empty(site: TableSite) -> None:
     site.publish(b"")
 
 
-@accident("the source is cut in its middle", site=table, kind="registry", does=NOT_PULLED)
+@accident("the source is cut in the middle", site=table, kind="registry", does=NOT_PULLED)
 def pull_cut(site: TableSite) -> None:
     site.publish(registry()[:2000])
 
@@ -89,7 +89,7 @@ def pull_smaller(site: TableSite) -> None:
     site.publish(registry(NAANS[:12]))
 
 
-@accident("the source is a page of HTML with status 200", site=table, kind="registry", does=NOT_PULLED)
+@accident("the source is an HTML page with status 200", site=table, kind="registry", does=NOT_PULLED)
 def pull_html(site: TableSite) -> None:
     with http_server(sends(b"<!doctype html><html><body>Maintenance</body></html>", Content_Type="text/html")) as url:
         site.url = url
@@ -97,7 +97,7 @@ def pull_html(site: TableSite) -> None:
         site.pull()
 
 
-@accident("the source is down at a restart, and stays so", site=table, kind="registry", does=NOT_PULLED)
+@accident("the source is down at a restart, and remains down", site=table, kind="registry", does=NOT_PULLED)
 def pull_down(site: TableSite) -> None:
     site.source.unlink()
     site.restart()
@@ -105,7 +105,7 @@ def pull_down(site: TableSite) -> None:
 
 
 @accident(
-    "the date of the registry goes back (a mirror of last year)",
+    "the registry's date goes backwards (last year's mirror)",
     site=table,
     kind="registry",
     does=NOT_PULLED + ", until `--force`",
@@ -115,7 +115,7 @@ def pull_date_back(site: TableSite) -> None:
 
 
 @accident(
-    "the records of the registry nest 60,000 deep",
+    "the registry's records are nested 60,000 deep",
     site=table,
     kind="hostile bytes",
     does=NOT_PULLED,
@@ -125,10 +125,10 @@ def pull_deep(site: TableSite) -> None:
 
 
 @accident(
-    "the file of the table is deleted, and the source is down; restart",
+    "the table's file is deleted, and the source is down; restart",
     site=table,
     kind="registry",
-    does="serves the kept version of the zone, and alarms",
+    does="serves the kept version of the zone, alarm",
 )
 def table_deleted_restart(site: TableSite) -> None:
     site.source.unlink()
@@ -139,10 +139,10 @@ def table_deleted_restart(site: TableSite) -> None:
 
 
 @accident(
-    "the file of the table is damaged; restart while the source is down",
+    "the table's file is damaged; restart while the source is down",
     site=table,
     kind="registry",
-    does="serves the kept version of the zone, and alarms",
+    does="serves the kept version of the zone, alarm",
 )
 def table_damaged_restart(site: TableSite) -> None:
     site.source.unlink()
@@ -155,7 +155,7 @@ def table_damaged_restart(site: TableSite) -> None:
     "table, zone file and source are all gone; restart",
     site=table,
     kind="registry",
-    does="serves the kept version of the zone, and alarms",
+    does="serves the kept version of the zone, alarm",
 )
 def table_and_zone_deleted_restart(site: TableSite) -> None:
     site.source.unlink()
@@ -166,10 +166,10 @@ def table_and_zone_deleted_restart(site: TableSite) -> None:
 
 
 @accident(
-    "the server's own address is not on the machine yet, for NOTIFY (VRRP: it is the spare one)",
+    "the server's own address for NOTIFY is not on the machine yet (VRRP: this is the spare machine)",
     site=table,
     kind="network",
-    does="serves, alarm `source`; tries again, and never sends from another address",
+    does="serves, alarm `source`; retries, and never sends from another address",
 )
 def source_missing(site: TableSite) -> None:
     site.extra = '[serve.secondaries]\nsource = ["192.0.2.77"]\n'
@@ -178,7 +178,7 @@ def source_missing(site: TableSite) -> None:
 
 
 class Desk:
-    """The computer of a person with the built-in table and commands."""
+    """A user's computer with the built-in table and the commands."""
 
     def __init__(self) -> None:
         self.site = TableSite()
@@ -220,7 +220,7 @@ def desk(_: str) -> Desk:
 
 
 @accident(
-    "the first `maptr table pull small.json --apply`, of three records",
+    "the first `maptr table pull small.json --apply`, with three records",
     site=desk,
     kind="registry",
     does="compares it with the built-in table and refuses it, code 1",
@@ -234,7 +234,7 @@ def first_pull_small(site: Desk) -> None:
 
 
 @accident(
-    "the pulled table of a person is damaged",
+    "a user's pulled table is damaged",
     site=desk,
     kind="registry",
     does="uses the built-in table and says so",
@@ -251,7 +251,7 @@ def own_table_damaged(site: Desk) -> None:
     "the built-in registry is missing from the installation",
     site=desk,
     kind="damage",
-    does="says so, without a traceback; a table that is named, and DNS, go on",
+    does="says so, without a traceback; a named table and DNS still work",
 )
 def built_in_missing(site: Desk) -> list[str]:
     shutil.copytree(REPOSITORY / "maptr", site.folder / "installed" / "maptr")

@@ -22,7 +22,7 @@ def test_no_name_is_lost_and_an_alarm_is_there(name: str) -> None:
 
 
 def test_the_page_has_every_accident_with_its_outcomes() -> None:
-    """After a change of an accident, ``scripts/accidents --keep NAME`` writes the page anew."""
+    """After a change to an accident, ``scripts/accidents --keep NAME`` rewrites the page."""
     results = Results.load()
     text = PAGE.read_text("utf-8")
     assert text == rendered(text, results)

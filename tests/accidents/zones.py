@@ -32,8 +32,8 @@ from tests.support.peers import HOST, Maptr
 from tests.support.ports import free_port
 
 KEPT = "serves the last good version, alarm `zone-refused`"
-REFUSED = "keeps the version that is served, alarm `zone-refused`"
-STAYS = "the members stay in the catalog, their kept versions are served, alarm, until `maptr reload --force`"
+REFUSED = "keeps the served version, alarm `zone-refused`"
+STAYS = "keeps the members in the catalog and serves their kept versions, alarm, until `maptr reload --force`"
 TYPO = zone_text(2, extra="10099 NAPTE 100 10 u ark x .\n")
 
 
@@ -93,7 +93,7 @@ def empty_reload(site: ZoneSite) -> None:
     "the file ends after a third of its lines, with a higher serial (a script that died), then a reload",
     site=zones,
     kind="disk",
-    does="`max_shrink`: keeps the version that is served, alarm `zone-refused`",
+    does="`max_shrink`: keeps the served version, alarm `zone-refused`",
     peers=PEERS,
     in_ci=True,
 )
@@ -132,7 +132,7 @@ def cut_in_a_line_reload(site: ZoneSite) -> None:
     "a new name, and the serial is forgotten; reload",
     site=zones,
     kind="human",
-    does="keeps the version that is served, alarm `zone-refused`; `zone.serial` raises it by itself (next row)",
+    does="keeps the served version, alarm `zone-refused`; `zone.serial` raises it by itself (next row)",
     peers=PEERS,
 )
 def serial_forgotten(site: ZoneSite) -> list[str]:
@@ -157,10 +157,10 @@ def serial_forgotten_and_maptr_counts(site: MaptrSite) -> list[str]:
 
 
 @accident(
-    "a new name, and the serial goes back; reload",
+    "a new name, and the serial goes backwards; reload",
     site=zones,
     kind="human",
-    does="keeps the version that is served, alarm `zone-refused`",
+    does="keeps the served version, alarm `zone-refused`",
     peers=PEERS,
 )
 def serial_back(site: ZoneSite) -> list[str]:
@@ -173,10 +173,10 @@ def serial_back(site: ZoneSite) -> list[str]:
 
 
 @accident(
-    "the serial jumps by more than 2^31, which no secondary takes for newer; reload",
+    "the serial jumps by more than 2^31, which no secondary considers newer; reload",
     site=zones,
     kind="typo",
-    does="keeps the version that is served, alarm `zone-refused`",
+    does="keeps the served version, alarm `zone-refused`",
     peers=PEERS,
 )
 def serial_jumps(site: ZoneSite) -> list[str]:
@@ -185,9 +185,7 @@ def serial_jumps(site: ZoneSite) -> list[str]:
     return site.split([10020])
 
 
-@accident(
-    "the file of another zone is copied over it, then a restart", site=zones, kind="human", does=KEPT, peers=PEERS
-)
+@accident("another zone's file is copied over it, then a restart", site=zones, kind="human", does=KEPT, peers=PEERS)
 def wrong_origin_restart(site: ZoneSite) -> None:
     site.write("$ORIGIN other.example.\n" + zone_text(2))
     site.restart()
@@ -212,7 +210,7 @@ def cname_and_other_data_restart(site: ZoneSite) -> None:
 
 
 @accident(
-    "a ZONEMD that does not fit (the file was changed after it was made), then a restart",
+    "a ZONEMD that does not match (the file was changed after it was made), then a restart",
     site=zones,
     kind="damage",
     does=KEPT,
@@ -244,7 +242,7 @@ def folder_restart(site: ZoneSite) -> None:
     site.restart()
 
 
-@accident("the file of `$INCLUDE` is missing, then a restart", site=zones, kind="human", does=KEPT, peers=PEERS)
+@accident("the file for `$INCLUDE` is missing, then a restart", site=zones, kind="human", does=KEPT, peers=PEERS)
 def include_missing_restart(site: ZoneSite) -> None:
     site.write(zone_text(2, naans=NAANS[:15], extra="$INCLUDE others.zone\n"))
     site.restart()
@@ -276,7 +274,7 @@ def block_of_nuls_restart(site: ZoneSite) -> None:
 
 
 @accident(
-    "marks of an unfinished merge in the zone file (`<<<<<<<`), then a restart",
+    "merge conflict markers in the zone file (`<<<<<<<`), then a restart",
     site=zones,
     kind="typo",
     does=KEPT,
@@ -288,7 +286,7 @@ def merge_marks_restart(site: ZoneSite) -> None:
 
 
 @accident(
-    "the zone file is saved by an editor of Windows: UTF-16, then a restart",
+    "a Windows editor saves the zone file as UTF-16, then a restart",
     site=zones,
     kind="typo",
     does=KEPT,
@@ -300,7 +298,7 @@ def utf_16_restart(site: ZoneSite) -> None:
 
 
 @accident(
-    "the zone file is a hundred thousand records of somebody else's zone below this origin, then a restart",
+    "the zone file has a hundred thousand records of someone else's zone below this origin, then a restart",
     site=zones,
     kind="human",
     does="`max_shrink` against the kept version, which is served, alarm `zone-refused`",
@@ -313,7 +311,7 @@ def other_content_restart(site: ZoneSite) -> None:
 
 
 @accident(
-    "a RRset of 73 kB, which no response can hold, then a restart",
+    "an RRset of 73 kB, which no response can hold, then a restart",
     site=zones,
     kind="human",
     does=KEPT,
@@ -326,7 +324,7 @@ def huge_rrset_restart(site: ZoneSite) -> None:
 
 
 @accident(
-    "a record of a private type beside the lines of a NAAN, then a reload",
+    "a record of a private type beside a NAAN's records, then a reload",
     site=zones,
     kind="human",
     does="publishes it",
@@ -345,8 +343,8 @@ def private_type_reload(site: ZoneSite) -> None:
     "a wrong line in the configuration, then a restart",
     site=zones,
     kind="typo",
-    does="exits with code 2 and the line, which systemd does not try again. `maptr serve --check-config && systemctl "
-    "restart maptr` does not stop the old one",
+    does="exits with code 2 and the line; systemd does not retry. `maptr serve --check-config && systemctl restart "
+    "maptr` does not stop the old process",
     peers=PEERS,
     note="no server starts; its secondaries go on",
 )
@@ -374,7 +372,7 @@ def configuration_checked_restart(site: ZoneSite) -> None:
     "the configuration names a user who does not exist, then a restart",
     site=zones,
     kind="human",
-    does="exits with code 1, which systemd tries again; `--check-config` says so before",
+    does="exits with code 1, and systemd retries; `--check-config` reports it beforehand",
 )
 def user_missing_restart(site: MaptrSite) -> None:
     site.server.wrapper = ["env", "MAPTR_SERVE_USER=no-such-user-here"]  # which wins over serve.user
@@ -385,7 +383,7 @@ def user_missing_restart(site: MaptrSite) -> None:
     "the certificate for DNS over TLS is gone, then a restart",
     site=zones,
     kind="human",
-    does="exits with code 1, which systemd tries again; `--check-config` says so before",
+    does="exits with code 1, and systemd retries; `--check-config` reports it beforehand",
 )
 def certificate_missing_restart(site: MaptrSite) -> None:
     port = free_port()
@@ -431,7 +429,7 @@ def unknown_key_reload(site: MaptrSite) -> None:
 
 
 @accident(
-    "half of the zones go from the configuration by mistake, then a reload",
+    "half of the zones are removed from the configuration by mistake, then a reload",
     site=zones,
     kind="human",
     does=STAYS,
@@ -444,10 +442,10 @@ def half_of_the_zones_reload(site: ZoneSite) -> None:
 
 
 @accident(
-    "one of four zones goes from the configuration by mistake, then a reload",
+    "one of four zones is removed from the configuration by mistake, then a reload",
     site=zones,
     kind="human",
-    does="takes the configuration at its word: the zone is not served, and its kept version is set aside for 30 days",
+    does="follows the configuration: the zone is not served, and its kept version is set aside for 30 days",
     peers=WITH_CATALOG,
 )
 def one_of_four_zones_reload(site: ZoneSite) -> None:
@@ -460,7 +458,7 @@ def one_of_four_zones_reload(site: ZoneSite) -> None:
 
 
 @accident(
-    "half of the zones go from the configuration by mistake, then a restart",
+    "half of the zones are removed from the configuration by mistake, then a restart",
     site=zones,
     kind="human",
     does=STAYS,
@@ -478,7 +476,7 @@ def half_of_the_zones_restart(site: ZoneSite) -> None:
     "the state folder is deleted, then a restart",
     site=zones,
     kind="disk",
-    does="reads the files",
+    does="reads the zone files",
     peers=PEERS,
     is_quiet=True,
 )
@@ -497,13 +495,13 @@ def _delete(paths: Iterable[Path]) -> None:
 
 
 def _files(paths: Iterable[Path]) -> Iterator[Path]:
-    """Files, and those of folders."""
+    """The files, and the files in folders."""
     for path in paths:
         yield from [path] if path.is_file() else (each for each in path.glob("**/*") if each.is_file())
 
 
 def _flip(path: Path) -> None:
-    """Damage a file as a bad disk does: a byte of each 256 is another one."""
+    """Damage a file as a bad disk does: one byte in 256 changes."""
     content = bytearray(path.read_bytes())
     for place in range(len(content) // 2 % 256, len(content), 256):
         content[place] ^= 0xFF
@@ -511,10 +509,10 @@ def _flip(path: Path) -> None:
 
 
 @accident(
-    "each file of the state folder is damaged, then a restart",
+    "each file in the state folder is damaged, then a restart",
     site=zones,
     kind="damage",
-    does="sees it by the checksums and reads the files",
+    does="notices it by the checksums and reads the zone files",
     peers=PEERS,
     is_quiet=True,
 )
@@ -531,7 +529,7 @@ def state_damaged_restart(site: ZoneSite) -> None:
     "the zone file is deleted and the state folder damaged, then a restart",
     site=zones,
     kind="damage",
-    does="nothing is left to serve: SERVFAIL, alarm `zone-not-loaded`. The member stays in the catalog, so the "
+    does="nothing is left to serve: SERVFAIL, alarm `zone-not-loaded`. The member remains in the catalog, so the "
     "secondaries keep the zone",
     peers=WITH_CATALOG,
 )
@@ -582,7 +580,7 @@ def restore(site: ZoneSite) -> list[str]:
     "the state folder is read-only, then a restart",
     site=zones,
     kind="disk",
-    does="starts and serves, alarm: what cannot be kept",
+    does="starts and serves, alarm: nothing can be kept",
 )
 def state_read_only_restart(site: MaptrSite) -> None:
     site.stop()
@@ -594,10 +592,10 @@ def state_read_only_restart(site: MaptrSite) -> None:
 
 
 @accident(
-    "the disk of the state folder is full while a new version is published",
+    "the state folder's disk is full while a new version is published",
     site=zones,
     kind="disk",
-    does="publishes the version, alarm: what cannot be kept",
+    does="publishes the version, alarm: nothing can be kept",
 )
 def disk_full_reload(site: MaptrSite) -> list[str]:
     site.stop()
@@ -612,7 +610,7 @@ def disk_full_reload(site: MaptrSite) -> list[str]:
 
 
 def _mount(folder: Path, options: str) -> None:
-    """Put a small file system of its own in place of a folder, with what was in it."""
+    """Mount a small file system in place of a folder, with the folder's content."""
     content = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
     done = subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", folder], capture_output=True, check=False)
     if done.returncode:
@@ -656,7 +654,7 @@ def killed_and_typo(site: ZoneSite) -> None:
     "the port is in use at a restart, by another program",
     site=zones,
     kind="restart",
-    does="does not start, code 1: systemd tries it again, until the port is free",
+    does="does not start, code 1: systemd retries until the port is free",
     peers=PEERS,
     is_quiet=True,
 )
@@ -757,12 +755,12 @@ def hostile_packets(site: ZoneSite) -> None:
 
 
 @accident(
-    "the folder of keys is deleted, then a restart",
+    "the key folder is deleted, then a restart",
     site=signed_zones,
     kind="human",
     does="serves the kept signed version, alarm: it cannot be signed anew",
     peers=SIGNERS,
-    note="validated with the DS of before",
+    note="validated with the original DS",
 )
 def keys_deleted_restart(site: ZoneSite) -> list[str]:
     site.stop()
@@ -780,7 +778,7 @@ def keys_deleted_restart(site: ZoneSite) -> list[str]:
     kind="damage",
     does="serves the kept signed version, alarm: it cannot be signed anew",
     peers=SIGNERS,
-    note="validated with the DS of before",
+    note="validated with the original DS",
 )
 def key_damaged_restart(site: ZoneSite) -> list[str]:
     site.stop()
@@ -796,10 +794,10 @@ def key_damaged_restart(site: ZoneSite) -> list[str]:
     "the server was off for 60 days: all signatures expired",
     site=signed_long_ago,
     kind="clock",
-    does="signs anew at the start",
+    does="signs again at the start",
     peers=SIGNERS,
     is_quiet=True,
-    note="validated with the DS of before",
+    note="validated with the original DS",
 )
 def off_for_long(site: ZoneSite) -> list[str]:
     site.stop()
@@ -810,13 +808,13 @@ def off_for_long(site: ZoneSite) -> list[str]:
 
 
 @accident(
-    "the clock is a year ahead at a start, and set right while it runs",
+    "the clock is a year ahead at a start, and corrected while the server runs",
     site=signed_with_clock,
     kind="clock",
-    does="signs anew as soon as the clock is right",
+    does="signs again as soon as the clock is right",
     peers=SIGNERS,
     is_quiet=True,
-    note="validated with the DS of before, 20 s after the clock was set",
+    note="validated with the original DS, 20 s after the clock was set",
 )
 def clock_ahead_then_right(site: ZoneSite) -> list[str]:
     site.stop()
@@ -834,13 +832,13 @@ def clock_ahead_then_right(site: ZoneSite) -> list[str]:
 
 
 @accident(
-    "the clock is a year back at a start, and set right while it runs",
+    "the clock is a year behind at a start, and corrected while the server runs",
     site=signed_with_clock,
     kind="clock",
-    does="signs anew as soon as the clock is right",
+    does="signs again as soon as the clock is right",
     peers=SIGNERS,
     is_quiet=True,
-    note="validated with the DS of before, 20 s after the clock was set",
+    note="validated with the original DS, 20 s after the clock was set",
 )
 def clock_back_then_right(site: ZoneSite) -> list[str]:
     site.stop()
@@ -858,10 +856,10 @@ def clock_back_then_right(site: ZoneSite) -> list[str]:
 
 
 @accident(
-    "the clock is a year ahead for one start, and right at the next; then a name is added",
+    "the clock is a year ahead at one start, and right at the next; then a name is added",
     site=with_clock,
     kind="clock",
-    does="serials of maptr's own never go back: the name reaches the secondary",
+    does="serials that maptr chooses never go backwards: the name reaches the secondary",
     peers=PEERS,
     is_quiet=True,
 )
@@ -886,7 +884,7 @@ def clock_ahead_for_one_start(site: ZoneSite) -> list[str]:
     kind="clock",
     does="serves the kept version with new signatures, alarm `zone-refused`",
     peers=SIGNERS,
-    note="validated with the DS of before",
+    note="validated with the original DS",
 )
 def broken_and_expired(site: ZoneSite) -> list[str]:
     site.write(zone_text(3, extra="x NAPTE\n"))

@@ -174,7 +174,7 @@ def test_the_check_for_nagios_runs_as_the_user_of_the_monitoring(site: Site, tmp
     for words in (["reload"], ["control", "sign"], ["control", "notify"], ["control", "pull"]):
         done = ask("maptr", *words)
         assert done.returncode != 0
-        assert "only the user of the server, and root, may do more than ask for the status" in done.stderr
+        assert "only root and the server's user may do more than ask for the status" in done.stderr
     done = ask("check_maptr", gid=nobody.pw_uid - 1)
     assert (done.returncode, "Permission denied" in done.stdout) == (3, True)
     assert site.run("reload").exit_code == 0

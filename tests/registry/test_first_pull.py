@@ -75,9 +75,7 @@ def test_another_file_is_a_new_table_and_the_plan_says_what_it_does_not_know(
     table = builtin.state().table
     assert table is not None
     missing = len(table.naans()) - 1
-    assert (
-        f"mine: a new table; it does not have {missing} NAANs of the table in use, the built-in one of" in done.stderr
-    )
+    assert f"mine: a new table; it lacks {missing} NAANs of the table in use, the built-in one of" in done.stderr
     assert (tmp_path / "mine").read_bytes() == natab(12148)
     assert not home.exists()
 
@@ -141,7 +139,7 @@ def test_a_pull_does_not_go_back_in_time_unless_forced(tmp_path: Path) -> None:
     apply_pull(plan_pull(target, [new]), wall=time.time)
     refused = run("table", "pull", old, "--table", str(target), "--apply")
     assert refused.exit_code == 1
-    assert "of 2026-06-01, those of the current table of 2026-07-01" in refused.stderr
+    assert "from 2026-06-01, the current table's from 2026-07-01" in refused.stderr
     with Client(table=target, policy="natab-only") as client, pytest.raises(UnsafePlan, match="goes back in time"):
         client.pull(old)
     pulls = TablePulls(clock=time.time)

@@ -231,7 +231,7 @@ def test_a_record_that_becomes_unreadable_keeps_its_last_good_entry(target: Path
     code, out, err = run(*into)
     lines = [line.split()[:2] for line in out.splitlines()]
     assert (code, lines) == (1, [["-", "10000"], ["!", "10003"], ["+", "10011"]])
-    assert re.fullmatch(r"! 10003 kept as it was: .*(target|where) is not .*", out.splitlines()[1])
+    assert re.fullmatch(r"! 10003 unchanged: .*(target|where) is not .*", out.splitlines()[1])
     assert err.splitlines()[0].startswith(f"left out: {source}: record 10010: ")
     assert re.search(r"\n1 to add, 0 to change, 1 to remove of 10, 1 kept\b", err)
     assert json.loads(run(*into, "--json")[1])["plan"]["kept"][0]["record"] == "10003"

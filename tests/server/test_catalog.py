@@ -174,7 +174,7 @@ def restart(served: Site, *, how: str) -> int:
     if how == "reload":
         result = served.run("reload")
         assert result.exit_code == 1
-        assert "zone c.test. refused, serial 1 stays: it is no longer configured" in result.output
+        assert "zone c.test. refused, still serving serial 1: it is no longer configured" in result.output
         return served.server.ready()
     served.server.stop()
     return served.start()

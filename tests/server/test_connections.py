@@ -333,7 +333,7 @@ def test_a_reload_uses_a_new_certificate_and_reports_a_bad_one(tmp_path: Path) -
             (tmp_path / "tls.crt").write_text("nonsense")
             reason = run(daemon.reloader.reload_now()).error
             assert "certificate not reloaded, keeping the old one: " in reason
-            assert f"{reason}; mend it, then maptr reload" in str(daemon.status().alarms)
+            assert f"{reason}; correct it, then maptr reload" in str(daemon.status().alarms)
             (tmp_path / "tls.crt").write_bytes(good)
             assert presented() == after
             assert streams.ask(early).id == streams.QUERY.id, "open connections go on"

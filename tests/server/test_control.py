@@ -107,9 +107,9 @@ def test_a_refused_zone_leaves_the_old_one(site: Site) -> None:
         before = len(site.server.lines)
         code, data, message = run_command(site, "reload")
         assert (code, data.partition(" (was ")[0]) == (1, f"zone b.test. reloaded, serial {was + 1}")
-        assert f"zone a.test. refused, serial {was} stays: " in message
+        assert f"zone a.test. refused, still serving serial {was}: " in message
         assert reason in message
-        site.server.wait_for(rf"zone a\.test\. was not reloaded, serial {was}, published .*, stays: ", before)
+        site.server.wait_for(rf"zone a\.test\. was not reloaded, still serving serial {was}, published .*: ", before)
         assert reason in str(site.zone("a.test.")["error"])
         assert "\nALARM zone a.test. was not reloaded" in site.run("status").stdout
         (alarm,) = site.status()["alarms"]
@@ -205,7 +205,7 @@ def test_default_paths_of_the_control_socket(site: Site, monkeypatch: pytest.Mon
     runtime = site.directory / "maptr/maptr.sock"
     assert (result.exit_code, result.stderr) == (
         3,
-        f"maptr: not running: there is none of maptr.toml, {system}, run/maptr.sock, {runtime}, {empty / 'none'}; "
+        f"maptr: not running: none of maptr.toml, {system}, run/maptr.sock, {runtime}, {empty / 'none'} exists; "
         "a server without a configuration has a control socket only with --control\n",
     )
     runtime.parent.mkdir()
@@ -330,7 +330,7 @@ def test_invalid_requests_get_an_error(site: Site) -> None:
 @pytest.mark.parametrize(
     ("reply", "code", "said"),
     [
-        ({"error": "internal error; the log has it"}, 10, "maptr: internal error; the log has it\n"),
+        ({"error": "internal error; see the log"}, 10, "maptr: internal error; see the log\n"),
         ({"version": "9.0", "pid": 1, "zones": [{"zone": "a.", "file": "f", "serial": 1, "new": 1}], "new": {}}, 0, ""),
     ],
 )
@@ -367,7 +367,7 @@ def test_a_path_that_cannot_be_bound_is_an_error(site: Site) -> None:
     with pytest.raises(ConfigError, match="exists and is not a socket"):
         control.bind(site.socket)
     assert site.socket.read_text() == "precious"
-    with pytest.raises(ConfigError, match="is longer than the 107 bytes"):
+    with pytest.raises(ConfigError, match="is longer than 107 bytes"):
         control.bind(site.directory / ("x" * 100) / "sock")
     with pytest.raises(ConfigError, match="cannot listen on"):
         control.bind(site.config / "sock")
@@ -513,7 +513,7 @@ def test_pull_fails_while_the_zone_is_refused(site: Site) -> None:
     table = f"table {site.directory}/table"
     more.write_text("nonsense")
     source.write_bytes(natab(10000, 10001))
-    refused = f"zone c.test. refused, serial {serial} stays: {more}:1: "
+    refused = f"zone c.test. refused, still serving serial {serial}: {more}:1: "
     for state in ("changed", "up to date"):
         done = site.run("control", "pull")
         assert (done.exit_code, done.stdout) == (1, f"{table} {state}, from {source}\n")

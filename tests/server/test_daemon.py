@@ -98,7 +98,7 @@ def test_check_config_prints_zones_and_addresses_or_the_error(
     [
         ('listen = ["127.0.0.1:53", "127.0.0.1:53"]', "serve.listen: 127.0.0.1:53 is given twice"),
         ('listen = ["[::1]:53"]\nmetrics = "[::1]:53"', "serve.metrics: [::1]:53 is given twice"),
-        (f'control = "/{"x" * 107}"', "is longer than the 107 bytes that the path of a socket may have"),
+        (f'control = "/{"x" * 107}"', "is longer than 107 bytes, the limit for the path of a socket"),
         ('state = "a zone.txt"', "a zone.txt is not a directory"),
         ('state = "a zone.txt/state"', "a zone.txt is not a directory"),
         ('state = "new/state"', "cannot be written to by this user"),

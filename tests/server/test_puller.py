@@ -241,7 +241,7 @@ def test_a_pull_publishes_a_table_that_an_operator_has_changed(pulling: Pulling,
     answers["/naans"] = natab(*range(10000, 10004))
     pulling.pull()
     assert [text.partition("(60%, the limit is 30%)")[2] for text in alarms_of(pulling.puller)] == [
-        "; if this is intended, run maptr table pull --force --apply; maptr control pull tries again"
+        "; if this is intended, run maptr table pull --force --apply; maptr control pull retries"
     ]
     assert pulling.published == [ORIGIN]
     pulling.table.write_bytes(answers["/naans"])
@@ -261,7 +261,7 @@ def test_a_failed_pull_is_logged_once_and_retried_soon(
     assert 108 <= pulling.puller.pause() <= 132
     error = f"{url}: the server answers 404 Not Found"
     assert alarms_of(pulling.puller) == [
-        f"table {tmp_path}/naans: not pulled, there is none: {error}; maptr control pull tries again"
+        f"table {tmp_path}/naans: not pulled, there is none: {error}; maptr control pull retries"
     ]
     assert pulling.puller.pulls.state.error == error
     assert pulling.published == []

@@ -448,7 +448,7 @@ async def test_a_secondary_with_a_greater_serial_is_an_alarm_at_once() -> None:
         watch.follow(7)
         (alarm,) = await watch.alarms_after(0)
         said = f"zone example.: secondary {watch.target} is ahead: it has serial 8, not 7; "
-        assert alarm.text == said + "the next one passes it, which maptr reload example. --force publishes now"
+        assert alarm.text == said + "the next one passes it; maptr reload example. --force publishes that now"
         assert watch.state.at(0.0, 7).is_ahead
         watch.follow(8)
         assert await watch.alarms_after(0) == []
@@ -474,7 +474,7 @@ async def test_one_that_was_too_far_ahead_is_never_passed() -> None:
         serial = 7 + MAX_AHEAD + 1
         watch.follow(7)
         (alarm,) = await watch.alarms_after(0)
-        assert alarm.text.endswith("that is too far to be passed: make it transfer the whole zone once")
+        assert alarm.text.endswith("that is too far ahead to pass: make it transfer the whole zone once")
         for served in (8, 9):
             watch.follow(served)
             await watch.alarms_after(0)
