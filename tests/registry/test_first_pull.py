@@ -148,7 +148,7 @@ def test_a_pull_does_not_go_back_in_time_unless_forced(tmp_path: Path) -> None:
     assert "2026-07-01" in target.read_text()
     forced = run("table", "pull", old, "--table", str(target), "--apply", "--force")
     assert (forced.exit_code, "2026-06-01" in target.read_text()) == (0, True)
-    assert "of 2026-06-01, those of the current table of 2026-07-01" in forced.stderr
+    assert "from 2026-06-01, the current table's from 2026-07-01" in forced.stderr
 
 
 @pytest.mark.parametrize("skew", [-365 * 86_400.0, 0.0, 365 * 86_400.0])
