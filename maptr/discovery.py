@@ -735,7 +735,7 @@ class Discovery(Value, Sequence[Candidate]):
         if not origin:
             return ""
         if origin.lower() != names.to_text(names.ARK_ARPA):
-            return f"{origin} does not exist in the DNS that was asked: name a server that has it (@SERVER)"
+            return f"the DNS servers that were asked do not have {origin}: name one that does (@SERVER)"
         where = "ark.arpa is not delegated on the public Internet"
         if self.states is not None and self.states.table is Natab.HAS_NOT:
             return f"{where}, and the table does not have this NAAN: maptr table pull --apply gets today's registry"

@@ -104,7 +104,7 @@ def _followed(zone: ZoneConfig, first: FollowedZone, clock: Callable[[], float])
             if last.view is None:
                 log.error("zone %s not loaded, queries get SERVFAIL: %s", name, reason)
             else:
-                log.error("zone %s not reloaded, serial %d stays: %s", name, last.view.serial, reason)
+                log.error("zone %s not reloaded, still serving serial %d: %s", name, last.view.serial, reason)
         return replace(last, trouble=trouble)
 
     beside = None if zone.state is None else kept.path_of(zone.state, zone.name)
