@@ -54,8 +54,8 @@ def _modules_from(worker: str) -> list[str]:
 
 @pytest.hookimpl(optionalhook=True)  # pytest-xdist may be missing
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """The processes for ``-n auto`` (scripts/test): three more than cores, because tests wait for servers; none for named
-    modules or tests, for which starting processes would take longer."""
+    """The processes for ``-n auto`` (scripts/test): three more than cores, because tests wait for servers; none for
+    named modules or tests, for which starting processes would take longer."""
     named = config.args_source is pytest.Config.ArgsSource.ARGS
     if named and all(".py" in argument for argument in config.args):
         return 0
