@@ -813,6 +813,8 @@ class Discovery(Value, Sequence[Candidate]):
         members = Members(document)
         error, ark = None, NO_ARK
         if members.optional(str, "error") is not None:
+            if members.get(list, "candidates"):
+                raise members.error("error", "a text that is not an ARK has no candidates")
             suggestion = members.optional(str, "suggestion") or ""
             error = ArkSyntaxError(members.get(str, "error"), suggestion=suggestion)
         else:

@@ -198,6 +198,7 @@ JSON = st.recursive(
 
 
 @example(("received", "resolution"), "", False)
+@example(("error",), "", False)
 @given(st.sampled_from(PLACES), JSON, st.booleans())
 def test_any_other_value_is_read_or_an_error_that_names_its_member(
     path: tuple[str | int, ...], value: Any, drop: bool

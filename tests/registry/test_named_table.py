@@ -58,7 +58,7 @@ def test_builtin_is_a_name_and_the_path_of_a_file_is_not(tmp_path: Path, monkeyp
         assert run("url", ARK, *only).stdout == f"{expected}\n"
         config = parse(f'[cache]\nnatab = "{value}"\n', filename="maptr.toml", directory=tmp_path)
         assert lookup.found_table(config).current().kind == ("builtin" if value == "builtin" else "configured")
-    with pytest.raises(ConfigError, match="is not written"):
+    with pytest.raises(ConfigError, match="cannot be written"):
         parse('[table]\nfile = "builtin"\n', filename="maptr.toml", directory=tmp_path)
 
 

@@ -191,5 +191,5 @@ def test_the_advice_names_the_configured_origin(server: Hostile) -> None:
     server.script = lambda query, transport: [reply(query, rcode=3, authority=[soa(".")])]
     done = run("url", "--origin", "naans.example", "ark:12345/x", f"@{server.name}")
     assert done.exit_code == 9
-    assert "naans.example. does not exist" in done.stderr
+    assert "do not have naans.example.: name one that does" in done.stderr
     assert "ark.arpa" not in done.stderr
