@@ -1,6 +1,6 @@
 """Key rollovers in shifted time with Unbound as judge: with the steps of docs/admin.md, and with inline signers.
 
-``scripts/rollovers`` does the same for two years.
+``scripts/rollovers`` does the same for two years, and also with BIND, whose keys live at least 30 days.
 """
 
 from __future__ import annotations
@@ -28,7 +28,6 @@ def clock() -> None:
     [
         ("maptr", 7, Lifetimes(zsk=3, ksk=3)),
         ("knot", 16, Lifetimes(zsk=8, ksk=9)),
-        ("bind", 42, Lifetimes(zsk=30, ksk=35)),  # BIND takes no shorter ones
     ],
 )
 def test_answers_are_secure_during_each_rollover(way: str, days: int, lifetimes: Lifetimes, tmp_path: Path) -> None:
