@@ -181,7 +181,7 @@ def test_sigterm_ends_a_command_as_ctrl_c_does(ignored: bool, code: int, tmp_pat
         for _ in range(12):  # Python misses a signal that arrives just before a system call blocks
             process.terminate()
             with suppress(subprocess.TimeoutExpired):
-                process.wait(0 if ignored else 5)
+                process.wait(0 if ignored else 1)
                 break
         os.close(writer)  # the end of the input, at which any other command ends
         said = process.communicate(timeout=60)[1]
