@@ -1077,6 +1077,10 @@ def keys_of(table: type[Any]) -> Mapping[str, dataclasses.Field[Any]]:
     return _keys_of(table)  # type: ignore[arg-type]  # mypy: not Hashable
 
 
+def is_required(one: dataclasses.Field[Any]) -> bool:
+    return one.default is one.default_factory is MISSING
+
+
 @cache
 def _keys_of(table: type[Any]) -> Mapping[str, dataclasses.Field[Any]]:
     return {one.metadata.get("key", one.name): one for one in dataclasses.fields(table) if one.metadata}

@@ -7,7 +7,6 @@ import errno
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import MISSING
 from functools import cache, cached_property
 from operator import attrgetter
 from pathlib import Path
@@ -284,7 +283,7 @@ class _Reading:
                 advice = f"the nearest is {near}" if near else f"there are {', '.join(sorted(known))}"
                 self.errors.append(self.error((*path, key), f"no such key; {advice}"))
         found: dict[str, Any] = {}
-        required = {key for key, field in known.items() if field.default is field.default_factory is MISSING}
+        required = {key for key, field in known.items() if model.is_required(field)}
         for key, field in known.items():
             here = (*path, key)
             value: object = WRONG

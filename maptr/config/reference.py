@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import MISSING
 from typing import Any
 
-from maptr.config.model import all_keys, duration_text
+from maptr.config.model import all_keys, duration_text, is_required
 from maptr.protocol.names import to_text
 
 HEAD = "| key | default | values | meaning |\n|---|---|---|---|\n"
@@ -49,10 +49,6 @@ def plain(text: str) -> str:
     """Return a text without its Markdown: links as their text, code without marks, and a word in it without quotes."""
     text = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", text)
     return re.sub(r'`("(?P<word>[^"\s]+)"|(?P<code>[^`]*))`', lambda match: match["word"] or match["code"], text)
-
-
-def is_required(one: dataclasses.Field[Any]) -> bool:
-    return one.default is one.default_factory is MISSING
 
 
 def default_value(one: dataclasses.Field[Any]) -> Any:

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from maptr.config import Config, parse, reference
-from maptr.config.model import ValueType, all_keys, choice, duration, integer, list_of, number, seconds
+from maptr.config.model import ValueType, all_keys, choice, duration, integer, is_required, list_of, number, seconds
 
 KEYS = all_keys()
 
@@ -25,7 +25,7 @@ def test_a_default_in_the_table_is_read_as_the_default(key: str) -> None:
     one = KEYS[key]
     value = reference.default_value(one)
     if value is None:
-        assert reference.is_required(one) or one.metadata["empty"] or key == "key.secret"
+        assert is_required(one) or one.metadata["empty"] or key == "key.secret"
     elif not key.startswith(("zone.", "key.")):
         cell = reference.table(key).splitlines()[2].split(" | ")[1]
         assert parse(f"{key} = {cell.strip('`')}\n") == Config()
