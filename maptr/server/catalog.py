@@ -25,7 +25,7 @@ from maptr.protocol.serial import choose, is_newer
 from maptr.registry.plan import REMOVAL_LIMIT
 from maptr.server import state_folder
 from maptr.server.alarm import Alarm, AlarmKind
-from maptr.server.publisher import Others, nobody
+from maptr.server.publisher import Others, none_known
 from maptr.server.settings import catalog_origin
 from maptr.server.state import Served, SigningState, ZoneState
 from maptr.server.status import ZoneResult
@@ -61,7 +61,7 @@ class Catalog:
         config: Config,
         before: ZoneView | None,
         now: float,
-        others: Others = nobody,
+        others: Others = none_known,
         *,
         passing: bool = False,
     ) -> ZoneView | None:

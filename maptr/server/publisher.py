@@ -35,7 +35,7 @@ Tell = Callable[[str], object]
 Step = Callable[[ZoneState, float], tuple[ZoneState, ZoneResult]]
 
 
-def nobody(origin: Folded) -> tuple[int, ...]:
+def none_known(origin: Folded) -> tuple[int, ...]:
     """Return the serials of secondaries where none are known."""
     return ()
 
@@ -46,7 +46,7 @@ def start(
     clock: Clock,
     frozen: Frozen = NOTHING_FROZEN,
     tell: Tell = lambda doing: None,
-    others: Others = nobody,
+    others: Others = none_known,
 ) -> Served:
     """Load every zone, as a reload from the last good versions would. Queries for a zone with no version get SERVFAIL.
 
@@ -65,7 +65,7 @@ def publish(
     force: bool = False,
     frozen: Frozen = NOTHING_FROZEN,
     tell: Tell = lambda doing: None,
-    others: Others = nobody,
+    others: Others = none_known,
 ) -> tuple[Served, list[ZoneResult]]:
     """Reread the zones. Returns what to serve, and the result for each zone, including removed zones.
 
@@ -134,7 +134,7 @@ def _hold(state: ZoneState, now: float) -> tuple[ZoneState, ZoneResult]:
 
 
 def sign_again(
-    current: Served, *, clock: Clock, retry: bool = False, others: Others = nobody
+    current: Served, *, clock: Clock, retry: bool = False, others: Others = none_known
 ) -> tuple[Served, list[ZoneResult]]:
     """Sign the zones whose keys have changed or whose signatures are due, without rereading their files.
 
@@ -198,7 +198,7 @@ def _publish(
     if starting and state.view is not None and kept.fits(zone, state.settings, state.sources):
         return _unchanged(state, now, others)
     old = state.unsigned_view()
-    to_pass = others if zone.keys is None else partial(nobody, zone.name)  # a zone with keys passes them on signing
+    to_pass = others if zone.keys is None else partial(none_known, zone.name)  # a zone with keys passes them on signing
     try:
         state, published = _published(state, old, starting=starting)
         with candidate(zone, now, starting=starting, others=to_pass) as (reading, left_out):
