@@ -146,9 +146,8 @@ def preferred(accepted: str, codes: tuple[str, ...] = LANGUAGES) -> str:
     A range such as ``fr-CA`` falls back to its language (RFC 4647 3.4).
     """
     for tag, quality in sorted(ranges(accepted), key=lambda pair: -pair[1]):
-        code = ENGLISH if tag == "*" else tag
-        while code not in codes and "-" in code:
-            code = code.rpartition("-")[0]
-        if quality > 0 and code in codes:
-            return code
+        wanted = ENGLISH if tag == "*" else tag
+        matches = [code for code in codes if f"{wanted}-".startswith(f"{code}-")]
+        if quality > 0 and matches:
+            return max(matches, key=len)
     return ENGLISH

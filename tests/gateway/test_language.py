@@ -144,11 +144,21 @@ def test_a_span_of_time_has_its_largest_unit(seconds: float, text: str) -> None:
         ("fry", "en"),
         ("\x00;q=nonsense,,;;=", "en"),
         (", " * 10_000 + "fr", "en"),
+        ("fr" + "-" * 1_000_000, "fr"),
     ],
 )
 def test_the_browser_chooses(header: str, code: str) -> None:
     """RFC 9110 12.5.4, RFC 4647 3.4."""
     assert preferred(header) == code
+
+
+@pytest.mark.parametrize(
+    ("header", "code"),
+    [("pt-BR", "pt-br"), ("pt-BR-x-a", "pt-br"), ("pt", "pt"), ("pt-PT", "pt"), ("pt-B", "pt"), ("zh", "en")],
+)
+def test_the_browser_gets_the_nearest_language(header: str, code: str) -> None:
+    """RFC 4647 3.4."""
+    assert preferred(header, ("en", "pt", "pt-br", "zh-hant")) == code
 
 
 @pytest.mark.parametrize("code", [*LANGUAGES, "de"])
