@@ -29,6 +29,7 @@ import dns.resolver
 from maptr import url
 from maptr.discovery import NoServer, Outcome
 from maptr.errors import MissingExtra, reason_of
+from maptr.protocol import names
 from maptr.protocol.extended_error import ExtendedError
 from maptr.protocol.numbers import UDP_PAYLOAD
 from maptr.resolver.call import TimedWalk
@@ -182,7 +183,8 @@ def _read(message: dns.message.Message, elapsed: float, trust_ad: bool) -> Answe
         return Answer(Outcome.MALFORMED, note=TRUNCATED, elapsed=elapsed)
     try:
         (asked,) = message.question
-        query = SentQuery(asked.name.labels[:-1], b"", (asked.name.to_wire() or b"") + bytes(4), asked.rdtype)
+        name = asked.name.labels[:-1]
+        query = SentQuery(name, b"", names.to_wire(name) + bytes(4), asked.rdtype)
         response = read_response(query, message.wire or message.to_wire())
     except ValueError as error:
         return Answer(Outcome.MALFORMED, note=f"the response cannot be read: {error}", elapsed=elapsed)
