@@ -258,7 +258,6 @@ def serve(
 def _run(config: Config, read: Callable[[], Config], bound: Sockets | None) -> None:
     if os.geteuid() == 0 and not config.serve.user:
         log.warning("running as root: set serve.user, or --user, to a user to run as once the sockets are bound")
-    sys.setswitchinterval(SWITCH_INTERVAL)
     with closing(Daemon(config, reread=read, bound=bound)) as daemon:
         daemon.bind()  # before the slow steps, so that an address in use is known at once
         gc.disable()  # loading zones creates many objects and little garbage
@@ -274,6 +273,7 @@ def _run(config: Config, read: Callable[[], Config], bound: Sockets | None) -> N
             gc.freeze()  # exempt the zones, which live long, from garbage collection
         finally:
             gc.enable()
+        sys.setswitchinterval(SWITCH_INTERVAL)  # not before: "not ready" responses would slow down a long start
         asyncio.run(daemon.run(signals=True))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import signal
+import sys
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -253,6 +254,26 @@ def test_a_start_that_is_interrupted_leaves_no_control_socket(
     monkeypatch.setattr(*place, interrupt)
     assert command_line.run("serve", "--config", site.config).exit_code == 130
     assert (made, site.socket.exists()) == ([True], False)
+
+
+def test_responses_that_the_server_is_not_ready_do_not_slow_down_its_start(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The thread that loads the zones is not interrupted more often than Python does by default."""
+    intervals: list[float] = []
+
+    def interrupt(*_: object, **__: object) -> None:
+        intervals.append(sys.getswitchinterval())
+        raise KeyboardInterrupt
+
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(0.005)
+    try:
+        monkeypatch.setattr(publisher, "start", interrupt)
+        assert command_line.run("serve", "--config", site.config).exit_code == 130
+    finally:
+        sys.setswitchinterval(before)
+    assert intervals == [pytest.approx(0.005)]
 
 
 def test_sigterm_during_a_long_reload_does_not_wait_for_it(zone_file: Path) -> None:
