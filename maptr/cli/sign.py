@@ -21,6 +21,7 @@ from maptr.protocol import names
 from maptr.protocol.numbers import DNSKEY, DS
 from maptr.resolver.servers import Server, find_servers
 from maptr.zone import text as zonetext
+from maptr.zone.diff import ZoneDiff
 from maptr.zone.zonemd import check_digest
 
 if TYPE_CHECKING:
@@ -124,7 +125,7 @@ def sign(
         # What was written must be what was signed, and pass the check: a secondary must not be the first to notice.
         back = examine_zone(text, name, str(target or "the signed zone"))
         read = _content(back, f"{file} was not signed: the signed zone has errors")
-        if zonetext.to_text(read) != text:
+        if ZoneDiff.between(signed, read).names:
             output.fail(f"{file} was not signed: the signed zone is not read as it was written", output.EXIT_NONE)
         options.write(target, text)
         output.inform(f"zone {name} serial {signed.serial} signed until {until} by {', '.join(used)}")
