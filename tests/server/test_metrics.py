@@ -303,8 +303,9 @@ def test_head_requests_and_incomplete_requests(http_port: int) -> None:
     assert raw(http_port, b"HEAD /health HTTP/1.1\r\n\r\n").endswith(b"\r\n\r\n")
     assert raw(http_port, b"GET /hea", shut=True) == b""
     assert raw(http_port, b"", shut=True) == b""
-    for octets in (b"\r\n\r\n", b"GET /health HTTP/1.1\r\n" + b"A: b\r\n" * 5000 + b"\r\n"):
-        assert raw(http_port, octets) == b""
+    assert raw(http_port, b"\r\n\r\n") == b""
+    with contextlib.suppress(ConnectionResetError):  # the server closes the connection before it has read all of it
+        assert raw(http_port, b"GET /health HTTP/1.1\r\n" + b"A: b\r\n" * 5000 + b"\r\n") == b""
     whole = raw(http_port, b"GET /health HTTP/1.1\r\nHost: h\r\n\r\n", shut=True)
     assert whole.endswith(b"\r\n\r\nok\n")
 
