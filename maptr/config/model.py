@@ -510,13 +510,15 @@ def setting(
     needs: tuple[str, ...] = (),
     content: str = "",
     empty: str = "",
+    missing: str = "",
 ) -> UndescribedSetting:
     """Return a key that still needs its help text. Without a default, it is required. Secrets are never ``shown``.
 
     It has no effect without the keys that it ``needs``: keys of its table, or dotted names. ``content`` is what its
-    file holds, so that no file is used for two kinds of content. ``empty`` says what applies without a value.
+    file holds, so that no file is used for two kinds of content. ``empty`` says what applies without a value, and
+    ``missing`` what applies without the key, if that is something else.
     """
-    metadata = {"type": value_type, "needs": needs, "content": content, "empty": empty}
+    metadata = {"type": value_type, "needs": needs, "content": content, "empty": empty, "missing": missing}
     return UndescribedSetting(default, shown, metadata)
 
 
@@ -864,8 +866,8 @@ class CacheConfig:
     natab: Path | None = setting(
         _TABLE, None, content=TABLE, empty="that of `[table]`, else the first that `maptr table` shows"
     ).help('use this registry where DNS does not answer; `"builtin"` is the built-in one (`"./builtin"` is a file)')
-    path: Path | None = setting(PATH, None, content="a cache", empty="none").help(
-        "SQLite file, in an existing folder; default: the user's own"
+    path: Path | None = setting(PATH, None, content="a cache", empty="none", missing="the user's own").help(
+        "SQLite file, in an existing folder"
     )
     policy: str = setting(name_in(entry_points.POLICIES, POLICIES), DNS_FIRST).help(
         "try this [source](operator.md#policies-which-source-answers), DNS or the table, first, or use it alone"

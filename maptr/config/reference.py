@@ -22,7 +22,7 @@ def table(prefix: str) -> str:
 
 def _row(key: str, one: dataclasses.Field[Any]) -> str:
     value = default_value(one)
-    default = "" if value is None else f"`{json.dumps(value)}`"
+    default = one.metadata["missing"] or ("" if value is None else f"`{json.dumps(value)}`")
     meaning = [f"{'required: ' if is_required(one) else ''}{one.metadata['help']}"]
     if empty := one.metadata["empty"]:
         meaning.append(f"{'default' if value is None else 'empty'}: {empty}")
