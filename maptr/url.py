@@ -19,7 +19,7 @@ MAX_AUTHORITIES = 1024  # of the URLs that were read last; many have the same fe
 _URL = r"(?s)(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://(?P<authority>[^/?#]*)(?P<rest>.*)\Z"
 _LABEL = "[A-Za-z0-9_][A-Za-z0-9_-]{0,62}+(?<!-)"
 _NUMBER = r"(?:0[xX][0-9A-Fa-f]*|[0-9]+)\Z"
-_NAME = re.compile(rf"(?>(?:{_LABEL}\.)*)(?!{_NUMBER}){_LABEL}\Z")  # atomic, in a third of the time
+_NAME = re.compile(rf"(?>(?:{_LABEL}\.)*)(?!{_NUMBER}){_LABEL}\Z")  # atomic: no label is tried again
 SPECIAL_USE = tuple(
     f".{name}"
     for name in (

@@ -807,6 +807,15 @@ def report_each(measured: Iterable[Measured]) -> list[Measured]:
     return done
 
 
+def measure_in_processes(readers: Sequence[str], processes: int | None = None) -> list[Measured]:
+    """Measure readers in that many processes, by default one for each core, and print a line for each."""
+    with multiprocessing.get_context("fork").Pool(processes) as pool:
+        measured = report_each(pool.imap(_measure, readers, chunksize=1))
+        pool.close()
+        pool.join()
+    return measured
+
+
 def verdict(measured: Sequence[Measured]) -> int:
     """Print what is too slow, and the summary. Return the exit status."""
     slow = [one for one in measured if one.slow]
@@ -833,17 +842,10 @@ def main() -> int:
     global _FOLDER  # noqa: PLW0603 - the processes below have it from here
     with tempfile.TemporaryDirectory(prefix="maptr-patterns-") as folder:
         _FOLDER = Path(folder)
-        fork = multiprocessing.get_context("fork")
-        with fork.Pool() as pool:
-            measured = report_each(pool.imap(_measure, chosen, chunksize=1))
-            pool.close()
-            pool.join()
+        measured = measure_in_processes(chosen)
         if slow := [one.reader for one in measured if one.slow]:
             print("once more, without other processes:")
-            with fork.Pool(1) as pool:
-                again = {one.reader: one for one in report_each(pool.imap(_measure, slow))}
-                pool.close()
-                pool.join()
+            again = {one.reader: one for one in measure_in_processes(slow, 1)}
             measured = [again.get(one.reader, one) for one in measured]
         return verdict(measured)
 
